@@ -1,0 +1,55 @@
+# Set-up happens by itself: each target installs what it needs into .venv, once, and again only when
+# pyproject.toml or constraints.txt change. Plain pip on purpose: it is what finds the CPU build of torch.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -q -c constraints.txt
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint prove bench docs clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+
+demo: $(VENV)/.installed-core  ## a small run on the CPU, with its report, in runs/demo
+	$(BIN)/truetilt demo --out runs/demo
+
+test: lint  ## lint, then all tests but the slow proofs
+	$(BIN)/pytest -n 2
+
+lint: $(VENV)/.installed-dev  ## style, format, types and spelling
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/ty check
+	$(BIN)/codespell
+
+prove: $(VENV)/.installed-dev  ## the slow proofs
+	$(BIN)/pytest -m prove -n 2
+	$(BIN)/python proofs/run.py
+
+bench: $(VENV)/.installed-core  ## the benchmarks
+	$(BIN)/python benchmarks/run.py
+
+docs: $(VENV)/.installed-docs  ## the documentation, built into site/
+	$(BIN)/zensical build -f mkdocs.yml --strict
+
+clean:  ## remove everything that was built, with runs/ and .venv
+	rm -rf $(VENV) build dist site runs .cache .pytest_cache .ruff_cache .hypothesis
+	find . -name .git -prune -o \( -name __pycache__ -o -name '*.egg-info' \) -prune -exec rm -rf {} +
+
+$(VENV)/.installed-core: EXTRAS :=
+$(VENV)/.installed-dev: EXTRAS := [test,lint]
+$(VENV)/.installed-docs: EXTRAS := [docs]
+
+$(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/pip
+	$(PIP_INSTALL) -e '.$(EXTRAS)'
+	@touch $@
+
+$(BIN)/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "truetilt needs Python 3.11 or newer; '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)." >&2; \
+	  echo "Name a newer one: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)

@@ -1,0 +1,55 @@
+"""truetilt: sample from the distribution that guidance only promises.
+
+The public names are imported when first used, so that `truetilt --help` does not wait for torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "api": ("run", "sample"),
+    "exact.ctmc": ("forward_equation",),
+    "exact.flow": ("flow",),
+    "exact.tables": ("Table", "TableScore"),
+    "feynman_kac": ("Power", "Steered", "Tempered", "Tilted", "Unweighted", "at_end"),
+    "guidance": ("Guided", "Predictor", "posterior_level", "rate_level"),
+    "kernels": ("euler", "tau_leaping", "tweedie"),
+    "processes": ("Masking", "Uniform"),
+    "result": ("Result",),
+    "schedules": ("Cosine", "Geometric", "LogLinear", "masked_fraction_grid", "uniform_grid"),
+    "smc.resampling": (
+        "adaptive",
+        "multinomial",
+        "never",
+        "partial",
+        "residual",
+        "ssp",
+        "stratified",
+        "systematic",
+    ),
+    "types": (
+        "DegenerateWeights",
+        "InvalidInput",
+        "InvalidWeights",
+        "Model",
+        "SiteLogits",
+        "TruetiltError",
+    ),
+}
+_ROOM = {name: room for room, names in _HOME.items() for name in names}
+
+__all__ = ["__version__", *sorted(_ROOM)]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ROOM:
+        raise AttributeError(f"module 'truetilt' has no attribute {name!r}")
+    return getattr(import_module(f".{_ROOM[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

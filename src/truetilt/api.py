@@ -1,0 +1,95 @@
+"""What a user calls: `sample` for a model, `run` for any Feynman-Kac value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import torch
+
+from . import __version__
+from .feynman_kac import Tempered, Tilted
+from .result import Result
+from .schedules import check_grid, uniform_grid
+from .smc.resampling import adaptive, systematic
+from .smc.sampler import trace
+from .smc.stream import Stream
+from .types import FeynmanKac, InvalidInput, Model, Resampler, Schedule, StepInfo
+
+Callback = Callable[[int, int, StepInfo], None]  # (steps done, steps in all, what happened)
+
+
+def sample(
+    model: Model,
+    alpha: float,
+    beta: float | Schedule | None = None,
+    *,
+    particles: int = 64,
+    populations: int = 1,
+    num_inference_steps: int = 100,
+    seed: int = 0,
+    **options: Any,
+) -> Result:
+    """Weighted samples of p0(x) p(zeta|x)^alpha.
+
+    With a potential the conditional model is tilted (recommended); without one, or when a proposal strength `beta` is
+    given, the paper's edge ratios are used. `options` go to `run`.
+    """
+    tilted = beta is None and model.potential is not None
+    fk = Tilted(model, alpha) if tilted else Tempered(model, alpha, 1.0 if beta is None else beta)
+    grid = uniform_grid(num_inference_steps)
+    return run(fk, grid, particles=particles, populations=populations, seed=seed, **options)
+
+
+def run(
+    fk: FeynmanKac,
+    grid: Sequence[float],
+    *,
+    particles: int = 64,
+    populations: int = 1,
+    seed: int = 0,
+    resample: Resampler | None = None,
+    chunk: int | None = None,
+    first_population: int = 0,
+    callback_on_step_end: Callback | None = None,
+) -> Result:
+    """Run a Feynman-Kac value over a time grid. Population k of a run is the run with `first_population=k` alone."""
+    grid = check_grid(tuple(grid))
+    device = getattr(getattr(fk, "model", None), "device", "cpu")
+    stream = Stream(seed, first_population, device)
+    resample = resample or adaptive(systematic, 0.5)
+    infos: list[StepInfo] = []
+    for done, (state, info) in enumerate(trace(fk, grid, (populations, particles), resample, stream, chunk)):
+        infos.append(info._replace(ancestors=info.ancestors.int()))
+        if callback_on_step_end:
+            callback_on_step_end(done, len(grid) - 1, info)
+    return Result(
+        state.x,
+        state.log_w,
+        torch.tensor([info.s for info in infos], dtype=torch.float64),
+        torch.stack([info.ess for info in infos]),
+        torch.stack([info.log_z for info in infos]),
+        torch.stack([info.ancestors for info in infos]),
+        {
+            "model": describe(fk),
+            "seed": seed,
+            "particles": particles,
+            "populations": populations,
+            "first_population": first_population,
+            "steps": len(grid) - 1,
+            "version": __version__,
+        },
+    )
+
+
+def describe(fk: Any) -> dict[str, Any]:
+    """The name and the plain settings of a Feynman-Kac value, fit for JSON."""
+    out: dict[str, Any] = {"name": type(fk).__name__}
+    for f in fields(fk) if is_dataclass(fk) else ():
+        value = getattr(fk, f.name)
+        if isinstance(value, int | float | str):
+            out[f.name] = value
+        elif callable(value):
+            out[f.name] = getattr(value, "__name__", None) or repr(value)[:80]
+    return out

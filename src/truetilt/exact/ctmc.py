@@ -1,0 +1,92 @@
+"""The law of any guided jump process by the Kolmogorov forward equation, on an enumerable space.
+
+The generator is frozen over each interval of the grid and its exponential applied: positive, mass-preserving and
+indifferent to stiffness, because every number added is positive. A masking clock that runs to infinity at t = 0 is
+followed to its end by squaring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ..types import InvalidInput, Process, Score
+from .tables import enumerate_states, flat_index
+
+_TERMS = 24  # of the exponential series, after scaling to rates of at most 1: error below 1e-23
+_SQUARINGS_TO_INFINITY = 1100  # 2^1100 exceeds every ratio of float64 rates
+
+
+def forward_equation(process: Process, score: Score, start: Tensor, grid: Sequence[float]) -> Tensor:
+    """The law at the end of the grid of the process that starts from `start` [K] and jumps at the score's rates."""
+    length = _length(process, start)
+    law = start.double()
+    for t, s in zip(grid[:-1], grid[1:], strict=True):
+        middle = 0.5 * (t + s)
+        generator, clock = jump_generator(process, score, middle, (t, s), length)
+        law = law @ transition(generator, clock)
+    if not bool((law >= 0).all()) or abs(float(law.sum()) - float(start.sum())) > 1e-9:
+        raise ArithmeticError(f"the forward equation lost mass: {float(start.sum())} became {float(law.sum())}")
+    return law
+
+
+def jump_generator(
+    process: Process, score: Score, at: float, interval: tuple[float, float], length: int
+) -> tuple[Tensor, float]:
+    """Off-diagonal intensities [K, K] of single-site jumps with the score frozen at `at`, and the clock to run them."""
+    x = enumerate_states(process.states, length)
+    frozen = process.jumps(score(x, at), x, at, at / 2)  # the second time only sets the clock, replaced below
+    clock = process.jumps(score(x[:1], interval[0]), x[:1], *interval).log_clock.exp()
+    log_rate = frozen.log_reference[..., None] + frozen.logits.dense()  # [K, D, S]
+    y = x[:, None, None, :].repeat(1, length, process.vocabulary, 1)
+    for d in range(length):
+        y[:, d, :, d] = torch.arange(process.vocabulary)
+    rate = torch.where((y == x[:, None, None, :]).all(-1), 0.0, log_rate.double().exp())
+    generator = torch.zeros(len(x), len(x), dtype=torch.float64)
+    rows = torch.arange(len(x))[:, None, None].expand(rate.shape)
+    generator.index_put_((rows, flat_index(y, process.states)), rate, accumulate=True)
+    return generator, float(clock)
+
+
+def transition(rates: Tensor, clock: float) -> Tensor:
+    """exp(clock * generator) for off-diagonal rates [K, K], row-stochastic to rounding; clock may be infinite."""
+    fastest = float(rates.sum(-1).max())
+    if fastest == 0:
+        return torch.eye(len(rates), dtype=rates.dtype)
+    if clock == float("inf"):
+        return _square(_exponential(rates / fastest), _SQUARINGS_TO_INFINITY)
+    halvings = max(0, int(torch.tensor(fastest * clock).log2().ceil()))
+    return _square(_exponential(rates * (clock / 2.0**halvings)), halvings)
+
+
+def _exponential(rates: Tensor) -> Tensor:
+    """exp(G) for exit rates of at most 1, by uniformisation: e^-1 sum of P^k / k! with P = I + G >= 0."""
+    jump = rates + torch.diag(1 - rates.sum(-1))
+    term = torch.eye(len(rates), dtype=rates.dtype)
+    total = term.clone()
+    for k in range(1, _TERMS):
+        term = term @ jump / k
+        total = total + term
+    return total / total.sum(-1, keepdim=True)
+
+
+def _square(p: Tensor, times: int) -> Tensor:
+    """p^(2^times), rows renormalised so that rounding does not grow; stops when nothing changes."""
+    for _ in range(times):
+        new = p @ p
+        new = new / new.sum(-1, keepdim=True)
+        if torch.equal(new, p):
+            return new
+        p = new
+    return p
+
+
+def _length(process: Process, start: Tensor) -> int:
+    length = 0
+    while process.states**length < start.numel():
+        length += 1
+    if process.states**length != start.numel() or start.dim() != 1:
+        raise InvalidInput(f"a start of shape {tuple(start.shape)} is no law on sites of {process.states} states each")
+    return length

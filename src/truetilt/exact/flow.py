@@ -1,0 +1,119 @@
+"""The exact limit of any Feynman-Kac model on an enumerable space: what infinitely many particles would give.
+
+It reads the same moves as the sampler. Time error (the grid) is all that is left, so it can be told from Monte-Carlo
+error. A clock move factorises over sites and is summed by matrix products; any other move is summed pair by pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..feynman_kac import ClockMove
+from ..types import NEG_INF, Aux, FeynmanKac, Move, Particles, SiteOdds, Tokens
+from ..smc.weights import check_weights
+from .tables import enumerate_states, flat_index
+
+_CHUNK = 1 << 24  # how many numbers an intermediate product may hold
+
+
+class Limit(NamedTuple):
+    """Unnormalised mass of every state: its sum is E[Z-hat], its shape the law of the weighted particles."""
+
+    states: Tokens  # [K, D]
+    log_mass: Tensor  # float64 [K]
+
+    @property
+    def log_z(self) -> Tensor:
+        return self.log_mass.logsumexp(0)
+
+    @property
+    def law(self) -> Tensor:
+        return (self.log_mass - self.log_z).exp()
+
+
+def flow(fk: FeynmanKac, grid: Sequence[float], size: int, length: int) -> Limit:
+    """Push mass through every move; `size` counts the states of a site, mask included."""
+    first = fk.start((1,), grid[0])
+    states = enumerate_states(size, length, first.log_before.device)
+    log_mass, aux = push(first, torch.zeros(1, dtype=torch.float64, device=states.device), states, size)
+    for t, s in zip(grid[:-1], grid[1:], strict=True):
+        check_weights(log_mass, f"exact flow at t = {t:.6g}")
+        alive = (log_mass > NEG_INF).nonzero().squeeze(-1)
+        particles = Particles(states[alive], log_mass[alive], {k: v[alive] for k, v in aux.items()})
+        log_mass, aux = push(fk.move(particles, t, s), particles.log_w, states, size)
+    return Limit(states, log_mass)
+
+
+def push(move: Move, log_mass: Tensor, states: Tokens, size: int) -> tuple[Tensor, Aux]:
+    """Mass of every state after a move from weighted states, and what the model remembers of each state."""
+    log_mass = log_mass + move.log_before
+    if isinstance(move, ClockMove):
+        return push_factored(move, log_mass, states, size)
+    return push_pairs(move, log_mass, states)
+
+
+def push_factored(move: ClockMove, log_mass: Tensor, states: Tokens, size: int) -> tuple[Tensor, Aux]:
+    """sum over x of mass(x) prod_d k_d(x, y_d), as one matrix product of the two halves of the sites."""
+    log_mass, odds, frozen = log_mass - move.log_start, kernel_odds(move), move.law.frozen()
+    held = torch.where(frozen, log_mass + odds.log_hold.sum(-1), NEG_INF)
+    shift = torch.maximum(log_mass.max(), held.max())
+    total = torch.zeros(len(states), dtype=torch.float64, device=states.device)
+    total = total.index_add(0, flat_index(move.x, size), (held - shift).exp())
+    step = max(1, _CHUNK // size ** ((states.shape[-1] + 1) // 2))
+    weights = odds.logits.with_rows(odds.logits.rows.softmax(-1))
+    log_move = odds.log_move + odds.logits.per_site(odds.logits.rows.logsumexp(-1))
+    for chosen in (~frozen).nonzero().squeeze(-1).split(step):
+        top = torch.maximum(odds.log_hold, log_move)[chosen]
+        kernel = weights.take(chosen).dense() * (log_move[chosen] - top).exp()[..., None]
+        kernel = torch.nn.functional.pad(kernel, (0, size - kernel.shape[-1]))
+        kernel = kernel.scatter(-1, move.x[chosen][..., None], (odds.log_hold[chosen] - top).exp()[..., None])
+        total = total + _contract((log_mass[chosen] + top.sum(-1) - shift).exp(), kernel)
+    log_end = move.end(states) if move.end else torch.zeros_like(total)
+    return torch.where(total > 0, total.log() + shift + log_end, NEG_INF), {"log_tilt": log_end}
+
+
+def kernel_odds(move: ClockMove) -> SiteOdds:
+    """log of proposal times weight, site by site: a log-linear mix of laws, impossible where the proposal is."""
+    power: dict[int, float] = {id(move.law): 1.0}
+    laws = {id(move.law): move.law}
+    for c, law in move.proposal.ratios:
+        power[id(law)], laws[id(law)] = power.get(id(law), 0.0) + c, law
+    odds = [laws[key].odds for key in laws]
+    logits = odds[0].logits.aligned(*(o.logits for o in odds[1:]))
+
+    def mix(values: list[Tensor]) -> Tensor:
+        total = sum((c * v for c, v in zip(power.values(), values, strict=True) if c != 0), torch.zeros_like(values[0]))
+        return torch.where(values[0] > NEG_INF, total, NEG_INF)
+
+    rows = logits[0].with_rows(mix([o.rows for o in logits]))
+    return SiteOdds(rows, mix([o.log_hold for o in odds]), mix([o.log_move for o in odds]))
+
+
+def push_pairs(move: Move, log_mass: Tensor, states: Tokens) -> tuple[Tensor, Aux]:
+    """Any move: the law and weight of every pair (x, y). A state remembers what its heaviest parent left it."""
+    k, n = len(states), len(log_mass)
+    x = torch.arange(n, device=states.device).repeat_interleave(k)
+    pairs, y = move.take(x), states.repeat(n, 1)
+    log_q = pairs.law.log_prob(y)
+    log_after, aux = pairs.after(y)
+    joint = torch.where(log_q > NEG_INF, log_mass[x] + log_q + log_after, NEG_INF).reshape(n, k)
+    heaviest = joint.argmax(0) * k + torch.arange(k, device=states.device)
+    return joint.logsumexp(0), {key: value[heaviest] for key, value in aux.items()}
+
+
+def _contract(mass: Tensor, kernel: Tensor) -> Tensor:
+    half = kernel.shape[1] // 2
+    left, right = _outer(kernel[:, :half]), _outer(kernel[:, half:])
+    return ((mass[:, None] * left).T @ right).reshape(-1)
+
+
+def _outer(kernel: Tensor) -> Tensor:
+    """Products over sites [n, k, size] -> [n, size^k]."""
+    out = torch.ones(kernel.shape[0], 1, dtype=kernel.dtype, device=kernel.device)
+    for site in kernel.unbind(1):
+        out = (out[:, :, None] * site[:, None, :]).flatten(1)
+    return out

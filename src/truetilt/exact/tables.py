@@ -1,0 +1,195 @@
+"""Enumerated spaces: p_t, p_t(zeta|x) and scores from a table of p0 and a table of p(zeta|x).
+
+A table is [S, ..., S], one axis a site; extended by the mask to [S+1, ..., S+1] for the masking process. A state is
+looked up by its flat index, and a site's score is the line of the table through the state along that axis, so a score
+costs its lines once however many particles read them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from ..processes import Masking, Uniform
+from ..types import NEG_INF, InvalidInput, Model, SiteLogits, Tokens
+
+
+@dataclass(frozen=True)
+class Table:
+    """p0 and p(zeta|x) on an enumerable space, under a noising process. Hard constraints (zeros) are legal."""
+
+    process: Masking | Uniform
+    p0: Tensor  # [S] * D, normalised on construction
+    likelihood: Tensor  # [S] * D, p(zeta|x) up to a constant
+
+    def __post_init__(self) -> None:
+        p0, likelihood = self.p0.double(), self.likelihood.double()
+        size = (self.process.vocabulary,) * p0.dim()
+        if p0.dim() < 1 or tuple(p0.shape) != size:
+            raise InvalidInput(f"p0 has shape {tuple(p0.shape)}; with {size[:1] or '?'} tokens a site it must be {size}")
+        if likelihood.shape != p0.shape:
+            raise InvalidInput(f"p0 has shape {tuple(p0.shape)}, the likelihood {tuple(likelihood.shape)}; they must agree")
+        _check_entries("p0", p0)
+        _check_entries("the likelihood", likelihood)
+        if not (p0 * likelihood).sum() > 0:
+            raise InvalidInput(
+                "the likelihood is zero on the whole support of p0: the condition is impossible. "
+                "Give at least one state of p0 a positive likelihood"
+            )
+        object.__setattr__(self, "p0", p0 / p0.sum())
+        object.__setattr__(self, "likelihood", likelihood)
+
+    @property
+    def length(self) -> int:
+        return self.p0.dim()
+
+    @property
+    def evidence(self) -> Tensor:
+        """p(zeta) = sum of p0 p(zeta|x)."""
+        return (self.p0 * self.likelihood).sum()
+
+    @cached_property
+    def states(self) -> Tokens:
+        """Every state of the noised space [K, D], in the order of the flat index."""
+        return enumerate_states(self.process.states, self.length, self.p0.device)
+
+    def target(self, alpha: float) -> Tensor:
+        """pi_alpha ~ p0 p(zeta|x)^alpha as a table; 0^0 counts as 1."""
+        tilted = self.p0 * self.likelihood**alpha
+        return tilted / tilted.sum()
+
+    def log_z(self, alpha: float) -> Tensor:
+        """log of sum p0 p(zeta|x)^alpha, less nothing: see `log_z_tempered` and `log_z_tilted`."""
+        return (self.p0 * self.likelihood**alpha).sum().log()
+
+    def log_z_tempered(self, alpha: float) -> Tensor:
+        """What `Tempered` estimates: the same less alpha log p(zeta)."""
+        return self.log_z(alpha) - alpha * self.evidence.log()
+
+    def log_z_tilted(self, alpha: float) -> Tensor:
+        """What `Tilted` estimates: the same less log p(zeta)."""
+        return self.log_z(alpha) - self.evidence.log()
+
+    def marginal(self, t: float) -> Tensor:
+        """p_t as a table over the noised space."""
+        return noised(self.process, self.p0, t)
+
+    def conditional_marginal(self, t: float) -> Tensor:
+        """p_t(x|zeta) as a table over the noised space."""
+        return noised(self.process, self.p0 * self.likelihood / self.evidence, t)
+
+    def expected(self, alpha: float, t: float) -> Tensor:
+        """log E[p(zeta|X_0)^alpha | X_t = x] over the noised space (Prop. 3.1); -inf where x is impossible."""
+        joint = noised(self.process, self.p0 * self.likelihood**alpha, t)
+        return torch.where(joint > 0, joint.log() - self.marginal(t).log(), NEG_INF)
+
+    def potential(self, x: Tokens, t: float) -> Tensor:
+        """log p_t(zeta|x)."""
+        return self.lookup(self.expected(1.0, t), x)
+
+    def lookup(self, table: Tensor, x: Tokens) -> Tensor:
+        """Read a table over the noised space at states [..., D]."""
+        return table.reshape(-1)[flat_index(x, self.process.states)]
+
+    def model(self) -> Model:
+        """The exact base, conditional score and potential, ready to sample."""
+        given = self.p0 * self.likelihood / self.evidence
+        base = TableScore(self.process, self.p0)
+        conditional = TableScore(self.process, given, fallback=self.p0)
+        return Model(self.process, self.length, base, conditional, self.potential, self.p0.device)
+
+    def true_tempered(self, alpha: float) -> TableScore:
+        """The score of the tempered target noised (Prop. 3.1): no network knows it, a table does."""
+        return TableScore(self.process, self.target(alpha), fallback=self.p0)
+
+
+@dataclass(frozen=True)
+class TableScore:
+    """The exact Score of a law on an enumerable space.
+
+    Where a state is impossible under the law its score is that of `fallback` (then uniform): no particle of positive
+    weight reads it, and weights stay free of NaN.
+    """
+
+    process: Masking | Uniform
+    p0: Tensor
+    fallback: Tensor | None = None
+
+    def __call__(self, x: Tokens, t: float) -> SiteLogits:
+        return SiteLogits(self._rows(t), line_index(x, self.process.states))
+
+    def _rows(self, t: float) -> Tensor:
+        if isinstance(self.process, Masking):
+            return self._posterior_rows + self.process.log_odds_kept(t)
+        return lines(noised(self.process, self.p0, t)).log()
+
+    @cached_property
+    def _posterior_rows(self) -> Tensor:
+        """p(x0 = v | the other sites), for every line of the masked space: it does not depend on time."""
+        rows = lines(with_mask(self.p0))[:, :-1]
+        mass = rows.sum(-1, keepdim=True)
+        other = torch.full_like(rows, 1 / rows.shape[-1]).log()
+        if self.fallback is not None:
+            other = TableScore(self.process, self.fallback)._posterior_rows
+        return torch.where(mass > 0, rows.log() - mass.log(), other)
+
+
+def noised(process: Masking | Uniform, p0: Tensor, t: float) -> Tensor:
+    """The law of x_t as a table over the noised space, for any (unnormalised) law of x_0."""
+    keep = float(torch.exp(-process.schedule(t).value))
+    if isinstance(process, Masking):
+        masked = process.mask
+        table = with_mask(p0)
+        count = (enumerate_states(process.states, p0.dim(), p0.device) == masked).sum(-1).reshape(table.shape)
+        lost = -math.expm1(-float(process.schedule(t).value))
+        return table * lost**count * keep ** (p0.dim() - count)
+    for axis in range(p0.dim()):
+        p0 = keep * p0 + (1 - keep) * p0.mean(axis, keepdim=True)
+    return p0
+
+
+def with_mask(table: Tensor) -> Tensor:
+    """Append to every axis its marginal, so that entry `mask` sums a site out."""
+    for axis in range(table.dim()):
+        table = torch.cat([table, table.sum(axis, keepdim=True)], axis)
+    return table
+
+
+def lines(table: Tensor) -> Tensor:
+    """Every line of the table along every axis, [D * K^(D-1), K], in the order of `line_index`."""
+    size = table.shape[0]
+    return torch.cat([table.movedim(axis, -1).reshape(-1, size) for axis in range(table.dim())])
+
+
+def line_index(x: Tokens, size: int) -> Tensor:
+    """Which line runs through x along each axis [..., D]: the digits of the other sites, after the earlier axes."""
+    d = x.shape[-1]
+    strides = torch.zeros(d, d, dtype=torch.int64)
+    for axis in range(d):
+        others = [j for j in range(d) if j != axis]
+        strides[axis, others] = torch.tensor([size ** (d - 2 - k) for k in range(d - 1)], dtype=torch.int64)
+    offset = torch.arange(d, device=x.device) * size ** (d - 1)
+    return (x.unsqueeze(-2) * strides.to(x.device)).sum(-1) + offset
+
+
+def flat_index(x: Tokens, size: int) -> Tensor:
+    """The place of each state [..., D] in a flattened table."""
+    d = x.shape[-1]
+    return (x * torch.tensor([size ** (d - 1 - k) for k in range(d)], device=x.device)).sum(-1)
+
+
+def enumerate_states(size: int, length: int, device: torch.device | str = "cpu") -> Tokens:
+    """All size^length states [K, length], in the order of `flat_index`."""
+    axes = [torch.arange(size, device=device)] * length
+    return torch.cartesian_prod(*axes).reshape(-1, length)
+
+
+def _check_entries(name: str, table: Tensor) -> None:
+    if not table.isfinite().all() or (table < 0).any():
+        raise InvalidInput(f"{name} has negative, NaN or infinite entries; probabilities must be finite and at least 0")
+    if not table.sum() > 0:
+        raise InvalidInput(f"{name} is zero everywhere; at least one entry must be positive")

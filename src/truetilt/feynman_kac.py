@@ -1,0 +1,296 @@
+"""What is sampled: Feynman-Kac values. Each gives a first move and a move for every interval, and draws nothing.
+
+`Tempered` is the paper's (edge ratios), `Tilted` weighs a conditional base by a potential, `Steered` weighs the base
+by a reward, `Unweighted` is plain guidance. Where the target is named there is `alpha`; how it is proposed is `beta`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from .guidance import Guide, check_strength, rate_level, strength
+from .kernels import Kernel, euler
+from .laws import SiteLaw
+from .types import (
+    NEG_INF,
+    Aux,
+    InvalidInput,
+    InvalidWeights,
+    LogWeights,
+    Model,
+    Particles,
+    Potential,
+    Schedule,
+    Score,
+    SiteLogits,
+    Tokens,
+    take,
+)
+
+Ramp = Callable[[float], float]  # elapsed time u = 1 - t to the share of the exponent in force; 1 at u = 1
+
+
+@dataclass(frozen=True)
+class Power:
+    """The exponent grows as u^p; p = 0 is the full exponent throughout."""
+
+    p: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.p < math.inf:
+            raise InvalidInput(f"the exponent grows as u^{self.p}; the power must be finite and at least 0")
+
+    def __call__(self, u: float) -> float:
+        return u**self.p
+
+
+def at_end(u: float) -> float:
+    """Nothing until the data are reached: a reward defined on clean states only."""
+    return 1.0 if u == 1 else 0.0
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """The law that draws y and the laws whose log-probabilities weigh it: log weight = sum of c * log law(y)."""
+
+    law: SiteLaw
+    ratios: tuple[tuple[float, SiteLaw], ...] = ()
+
+
+@dataclass(frozen=True)
+class Tilt:
+    """log-weight exponent(t) * potential(x, t) that a particle carries; differences of it telescope."""
+
+    potential: Potential
+    exponent: Schedule
+
+    def __call__(self, x: Tokens, t: float) -> Tensor:
+        share = float(self.exponent(t))
+        if share == 0:  # not evaluated: 0 * anything is 0
+            return torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
+        value = self.potential(x, t)
+        if value.shape != x.shape[:-1]:
+            raise InvalidInput(
+                f"the potential returned shape {tuple(value.shape)} for states {tuple(x.shape)}; "
+                f"it must return one number a state, {tuple(x.shape[:-1])}"
+            )
+        if value.isnan().any():
+            raise InvalidWeights(
+                f"the potential (reward) returned NaN for {int(value.isnan().sum())} of {value.numel()} states at "
+                f"t = {t:.6g}; return -inf for an impossible state, a finite number otherwise"
+            )
+        return share * value.double()
+
+
+@dataclass(frozen=True)
+class ClockMove:
+    """A lazy move over t -> s: nothing is evaluated before `law` is read, so `take` costs no network."""
+
+    x: Tokens
+    log_tilt: LogWeights  # what the particle's weight already holds of the tilt
+    propose: Callable[[Tokens], Proposal]
+    end: Callable[[Tokens], LogWeights] | None  # the tilt at s
+
+    @property
+    def uniforms(self) -> int:
+        return self.x.shape[-1]
+
+    @property
+    def log_before(self) -> LogWeights:
+        return torch.zeros_like(self.log_tilt)
+
+    @cached_property
+    def proposal(self) -> Proposal:
+        return self.propose(self.x)
+
+    @property
+    def law(self) -> SiteLaw:
+        return self.proposal.law
+
+    def after(self, y: Tokens) -> tuple[LogWeights, Aux]:
+        log_ratio = sum((c * law.log_prob(y) for c, law in self.proposal.ratios), torch.zeros_like(self.log_tilt))
+        log_end = self.end(y) if self.end else torch.zeros_like(self.log_tilt)
+        return log_ratio + log_end - self.log_start, {"log_tilt": log_end}
+
+    @property
+    def log_start(self) -> LogWeights:
+        """The tilt to take off. A dead particle has none to give back: it stays dead."""
+        return torch.where(self.log_tilt == NEG_INF, torch.inf, self.log_tilt)
+
+    def take(self, ancestors: Tensor) -> ClockMove:
+        return replace(self, x=take(self.x, ancestors), log_tilt=take(self.log_tilt, ancestors))
+
+
+class OnClock(Protocol):
+    """A model in clock time: say how it proposes and what tilt it carries; the moves follow."""
+
+    model: Model
+    kernel: Kernel
+
+    @property
+    def tilt(self) -> Tilt | None:
+        return None
+
+    def propose(self, x: Tokens, t: float, s: float) -> Proposal: ...
+
+    def start(self, shape: tuple[int, ...], t: float) -> ClockMove:
+        zeros = torch.zeros(shape, dtype=torch.float64, device=self.model.device)
+        prior = self.model.process.prior((*shape, self.model.length), self.model.device)
+        return ClockMove(prior.x, zeros, lambda x: Proposal(prior_at(self.model, x)), self._end(t))
+
+    def move(self, particles: Particles, t: float, s: float) -> ClockMove:
+        return ClockMove(particles.x, particles.aux["log_tilt"], lambda x: self.propose(x, t, s), self._end(s))
+
+    def law(self, name: str, log_score: SiteLogits, x: Tokens, interval: tuple[float, float]) -> SiteLaw:
+        """One reverse step of a score, with NaN caught where it appears."""
+        law = self.kernel(self.model.process, log_score, x, *interval)
+        bad = law.odds.log_hold.isnan().any(-1)
+        if bad.any():
+            raise InvalidWeights(
+                f"step t = {interval[0]:.6g} -> {interval[1]:.6g}: the {name} score returned NaN or only -inf for "
+                f"{int(bad.sum())} of {bad.numel()} particles; check the network's output there (overflow in half "
+                "precision?)"
+            )
+        return law
+
+    def evaluate(self, name: str, score: Score | None, x: Tokens, t: float) -> SiteLogits:
+        """A network's answer, with its shape checked against the process."""
+        if score is None:
+            raise InvalidInput(f"{type(self).__name__} needs a {name} score and the model has none")
+        logits, size = score(x, t), self.model.process.vocabulary
+        if logits.vocabulary != size or logits.index.shape != x.shape:
+            raise InvalidInput(
+                f"the {name} score returned {logits.vocabulary} values at sites {tuple(logits.index.shape)} for states "
+                f"{tuple(x.shape)}; the process has {size} tokens (the mask is not one): return [..., D, {size}]"
+            )
+        return logits
+
+    def _end(self, t: float) -> Callable[[Tokens], LogWeights] | None:
+        tilt = self.tilt
+        return None if tilt is None else lambda y: tilt(y, t)
+
+
+def prior_at(model: Model, x: Tokens) -> SiteLaw:
+    """The prior of as many states as x has."""
+    return model.process.prior(tuple(x.shape), model.device)
+
+
+@dataclass(frozen=True)
+class Tempered(OnClock):
+    """pi ~ p0(x) p(zeta|x)^alpha by edge ratios: weight p/q (p_zeta/p)^alpha, proposal guided by beta (Prop. C.1)."""
+
+    model: Model
+    alpha: float
+    beta: float | Schedule = 1.0
+    kernel: Kernel = euler
+    guide: Guide = rate_level
+
+    def __post_init__(self) -> None:
+        check_alpha(self.alpha)
+        check_strength(self.beta)
+        if self.model.conditional is None:
+            raise InvalidInput("Tempered needs a conditional score; give the model one (or use Tilted or Steered)")
+        if self.alpha == 0 and self.beta != 0:
+            raise InvalidInput(
+                f"alpha = 0 targets p0 itself, and beta = {self.beta} can lose states p0 has; use beta = 0"
+            )
+
+    def propose(self, x: Tokens, t: float, s: float) -> Proposal:
+        base = self.evaluate("base", self.model.base, x, t)
+        conditional = self.evaluate("conditional", self.model.conditional, x, t)
+        guided = self.guide(self.model.process, base, conditional, strength(self.beta, t), (x, t))
+        q = self.law("guided", guided, x, (t, s))
+        p, p_zeta = self.law("base", base, x, (t, s)), self.law("conditional", conditional, x, (t, s))
+        ratios = ((1 - self.alpha, p), (self.alpha, p_zeta), (-1.0, q))
+        return Proposal(q, tuple((c, law) for c, law in ratios if c != 0))
+
+
+@dataclass(frozen=True)
+class Tilted(OnClock):
+    """pi ~ p(x|zeta) p(zeta|x)^(alpha-1): the conditional model as base and proposal, weighed by a potential.
+
+    The increment (a_s - 1) h(y, s) - (a_t - 1) h(x, t) telescopes: bounded, free of the path, exact at the end
+    whatever h is in between. `ramp` says how the exponent grows with elapsed time.
+    """
+
+    model: Model
+    alpha: float
+    ramp: Ramp = Power(2.0)
+    kernel: Kernel = euler
+
+    def __post_init__(self) -> None:
+        check_alpha(self.alpha)
+        check_ramp(self.ramp)
+        if self.model.conditional is None or self.model.potential is None:
+            raise InvalidInput("Tilted needs a conditional score and a potential log p(zeta|x, t); give the model both")
+
+    @property
+    def tilt(self) -> Tilt:
+        return Tilt(self.model.potential, lambda t: (self.alpha - 1) * self.ramp(1 - t))
+
+    def propose(self, x: Tokens, t: float, s: float) -> Proposal:
+        log_score = self.evaluate("conditional", self.model.conditional, x, t)
+        return Proposal(self.law("conditional", log_score, x, (t, s)))
+
+
+@dataclass(frozen=True)
+class Steered(OnClock):
+    """pi ~ p0(x) exp(strength * reward(x)): the base weighed by a reward whose share lambda_t grows as `ramp`.
+
+    A `proposal` score other than the base is corrected by p/q. With reward log p(zeta|x) and strength alpha this is
+    the tempered target in potential form.
+    """
+
+    model: Model
+    reward: Potential
+    strength: float = 1.0
+    ramp: Ramp = Power(1.0)
+    proposal: Score | None = None
+    kernel: Kernel = euler
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.strength):
+            raise InvalidInput(f"the reward's strength is {self.strength}; it must be finite")
+        check_ramp(self.ramp)
+
+    @property
+    def tilt(self) -> Tilt:
+        return Tilt(self.reward, lambda t: self.strength * self.ramp(1 - t))
+
+    def propose(self, x: Tokens, t: float, s: float) -> Proposal:
+        p = self.law("base", self.evaluate("base", self.model.base, x, t), x, (t, s))
+        if self.proposal is None:
+            return Proposal(p)
+        q = self.law("proposal", self.evaluate("proposal", self.proposal, x, t), x, (t, s))
+        return Proposal(q, ((1.0, p), (-1.0, q)))
+
+
+@dataclass(frozen=True)
+class Unweighted(OnClock):
+    """No weights: what a score samples by itself. With a `Guided` score, the guidance baselines."""
+
+    model: Model
+    score: Score
+    kernel: Kernel = euler
+
+    def propose(self, x: Tokens, t: float, s: float) -> Proposal:
+        return Proposal(self.law("given", self.evaluate("given", self.score, x, t), x, (t, s)))
+
+
+def check_alpha(alpha: float) -> None:
+    if not 0 <= alpha < math.inf:
+        raise InvalidInput(f"alpha is {alpha}; the target's exponent must be finite and at least 0")
+
+
+def check_ramp(ramp: Ramp) -> None:
+    """A ramp that does not end at 1 would miss the target."""
+    first, last = ramp(0.0), ramp(1.0)
+    if last != 1 or not math.isfinite(first):
+        raise InvalidInput(f"the exponent's share runs from {first} to {last}; it must be finite and end at 1")

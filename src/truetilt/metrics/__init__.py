@@ -1,0 +1,1 @@
+"""How far a sample or a law is from another."""

@@ -1,0 +1,160 @@
+"""What a run gives back: weighted particles, log Z, and the record of how they came to be."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from .smc.diagnostics import roots
+from .smc.resampling import systematic
+from .smc.stream import OUTPUT, Stream
+from .smc.weights import effective_sample_size, log_mean_exp, normalised
+from .storage import write_json, write_with
+from .types import DegenerateWeights, InvalidInput
+
+_FORMAT, _VERSION = "truetilt-result", 1
+_TENSORS = ("particles", "log_weights", "times", "ess", "log_z_path", "ancestors")
+
+
+@dataclass(frozen=True)
+class Result:
+    """Weighted particles of every population. Estimates weigh the union by mass, so populations need no correction."""
+
+    particles: Tensor  # [populations, particles, D]
+    log_weights: Tensor  # float64 [populations, particles], unnormalised
+    times: Tensor  # float64 [steps + 1], time after the first draw and after every step
+    ess: Tensor  # float64 [steps + 1, populations], of the weights each resampling saw
+    log_z_path: Tensor  # float64 [steps + 1, populations], after each step
+    ancestors: Tensor  # int32 [steps + 1, populations, particles]
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def log_z(self) -> float:
+        """log of the estimated normalising constant, over the union of the populations."""
+        return float(log_mean_exp(self.log_weights.reshape(-1)))
+
+    @property
+    def population_log_z(self) -> Tensor:
+        """The estimate of each population alone [populations]; -inf for one that died."""
+        return log_mean_exp(self.log_weights)
+
+    @property
+    def weights(self) -> Tensor:
+        """Weights over the union, summing to one [populations, particles]."""
+        return normalised(self.log_weights.reshape(-1)).reshape(self.log_weights.shape)
+
+    @property
+    def final_ess(self) -> Tensor:
+        """Effective sample size of each population at the end [populations]."""
+        return effective_sample_size(self.log_weights)
+
+    @property
+    def roots(self) -> Tensor:
+        """How many first draws of each population have a living descendant [populations]."""
+        return roots(self.ancestors)
+
+    @property
+    def genealogy(self) -> Tensor:
+        """Whom each particle descends from, step by step [steps + 1, populations, particles]."""
+        return self.ancestors
+
+    def expectation(self, h: Callable[[Tensor], Tensor]) -> Tensor:
+        """Weighted mean of h(x); h maps [populations, particles, D] to [populations, particles, ...]."""
+        value = h(self.particles)
+        if value.shape[:2] != self.log_weights.shape:
+            raise InvalidInput(
+                f"h returned shape {tuple(value.shape)}; its first two axes must be {tuple(self.log_weights.shape)}"
+            )
+        w = self.weights.reshape(self.weights.shape + (1,) * (value.dim() - 2))
+        return torch.where(w > 0, w * value.double(), 0.0).sum((0, 1))  # a weightless particle may be anything
+
+    def draw(self, n: int, seed: int = 0) -> Tensor:
+        """n unweighted draws from the union by mass, in random order [n, D]. Same seed, same draws."""
+        if n < 1:
+            raise InvalidInput(f"cannot draw {n} samples; ask for at least one")
+        stream = Stream(seed, device=self.particles.device)
+        log_w = self.log_weights.reshape(-1)
+        height = (torch.arange(n, device=log_w.device) + stream.uniforms(0, OUTPUT, 1, (0, 1))[0]) / n
+        cdf = normalised(log_w).cumsum(0)
+        chosen = torch.searchsorted(cdf, (height * cdf[-1]).contiguous(), right=True).clamp(max=len(log_w) - 1)
+        shuffle = stream.uniforms(1, OUTPUT, 1, (0, n))[0].argsort()
+        return self.particles.flatten(0, 1)[chosen[shuffle]]
+
+    def draw_independent(self, seed: int = 0) -> Tensor:
+        """One draw from each living population [living, D]: independent of each other, each with a bias of order 1/N."""
+        populations, n = self.log_weights.shape
+        alive = (self.population_log_z > -torch.inf).nonzero().squeeze(-1)
+        if len(alive) == 0:
+            raise DegenerateWeights("every population died: there is nothing to draw")
+        u = Stream(seed, device=self.particles.device).uniforms(2, OUTPUT, populations, (0, 1)).expand(populations, n)
+        chosen = systematic(self.log_weights, u).ancestors[:, :1]
+        first = torch.gather(self.particles, 1, chosen[..., None].expand(-1, -1, self.particles.shape[-1]))
+        return first[alive, 0]
+
+    @staticmethod
+    def union(results: Sequence[Result]) -> Result:
+        """Several runs as one: their populations side by side. Mass needs no correction."""
+        if not results:
+            raise InvalidInput("no results to unite; give at least one")
+        first = results[0]
+        for other in results[1:]:
+            if other.log_weights.shape[1:] != first.log_weights.shape[1:] or not torch.equal(other.times, first.times):
+                raise InvalidInput("results to unite must have the same number of particles and the same time grid")
+        return Result(
+            torch.cat([r.particles for r in results]),
+            torch.cat([r.log_weights for r in results]),
+            first.times,
+            torch.cat([r.ess for r in results], 1),
+            torch.cat([r.log_z_path for r in results], 1),
+            torch.cat([r.ancestors for r in results], 1),
+            {"united": [r.settings for r in results]},
+        )
+
+    def save(self, folder: str | Path) -> Path:
+        """Write result.safetensors and result.json into a folder; the JSON, written last, holds the other's checksum."""
+        folder = Path(folder)
+        tensors = {name: getattr(self, name).cpu().contiguous() for name in _TENSORS}
+        write_with(folder / "result.safetensors", lambda temporary: save_file(tensors, temporary))
+        header = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "sha256": _digest(folder / "result.safetensors"),
+            "log_z": self.log_z,
+            "settings": self.settings,
+        }
+        write_json(folder / "result.json", header)
+        return folder
+
+    @staticmethod
+    def load(folder: str | Path) -> Result:
+        """Read what `save` wrote; a missing, foreign or damaged file is refused."""
+        folder = Path(folder)
+        try:
+            header = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+        except FileNotFoundError as e:
+            raise InvalidInput(f"{folder} holds no result.json; give the folder that Result.save wrote") from e
+        except (json.JSONDecodeError, UnicodeDecodeError) as e:
+            raise InvalidInput(f"{folder / 'result.json'} is not JSON ({e}); the file is damaged or foreign") from e
+        if not isinstance(header, dict) or header.get("format") != _FORMAT or header.get("version") != _VERSION:
+            raise InvalidInput(f"{folder / 'result.json'} is not a truetilt result of version {_VERSION}")
+        path = folder / "result.safetensors"
+        if not path.is_file() or _digest(path) != header.get("sha256"):
+            raise InvalidInput(f"{path} is missing or does not match the checksum in result.json; save the result again")
+        try:
+            tensors = load_file(path)
+        except SafetensorError as e:
+            raise InvalidInput(f"{path} cannot be read ({e}); save the result again") from e
+        return Result(**tensors, settings=header["settings"])
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

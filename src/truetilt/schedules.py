@@ -1,0 +1,130 @@
+"""Noise schedules sigma(t) with their derivative, and time grids.
+
+sigma(0) = 0 for every schedule: time 0 is clean data, so a last step into s = 0 leaves no noise, whatever the lower
+end of the schedule. Generation runs t = 1 -> 0.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from .types import InvalidInput
+
+Grid = tuple[float, ...]  # 1 = t_0 > t_1 > ... > t_T = 0
+
+
+class Sigma(NamedTuple):
+    """Total noise at t and its time derivative."""
+
+    value: Tensor
+    rate: Tensor
+
+
+class NoiseSchedule(Protocol):
+    def __call__(self, t: float | Tensor) -> Sigma: ...
+    def time_of(self, value: float) -> float: ...
+
+
+def _time(t: float | Tensor) -> Tensor:
+    t = torch.as_tensor(t, dtype=torch.float64)
+    if not bool(((t >= 0) & (t <= 1)).all()):
+        raise InvalidInput(f"time is {t.tolist()}; it must lie in [0, 1] (data at 0, noise at 1)")
+    return t
+
+
+def _fraction(name: str, eps: float) -> None:
+    if not 0 < eps < 1:
+        raise InvalidInput(f"{name} is {eps}; it must lie strictly between 0 and 1")
+
+
+@dataclass(frozen=True)
+class LogLinear:
+    """sigma(t) = -log(1 - (1 - eps) t): the noised fraction grows linearly in t."""
+
+    eps: float = 1e-3
+
+    def __post_init__(self) -> None:
+        _fraction("eps", self.eps)
+
+    def __call__(self, t: float | Tensor) -> Sigma:
+        t = _time(t)
+        return Sigma(-torch.log1p(-(1 - self.eps) * t), (1 - self.eps) / (1 - (1 - self.eps) * t))
+
+    def time_of(self, value: float) -> float:
+        return min(1.0, -math.expm1(-value) / (1 - self.eps))
+
+
+@dataclass(frozen=True)
+class Geometric:
+    """sigma(t) = low^(1-t) high^t for t > 0, and 0 at t = 0."""
+
+    low: float = 1e-4
+    high: float = 20.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.low < self.high < math.inf:
+            raise InvalidInput(f"sigma runs from {self.low} to {self.high}; need 0 < low < high < inf")
+
+    def __call__(self, t: float | Tensor) -> Sigma:
+        t = _time(t)
+        sigma = self.low ** (1 - t) * self.high**t
+        return Sigma(torch.where(t > 0, sigma, 0.0), sigma * math.log(self.high / self.low))
+
+    def time_of(self, value: float) -> float:
+        if value < self.low:
+            return 0.0
+        return min(1.0, math.log(value / self.low) / math.log(self.high / self.low))
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """exp(-sigma(t)) = eps + (1 - eps) cos(pi t / 2)."""
+
+    eps: float = 1e-3
+
+    def __post_init__(self) -> None:
+        _fraction("eps", self.eps)
+
+    def __call__(self, t: float | Tensor) -> Sigma:
+        t = _time(t)
+        keep = self.eps + (1 - self.eps) * torch.cos(t * (math.pi / 2))
+        rate = (1 - self.eps) * (math.pi / 2) * torch.sin(t * (math.pi / 2)) / keep
+        # 1 - keep as a sine: exact near t = 0, where cos(t) - 1 would lose every digit
+        return Sigma(-torch.log1p(-2 * (1 - self.eps) * torch.sin(t * (math.pi / 4)) ** 2), rate)
+
+    def time_of(self, value: float) -> float:
+        return min(1.0, 2 / math.pi * math.acos(max(0.0, (math.exp(-value) - self.eps) / (1 - self.eps))))
+
+
+def uniform_grid(steps: int) -> Grid:
+    """`steps` equal steps from t = 1 to t = 0."""
+    _check_steps(steps)
+    return tuple(1 - i / steps for i in range(steps)) + (0.0,)
+
+
+def masked_fraction_grid(schedule: NoiseSchedule, steps: int) -> Grid:
+    """Times between which the noised fraction 1 - exp(-sigma) falls by equal amounts."""
+    _check_steps(steps)
+    top = float(-torch.expm1(-schedule(1.0).value))
+    inner = tuple(schedule.time_of(-math.log1p(-top * (1 - i / steps))) for i in range(1, steps))
+    return check_grid((1.0, *inner, 0.0))
+
+
+def check_grid(grid: Grid) -> Grid:
+    """A grid must fall strictly and stay inside [0, 1]."""
+    if len(grid) < 2:
+        raise InvalidInput(f"the time grid has {len(grid)} points; it needs at least a start and an end")
+    for step, (t, s) in enumerate(zip(grid[:-1], grid[1:], strict=True)):
+        if not 0 <= s < t <= 1:
+            raise InvalidInput(f"the time grid goes from {t} to {s} at step {step}; times must fall from 1 to 0")
+    return tuple(grid)
+
+
+def _check_steps(steps: int) -> None:
+    if steps < 1:
+        raise InvalidInput(f"steps is {steps}; at least one step is needed")

@@ -1,0 +1,150 @@
+"""Resampling schemes and the combinators around them.
+
+Every scheme maps (log-weights [..., N], uniforms [..., N]) to ancestors and new log-weights, keeps the total mass of
+each population (so log Z is log-mean-exp at any time) and is unbiased: E[sum w~ phi] = sum w phi. A population without
+mass is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ..types import NEG_INF, InvalidInput, LogWeights, Resampled, Resampler
+from .weights import effective_sample_size, log_mean_exp, normalised
+
+
+def never(log_w: LogWeights, u: Tensor) -> Resampled:
+    """Everyone is their own ancestor."""
+    return Resampled(torch.arange(log_w.shape[-1], device=log_w.device).expand(log_w.shape), log_w)
+
+
+def multinomial(log_w: LogWeights, u: Tensor) -> Resampled:
+    """N independent draws."""
+    return _equal(log_w, _invert(normalised(log_w), u))
+
+
+def stratified(log_w: LogWeights, u: Tensor) -> Resampled:
+    """One draw in each of N equal slices."""
+    return _equal(log_w, _invert(normalised(log_w), _slices(u)))
+
+
+def systematic(log_w: LogWeights, u: Tensor) -> Resampled:
+    """One uniform shifts N equally spaced points."""
+    return _equal(log_w, _invert(normalised(log_w), _slices(u[..., :1].expand_as(u))))
+
+
+def residual(log_w: LogWeights, u: Tensor) -> Resampled:
+    """floor(N w) copies for sure, the rest drawn from the remainders."""
+    expected = normalised(log_w) * log_w.shape[-1]
+    sure = expected.floor()
+    taken = sure.sum(-1, keepdim=True)
+    remainder = expected - sure
+    slot = torch.arange(log_w.shape[-1], device=log_w.device).expand(log_w.shape)
+    drawn = _invert(remainder, u)
+    return _equal(log_w, torch.where(slot < taken, _repeat(sure), drawn))
+
+
+def ssp(log_w: LogWeights, u: Tensor) -> Resampled:
+    """Srinivasan sampling (Gerber, Chopin & Whiteley 2019), its pairs met in a tournament: log2 N rounds.
+
+    Two fractional counts meet; one of them becomes 0 or 1, the other carries the rest to the next round.
+    """
+    expected = normalised(log_w) * log_w.shape[-1]
+    sure = expected.floor()
+    carried = expected - sure
+    settled = torch.zeros_like(carried)
+    who = torch.arange(log_w.shape[-1], device=log_w.device).expand(log_w.shape)
+    used = 0
+    while carried.shape[-1] > 1:
+        odd = carried.shape[-1] % 2
+        rest, rest_who = carried[..., carried.shape[-1] - odd :], who[..., who.shape[-1] - odd :]
+        a, b = carried[..., : carried.shape[-1] - odd].unflatten(-1, (-1, 2)).unbind(-1)
+        i, j = who[..., : who.shape[-1] - odd].unflatten(-1, (-1, 2)).unbind(-1)
+        pairs = a.shape[-1]
+        settle_first, value, kept = _meet(a, b, u[..., used : used + pairs])
+        settled = settled.scatter(-1, torch.where(settle_first, i, j), value)
+        carried = torch.cat([kept, rest], -1)
+        who = torch.cat([torch.where(settle_first, j, i), rest_who], -1)
+        used += pairs
+    settled = settled.scatter(-1, who, carried.round())  # the last count is 0 or 1 up to rounding
+    return _equal(log_w, _repeat(sure + settled))
+
+
+def _meet(a: Tensor, b: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Whether the first of a pair is settled, the value (0 or 1) it is settled at, and what the other carries."""
+    both = a + b
+    small = both <= 1
+    chance_first = torch.where(small, b / both.clamp(min=1e-300), (1 - b) / (2 - both).clamp(min=1e-300))
+    return u < chance_first, torch.where(small, 0.0, 1.0), torch.where(small, both, both - 1)
+
+
+def partial(scheme: Resampler, size: int | float) -> Resampler:
+    """Resample only the floor(M/2) heaviest and ceil(M/2) lightest, among themselves (the paper's Algorithm 4, mended).
+
+    `size` is M, or a fraction of N. The rest keep their weights; the subset keeps its mass.
+    """
+    if not (0 < size <= 1 if isinstance(size, float) else size >= 1):
+        raise InvalidInput(f"partial resampling of size {size}: give a count of at least 1 or a fraction in (0, 1]")
+
+    def resample(log_w: LogWeights, u: Tensor) -> Resampled:
+        n = log_w.shape[-1]
+        m = max(1, round(size * n)) if isinstance(size, float) else size
+        if m > n:
+            raise InvalidInput(f"partial resampling of {m} particles, but the population has {n}")
+        order = log_w.argsort(-1, stable=True)
+        chosen = torch.cat([order[..., : m - m // 2], order[..., n - m // 2 :]], -1)
+        inner = scheme(log_w.gather(-1, chosen), u[..., :m])
+        everyone = never(log_w, u).ancestors
+        return Resampled(
+            everyone.scatter(-1, chosen, chosen.gather(-1, inner.ancestors)), log_w.scatter(-1, chosen, inner.log_w)
+        )
+
+    return resample
+
+
+def adaptive(scheme: Resampler, threshold: float = 0.5) -> Resampler:
+    """Resample the populations whose effective sample size is below `threshold` times N."""
+    if not 0 <= threshold <= 1:
+        raise InvalidInput(f"the ESS threshold is {threshold}; give a fraction of the particles in [0, 1]")
+
+    def resample(log_w: LogWeights, u: Tensor) -> Resampled:
+        low = (effective_sample_size(log_w) < threshold * log_w.shape[-1])[..., None]
+        new, old = scheme(log_w, u), never(log_w, u)
+        return Resampled(torch.where(low, new.ancestors, old.ancestors), torch.where(low, new.log_w, old.log_w))
+
+    return resample
+
+
+SCHEMES: dict[str, Callable[[LogWeights, Tensor], Resampled]] = {
+    f.__name__: f for f in (multinomial, stratified, systematic, residual, ssp)
+}
+
+
+def _equal(log_w: LogWeights, ancestors: Tensor) -> Resampled:
+    """Equal weights of the same total mass; a population without mass keeps itself."""
+    mean = log_mean_exp(log_w)[..., None]
+    dead = mean == NEG_INF
+    own = torch.arange(log_w.shape[-1], device=log_w.device)
+    return Resampled(torch.where(dead, own, ancestors), mean.expand(log_w.shape).clone())
+
+
+def _slices(u: Tensor) -> Tensor:
+    n = u.shape[-1]
+    return (torch.arange(n, device=u.device) + u) / n
+
+
+def _invert(weights: Tensor, u: Tensor) -> Tensor:
+    """The first particle whose cumulated weight exceeds u times the total."""
+    cdf = weights.cumsum(-1)
+    total = cdf[..., -1:]
+    height = torch.minimum(u * total, torch.nextafter(total, torch.zeros_like(total)))
+    return torch.searchsorted(cdf, height.contiguous(), right=True).clamp(max=weights.shape[-1] - 1)
+
+
+def _repeat(counts: Tensor) -> Tensor:
+    """Ancestors in order, each repeated `counts` times; slots beyond the counts hold the last particle."""
+    slot = torch.arange(counts.shape[-1], device=counts.device, dtype=counts.dtype).expand(counts.shape)
+    return torch.searchsorted(counts.cumsum(-1), slot.contiguous(), right=True).clamp(max=counts.shape[-1] - 1)

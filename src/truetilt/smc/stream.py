@@ -1,0 +1,55 @@
+"""Uniforms from a counter: a pure function of (seed, population, step, purpose, particle, site).
+
+No generator state, so chunks, populations and devices cannot disturb one another: any part of a run can be drawn
+alone and comes out the same. The mixing function is SplitMix64's finaliser (Steele, Lea & Flood 2014).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..types import InvalidInput
+
+DRAW, RESAMPLE, OUTPUT = 0, 1, 2  # purposes: a key each, so that no uniform is used twice
+
+_GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed word
+_MIX = (-4658895280553007687, -7723592293110705685)  # 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The randomness of a run. `first_population` lets population k be run alone."""
+
+    seed: int
+    first_population: int = 0
+    device: torch.device | str = "cpu"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**63:
+            raise InvalidInput(f"seed is {self.seed}; give a whole number from 0 to 2^63 - 1")
+        if self.first_population < 0:
+            raise InvalidInput(f"first_population is {self.first_population}; populations are numbered from 0")
+
+    def uniforms(self, step: int, purpose: int, populations: int, counters: tuple[int, int]) -> Tensor:
+        """float64 uniforms in [0, 1), [populations, last - first], one for each counter from first to last."""
+        number = torch.arange(populations, device=self.device) + self.first_population
+        key = torch.full_like(number, self.seed)
+        for word in (number, step, purpose):
+            key = _mix(_mix(key) + (torch.zeros_like(key) + word + 1) * _GOLDEN)
+        count = torch.arange(*counters, device=self.device)
+        bits = _mix(key[:, None] + (count + 1) * _GOLDEN)
+        return _shift(bits, 11).double() * 2.0**-53
+
+
+def _shift(z: Tensor, bits: int) -> Tensor:
+    """Logical shift right of a signed 64-bit word."""
+    return (z >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _mix(z: Tensor) -> Tensor:
+    z = (z ^ _shift(z, 30)) * _MIX[0]
+    z = (z ^ _shift(z, 27)) * _MIX[1]
+    return z ^ _shift(z, 31)

@@ -1,0 +1,215 @@
+"""Shapes, records and protocols: the words every other room speaks.
+
+Leading dimensions are independent populations; the particle axis is the last axis of a log-weight. A record is
+immutable, and a class is either a Protocol or final.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+State = Tensor  # any dtype; [..., N, D] tokens (int64) or reals: the sampler never looks inside
+Tokens = Tensor  # int64 [..., D]
+LogWeights = Tensor  # float64 [..., N], unnormalised
+Aux = dict[str, Tensor]  # what a model remembers of each particle, [..., N, ...]
+
+NEG_INF = -torch.inf
+
+
+class TruetiltError(Exception):
+    """The base of every error this library raises on purpose."""
+
+
+class InvalidInput(TruetiltError, ValueError):
+    """An argument is out of range or two of them do not fit; the message names both sides and the remedy."""
+
+
+class InvalidWeights(TruetiltError, ArithmeticError):
+    """A weight became NaN or +inf; the message names the step."""
+
+
+class DegenerateWeights(TruetiltError, ArithmeticError):
+    """Every particle of every population has weight zero; the message names the step."""
+
+
+@dataclass(frozen=True)
+class SiteLogits:
+    """Per-site log-values over the vocabulary, stored as distinct rows and an index: ``value[d] = rows[index[d]]``.
+
+    A network makes one row per site (`SiteLogits.of`); a table makes one row per line and thousands of particles
+    share it. Everything that acts on a row acts once.
+    """
+
+    rows: Tensor  # [R, S]
+    index: Tensor  # int64 [..., D]
+
+    @staticmethod
+    def of(values: Tensor) -> SiteLogits:
+        """Dense values [..., D, S], one row a site."""
+        index = torch.arange(values[..., 0].numel(), device=values.device).reshape(values.shape[:-1])
+        return SiteLogits(values.reshape(-1, values.shape[-1]), index)
+
+    @property
+    def vocabulary(self) -> int:
+        return self.rows.shape[-1]
+
+    def with_rows(self, rows: Tensor) -> SiteLogits:
+        return SiteLogits(rows, self.index)
+
+    def per_site(self, per_row: Tensor) -> Tensor:
+        """Spread one value a row [R] to the sites [..., D], in float64."""
+        return per_row.double()[self.index]
+
+    def pick(self, v: Tokens) -> Tensor:
+        """The value at token v of each site, float64 [..., D]; v must be in the vocabulary."""
+        return self.rows.reshape(-1)[self.index * self.vocabulary + v].double()
+
+    def dense(self) -> Tensor:
+        """All values [..., D, S]."""
+        return self.rows[self.index]
+
+    def aligned(self, *others: SiteLogits) -> list[SiteLogits]:
+        """These logits over one index, so that their rows combine: as they are where they share it, else dense."""
+        every = [self, *others]
+        shared = all(o.rows.shape == self.rows.shape and torch.equal(o.index, self.index) for o in others)
+        return every if shared else [SiteLogits.of(o.dense()) for o in every]
+
+    def take(self, ancestors: Tensor) -> SiteLogits:
+        return SiteLogits(self.rows, take(self.index, ancestors))
+
+
+class Particles(NamedTuple):
+    """A weighted population: states, log-weights and what the model remembers of each state."""
+
+    x: State
+    log_w: LogWeights
+    aux: Aux
+
+
+class Resampled(NamedTuple):
+    """Whom each particle descends from, and its weight now. Total mass is what it was."""
+
+    ancestors: Tensor  # int64 [..., N]
+    log_w: LogWeights
+
+
+class StepInfo(NamedTuple):
+    """What a reader wants to know of a step."""
+
+    t: float
+    s: float
+    ess: Tensor  # [...], of the weights the resampler saw
+    log_z: Tensor  # [...], after the step
+    ancestors: Tensor  # int64 [..., N]
+
+
+class Law(Protocol):
+    """What a step may draw. Uniforms in, states out; and the exact probability of each."""
+
+    def sample(self, u: Tensor) -> State: ...
+    def log_prob(self, y: State) -> Tensor: ...
+    def take(self, ancestors: Tensor) -> Law: ...
+
+
+class Move(Protocol):
+    """A law and its weight, never a draw. `log_before` is known before the draw, `after` once y is drawn."""
+
+    uniforms: int  # how many uniforms a particle needs
+
+    @property
+    def log_before(self) -> LogWeights: ...
+    @property
+    def law(self) -> Law: ...
+    def after(self, y: State) -> tuple[LogWeights, Aux]: ...
+    def take(self, ancestors: Tensor) -> Move: ...
+
+
+class FeynmanKac(Protocol):
+    """What is sampled: a first move out of nothing, then a move for each interval t -> s."""
+
+    def start(self, shape: tuple[int, ...], t: float) -> Move: ...
+    def move(self, particles: Particles, t: float, s: float) -> Move: ...
+
+
+class Resampler(Protocol):
+    """Properly weighted: E[sum_i w~_i phi(x_{a_i})] = sum_i w_i phi(x_i) for every phi. u is uniform [..., N]."""
+
+    def __call__(self, log_w: LogWeights, u: Tensor) -> Resampled: ...
+
+
+class Score(Protocol):
+    """log p_t(y) / p_t(x) for every y that differs from x at one site (up to a constant a row, see `processes`)."""
+
+    def __call__(self, x: Tokens, t: float) -> SiteLogits: ...
+
+
+class Potential(Protocol):
+    """A log-value of each state at time t: log p_t(zeta|x), a reward, a noisy classifier."""
+
+    def __call__(self, x: Tokens, t: float) -> Tensor: ...
+
+
+class Process(Protocol):
+    """A forward noising process on tokens; see `processes`."""
+
+    @property
+    def vocabulary(self) -> int: ...
+    @property
+    def states(self) -> int: ...
+    def prior(self, shape: tuple[int, ...], device: torch.device | str = "cpu") -> Law: ...
+    def jumps(self, log_score: SiteLogits, x: Tokens, t: float, s: float) -> Jumps: ...
+    def bridge(self, log_score: SiteLogits, x: Tokens, t: float, s: float) -> SiteOdds: ...
+    def posterior(self, log_score: SiteLogits, x: Tokens, t: float) -> SiteLogits: ...
+    def score(self, log_posterior: SiteLogits, x: Tokens, t: float) -> SiteLogits: ...
+
+
+class Jumps(NamedTuple):
+    """Integrated intensity of each jump over t -> s: exp(log_clock + log_reference + logits[v]) to v != x."""
+
+    logits: SiteLogits
+    log_reference: Tensor  # [..., D]; -inf where the site cannot move
+    log_total: Tensor  # [..., D], log of the sum over v of exp(log_reference + logits[v])
+    log_clock: Tensor  # scalar; +inf when the step must leave
+
+
+class SiteOdds(NamedTuple):
+    """Per site: P(stay) = exp(log_hold), P(v) = exp(log_move + logits[v]) for v != x."""
+
+    logits: SiteLogits
+    log_hold: Tensor  # [..., D]
+    log_move: Tensor  # [..., D]
+
+    def take(self, ancestors: Tensor) -> SiteOdds:
+        return SiteOdds(self.logits.take(ancestors), take(self.log_hold, ancestors), take(self.log_move, ancestors))
+
+
+@dataclass(frozen=True)
+class Model:
+    """A diffusion model under one condition: the base score, the conditional score, the potential log p_t(zeta|x)."""
+
+    process: Process
+    length: int
+    base: Score
+    conditional: Score | None = None
+    potential: Potential | None = None
+    device: torch.device | str = "cpu"
+
+    def __post_init__(self) -> None:
+        if self.length < 1:
+            raise InvalidInput(f"length is {self.length}; a state needs at least one site")
+
+
+Schedule = Callable[[float], float]  # a number for each time
+
+
+def take(tensor: Tensor, ancestors: Tensor) -> Tensor:
+    """Gather along the particle axis, the last axis of `ancestors` [..., M]; trailing axes follow."""
+    axis = ancestors.dim() - 1
+    extra = tensor.dim() - ancestors.dim()
+    index = ancestors.reshape(ancestors.shape + (1,) * extra)
+    return torch.gather(tensor, axis, index.expand(ancestors.shape + tensor.shape[axis + 1 :]))
