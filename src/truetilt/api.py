@@ -15,7 +15,7 @@ from .schedules import check_grid, uniform_grid
 from .smc.resampling import adaptive, systematic
 from .smc.sampler import trace
 from .smc.stream import Stream
-from .types import FeynmanKac, InvalidInput, Model, Resampler, Schedule, StepInfo
+from .types import FeynmanKac, Model, Resampler, Schedule, StepInfo
 
 Callback = Callable[[int, int, StepInfo], None]  # (steps done, steps in all, what happened)
 
@@ -60,10 +60,11 @@ def run(
     stream = Stream(seed, first_population, device)
     resample = resample or adaptive(systematic, 0.5)
     infos: list[StepInfo] = []
-    for done, (state, info) in enumerate(trace(fk, grid, (populations, particles), resample, stream, chunk)):
+    state = Particles(torch.empty(0), torch.empty(0), {})
+    for state, info in trace(fk, grid, (populations, particles), resample, stream, chunk):  # noqa: B007
         infos.append(info._replace(ancestors=info.ancestors.int()))
         if callback_on_step_end:
-            callback_on_step_end(done, len(grid) - 1, info)
+            callback_on_step_end(len(infos) - 1, len(grid) - 1, info)
     return Result(
         state.x,
         state.log_w,

@@ -7,17 +7,16 @@ by a reward, `Unweighted` is plain guidance. Where the target is named there is 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from .guidance import Guide, check_strength, rate_level, strength
 from .kernels import Kernel, euler
-from .laws import SiteLaw
 from .types import (
     NEG_INF,
     Aux,
@@ -30,6 +29,7 @@ from .types import (
     Schedule,
     Score,
     SiteLogits,
+    SitewiseLaw,
     Tokens,
     take,
 )
@@ -60,8 +60,13 @@ def at_end(u: float) -> float:
 class Proposal:
     """The law that draws y and the laws whose log-probabilities weigh it: log weight = sum of c * log law(y)."""
 
-    law: SiteLaw
-    ratios: tuple[tuple[float, SiteLaw], ...] = ()
+    law: SitewiseLaw
+    ratios: tuple[tuple[float, SitewiseLaw], ...] = ()
+
+
+def powers(*ratios: tuple[float, SitewiseLaw]) -> tuple[tuple[float, SitewiseLaw], ...]:
+    """Leave out what has exponent 0: 0 log 0 counts as 0."""
+    return tuple((c, law) for c, law in ratios if c != 0)
 
 
 @dataclass(frozen=True)
@@ -111,7 +116,7 @@ class ClockMove:
         return self.propose(self.x)
 
     @property
-    def law(self) -> SiteLaw:
+    def law(self) -> SitewiseLaw:
         return self.proposal.law
 
     def after(self, y: Tokens) -> tuple[LogWeights, Aux]:
@@ -128,27 +133,29 @@ class ClockMove:
         return replace(self, x=take(self.x, ancestors), log_tilt=take(self.log_tilt, ancestors))
 
 
-class OnClock(Protocol):
+@dataclass(frozen=True)
+class OnClock(ABC):
     """A model in clock time: say how it proposes and what tilt it carries; the moves follow."""
 
     model: Model
-    kernel: Kernel
+    kernel: Kernel = field(default=euler, kw_only=True)
 
     @property
     def tilt(self) -> Tilt | None:
         return None
 
+    @abstractmethod
     def propose(self, x: Tokens, t: float, s: float) -> Proposal: ...
 
     def start(self, shape: tuple[int, ...], t: float) -> ClockMove:
         zeros = torch.zeros(shape, dtype=torch.float64, device=self.model.device)
-        prior = self.model.process.prior((*shape, self.model.length), self.model.device)
-        return ClockMove(prior.x, zeros, lambda x: Proposal(prior_at(self.model, x)), self._end(t))
+        nowhere = torch.zeros((*shape, self.model.length), dtype=torch.int64, device=self.model.device)
+        return ClockMove(nowhere, zeros, lambda x: Proposal(self._prior(x)), self._end(t))
 
     def move(self, particles: Particles, t: float, s: float) -> ClockMove:
         return ClockMove(particles.x, particles.aux["log_tilt"], lambda x: self.propose(x, t, s), self._end(s))
 
-    def law(self, name: str, log_score: SiteLogits, x: Tokens, interval: tuple[float, float]) -> SiteLaw:
+    def law(self, name: str, log_score: SiteLogits, x: Tokens, interval: tuple[float, float]) -> SitewiseLaw:
         """One reverse step of a score, with NaN caught where it appears."""
         law = self.kernel(self.model.process, log_score, x, *interval)
         bad = law.odds.log_hold.isnan().any(-1)
@@ -172,24 +179,20 @@ class OnClock(Protocol):
             )
         return logits
 
+    def _prior(self, x: Tokens) -> SitewiseLaw:
+        return self.model.process.prior(tuple(x.shape), self.model.device)
+
     def _end(self, t: float) -> Callable[[Tokens], LogWeights] | None:
         tilt = self.tilt
         return None if tilt is None else lambda y: tilt(y, t)
-
-
-def prior_at(model: Model, x: Tokens) -> SiteLaw:
-    """The prior of as many states as x has."""
-    return model.process.prior(tuple(x.shape), model.device)
 
 
 @dataclass(frozen=True)
 class Tempered(OnClock):
     """pi ~ p0(x) p(zeta|x)^alpha by edge ratios: weight p/q (p_zeta/p)^alpha, proposal guided by beta (Prop. C.1)."""
 
-    model: Model
     alpha: float
     beta: float | Schedule = 1.0
-    kernel: Kernel = euler
     guide: Guide = rate_level
 
     def __post_init__(self) -> None:
@@ -206,10 +209,11 @@ class Tempered(OnClock):
         base = self.evaluate("base", self.model.base, x, t)
         conditional = self.evaluate("conditional", self.model.conditional, x, t)
         guided = self.guide(self.model.process, base, conditional, strength(self.beta, t), (x, t))
-        q = self.law("guided", guided, x, (t, s))
         p, p_zeta = self.law("base", base, x, (t, s)), self.law("conditional", conditional, x, (t, s))
-        ratios = ((1 - self.alpha, p), (self.alpha, p_zeta), (-1.0, q))
-        return Proposal(q, tuple((c, law) for c, law in ratios if c != 0))
+        if guided is conditional:
+            return Proposal(p_zeta, powers((1 - self.alpha, p), (self.alpha - 1, p_zeta)))
+        q = self.law("guided", guided, x, (t, s))
+        return Proposal(q, powers((1 - self.alpha, p), (self.alpha, p_zeta), (-1.0, q)))
 
 
 @dataclass(frozen=True)
@@ -220,10 +224,8 @@ class Tilted(OnClock):
     whatever h is in between. `ramp` says how the exponent grows with elapsed time.
     """
 
-    model: Model
     alpha: float
     ramp: Ramp = Power(2.0)
-    kernel: Kernel = euler
 
     def __post_init__(self) -> None:
         check_alpha(self.alpha)
@@ -232,8 +234,9 @@ class Tilted(OnClock):
             raise InvalidInput("Tilted needs a conditional score and a potential log p(zeta|x, t); give the model both")
 
     @property
-    def tilt(self) -> Tilt:
-        return Tilt(self.model.potential, lambda t: (self.alpha - 1) * self.ramp(1 - t))
+    def tilt(self) -> Tilt | None:
+        h = self.model.potential
+        return None if h is None else Tilt(h, lambda t: (self.alpha - 1) * self.ramp(1 - t))
 
     def propose(self, x: Tokens, t: float, s: float) -> Proposal:
         log_score = self.evaluate("conditional", self.model.conditional, x, t)
@@ -248,12 +251,10 @@ class Steered(OnClock):
     the tempered target in potential form.
     """
 
-    model: Model
     reward: Potential
     strength: float = 1.0
     ramp: Ramp = Power(1.0)
     proposal: Score | None = None
-    kernel: Kernel = euler
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.strength):
@@ -276,9 +277,7 @@ class Steered(OnClock):
 class Unweighted(OnClock):
     """No weights: what a score samples by itself. With a `Guided` score, the guidance baselines."""
 
-    model: Model
     score: Score
-    kernel: Kernel = euler
 
     def propose(self, x: Tokens, t: float, s: float) -> Proposal:
         return Proposal(self.law("given", self.evaluate("given", self.score, x, t), x, (t, s)))

@@ -24,7 +24,9 @@ class Guide(Protocol):
 def rate_level(
     process: Process, base: SiteLogits, conditional: SiteLogits, beta: float, at: tuple[Tokens, float]
 ) -> SiteLogits:
-    """The paper's guided rate R^beta = R (R^1 / R)^beta (Definition 3.1)."""
+    """The paper's guided rate R^beta = R (R^1 / R)^beta (Definition 3.1); at beta = 1 the conditional rate itself."""
+    if beta == 1:
+        return conditional
     base, conditional = base.aligned(conditional)
     return base.with_rows(interpolate(base.rows, conditional.rows, beta))
 
@@ -85,7 +87,7 @@ class Predictor:
 
 def strength(beta: float | Schedule, t: float) -> float:
     """beta at time t, checked: a schedule may misbehave anywhere."""
-    value = float(beta(t)) if callable(beta) else float(beta)
+    value = float(beta) if isinstance(beta, int | float) else float(beta(t))
     if not 0 <= value < float("inf"):
         raise InvalidInput(f"beta is {value} at t = {t}; guidance strength must be finite and at least 0")
     return value

@@ -14,31 +14,26 @@ from torch import Tensor
 
 from .laws import SiteLaw
 from .processes import log1mexp
-from .types import NEG_INF, Jumps, Law, Process, SiteLogits, SiteOdds, Tokens
+from .types import NEG_INF, Jumps, Process, SiteLogits, SiteOdds, SitewiseLaw, Tokens
 
 
 class Kernel(Protocol):
-    def __call__(self, process: Process, log_score: SiteLogits, x: Tokens, t: float, s: float) -> Law: ...
+    def __call__(self, process: Process, log_score: SiteLogits, x: Tokens, t: float, s: float) -> SitewiseLaw: ...
 
 
 def euler(process: Process, log_score: SiteLogits, x: Tokens, t: float, s: float) -> SiteLaw:
     """Hold with exp(-integrated exit rate), else jump in proportion to the rates (the paper's Eq. 7, unclamped)."""
     j = process.jumps(log_score, x, t, s)
-    exit_rate = _exit(j)
-    small = j.log_reference + j.log_clock + _log_phi(exit_rate)
-    large = j.log_reference - j.log_total + log1mexp(exit_rate)
-    log_move = torch.where(exit_rate < 1, small, large)
-    return SiteLaw(x, SiteOdds(j.logits, -exit_rate, _if_leaves(j, log_move)))
+    rate = (j.log_clock + j.log_total).exp()
+    return _site_law(x, j, -rate, log1mexp(rate))
 
 
 def tau_leaping(process: Process, log_score: SiteLogits, x: Tokens, t: float, s: float) -> SiteLaw:
     """Poisson jumps to every token at once; a site changes when exactly one arrives (Campbell et al. 2022)."""
     j = process.jumps(log_score, x, t, s)
-    exit_rate = _exit(j)
-    must_leave = torch.isinf(exit_rate)
-    log_one = torch.where(must_leave, 0.0, exit_rate.log() - exit_rate)
-    log_move = torch.where(must_leave, j.log_reference - j.log_total, j.log_reference + j.log_clock - exit_rate)
-    return SiteLaw(x, SiteOdds(j.logits, log1mexp(-log_one), _if_leaves(j, log_move)))
+    rate = (j.log_clock + j.log_total).exp()
+    log_one = torch.where(rate.isinf(), 0.0, j.log_clock + j.log_total - rate)  # a site that must leave, leaves
+    return _site_law(x, j, log1mexp(-log_one), log_one)
 
 
 def tweedie(process: Process, log_score: SiteLogits, x: Tokens, t: float, s: float) -> SiteLaw:
@@ -46,16 +41,8 @@ def tweedie(process: Process, log_score: SiteLogits, x: Tokens, t: float, s: flo
     return SiteLaw(x, process.bridge(log_score, x, t, s))
 
 
-def _exit(j: Jumps) -> Tensor:
-    """Integrated exit rate of each site; zero where it cannot leave, even if the clock is infinite."""
-    return torch.where(j.log_total == NEG_INF, 0.0, (j.log_clock + j.log_total).exp())
-
-
-def _if_leaves(j: Jumps, log_move: Tensor) -> Tensor:
-    return torch.where(j.log_total == NEG_INF, NEG_INF, log_move)
-
-
-def _log_phi(a: Tensor) -> Tensor:
-    """log of (1 - exp(-a)) / a, which tends to 0 with a."""
-    safe = torch.where(a > 0, a, 1.0)
-    return torch.where(a > 0, (-torch.expm1(-safe) / safe).log(), 0.0)
+def _site_law(x: Tokens, j: Jumps, log_stay: Tensor, log_leave: Tensor) -> SiteLaw:
+    """Stay or leave; a leaver picks its token in proportion to the rates."""
+    log_hold = torch.where(j.movable, log_stay, 0.0)
+    log_move = torch.where(j.movable, log_leave + j.log_reference - j.log_total, NEG_INF)
+    return SiteLaw(x, SiteOdds(j.logits, log_hold, log_move))

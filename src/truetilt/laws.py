@@ -12,7 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from .types import NEG_INF, SiteLogits, SiteOdds, Tokens, take
+from .types import NEG_INF, SiteOdds, Tokens, take
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ from .laws import SiteLaw
 from .schedules import LogLinear, NoiseSchedule
 from .types import NEG_INF, InvalidInput, Jumps, SiteLogits, SiteOdds, Tokens
 
+_LEAST = 1e-300  # a sum over other tokens that rounding made 0 or negative: so rare that no draw will show it
+
 
 def _check_vocabulary(size: int) -> None:
     if size < 2:
@@ -29,7 +31,7 @@ def _flat_row(x: Tokens, size: int) -> SiteLogits:
 
 def log1mexp(a: Tensor) -> Tensor:
     """log(1 - exp(-a)) for a >= 0."""
-    return torch.where(a < 0.6931471805599453, (-torch.expm1(-a)).log(), torch.log1p(-torch.exp(-a)))
+    return (-torch.expm1(-a)).log()
 
 
 @dataclass(frozen=True)
@@ -84,12 +86,11 @@ class Masking:
         """The posterior is frozen at t; the schedule is integrated: the clock is log (1-e^-sigma_t)/(1-e^-sigma_s)."""
         hazard = log_score.with_rows(log_score.rows - self.log_odds_kept(t))
         clock = log1mexp(self.schedule(t).value) - log1mexp(self.schedule(s).value)
-        movable = x == self.mask
-        total = torch.where(movable, hazard.per_site(hazard.rows.logsumexp(-1)), NEG_INF)
-        return Jumps(hazard, torch.where(movable, 0.0, NEG_INF).double(), total, clock.log())
+        total = hazard.per_site(hazard.rows.logsumexp(-1))
+        return Jumps(hazard, x == self.mask, torch.zeros_like(total), total, clock.log())
 
     def bridge(self, log_score: SiteLogits, x: Tokens, t: float, s: float) -> SiteOdds:
-        """Exact law of one site at s given x at t: stay masked with (1-e^-sigma_s)/(1-e^-sigma_t), else the posterior."""
+        """Exact law of one site at s given x at t: still masked with (1-e^-sigma_s)/(1-e^-sigma_t), else revealed."""
         stay = log1mexp(self.schedule(s).value) - log1mexp(self.schedule(t).value)
         movable = x == self.mask
         hold = torch.where(movable, stay, 0.0).double()
@@ -154,7 +155,8 @@ class Uniform:
         here = log_score.pick(x)
         every = log_score.per_site(log_score.rows.logsumexp(-1))
         clock = (self.schedule(t).value - self.schedule(s).value) / self.vocabulary
-        return Jumps(log_score, -here, torch.expm1((every - here).clamp(min=0)).log(), clock.log())
+        others = torch.expm1(every - here).clamp(min=_LEAST)
+        return Jumps(log_score, torch.ones_like(x, dtype=torch.bool), -here, others.log(), clock.log())
 
     def bridge(self, log_score: SiteLogits, x: Tokens, t: float, s: float) -> SiteOdds:
         """Exact law of one site at s given x at t: the row un-mixed back to s, times the chance of s -> t."""
@@ -163,7 +165,7 @@ class Uniform:
         stay, switch = self._forward(noise)
         here = earlier.pick(x)
         every = earlier.per_site(earlier.rows.logsumexp(-1))
-        others = torch.expm1((every - here).clamp(min=0)).log() + here
+        others = torch.expm1(every - here).clamp(min=_LEAST).log() + here
         log_all = torch.logaddexp(here + stay.log(), others + switch.log())
         return SiteOdds(earlier, here + stay.log() - log_all, switch.log() - log_all)
 

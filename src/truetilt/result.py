@@ -90,7 +90,7 @@ class Result:
         return self.particles.flatten(0, 1)[chosen[shuffle]]
 
     def draw_independent(self, seed: int = 0) -> Tensor:
-        """One draw from each living population [living, D]: independent of each other, each with a bias of order 1/N."""
+        """One draw from each living population [living, D]: mutually independent, each with a bias of order 1/N."""
         populations, n = self.log_weights.shape
         alive = (self.population_log_z > -torch.inf).nonzero().squeeze(-1)
         if len(alive) == 0:
@@ -120,7 +120,7 @@ class Result:
         )
 
     def save(self, folder: str | Path) -> Path:
-        """Write result.safetensors and result.json into a folder; the JSON, written last, holds the other's checksum."""
+        """Write result.safetensors, then result.json with its checksum, into a folder."""
         folder = Path(folder)
         tensors = {name: getattr(self, name).cpu().contiguous() for name in _TENSORS}
         write_with(folder / "result.safetensors", lambda temporary: save_file(tensors, temporary))
@@ -148,7 +148,9 @@ class Result:
             raise InvalidInput(f"{folder / 'result.json'} is not a truetilt result of version {_VERSION}")
         path = folder / "result.safetensors"
         if not path.is_file() or _digest(path) != header.get("sha256"):
-            raise InvalidInput(f"{path} is missing or does not match the checksum in result.json; save the result again")
+            raise InvalidInput(
+                f"{path} is missing or does not match the checksum in result.json; save the result again"
+            )
         try:
             tensors = load_file(path)
         except SafetensorError as e:

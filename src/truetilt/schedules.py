@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import torch
@@ -104,7 +105,7 @@ class Cosine:
 def uniform_grid(steps: int) -> Grid:
     """`steps` equal steps from t = 1 to t = 0."""
     _check_steps(steps)
-    return tuple(1 - i / steps for i in range(steps)) + (0.0,)
+    return (*(1 - i / steps for i in range(steps)), 0.0)
 
 
 def masked_fraction_grid(schedule: NoiseSchedule, steps: int) -> Grid:
@@ -119,7 +120,7 @@ def check_grid(grid: Grid) -> Grid:
     """A grid must fall strictly and stay inside [0, 1]."""
     if len(grid) < 2:
         raise InvalidInput(f"the time grid has {len(grid)} points; it needs at least a start and an end")
-    for step, (t, s) in enumerate(zip(grid[:-1], grid[1:], strict=True)):
+    for step, (t, s) in enumerate(pairwise(grid)):
         if not 0 <= s < t <= 1:
             raise InvalidInput(f"the time grid goes from {t} to {s} at step {step}; times must fall from 1 to 0")
     return tuple(grid)

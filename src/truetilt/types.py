@@ -116,11 +116,21 @@ class Law(Protocol):
     def take(self, ancestors: Tensor) -> Law: ...
 
 
+class SitewiseLaw(Law, Protocol):
+    """A law that is a product over sites; `frozen` says which states it cannot change."""
+
+    @property
+    def x(self) -> Tokens: ...
+    @property
+    def odds(self) -> SiteOdds: ...
+    def frozen(self) -> Tensor: ...
+
+
 class Move(Protocol):
     """A law and its weight, never a draw. `log_before` is known before the draw, `after` once y is drawn."""
 
-    uniforms: int  # how many uniforms a particle needs
-
+    @property
+    def uniforms(self) -> int: ...  # how many uniforms a particle needs
     @property
     def log_before(self) -> LogWeights: ...
     @property
@@ -161,7 +171,7 @@ class Process(Protocol):
     def vocabulary(self) -> int: ...
     @property
     def states(self) -> int: ...
-    def prior(self, shape: tuple[int, ...], device: torch.device | str = "cpu") -> Law: ...
+    def prior(self, shape: tuple[int, ...], device: torch.device | str = "cpu") -> SitewiseLaw: ...
     def jumps(self, log_score: SiteLogits, x: Tokens, t: float, s: float) -> Jumps: ...
     def bridge(self, log_score: SiteLogits, x: Tokens, t: float, s: float) -> SiteOdds: ...
     def posterior(self, log_score: SiteLogits, x: Tokens, t: float) -> SiteLogits: ...
@@ -172,8 +182,9 @@ class Jumps(NamedTuple):
     """Integrated intensity of each jump over t -> s: exp(log_clock + log_reference + logits[v]) to v != x."""
 
     logits: SiteLogits
-    log_reference: Tensor  # [..., D]; -inf where the site cannot move
-    log_total: Tensor  # [..., D], log of the sum over v of exp(log_reference + logits[v])
+    movable: Tensor  # bool [..., D]; the rest of a site's entries mean nothing where it is false
+    log_reference: Tensor  # [..., D]
+    log_total: Tensor  # [..., D], log of the sum over v != x of exp(log_reference + logits[v])
     log_clock: Tensor  # scalar; +inf when the step must leave
 
 

@@ -8,11 +8,12 @@ followed to its end by squaring.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from ..types import InvalidInput, Process, Score
+from ..types import NEG_INF, InvalidInput, Process, Score
 from .tables import enumerate_states, flat_index
 
 _TERMS = 24  # of the exponential series, after scaling to rates of at most 1: error below 1e-23
@@ -23,7 +24,7 @@ def forward_equation(process: Process, score: Score, start: Tensor, grid: Sequen
     """The law at the end of the grid of the process that starts from `start` [K] and jumps at the score's rates."""
     length = _length(process, start)
     law = start.double()
-    for t, s in zip(grid[:-1], grid[1:], strict=True):
+    for t, s in pairwise(grid):
         middle = 0.5 * (t + s)
         generator, clock = jump_generator(process, score, middle, (t, s), length)
         law = law @ transition(generator, clock)
@@ -40,6 +41,7 @@ def jump_generator(
     frozen = process.jumps(score(x, at), x, at, at / 2)  # the second time only sets the clock, replaced below
     clock = process.jumps(score(x[:1], interval[0]), x[:1], *interval).log_clock.exp()
     log_rate = frozen.log_reference[..., None] + frozen.logits.dense()  # [K, D, S]
+    log_rate = torch.where(frozen.movable[..., None], log_rate, NEG_INF)
     y = x[:, None, None, :].repeat(1, length, process.vocabulary, 1)
     for d in range(length):
         y[:, d, :, d] = torch.arange(process.vocabulary)

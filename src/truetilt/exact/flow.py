@@ -7,14 +7,15 @@ error. A clock move factorises over sites and is summed by matrix products; any 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..feynman_kac import ClockMove
-from ..types import NEG_INF, Aux, FeynmanKac, Move, Particles, SiteOdds, Tokens
 from ..smc.weights import check_weights
+from ..types import NEG_INF, Aux, FeynmanKac, Move, Particles, SiteOdds, Tokens
 from .tables import enumerate_states, flat_index
 
 _CHUNK = 1 << 24  # how many numbers an intermediate product may hold
@@ -40,7 +41,7 @@ def flow(fk: FeynmanKac, grid: Sequence[float], size: int, length: int) -> Limit
     first = fk.start((1,), grid[0])
     states = enumerate_states(size, length, first.log_before.device)
     log_mass, aux = push(first, torch.zeros(1, dtype=torch.float64, device=states.device), states, size)
-    for t, s in zip(grid[:-1], grid[1:], strict=True):
+    for t, s in pairwise(grid):
         check_weights(log_mass, f"exact flow at t = {t:.6g}")
         alive = (log_mass > NEG_INF).nonzero().squeeze(-1)
         particles = Particles(states[alive], log_mass[alive], {k: v[alive] for k, v in aux.items()})
@@ -62,7 +63,7 @@ def push_factored(move: ClockMove, log_mass: Tensor, states: Tokens, size: int) 
     held = torch.where(frozen, log_mass + odds.log_hold.sum(-1), NEG_INF)
     shift = torch.maximum(log_mass.max(), held.max())
     total = torch.zeros(len(states), dtype=torch.float64, device=states.device)
-    total = total.index_add(0, flat_index(move.x, size), (held - shift).exp())
+    total = total.index_add(0, flat_index(move.law.x, size), (held - shift).exp())
     step = max(1, _CHUNK // size ** ((states.shape[-1] + 1) // 2))
     weights = odds.logits.with_rows(odds.logits.rows.softmax(-1))
     log_move = odds.log_move + odds.logits.per_site(odds.logits.rows.logsumexp(-1))
@@ -70,7 +71,7 @@ def push_factored(move: ClockMove, log_mass: Tensor, states: Tokens, size: int) 
         top = torch.maximum(odds.log_hold, log_move)[chosen]
         kernel = weights.take(chosen).dense() * (log_move[chosen] - top).exp()[..., None]
         kernel = torch.nn.functional.pad(kernel, (0, size - kernel.shape[-1]))
-        kernel = kernel.scatter(-1, move.x[chosen][..., None], (odds.log_hold[chosen] - top).exp()[..., None])
+        kernel = kernel.scatter(-1, move.law.x[chosen][..., None], (odds.log_hold[chosen] - top).exp()[..., None])
         total = total + _contract((log_mass[chosen] + top.sum(-1) - shift).exp(), kernel)
     log_end = move.end(states) if move.end else torch.zeros_like(total)
     return torch.where(total > 0, total.log() + shift + log_end, NEG_INF), {"log_tilt": log_end}

@@ -30,9 +30,13 @@ class Table:
         p0, likelihood = self.p0.double(), self.likelihood.double()
         size = (self.process.vocabulary,) * p0.dim()
         if p0.dim() < 1 or tuple(p0.shape) != size:
-            raise InvalidInput(f"p0 has shape {tuple(p0.shape)}; with {size[:1] or '?'} tokens a site it must be {size}")
+            raise InvalidInput(
+                f"p0 has shape {tuple(p0.shape)}; with {size[:1] or '?'} tokens a site it must be {size}"
+            )
         if likelihood.shape != p0.shape:
-            raise InvalidInput(f"p0 has shape {tuple(p0.shape)}, the likelihood {tuple(likelihood.shape)}; they must agree")
+            raise InvalidInput(
+                f"p0 has shape {tuple(p0.shape)}, the likelihood {tuple(likelihood.shape)}; they must agree"
+            )
         _check_entries("p0", p0)
         _check_entries("the likelihood", likelihood)
         if not (p0 * likelihood).sum() > 0:

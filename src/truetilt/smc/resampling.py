@@ -94,7 +94,7 @@ def partial(scheme: Resampler, size: int | float) -> Resampler:
         m = max(1, round(size * n)) if isinstance(size, float) else size
         if m > n:
             raise InvalidInput(f"partial resampling of {m} particles, but the population has {n}")
-        order = log_w.argsort(-1, stable=True)
+        order = log_w.argsort(dim=-1, stable=True)
         chosen = torch.cat([order[..., : m - m // 2], order[..., n - m // 2 :]], -1)
         inner = scheme(log_w.gather(-1, chosen), u[..., :m])
         everyone = never(log_w, u).ancestors

@@ -7,6 +7,7 @@ draw, so the result carries its weights.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -30,7 +31,7 @@ def trace(
     log_w = torch.zeros(shape, dtype=torch.float64, device=stream.device)
     particles, info = advance(fk.start(shape, grid[0]), log_w, (grid[0], grid[0]), never, (stream, 0, chunk))
     yield particles, info
-    for number, (t, s) in enumerate(zip(grid[:-1], grid[1:], strict=True), start=1):
+    for number, (t, s) in enumerate(pairwise(grid), start=1):
         particles, info = step(fk, particles, (t, s), resample, (stream, number, chunk))
         yield particles, info
 
