@@ -15,7 +15,7 @@ from .schedules import check_grid, uniform_grid
 from .smc.resampling import adaptive, systematic
 from .smc.sampler import trace
 from .smc.stream import Stream
-from .types import FeynmanKac, Model, Resampler, Schedule, StepInfo
+from .types import FeynmanKac, Model, Particles, Resampler, Schedule, StepInfo
 
 Callback = Callable[[int, int, StepInfo], None]  # (steps done, steps in all, what happened)
 

@@ -1,0 +1,5 @@
+"""`python -m truetilt` is `truetilt`."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,230 @@
+"""The command line. Heavy imports wait until a command runs: `--help` answers without torch.
+
+Results go to stdout (`--json`) or are shown as a table; progress and messages go to stderr. Exit codes: 0 done, 1
+failed, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from . import __version__
+
+if TYPE_CHECKING:
+    from .experiments.jobs import Experiment, Settings
+
+app = typer.Typer(
+    help="Sample from the distribution that guidance only promises.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+reproduce = typer.Typer(help="Reproduce a figure or table of the paper.", no_args_is_help=True)
+app.add_typer(reproduce, name="reproduce")
+
+Quick = Annotated[bool, typer.Option("--quick", help="Fewer targets and samples: minutes instead of an hour.")]
+Seed = Annotated[int, typer.Option(help="Seed of the run; the same seed gives the same bits.", min=0)]
+Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda or cuda:N.")]
+Out = Annotated[Path | None, typer.Option(help="Folder for result.json and figure.png [default: runs/<name>].")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, everything else on stderr.")]
+
+
+class ProcessName(StrEnum):
+    masking = "masking"
+    uniform = "uniform"
+
+
+@app.callback(invoke_without_command=True)
+def root(version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False) -> None:
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit()
+
+
+@app.command()
+def demo(seed: Seed = 0, device: Device = "cpu", out: Out = None, as_json: Json = False) -> None:
+    """Figures 1 and 2 of the paper in under a minute: target, guidance and truetilt side by side."""
+    _experiment("demo", True, seed, device, out, as_json)
+
+
+@reproduce.command()
+def figure1(
+    quick: Quick = False, seed: Seed = 0, device: Device = "cpu", out: Out = None, as_json: Json = False
+) -> None:
+    """Six states of one site: guidance misses the tempered target."""
+    _experiment("figure1", quick, seed, device, out, as_json)
+
+
+@reproduce.command()
+def figure2(
+    quick: Quick = False, seed: Seed = 0, device: Device = "cpu", out: Out = None, as_json: Json = False
+) -> None:
+    """Nine states of two sites, at alpha = 2 and 4."""
+    _experiment("figure2", quick, seed, device, out, as_json)
+
+
+@reproduce.command()
+def table1(
+    quick: Quick = False, seed: Seed = 0, device: Device = "cpu", out: Out = None, as_json: Json = False
+) -> None:
+    """KL between random targets and every sampler, for one and two sites, masking and uniform."""
+    _experiment("table1", quick, seed, device, out, as_json)
+
+
+@app.command()
+def sample(
+    model: Annotated[Path, typer.Argument(help='A table: JSON {"p0": [...], "likelihood": [...]}, nested per site.')],
+    alpha: Annotated[float, typer.Option(help="Exponent of the condition in the target.")] = 1.0,
+    beta: Annotated[
+        float | None, typer.Option(help="Guide the proposal and weigh by edge ratios [default: tilt the conditional].")
+    ] = None,
+    process: Annotated[ProcessName, typer.Option(help="The noising process.")] = ProcessName.masking,
+    sigma_eps: Annotated[float, typer.Option(help="What is kept of the data at t = 1 (log-linear schedule).")] = 1e-3,
+    particles: Annotated[int, typer.Option(help="Particles in each population.")] = 1000,
+    populations: Annotated[int, typer.Option(help="Independent populations.")] = 1,
+    steps: Annotated[int, typer.Option(help="Time steps.")] = 100,
+    seed: Seed = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for the result [default: runs/sample].")] = None,
+    as_json: Json = False,
+) -> None:
+    """Sample p0(x) p(zeta|x)^alpha for a table of your own, and compare with the exact answer."""
+    with _Plainly():
+        from .experiments.own import sample_table
+
+        folder = out or Path("runs/sample")
+        with _progress(steps, "steps") as advance:
+            summary = sample_table(
+                model, (process.value, sigma_eps), (alpha, beta), (particles, populations, steps, seed), folder, advance
+            )
+        _show(summary, ("quantity", "value"), folder, as_json)
+
+
+def _experiment(name: str, quick: bool, seed: int, device: str, out: Path | None, as_json: bool) -> None:
+    with _Plainly():
+        from .experiments import figures, table1
+        from .experiments.jobs import Settings
+
+        every = (figures.DEMO, figures.FIGURE1, figures.FIGURE2, table1.EXPERIMENT)
+        experiment = next(e for e in every if e.name == name)
+        folder = out or Path("runs") / name
+        result = _carry_out(experiment, Settings(quick, seed, _device(device)), folder)
+        _show(result, experiment.columns, folder, as_json)
+
+
+def _carry_out(experiment: Experiment, settings: Settings, folder: Path) -> dict[str, Any]:
+    """Run the jobs, write result.json and figure.png, then forget the jobs."""
+    from .experiments.jobs import answers, forget
+    from .storage import write_json, write_with
+
+    folder.mkdir(parents=True, exist_ok=True)
+    jobs = experiment.jobs(settings)
+    found = {}
+    with _progress(len(jobs), experiment.title) as advance:
+        for name, answer in answers(experiment, settings, folder):
+            found[name] = answer
+            advance()
+    result = {"version": __version__, "command": _command(experiment, settings), "seed": settings.seed}
+    result |= {"device": _device_name(settings.device)} | experiment.collect(settings, found)
+    figure = experiment.draw(result)
+    write_json(folder / "result.json", result)
+    write_with(folder / "figure.png", lambda path: figure.savefig(path, dpi=150))
+    forget(folder)
+    return result
+
+
+def _command(experiment: Experiment, settings: Settings) -> str:
+    parts = ["truetilt", experiment.name] if experiment.name == "demo" else ["truetilt", "reproduce", experiment.name]
+    if settings.quick and experiment.name != "demo":
+        parts.append("--quick")
+    return " ".join([*parts, f"--seed {settings.seed}", f"--device {settings.device}"])
+
+
+def _device(name: str) -> str:
+    import torch
+
+    try:
+        torch.empty(1, device=name)
+    except (RuntimeError, AssertionError) as e:
+        raise typer.BadParameter(f"cannot compute on {name!r} ({str(e).splitlines()[0]}); use --device cpu") from e
+    return name
+
+
+def _device_name(device: str) -> str:
+    import platform
+
+    import torch
+
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else f"cpu ({platform.machine()})"
+
+
+def _show(result: dict[str, Any], columns: tuple[str, ...], folder: Path, as_json: bool) -> None:
+    """The result as JSON on stdout, or as a table there; where it lies on stderr."""
+    from rich.console import Console
+    from rich.table import Table
+
+    if as_json:
+        typer.echo(json.dumps(result, allow_nan=False))
+    table = Table(*columns)
+    for row in result["rows"]:
+        table.add_row(*(_cell(row.get(column)) for column in columns))
+    Console(stderr=as_json, width=None if sys.stdout.isatty() else 120).print(table)
+    typer.echo(f"written: {folder / 'result.json'} and {folder / 'figure.png'}", err=True)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+class _progress:
+    """A bar with the time left, on stderr; silent when that is no terminal."""
+
+    def __init__(self, total: int, title: str) -> None:
+        from tqdm import tqdm
+
+        self.bar = tqdm(total=total, desc=title, file=sys.stderr, disable=None, leave=False)
+
+    def __enter__(self) -> Any:
+        return self.bar.update
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.close()
+
+
+class _Plainly:
+    """Errors as one line and an exit code, never a traceback."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type | None, error: BaseException | None, _: object) -> None:
+        from .types import InvalidInput, TruetiltError
+
+        if isinstance(error, InvalidInput):
+            _fail(str(error), 2)
+        if isinstance(error, TruetiltError):
+            _fail(str(error), 1)
+        if isinstance(error, OSError):
+            _fail(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), 1)
+        if isinstance(error, KeyboardInterrupt):
+            _fail("stopped; the finished jobs are kept, and the same command goes on from there", 130)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    typer.echo(f"error: {message}", err=True)
+    raise typer.Exit(code)
+
+
+def main() -> None:
+    """Entry point of `truetilt`."""
+    os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning")
+    app()

@@ -1,0 +1,107 @@
+"""What every experiment is: jobs that can run apart, a way to put their answers together, and a figure.
+
+A job's answer is plain JSON. Finished jobs are kept beside the result until it is whole, so that an interrupted run
+goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .. import __version__
+from ..storage import write_json
+
+Answer = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a user may choose of any experiment."""
+
+    quick: bool = False
+    seed: int = 0
+    device: str = "cpu"
+
+
+class Job(NamedTuple):
+    name: str
+    work: Callable[..., Answer]
+    arguments: tuple[Any, ...]
+
+
+class Experiment(NamedTuple):
+    """An experiment as a value: see the modules beside this one."""
+
+    name: str
+    title: str
+    jobs: Callable[[Settings], list[Job]]
+    collect: Callable[[Settings, dict[str, Answer]], Answer]
+    draw: Callable[[Answer], Any]  # a matplotlib figure
+    columns: tuple[str, ...]  # of the table in the terminal
+
+
+def answers(experiment: Experiment, settings: Settings, folder: Path) -> Iterator[tuple[str, Answer]]:
+    """Every job's name and answer as it comes; on the CPU as many at a time as there are cores."""
+    kept = folder / "jobs"
+    mark = _fingerprint(experiment, settings)
+    waiting = []
+    for job in experiment.jobs(settings):
+        found = _kept(kept / f"{job.name}.json", mark)
+        if found is None:
+            waiting.append(job)
+        else:
+            yield job.name, found
+    for job, answer in _run(waiting, settings):
+        write_json(kept / f"{job.name}.json", {"fingerprint": mark, "answer": answer})
+        yield job.name, answer
+
+
+def forget(folder: Path) -> None:
+    """Remove the finished jobs once the result is written."""
+    for path in (folder / "jobs").glob("*.json"):
+        path.unlink()
+    if (folder / "jobs").is_dir() and not any((folder / "jobs").iterdir()):
+        (folder / "jobs").rmdir()
+
+
+def _run(jobs: list[Job], settings: Settings) -> Iterator[tuple[Job, Answer]]:
+    workers = min(len(jobs), os.cpu_count() or 1)
+    if settings.device != "cpu" or workers < 2 or len(jobs) < 4:
+        for job in jobs:
+            yield job, job.work(*job.arguments)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_one_thread) as pool:
+        futures = {pool.submit(job.work, *job.arguments): job for job in jobs}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _one_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def _fingerprint(experiment: Experiment, settings: Settings) -> str:
+    text = json.dumps([experiment.name, asdict(settings), __version__], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _kept(path: Path, mark: str) -> Answer | None:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return found["answer"] if found["fingerprint"] == mark else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
