@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from .guidance import Guide, check_strength, rate_level, strength
-from .kernels import Kernel, euler
+from .kernels import Kernel, euler, tweedie
 from .types import (
     NEG_INF,
     Aux,
@@ -203,6 +203,12 @@ class Tempered(OnClock):
         if self.alpha == 0 and self.beta != 0:
             raise InvalidInput(
                 f"alpha = 0 targets p0 itself, and beta = {self.beta} can lose states p0 has; use beta = 0"
+            )
+        bridged = self.kernel is tweedie and not self.model.process.bridge_keeps_support
+        if bridged and self.guide is rate_level and self.beta not in (0, 1):
+            raise InvalidInput(
+                f"tweedie steps of rate-level guidance (beta = {self.beta}) lose states of the base on this process; "
+                "use euler or tau_leaping, posterior_level guidance, or beta = 0 or 1"
             )
 
     def propose(self, x: Tokens, t: float, s: float) -> Proposal:

@@ -39,7 +39,7 @@ class SiteLaw:
 
     def frozen(self) -> Tensor:
         """True where no site can change [...]."""
-        return (self.odds.log_hold == 0).all(-1)
+        return (self.odds.log_move == NEG_INF).all(-1)
 
     def take(self, ancestors: Tensor) -> SiteLaw:
         return SiteLaw(take(self.x, ancestors), self.odds.take(ancestors))

@@ -8,6 +8,7 @@ Both are what a SEDD network returns. Score, posterior p(x0 = v | x) and reverse
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -40,6 +41,7 @@ class Masking:
 
     vocabulary: int
     schedule: NoiseSchedule = field(default_factory=LogLinear)
+    bridge_keeps_support: ClassVar[bool] = True  # whatever score is bridged
 
     def __post_init__(self) -> None:
         _check_vocabulary(self.vocabulary)
@@ -103,6 +105,7 @@ class Uniform:
 
     vocabulary: int
     schedule: NoiseSchedule = field(default_factory=LogLinear)
+    bridge_keeps_support: ClassVar[bool] = False  # un-mixing a score that no law has can ask for less than nothing
 
     def __post_init__(self) -> None:
         _check_vocabulary(self.vocabulary)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -166,6 +166,8 @@ class Potential(Protocol):
 
 class Process(Protocol):
     """A forward noising process on tokens; see `processes`."""
+
+    bridge_keeps_support: ClassVar[bool]
 
     @property
     def vocabulary(self) -> int: ...

@@ -7,6 +7,7 @@ followed to its end by squaring.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -55,11 +56,13 @@ def jump_generator(
 def transition(rates: Tensor, clock: float) -> Tensor:
     """exp(clock * generator) for off-diagonal rates [K, K], row-stochastic to rounding; clock may be infinite."""
     fastest = float(rates.sum(-1).max())
+    if not math.isfinite(fastest):
+        raise InvalidInput("jump rates exceed float64: guidance this strong has no forward equation to solve")
     if fastest == 0:
         return torch.eye(len(rates), dtype=rates.dtype)
-    if clock == float("inf"):
+    if math.isinf(clock):
         return _square(_exponential(rates / fastest), _SQUARINGS_TO_INFINITY)
-    halvings = max(0, int(torch.tensor(fastest * clock).log2().ceil()))
+    halvings = max(0, math.ceil(math.log2(fastest) + math.log2(clock)))
     return _square(_exponential(rates * (clock / 2.0**halvings)), halvings)
 
 

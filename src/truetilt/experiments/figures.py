@@ -51,7 +51,7 @@ def one_panel(figure: str, alpha: float, settings: Settings) -> Answer:
     rows = [_row(figure, alpha, "target", target, target, 0.0)]
     for kind, method in (("guidance", "guidance-rate"), ("truetilt", "smc-tilted")):
         run = toys.sample_toy(table, alpha, method, n, settings.seed)
-        exact = toys.miss(target, toys.exact_law(table, alpha, method))
+        exact = toys.miss(target, toys.exact_law(table, alpha, method), 0.0)
         row = _row(figure, alpha, kind, target, toys.weighted_law(table, run.result), exact)
         row |= {"network_evaluations": len(run.meter.times), "network_passes": run.meter.passes}
         if kind == "truetilt":

@@ -64,7 +64,9 @@ def one_target(process: str, d: int, v: int, number: int, settings: Settings) ->
     for method in toys.METHODS:
         if method == "guidance-posterior" and process != "masking":
             continue
-        exact = toys.miss(target, toys.exact_law(table, alpha, method)) if small and "multi" not in method else None
+        exact = (
+            toys.miss(target, toys.exact_law(table, alpha, method), 0.0) if small and "multi" not in method else None
+        )
         run = toys.sample_toy(table, alpha, method, n, seed)
         out[method] = _entry(toys.miss(target, toys.weighted_law(table, run.result)), exact, run)
         if method == "smc-clock":

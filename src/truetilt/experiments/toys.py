@@ -19,7 +19,7 @@ from ..metrics.divergences import histogram, kl
 from ..result import Result
 from ..schedules import uniform_grid
 from ..smc.resampling import adaptive, multinomial, never, systematic
-from ..types import FeynmanKac, Model, Resampler
+from ..types import FeynmanKac, InvalidInput, Model, Resampler
 
 STEPS = 100
 FLOOR = 1e-10  # of empty cells in KL(pi || empirical)
@@ -54,6 +54,8 @@ class Method(NamedTuple):
 
 def _guidance(guide: Guide) -> Callable[[Model, float], FeynmanKac]:
     def build(model: Model, alpha: float) -> FeynmanKac:
+        if model.conditional is None:
+            raise InvalidInput("guidance needs a conditional score and the model has none")
         return Unweighted(model, Guided(model.process, model.base, model.conditional, alpha, guide))
 
     return build
@@ -106,6 +108,6 @@ def drawn_law(table: Table, draws: Tensor) -> Tensor:
     return histogram(flat_index(draws, vocabulary), ones, vocabulary**table.length).reshape(table.p0.shape)
 
 
-def miss(target: Tensor, law: Tensor) -> float:
-    """KL(target || law) with empty cells floored."""
-    return float(kl(target, law, FLOOR))
+def miss(target: Tensor, law: Tensor, floor: float = FLOOR) -> float:
+    """KL(target || law) with empty cells floored; an exact law has none."""
+    return float(kl(target, law, floor))

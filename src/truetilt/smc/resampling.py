@@ -78,7 +78,7 @@ def _meet(a: Tensor, b: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     both = a + b
     small = both <= 1
     chance_first = torch.where(small, b / both.clamp(min=1e-300), (1 - b) / (2 - both).clamp(min=1e-300))
-    return u < chance_first, torch.where(small, 0.0, 1.0), torch.where(small, both, both - 1)
+    return u < chance_first, (~small).to(a.dtype), torch.where(small, both, both - 1)
 
 
 def partial(scheme: Resampler, size: int | float) -> Resampler:

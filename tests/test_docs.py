@@ -1,0 +1,59 @@
+"""The pages run: every Python block in order, one namespace a page, and what a `print` shows is what the page says."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+import truetilt as tt
+
+ROOT = Path(__file__).parent.parent
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), *(p for p in [ROOT / "README.md"] if p.is_file())]
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SHOWN = re.compile(r"# -> (.*)$", re.MULTILINE)
+
+
+def blocks(text: str) -> list[str]:
+    """Python blocks, each below as many empty lines as stand above it, so that a traceback names the page's line."""
+    return ["\n" * (text[: m.start(1)].count("\n")) + m[1] for m in BLOCK.finditer(text)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_page_runs_and_prints_what_it_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace = {"__name__": f"page_{page.stem}"}
+    for source in blocks(page.read_text(encoding="utf-8")):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            exec(compile(source, page, "exec"), namespace)
+        assert out.getvalue().splitlines() == SHOWN.findall(source)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_names_on_the_page_exist(page: Path) -> None:
+    used = set(re.findall(r"\btt\.([A-Za-z_]\w*)", page.read_text(encoding="utf-8")))
+    assert used <= set(tt.__all__)
+
+
+def test_every_page_is_in_the_menu() -> None:
+    menu = re.findall(r"^  - .*: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(menu) == sorted(p.name for p in PAGES if p.parent.name == "docs")
+
+
+def test_the_dictionary_of_symbols_names_real_things() -> None:
+    """The table in math.md: a name in code in the third column, its module in the fourth."""
+    rows = [line.split("|")[3:5] for line in (ROOT / "docs" / "math.md").read_text(encoding="utf-8").splitlines()
+            if re.search(r"\| `[a-z_.]+` \|$", line)]  # fmt: skip
+    assert len(rows) > 20
+    for names, room in rows:
+        home = importlib.import_module(f"truetilt.{room.strip(' `')}")
+        for name in re.findall(r"`([\w.]+)`", names):
+            thing: object = home
+            for part in name.split("."):
+                assert hasattr(thing, part) or part in getattr(thing, "__annotations__", {}), f"{room} has no {name}"
+                thing = getattr(thing, part, None)
