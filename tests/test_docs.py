@@ -30,7 +30,7 @@ def test_page_runs_and_prints_what_it_says(page: Path, tmp_path: Path, monkeypat
     for source in blocks(page.read_text(encoding="utf-8")):
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
-            exec(compile(source, page, "exec"), namespace)
+            exec(compile(source, page, "exec", dont_inherit=True), namespace)
         assert out.getvalue().splitlines() == SHOWN.findall(source)
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from problems import clean, flow, guided, hard_table, miss, table, tv
 
 import truetilt as tt
+from problems import clean, flow, guided, hard_table, miss, table, tv
 from truetilt.exact.ctmc import jump_generator, transition
 from truetilt.exact.flow import push_factored, push_pairs
 from truetilt.exact.joint import JointTempered, JointTilted

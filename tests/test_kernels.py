@@ -187,13 +187,21 @@ def test_tau_leaping_moves_when_exactly_one_jump_arrives(t):
     torch.testing.assert_close(got.scatter(-1, here, 0.0), expected, rtol=1e-11, atol=1e-12)
 
 
-@but_for_uniform_tweedie("Uniform._unmix clamps a guided score at 0, so tweedie loses the base's support")
+@pytest.mark.parametrize(
+    ("process", "kernel"), [(p, k) for p in PROCESSES for k in KERNELS if p.bridge_keeps_support or k is not tt.tweedie]
+)
 def test_rate_level_guidance_keeps_the_support_of_the_base(process, kernel):
     problem = table(process, 3, 2)
     for t, s in ((1.0, 0.9), (0.5, 0.4), (0.2, 0.05), (0.5, 0.0)):
         base = site_log_probs(step(problem, kernel, scores(problem)[0], t, s), problem)
         proposal = site_log_probs(step(problem, kernel, guided(problem, 8.0), t, s), problem)
         assert ((base > -torch.inf) == (proposal > -torch.inf)).all()
+
+
+def test_a_proposal_that_would_lose_the_support_of_the_base_is_refused():
+    model = table(tt.Uniform, 3, 2).model()
+    with pytest.raises(tt.InvalidInput, match=r"beta = 8\.0.*lose states of the base"):
+        tt.Tempered(model, 2.0, beta=8.0, kernel=tt.tweedie)
 
 
 @each

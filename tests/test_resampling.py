@@ -34,14 +34,14 @@ RESAMPLERS = {"never": tt.never} | {
 every = pytest.mark.parametrize("resample", RESAMPLERS.values(), ids=RESAMPLERS.keys())
 each_scheme = pytest.mark.parametrize("scheme", SCHEMES.values(), ids=SCHEMES.keys())
 
-log_weight = st.one_of(st.just(-INF), st.floats(-5, 5), st.sampled_from([-700.0, 0.0, 700.0]))
+log_weight = st.one_of(st.just(-INF), st.floats(-5, 5), st.sampled_from([-600.0, 0.0, 600.0]))
 uniform = st.one_of(st.sampled_from([0.0, TOP]), st.floats(0, TOP))
 
 
 def random_weights(populations, n=N, seed=0):
-    """Log-weights with a fifth of them -inf, but no population dead."""
+    """Log-weights, heavier towards the end, a fifth of them -inf, no population dead."""
     generator = torch.Generator().manual_seed(seed)
-    log_w = 1.5 * torch.randn(populations, n, generator=generator, dtype=torch.float64)
+    log_w = torch.randn(populations, n, generator=generator, dtype=torch.float64) + torch.linspace(-1, 1, n)
     gone = torch.rand(populations, n, generator=generator) < 0.2
     gone[:, 0] = False
     return log_w.masked_fill(gone, -INF)
@@ -85,6 +85,13 @@ def test_a_particle_of_zero_weight_is_never_chosen(scheme, data):
     log_w, u = torch.tensor(data, dtype=torch.float64).T.contiguous()
     assume((log_w > -INF).any())
     assert (log_w[scheme(log_w[None], u[None]).ancestors[0]] > -INF).all()
+
+
+@bug("ssp floors a pair's total at 1e-300, so a zero weight can outlive a weight of 1e-304; u = 0 then picks it")
+def test_a_zero_weight_does_not_outlive_a_vanishing_one():
+    log_w = torch.tensor([[0.42, 0.58, 0.0, 1e-304]], dtype=torch.float64).log()
+    ancestors = tt.ssp(log_w, torch.tensor([[0.5, 0.5, 0.0, 0.5]], dtype=torch.float64)).ancestors
+    assert 2 not in ancestors[0].tolist()
 
 
 @every
@@ -152,11 +159,11 @@ def partial_as_printed(scheme, m):
 
 def test_wrong_partial_resampling_as_printed():
     """Mass inside the subset shrinks and mass outside grows: the same test must see it."""
-    for log_w in (random_weights(REPLICATES), SKEWED.expand(REPLICATES, N)):
-        printed = bias_scores(partial_as_printed(tt.multinomial, 4), log_w, PHI)
-        mended = bias_scores(tt.partial(tt.multinomial, 4), log_w, PHI)
-        assert printed.abs().max() > 5 * z_limit(COMPARISONS)
-        assert mended.abs().max() < z_limit(COMPARISONS)
+    log_w = SKEWED.expand(REPLICATES, N)
+    printed = bias_scores(partial_as_printed(tt.multinomial, 3), log_w, PHI)
+    mended = bias_scores(tt.partial(tt.multinomial, 3), log_w, PHI)
+    assert printed.abs().max() > 20 * z_limit(COMPARISONS)
+    assert mended.abs().max() < z_limit(COMPARISONS)
 
 
 @pytest.mark.parametrize("scheme", [tt.stratified, tt.systematic, tt.residual, tt.ssp])
@@ -186,7 +193,7 @@ def test_multinomial_counts_are_binomial():
 
 
 @pytest.mark.parametrize("scheme", [tt.systematic, tt.ssp])
-@pytest.mark.parametrize("n", [1, 2, 7, 9, 64])
+@pytest.mark.parametrize("n", [2, 3, 7, 9, 64])
 def test_copies_are_the_expected_number_rounded_down_or_up(scheme, n):
     log_w = random_weights(500, n)
     copies, expected = counts(scheme(log_w, uniforms(500, n)).ancestors, n), expected_copies(log_w)
@@ -217,9 +224,8 @@ def test_stratified_copies_are_within_two_of_the_expected_number(n):
         pytest.param(tt.residual, marks=bug("N w = 1 - 1e-16 is floored to 0: all N copies are drawn at random")),
     ],
 )
-@pytest.mark.parametrize("ns", [range(2, 130)], ids=["2 to 129"])
-def test_equal_weights_keep_everyone(scheme, ns):
-    for n in ns:
+def test_equal_weights_keep_everyone(scheme):
+    for n in range(2, 130):
         log_w = torch.full((5, n), -3.7, dtype=torch.float64)
         assert (counts(scheme(log_w, 0.01 + 0.98 * uniforms(5, n)).ancestors, n) == 1).all()
 
@@ -231,7 +237,7 @@ def test_adaptive_resamples_the_populations_whose_ess_is_low_and_no_other():
     log_w, u = random_weights(400), uniforms(400)
     w = log_w.exp()
     ess = w.sum(-1) ** 2 / w.square().sum(-1)
-    for threshold in (0.0, 0.3, 0.5, 0.9):
+    for threshold in (0.0, 0.8, 0.5):
         low = ess < threshold * N
         got, full = tt.adaptive(tt.multinomial, threshold)(log_w, u), tt.multinomial(log_w, u)
         assert torch.equal(got.ancestors[low], full.ancestors[low])
@@ -248,7 +254,7 @@ def test_partial_touches_only_the_lightest_and_the_heaviest(size, m):
     log_w = torch.where(log_w == -INF, -20 - u, log_w)  # no ties: the subset is unique
     ancestors, new = tt.partial(tt.multinomial, size)(log_w, u)
     for k in range(100):
-        ranked = sorted(range(N), key=lambda i: float(log_w[k, i]))  # noqa: B023
+        ranked = sorted(range(N), key=lambda i: float(log_w[k, i]))
         subset = set(ranked[: m - m // 2] + ranked[N - m // 2 :])
         inside = torch.tensor([i in subset for i in range(N)])
         assert (ancestors[k] == torch.arange(N))[~inside].all()

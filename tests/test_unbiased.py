@@ -6,9 +6,9 @@ False alarms: each test compares at most 400 z-scores and fails by chance with p
 
 import pytest
 import torch
-from problems import flow, hard_table, table, z_limit
 
 import truetilt as tt
+from problems import flow, hard_table, table, z_limit
 from truetilt.exact.tables import flat_index
 from truetilt.smc.resampling import SCHEMES
 

@@ -11,14 +11,11 @@ import os
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from . import __version__
-
-if TYPE_CHECKING:
-    from .experiments.jobs import Experiment, Settings
 
 app = typer.Typer(
     help="Sample from the distribution that guidance only promises.",
@@ -110,41 +107,14 @@ def sample(
 def _experiment(name: str, quick: bool, seed: int, device: str, out: Path | None, as_json: bool) -> None:
     with _Plainly():
         from .experiments import figures, table1
-        from .experiments.jobs import Settings
+        from .experiments.jobs import Settings, carry_out
 
         every = (figures.DEMO, figures.FIGURE1, figures.FIGURE2, table1.EXPERIMENT)
         experiment = next(e for e in every if e.name == name)
-        folder = out or Path("runs") / name
-        result = _carry_out(experiment, Settings(quick, seed, _device(device)), folder)
+        folder, settings = out or Path("runs") / name, Settings(quick, seed, _device(device))
+        with _progress(len(experiment.jobs(settings)), experiment.title) as advance:
+            result = carry_out(experiment, settings, folder, advance)
         _show(result, experiment.columns, folder, as_json)
-
-
-def _carry_out(experiment: Experiment, settings: Settings, folder: Path) -> dict[str, Any]:
-    """Run the jobs, write result.json and figure.png, then forget the jobs."""
-    from .experiments.jobs import answers, forget
-    from .storage import write_json, write_with
-
-    folder.mkdir(parents=True, exist_ok=True)
-    jobs = experiment.jobs(settings)
-    found = {}
-    with _progress(len(jobs), experiment.title) as advance:
-        for name, answer in answers(experiment, settings, folder):
-            found[name] = answer
-            advance()
-    result = {"version": __version__, "command": _command(experiment, settings), "seed": settings.seed}
-    result |= {"device": _device_name(settings.device)} | experiment.collect(settings, found)
-    figure = experiment.draw(result)
-    write_json(folder / "result.json", result)
-    write_with(folder / "figure.png", lambda path: figure.savefig(path, dpi=150))
-    forget(folder)
-    return result
-
-
-def _command(experiment: Experiment, settings: Settings) -> str:
-    parts = ["truetilt", experiment.name] if experiment.name == "demo" else ["truetilt", "reproduce", experiment.name]
-    if settings.quick and experiment.name != "demo":
-        parts.append("--quick")
-    return " ".join([*parts, f"--seed {settings.seed}", f"--device {settings.device}"])
 
 
 def _device(name: str) -> str:
@@ -155,14 +125,6 @@ def _device(name: str) -> str:
     except (RuntimeError, AssertionError) as e:
         raise typer.BadParameter(f"cannot compute on {name!r} ({str(e).splitlines()[0]}); use --device cpu") from e
     return name
-
-
-def _device_name(device: str) -> str:
-    import platform
-
-    import torch
-
-    return torch.cuda.get_device_name(device) if device.startswith("cuda") else f"cpu ({platform.machine()})"
 
 
 def _show(result: dict[str, Any], columns: tuple[str, ...], folder: Path, as_json: bool) -> None:

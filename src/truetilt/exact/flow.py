@@ -65,8 +65,9 @@ def push_factored(move: ClockMove, log_mass: Tensor, states: Tokens, size: int) 
     total = torch.zeros(len(states), dtype=torch.float64, device=states.device)
     total = total.index_add(0, flat_index(move.law.x, size), (held - shift).exp())
     step = max(1, _CHUNK // size ** ((states.shape[-1] + 1) // 2))
-    weights = odds.logits.with_rows(odds.logits.rows.softmax(-1))
-    log_move = odds.log_move + odds.logits.per_site(odds.logits.rows.logsumexp(-1))
+    log_sum = odds.logits.rows.logsumexp(-1)
+    weights = odds.logits.with_rows(torch.where(log_sum > NEG_INF, odds.logits.rows.T - log_sum, NEG_INF).T.exp())
+    log_move = odds.log_move + odds.logits.per_site(log_sum)
     for chosen in (~frozen).nonzero().squeeze(-1).split(step):
         top = torch.maximum(odds.log_hold, log_move)[chosen]
         kernel = weights.take(chosen).dense() * (log_move[chosen] - top).exp()[..., None]

@@ -31,7 +31,8 @@ class Table:
         size = (self.process.vocabulary,) * p0.dim()
         if p0.dim() < 1 or tuple(p0.shape) != size:
             raise InvalidInput(
-                f"p0 has shape {tuple(p0.shape)}; with {size[:1] or '?'} tokens a site it must be {size}"
+                f"p0 has shape {tuple(p0.shape)}; give one axis a site, each as long as the process's "
+                f"{self.process.vocabulary} tokens"
             )
         if likelihood.shape != p0.shape:
             raise InvalidInput(

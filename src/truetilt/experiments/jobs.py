@@ -10,6 +10,7 @@ import hashlib
 import json
 import multiprocessing
 import os
+import platform
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import __version__
-from ..storage import write_json
+from ..storage import write_json, write_with
 
 Answer = dict[str, Any]
 
@@ -46,6 +47,37 @@ class Experiment(NamedTuple):
     collect: Callable[[Settings, dict[str, Answer]], Answer]
     draw: Callable[[Answer], Any]  # a matplotlib figure
     columns: tuple[str, ...]  # of the table in the terminal
+
+
+def carry_out(experiment: Experiment, settings: Settings, folder: Path, advance: Callable[[], Any]) -> Answer:
+    """Run the jobs, write result.json and figure.png, then forget the jobs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found = {}
+    for name, answer in answers(experiment, settings, folder):
+        found[name] = answer
+        advance()
+    result = {"version": __version__, "command": command(experiment, settings), "seed": settings.seed}
+    result |= {"device": device_name(settings.device)} | experiment.collect(settings, found)
+    figure = experiment.draw(result)
+    write_json(folder / "result.json", result)
+    write_with(folder / "figure.png", lambda path: figure.savefig(path, dpi=150))
+    forget(folder)
+    return result
+
+
+def command(experiment: Experiment, settings: Settings) -> str:
+    """What to type to get this result again."""
+    words = ["truetilt", "demo"] if experiment.name == "demo" else ["truetilt", "reproduce", experiment.name]
+    if settings.quick and experiment.name != "demo":
+        words.append("--quick")
+    return " ".join([*words, f"--seed {settings.seed}", f"--device {settings.device}"])
+
+
+def device_name(device: str) -> str:
+    """The name of the machine part that computed."""
+    import torch
+
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else f"cpu ({platform.machine()})"
 
 
 def answers(experiment: Experiment, settings: Settings, folder: Path) -> Iterator[tuple[str, Answer]]:

@@ -1,0 +1,155 @@
+"""The house as its imports show it: one way, and no forbidden words."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import truetilt as tt
+
+ROOT = Path(tt.__file__).parent
+MODULES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts): ast.parse(path.read_text(encoding="utf-8"))
+    for path in sorted(ROOT.rglob("*.py"))
+}
+EXACTLY = {  # a room and all it may import of ours
+    "types": set(),
+    "schedules": {"types"},
+    "laws": {"types"},
+    "processes": {"types", "schedules", "laws"},
+    "kernels": {"types", "laws", "processes"},
+    "guidance": {"types"},
+    "feynman_kac": {"types", "laws", "kernels", "guidance"},
+}
+RANDOM = {"rand", "randn", "randint", "randperm", "rand_like", "randn_like", "normal", "bernoulli", "multinomial"}
+each_module = pytest.mark.parametrize("module", MODULES)
+
+
+def room(module):
+    """The folder or file a module lives in."""
+    return module.split(".")[0]
+
+
+def imports(module):
+    """Modules of ours that a module imports, wherever in the file, as dotted names below truetilt."""
+    package = module.split(".")[:-1]
+    found = set()
+    for node in ast.walk(MODULES[module]):
+        if isinstance(node, ast.ImportFrom):
+            names = [node.module] if node.module else [alias.name for alias in node.names]
+            if node.level:
+                base = package[: len(package) - node.level + 1]
+                found |= {".".join([*base, name]) for name in names}
+            elif room(node.module) == "truetilt":
+                found.add(node.module.removeprefix("truetilt").lstrip("."))
+        elif isinstance(node, ast.Import):
+            found |= {a.name.removeprefix("truetilt.") for a in node.names if room(a.name) == "truetilt"}
+    return found - {"__version__"}
+
+
+def imported_rooms(module):
+    return {room(name) for name in imports(module)}
+
+
+def calls(module):
+    """The names called in a module: print, torch.rand, ..."""
+    return [(ast.unparse(node.func), node) for node in ast.walk(MODULES[module]) if isinstance(node, ast.Call)]
+
+
+def test_the_reader_of_imports_sees_them():
+    assert imports("kernels") >= {"laws", "types"}
+    assert imports("smc.sampler") >= {"types", "smc.weights", "smc.stream"}
+    assert imports("exact.flow") >= {"feynman_kac", "smc.weights", "exact.tables"}
+
+
+@pytest.mark.parametrize("module", EXACTLY)
+def test_imports_go_one_way(module):
+    assert imports(module) <= EXACTLY[module]
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if room(name) == "smc"])
+def test_smc_knows_only_types_and_itself(module):
+    assert imported_rooms(module) <= {"types", "smc"}
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if room(name) == "exact"])
+def test_exact_answers_know_nothing_of_those_who_ask(module):
+    assert not imported_rooms(module) & {"experiments", "cli", "api", "viz", "result"}
+
+
+@each_module
+def test_nobody_imports_the_command_line(module):
+    assert "cli" not in imported_rooms(module) or module == "__main__"
+
+
+@each_module
+def test_only_the_command_line_imports_experiments(module):
+    assert "experiments" not in imported_rooms(module) or room(module) in {"cli", "experiments"}
+
+
+def test_no_two_modules_import_each_other():
+    reach = {module: imports(module) & MODULES.keys() for module in MODULES}
+    for _ in MODULES:
+        reach = {module: seen.union(*(reach[name] for name in seen)) for module, seen in reach.items()}
+    assert [module for module, seen in reach.items() if module in seen] == []
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if room(name) not in {"cli", "experiments"}])
+def test_only_the_command_line_and_experiments_print(module):
+    assert [node.lineno for name, node in calls(module) if name == "print"] == []
+
+
+@each_module
+def test_no_forbidden_words(module):
+    names = {name.split(".")[-1] for name, _ in calls(module)} | {name for name, _ in calls(module)}
+    assert not names & {"nan_to_num", "torch.load", "torch.manual_seed", "torch.seed", "pickle.load", "pickle.loads"}
+    assert [node.lineno for node in ast.walk(MODULES[module]) if isinstance(node, ast.Assert)] == []
+
+
+def random_calls(module):
+    """Calls of torch's and numpy's generators."""
+    torch_draws = {f"torch.{name}" for name in RANDOM}
+    return [(n, node) for n, node in calls(module) if n in torch_draws or n.startswith(("np.random.", "random."))]
+
+
+@each_module
+def test_nothing_is_drawn_from_a_global_generator(module):
+    seeded = ("np.random.default_rng", "np.random.SeedSequence")
+    for name, node in random_calls(module):
+        assert "generator" in {keyword.arg for keyword in node.keywords} or name.startswith(seeded)
+        assert node.args, f"{name} without a seed"
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if room(name) != "experiments"])
+def test_the_library_draws_from_its_stream_alone(module):
+    assert random_calls(module) == []
+    assert not any(name.endswith("manual_seed") for name, _ in calls(module))
+
+
+@each_module
+def test_every_module_says_what_the_room_holds(module):
+    assert ast.get_docstring(MODULES[module])
+
+
+@pytest.mark.parametrize("name", tt.__all__)
+def test_every_public_name_resolves_and_says_what_it_is(name):
+    thing = getattr(tt, name)
+    if name != "__version__":
+        assert thing.__doc__
+        assert not thing.__doc__.startswith(f"{name}(")  # what dataclasses write when nobody else does
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = tt.no_such_name
+
+
+@pytest.mark.parametrize("module", ["truetilt", "truetilt.cli"])
+def test_importing_does_not_wait_for_torch(module):
+    if module == "truetilt.cli" and "cli" not in MODULES:
+        pytest.skip("the command line is not written yet")
+    code = f"import sys, {module}; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "False"

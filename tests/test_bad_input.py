@@ -1,0 +1,156 @@
+"""Bad input fails early, with words that name the fault and the remedy."""
+
+import math
+
+import pytest
+import torch
+
+import truetilt as tt
+from problems import table
+
+PROBLEM = table(tt.Masking, 3, 2)
+MODEL = PROBLEM.model()
+GOOD = torch.full((3, 3), 0.5)
+
+
+@pytest.mark.parametrize("alpha", [-1.0, math.nan, math.inf])
+@pytest.mark.parametrize("make", [tt.Tempered, tt.Tilted])
+def test_alpha_out_of_range(make, alpha):
+    with pytest.raises(tt.InvalidInput, match="alpha is"):
+        make(MODEL, alpha)
+
+
+@pytest.mark.parametrize("beta", [-0.1, math.nan, math.inf, lambda t: -t])
+def test_beta_out_of_range(beta):
+    with pytest.raises(tt.InvalidInput, match="beta is"):
+        tt.Tempered(MODEL, 2.0, beta)
+    with pytest.raises(tt.InvalidInput, match="beta is"):
+        tt.Guided(PROBLEM.process, MODEL.base, MODEL.conditional, beta)
+
+
+def test_a_schedule_that_goes_wrong_in_the_middle_names_the_time():
+    with pytest.raises(tt.InvalidInput, match=r"beta is .* at t = 0\.5"):
+        tt.run(tt.Tempered(MODEL, 2.0, lambda t: -1.0 if t == 0.5 else 1.0), tt.uniform_grid(4), particles=3)
+
+
+def test_alpha_zero_needs_an_unguided_proposal():
+    with pytest.raises(tt.InvalidInput, match="use beta = 0"):
+        tt.Tempered(MODEL, 0.0, 1.0)
+    tt.Tempered(MODEL, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("ramp", [lambda u: 0.5, lambda u: math.nan, lambda u: 2 * u])
+def test_an_exponent_schedule_must_end_at_one(ramp):
+    with pytest.raises(tt.InvalidInput, match="end at 1"):
+        tt.Tilted(MODEL, 2.0, ramp)
+
+
+@pytest.mark.parametrize(
+    ("p0", "likelihood", "words"),
+    [
+        (-GOOD, GOOD, "p0 has negative"),
+        (GOOD * math.nan, GOOD, "p0 has negative, NaN"),
+        (GOOD, GOOD * math.inf, "the likelihood has negative, NaN or infinite"),
+        (GOOD * 0, GOOD, "p0 is zero everywhere"),
+        (GOOD, GOOD * 0, "the likelihood is zero everywhere"),
+        (torch.diag(torch.ones(3)), 1 - torch.diag(torch.ones(3)), "zero on the whole support"),
+        (GOOD, GOOD[:2], "they must agree"),
+        (torch.ones(4, 4), torch.ones(4, 4), "3 tokens"),
+        (torch.ones(3, 4), torch.ones(3, 4), "3 tokens"),
+    ],
+)
+def test_tables(p0, likelihood, words):
+    with pytest.raises(tt.InvalidInput, match=words):
+        tt.Table(tt.Masking(3), p0, likelihood)
+
+
+def test_all_weights_zero_names_the_step():
+    fk = tt.Steered(MODEL, lambda x, t: torch.full(x.shape[:-1], -torch.inf), ramp=tt.at_end)
+    with pytest.raises(tt.DegenerateWeights, match=r"step 5 .*every particle has weight zero"):
+        tt.run(fk, tt.uniform_grid(5), particles=10)
+
+
+def test_one_dead_population_is_no_error():
+    def r(x, t):
+        value = torch.zeros(x.shape[:-1], dtype=torch.float64)
+        value[0] = -torch.inf
+        return value
+
+    result = tt.run(tt.Steered(MODEL, r, ramp=tt.at_end), tt.uniform_grid(5), particles=10, populations=3)
+    assert result.population_log_z[0] == -torch.inf
+    assert float(result.weights[0].sum()) == 0
+    assert abs(float(result.weights.sum()) - 1) < 1e-12
+    assert len(result.draw_independent()) == 2
+
+
+def test_a_reward_of_nan_is_named_with_its_time():
+    fk = tt.Steered(MODEL, lambda x, t: torch.full(x.shape[:-1], math.nan))
+    with pytest.raises(tt.InvalidWeights, match=r"returned NaN for 10 of 10 states at t = 0\.8"):
+        tt.run(fk, tt.uniform_grid(5), particles=10)
+
+
+def test_a_reward_of_plus_infinity_is_refused():
+    fk = tt.Steered(MODEL, lambda x, t: torch.full(x.shape[:-1], torch.inf), ramp=tt.at_end)
+    with pytest.raises(tt.InvalidWeights, match=r"step 5 .*\+inf"):
+        tt.run(fk, tt.uniform_grid(5), particles=10)
+
+
+def test_a_reward_of_the_wrong_shape():
+    fk = tt.Steered(MODEL, lambda x, t: torch.zeros(x.shape))
+    with pytest.raises(tt.InvalidInput, match="one number a state"):
+        tt.run(fk, tt.uniform_grid(5), particles=10)
+
+
+@pytest.mark.parametrize("make", [lambda m: tt.Tempered(m, 2.0), lambda m: tt.Tilted(m, 2.0)])
+def test_a_score_of_nan_is_named_with_its_step(make):
+    def conditional(x, t):
+        logits = MODEL.conditional(x, t)
+        return logits if t > 0.5 else logits.with_rows(logits.rows * math.nan)
+
+    model = tt.Model(MODEL.process, 2, MODEL.base, conditional, MODEL.potential)
+    with pytest.raises(tt.InvalidWeights, match=r"t = 0\.5 -> 0\.25: the conditional score returned NaN"):
+        tt.run(make(model), tt.uniform_grid(4), particles=10)
+
+
+def test_a_score_of_the_wrong_size():
+    def with_mask(x, t):
+        return tt.SiteLogits.of(torch.zeros(*x.shape, 4))
+
+    with pytest.raises(tt.InvalidInput, match=r"the given score returned 4 values .* 3 tokens"):
+        tt.run(tt.Unweighted(MODEL, with_mask), tt.uniform_grid(4), particles=10)
+
+
+def test_missing_parts_of_a_model():
+    bare = tt.Model(MODEL.process, 2, MODEL.base)
+    with pytest.raises(tt.InvalidInput, match="needs a conditional score"):
+        tt.Tempered(bare, 2.0)
+    with pytest.raises(tt.InvalidInput, match="potential"):
+        tt.Tilted(bare, 2.0)
+    with pytest.raises(tt.InvalidInput, match="length"):
+        tt.Model(MODEL.process, 0, MODEL.base)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"particles": 0}, "0 particles"),
+        ({"populations": 0}, "0 populations"),
+        ({"chunk": 0}, "chunk is 0"),
+        ({"seed": -1}, "seed is -1"),
+        ({"num_inference_steps": 0}, "steps is 0"),
+        ({"first_population": -1}, "first_population"),
+    ],
+)
+def test_run_options(options, words):
+    with pytest.raises(tt.InvalidInput, match=words):
+        tt.sample(MODEL, 2.0, **options)
+
+
+def test_grids_must_fall():
+    with pytest.raises(tt.InvalidInput, match=r"from 0\.5 to 0\.7 at step 1"):
+        tt.run(tt.Tilted(MODEL, 2.0), (1.0, 0.5, 0.7, 0.0), particles=3)
+
+
+def test_unknown_options_are_not_swallowed():
+    with pytest.raises(TypeError, match="partciles"):
+        tt.sample(MODEL, 2.0, partciles=3)

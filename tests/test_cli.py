@@ -1,0 +1,158 @@
+"""The command line: what it prints where, its exit codes, and that bad input never shows a traceback."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from truetilt.cli import app
+
+TABLE = {"p0": [[2, 3, 4], [3, 1, 1], [1, 1, 1]], "likelihood": [[0.1, 0.5, 0.9], [0.4, 0.1, 0.3], [0.2, 0, 0.7]]}
+
+
+def truetilt(*arguments, cwd=None):
+    return subprocess.run(
+        [sys.executable, "-m", "truetilt", *map(str, arguments)], capture_output=True, text=True, cwd=cwd
+    )
+
+
+@pytest.fixture
+def table_file(tmp_path):
+    path = tmp_path / "table.json"
+    path.write_text(json.dumps(TABLE))
+    return path
+
+
+def test_help_answers_without_torch():
+    code = (
+        "import sys; from truetilt.cli import app; from typer.testing import CliRunner; "
+        "r = CliRunner().invoke(app, ['reproduce', '--help']); "
+        "print(r.exit_code, 'table1' in r.output, 'torch' in sys.modules)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert out.stdout.split() == ["0", "True", "False"]
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["demo", "-h"], ["sample", "--help"], ["--version"]])
+def test_help_and_version_exit_zero(arguments):
+    assert truetilt(*arguments).returncode == 0
+
+
+def test_demo_writes_a_figure_and_prints_a_table(tmp_path):
+    run = truetilt("demo", "--out", tmp_path / "out")
+    assert run.returncode == 0, run.stderr
+    assert "guidance" in run.stdout
+    rows = json.loads((tmp_path / "out/result.json").read_text())["rows"]
+    miss = {(r["figure"], r["alpha"], r["method"]): r["tv"] for r in rows}
+    for figure, alpha in (("figure1", 4.0), ("figure2", 2.0), ("figure2", 4.0)):
+        assert miss[figure, alpha, "truetilt"] < 0.03 < 0.05 < miss[figure, alpha, "guidance"]
+    assert (tmp_path / "out/figure.png").read_bytes()[:4] == b"\x89PNG"
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["figure.png", "result.json"]
+
+
+def test_json_is_all_that_stdout_holds_and_the_seed_decides(tmp_path):
+    runs = [
+        truetilt("reproduce", "figure1", "--quick", "--json", "--seed", s, "--out", tmp_path / "o") for s in (1, 1, 2)
+    ]
+    first, again, other = (json.loads(run.stdout) for run in runs)
+    assert first == again == first | json.loads((tmp_path / "o/result.json").read_text()) | first
+    assert first["rows"] != other["rows"]
+    assert first["rows"][0]["kl"] == 0
+
+
+def test_sample_compares_with_the_exact_answer(table_file, tmp_path):
+    run = truetilt("sample", table_file, "--alpha", 3, "--out", tmp_path / "o", "--json", "--populations", 4)
+    assert run.returncode == 0, run.stderr
+    rows = {r["quantity"]: r["value"] for r in json.loads(run.stdout)["rows"]}
+    assert rows["total variation to the exact target"] < 0.05
+    assert abs(rows["log Z"] - rows["log Z, exact"]) < 0.1
+    import truetilt as tt
+
+    assert tt.Result.load(tmp_path / "o/particles").particles.shape == (4, 1000, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "words"),
+    [
+        ({}, ["--alpha", "-1"], "alpha is -1"),
+        ({}, ["--alpha", "nan"], "alpha is nan"),
+        ({}, ["--beta", "-2"], "beta is -2"),
+        ({}, ["--sigma-eps", "2"], "eps is 2"),
+        ({}, ["--particles", "0"], "0 particles"),
+        ({}, ["--steps", "0"], "steps is 0"),
+        ({}, ["--seed", "-1"], "--seed"),
+        ({}, ["--process", "cosine"], "--process"),
+        ({"p0": [[1, -1, 1]] * 3}, [], "negative"),
+        ({"p0": [[1, float("nan"), 1]] * 3}, [], "NaN"),
+        ({"p0": [[0] * 3] * 3}, [], "zero everywhere"),
+        ({"likelihood": [[0] * 3] * 3}, [], "zero everywhere"),
+        ({"likelihood": [0.5, 0.5]}, [], "they must agree"),
+        ({"likelihood": "much"}, [], "nested lists"),
+        ({"p0": [[1, 2], [3]]}, [], "nested lists"),
+        ({"p0": None}, [], "nested lists"),
+        ({"p0": 3}, [], "vocabulary"),
+    ],
+)
+def test_bad_input_exits_two_without_a_traceback(table_file, tmp_path, change, options, words):
+    table_file.write_text(json.dumps(TABLE | change))
+    run = CliRunner().invoke(app, ["sample", str(table_file), *options, "--out", str(tmp_path / "o")])
+    assert run.exit_code == 2
+    assert words in run.stderr
+    assert run.exception is None or isinstance(run.exception, SystemExit)
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["sample", "nowhere.json"], "no file"),
+        (["reproduce", "figure9"], "figure9"),
+        (["reproduce", "figure1", "--device", "cuda:99"], "--device cpu"),
+        (["reproduce", "figure1", "--device", "abacus"], "--device cpu"),
+        (["demo", "--seed", "-3"], "--seed"),
+        (["sample", "broken.json"], "JSON"),
+    ],
+)
+def test_usage_errors(arguments, words, tmp_path):
+    (tmp_path / "broken.json").write_text("{")
+    run = truetilt(*arguments, cwd=tmp_path)
+    assert run.returncode == 2
+    assert words in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    run = truetilt("demo", "--out", tmp_path / "file" / "x")
+    assert run.returncode == 1
+    assert str(tmp_path / "file") in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    from truetilt.experiments import jobs
+
+    done = []
+
+    def work(name):
+        done.append(name)
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        return {"name": name}
+
+    experiment = jobs.Experiment(
+        "x", "x", lambda s: [jobs.Job(n, work, (n,)) for n in "abc"], lambda s, a: a, lambda r: None, ()
+    )
+    with pytest.raises(KeyboardInterrupt):
+        list(jobs.answers(experiment, jobs.Settings(), tmp_path))
+    found = dict(jobs.answers(experiment, jobs.Settings(), tmp_path))
+    assert found == {n: {"name": n} for n in "abc"}
+    assert done == ["a", "b", "b", "c"]
+    other = jobs.Settings(seed=1)
+    assert len(dict(jobs.answers(experiment, other, tmp_path))) == 3
+    assert len(done) == 7  # other settings, other jobs: nothing is taken over
+    jobs.forget(tmp_path)
+    assert not Path(tmp_path / "jobs").exists()
