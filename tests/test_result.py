@@ -72,8 +72,8 @@ def test_final_ess_is_that_of_each_population(result):
 
 def test_roots_count_the_first_draws_with_descendants():
     result = result_of([[0.0] * 4])
-    history = torch.tensor([[[0, 1, 2, 3]], [[1, 1, 2, 3]], [[0, 1, 2, 2]]], dtype=torch.int32)
-    assert replace(result, ancestors=history).roots.tolist() == [2]  # slots 0 and 1 go back to 1, 2 and 3 to 2
+    history = torch.tensor([[[0, 1, 2, 3]], [[0, 0, 2, 2]], [[0, 2, 0, 2]]], dtype=torch.int32)
+    assert replace(result, ancestors=history).roots.tolist() == [2]  # slots 0 and 2 go back to 0, 1 and 3 to 2
 
 
 def test_expectation_is_the_weighted_mean(result):

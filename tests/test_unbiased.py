@@ -1,4 +1,4 @@
-"""The sampler against the exact flow, by z-tests over many populations; and replay, chunks and populations, bit for bit.
+"""The sampler against the exact flow, by z-tests over many populations; and replay, bit for bit.
 
 A population of N = 4 is one replicate: E[sum of weights at a state] / N is the flow's mass there, whatever N is.
 False alarms: each test compares at most 400 z-scores and fails by chance with probability 5e-7 (problems.z_limit).

@@ -5,6 +5,7 @@ fails. (Partial resampling as printed is in test_resampling.py as well, for ever
 """
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -160,8 +161,7 @@ def continuous_limit(problem, alpha, beta, sign=1.0, jump_logs=True, steps=300):
     model, process = problem.model(), problem.process
     guide = tt.Guided(process, model.base, model.conditional, beta)
     mass = problem.marginal(1.0).reshape(-1) * problem.lookup(problem.expected(1.0, 1.0), problem.states).exp() ** alpha
-    grid = tt.uniform_grid(steps)
-    for t, s in zip(grid[:-1], grid[1:], strict=True):
+    for t, s in pairwise(tt.uniform_grid(steps)):
         middle = 0.5 * (t + s)
         (r, clock), (r1, _), (q, _) = (
             jump_generator(process, score, middle, (t, s), problem.length)

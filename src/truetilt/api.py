@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -37,11 +38,18 @@ def sample(
     given, the paper's edge ratios are used. `options` go to `run`.
     """
     tilted = beta is None and model.potential is not None
+    if not tilted and alpha > 2 and not model.process.edges_tolerate_grids:
+        warnings.warn(
+            f"edge ratios at alpha = {alpha} on this process need far smaller steps than a time grid has, and can be "
+            "worse than guidance; give the model a potential log p(zeta|x, t), which tilts instead",
+            stacklevel=2,
+        )
     fk = Tilted(model, alpha) if tilted else Tempered(model, alpha, 1.0 if beta is None else beta)
     grid = uniform_grid(num_inference_steps)
     return run(fk, grid, particles=particles, populations=populations, seed=seed, **options)
 
 
+@torch.no_grad()
 def run(
     fk: FeynmanKac,
     grid: Sequence[float],

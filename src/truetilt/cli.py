@@ -30,7 +30,7 @@ app.add_typer(reproduce, name="reproduce")
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer targets and samples: minutes instead of an hour.")]
 Seed = Annotated[int, typer.Option(help="Seed of the run; the same seed gives the same bits.", min=0)]
 Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda or cuda:N.")]
-Out = Annotated[Path | None, typer.Option(help="Folder for result.json and figure.png [default: runs/<name>].")]
+Out = Annotated[Path | None, typer.Option(help="Folder for result.json and figure.png; runs/NAME if not given.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, everything else on stderr.")]
 
 
@@ -81,7 +81,8 @@ def sample(
     model: Annotated[Path, typer.Argument(help='A table: JSON {"p0": [...], "likelihood": [...]}, nested per site.')],
     alpha: Annotated[float, typer.Option(help="Exponent of the condition in the target.")] = 1.0,
     beta: Annotated[
-        float | None, typer.Option(help="Guide the proposal and weigh by edge ratios [default: tilt the conditional].")
+        float | None,
+        typer.Option(help="Guide the proposal, weigh by edge ratios. Without it the conditional is tilted."),
     ] = None,
     process: Annotated[ProcessName, typer.Option(help="The noising process.")] = ProcessName.masking,
     sigma_eps: Annotated[float, typer.Option(help="What is kept of the data at t = 1 (log-linear schedule).")] = 1e-3,
@@ -89,7 +90,7 @@ def sample(
     populations: Annotated[int, typer.Option(help="Independent populations.")] = 1,
     steps: Annotated[int, typer.Option(help="Time steps.")] = 100,
     seed: Seed = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder for the result [default: runs/sample].")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the result; runs/sample if not given.")] = None,
     as_json: Json = False,
 ) -> None:
     """Sample p0(x) p(zeta|x)^alpha for a table of your own, and compare with the exact answer."""

@@ -158,7 +158,7 @@ class OnClock(ABC):
     def law(self, name: str, log_score: SiteLogits, x: Tokens, interval: tuple[float, float]) -> SitewiseLaw:
         """One reverse step of a score, with NaN caught where it appears."""
         law = self.kernel(self.model.process, log_score, x, *interval)
-        bad = law.odds.log_hold.isnan().any(-1)
+        bad = (law.odds.log_hold + law.odds.log_move).isnan().any(-1)
         if bad.any():
             raise InvalidWeights(
                 f"step t = {interval[0]:.6g} -> {interval[1]:.6g}: the {name} score returned NaN or only -inf for "
@@ -189,7 +189,7 @@ class OnClock(ABC):
 
 @dataclass(frozen=True)
 class Tempered(OnClock):
-    """pi ~ p0(x) p(zeta|x)^alpha by edge ratios: weight p/q (p_zeta/p)^alpha, proposal guided by beta (Prop. C.1)."""
+    """pi ~ p0(x) p(zeta|x)^alpha by edge ratios: weight p/q (p_zeta/p)^alpha, proposal guided by beta (Prop. E.1)."""
 
     alpha: float
     beta: float | Schedule = 1.0

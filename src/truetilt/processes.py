@@ -42,6 +42,7 @@ class Masking:
     vocabulary: int
     schedule: NoiseSchedule = field(default_factory=LogLinear)
     bridge_keeps_support: ClassVar[bool] = True  # whatever score is bridged
+    edges_tolerate_grids: ClassVar[bool] = True  # a site is revealed once, so edge ratios stay bounded
 
     def __post_init__(self) -> None:
         _check_vocabulary(self.vocabulary)
@@ -106,6 +107,7 @@ class Uniform:
     vocabulary: int
     schedule: NoiseSchedule = field(default_factory=LogLinear)
     bridge_keeps_support: ClassVar[bool] = False  # un-mixing a score that no law has can ask for less than nothing
+    edges_tolerate_grids: ClassVar[bool] = False  # sites jump many times, at rates that alpha makes large
 
     def __post_init__(self) -> None:
         _check_vocabulary(self.vocabulary)

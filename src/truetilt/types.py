@@ -168,6 +168,7 @@ class Process(Protocol):
     """A forward noising process on tokens; see `processes`."""
 
     bridge_keeps_support: ClassVar[bool]
+    edges_tolerate_grids: ClassVar[bool]
 
     @property
     def vocabulary(self) -> int: ...

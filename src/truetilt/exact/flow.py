@@ -46,6 +46,7 @@ def flow(fk: FeynmanKac, grid: Sequence[float], size: int, length: int) -> Limit
         alive = (log_mass > NEG_INF).nonzero().squeeze(-1)
         particles = Particles(states[alive], log_mass[alive], {k: v[alive] for k, v in aux.items()})
         log_mass, aux = push(fk.move(particles, t, s), particles.log_w, states, size)
+    check_weights(log_mass, f"exact flow at t = {grid[-1]:.6g}")
     return Limit(states, log_mass)
 
 

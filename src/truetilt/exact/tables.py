@@ -88,7 +88,7 @@ class Table:
         return noised(self.process, self.p0 * self.likelihood / self.evidence, t)
 
     def expected(self, alpha: float, t: float) -> Tensor:
-        """log E[p(zeta|X_0)^alpha | X_t = x] over the noised space (Prop. 3.1); -inf where x is impossible."""
+        """log E[p(zeta|X_0)^alpha | X_t = x] over the noised space (Prop. 3.2); -inf where x is impossible."""
         joint = noised(self.process, self.p0 * self.likelihood**alpha, t)
         return torch.where(joint > 0, joint.log() - self.marginal(t).log(), NEG_INF)
 
@@ -108,7 +108,7 @@ class Table:
         return Model(self.process, self.length, base, conditional, self.potential, self.p0.device)
 
     def true_tempered(self, alpha: float) -> TableScore:
-        """The score of the tempered target noised (Prop. 3.1): no network knows it, a table does."""
+        """The score of the tempered target noised (Prop. 3.2): no network knows it, a table does."""
         return TableScore(self.process, self.target(alpha), fallback=self.p0)
 
 

@@ -51,7 +51,8 @@ def sample_table(
     (alpha, beta), (particles, populations, steps, seed) = strengths, sizes
 
     def tick(done: int, total: int, info: StepInfo) -> None:
-        advance()
+        if done:
+            advance()
 
     result = sample(
         table.model(), alpha, beta, particles=particles, populations=populations, num_inference_steps=steps, seed=seed,

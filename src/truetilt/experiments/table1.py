@@ -131,9 +131,9 @@ def draw(result: Answer) -> Any:
               "smc-clock-resampled": ("#a6c96a", "D"), "smc-tilted": ("#1f5fa8", "P")}  # fmt: skip
     figure = Figure(figsize=(11, 4.6), layout="constrained")
     for ax, process in zip(figure.subplots(1, 2, sharey=True), PROCESSES, strict=True):
-        for place, (method, (colour, marker)) in enumerate(styles.items()):
+        for shift, (method, (colour, marker)) in enumerate(styles.items()):
             rows = [r for r in result["rows"] if r["process"] == process and r["method"] == method]
-            at = [SIZES.index((r["dimension"], r["vocabulary"])) + (place - 3) * 0.11 for r in rows]
+            at = [SIZES.index((r["dimension"], r["vocabulary"])) + (shift - 3) * 0.11 for r in rows]
             means = [r["kl_mean"] for r in rows]
             low = [m - max(m - r["kl_std"], m / 4) for m, r in zip(means, rows, strict=True)]
             ax.errorbar(at, means, [low, [r["kl_std"] for r in rows]], fmt=marker, color=colour, ms=6, lw=0.8,
@@ -149,13 +149,9 @@ def draw(result: Answer) -> Any:
         ax.set_xticks(range(len(SIZES)), [f"D={d}, V={v}" for d, v in SIZES])
         ax.set_title(f"{process}: KL(π ‖ sampler), {result['samples']:,} samples, {result['targets']} targets")
         ax.grid(axis="y", color="#e5e5e5", lw=0.6)
-        ax.legend(
-            fontsize=7,
-            ncols=2,
-            loc="upper left" if process == "masking" else "lower left",
-            title="filled: sampled ± sd; hollow: exact bias",
-            title_fontsize=7,
-        )
+        place = "upper left" if process == "masking" else "lower left"
+        note = "filled: sampled ± sd; hollow: exact bias"
+        ax.legend(fontsize=7, ncols=2, loc=place, title=note, title_fontsize=7)
     return figure
 
 

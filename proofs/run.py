@@ -1,0 +1,143 @@
+"""The slow proofs: full sizes and many seeds. Each writes one JSON under proofs/, with the command that gives it.
+
+python proofs/run.py                     all of them, on the CPU
+python proofs/run.py table1 --device cuda
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+import truetilt as tt
+from truetilt.exact.tables import flat_index
+from truetilt.experiments import figures, table1
+from truetilt.experiments.jobs import Settings, carry_out, device_name
+from truetilt.smc.resampling import SCHEMES
+from truetilt.storage import write_json
+
+HERE = Path(__file__).parent
+
+
+def reproduce(experiment, device: str) -> dict:
+    """An experiment at full size."""
+    settings = Settings(quick=False, seed=0, device=device)
+    with tempfile.TemporaryDirectory() as folder:
+        bar = tqdm(total=len(experiment.jobs(settings)), desc=experiment.name, disable=None)
+        return carry_out(experiment, settings, Path(folder), bar.update)
+
+
+def convergence(device: str) -> dict:
+    """TV of the exact limit to the target against the number of steps, for every model, kernel and process."""
+    rows = []
+    for process in (tt.Masking, tt.Uniform):
+        table = table1.random_table(process.__name__.lower(), 2, 4, 0, 0, device)
+        model = table.model()
+        models = {
+            "tempered": lambda a, k, m=model: tt.Tempered(m, a, kernel=k),
+            "tilted": lambda a, k, m=model: tt.Tilted(m, a, kernel=k),
+            "guidance": lambda a, k, m=model: tt.Unweighted(
+                m, tt.Guided(m.process, m.base, m.conditional, a), kernel=k
+            ),
+        }
+        for name, make in models.items():
+            for kernel in (tt.euler, tt.tweedie, tt.tau_leaping):
+                for alpha in (1.0, 2.0, 4.0, 8.0):
+                    for steps in (50, 100, 200, 400, 800):
+                        limit = tt.flow(make(alpha, kernel), tt.uniform_grid(steps), table.process.states, 2)
+                        size = table.process.states
+                        law = limit.law.reshape(size, size)[:4, :4]
+                        rows.append(
+                            {
+                                "process": process.__name__.lower(),
+                                "model": name,
+                                "kernel": kernel.__name__,
+                                "alpha": alpha,
+                                "steps": steps,
+                                "tv": float(0.5 * (law - table.target(alpha)).abs().sum()),
+                            }
+                        )
+    return {"rows": rows}
+
+
+def unbiased(device: str, replicates: int = 1_000_000) -> dict:
+    """z-scores of a million populations of 4 against the flow's mass: every resampler and model, every state."""
+    resamplers = {"never": tt.never, **SCHEMES}
+    resamplers |= {f"partial {name} of 3": tt.partial(scheme, 3) for name, scheme in SCHEMES.items()}
+    resamplers |= {f"adaptive {name}": tt.adaptive(scheme, 0.9) for name, scheme in SCHEMES.items()}
+    rows = []
+    for process in (tt.Masking, tt.Uniform):
+        table = table1.random_table(process.__name__.lower(), 2, 3, 1, 0, device)
+        model, size, grid = table.model(), table.process.states, tt.uniform_grid(6)
+        for label, fk in (("tempered", tt.Tempered(model, 2.0, 1.5)), ("tilted", tt.Tilted(model, 4.0))):
+            exact = tt.flow(fk, grid, size, 2).log_mass.exp()
+            for name, resample in tqdm(resamplers.items(), desc=f"{process.__name__} {label}", disable=None):
+                total, square = torch.zeros_like(exact), torch.zeros_like(exact)
+                for part in range(10):
+                    each = replicates // 10
+                    result = tt.run(
+                        fk, grid, particles=4, populations=each, seed=0, resample=resample, first_population=part * each
+                    )
+                    mass = torch.zeros(each, len(exact), dtype=torch.float64, device=device)
+                    mass.scatter_add_(1, flat_index(result.particles, size), result.log_weights.exp() / 4)
+                    total, square = total + mass.sum(0), square + (mass**2).sum(0)
+                mean = total / replicates
+                error = ((square / replicates - mean**2) / replicates).sqrt()
+                z = ((mean - exact) / error)[error > 0]
+                rows.append(
+                    {
+                        "process": process.__name__.lower(),
+                        "model": label,
+                        "resampler": name,
+                        "replicates": replicates,
+                        "comparisons": len(z),
+                        "largest_z": float(z.abs().max()),
+                    }
+                )
+    limit = -float(torch.special.ndtri(torch.tensor(1e-5 / 2 / sum(r["comparisons"] for r in rows)).double()))
+    return {
+        "false_alarm_rate": 1e-5,
+        "z_limit": limit,
+        "passed": all(r["largest_z"] < limit for r in rows),
+        "rows": rows,
+    }
+
+
+PROOFS = {
+    "figure1": lambda device: reproduce(figures.FIGURE1, device),
+    "figure2": lambda device: reproduce(figures.FIGURE2, device),
+    "convergence": convergence,
+    "unbiased": unbiased,
+    "table1": lambda device: reproduce(table1.EXPERIMENT, device),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help=f"which proofs: {', '.join(PROOFS)} (default: all)")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--out", type=Path, default=HERE)
+    given = parser.parse_args()
+    unknown = set(given.names) - set(PROOFS)
+    if unknown:
+        parser.error(f"no such proof: {', '.join(sorted(unknown))}; there are {', '.join(PROOFS)}")
+    failed = []
+    for name in given.names or PROOFS:
+        begin = time.perf_counter()
+        found = PROOFS[name](given.device)
+        command = f"python proofs/run.py {name} --device {given.device}"
+        head = {"proof": name, "command": command, "device": device_name(given.device), "torch": torch.__version__}
+        write_json(given.out / f"{name}.json", found | head | {"seconds": round(time.perf_counter() - begin, 1)})
+        print(f"{name}: {time.perf_counter() - begin:.0f} s, passed: {found.get('passed', '-')}", flush=True)
+        failed += [name] if found.get("passed") is False else []
+    sys.exit(f"failed: {', '.join(failed)}" if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
