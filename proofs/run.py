@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -26,11 +25,15 @@ HERE = Path(__file__).parent
 
 
 def reproduce(experiment, device: str) -> dict:
-    """An experiment at full size."""
+    """An experiment at full size; an interrupted one goes on where it stopped."""
     settings = Settings(quick=False, seed=0, device=device)
-    with tempfile.TemporaryDirectory() as folder:
-        bar = tqdm(total=len(experiment.jobs(settings)), desc=experiment.name, disable=None)
-        return carry_out(experiment, settings, Path(folder), bar.update)
+    bar = tqdm(total=len(experiment.jobs(settings)), desc=experiment.name, disable=None)
+    return carry_out(experiment, settings, Path("runs/proofs") / experiment.name, bar.update)
+
+
+def guidance(model: tt.Model, alpha: float, kernel) -> tt.Unweighted:
+    """The plain baseline: rates guided with beta = alpha."""
+    return tt.Unweighted(model, tt.Guided(model.process, model.base, model.conditional, alpha), kernel=kernel)
 
 
 def convergence(device: str) -> dict:

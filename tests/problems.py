@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import pytest
 import torch
 from hypothesis import settings
 from torch import Tensor
@@ -123,8 +122,3 @@ def meaningful(problem: tt.Table) -> Tensor:
     """The sites a score speaks of [K, 2]: masked ones for masking, all for uniform."""
     x = problem.states
     return x == problem.process.vocabulary if isinstance(problem.process, tt.Masking) else x >= 0
-
-
-def bug(reason: str) -> pytest.MarkDecorator:
-    """A test that shows a bug in src: it must fail until the bug is mended, and then lose this mark."""
-    return pytest.mark.xfail(strict=True, reason=f"BUG: {reason}")

@@ -71,7 +71,7 @@ def test_sample_compares_with_the_exact_answer(table_file, tmp_path):
     assert abs(rows["log Z"] - rows["log Z, exact"]) < 0.1
     import truetilt as tt
 
-    assert tt.Result.load(tmp_path / "o/particles").particles.shape == (4, 1000, 2)
+    assert tt.Result.load(tmp_path / "o").particles.shape == (4, 1000, 2)
 
 
 @pytest.mark.parametrize(

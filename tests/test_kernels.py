@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import truetilt as tt
-from problems import TOP, bug, conditional, hard_table, meaningful, reverse_rates, site_noise, table
+from problems import TOP, conditional, hard_table, meaningful, reverse_rates, site_noise, table
 
 PROCESSES = [tt.Masking, tt.Uniform]
 KERNELS = [tt.euler, tt.tweedie, tt.tau_leaping]
@@ -14,13 +14,6 @@ NO_TOKEN_LEFT = "Uniform.bridge: inf + -inf = NaN where the current token un-mix
 both = pytest.mark.parametrize("process", PROCESSES)
 each = pytest.mark.parametrize("kernel", KERNELS)
 each_pair = pytest.mark.parametrize(("process", "kernel"), [(p, k) for p in PROCESSES for k in KERNELS])
-
-
-def but_for_uniform_tweedie(reason):
-    """Every process with every kernel, with the bug marked where it is."""
-    pairs = [(p, k) for p in PROCESSES for k in KERNELS]
-    marked = [pytest.param(*pair, marks=bug(reason)) if pair == (tt.Uniform, tt.tweedie) else pair for pair in pairs]
-    return pytest.mark.parametrize(("process", "kernel"), marked)
 
 
 def step(problem, kernel, score, t, s):
@@ -57,7 +50,7 @@ def test_laws_are_proper(process, kernel, t, s):
         assert_proper(step(problem, kernel, score, t, s), problem)
 
 
-@but_for_uniform_tweedie(NO_TOKEN_LEFT)
+@each_pair
 def test_laws_are_proper_with_hard_zeros(process, kernel):
     problem = hard_table(process)
     for t, s in INTERVALS:
@@ -65,7 +58,7 @@ def test_laws_are_proper_with_hard_zeros(process, kernel):
             assert_proper(step(problem, kernel, score, t, s), problem)
 
 
-@but_for_uniform_tweedie(NO_TOKEN_LEFT)
+@each_pair
 def test_laws_are_proper_under_strong_guidance(process, kernel):
     for problem in (table(process, 3, 2), hard_table(process)):
         for t, s in INTERVALS:
@@ -82,9 +75,7 @@ def test_laws_are_proper_on_every_schedule(process, kernel, schedule):
 
 
 @each_pair
-@pytest.mark.parametrize(
-    "dtype", [torch.float32, pytest.param(torch.bfloat16, marks=bug("logsumexp and softmax run in the net's dtype"))]
-)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_low_precision_network_still_gives_a_law_that_sums_to_one(process, kernel, dtype):
     problem = table(process, 3, 2)
     generator = torch.Generator().manual_seed(0)
@@ -223,16 +214,7 @@ def test_masking_euler_waits_by_the_guided_total_rate():
     torch.testing.assert_close(fast / slow, ratio, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("process", "kernel"),
-    [
-        pytest.param(p, k, marks=bug("tweedie on masking: NaN is in the row, not in log_hold, and nobody looks there"))
-        if (p, k) == (tt.Masking, tt.tweedie)
-        else (p, k)
-        for p in PROCESSES
-        for k in KERNELS
-    ],
-)
+@each_pair
 def test_a_score_of_nan_is_an_error_that_names_the_step(process, kernel):
     def broken(x, t):
         return tt.SiteLogits.of(torch.full((*x.shape, 3), torch.nan, dtype=torch.float64))

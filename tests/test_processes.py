@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import truetilt as tt
-from problems import bug, conditional, law_at, meaningful, ratios, reverse_rates, site_noise, table
+from problems import conditional, law_at, meaningful, ratios, reverse_rates, site_noise, table
 
 PROCESSES = [tt.Masking, tt.Uniform]
 SCHEDULES = [tt.LogLinear(), tt.Cosine(), tt.Geometric(0.01, 5.0)]
@@ -183,7 +183,7 @@ def test_table_scores_give_the_time_reversal(process, schedule, t, condition):
 
 @pytest.mark.parametrize(
     "process",
-    [tt.Masking, pytest.param(tt.Uniform, marks=bug("exact.tables.noised takes 1 - keep, not -expm1(-sigma)"))],
+    [tt.Masking, tt.Uniform],
 )
 def test_table_scores_keep_their_digits_at_small_times(process):
     problem = table(process, 3, 2)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import truetilt as tt
-from problems import TOP, bug, table, z_limit
+from problems import TOP, table, z_limit
 from truetilt import storage
 from truetilt.smc.stream import Stream
 
@@ -97,7 +97,6 @@ def test_expectation_rejects_a_function_of_the_wrong_shape(result):
         result.expectation(lambda x: x.sum((1, 2)))
 
 
-@bug("a result without any weight counts its particles equally")
 def test_a_result_without_weight_has_no_expectation():
     with pytest.raises(tt.DegenerateWeights):
         result_of([[-INF, -INF]]).expectation(lambda x: x[..., 0])
@@ -141,7 +140,6 @@ def test_draw_is_fixed_by_its_seed(result):
     assert not torch.equal(result.draw(100, seed=3), result.draw(100, seed=4))
 
 
-@bug("(n - 1 + u) / n rounds to 1 and the clamp lands on the last particle, whatever its weight")
 def test_draw_never_takes_a_weightless_particle_even_at_the_largest_uniform(monkeypatch):
     result = result_of([[0.0, 0.0, -INF]])
     real = Stream.uniforms
@@ -155,13 +153,11 @@ def test_draw_of_less_than_one_is_rejected_by_name(result, n):
         result.draw(n)
 
 
-@bug("a result without any weight draws its particles as if they had equal weight")
 def test_a_result_without_weight_has_nothing_to_draw():
     with pytest.raises(tt.DegenerateWeights):
         result_of([[-INF, -INF]]).draw(1)
 
 
-@bug("it takes the first slot of a systematic resampling, at height u / N: only the first 1/N of the mass")
 def test_draw_independent_has_the_law_of_each_population():
     """False alarm 5e-7: 200 seeds of 64 populations, counts of four particles."""
     p = torch.tensor([0.4, 0.0, 0.1, 0.5], dtype=torch.float64)
@@ -178,7 +174,6 @@ def test_draw_independent_takes_one_from_each_living_population():
     assert result.draw_independent().tolist() == [[0, 0], [2, 1]]
 
 
-@bug("see the law of draw_independent: with equal weights every draw is the first particle")
 def test_draw_independent_is_fixed_by_its_seed_and_differs_between_populations():
     result = result_of([[0.0] * 8] * MANY)
     assert torch.equal(result.draw_independent(5), result.draw_independent(5))
@@ -242,7 +237,7 @@ def same(a, b):
 def test_save_and_load_give_back_every_bit(sampled, tmp_path):
     sampled.save(tmp_path / "new" / "folder")
     assert same(tt.Result.load(tmp_path / "new" / "folder"), sampled)
-    assert files(tmp_path / "new" / "folder") == ["result.json", "result.safetensors"]
+    assert files(tmp_path / "new" / "folder") == ["particles.json", "particles.safetensors"]
 
 
 def test_a_weightless_particle_survives_the_round_trip(tmp_path):
@@ -257,29 +252,28 @@ def test_saving_again_replaces(sampled, result, tmp_path):
 
 
 def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(tt.InvalidInput, match=r"nowhere.*result\.json"):
+    with pytest.raises(tt.InvalidInput, match=r"nowhere.*particles\.json"):
         tt.Result.load(tmp_path / "nowhere")
 
 
-@bug("NotADirectoryError escapes: load(run/result.json) is an easy slip")
 def test_a_file_in_place_of_the_folder_is_named(result, tmp_path):
     result.save(tmp_path)
-    with pytest.raises(tt.InvalidInput, match=r"result\.json"):
-        tt.Result.load(tmp_path / "result.json")
+    with pytest.raises(tt.InvalidInput, match=r"particles\.json"):
+        tt.Result.load(tmp_path / "particles.json")
 
 
 @pytest.mark.parametrize("text", ['{"format": "truetilt-re', "", "\x00\x01", "not json"])
 def test_a_damaged_header_is_named(result, tmp_path, text):
     result.save(tmp_path)
-    (tmp_path / "result.json").write_text(text)
-    with pytest.raises(tt.InvalidInput, match=r"result\.json is not JSON"):
+    (tmp_path / "particles.json").write_text(text)
+    with pytest.raises(tt.InvalidInput, match=r"particles\.json is not JSON"):
         tt.Result.load(tmp_path)
 
 
 def test_a_header_that_is_not_text_is_named(result, tmp_path):
     result.save(tmp_path)
-    (tmp_path / "result.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(tt.InvalidInput, match=r"result\.json is not JSON"):
+    (tmp_path / "particles.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(tt.InvalidInput, match=r"particles\.json is not JSON"):
         tt.Result.load(tmp_path)
 
 
@@ -288,25 +282,24 @@ def test_a_header_that_is_not_text_is_named(result, tmp_path):
 )
 def test_a_foreign_header_is_named(result, tmp_path, foreign):
     result.save(tmp_path)
-    (tmp_path / "result.json").write_text(json.dumps(foreign))
-    with pytest.raises(tt.InvalidInput, match=r"result\.json is not a truetilt result"):
+    (tmp_path / "particles.json").write_text(json.dumps(foreign))
+    with pytest.raises(tt.InvalidInput, match=r"particles\.json is not a truetilt result"):
         tt.Result.load(tmp_path)
 
 
-@bug("KeyError escapes")
 def test_a_header_that_lost_a_field_is_named(result, tmp_path):
     result.save(tmp_path)
-    header = json.loads((tmp_path / "result.json").read_text())
+    header = json.loads((tmp_path / "particles.json").read_text())
     del header["settings"]
-    (tmp_path / "result.json").write_text(json.dumps(header))
-    with pytest.raises(tt.InvalidInput, match=r"result\.json"):
+    (tmp_path / "particles.json").write_text(json.dumps(header))
+    with pytest.raises(tt.InvalidInput, match=r"particles\.json"):
         tt.Result.load(tmp_path)
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
 def test_damaged_tensors_are_named(result, tmp_path, damage):
     result.save(tmp_path)
-    path = tmp_path / "result.safetensors"
+    path = tmp_path / "particles.safetensors"
     data = bytearray(path.read_bytes())
     if damage == "flip":
         data[-3] ^= 1
@@ -315,15 +308,15 @@ def test_damaged_tensors_are_named(result, tmp_path, damage):
         path.write_bytes(data[:-10])
     else:
         path.unlink()
-    with pytest.raises(tt.InvalidInput, match=r"result\.safetensors"):
+    with pytest.raises(tt.InvalidInput, match=r"particles\.safetensors"):
         tt.Result.load(tmp_path)
 
 
 def test_the_tensors_of_another_run_are_refused(result, sampled, tmp_path):
     result.save(tmp_path / "a")
     sampled.save(tmp_path / "b")
-    (tmp_path / "b" / "result.safetensors").replace(tmp_path / "a" / "result.safetensors")
-    with pytest.raises(tt.InvalidInput, match=r"result\.safetensors"):
+    (tmp_path / "b" / "particles.safetensors").replace(tmp_path / "a" / "particles.safetensors")
+    with pytest.raises(tt.InvalidInput, match=r"particles\.safetensors"):
         tt.Result.load(tmp_path / "a")
 
 
@@ -351,10 +344,9 @@ def test_a_rename_that_fails_leaves_the_old_result_and_no_other_file(result, sam
     with pytest.raises(OSError, match="read-only"):
         sampled.save(tmp_path)
     assert same(tt.Result.load(tmp_path), result)
-    assert files(tmp_path) == ["result.json", "result.safetensors"]
+    assert files(tmp_path) == ["particles.json", "particles.safetensors"]
 
 
-@bug("the tensors are replaced before the header is known to be writable: the old result is lost")
 def test_settings_that_json_cannot_hold_leave_the_old_result(result, sampled, tmp_path):
     result.save(tmp_path)
     with pytest.raises((TypeError, ValueError)):

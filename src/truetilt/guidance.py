@@ -7,7 +7,7 @@ mixes the posteriors and leaves the unmasking rate alone. Both keep the zeros of
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor
@@ -87,7 +87,7 @@ class Predictor:
 
 def strength(beta: float | Schedule, t: float) -> float:
     """beta at time t, checked: a schedule may misbehave anywhere."""
-    value = float(beta) if isinstance(beta, int | float) else float(beta(t))
+    value = float(cast("Schedule", beta)(t)) if callable(beta) else float(beta)
     if not 0 <= value < float("inf"):
         raise InvalidInput(f"beta is {value} at t = {t}; guidance strength must be finite and at least 0")
     return value

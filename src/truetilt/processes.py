@@ -96,8 +96,10 @@ class Masking:
         """Exact law of one site at s given x at t: still masked with (1-e^-sigma_s)/(1-e^-sigma_t), else revealed."""
         stay = log1mexp(self.schedule(s).value) - log1mexp(self.schedule(t).value)
         movable = x == self.mask
-        hold = torch.where(movable, stay, 0.0).double()
-        return SiteOdds(self.posterior(log_score, x, t), hold, torch.where(movable, log1mexp(-stay), NEG_INF).double())
+        posterior = self.posterior(log_score, x, t)
+        total = posterior.per_site(posterior.rows.logsumexp(-1))  # 0, or NaN where the score is NaN or only -inf
+        hold = torch.where(movable, stay + total, 0.0).double()
+        return SiteOdds(posterior, hold, torch.where(movable, log1mexp(-stay), NEG_INF).double())
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,7 @@ class Uniform:
         stay, switch = self._forward(noise)
         here = earlier.pick(x)
         every = earlier.per_site(earlier.rows.logsumexp(-1))
-        others = torch.expm1(every - here).clamp(min=_LEAST).log() + here
+        others = every + log1mexp((every - here).clamp(min=_LEAST))
         log_all = torch.logaddexp(here + stay.log(), others + switch.log())
         return SiteOdds(earlier, here + stay.log() - log_all, switch.log() - log_all)
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from .smc.diagnostics import roots
-from .smc.resampling import systematic
+from .smc.resampling import multinomial
 from .smc.stream import OUTPUT, Stream
 from .smc.weights import effective_sample_size, log_mean_exp, normalised
 from .storage import write_json, write_with
@@ -50,6 +50,8 @@ class Result:
     @property
     def weights(self) -> Tensor:
         """Weights over the union, summing to one [populations, particles]."""
+        if self.log_z == -torch.inf:
+            raise DegenerateWeights("every particle has weight zero: there is nothing to average or draw")
         return normalised(self.log_weights.reshape(-1)).reshape(self.log_weights.shape)
 
     @property
@@ -84,8 +86,9 @@ class Result:
         stream = Stream(seed, device=self.particles.device)
         log_w = self.log_weights.reshape(-1)
         height = (torch.arange(n, device=log_w.device) + stream.uniforms(0, OUTPUT, 1, (0, 1))[0]) / n
-        cdf = normalised(log_w).cumsum(0)
-        chosen = torch.searchsorted(cdf, (height * cdf[-1]).contiguous(), right=True).clamp(max=len(log_w) - 1)
+        cdf = self.weights.reshape(-1).cumsum(0)
+        top = torch.nextafter(cdf[-1], torch.zeros_like(cdf[-1]))  # rounding must not reach past the last weight
+        chosen = torch.searchsorted(cdf, torch.minimum(height * cdf[-1], top), right=True)
         shuffle = stream.uniforms(1, OUTPUT, 1, (0, n))[0].argsort()
         return self.particles.flatten(0, 1)[chosen[shuffle]]
 
@@ -96,7 +99,7 @@ class Result:
         if len(alive) == 0:
             raise DegenerateWeights("every population died: there is nothing to draw")
         u = Stream(seed, device=self.particles.device).uniforms(2, OUTPUT, populations, (0, 1)).expand(populations, n)
-        chosen = systematic(self.log_weights, u).ancestors[:, :1]
+        chosen = multinomial(self.log_weights, u).ancestors[:, :1]
         first = torch.gather(self.particles, 1, chosen[..., None].expand(-1, -1, self.particles.shape[-1]))
         return first[alive, 0]
 
@@ -120,18 +123,19 @@ class Result:
         )
 
     def save(self, folder: str | Path) -> Path:
-        """Write result.safetensors, then result.json with its checksum, into a folder."""
+        """Write particles.safetensors, then particles.json with its checksum, into a folder."""
         folder = Path(folder)
         tensors = {name: getattr(self, name).cpu().contiguous() for name in _TENSORS}
-        write_with(folder / "result.safetensors", lambda temporary: save_file(tensors, temporary))
+        json.dumps([self.log_z, self.settings], allow_nan=False)  # fail before anything is replaced
+        write_with(folder / "particles.safetensors", lambda temporary: save_file(tensors, temporary))
         header = {
             "format": _FORMAT,
             "version": _VERSION,
-            "sha256": _digest(folder / "result.safetensors"),
+            "sha256": _digest(folder / "particles.safetensors"),
             "log_z": self.log_z,
             "settings": self.settings,
         }
-        write_json(folder / "result.json", header)
+        write_json(folder / "particles.json", header)
         return folder
 
     @staticmethod
@@ -139,17 +143,18 @@ class Result:
         """Read what `save` wrote; a missing, foreign or damaged file is refused."""
         folder = Path(folder)
         try:
-            header = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-        except FileNotFoundError as e:
-            raise InvalidInput(f"{folder} holds no result.json; give the folder that Result.save wrote") from e
+            header = json.loads((folder / "particles.json").read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError) as e:
+            raise InvalidInput(f"{folder} holds no particles.json; give the folder that Result.save wrote") from e
         except (json.JSONDecodeError, UnicodeDecodeError) as e:
-            raise InvalidInput(f"{folder / 'result.json'} is not JSON ({e}); the file is damaged or foreign") from e
-        if not isinstance(header, dict) or header.get("format") != _FORMAT or header.get("version") != _VERSION:
-            raise InvalidInput(f"{folder / 'result.json'} is not a truetilt result of version {_VERSION}")
-        path = folder / "result.safetensors"
+            raise InvalidInput(f"{folder / 'particles.json'} is not JSON ({e}); the file is damaged or foreign") from e
+        ours = isinstance(header, dict) and header.get("format") == _FORMAT and header.get("version") == _VERSION
+        if not ours or "settings" not in header:
+            raise InvalidInput(f"{folder / 'particles.json'} is not a truetilt result of version {_VERSION}")
+        path = folder / "particles.safetensors"
         if not path.is_file() or _digest(path) != header.get("sha256"):
             raise InvalidInput(
-                f"{path} is missing or does not match the checksum in result.json; save the result again"
+                f"{path} is missing or does not match the checksum in particles.json; save the result again"
             )
         try:
             tensors = load_file(path)

@@ -99,7 +99,7 @@ class Cosine:
         return Sigma(-torch.log1p(-2 * (1 - self.eps) * torch.sin(t * (math.pi / 4)) ** 2), rate)
 
     def time_of(self, value: float) -> float:
-        return min(1.0, 2 / math.pi * math.acos(max(0.0, (math.exp(-value) - self.eps) / (1 - self.eps))))
+        return 4 / math.pi * math.asin(min(math.sqrt(0.5), math.sqrt(-math.expm1(-value) / (2 * (1 - self.eps)))))
 
 
 def uniform_grid(steps: int) -> Grid:

@@ -50,7 +50,8 @@ class SiteLogits:
 
     @staticmethod
     def of(values: Tensor) -> SiteLogits:
-        """Dense values [..., D, S], one row a site."""
+        """Dense values [..., D, S], one row a site; at least float32."""
+        values = values if values.dtype == torch.float64 else values.float()
         index = torch.arange(values[..., 0].numel(), device=values.device).reshape(values.shape[:-1])
         return SiteLogits(values.reshape(-1, values.shape[-1]), index)
 

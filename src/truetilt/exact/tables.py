@@ -146,14 +146,14 @@ class TableScore:
 def noised(process: Masking | Uniform, p0: Tensor, t: float) -> Tensor:
     """The law of x_t as a table over the noised space, for any (unnormalised) law of x_0."""
     keep = float(torch.exp(-process.schedule(t).value))
+    lost = -math.expm1(-float(process.schedule(t).value))
     if isinstance(process, Masking):
         masked = process.mask
         table = with_mask(p0)
         count = (enumerate_states(process.states, p0.dim(), p0.device) == masked).sum(-1).reshape(table.shape)
-        lost = -math.expm1(-float(process.schedule(t).value))
         return table * lost**count * keep ** (p0.dim() - count)
     for axis in range(p0.dim()):
-        p0 = keep * p0 + (1 - keep) * p0.mean(axis, keepdim=True)
+        p0 = keep * p0 + lost * p0.mean(axis, keepdim=True)
     return p0
 
 

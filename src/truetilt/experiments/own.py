@@ -68,7 +68,7 @@ def sample_table(
         "particles": particles * populations,
         "surviving first draws": int(result.roots.sum()),
     }
-    result.save(folder / "particles")
+    result.save(folder)
     summary = {
         "settings": result.settings,
         "rows": [{"quantity": name, "value": value} for name, value in rows.items()],

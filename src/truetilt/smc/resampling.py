@@ -39,9 +39,9 @@ def systematic(log_w: LogWeights, u: Tensor) -> Resampled:
 def residual(log_w: LogWeights, u: Tensor) -> Resampled:
     """floor(N w) copies for sure, the rest drawn from the remainders."""
     expected = normalised(log_w) * log_w.shape[-1]
-    sure = expected.floor()
+    sure = (expected * (1 + 1e-14)).floor()  # N w that rounding left just under a whole number is that number
     taken = sure.sum(-1, keepdim=True)
-    remainder = expected - sure
+    remainder = (expected - sure).clamp(min=0.0)
     slot = torch.arange(log_w.shape[-1], device=log_w.device).expand(log_w.shape)
     drawn = _invert(remainder, u)
     return _equal(log_w, torch.where(slot < taken, _repeat(sure), drawn))
@@ -77,7 +77,7 @@ def _meet(a: Tensor, b: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Whether the first of a pair is settled, the value (0 or 1) it is settled at, and what the other carries."""
     both = a + b
     small = both <= 1
-    chance_first = torch.where(small, b / both.clamp(min=1e-300), (1 - b) / (2 - both).clamp(min=1e-300))
+    chance_first = torch.where(small, b / both, (1 - b) / (2 - both))  # 0/0 compares false
     return u < chance_first, (~small).to(a.dtype), torch.where(small, both, both - 1)
 
 

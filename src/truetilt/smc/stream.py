@@ -28,7 +28,7 @@ class Stream:
     device: torch.device | str = "cpu"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.seed < 2**63:
+        if not 0 <= self.seed < 2**63 or self.seed != int(self.seed):
             raise InvalidInput(f"seed is {self.seed}; give a whole number from 0 to 2^63 - 1")
         if self.first_population < 0:
             raise InvalidInput(f"first_population is {self.first_population}; populations are numbered from 0")
