@@ -6,7 +6,7 @@ import torch
 import truetilt as tt
 from problems import clean, flow, guided, hard_table, miss, table, tv
 from truetilt.exact.ctmc import jump_generator, transition
-from truetilt.exact.flow import push_factored, push_pairs
+from truetilt.exact.flow import push_factored, push_listed
 from truetilt.exact.joint import JointTempered, JointTilted
 from truetilt.exact.tables import flat_index, noised
 from truetilt.metrics.divergences import kl
@@ -229,7 +229,7 @@ def test_flow_by_matrix_products_equals_flow_pair_by_pair(process, make):
         tilt = torch.rand(len(states), generator=generator, dtype=torch.float64)
         move = fk.move(Particles(states, log_mass, {"log_tilt": tilt}), 0.5, 0.3)
         by_products, aux = push_factored(move, log_mass, states, problem.process.states)
-        by_pairs, aux_pairs = push_pairs(move, log_mass, states)
+        by_pairs, aux_pairs = push_listed(move, log_mass, states, problem.process.states)
         alive = by_pairs > -torch.inf
         assert torch.equal(alive, by_products > -torch.inf)
         assert (by_products - by_pairs)[alive].abs().max() < 1e-10

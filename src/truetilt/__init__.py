@@ -11,7 +11,9 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOME = {
+    "any_order": ("AnyOrder",),
     "api": ("run", "sample"),
+    "exact.chain": ("Chain", "ChainLaw", "ChainScore"),
     "exact.ctmc": ("forward_equation",),
     "exact.flow": ("flow",),
     "exact.tables": ("Table", "TableScore"),
@@ -21,6 +23,7 @@ _HOME = {
     "processes": ("Masking", "Uniform"),
     "result": ("Result",),
     "schedules": ("Cosine", "Geometric", "LogLinear", "masked_fraction_grid", "uniform_grid"),
+    "smc.coupling": ("independent", "stratified_draws", "systematic_draws"),
     "smc.resampling": (
         "adaptive",
         "multinomial",

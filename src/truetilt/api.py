@@ -13,8 +13,9 @@ from . import __version__
 from .feynman_kac import Tempered, Tilted
 from .result import Result
 from .schedules import check_grid, uniform_grid
+from .smc.coupling import Coupling, independent
 from .smc.resampling import adaptive, systematic
-from .smc.sampler import trace
+from .smc.sampler import Source, trace
 from .smc.stream import Stream
 from .types import FeynmanKac, Model, Particles, Resampler, Schedule, StepInfo
 
@@ -58,6 +59,7 @@ def run(
     populations: int = 1,
     seed: int = 0,
     resample: Resampler | None = None,
+    couple: Coupling = independent,
     chunk: int | None = None,
     first_population: int = 0,
     callback_on_step_end: Callback | None = None,
@@ -65,11 +67,11 @@ def run(
     """Run a Feynman-Kac value over a time grid. Population k of a run is the run with `first_population=k` alone."""
     grid = check_grid(tuple(grid))
     device = getattr(getattr(fk, "model", None), "device", "cpu")
-    stream = Stream(seed, first_population, device)
+    source = Source(Stream(seed, first_population, device), couple, chunk)
     resample = resample or adaptive(systematic, 0.5)
     infos: list[StepInfo] = []
     state = Particles(torch.empty(0), torch.empty(0), {})
-    for state, info in trace(fk, grid, (populations, particles), resample, stream, chunk):  # noqa: B007
+    for state, info in trace(fk, grid, (populations, particles), resample, source):  # noqa: B007
         infos.append(info._replace(ancestors=info.ancestors.int()))
         if callback_on_step_end:
             callback_on_step_end(len(infos) - 1, len(grid) - 1, info)

@@ -24,6 +24,7 @@ from .types import (
     InvalidWeights,
     LogWeights,
     Model,
+    Move,
     Particles,
     Potential,
     Schedule,
@@ -49,6 +50,9 @@ class Power:
 
     def __call__(self, u: float) -> float:
         return u**self.p
+
+
+FULL = Power(0.0)  # the whole exponent from the start
 
 
 def at_end(u: float) -> float:
@@ -111,6 +115,10 @@ class ClockMove:
     def log_before(self) -> LogWeights:
         return torch.zeros_like(self.log_tilt)
 
+    @property
+    def labels(self) -> Tensor:
+        return self.x
+
     @cached_property
     def proposal(self) -> Proposal:
         return self.propose(self.x)
@@ -152,7 +160,13 @@ class OnClock(ABC):
         nowhere = torch.zeros((*shape, self.model.length), dtype=torch.int64, device=self.model.device)
         return ClockMove(nowhere, zeros, lambda x: Proposal(self._prior(x)), self._end(t))
 
-    def move(self, particles: Particles, t: float, s: float) -> ClockMove:
+    def choices(self, t: float, s: float) -> int:
+        return 0
+
+    def branches(self, particles: Particles, t: float, s: float) -> list[tuple[Tensor, Move]]:
+        return [(torch.zeros_like(particles.log_w), self.move(particles, t, s))]
+
+    def move(self, particles: Particles, t: float, s: float, u: Tensor | None = None) -> ClockMove:
         return ClockMove(particles.x, particles.aux["log_tilt"], lambda x: self.propose(x, t, s), self._end(s))
 
     def law(self, name: str, log_score: SiteLogits, x: Tokens, interval: tuple[float, float]) -> SitewiseLaw:
@@ -168,16 +182,7 @@ class OnClock(ABC):
         return law
 
     def evaluate(self, name: str, score: Score | None, x: Tokens, t: float) -> SiteLogits:
-        """A network's answer, with its shape checked against the process."""
-        if score is None:
-            raise InvalidInput(f"{type(self).__name__} needs a {name} score and the model has none")
-        logits, size = score(x, t), self.model.process.vocabulary
-        if logits.vocabulary != size or logits.index.shape != x.shape:
-            raise InvalidInput(
-                f"the {name} score returned {logits.vocabulary} values at sites {tuple(logits.index.shape)} for states "
-                f"{tuple(x.shape)}; the process has {size} tokens (the mask is not one): return [..., D, {size}]"
-            )
-        return logits
+        return evaluate(self.model, name, score, x, t)
 
     def _prior(self, x: Tokens) -> SitewiseLaw:
         return self.model.process.prior(tuple(x.shape), self.model.device)
@@ -185,6 +190,19 @@ class OnClock(ABC):
     def _end(self, t: float) -> Callable[[Tokens], LogWeights] | None:
         tilt = self.tilt
         return None if tilt is None else lambda y: tilt(y, t)
+
+
+def evaluate(model: Model, name: str, score: Score | None, x: Tokens, t: float) -> SiteLogits:
+    """A network's answer, with its shape checked against the process."""
+    if score is None:
+        raise InvalidInput(f"this sampler needs a {name} score and the model has none")
+    logits, size = score(x, t), model.process.vocabulary
+    if logits.vocabulary != size or logits.index.shape != x.shape:
+        raise InvalidInput(
+            f"the {name} score returned {logits.vocabulary} values at sites {tuple(logits.index.shape)} for states "
+            f"{tuple(x.shape)}; the process has {size} tokens (the mask is not one): return [..., D, {size}]"
+        )
+    return logits
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,11 @@ class Masking:
         zeros = torch.zeros(shape, dtype=torch.float64, device=device)
         return SiteLaw(x, SiteOdds(_flat_row(x, self.vocabulary), zeros, zeros + NEG_INF))
 
+    def count_masked(self, length: int, t: float) -> int:
+        """How many of `length` sites are masked at time t, counting from all of them at t = 1."""
+        share = torch.expm1(-self.schedule(t).value) / torch.expm1(-self.schedule(1.0).value)
+        return round(length * float(share))
+
     def log_odds_kept(self, t: float) -> Tensor:
         """log of exp(-sigma) / (1 - exp(-sigma)): a score is a posterior times this."""
         sigma = self.schedule(t).value

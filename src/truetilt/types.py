@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -58,6 +58,14 @@ class SiteLogits:
     @property
     def vocabulary(self) -> int:
         return self.rows.shape[-1]
+
+    def at(self, sites: Tensor) -> SiteLogits:
+        """Only these sites, int64 [..., k]; rows nobody reads are dropped when that is fewer."""
+        index = self.index.gather(-1, sites)
+        if index.numel() >= self.rows.shape[0]:
+            return SiteLogits(self.rows, index)
+        own = torch.arange(index.numel(), device=index.device).reshape(index.shape)
+        return SiteLogits(self.rows[index.reshape(-1)], own)
 
     def with_rows(self, rows: Tensor) -> SiteLogits:
         return SiteLogits(rows, self.index)
@@ -117,6 +125,13 @@ class Law(Protocol):
     def take(self, ancestors: Tensor) -> Law: ...
 
 
+@runtime_checkable
+class ListedLaw(Law, Protocol):
+    """A law that can list what it draws: states [N, m, D] and log-probabilities [N, m]."""
+
+    def support(self) -> tuple[Tokens, Tensor]: ...
+
+
 class SitewiseLaw(Law, Protocol):
     """A law that is a product over sites; `frozen` says which states it cannot change."""
 
@@ -135,16 +150,24 @@ class Move(Protocol):
     @property
     def log_before(self) -> LogWeights: ...
     @property
+    def labels(self) -> Tensor: ...  # [..., N, m]: particles with equal labels have the same law
+    @property
     def law(self) -> Law: ...
     def after(self, y: State) -> tuple[LogWeights, Aux]: ...
     def take(self, ancestors: Tensor) -> Move: ...
 
 
 class FeynmanKac(Protocol):
-    """What is sampled: a first move out of nothing, then a move for each interval t -> s."""
+    """What is sampled: a first move out of nothing, then a move for each interval t -> s.
+
+    A move may hang on a choice that comes before its weight (which site to reveal): it takes `choices` uniforms a
+    particle, and `branches` lists every choice with its log-probability, for exact answers.
+    """
 
     def start(self, shape: tuple[int, ...], t: float) -> Move: ...
-    def move(self, particles: Particles, t: float, s: float) -> Move: ...
+    def choices(self, t: float, s: float) -> int: ...
+    def move(self, particles: Particles, t: float, s: float, u: Tensor) -> Move: ...
+    def branches(self, particles: Particles, t: float, s: float) -> list[tuple[Tensor, Move]]: ...
 
 
 class Resampler(Protocol):

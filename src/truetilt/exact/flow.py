@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..feynman_kac import ClockMove
 from ..smc.weights import check_weights
-from ..types import NEG_INF, Aux, FeynmanKac, Move, Particles, SiteOdds, Tokens
+from ..types import NEG_INF, Aux, FeynmanKac, Law, ListedLaw, Move, Particles, SiteOdds, Tokens
 from .tables import enumerate_states, flat_index
 
 _CHUNK = 1 << 24  # how many numbers an intermediate product may hold
@@ -45,9 +45,20 @@ def flow(fk: FeynmanKac, grid: Sequence[float], size: int, length: int) -> Limit
         check_weights(log_mass, f"exact flow at t = {t:.6g}")
         alive = (log_mass > NEG_INF).nonzero().squeeze(-1)
         particles = Particles(states[alive], log_mass[alive], {k: v[alive] for k, v in aux.items()})
-        log_mass, aux = push(fk.move(particles, t, s), particles.log_w, states, size)
+        log_mass, aux = push_branches(fk.branches(particles, t, s), particles.log_w, states, size)
     check_weights(log_mass, f"exact flow at t = {grid[-1]:.6g}")
     return Limit(states, log_mass)
+
+
+def push_branches(
+    branches: list[tuple[Tensor, Move]], log_mass: Tensor, states: Tokens, size: int
+) -> tuple[Tensor, Aux]:
+    """The sum over the choices that come before the weight; a state remembers what its heaviest branch left it."""
+    pushed = [push(move, log_mass + log_p, states, size) for log_p, move in branches]
+    every = torch.stack([mass for mass, _ in pushed])
+    best = every.argmax(0)
+    aux = {key: torch.stack([a[key] for _, a in pushed])[best, torch.arange(len(states))] for key in pushed[0][1]}
+    return every.logsumexp(0), aux
 
 
 def push(move: Move, log_mass: Tensor, states: Tokens, size: int) -> tuple[Tensor, Aux]:
@@ -55,7 +66,7 @@ def push(move: Move, log_mass: Tensor, states: Tokens, size: int) -> tuple[Tenso
     log_mass = log_mass + move.log_before
     if isinstance(move, ClockMove):
         return push_factored(move, log_mass, states, size)
-    return push_pairs(move, log_mass, states)
+    return push_listed(move, log_mass, states, size)
 
 
 def push_factored(move: ClockMove, log_mass: Tensor, states: Tokens, size: int) -> tuple[Tensor, Aux]:
@@ -96,16 +107,31 @@ def kernel_odds(move: ClockMove) -> SiteOdds:
     return SiteOdds(rows, mix([o.log_hold for o in odds]), mix([o.log_move for o in odds]))
 
 
-def push_pairs(move: Move, log_mass: Tensor, states: Tokens) -> tuple[Tensor, Aux]:
-    """Any move: the law and weight of every pair (x, y). A state remembers what its heaviest parent left it."""
-    k, n = len(states), len(log_mass)
-    x = torch.arange(n, device=states.device).repeat_interleave(k)
-    pairs, y = move.take(x), states.repeat(n, 1)
-    log_q = pairs.law.log_prob(y)
-    log_after, aux = pairs.after(y)
-    joint = torch.where(log_q > NEG_INF, log_mass[x] + log_q + log_after, NEG_INF).reshape(n, k)
-    heaviest = joint.argmax(0) * k + torch.arange(k, device=states.device)
-    return joint.logsumexp(0), {key: value[heaviest] for key, value in aux.items()}
+def push_listed(move: Move, log_mass: Tensor, states: Tokens, size: int) -> tuple[Tensor, Aux]:
+    """Any move: the weight of every state its law can draw. A state remembers what its heaviest parent left it."""
+    y, log_q = support(move.law, states, len(log_mass))
+    n, m = log_q.shape
+    parent = torch.arange(n, device=y.device).repeat_interleave(m)
+    log_after, aux = move.take(parent).after(y.flatten(0, 1))
+    joint = log_mass[parent] + torch.where(log_q > NEG_INF, log_q + log_after.reshape(n, m), NEG_INF).reshape(-1)
+    index = flat_index(y, size).reshape(-1)
+    shift = torch.full((len(states),), NEG_INF, dtype=joint.dtype, device=y.device)
+    shift = shift.scatter_reduce(0, index, joint, "amax")
+    finite = shift.clamp(min=-1e300)[index]
+    total = torch.zeros_like(shift).index_add(0, index, (joint - finite).exp())
+    heaviest = index.new_zeros(len(states))
+    winners = (joint == shift[index]).nonzero().squeeze(-1)
+    heaviest[index[winners]] = winners
+    return torch.where(total > 0, total.log() + shift, NEG_INF), {k: v[heaviest] for k, v in aux.items()}
+
+
+def support(law: Law, states: Tokens, n: int) -> tuple[Tokens, Tensor]:
+    """What a law can draw, y [n, m, D] with log-probabilities [n, m]: as it lists it, else every state."""
+    if isinstance(law, ListedLaw):
+        return law.support()
+    every = torch.arange(n, device=states.device).repeat_interleave(len(states))
+    y = states.repeat(n, 1)
+    return y.reshape(n, len(states), -1), law.take(every).log_prob(y).reshape(n, len(states))
 
 
 def _contract(mass: Tensor, kernel: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ The reference for every clock-time model: with these laws the weighted limit is 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -35,6 +36,10 @@ class JointLaw:
     def log_prob(self, y: Tokens) -> Tensor:
         return self.log_probs[self.row, flat_index(y, self.size)]
 
+    def support(self) -> tuple[Tokens, Tensor]:
+        """Every state for every particle [N, K, D], and its log-probability [N, K]."""
+        return self.states.expand(len(self.row), *self.states.shape), self.log_probs[self.row]
+
     def take(self, ancestors: Tensor) -> JointLaw:
         return replace(self, row=take(self.row, ancestors))
 
@@ -53,6 +58,10 @@ class JointMove:
     def log_before(self) -> LogWeights:
         return torch.zeros_like(self.log_tilt)
 
+    @property
+    def labels(self) -> Tensor:
+        return self.law.row.unsqueeze(-1)
+
     def after(self, y: Tokens) -> tuple[LogWeights, Aux]:
         log_end = self.end(y)
         start = torch.where(self.log_tilt == NEG_INF, torch.inf, self.log_tilt)
@@ -64,8 +73,21 @@ class JointMove:
         return replace(self, law=self.law.take(ancestors), ratios=ratios, log_tilt=take(self.log_tilt, ancestors))
 
 
+class Unbranched(ABC):
+    """No choice comes before the weight."""
+
+    def choices(self, t: float, s: float) -> int:
+        return 0
+
+    def branches(self, particles: Particles, t: float, s: float) -> list[tuple[Tensor, JointMove]]:
+        return [(torch.zeros_like(particles.log_w), self.move(particles, t, s))]
+
+    @abstractmethod
+    def move(self, particles: Particles, t: float, s: float, u: Tensor | None = None) -> JointMove: ...
+
+
 @dataclass(frozen=True)
-class JointTempered:
+class JointTempered(Unbranched):
     """`Tempered` with exact joint transitions, proposing from the conditional model."""
 
     table: Table
@@ -78,7 +100,7 @@ class JointTempered:
         p, p_zeta = self._law(prior.log(), row), self._law(given.log(), row)
         return JointMove(p_zeta, self._ratios(p, p_zeta), torch.zeros(shape, dtype=torch.float64), self._no_tilt)
 
-    def move(self, particles: Particles, t: float, s: float) -> JointMove:
+    def move(self, particles: Particles, t: float, s: float, u: Tensor | None = None) -> JointMove:
         row = flat_index(particles.x, self.table.process.states)
         p = self._law(transitions(self.table, self.table.p0, t, s), row)
         given = self.table.p0 * self.table.likelihood / self.table.evidence
@@ -98,7 +120,7 @@ class JointTempered:
 
 
 @dataclass(frozen=True)
-class JointTilted:
+class JointTilted(Unbranched):
     """`Tilted` with exact joint transitions and any potential that ends in log p(zeta|x)."""
 
     table: Table
@@ -110,7 +132,7 @@ class JointTilted:
         law = JointTempered(self.table, 1.0).start(shape, t).law
         return JointMove(law, (), torch.zeros(shape, dtype=torch.float64), self._tilt(t))
 
-    def move(self, particles: Particles, t: float, s: float) -> JointMove:
+    def move(self, particles: Particles, t: float, s: float, u: Tensor | None = None) -> JointMove:
         law = JointTempered(self.table, 1.0).move(particles, t, s).law
         return JointMove(law, (), particles.aux["log_tilt"], self._tilt(s))
 

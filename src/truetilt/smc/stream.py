@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..types import InvalidInput
 
-DRAW, RESAMPLE, OUTPUT = 0, 1, 2  # purposes: a key each, so that no uniform is used twice
+DRAW, RESAMPLE, OUTPUT, CHOOSE, COUPLE = range(5)  # purposes: a key each, so that no uniform is used twice
 
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed word
 _MIX = (-4658895280553007687, -7723592293110705685)  # 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -38,9 +38,9 @@ class Stream:
         number = torch.arange(populations, device=self.device) + self.first_population
         key = torch.full_like(number, self.seed)
         for word in (number, step, purpose):
-            key = _mix(_mix(key) + (torch.zeros_like(key) + word + 1) * _GOLDEN)
+            key = mix(mix(key) + (torch.zeros_like(key) + word + 1) * _GOLDEN)
         count = torch.arange(*counters, device=self.device)
-        bits = _mix(key[:, None] + (count + 1) * _GOLDEN)
+        bits = mix(key[:, None] + (count + 1) * _GOLDEN)
         return _shift(bits, 11).double() * 2.0**-53
 
 
@@ -49,7 +49,8 @@ def _shift(z: Tensor, bits: int) -> Tensor:
     return (z >> bits) & ((1 << (64 - bits)) - 1)
 
 
-def _mix(z: Tensor) -> Tensor:
+def mix(z: Tensor) -> Tensor:
+    """SplitMix64's finaliser on signed words."""
     z = (z ^ _shift(z, 30)) * _MIX[0]
     z = (z ^ _shift(z, 27)) * _MIX[1]
     return z ^ _shift(z, 31)
