@@ -21,6 +21,7 @@ _HOME = {
     "guidance": ("Guided", "Predictor", "posterior_level", "rate_level"),
     "kernels": ("euler", "tau_leaping", "tweedie"),
     "processes": ("Masking", "Uniform"),
+    "rejuvenation": ("Block", "Gibbs", "Metropolis", "backward_scan", "random_scan", "systematic_scan"),
     "result": ("Result",),
     "schedules": ("Cosine", "Geometric", "LogLinear", "masked_fraction_grid", "uniform_grid"),
     "smc.coupling": ("independent", "stratified_draws", "systematic_draws"),
@@ -34,6 +35,7 @@ _HOME = {
         "stratified",
         "systematic",
     ),
+    "smc.sampler": ("Rejuvenation",),
     "types": (
         "DegenerateWeights",
         "InvalidInput",

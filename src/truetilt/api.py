@@ -15,7 +15,7 @@ from .result import Result
 from .schedules import check_grid, uniform_grid
 from .smc.coupling import Coupling, independent
 from .smc.resampling import adaptive, systematic
-from .smc.sampler import Source, trace
+from .smc.sampler import Rejuvenation, Source, trace
 from .smc.stream import Stream
 from .types import FeynmanKac, Model, Particles, Resampler, Schedule, StepInfo
 
@@ -60,6 +60,7 @@ def run(
     seed: int = 0,
     resample: Resampler | None = None,
     couple: Coupling = independent,
+    moves: Rejuvenation | None = None,
     chunk: int | None = None,
     first_population: int = 0,
     callback_on_step_end: Callback | None = None,
@@ -71,7 +72,7 @@ def run(
     resample = resample or adaptive(systematic, 0.5)
     infos: list[StepInfo] = []
     state = Particles(torch.empty(0), torch.empty(0), {})
-    for state, info in trace(fk, grid, (populations, particles), resample, source):  # noqa: B007
+    for state, info in trace(fk, grid, (populations, particles), resample, source, moves):  # noqa: B007
         infos.append(info._replace(ancestors=info.ancestors.int()))
         if callback_on_step_end:
             callback_on_step_end(len(infos) - 1, len(grid) - 1, info)
@@ -91,6 +92,7 @@ def run(
             "steps": len(grid) - 1,
             "version": __version__,
         },
+        torch.stack([info.moved for info in infos]),
     )
 
 

@@ -7,6 +7,7 @@ Both are what a SEDD network returns. Score, posterior p(x0 = v | x) and reverse
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -69,6 +70,11 @@ class Masking:
         """How many of `length` sites are masked at time t, counting from all of them at t = 1."""
         share = torch.expm1(-self.schedule(t).value) / torch.expm1(-self.schedule(1.0).value)
         return round(length * float(share))
+
+    def time_masked(self, length: int, count: int) -> float:
+        """A time at which `count` of `length` sites are masked: what to tell a network that sees such a state."""
+        top = -torch.expm1(-self.schedule(1.0).value)
+        return self.schedule.time_of(-math.log1p(-float(top) * count / length))
 
     def log_odds_kept(self, t: float) -> Tensor:
         """log of exp(-sigma) / (1 - exp(-sigma)): a score is a posterior times this."""

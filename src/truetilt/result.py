@@ -22,7 +22,7 @@ from .storage import write_json, write_with
 from .types import DegenerateWeights, InvalidInput
 
 _FORMAT, _VERSION = "truetilt-result", 1
-_TENSORS = ("particles", "log_weights", "times", "ess", "log_z_path", "ancestors")
+_TENSORS = ("particles", "log_weights", "times", "ess", "log_z_path", "ancestors", "moved")
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Result:
     log_z_path: Tensor  # float64 [steps + 1, populations], after each step
     ancestors: Tensor  # int32 [steps + 1, populations, particles]
     settings: dict[str, Any] = field(default_factory=dict)
+    moved: Tensor = field(default_factory=lambda: torch.zeros(0, 0))  # [steps + 1, populations], share moves changed
 
     @property
     def log_z(self) -> float:
@@ -120,6 +121,7 @@ class Result:
             torch.cat([r.log_z_path for r in results], 1),
             torch.cat([r.ancestors for r in results], 1),
             {"united": [r.settings for r in results]},
+            torch.cat([r.moved for r in results], 1),
         )
 
     def save(self, folder: str | Path) -> Path:

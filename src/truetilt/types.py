@@ -115,6 +115,7 @@ class StepInfo(NamedTuple):
     ess: Tensor  # [...], of the weights the resampler saw
     log_z: Tensor  # [...], after the step
     ancestors: Tensor  # int64 [..., N]
+    moved: Tensor  # [...], share of the particles that a rejuvenating move changed
 
 
 class Law(Protocol):
@@ -168,6 +169,14 @@ class FeynmanKac(Protocol):
     def choices(self, t: float, s: float) -> int: ...
     def move(self, particles: Particles, t: float, s: float, u: Tensor) -> Move: ...
     def branches(self, particles: Particles, t: float, s: float) -> list[tuple[Tensor, Move]]: ...
+
+
+class MoveKernel(Protocol):
+    """A Markov kernel on particles at time t that leaves their target alone; `number` counts moves in a row."""
+
+    @property
+    def choices(self) -> int: ...
+    def move(self, particles: Particles, t: float, number: int, u: Tensor) -> Move: ...
 
 
 class Resampler(Protocol):

@@ -7,16 +7,16 @@ the last draw, so the result carries its weights.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from ..types import Aux, FeynmanKac, InvalidInput, LogWeights, Move, Particles, Resampler, StepInfo
+from ..types import Aux, FeynmanKac, InvalidInput, LogWeights, Move, MoveKernel, Particles, Resampler, StepInfo
 from .coupling import Coupling, independent
 from .resampling import never
-from .stream import CHOOSE, COUPLE, DRAW, RESAMPLE, Stream
+from .stream import CHOOSE, COUPLE, DRAW, PURPOSES, RESAMPLE, Stream
 from .weights import check_weights, effective_sample_size, log_mean_exp
 
 
@@ -27,6 +27,7 @@ class Source:
     stream: Stream
     couple: Coupling = independent
     chunk: int | None = None
+    lap: int = 0  # moves between two steps draw from uniforms of their own
 
     def __post_init__(self) -> None:
         if self.chunk is not None and self.chunk < 1:
@@ -35,15 +36,38 @@ class Source:
     def uniforms(self, number: int, purpose: int, labels: Tensor, width: int) -> Tensor:
         """Uniforms [populations, N, width], coupled over particles of equal labels [populations, N, m]."""
         populations, n = labels.shape[:2]
-        u = self.stream.uniforms(number, purpose, populations, (0, n * width)).reshape(populations, n, width)
+        key = purpose + PURPOSES * self.lap
+        u = self.stream.uniforms(number, key, populations, (0, n * width)).reshape(populations, n, width)
         if self.couple is independent or width == 0:
             return u
-        spare = self.stream.uniforms(number, COUPLE + purpose, populations, (0, n * width)).reshape(u.shape)
+        spare = self.stream.uniforms(number, COUPLE + key, populations, (0, n * width)).reshape(u.shape)
         return self.couple(u, labels, spare)
 
 
+@dataclass(frozen=True)
+class Rejuvenation:
+    """A Markov kernel and how often it moves: after each step, more after a step that resampled, more at the end."""
+
+    kernel: MoveKernel
+    each_step: int = 0
+    after_resampling: int = 0
+    at_end: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.each_step, self.after_resampling, self.at_end) < 0:
+            raise InvalidInput("numbers of moves must be at least 0")
+
+    def count(self, resampled: bool, last: bool) -> int:
+        return self.each_step + self.after_resampling * resampled + self.at_end * last
+
+
 def trace(
-    fk: FeynmanKac, grid: Sequence[float], shape: tuple[int, int], resample: Resampler, source: Source
+    fk: FeynmanKac,
+    grid: Sequence[float],
+    shape: tuple[int, int],
+    resample: Resampler,
+    source: Source,
+    moves: Rejuvenation | None = None,
 ) -> Iterator[tuple[Particles, StepInfo]]:
     """Yield the particles after the first draw and after every step; shape is (populations, particles)."""
     if shape[0] < 1 or shape[1] < 1:
@@ -53,7 +77,28 @@ def trace(
     yield particles, info
     for number, interval in enumerate(pairwise(grid), start=1):
         particles, info = step(fk, particles, interval, resample, (source, number))
+        if moves:
+            own = torch.arange(shape[1], device=info.ancestors.device)
+            count = moves.count(bool((info.ancestors != own).any()), number == len(grid) - 1)
+            particles, moved = rejuvenate(moves.kernel, particles, count, info.s, (source, number))
+            info = info._replace(moved=moved)
         yield particles, info
+
+
+def rejuvenate(
+    kernel: MoveKernel, particles: Particles, count: int, t: float, at: tuple[Source, int]
+) -> tuple[Particles, Tensor]:
+    """Move every particle `count` times at time t; weights stay. Also the share that a move changed."""
+    source, number = at
+    changed = torch.zeros(particles.log_w.shape[:-1], dtype=torch.float64, device=particles.log_w.device)
+    for k in range(count):
+        here = replace(source, lap=k + 1)
+        u = here.uniforms(number, CHOOSE, particles.x, kernel.choices)
+        before = particles.x
+        move = kernel.move(particles, t, k, u)
+        particles, _ = advance(move, particles.log_w, (t, t), never, (here, number))
+        changed = changed + (particles.x != before).any(-1).double().mean(-1) / count
+    return particles, changed
 
 
 def step(
@@ -83,7 +128,7 @@ def advance(
     x, log_after, aux = _draw(move.take(ancestors), at)
     log_w = log_w + log_after
     check_weights(log_w, where)
-    return Particles(x, log_w, aux), StepInfo(*interval, ess, log_mean_exp(log_w), ancestors)
+    return Particles(x, log_w, aux), StepInfo(*interval, ess, log_mean_exp(log_w), ancestors, torch.zeros_like(ess))
 
 
 def _draw(move: Move, at: tuple[Source, int]) -> tuple[Tensor, LogWeights, Aux]:

@@ -14,6 +14,7 @@ from torch import Tensor
 from ..types import InvalidInput
 
 DRAW, RESAMPLE, OUTPUT, CHOOSE, COUPLE = range(5)  # purposes: a key each, so that no uniform is used twice
+PURPOSES = 16  # room for each of them, and for COUPLE on top of each
 
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed word
 _MIX = (-4658895280553007687, -7723592293110705685)  # 0xBF58476D1CE4E5B9, 0x94D049BB133111EB

@@ -1,0 +1,303 @@
+"""Markov chains with a factor at every site: exact at any length, where enumeration stops.
+
+p0 is a chain and p(zeta|x) a product over sites, so every conditional, tempered marginal and constant is one
+forward-backward pass. Messages are logs normalised at every site, in float64; the scales add up to the constant. A
+message that spans more than float64 holds goes through its step term by term, so no length and no hard zero
+underflows. Noise acts site by site: a noised state is one more factor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from ..feynman_kac import check_alpha
+from ..laws import invert_cdf
+from ..processes import Masking, Uniform
+from ..types import NEG_INF, InvalidInput, Model, SiteLogits, Tokens
+
+_SPAN = -690.0  # exp of less may be no normal float64
+_BLOCK, _LANE = 64, 8  # rows and columns of a product are padded to multiples of these
+
+
+@dataclass(frozen=True)
+class ChainLaw:
+    """The law initial(x^1) prod_d transitions(x^d, x^d+1) prod_d exp(log_factors_d(x^d)), up to its constant."""
+
+    initial: Tensor  # [V], normalised on construction
+    transitions: Tensor  # [V, V] shared or [D-1, V, V], rows normalised on construction
+    log_factors: Tensor  # [D, V]; -inf forbids
+
+    def __post_init__(self) -> None:
+        initial, transitions, factors = self.initial.double(), self.transitions.double(), self.log_factors.double()
+        _check_shapes(initial, transitions, factors)
+        _check_rows("initial", initial)
+        _check_rows("transitions", transitions)
+        if factors.isnan().any() or (factors == torch.inf).any():
+            raise InvalidInput("log_factors has NaN or +inf entries; give logs of finite factors, -inf for a factor 0")
+        object.__setattr__(self, "initial", initial / initial.sum())
+        object.__setattr__(self, "transitions", transitions / transitions.sum(-1, keepdim=True))
+        object.__setattr__(self, "log_factors", factors)
+        if self.log_z == NEG_INF:
+            raise InvalidInput(
+                "the factors are zero on every sequence the chain can make: the condition is impossible. "
+                "Give at least one possible sequence positive factors at all its sites"
+            )
+
+    @property
+    def length(self) -> int:
+        return self.log_factors.shape[0]
+
+    @property
+    def steps(self) -> Tensor:
+        """The transitions of every step [D-1, V, V]."""
+        return self.transitions.expand(self.length - 1, *self.transitions.shape[-2:])
+
+    @cached_property
+    def log_z(self) -> Tensor:
+        """log of sum p0 prod_d f_d."""
+        return self.log_total(self._unseen)[0]
+
+    def marginals(self) -> Tensor:
+        """The law of each site [D, V]."""
+        return self.log_alone(self._unseen)[0].softmax(-1)
+
+    def pairwise(self) -> Tensor:
+        """The law of each pair of neighbours [D-1, V, V]."""
+        before, after = (message[0] for message in self._messages(self._unseen))
+        left, right = (before + self.log_factors)[:-1], (after + self.log_factors)[1:]
+        joint = left[:, :, None] + self.steps.log() + right[:, None, :]
+        return joint.flatten(1).softmax(-1).reshape(joint.shape)
+
+    def log_prob(self, x: Tokens) -> Tensor:
+        """log-probability of clean states [..., D]."""
+        _check_states(x, self.length, len(self.initial))
+        site = torch.arange(self.length, device=x.device)
+        steps = self.steps[site[:-1], x[..., :-1], x[..., 1:]].log().sum(-1)
+        return self.initial[x[..., 0]].log() + steps + self.log_factors[site, x].sum(-1) - self.log_z
+
+    def draw(self, u: Tensor) -> Tokens:
+        """Exact draws, one uniform of [0, 1) a site [..., D]: filter backward, then invert each site's CDF in turn."""
+        if u.shape[-1:] != (self.length,) or not ((u >= 0) & (u < 1)).all():
+            raise InvalidInput(f"uniforms have shape {tuple(u.shape)}; give [..., {self.length}] numbers in [0, 1)")
+        log_site, size = self.log_factors + self._messages(self._unseen)[1][0], len(self.initial)
+        x = [torch.zeros(u.shape[:-1], dtype=torch.int64, device=u.device)]
+        for d, step in enumerate([self.initial[None], *self.steps]):
+            cdf = _normalised(step.log() + log_site[d])[0].exp().cumsum(-1)
+            total = cdf[x[-1], -1]
+            height = torch.minimum(u[..., d].double() * total, torch.nextafter(total, torch.zeros_like(total)))
+            x.append(invert_cdf(cdf.reshape(-1), x[-1] * size, size, height))
+        return torch.stack(x[1:], -1)
+
+    def log_total(self, log_seen: Tensor) -> Tensor:
+        """log of sum p0 prod f_d seen_d [B], for further site factors [B, D, V]."""
+        return self._forward(log_seen)[1]
+
+    def log_alone(self, log_seen: Tensor) -> Tensor:
+        """log of the law of x^d given what is seen at the other sites [B, D, V]; only -inf where that is impossible."""
+        before, after = self._messages(log_seen)
+        return _normalised(before + self.log_factors + after)[0]
+
+    def _messages(self, log_seen: Tensor) -> tuple[Tensor, Tensor]:
+        """What the earlier and what the later sites say about each site, up to a constant a site, each [B, D, V]."""
+        log_site, flat = (self.log_factors + log_seen).flip(1), torch.zeros_like(self.initial)
+        later = _sweep(flat, [step.T for step in reversed(self.steps.unbind())], log_site, self._least)[0]
+        return self._forward(log_seen)[0], later.flip(1)
+
+    def _forward(self, log_seen: Tensor) -> tuple[Tensor, Tensor]:
+        return _sweep(self.initial.log(), self.steps.unbind(), self.log_factors + log_seen, self._least)
+
+    @property
+    def _unseen(self) -> Tensor:
+        return torch.zeros_like(self.log_factors)[None]
+
+    @cached_property
+    def _least(self) -> float:
+        """log of the least positive probability of the chain."""
+        every = torch.cat([self.initial, self.transitions.flatten()])
+        return math.log(float(every[every > 0].min()))
+
+
+@dataclass(frozen=True)
+class Chain:
+    """p0 a Markov chain and p(zeta|x) = prod_d f_d(x^d), under a noising process. Hard constraints are legal."""
+
+    process: Masking | Uniform
+    initial: Tensor  # [V], normalised on construction
+    transitions: Tensor  # [V, V] shared or [D-1, V, V], rows normalised on construction
+    factors: Tensor  # [D, V], p(zeta|x) up to a constant a site
+
+    def __post_init__(self) -> None:
+        factors, size = self.factors.double(), self.process.vocabulary
+        if factors.dim() != 2 or factors.shape[-1] != size:
+            raise InvalidInput(
+                f"factors has shape {tuple(factors.shape)}; give one row a site, as long as the process's {size} tokens"
+            )
+        _check_rows("factors", factors)
+        law = ChainLaw(self.initial, self.transitions, factors.log())
+        object.__setattr__(self, "initial", law.initial)
+        object.__setattr__(self, "transitions", law.transitions)
+        object.__setattr__(self, "factors", factors)
+
+    @property
+    def length(self) -> int:
+        return self.factors.shape[0]
+
+    @cached_property
+    def p0(self) -> ChainLaw:
+        """The chain itself."""
+        return ChainLaw(self.initial, self.transitions, torch.zeros_like(self.factors))
+
+    @cached_property
+    def given(self) -> ChainLaw:
+        """p0(x|zeta)."""
+        return replace(self.p0, log_factors=self.factors.log())
+
+    def target(self, alpha: float) -> ChainLaw:
+        """pi_alpha ~ p0 p(zeta|x)^alpha; 0^0 counts as 1."""
+        check_alpha(alpha)
+        return replace(self.p0, log_factors=alpha * self.factors.log()) if alpha != 0 else self.p0
+
+    @property
+    def log_evidence(self) -> Tensor:
+        """log p(zeta)."""
+        return self.given.log_z
+
+    def log_z(self, alpha: float) -> Tensor:
+        """log of sum p0 p(zeta|x)^alpha, less nothing: see `log_z_tempered` and `log_z_tilted`."""
+        return self.target(alpha).log_z
+
+    def log_z_tempered(self, alpha: float) -> Tensor:
+        """What `Tempered` estimates: the same less alpha log p(zeta)."""
+        return self.log_z(alpha) - alpha * self.log_evidence
+
+    def log_z_tilted(self, alpha: float) -> Tensor:
+        """What `Tilted` estimates: the same less log p(zeta)."""
+        return self.log_z(alpha) - self.log_evidence
+
+    def potential(self, x: Tokens, t: float) -> Tensor:
+        """log p_t(zeta|x); -inf where x is impossible. For masking it does not depend on t, not even at 0."""
+        log_seen = _log_seen(self.process, x, t, self.length)
+        joint = self.given.log_total(log_seen)
+        return torch.where(joint > NEG_INF, joint - self.p0.log_total(log_seen), NEG_INF).reshape(x.shape[:-1])
+
+    def model(self) -> Model:
+        """The exact base, conditional score and potential, ready to sample."""
+        base, conditional = ChainScore(self.process, self.p0), ChainScore(self.process, self.given, self.p0)
+        return Model(self.process, self.length, base, conditional, self.potential, self.initial.device)
+
+    def true_tempered(self, alpha: float) -> ChainScore:
+        """The score of the tempered target noised (Prop. 3.2): no network knows it, a chain does."""
+        return ChainScore(self.process, self.target(alpha), self.p0)
+
+
+@dataclass(frozen=True)
+class ChainScore:
+    """The exact Score of a chain law. Where the other sites are impossible it is that of `fallback` (then uniform)."""
+
+    process: Masking | Uniform
+    law: ChainLaw
+    fallback: ChainLaw | None = None
+
+    def __call__(self, x: Tokens, t: float) -> SiteLogits:
+        log_seen = _log_seen(self.process, x, t, self.law.length)
+        alone = self._possible(log_seen).reshape(*x.shape, self.process.vocabulary)
+        if isinstance(self.process, Masking):
+            return SiteLogits.of(alone + self.process.log_odds_kept(t))
+        keep, other = _mixing(self.process, t)
+        return SiteLogits.of((keep * alone.exp() + other).log())
+
+    def _possible(self, log_seen: Tensor) -> Tensor:
+        alone = self.law.log_alone(log_seen)
+        lost = (alone == NEG_INF).all(-1, keepdim=True)
+        if not lost.any():
+            return alone
+        flat = torch.full_like(alone, -math.log(alone.shape[-1]))
+        other = flat if self.fallback is None else ChainScore(self.process, self.fallback)._possible(log_seen)
+        return torch.where(lost, other, alone)
+
+
+def _log_seen(process: Masking | Uniform, x: Tokens, t: float, length: int) -> Tensor:
+    """log of the chance that clean v shows as x^d at time t [B, D, V]; for masking up to a constant a site."""
+    _check_states(x, length, process.states)
+    eye = torch.eye(process.vocabulary, dtype=torch.float64, device=x.device)
+    if isinstance(process, Masking):
+        shown = torch.cat([eye, torch.ones_like(eye[:1])])
+    else:
+        keep, other = _mixing(process, t)
+        shown = keep * eye + other
+    return shown.log()[x.reshape(-1, length)]
+
+
+def _mixing(process: Uniform, t: float) -> tuple[Tensor, Tensor]:
+    """Chance that a site is kept, and that it is redrawn as any one token."""
+    sigma = process.schedule(t).value
+    return torch.exp(-sigma), -torch.expm1(-sigma) / process.vocabulary
+
+
+def _sweep(start: Tensor, steps: Sequence[Tensor], log_site: Tensor, least: float) -> tuple[Tensor, Tensor]:
+    """Messages that arrive at each site from those before it [B, D, V], and the log of the total [B]."""
+    arriving, log_total = [start.expand(len(log_site), -1)], torch.zeros_like(log_site[:, 0, 0])
+    for d, site in enumerate(log_site.unbind(1)):
+        here, scale = _normalised(arriving[-1] + site)
+        log_total = log_total + scale.squeeze(-1)
+        if d < len(steps):
+            arriving.append(_through(here, steps[d], least))
+    return torch.stack(arriving, 1), log_total
+
+
+def _through(message: Tensor, step: Tensor, least: float) -> Tensor:
+    """log of exp(message) @ step for normalised messages [B, V]; `least` is the log of the least positive entry."""
+    out = _product(message.exp(), step).log()
+    wide = ((message > NEG_INF) & (message + least < _SPAN)).any(-1)
+    if wide.any():
+        out[wide] = (message[wide][:, :, None] + step.log()).logsumexp(-2)
+    return out
+
+
+def _product(rows: Tensor, step: Tensor) -> Tensor:
+    """rows @ step, padded so that a row's last bits do not depend on the batch it comes in."""
+    count, size = rows.shape
+    short = -size % _LANE
+    rows, step = pad(rows, (0, short, 0, -count % _BLOCK)), pad(step, (0, short, 0, short))
+    return (rows @ step)[:count, :size]
+
+
+def _normalised(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows less their log-sum, and that log-sum; a row of -inf stays one."""
+    scale = logits.logsumexp(-1, keepdim=True)
+    return logits - torch.where(scale > NEG_INF, scale, 0.0), scale
+
+
+def _check_shapes(initial: Tensor, transitions: Tensor, factors: Tensor) -> None:
+    if factors.dim() != 2 or min(factors.shape) < 1:
+        raise InvalidInput(f"log_factors has shape {tuple(factors.shape)}; give one row of tokens a site, [D, V]")
+    length, size = factors.shape
+    if tuple(initial.shape) != (size,):
+        raise InvalidInput(f"initial has shape {tuple(initial.shape)} and the factors {size} tokens; give [{size}]")
+    if tuple(transitions.shape) not in ((size, size), (length - 1, size, size)):
+        raise InvalidInput(
+            f"transitions has shape {tuple(transitions.shape)}; for {length} sites of {size} tokens give "
+            f"{[size, size]} for all steps or {[length - 1, size, size]}, one matrix a step"
+        )
+
+
+def _check_rows(name: str, table: Tensor) -> None:
+    if not table.sum(-1).isfinite().all() or (table < 0).any():
+        raise InvalidInput(f"{name} has negative, NaN or infinite entries; probabilities must be finite and at least 0")
+    empty = (table.sum(-1) == 0).nonzero()
+    if len(empty):
+        raise InvalidInput(
+            f"{name} is zero everywhere in row {empty[0].tolist()}; at least one entry a row must be positive"
+        )
+
+
+def _check_states(x: Tokens, length: int, size: int) -> None:
+    if x.shape[-1:] != (length,) or ((x < 0) | (x >= size)).any():
+        raise InvalidInput(f"states have shape {tuple(x.shape)}; give [..., {length}] tokens from 0 to {size - 1}")

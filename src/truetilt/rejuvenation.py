@@ -1,0 +1,254 @@
+"""Moves that bring diversity back: Markov kernels that leave the current intermediate target invariant.
+
+With U the revealed sites, the single-site law p(v | x_U less i) (p_zeta/p)^alpha, normalised, is exactly the Gibbs
+conditional of p(x_U) p(zeta|x_U)^alpha: remask a site, redraw it, and no weight changes. A block is redrawn one site
+after another and accepted by Metropolis; for a tilted conditional the potential decides. All are exact for mutually
+consistent conditionals; two learned nets are only nearly so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from .any_order import AnyOrder, RevealLaw, RevealMove, posteriors, tilted_rows
+from .feynman_kac import Tilted, evaluate
+from .processes import Masking
+from .types import NEG_INF, Aux, InvalidInput, LogWeights, Particles, SiteLogits, Tokens, take
+
+Scan = Callable[
+    [Tensor, int, Tensor], Tensor
+]  # (revealed [..., D], moves before this one, u [..., 1]) -> site [..., 1]
+
+
+def random_scan(revealed: Tensor, number: int, u: Tensor) -> Tensor:
+    """A revealed site chosen uniformly."""
+    count = revealed.sum(-1, keepdim=True)
+    return _kth(revealed, (u * count).long().clamp(max=(count - 1).clamp(min=0)))
+
+
+def systematic_scan(revealed: Tensor, number: int, u: Tensor) -> Tensor:
+    """Revealed sites one after the other, from the first to the last and again."""
+    return _kth(revealed, number % revealed.sum(-1, keepdim=True).clamp(min=1))
+
+
+def backward_scan(revealed: Tensor, number: int, u: Tensor) -> Tensor:
+    """Revealed sites from the last to the first and again: the newest first, where sites come from left to right."""
+    count = revealed.sum(-1, keepdim=True).clamp(min=1)
+    return _kth(revealed, count - 1 - number % count)
+
+
+def _kth(revealed: Tensor, k: Tensor) -> Tensor:
+    """The site of the k-th revealed one [..., 1]."""
+    return (revealed.cumsum(-1) > k).long().argmax(-1, keepdim=True)
+
+
+@dataclass(frozen=True)
+class Gibbs:
+    """Remask one revealed site and redraw it from the adapted law: one round of evaluations, always accepted."""
+
+    fk: AnyOrder
+    scan: Scan = random_scan
+
+    @property
+    def choices(self) -> int:
+        return 1
+
+    def move(self, particles: Particles, t: float, number: int, u: Tensor) -> RevealMove:
+        check_revealed(self.fk, t)
+        return self.at(particles, t, self.scan(revealed(self.fk, particles.x), number, u))
+
+    def at(self, particles: Particles, t: float, site: Tensor) -> RevealMove:
+        """The move that redraws this revealed site [..., 1]."""
+        old = particles.x.gather(-1, site)
+        hidden = hide(self.fk, particles.x, site)
+        p, p_zeta = posteriors(self.fk.model, hidden, earlier(self.fk, t, 1), site)
+        adapted, _ = tilted_rows(p, p_zeta, self.fk.exponent(t))
+        log_ratio = particles.aux["log_ratio"]
+        without = torch.where(log_ratio == NEG_INF, NEG_INF, log_ratio - gain(p, p_zeta, old))
+        return RevealMove(RevealLaw(hidden, site, adapted), torch.zeros_like(log_ratio), p, p_zeta, without, None)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Redraw several revealed sites one after another and accept by Metropolis: 2 size - 1 rounds of evaluations."""
+
+    fk: AnyOrder
+    size: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.size <= self.fk.model.length:
+            raise InvalidInput(
+                f"a block of {self.size} sites in states of {self.fk.model.length}; give 1 to all of them"
+            )
+
+    @property
+    def choices(self) -> int:
+        return self.fk.model.length + self.size
+
+    def move(self, particles: Particles, t: float, number: int, u: Tensor) -> AcceptMove:
+        check_revealed(self.fk, t, self.size)
+        length = self.fk.model.length
+        seen = revealed(self.fk, particles.x)
+        sites = torch.where(seen, u[..., :length], 2.0).topk(self.size, largest=False).indices
+        return self.at(particles, t, sites, lambda j, law: law.sample(u[..., length + j : length + j + 1]))
+
+    def at(self, particles: Particles, t: float, sites: Tensor, draw: Callable[[int, RevealLaw], Tokens]) -> AcceptMove:
+        """Redraw these sites [..., k] in their order, with `draw` filling the j-th."""
+        x, log_ratio = particles.x, particles.aux["log_ratio"]
+        hidden = hide(self.fk, x, sites)
+        new = self._walk(hidden, t, sites, draw)
+        old = self._walk(hidden, t, sites, lambda j, law: law.x.scatter(-1, law.sites, x.gather(-1, law.sites)))
+        log_accept = (new.log_mass - old.log_mass).clamp(max=0.0)
+        alive = log_ratio > NEG_INF
+        ratio = torch.where(alive, log_ratio - old.gain + new.gain, NEG_INF)
+        return AcceptMove(
+            x, new.x, torch.where(alive, log_accept, NEG_INF), {"log_ratio": log_ratio}, {"log_ratio": ratio}
+        )
+
+    def _walk(self, x: Tokens, t: float, sites: Tensor, draw: Callable[[int, RevealLaw], Tokens]) -> _Walk:
+        """Reveal the sites in order: where it ends, the adapted mass on the way, and what it gains for zeta."""
+        log_mass = gained = torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
+        for j in range(sites.shape[-1]):
+            site = sites[..., j : j + 1]
+            p, p_zeta = posteriors(self.fk.model, x, earlier(self.fk, t, sites.shape[-1] - j), site)
+            adapted, mass = tilted_rows(p, p_zeta, self.fk.exponent(t))
+            x = draw(j, RevealLaw(x, site, adapted))
+            log_mass = log_mass + mass.squeeze(-1)
+            gained = gained + gain(p, p_zeta, x.gather(-1, site))
+        return _Walk(x, log_mass, gained)
+
+
+@dataclass(frozen=True)
+class _Walk:
+    x: Tokens
+    log_mass: Tensor
+    gain: Tensor
+
+
+@dataclass(frozen=True)
+class Metropolis:
+    """For `Tilted`: remask a revealed site, propose it from the conditional model, let the potential accept."""
+
+    fk: Tilted
+    scan: Scan = random_scan
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.fk.model.process, Masking):
+            raise InvalidInput("this move remasks a site, and the process has no mask; run without moves there")
+
+    @property
+    def choices(self) -> int:
+        return 2
+
+    def move(self, particles: Particles, t: float, number: int, u: Tensor) -> AcceptMove:
+        seen = revealed(self.fk, particles.x)
+        site = self.scan(seen, number, u[..., :1])
+        return self.at(particles, t, site, lambda law: law.sample(u[..., 1:]))
+
+    def at(self, particles: Particles, t: float, site: Tensor, draw: Callable[[RevealLaw], Tokens]) -> AcceptMove:
+        """Propose this site [..., 1]; a masked one is left alone."""
+        x, log_tilt, tilt = particles.x, particles.aux["log_tilt"], self.fk.tilt
+        seen = revealed(self.fk, x).gather(-1, site).squeeze(-1)
+        hidden = hide(self.fk, x, site)
+        model, now = self.fk.model, max(t, earlier(self.fk, 0.0, 1))
+        logits = evaluate(model, "conditional", model.conditional, hidden, now).at(site)
+        logits = model.process.posterior(logits, hidden, now)
+        y = torch.where(seen[..., None], draw(RevealLaw(hidden, site, logits)), x)
+        new = torch.zeros_like(log_tilt) if tilt is None else tilt(y, t)
+        can = seen & (log_tilt > NEG_INF)
+        log_accept = torch.where(can, new - torch.where(can, log_tilt, 0.0), NEG_INF).clamp(max=0.0)
+        return AcceptMove(x, y, log_accept, {"log_tilt": log_tilt}, {"log_tilt": new})
+
+
+@dataclass(frozen=True)
+class AcceptLaw:
+    """Go from x to y with probability exp(log_accept), else stay."""
+
+    x: Tokens
+    y: Tokens
+    log_accept: Tensor
+
+    def sample(self, u: Tensor) -> Tokens:
+        return torch.where(u < self.log_accept.exp()[..., None], self.y, self.x)
+
+    def log_prob(self, z: Tokens) -> Tensor:
+        go = torch.where((z == self.y).all(-1), self.log_accept, NEG_INF)
+        stay = torch.where((z == self.x).all(-1), torch.log1p(-self.log_accept.exp()), NEG_INF)
+        return torch.logaddexp(go, stay)
+
+    def take(self, ancestors: Tensor) -> AcceptLaw:
+        return AcceptLaw(take(self.x, ancestors), take(self.y, ancestors), take(self.log_accept, ancestors))
+
+
+@dataclass(frozen=True)
+class AcceptMove:
+    """A Metropolis move: no weight, and the memory of whichever state it ends in."""
+
+    x: Tokens
+    y: Tokens
+    log_accept: Tensor
+    aux_x: Aux
+    aux_y: Aux
+
+    @property
+    def uniforms(self) -> int:
+        return 1
+
+    @property
+    def log_before(self) -> LogWeights:
+        return torch.zeros_like(self.log_accept)
+
+    @property
+    def labels(self) -> Tensor:
+        return torch.cat([self.x, self.y], -1)
+
+    @property
+    def law(self) -> AcceptLaw:
+        return AcceptLaw(self.x, self.y, self.log_accept)
+
+    def after(self, y: Tokens) -> tuple[LogWeights, Aux]:
+        there = (y == self.y).all(-1)
+        aux = {key: torch.where(there, self.aux_y[key], self.aux_x[key]) for key in self.aux_x}
+        return torch.zeros_like(self.log_accept), aux
+
+    def take(self, ancestors: Tensor) -> AcceptMove:
+        def pick(aux: Aux) -> Aux:
+            return {key: take(value, ancestors) for key, value in aux.items()}
+
+        law = self.law.take(ancestors)
+        return AcceptMove(law.x, law.y, law.log_accept, pick(self.aux_x), pick(self.aux_y))
+
+
+def revealed(fk: AnyOrder | Tilted, x: Tokens) -> Tensor:
+    """Which sites hold a token [..., D]."""
+    return x != cast("Masking", fk.model.process).mask
+
+
+def hide(fk: AnyOrder | Tilted, x: Tokens, sites: Tensor) -> Tokens:
+    """x with these sites masked."""
+    return x.scatter(-1, sites, cast("Masking", fk.model.process).mask)
+
+
+def earlier(fk: AnyOrder | Tilted, t: float, hidden: int) -> float:
+    """The time of a state with `hidden` more masks than one at t: a network must not be told that nothing is masked."""
+    process, length = cast("Masking", fk.model.process), fk.model.length
+    return process.time_masked(length, process.count_masked(length, t) + hidden)
+
+
+def gain(p: SiteLogits, p_zeta: SiteLogits, token: Tensor) -> Tensor:
+    """log p_zeta/p of the tokens at the chosen sites, summed [...]."""
+    base = p.pick(token)
+    return torch.where(base == NEG_INF, NEG_INF, p_zeta.pick(token) - base).sum(-1)
+
+
+def check_revealed(fk: AnyOrder, t: float, needed: int = 1) -> None:
+    """All particles of an any-order run have revealed equally many sites."""
+    process = cast("Masking", fk.model.process)
+    there = fk.model.length - process.count_masked(fk.model.length, t)
+    if there < needed:
+        raise InvalidInput(f"a move that redraws {needed} sites at t = {t:.6g}, where {there} are revealed; move later")

@@ -1,0 +1,171 @@
+"""Moves leave their target invariant: the transition matrix is built and applied, on enumerated spaces."""
+
+import itertools
+
+import pytest
+import torch
+
+import truetilt as tt
+from problems import clean, table, tv, z_limit
+from truetilt.exact.flow import push
+from truetilt.exact.tables import flat_index
+from truetilt.types import Particles
+
+PROBLEM = table(tt.Masking, 3, 3, seed=4)
+GRID = tt.masked_fraction_grid(PROBLEM.process.schedule, 3)
+MASK = PROBLEM.process.mask
+
+
+def intermediate(alpha, t):
+    """p(x_U) p(zeta|x_U)^alpha over states with as many sites revealed as at time t, normalised; and log ratios."""
+    masked = (PROBLEM.states == MASK).sum(-1)
+    level = PROBLEM.process.count_masked(3, t)
+    log_p = PROBLEM.marginal(0.5).log().reshape(-1)
+    log_ratio = PROBLEM.potential(PROBLEM.states, 0.5) - PROBLEM.evidence.log()
+    log_target = torch.where(masked == level, log_p + alpha * log_ratio, -torch.inf)
+    return log_target.log_softmax(0), log_ratio
+
+
+def particles(log_mass, aux):
+    alive = (log_mass > -torch.inf).nonzero().squeeze(-1)
+    return Particles(PROBLEM.states[alive], log_mass[alive], {k: v[alive] for k, v in aux.items()})
+
+
+def pushed(moves, at):
+    """Mass after a mixture of moves [(probability, move)]."""
+    parts = [push(move, at.log_w + log_p, PROBLEM.states, 4)[0] for log_p, move in moves]
+    return torch.stack(parts).logsumexp(0)
+
+
+@pytest.mark.parametrize("t", GRID[1:])
+@pytest.mark.parametrize("alpha", [1.0, 3.0, 8.0])
+@pytest.mark.parametrize("ramp", [tt.Power(0.0), tt.Power(1.0)])
+def test_gibbs_leaves_every_intermediate_target_invariant(t, alpha, ramp):
+    fk = tt.AnyOrder(PROBLEM.model(), alpha, ramp=ramp)
+    target, log_ratio = intermediate(fk.exponent(t), t)
+    at = particles(target, {"log_ratio": log_ratio})
+    gibbs, seen = tt.Gibbs(fk), at.x != MASK
+    count = seen.sum(-1)
+    moves = []
+    for d in range(3):
+        log_p = torch.where(seen[:, d], -count.double().log(), -torch.inf)
+        here = seen[:, d].nonzero().squeeze(-1)
+        part = Particles(at.x[here], at.log_w[here], {"log_ratio": at.aux["log_ratio"][here]})
+        move = gibbs.at(part, t, torch.full((len(here), 1), d))
+        moves.append((log_p[here], part, move))
+        _, aux = move.after(part.x)
+        assert torch.allclose(aux["log_ratio"], part.aux["log_ratio"])  # redrawing the same token changes no memory
+    total = torch.stack([push(m, p.log_w + lp, PROBLEM.states, 4)[0] for lp, p, m in moves]).logsumexp(0)
+    assert (total.exp() - target.exp()).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("t", [GRID[2], GRID[3]])
+def test_blocks_leave_every_intermediate_target_invariant(size, t):
+    fk = tt.AnyOrder(PROBLEM.model(), 3.0)
+    target, log_ratio = intermediate(3.0, t)
+    block = tt.Block(fk, size)
+    total = torch.zeros(64, dtype=torch.float64)
+    for sites in itertools.permutations(range(3), size):
+        index = torch.tensor(sites)
+        masked = PROBLEM.states == MASK
+        here = ((target > -torch.inf) & ~masked[:, index].any(-1)).nonzero().squeeze(-1)
+        ways = torch.tensor(1.0, dtype=torch.float64)
+        for j in range(size):
+            ways = ways * ((~masked).sum(-1)[here] - j)
+        part = Particles(PROBLEM.states[here], target[here], {"log_ratio": log_ratio[here]})
+        for tokens in itertools.product(range(3), repeat=size):
+            log_q = torch.zeros(len(here), dtype=torch.float64)
+
+            def fill(j, law, tokens=tokens):
+                nonlocal log_q
+                y = law.x.scatter(-1, law.sites, tokens[j])
+                log_q = log_q + law.log_prob(y)
+                return y
+
+            move = block.at(part, t, index.expand(len(here), size), fill)
+            total += push(move, part.log_w + log_q - ways.log(), PROBLEM.states, 4)[0].exp()
+    assert (total - target.exp()).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("t", [0.0, 0.35])
+def test_metropolis_leaves_the_tilted_target_invariant(t):
+    fk = tt.Tilted(PROBLEM.model(), 4.0, tt.Power(1.0))
+    h = (3 * (1 - t)) * PROBLEM.potential(PROBLEM.states, t if t > 0 else 1e-9)
+    log_given = PROBLEM.conditional_marginal(t).log().reshape(-1)
+    target = torch.where(log_given > -torch.inf, log_given + h, -torch.inf).log_softmax(0)
+    at = particles(target, {"log_tilt": h})
+    kernel, seen = tt.Metropolis(fk), at.x != MASK
+    total = torch.zeros(64, dtype=torch.float64)
+    for d in range(3):
+        log_p = torch.where(seen[:, d], -seen.sum(-1).double().log(), -torch.inf)
+        for v in range(3):
+            log_q = None
+
+            def fill(law, v=v):
+                nonlocal log_q
+                y = law.x.scatter(-1, law.sites, v)
+                log_q = law.log_prob(y)
+                return y
+
+            move = kernel.at(at, t, torch.full((len(at.x), 1), d), fill)
+            chance = torch.where(seen[:, d], log_q + log_p, -torch.inf)
+            total += push(move, at.log_w + chance, PROBLEM.states, 4)[0].exp()
+    nothing = (~seen).all(-1)
+    total += torch.zeros_like(total).index_add(0, flat_index(at.x, 4)[nothing], at.log_w[nothing].exp())
+    assert (total - target.exp()).abs().max() < 1e-12
+
+
+SCANS = [tt.random_scan, tt.systematic_scan, tt.backward_scan]
+
+
+@pytest.mark.parametrize("scan", SCANS)
+def test_smc_with_moves_stays_unbiased(scan):
+    """20,000 populations of 4 with moves after every step: at most 400 z-scores, false-alarm rate 5e-7."""
+    fk = tt.AnyOrder(PROBLEM.model(), 3.0)
+    for moves in (
+        tt.Rejuvenation(tt.Gibbs(fk, scan), each_step=2, at_end=2),
+        tt.Rejuvenation(tt.Gibbs(fk, scan), after_resampling=1),
+        tt.Rejuvenation(tt.Block(fk, 1), each_step=1),
+    ):
+        result = tt.run(
+            fk, GRID, particles=4, populations=20_000, resample=tt.adaptive(tt.systematic, 0.8), moves=moves
+        )
+        exact = (PROBLEM.target(3.0) * PROBLEM.log_z_tempered(3.0).exp()).reshape(-1)
+        mass = torch.zeros(20_000, 27, dtype=torch.float64)
+        mass.scatter_add_(1, flat_index(result.particles, 3), result.log_weights.exp() / 4)
+        z = (mass.mean(0) - exact) / (mass.std(0) / 20_000**0.5)
+        assert z[exact > 1e-4].abs().max() < z_limit(400)  # rarer states are not visited often enough to be normal
+        assert (result.moved[-1] > 0).any()
+
+
+def test_moves_alone_bring_guided_samples_to_the_target():
+    """Start from the wrong law (the base), move: the chain forgets where it began."""
+    fk = tt.AnyOrder(PROBLEM.model(), 3.0)
+    start = tt.AnyOrder(PROBLEM.model(), 0.0)  # weights 1: plain samples of the base
+    moves = tt.Rejuvenation(tt.Gibbs(fk, tt.systematic_scan), at_end=60)
+    result = tt.run(start, GRID, particles=20_000, seed=1, resample=tt.never, moves=moves)
+    law = torch.bincount(flat_index(result.particles, 3).reshape(-1), minlength=27).double() / 20_000
+    assert tv(law.reshape(3, 3, 3), PROBLEM.target(3.0)) < 0.03
+    assert tv(PROBLEM.p0, PROBLEM.target(3.0)) > 0.3
+
+
+def test_wrong_gibbs_with_the_exponent_of_another_time():
+    """A move for alpha = 3 does not leave the target at alpha = 2 alone."""
+    target, log_ratio = intermediate(2.0, 0.0)
+    fk = tt.AnyOrder(PROBLEM.model(), 3.0)
+    at = particles(target, {"log_ratio": log_ratio})
+    moves = [(-torch.tensor(3.0).log(), tt.Gibbs(fk).at(at, 0.0, torch.full((len(at.x), 1), d))) for d in range(3)]
+    assert tv(clean(pushed(moves, at).exp(), PROBLEM), clean(target.exp(), PROBLEM)) > 0.01
+
+
+def test_bad_input():
+    fk = tt.AnyOrder(PROBLEM.model(), 3.0)
+    with pytest.raises(tt.InvalidInput, match="give 1 to all"):
+        tt.Block(fk, 4)
+    with pytest.raises(tt.InvalidInput, match="where 1 are revealed"):
+        tt.run(fk, GRID, particles=4, moves=tt.Rejuvenation(tt.Block(fk, 2), each_step=1))
+    with pytest.raises(tt.InvalidInput, match="has no mask"):
+        tt.Metropolis(tt.Tilted(table(tt.Uniform, 3, 2).model(), 2.0))
+    with pytest.raises(tt.InvalidInput, match="at least 0"):
+        tt.Rejuvenation(tt.Gibbs(fk), each_step=-1)
