@@ -33,6 +33,7 @@ def test_the_limit_is_the_target_for_any_proposal(size, alpha):
     problem = table(tt.Masking, *size)
     for beta in (None, 0.0, 1.0, 2.5, lambda t: 4 * t):
         assert_exact(problem, alpha, beta=beta)
+        assert_exact(problem, alpha, beta=beta, choose=tt.adapted_sites)
 
 
 def test_the_limit_is_the_target_for_every_order():
@@ -59,6 +60,7 @@ def test_hard_constraints_are_exact():
     problem = hard_table(tt.Masking)
     for beta in (None, 0.0, 1.0):
         assert_exact(problem, 3.0, beta=beta)
+        assert_exact(problem, 3.0, beta=beta, choose=tt.adapted_sites)
 
 
 def test_several_sites_at_once_cost_a_factorisation_error_and_nothing_else():
@@ -97,8 +99,8 @@ COUPLINGS = [tt.independent, tt.stratified_draws, tt.systematic_draws]
 def test_sampling_is_unbiased_however_it_resamples_and_draws(couple, resample):
     """At most 400 z-scores; false-alarm rate 5e-7."""
     problem = table(tt.Masking, 3, 2, seed=6)
-    for beta in (None, 0.5):
-        z = z_scores(tt.AnyOrder(problem.model(), 3.0, beta), problem, couple=couple, resample=resample)
+    for options in ({}, {"beta": 0.5}, {"choose": tt.adapted_sites}, {"ramp": tt.Power(1.0)}):
+        z = z_scores(tt.AnyOrder(problem.model(), 3.0, **options), problem, couple=couple, resample=resample)
         assert z.abs().max() < z_limit(400)
 
 

@@ -9,8 +9,9 @@ Several at once are drawn as if independent: that factorisation is the only erro
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor
@@ -20,6 +21,8 @@ from .guidance import check_strength, interpolate, strength
 from .laws import invert_cdf
 from .processes import Masking
 from .types import NEG_INF, Aux, InvalidInput, LogWeights, Model, Particles, Schedule, SiteLogits, Tokens, take
+
+Answers = tuple[SiteLogits, SiteLogits]  # of the base and of the conditional network
 
 
 @dataclass(frozen=True)
@@ -99,9 +102,25 @@ class RevealMove:
         )
 
 
+class SiteChoice(Protocol):
+    """Log-probabilities of revealing each site [..., D], from who is masked and (if asked) their adapted log-masses."""
+
+    def __call__(self, masked: Tensor, log_mass: Callable[[], Tensor]) -> Tensor: ...
+
+
+def uniform_sites(masked: Tensor, log_mass: Callable[[], Tensor]) -> Tensor:
+    """Any masked site alike; no network is asked."""
+    return torch.where(masked, -masked.sum(-1, keepdim=True).double().log(), NEG_INF)
+
+
+def adapted_sites(masked: Tensor, log_mass: Callable[[], Tensor]) -> Tensor:
+    """In proportion to its adapted mass, so that the weight does not depend on the site; reads every masked site."""
+    return torch.where(masked, log_mass(), NEG_INF).log_softmax(-1)
+
+
 @dataclass(frozen=True)
 class AnyOrder:
-    """pi ~ p0(x) p(zeta|x)^alpha, revealing uniformly chosen sites, or sites in a given order.
+    """pi ~ p0(x) p(zeta|x)^alpha, revealing sites chosen at random (`choose`), or in a given `order`.
 
     `beta` is how tokens are proposed: None for the adapted law p (p_zeta/p)^alpha, a number for posterior guidance.
     `ramp` lets the exponent grow from 1 to alpha with elapsed time; it is in full force from the start by default.
@@ -112,6 +131,7 @@ class AnyOrder:
     beta: float | Schedule | None = None
     order: tuple[int, ...] | None = None
     ramp: Ramp = FULL
+    choose: SiteChoice = uniform_sites
 
     def __post_init__(self) -> None:
         check_alpha(self.alpha)
@@ -143,33 +163,41 @@ class AnyOrder:
         return 0 if self.order is not None or count == 0 else 1 if count == 1 else self.model.length
 
     def move(self, particles: Particles, t: float, s: float, u: Tensor) -> RevealMove:
-        return self._reveal(particles, self._sites(particles.x, t, s, u), (t, s))
+        answers = answer(self.model, particles.x, t)
+        sites, log_odds = self._sites(answers, particles.x, (t, s), u)
+        return self._reveal(particles, answers, sites, (t, s), log_odds)
 
     def branches(self, particles: Particles, t: float, s: float) -> list[tuple[Tensor, RevealMove]]:
         """Every set of sites a step may reveal, with its probability, for particles [N, D]."""
-        count, length = self._count(t, s), self.model.length
+        count, x, answers = self._count(t, s), particles.x, answer(self.model, particles.x, t)
+        none = torch.zeros_like(particles.log_w)
         if self.order is not None or count == 0:
-            sites = self._sites(particles.x, t, s, particles.log_w[..., None])
-            return [(torch.zeros_like(particles.log_w), self._reveal(particles, sites, (t, s)))]
-        masked = particles.x == self.model.process.states - 1
-        subsets = torch.combinations(torch.arange(length, device=masked.device), count)
+            sites, log_odds = self._sites(answers, x, (t, s), none[..., None])
+            return [(none, self._reveal(particles, answers, sites, (t, s), log_odds))]
+        masked = x == self.model.process.states - 1
+        log_choice = self._log_choice(answers, masked, (t, s)) if count == 1 else None
+        log_ways = math.log(math.comb(self._masked(t), count))
         out = []
-        for subset in subsets:
-            allowed = masked[:, subset].all(-1)
-            log_ways = math.log(math.comb(self._masked(t), count))
-            log_p = torch.zeros_like(particles.log_w).masked_fill(~allowed, NEG_INF) - log_ways
-            out.append((log_p, self._reveal(particles, subset.expand(len(masked), count), (t, s))))
+        for subset in torch.combinations(torch.arange(self.model.length, device=x.device), count):
+            log_p = none.masked_fill(~masked[:, subset].all(-1), NEG_INF) - log_ways
+            log_chosen = log_p if log_choice is None else log_choice[:, int(subset[0])]
+            log_odds = torch.where(log_chosen > NEG_INF, log_p - log_chosen, 0.0)
+            sites = subset.expand(len(x), count)
+            out.append((log_chosen, self._reveal(particles, answers, sites, (t, s), log_odds)))
         return out
 
     def exponent(self, t: float) -> float:
         """alpha in force at time t."""
         return 1 + (self.alpha - 1) * self.ramp(1 - t)
 
-    def _reveal(self, particles: Particles, sites: Tensor, interval: tuple[float, float]) -> RevealMove:
+    def _reveal(
+        self, particles: Particles, answers: Answers, sites: Tensor, interval: tuple[float, float], log_odds: Tensor
+    ) -> RevealMove:
+        """Reveal these sites; `log_odds` is what choosing them counts for (uniform over chosen)."""
         (t, s), x, log_ratio = interval, particles.x, particles.aux["log_ratio"]
-        p, p_zeta = posteriors(self.model, x, t, sites)
+        p, p_zeta = posteriors(self.model, x, t, answers, sites)
         adapted, log_mass = tilted_rows(p, p_zeta, self.exponent(s))
-        log_before = log_mass.sum(-1)
+        log_before = log_mass.sum(-1) + log_odds
         change = self.exponent(s) - self.exponent(t)
         if change != 0:
             log_before = log_before + change * log_ratio
@@ -177,23 +205,31 @@ class AnyOrder:
             return RevealMove(RevealLaw(x, sites, adapted), log_before, p, p_zeta, log_ratio, None)
         guided = interpolate(p.rows, p_zeta.rows, strength(self.beta, t)).log_softmax(-1)
         strayed = torch.where(guided > NEG_INF, adapted.rows - guided, NEG_INF)
-        return RevealMove(
-            RevealLaw(x, sites, p.with_rows(guided)), log_before, p, p_zeta, log_ratio, p.with_rows(strayed)
-        )
+        law = RevealLaw(x, sites, p.with_rows(guided))
+        return RevealMove(law, log_before, p, p_zeta, log_ratio, p.with_rows(strayed))
 
-    def _sites(self, x: Tokens, t: float, s: float, u: Tensor) -> Tensor:
-        """The sites to reveal now, int64 [..., count]."""
-        count, length = self._count(t, s), self.model.length
+    def _sites(self, answers: Answers, x: Tokens, interval: tuple[float, float], u: Tensor) -> tuple[Tensor, Tensor]:
+        """The sites to reveal now, int64 [..., count], and log of uniform over chosen probability."""
+        count, length, none = self._count(*interval), self.model.length, torch.zeros(x.shape[:-1], dtype=torch.float64)
         if self.order is not None or count == 0:
-            first = length - self._masked(t)
+            first = length - self._masked(interval[0])
             now = torch.tensor((self.order or ())[first : first + count], dtype=torch.int64, device=x.device)
-            return now.expand(*x.shape[:-1], count)
+            return now.expand(*x.shape[:-1], count), none.to(x.device)
         masked = x == self.model.process.states - 1
-        if count == 1:  # the k-th masked site
-            left = masked.sum(-1, keepdim=True)
-            k = (u * left).long().clamp(max=left - 1)
-            return (masked.cumsum(-1) > k).long().argmax(-1, keepdim=True)
-        return torch.where(masked, u, 2.0).topk(count, largest=False).indices
+        if count > 1:
+            return torch.where(masked, u, 2.0).topk(count, largest=False).indices, none.to(x.device)
+        log_choice = self._log_choice(answers, masked, interval)
+        cdf = log_choice.exp().cumsum(-1)
+        height = torch.minimum(u * cdf[..., -1:], torch.nextafter(cdf[..., -1:], torch.zeros_like(u)))
+        site = (cdf > height).long().argmax(-1, keepdim=True)
+        return site, -log_choice.gather(-1, site).squeeze(-1) - math.log(self._masked(interval[0]))
+
+    def _log_choice(self, answers: Answers, masked: Tensor, interval: tuple[float, float]) -> Tensor:
+        def log_mass() -> Tensor:
+            p, p_zeta = (self.model.process.posterior(logits, masked, interval[0]) for logits in answers)
+            return tilted_rows(*p.aligned(p_zeta), self.exponent(interval[1]))[1]
+
+        return self.choose(masked, log_mass)
 
     def _masked(self, t: float) -> int:
         return cast("Masking", self.model.process).count_masked(self.model.length, t)
@@ -202,11 +238,14 @@ class AnyOrder:
         return self._masked(t) - self._masked(s)
 
 
-def posteriors(model: Model, x: Tokens, t: float, sites: Tensor) -> tuple[SiteLogits, SiteLogits]:
+def answer(model: Model, x: Tokens, t: float) -> Answers:
+    """What the base and the conditional network say of x: one round of evaluation."""
+    return evaluate(model, "base", model.base, x, t), evaluate(model, "conditional", model.conditional, x, t)
+
+
+def posteriors(model: Model, x: Tokens, t: float, answers: Answers, sites: Tensor) -> Answers:
     """log p(v | x) and log p(v | x, zeta) at chosen sites, over one index."""
-    both = [("base", model.base), ("conditional", model.conditional)]
-    found = [evaluate(model, name, score, x, t).at(sites) for name, score in both]
-    p, p_zeta = (model.process.posterior(logits, x, t) for logits in found)
+    p, p_zeta = (model.process.posterior(logits.at(sites), x, t) for logits in answers)
     p, p_zeta = p.aligned(p_zeta)
     return p, p_zeta
 

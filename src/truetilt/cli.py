@@ -76,6 +76,12 @@ def table1(
     _experiment("table1", quick, seed, device, out, as_json)
 
 
+@reproduce.command()
+def chain(quick: Quick = False, seed: Seed = 0, device: Device = "cpu", out: Out = None, as_json: Json = False) -> None:
+    """Markov chains of up to 256 sites: error of every sampler against network evaluations, with the exact answer."""
+    _experiment("chain", quick, seed, device, out, as_json)
+
+
 @app.command()
 def sample(
     model: Annotated[Path, typer.Argument(help='A table: JSON {"p0": [...], "likelihood": [...]}, nested per site.')],
@@ -107,10 +113,10 @@ def sample(
 
 def _experiment(name: str, quick: bool, seed: int, device: str, out: Path | None, as_json: bool) -> None:
     with _Plainly():
-        from .experiments import figures, table1
+        from .experiments import chain, figures, table1
         from .experiments.jobs import Settings, carry_out
 
-        every = (figures.DEMO, figures.FIGURE1, figures.FIGURE2, table1.EXPERIMENT)
+        every = (figures.DEMO, figures.FIGURE1, figures.FIGURE2, table1.EXPERIMENT, chain.EXPERIMENT)
         experiment = next(e for e in every if e.name == name)
         folder, settings = out or Path("runs") / name, Settings(quick, seed, _device(device))
         with _progress(len(experiment.jobs(settings)), experiment.title) as advance:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -163,7 +163,7 @@ class OnClock(ABC):
     def choices(self, t: float, s: float) -> int:
         return 0
 
-    def branches(self, particles: Particles, t: float, s: float) -> list[tuple[Tensor, Move]]:
+    def branches(self, particles: Particles, t: float, s: float) -> Sequence[tuple[Tensor, Move]]:
         return [(torch.zeros_like(particles.log_w), self.move(particles, t, s))]
 
     def move(self, particles: Particles, t: float, s: float, u: Tensor | None = None) -> ClockMove:

@@ -15,7 +15,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from .any_order import AnyOrder, RevealLaw, RevealMove, posteriors, tilted_rows
+from .any_order import Answers, AnyOrder, RevealLaw, RevealMove, answer, posteriors, tilted_rows
 from .feynman_kac import Tilted, evaluate
 from .processes import Masking
 from .types import NEG_INF, Aux, InvalidInput, LogWeights, Particles, SiteLogits, Tokens, take
@@ -66,7 +66,7 @@ class Gibbs:
         """The move that redraws this revealed site [..., 1]."""
         old = particles.x.gather(-1, site)
         hidden = hide(self.fk, particles.x, site)
-        p, p_zeta = posteriors(self.fk.model, hidden, earlier(self.fk, t, 1), site)
+        p, p_zeta = ask(self.fk, hidden, earlier(self.fk, t, 1), site)
         adapted, _ = tilted_rows(p, p_zeta, self.fk.exponent(t))
         log_ratio = particles.aux["log_ratio"]
         without = torch.where(log_ratio == NEG_INF, NEG_INF, log_ratio - gain(p, p_zeta, old))
@@ -115,7 +115,7 @@ class Block:
         log_mass = gained = torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
         for j in range(sites.shape[-1]):
             site = sites[..., j : j + 1]
-            p, p_zeta = posteriors(self.fk.model, x, earlier(self.fk, t, sites.shape[-1] - j), site)
+            p, p_zeta = ask(self.fk, x, earlier(self.fk, t, sites.shape[-1] - j), site)
             adapted, mass = tilted_rows(p, p_zeta, self.fk.exponent(t))
             x = draw(j, RevealLaw(x, site, adapted))
             log_mass = log_mass + mass.squeeze(-1)
@@ -222,6 +222,11 @@ class AcceptMove:
 
         law = self.law.take(ancestors)
         return AcceptMove(law.x, law.y, law.log_accept, pick(self.aux_x), pick(self.aux_y))
+
+
+def ask(fk: AnyOrder, x: Tokens, t: float, site: Tensor) -> Answers:
+    """Both posteriors at a site, from one round of evaluation."""
+    return posteriors(fk.model, x, t, answer(fk.model, x, t), site)
 
 
 def revealed(fk: AnyOrder | Tilted, x: Tokens) -> Tensor:

@@ -6,7 +6,7 @@ immutable, and a class is either a Protocol or final.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
@@ -168,7 +168,7 @@ class FeynmanKac(Protocol):
     def start(self, shape: tuple[int, ...], t: float) -> Move: ...
     def choices(self, t: float, s: float) -> int: ...
     def move(self, particles: Particles, t: float, s: float, u: Tensor) -> Move: ...
-    def branches(self, particles: Particles, t: float, s: float) -> list[tuple[Tensor, Move]]: ...
+    def branches(self, particles: Particles, t: float, s: float) -> Sequence[tuple[Tensor, Move]]: ...
 
 
 class MoveKernel(Protocol):

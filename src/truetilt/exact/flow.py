@@ -51,7 +51,7 @@ def flow(fk: FeynmanKac, grid: Sequence[float], size: int, length: int) -> Limit
 
 
 def push_branches(
-    branches: list[tuple[Tensor, Move]], log_mass: Tensor, states: Tokens, size: int
+    branches: Sequence[tuple[Tensor, Move]], log_mass: Tensor, states: Tokens, size: int
 ) -> tuple[Tensor, Aux]:
     """The sum over the choices that come before the weight; a state remembers what its heaviest branch left it."""
     pushed = [push(move, log_mass + log_p, states, size) for log_p, move in branches]

@@ -53,7 +53,7 @@ def one_panel(figure: str, alpha: float, settings: Settings) -> Answer:
         run = toys.sample_toy(table, alpha, method, n, settings.seed)
         exact = toys.miss(target, toys.exact_law(table, alpha, method), 0.0)
         row = _row(figure, alpha, kind, target, toys.weighted_law(table, run.result), exact)
-        row |= {"network_evaluations": len(run.meter.times), "network_passes": run.meter.passes}
+        row |= {"network_evaluations": run.meter.rounds, "network_passes": run.meter.passes}
         if kind == "truetilt":
             row |= {"log_z": run.result.log_z, "log_z_exact": float(table.log_z_tilted(alpha))}
             row |= {"ess": float(run.result.final_ess[0]) / n}

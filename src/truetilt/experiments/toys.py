@@ -5,19 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
 
+from ..any_order import AnyOrder, adapted_sites
 from ..api import run
 from ..exact.flow import flow
 from ..exact.tables import Table, flat_index
 from ..feynman_kac import Tempered, Tilted, Unweighted
 from ..guidance import Guide, Guided, posterior_level, rate_level
 from ..metrics.divergences import histogram, kl
+from ..processes import Masking
 from ..result import Result
-from ..schedules import uniform_grid
+from ..schedules import Grid, masked_fraction_grid, uniform_grid
+from ..smc.coupling import Coupling, independent, systematic_draws
 from ..smc.resampling import adaptive, multinomial, never, systematic
 from ..types import FeynmanKac, InvalidInput, Model, Resampler
 
@@ -27,29 +30,35 @@ FLOOR = 1e-10  # of empty cells in KL(pi || empirical)
 
 @dataclass
 class Meter:
-    """Counts nets run, and the rounds they need: nets asked at the same time of the grid share a round."""
+    """Counts nets run, and the rounds they need: nets asked in turn about the same time share a round."""
 
-    times: set[float] = field(default_factory=set)
     passes: int = 0
+    rounds: int = 0
+    asked: set[str] = field(default_factory=set)
+    time: float | None = None
 
     def watch(self, model: Model) -> Model:
         nets = {"base": model.base, "conditional": model.conditional, "potential": model.potential}
-        return replace(model, **{name: self._count(net) for name, net in nets.items() if net is not None})
+        return replace(model, **{name: self._count(name, net) for name, net in nets.items() if net is not None})
 
-    def _count(self, net: Callable) -> Callable:
+    def _count(self, name: str, net: Callable) -> Callable:
         def counted(x: Tensor, t: float) -> object:
-            self.times.add(t)
             self.passes += 1
+            if t != self.time or name in self.asked:  # another time, or the same net again
+                self.rounds, self.time, self.asked = self.rounds + 1, t, set()
+            self.asked.add(name)
             return net(x, t)
 
         return counted
 
 
 class Method(NamedTuple):
-    """How a sampler is built from a model and alpha, and how it resamples."""
+    """How a sampler is built from a model and alpha, how it resamples and draws, and over which times."""
 
     build: Callable[[Model, float], FeynmanKac]
     resample: Resampler
+    couple: Coupling = independent
+    grid: Callable[[Model], Grid] = lambda model: uniform_grid(STEPS)
 
 
 def _guidance(guide: Guide) -> Callable[[Model, float], FeynmanKac]:
@@ -61,12 +70,31 @@ def _guidance(guide: Guide) -> Callable[[Model, float], FeynmanKac]:
     return build
 
 
+def one_site_a_step(model: Model) -> Grid:
+    """The grid of the any-order clock: as many steps as sites."""
+    return masked_fraction_grid(cast("Masking", model.process).schedule, model.length)
+
+
+def _adapted(model: Model, alpha: float) -> FeynmanKac:
+    return AnyOrder(model, alpha, choose=adapted_sites)
+
+
+def _in_order(model: Model, alpha: float) -> FeynmanKac:
+    return AnyOrder(model, alpha, order=tuple(range(model.length)))
+
+
+_HALF = adaptive(systematic, 0.5)
+
 METHODS = {
     "guidance-rate": Method(_guidance(rate_level), never),
     "guidance-posterior": Method(_guidance(posterior_level), never),
-    "smc-clock": Method(Tempered, adaptive(systematic, 0.5)),
+    "smc-clock": Method(Tempered, _HALF),
     "smc-clock-multinomial": Method(Tempered, adaptive(multinomial, 0.5)),
-    "smc-tilted": Method(Tilted, adaptive(systematic, 0.5)),
+    "smc-tilted": Method(Tilted, _HALF),
+    "any-order": Method(_adapted, _HALF, grid=one_site_a_step),
+    "any-order-uniform": Method(AnyOrder, _HALF, grid=one_site_a_step),
+    "any-order-systematic": Method(_adapted, systematic, systematic_draws, one_site_a_step),
+    "any-order-systematic-in-order": Method(_in_order, systematic, systematic_draws, one_site_a_step),
 }
 
 
@@ -79,18 +107,20 @@ class Sampled(NamedTuple):
 
 
 def sample_toy(table: Table, alpha: float, method: str, particles: int, seed: int) -> Sampled:
-    """Run a method on a table with 100 uniform steps."""
+    """Run a method on a table."""
     meter, chosen = Meter(), METHODS[method]
-    fk = chosen.build(meter.watch(table.model()), alpha)
+    model = meter.watch(table.model())
+    fk, grid = chosen.build(model, alpha), chosen.grid(model)
     begin = time.perf_counter()
-    result = run(fk, uniform_grid(STEPS), particles=particles, seed=seed, resample=chosen.resample)
+    result = run(fk, grid, particles=particles, seed=seed, resample=chosen.resample, couple=chosen.couple)
     return Sampled(result, meter, time.perf_counter() - begin)
 
 
 def exact_law(table: Table, alpha: float, method: str) -> Tensor:
     """The law of a method with infinitely many particles, as a table of clean states."""
     size, vocabulary = table.process.states, table.process.vocabulary
-    limit = flow(METHODS[method].build(table.model(), alpha), uniform_grid(STEPS), size, table.length)
+    model, chosen = table.model(), METHODS[method]
+    limit = flow(chosen.build(model, alpha), chosen.grid(model), size, table.length)
     return limit.law.reshape((size,) * table.length)[(slice(0, vocabulary),) * table.length]
 
 
