@@ -22,6 +22,7 @@ EXACTLY = {  # a room and all it may import of ours
     "kernels": {"types", "laws", "processes"},
     "guidance": {"types"},
     "feynman_kac": {"types", "laws", "kernels", "guidance"},
+    "jumps": {"types", "schedules", "laws", "processes", "guidance", "feynman_kac", "smc.stream"},
 }
 RANDOM = {"rand", "randn", "randint", "randperm", "rand_like", "randn_like", "normal", "bernoulli", "multinomial"}
 each_module = pytest.mark.parametrize("module", MODULES)

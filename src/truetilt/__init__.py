@@ -11,7 +11,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOME = {
-    "any_order": ("AnyOrder",),
+    "any_order": ("AnyOrder", "adapted_sites", "uniform_sites"),
     "api": ("run", "sample"),
     "exact.chain": ("Chain", "ChainLaw", "ChainScore"),
     "exact.ctmc": ("forward_equation",),
@@ -19,12 +19,15 @@ _HOME = {
     "exact.tables": ("Table", "TableScore"),
     "feynman_kac": ("Power", "Steered", "Tempered", "Tilted", "Unweighted", "at_end"),
     "guidance": ("Guided", "Predictor", "posterior_level", "rate_level"),
+    "jumps": ("Candidates", "FirstHitting", "Uniformised", "least_bound", "poisson_times"),
     "kernels": ("euler", "tau_leaping", "tweedie"),
     "processes": ("Masking", "Uniform"),
     "rejuvenation": ("Block", "Gibbs", "Metropolis", "backward_scan", "random_scan", "systematic_scan"),
     "result": ("Result",),
     "schedules": ("Cosine", "Geometric", "LogLinear", "masked_fraction_grid", "uniform_grid"),
+    "smc.conditional": ("ancestor_sampling", "conditional_smc", "keep_lineage"),
     "smc.coupling": ("independent", "stratified_draws", "systematic_draws"),
+    "smc.paths": ("Trajectory",),
     "smc.resampling": (
         "adaptive",
         "multinomial",
@@ -36,6 +39,9 @@ _HOME = {
         "systematic",
     ),
     "smc.sampler": ("Rejuvenation",),
+    "smc.uncertainty": ("Interval", "across_populations", "genealogy"),
+    "trajectories": ("Sweeps", "particle_gibbs"),
+    "trust": ("Trust", "Verdict"),
     "types": (
         "DegenerateWeights",
         "InvalidInput",

@@ -14,7 +14,7 @@ from .feynman_kac import Tempered, Tilted
 from .result import Result
 from .schedules import check_grid, uniform_grid
 from .smc.coupling import Coupling, independent
-from .smc.resampling import adaptive, systematic
+from .smc.resampling import adaptive, described, name_of, systematic
 from .smc.sampler import Rejuvenation, Source, trace
 from .smc.stream import Stream
 from .types import FeynmanKac, Model, Particles, Resampler, Schedule, StepInfo
@@ -85,6 +85,8 @@ def run(
         torch.stack([info.ancestors for info in infos]),
         {
             "model": describe(fk),
+            "resampler": described(resample),
+            "coupling": name_of(couple),
             "seed": seed,
             "particles": particles,
             "populations": populations,

@@ -17,8 +17,19 @@ from torch import Tensor
 from .smc.diagnostics import roots
 from .smc.resampling import multinomial
 from .smc.stream import OUTPUT, Stream
+from .smc.uncertainty import (
+    Estimate,
+    History,
+    Interval,
+    Spreader,
+    across_populations,
+    interval,
+    of_log_z,
+    of_mean,
+)
 from .smc.weights import effective_sample_size, log_mean_exp, normalised
 from .storage import write_json, write_with
+from .trust import Trust, figures_of, judge
 from .types import DegenerateWeights, InvalidInput
 
 _FORMAT, _VERSION = "truetilt-result", 1
@@ -51,9 +62,7 @@ class Result:
     @property
     def weights(self) -> Tensor:
         """Weights over the union, summing to one [populations, particles]."""
-        if self.log_z == -torch.inf:
-            raise DegenerateWeights("every particle has weight zero: there is nothing to average or draw")
-        return normalised(self.log_weights.reshape(-1)).reshape(self.log_weights.shape)
+        return normalised(self._weighed().reshape(-1)).reshape(self.log_weights.shape)
 
     @property
     def final_ess(self) -> Tensor:
@@ -72,13 +81,29 @@ class Result:
 
     def expectation(self, h: Callable[[Tensor], Tensor]) -> Tensor:
         """Weighted mean of h(x); h maps [populations, particles, D] to [populations, particles, ...]."""
-        value = h(self.particles)
-        if value.shape[:2] != self.log_weights.shape:
-            raise InvalidInput(
-                f"h returned shape {tuple(value.shape)}; its first two axes must be {tuple(self.log_weights.shape)}"
-            )
-        w = self.weights.reshape(self.weights.shape + (1,) * (value.dim() - 2))
-        return torch.where(w > 0, w * value.double(), 0.0).sum((0, 1))  # a weightless particle may be anything
+        return of_mean(self._weighed(), self._values(h)).value
+
+    def log_z_interval(self, level: float = 0.95, by: Spreader = across_populations) -> Interval:
+        """log Z with an error bar: across populations (2 or more, better 16), or by=genealogy() for a single one."""
+        return self._interval(of_log_z(self._weighed()), level, by)
+
+    def expectation_interval(
+        self, h: Callable[[Tensor], Tensor], level: float = 0.95, by: Spreader = across_populations
+    ) -> Interval:
+        """`expectation(h)` with an error bar, one for each entry of h; `by` as in `log_z_interval`."""
+        return self._interval(of_mean(self._weighed(), self._values(h)), level, by)
+
+    @property
+    def log_z_stderr(self) -> float | None:
+        """Standard error of log Z across populations; None where there is one population, no mass, or copies of one."""
+        if self.log_weights.shape[0] < 2 or self.log_z == -torch.inf or _repeated(self.settings):
+            return None
+        return float(self.log_z_interval().stderr)
+
+    def trust(self) -> Trust:
+        """How far to trust this answer: a verdict with its reasons, in plain words when printed."""
+        self._weighed()
+        return judge(figures_of(self._history(), self.particles, self.moved, _repeated(self.settings)))
 
     def draw(self, n: int, seed: int = 0) -> Tensor:
         """n unweighted draws from the union by mass, in random order [n, D]. Same seed, same draws."""
@@ -124,6 +149,34 @@ class Result:
             torch.cat([r.moved for r in results], 1),
         )
 
+    def _weighed(self) -> Tensor:
+        """The log-weights, where there is any weight at all."""
+        if self.log_z == -torch.inf:
+            raise DegenerateWeights("every particle has weight zero: there is nothing to average or draw")
+        return self.log_weights
+
+    def _values(self, h: Callable[[Tensor], Tensor]) -> Tensor:
+        value = h(self.particles)
+        if value.shape[:2] != self.log_weights.shape:
+            raise InvalidInput(
+                f"h returned shape {tuple(value.shape)}; its first two axes must be {tuple(self.log_weights.shape)}"
+            )
+        return value
+
+    def _history(self) -> History:
+        """What error bars read. United runs must have drawn alike, or nothing is said of how they drew."""
+        ways = [(run.get("resampler"), run.get("coupling")) for run in _runs(self.settings)]
+        resampler, coupling = ways[0] if all(way == ways[0] for way in ways) else (None, None)
+        return History(self.log_weights, self.ancestors, self.ess, resampler, coupling != "independent")
+
+    def _interval(self, estimate: Estimate, level: float, by: Spreader) -> Interval:
+        if _repeated(self.settings):
+            raise InvalidInput(
+                "two of the united runs share a seed and a population number, so they are copies and no error bar can "
+                "be had; run them with different seeds, or with first_population"
+            )
+        return interval(estimate, by(estimate, self._history()), level)
+
     def save(self, folder: str | Path) -> Path:
         """Write particles.safetensors, then particles.json with its checksum, into a folder."""
         folder = Path(folder)
@@ -163,6 +216,18 @@ class Result:
         except SafetensorError as e:
             raise InvalidInput(f"{path} cannot be read ({e}); save the result again") from e
         return Result(**tensors, settings=header["settings"])
+
+
+def _runs(settings: dict[str, Any]) -> list[dict[str, Any]]:
+    """The settings of every run that a result unites."""
+    return [run for part in settings["united"] for run in _runs(part)] if "united" in settings else [settings]
+
+
+def _repeated(settings: dict[str, Any]) -> bool:
+    """Whether two of the united runs drew a population from the same uniforms."""
+    runs = [r for r in _runs(settings) if {"seed", "first_population", "populations"} <= r.keys()]
+    drawn = [(r["seed"], r["first_population"] + k) for r in runs for k in range(r["populations"])]
+    return len(set(drawn)) < len(drawn)
 
 
 def _digest(path: Path) -> str:

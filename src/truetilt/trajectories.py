@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from .schedules import check_grid
-from .smc.conditional import Lineage, Rule, Trajectory, conditional_smc, keep_lineage
+from .smc.conditional import Lineage, Rule, conditional_smc, keep_lineage
+from .smc.paths import Trajectory
 from .smc.stream import Stream
 from .types import FeynmanKac, InvalidInput, State
 

@@ -8,6 +8,8 @@ mass is left alone.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -81,46 +83,86 @@ def _meet(a: Tensor, b: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return u < chance_first, (~small).to(a.dtype), torch.where(small, both, both - 1)
 
 
-def partial(scheme: Resampler, size: int | float) -> Resampler:
-    """Resample only the floor(M/2) heaviest and ceil(M/2) lightest, among themselves (the paper's Algorithm 4, mended).
+@dataclass(frozen=True)
+class Partial:
+    """A resampler that touches only the heaviest and the lightest; made by `partial`."""
 
-    `size` is M, or a fraction of N. The rest keep their weights; the subset keeps its mass.
-    """
-    if not (0 < size <= 1 if isinstance(size, float) else size >= 1):
-        raise InvalidInput(f"partial resampling of size {size}: give a count of at least 1 or a fraction in (0, 1]")
+    scheme: Resampler
+    size: int | float
 
-    def resample(log_w: LogWeights, u: Tensor) -> Resampled:
+    def __post_init__(self) -> None:
+        size = self.size
+        if not (0 < size <= 1 if isinstance(size, float) else size >= 1):
+            raise InvalidInput(f"partial resampling of size {size}: give a count of at least 1 or a fraction in (0, 1]")
+
+    def __call__(self, log_w: LogWeights, u: Tensor) -> Resampled:
         n = log_w.shape[-1]
-        m = max(1, round(size * n)) if isinstance(size, float) else size
+        m = max(1, round(self.size * n)) if isinstance(self.size, float) else self.size
         if m > n:
             raise InvalidInput(f"partial resampling of {m} particles, but the population has {n}")
         order = log_w.argsort(dim=-1, stable=True)
         chosen = torch.cat([order[..., : m - m // 2], order[..., n - m // 2 :]], -1)
-        inner = scheme(log_w.gather(-1, chosen), u[..., :m])
+        inner = self.scheme(log_w.gather(-1, chosen), u[..., :m])
         everyone = never(log_w, u).ancestors
         return Resampled(
             everyone.scatter(-1, chosen, chosen.gather(-1, inner.ancestors)), log_w.scatter(-1, chosen, inner.log_w)
         )
 
-    return resample
 
+@dataclass(frozen=True)
+class Adaptive:
+    """A resampler that acts only when the effective sample size is low; made by `adaptive`."""
 
-def adaptive(scheme: Resampler, threshold: float = 0.5) -> Resampler:
-    """Resample the populations whose effective sample size is below `threshold` times N."""
-    if not 0 <= threshold <= 1:
-        raise InvalidInput(f"the ESS threshold is {threshold}; give a fraction of the particles in [0, 1]")
+    scheme: Resampler
+    threshold: float
 
-    def resample(log_w: LogWeights, u: Tensor) -> Resampled:
-        low = (effective_sample_size(log_w) < threshold * log_w.shape[-1])[..., None]
-        new, old = scheme(log_w, u), never(log_w, u)
+    def __post_init__(self) -> None:
+        if not 0 <= self.threshold <= 1:
+            raise InvalidInput(f"the ESS threshold is {self.threshold}; give a fraction of the particles in [0, 1]")
+
+    def __call__(self, log_w: LogWeights, u: Tensor) -> Resampled:
+        low = (effective_sample_size(log_w) < self.threshold * log_w.shape[-1])[..., None]
+        new, old = self.scheme(log_w, u), never(log_w, u)
         return Resampled(torch.where(low, new.ancestors, old.ancestors), torch.where(low, new.log_w, old.log_w))
 
-    return resample
+
+def partial(scheme: Resampler, size: int | float) -> Partial:
+    """Resample only the floor(M/2) heaviest and ceil(M/2) lightest, among themselves (the paper's Algorithm 4, mended).
+
+    `size` is M, or a fraction of N. The rest keep their weights; the subset keeps its mass.
+    """
+    return Partial(scheme, size)
+
+
+def adaptive(scheme: Resampler, threshold: float = 0.5) -> Adaptive:
+    """Resample the populations whose effective sample size is below `threshold` times N."""
+    return Adaptive(scheme, threshold)
 
 
 SCHEMES: dict[str, Callable[[LogWeights, Tensor], Resampled]] = {
     f.__name__: f for f in (multinomial, stratified, systematic, residual, ssp)
 }
+
+
+def described(resample: Resampler) -> dict[str, Any]:
+    """A resampler as plain data, fit for JSON."""
+    if isinstance(resample, Adaptive):
+        return {"name": "adaptive", "scheme": described(resample.scheme), "threshold": resample.threshold}
+    if isinstance(resample, Partial):
+        return {"name": "partial", "scheme": described(resample.scheme), "size": resample.size}
+    return {"name": name_of(resample)}
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """The bare name of what this package offers; a stranger's comes with its module, so that none passes for ours."""
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    return name if function.__module__.startswith(f"{__package__}.") else f"{function.__module__}.{name}"
+
+
+def in_words(description: dict[str, Any]) -> str:
+    """A description as one would write it: adaptive(multinomial, 0.5)."""
+    parts = [in_words(v) if isinstance(v, dict) else f"{v}" for k, v in description.items() if k != "name"]
+    return description["name"] + (f"({', '.join(parts)})" if parts else "")
 
 
 def _equal(log_w: LogWeights, ancestors: Tensor) -> Resampled:
