@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 import truetilt as tt
 from truetilt.exact.tables import flat_index
-from truetilt.experiments import figures, table1
+from truetilt.experiments import chain, figures, table1
 from truetilt.experiments.jobs import Settings, carry_out, device_name
 from truetilt.smc.resampling import SCHEMES
 from truetilt.storage import write_json
@@ -140,6 +140,7 @@ PROOFS = {
     "convergence": convergence,
     "unbiased": unbiased,
     "table1": lambda device: reproduce(table1.EXPERIMENT, device),
+    "chain": lambda device: reproduce(chain.EXPERIMENT, device),
 }
 
 

@@ -82,6 +82,19 @@ def chain(quick: Quick = False, seed: Seed = 0, device: Device = "cpu", out: Out
     _experiment("chain", quick, seed, device, out, as_json)
 
 
+@reproduce.command()
+def tfbind8(
+    data: Annotated[Path, typer.Option(help="Folder with the scores of all DNA 8-mers: .npy arrays, .csv or .tsv.")],
+    quick: Quick = False,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """All 65,536 DNA 8-mers with measured binding (TF Bind 8): every sampler against the exact answer."""
+    _experiment("tfbind8", quick, seed, device, out, as_json, data)
+
+
 @app.command()
 def sample(
     model: Annotated[Path, typer.Argument(help='A table: JSON {"p0": [...], "likelihood": [...]}, nested per site.')],
@@ -111,14 +124,18 @@ def sample(
         _show(summary, ("quantity", "value"), folder, as_json)
 
 
-def _experiment(name: str, quick: bool, seed: int, device: str, out: Path | None, as_json: bool) -> None:
+def _experiment(
+    name: str, quick: bool, seed: int, device: str, out: Path | None, as_json: bool, data: Path | None = None
+) -> None:
     with _Plainly():
-        from .experiments import chain, figures, table1
+        from .experiments import chain, figures, table1, tfbind8
         from .experiments.jobs import Settings, carry_out
 
-        every = (figures.DEMO, figures.FIGURE1, figures.FIGURE2, table1.EXPERIMENT, chain.EXPERIMENT)
+        toys = (figures.DEMO, figures.FIGURE1, figures.FIGURE2, table1.EXPERIMENT)
+        every = (*toys, chain.EXPERIMENT, tfbind8.EXPERIMENT)
         experiment = next(e for e in every if e.name == name)
-        folder, settings = out or Path("runs") / name, Settings(quick, seed, _device(device))
+        folder = out or Path("runs") / name
+        settings = Settings(quick, seed, _device(device), None if data is None else str(data))
         with _progress(len(experiment.jobs(settings)), experiment.title) as advance:
             result = carry_out(experiment, settings, folder, advance)
         _show(result, experiment.columns, folder, as_json)
@@ -145,6 +162,8 @@ def _show(result: dict[str, Any], columns: tuple[str, ...], folder: Path, as_jso
     for row in result["rows"]:
         table.add_row(*(_cell(row.get(column)) for column in columns))
     Console(stderr=as_json, width=None if sys.stdout.isatty() else 120).print(table)
+    for note in result.get("notes", ()):
+        typer.echo(f"note: {note}", err=True)
     typer.echo(f"written: {folder / 'result.json'} and {folder / 'figure.png'}", err=True)
 
 

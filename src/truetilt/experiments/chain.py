@@ -114,19 +114,22 @@ SAMPLERS = QUICK_SAMPLERS | {
 
 def jobs(settings: Settings) -> list[Job]:
     """One job for each dimension, problem and sampler; the long ones first."""
-    dimensions, problems, samplers = _sizes(settings)
+    dimensions, problems = _sizes(settings)
     return [
         Job(f"{d}-{seed}-{name}", one_sampler, (d, seed, name, settings))
         for d in sorted(dimensions, reverse=True)
-        for name in ("iid", *reversed(samplers))
+        for name in ("iid", *reversed(_samplers(d, settings)))
         for seed in range(problems)
     ]
 
 
-def _sizes(settings: Settings) -> tuple[tuple[int, ...], int, dict[str, list[Sampler]]]:
-    if settings.quick:
-        return QUICK_DIMENSIONS, QUICK_PROBLEMS, QUICK_SAMPLERS
-    return DIMENSIONS, PROBLEMS, SAMPLERS
+def _sizes(settings: Settings) -> tuple[tuple[int, ...], int]:
+    return (QUICK_DIMENSIONS, QUICK_PROBLEMS) if settings.quick else (DIMENSIONS, PROBLEMS)
+
+
+def _samplers(dimension: int, settings: Settings) -> dict[str, list[Sampler]]:
+    """Whole curves where they are affordable, one point each for long chains."""
+    return QUICK_SAMPLERS if settings.quick or dimension > 64 else SAMPLERS
 
 
 def one_sampler(dimension: int, seed: int, name: str, settings: Settings) -> Answer:
@@ -135,7 +138,7 @@ def one_sampler(dimension: int, seed: int, name: str, settings: Settings) -> Ans
     if name == "iid":
         return {"points": [{"tv": _floor(chain, settings.seed), "log_z_error": None, "evaluations": 0}]}
     points = []
-    for sampler in _sizes(settings)[2][name]:
+    for sampler in _samplers(dimension, settings)[name]:
         meter = Meter()
         result = sampler.run(meter.watch(chain.model()), settings.seed * 1000 + seed)
         error = abs(result.log_z - _exact_log_z(chain, name)) if sampler.weighted else None
@@ -168,11 +171,11 @@ def _marginal_tv(chain: Chain, x: Tensor, weights: Tensor) -> float:
 
 def collect(settings: Settings, answers: dict[str, Answer]) -> Answer:
     """Means over the problems."""
-    dimensions, problems, samplers = _sizes(settings)
+    dimensions, problems = _sizes(settings)
     rows = []
     for d in dimensions:
         floor = statistics.fmean(answers[f"{d}-{seed}-iid"]["points"][0]["tv"] for seed in range(problems))
-        for name in ("iid", *samplers):
+        for name in ("iid", *_samplers(d, settings)):
             each = zip(*(answers[f"{d}-{seed}-{name}"]["points"] for seed in range(problems)), strict=True)
             rows += [_row(d, name, list(points), floor) for points in each]
     return {"experiment": "chain", "problems": problems, "rows": rows}

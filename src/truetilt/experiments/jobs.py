@@ -11,6 +11,7 @@ import json
 import multiprocessing
 import os
 import platform
+import shlex
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
@@ -30,6 +31,7 @@ class Settings:
     quick: bool = False
     seed: int = 0
     device: str = "cpu"
+    data: str | None = None  # a folder of the user's, for the experiments that read one
 
 
 class Job(NamedTuple):
@@ -70,6 +72,8 @@ def command(experiment: Experiment, settings: Settings) -> str:
     words = ["truetilt", "demo"] if experiment.name == "demo" else ["truetilt", "reproduce", experiment.name]
     if settings.quick and experiment.name != "demo":
         words.append("--quick")
+    if settings.data is not None:
+        words.append(f"--data {shlex.quote(settings.data)}")
     return " ".join([*words, f"--seed {settings.seed}", f"--device {settings.device}"])
 
 
