@@ -294,7 +294,7 @@ class Hop:
 
 
 class Hops:
-    """A hidden Markov chain whose gains pull to and fro, more than its steps can follow."""
+    """A hidden Markov chain whose gains pull back and forth, more than its steps can follow."""
 
     def start(self, shape, t):
         return Hop(torch.zeros(*shape, 1, dtype=torch.int64), 0.5, self.log_gain(t))
