@@ -82,9 +82,10 @@ def push_factored(move: ClockMove, log_mass: Tensor, states: Tokens, size: int) 
     log_move = odds.log_move + odds.logits.per_site(log_sum)
     for chosen in (~frozen).nonzero().squeeze(-1).split(step):
         top = torch.maximum(odds.log_hold, log_move)[chosen]
-        kernel = weights.take(chosen).dense() * (log_move[chosen] - top).exp()[..., None]
-        kernel = torch.nn.functional.pad(kernel, (0, size - kernel.shape[-1]))
-        kernel = kernel.scatter(-1, move.law.x[chosen][..., None], (odds.log_hold[chosen] - top).exp()[..., None])
+        kernel = weights.take(chosen).dense().mul_((log_move[chosen] - top).exp()[..., None])
+        if kernel.shape[-1] < size:  # the mask is a state of a site, but no row has an entry for it
+            kernel = torch.nn.functional.pad(kernel, (0, size - kernel.shape[-1]))
+        kernel.scatter_(-1, move.law.x[chosen][..., None], (odds.log_hold[chosen] - top).exp()[..., None])
         total = total + _contract((log_mass[chosen] + top.sum(-1) - shift).exp(), kernel)
     log_end = move.end(states) if move.end else torch.zeros_like(total)
     return torch.where(total > 0, total.log() + shift + log_end, NEG_INF), {"log_tilt": log_end}
@@ -142,7 +143,9 @@ def _contract(mass: Tensor, kernel: Tensor) -> Tensor:
 
 def _outer(kernel: Tensor) -> Tensor:
     """Products over sites [n, k, size] -> [n, size^k]."""
-    out = torch.ones(kernel.shape[0], 1, dtype=kernel.dtype, device=kernel.device)
-    for site in kernel.unbind(1):
+    if kernel.shape[1] == 0:
+        return torch.ones(kernel.shape[0], 1, dtype=kernel.dtype, device=kernel.device)
+    out, *rest = kernel.unbind(1)
+    for site in rest:
         out = (out[:, :, None] * site[:, None, :]).flatten(1)
     return out
