@@ -221,7 +221,7 @@ FAULTS = {
     "thin in the middle": (
         {"ess_lowest": THIN / 2},
         "use with care",
-        "At step 12 the effective sample size fell to 5.0%",
+        "At step 12 all the weight sat on 80 effective particles",
     ),
     "collapsed in the middle": ({"ess_lowest": HARDLY_ANY / 1601}, "do not trust", "At step 12 all the weight"),
     "thin at the end": ({"ess_lowest": 0.05, "ess_end": 0.05}, "use with care", "At the end"),

@@ -212,9 +212,10 @@ def _weights(f: Figures) -> Finding | None:
         return None
     at_end = f.ess_end == f.ess_lowest or f.union_ess == least
     when = "At the end" if at_end else f"At step {f.ess_lowest_step}"
-    what = f"{when} all the weight sat on {least:.3g} effective particles of {everyone}: the proposal is far from there"
+    what = f"{when} all the weight sat on {least:.3g} effective particles of {everyone}"
     remedy = "Use a smaller alpha, smaller steps, or a potential whose exponent grows (Tilted)"
-    return Finding(Verdict.doubt if least < HARDLY_ANY else Verdict.care, f"{what}. {remedy}.")
+    words = f"{what}: the proposal misses the target there. {remedy}."
+    return Finding(Verdict.doubt if least < HARDLY_ANY else Verdict.care, words)
 
 
 def _deaths(f: Figures) -> Finding | None:
