@@ -1,4 +1,8 @@
-"""Two test processes share two cores: one thread each."""
+"""Two test processes share two cores: one thread each, in the commands they start as well."""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 
