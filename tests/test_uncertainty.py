@@ -327,7 +327,7 @@ def test_one_root_gives_no_interval_and_says_so():
 
 # Genealogy: unbiased, at any number of particles.
 
-REPLICATES = 30_000
+REPLICATES = 20_000
 GRID = tt.uniform_grid(6)
 SMALL = table(tt.Masking, 3, 2, seed=6)
 REVEAL = tt.AnyOrder(SMALL.model(), 3.0)
@@ -344,7 +344,7 @@ REDRAWS = {
     "seldom": tt.adaptive(tt.multinomial, 0.5),
     "never": tt.never,
 }
-COMPARISONS = len(MODELS) * len(REDRAWS) * 3 * 2  # three sizes, two functions
+COMPARISONS = len(MODELS) * len(REDRAWS) * 2 * 2  # two sizes, two functions
 
 
 def first_token(x):
@@ -374,7 +374,7 @@ def below(threshold):
 def test_genealogical_variance_is_unbiased(model, name):
     """False alarm 5e-7 for all sizes and models together: the variance of Z-hat and of the unnormalised mean of h."""
     redraws = below({"always": 2.0, "often": 0.9, "seldom": 0.5, "never": 0.0}[name])
-    for n in (2, 4, 8):
+    for n in (2, 6):
         assert bias_scores(model, REDRAWS[name], n, redraws).abs().max() < z_limit(COMPARISONS)
 
 

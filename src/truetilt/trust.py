@@ -33,7 +33,7 @@ FEW = 25  # independent draws tell a probability of 1/2 to within 0.1
 THIN = 0.1  # below this share of effective particles the weights may have a tail that no particle has met yet
 UNSURE = 0.5  # a standard error of log Z beyond which one or two populations decide what Z is said to be
 TORN = 1.0  # nats between populations' log Z beyond which the mean of Z rests on populations too rare to be among these
-VARIED = 0.25  # of Z-hat from population to population: beyond it 95 % intervals covered 88-91 % in trials
+VARIED = 0.25  # of Z-hat from population to population: beyond it 95 % intervals covered 88-93 % in trials
 SCATTER = 3.0  # populations of a healthy run scatter up to this many times as much as their weights alone explain
 CHANCE = 3.09  # normal deviates: the scatter of equal populations exceeds this once in a thousand runs
 
