@@ -21,6 +21,7 @@ _HOME = {
     "guidance": ("Guided", "Predictor", "posterior_level", "rate_level"),
     "jumps": ("Candidates", "FirstHitting", "Uniformised", "least_bound", "poisson_times"),
     "kernels": ("euler", "tau_leaping", "tweedie"),
+    "pilot": ("Frozen", "pilot"),
     "processes": ("Masking", "Uniform"),
     "rejuvenation": ("Block", "Gibbs", "Metropolis", "backward_scan", "random_scan", "systematic_scan"),
     "result": ("Result",),

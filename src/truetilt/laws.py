@@ -23,10 +23,11 @@ class SiteLaw:
     odds: SiteOdds
 
     def sample(self, u: Tensor) -> Tokens:
-        """One uniform a site [..., D] to the next state."""
+        """One uniform a site [..., D] to the next state. Only the sites that leave pay for a jump."""
         hold = self.odds.log_hold.exp()
-        rest = (u - hold) / (1 - hold)
-        return torch.where(u < hold, self.x, self._jump(rest.clamp(min=0.0)))
+        leaving = (u >= hold).nonzero(as_tuple=True)
+        rest = (u[leaving] - hold[leaving]) / (1 - hold[leaving])
+        return self.x.index_put(leaving, self._jump(rest, self.x[leaving], self.odds.logits.index[leaving]))
 
     def log_prob(self, y: Tokens) -> Tensor:
         return self.site_log_prob(y).sum(-1)
@@ -49,12 +50,12 @@ class SiteLaw:
         rows = self.odds.logits.rows.double()
         return (rows - rows.amax(-1, keepdim=True)).exp().cumsum(-1)  # [R, S], unnormalised
 
-    def _jump(self, u: Tensor) -> Tokens:
-        """Invert the row's CDF with the current token's own mass cut out."""
+    def _jump(self, u: Tensor, x: Tokens, row: Tensor) -> Tokens:
+        """Invert the rows' CDFs with each current token's own mass cut out."""
         cdf, size = self._cdf, self.odds.logits.vocabulary
-        flat, start = cdf.reshape(-1), self.odds.logits.index * size
-        here = self.x.clamp(max=size - 1)
-        outside = self.x >= size  # a mask has no mass of its own in the row
+        flat, start = cdf.reshape(-1), row * size
+        here = x.clamp(max=size - 1)
+        outside = x >= size  # a mask has no mass of its own in the row
         below = torch.where(outside | (here == 0), 0.0, flat[start + (here - 1).clamp(min=0)])
         above = torch.where(outside, 0.0, flat[start + here])
         total = flat[start + size - 1]

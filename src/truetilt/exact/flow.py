@@ -18,7 +18,7 @@ from ..smc.weights import check_weights
 from ..types import NEG_INF, Aux, FeynmanKac, Law, ListedLaw, Move, Particles, SiteOdds, Tokens
 from .tables import enumerate_states, flat_index
 
-_CHUNK = 1 << 24  # how many numbers an intermediate product may hold
+_CHUNK = 1 << 18  # how many numbers an intermediate product may hold: what a cache holds
 
 
 class Limit(NamedTuple):

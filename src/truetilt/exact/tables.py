@@ -173,18 +173,23 @@ def lines(table: Tensor) -> Tensor:
 def line_index(x: Tokens, size: int) -> Tensor:
     """Which line runs through x along each axis [..., D]: the digits of the other sites, after the earlier axes."""
     d = x.shape[-1]
-    strides = torch.zeros(d, d, dtype=torch.int64)
+    strides = torch.zeros(d, d, dtype=torch.float64)
     for axis in range(d):
         others = [j for j in range(d) if j != axis]
-        strides[axis, others] = torch.tensor([size ** (d - 2 - k) for k in range(d - 1)], dtype=torch.int64)
-    offset = torch.arange(d, device=x.device) * size ** (d - 1)
-    return (x.unsqueeze(-2) * strides.to(x.device)).sum(-1) + offset
+        strides[others, axis] = torch.tensor([float(size ** (d - 2 - k)) for k in range(d - 1)], dtype=torch.float64)
+    return _whole_product(x, strides) + torch.arange(d, device=x.device) * size ** (d - 1)
 
 
 def flat_index(x: Tokens, size: int) -> Tensor:
     """The place of each state [..., D] in a flattened table."""
     d = x.shape[-1]
-    return (x * torch.tensor([size ** (d - 1 - k) for k in range(d)], device=x.device)).sum(-1)
+    strides = torch.tensor([[float(size ** (d - 1 - k))] for k in range(d)], dtype=torch.float64)
+    return _whole_product(x, strides).squeeze(-1)
+
+
+def _whole_product(x: Tokens, strides: Tensor) -> Tensor:
+    """x @ strides in doubles: exact, since no enumerable space has 2^53 states, and faster than whole numbers."""
+    return (x.double() @ strides.to(x.device)).long()
 
 
 def enumerate_states(size: int, length: int, device: torch.device | str = "cpu") -> Tokens:

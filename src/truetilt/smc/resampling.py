@@ -122,7 +122,10 @@ class Adaptive:
 
     def __call__(self, log_w: LogWeights, u: Tensor) -> Resampled:
         low = (effective_sample_size(log_w) < self.threshold * log_w.shape[-1])[..., None]
-        new, old = self.scheme(log_w, u), never(log_w, u)
+        old = never(log_w, u)
+        if not low.any():
+            return old
+        new = self.scheme(log_w, u)
         return Resampled(torch.where(low, new.ancestors, old.ancestors), torch.where(low, new.log_w, old.log_w))
 
 

@@ -36,9 +36,11 @@ class Source:
     def uniforms(self, number: int, purpose: int, labels: Tensor, width: int) -> Tensor:
         """Uniforms [populations, N, width], coupled over particles of equal labels [populations, N, m]."""
         populations, n = labels.shape[:2]
+        if width == 0:
+            return torch.empty(populations, n, 0, dtype=torch.float64, device=self.stream.device)
         key = purpose + PURPOSES * self.lap
         u = self.stream.uniforms(number, key, populations, (0, n * width)).reshape(populations, n, width)
-        if self.couple is independent or width == 0:
+        if self.couple is independent:
             return u
         spare = self.stream.uniforms(number, COUPLE + key, populations, (0, n * width)).reshape(u.shape)
         return self.couple(u, labels, spare)
