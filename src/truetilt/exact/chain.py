@@ -9,21 +9,20 @@ underflows. Noise acts site by site: a noised state is one more factor.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from ..feynman_kac import check_alpha
 from ..laws import invert_cdf
 from ..processes import Masking, Uniform
 from ..types import NEG_INF, InvalidInput, Model, SiteLogits, Tokens
+from .messages import normalised, sweep
+from .spans import Spans
 
-_SPAN = -690.0  # exp of less may be no normal float64
-_BLOCK, _LANE = 64, 8  # rows and columns of a product are padded to multiples of these
+_LARGEST_TABLE = 1 << 23  # entries of the table that answers for masked states; longer chains pass messages
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ class ChainLaw:
         log_site, size = self.log_factors + self._messages(self._unseen)[1][0], len(self.initial)
         x = [torch.zeros(u.shape[:-1], dtype=torch.int64, device=u.device)]
         for d, step in enumerate([self.initial[None], *self.steps]):
-            cdf = _normalised(step.log() + log_site[d])[0].exp().cumsum(-1)
+            cdf = normalised(step.log() + log_site[d])[0].exp().cumsum(-1)
             total = cdf[x[-1], -1]
             height = torch.minimum(u[..., d].double() * total, torch.nextafter(total, torch.zeros_like(total)))
             x.append(invert_cdf(cdf.reshape(-1), x[-1] * size, size, height))
@@ -99,23 +98,42 @@ class ChainLaw:
         """log of sum p0 prod f_d seen_d [B], for further site factors [B, D, V]."""
         return self._forward(log_seen)[1]
 
+    def log_total_given(self, process: Masking | Uniform, x: Tokens, t: float) -> Tensor:
+        """log of sum p0 prod f_d p_t(x|.) for noised states [B, D]; for masking up to how many are masked."""
+        if self._spans is not None and isinstance(process, Masking):
+            return self._spans.log_total(x)
+        return self.log_total(_log_seen(process, x, t))
+
+    def log_alone_given(self, process: Masking | Uniform, x: Tokens, t: float) -> Tensor:
+        """`log_alone` for what noised states [B, D] show."""
+        if self._spans is not None and isinstance(process, Masking):
+            return self._spans.log_alone(x)
+        return self.log_alone(_log_seen(process, x, t))
+
     def log_alone(self, log_seen: Tensor) -> Tensor:
         """log of the law of x^d given what is seen at the other sites [B, D, V]; only -inf where that is impossible."""
         before, after = self._messages(log_seen)
-        return _normalised(before + self.log_factors + after)[0]
+        return normalised(before + self.log_factors + after)[0]
 
     def _messages(self, log_seen: Tensor) -> tuple[Tensor, Tensor]:
         """What the earlier and what the later sites say about each site, up to a constant a site, each [B, D, V]."""
         log_site, flat = (self.log_factors + log_seen).flip(1), torch.zeros_like(self.initial)
-        later = _sweep(flat, [step.T for step in reversed(self.steps.unbind())], log_site, self._least)[0]
+        later = sweep(flat, [step.T for step in reversed(self.steps.unbind())], log_site, self._least)[0]
         return self._forward(log_seen)[0], later.flip(1)
 
     def _forward(self, log_seen: Tensor) -> tuple[Tensor, Tensor]:
-        return _sweep(self.initial.log(), self.steps.unbind(), self.log_factors + log_seen, self._least)
+        return sweep(self.initial.log(), self.steps.unbind(), self.log_factors + log_seen, self._least)
 
     @property
     def _unseen(self) -> Tensor:
         return torch.zeros_like(self.log_factors)[None]
+
+    @cached_property
+    def _spans(self) -> Spans | None:
+        """The chain tabulated, where it is short enough."""
+        if (self.length * len(self.initial)) ** 2 > _LARGEST_TABLE:
+            return None
+        return Spans.of(self.initial.log(), self.steps.log(), self.log_factors)
 
     @cached_property
     def _least(self) -> float:
@@ -183,9 +201,11 @@ class Chain:
 
     def potential(self, x: Tokens, t: float) -> Tensor:
         """log p_t(zeta|x); -inf where x is impossible. For masking it does not depend on t, not even at 0."""
-        log_seen = _log_seen(self.process, x, t, self.length)
-        joint = self.given.log_total(log_seen)
-        return torch.where(joint > NEG_INF, joint - self.p0.log_total(log_seen), NEG_INF).reshape(x.shape[:-1])
+        _check_states(x, self.length, self.process.states)
+        joint, alone = (
+            law.log_total_given(self.process, x.reshape(-1, x.shape[-1]), t) for law in (self.given, self.p0)
+        )
+        return torch.where(joint > NEG_INF, joint - alone, NEG_INF).reshape(x.shape[:-1])
 
     def model(self) -> Model:
         """The exact base, conditional score and potential, ready to sample."""
@@ -206,73 +226,38 @@ class ChainScore:
     fallback: ChainLaw | None = None
 
     def __call__(self, x: Tokens, t: float) -> SiteLogits:
-        log_seen = _log_seen(self.process, x, t, self.law.length)
-        alone = self._possible(log_seen).reshape(*x.shape, self.process.vocabulary)
+        _check_states(x, self.law.length, self.process.states)
+        alone = self._possible(x.reshape(-1, x.shape[-1]), t).reshape(*x.shape, self.process.vocabulary)
         if isinstance(self.process, Masking):
             return SiteLogits.of(alone + self.process.log_odds_kept(t))
         keep, other = _mixing(self.process, t)
         return SiteLogits.of((keep * alone.exp() + other).log())
 
-    def _possible(self, log_seen: Tensor) -> Tensor:
-        alone = self.law.log_alone(log_seen)
+    def _possible(self, x: Tokens, t: float) -> Tensor:
+        alone = self.law.log_alone_given(self.process, x, t)
         lost = (alone == NEG_INF).all(-1, keepdim=True)
         if not lost.any():
             return alone
         flat = torch.full_like(alone, -math.log(alone.shape[-1]))
-        other = flat if self.fallback is None else ChainScore(self.process, self.fallback)._possible(log_seen)
+        other = flat if self.fallback is None else ChainScore(self.process, self.fallback)._possible(x, t)
         return torch.where(lost, other, alone)
 
 
-def _log_seen(process: Masking | Uniform, x: Tokens, t: float, length: int) -> Tensor:
+def _log_seen(process: Masking | Uniform, x: Tokens, t: float) -> Tensor:
     """log of the chance that clean v shows as x^d at time t [B, D, V]; for masking up to a constant a site."""
-    _check_states(x, length, process.states)
     eye = torch.eye(process.vocabulary, dtype=torch.float64, device=x.device)
     if isinstance(process, Masking):
         shown = torch.cat([eye, torch.ones_like(eye[:1])])
     else:
         keep, other = _mixing(process, t)
         shown = keep * eye + other
-    return shown.log()[x.reshape(-1, length)]
+    return shown.log()[x]
 
 
 def _mixing(process: Uniform, t: float) -> tuple[Tensor, Tensor]:
     """Chance that a site is kept, and that it is redrawn as any one token."""
     sigma = process.schedule(t).value
     return torch.exp(-sigma), -torch.expm1(-sigma) / process.vocabulary
-
-
-def _sweep(start: Tensor, steps: Sequence[Tensor], log_site: Tensor, least: float) -> tuple[Tensor, Tensor]:
-    """Messages that arrive at each site from those before it [B, D, V], and the log of the total [B]."""
-    arriving, log_total = [start.expand(len(log_site), -1)], torch.zeros_like(log_site[:, 0, 0])
-    for d, site in enumerate(log_site.unbind(1)):
-        here, scale = _normalised(arriving[-1] + site)
-        log_total = log_total + scale.squeeze(-1)
-        if d < len(steps):
-            arriving.append(_through(here, steps[d], least))
-    return torch.stack(arriving, 1), log_total
-
-
-def _through(message: Tensor, step: Tensor, least: float) -> Tensor:
-    """log of exp(message) @ step for normalised messages [B, V]; `least` is the log of the least positive entry."""
-    out = _product(message.exp(), step).log()
-    wide = ((message > NEG_INF) & (message + least < _SPAN)).any(-1)
-    if wide.any():
-        out[wide] = (message[wide][:, :, None] + step.log()).logsumexp(-2)
-    return out
-
-
-def _product(rows: Tensor, step: Tensor) -> Tensor:
-    """rows @ step, padded so that a row's last bits do not depend on the batch it comes in."""
-    count, size = rows.shape
-    short = -size % _LANE
-    rows, step = pad(rows, (0, short, 0, -count % _BLOCK)), pad(step, (0, short, 0, short))
-    return (rows @ step)[:count, :size]
-
-
-def _normalised(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows less their log-sum, and that log-sum; a row of -inf stays one."""
-    scale = logits.logsumexp(-1, keepdim=True)
-    return logits - torch.where(scale > NEG_INF, scale, 0.0), scale
 
 
 def _check_shapes(initial: Tensor, transitions: Tensor, factors: Tensor) -> None:
