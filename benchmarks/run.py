@@ -45,6 +45,25 @@ def dense(model: Model) -> Model:
     )
 
 
+def reveals(particles: int, device: str) -> dict[str, Callable[[], object]]:
+    """Steps that reveal a site each, on 4 sites of 10 tokens; the baseline is a clock step of the conditional alone."""
+    model = random_table("masking", 4, 10, 0, 0, device).model()
+    grid = tt.masked_fraction_grid(model.process.schedule, model.length)
+    conditional = tt.Unweighted(model, model.conditional)
+    guided = tt.Unweighted(model, tt.Guided(model.process, model.base, model.conditional, 3.0))
+
+    def go(fk, resample=None, repeats: int = STEPS // model.length) -> Callable[[], object]:
+        return lambda: [tt.run(fk, grid, particles=particles, resample=resample) for _ in range(repeats)]
+
+    return {
+        "unweighted": go(conditional, tt.never),
+        "unweighted, guided": go(guided, tt.never),
+        "any order": go(tt.AnyOrder(model, 3.0)),
+        "any order, in order": go(tt.AnyOrder(model, 3.0, order=tuple(range(model.length)))),
+        "any order, adapted sites": go(tt.AnyOrder(model, 3.0, choose=tt.adapted_sites)),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu")
@@ -77,6 +96,8 @@ def main() -> None:
                 "tempered, beta = 2": go(tt.Tempered(model, 2.0, 2.0)),
             },
         )
+        if process == "masking":
+            measure("reveal a site, masking", "unweighted", reveals(given.particles, given.device))
         measure(
             f"rows, {process}",
             "lookup",

@@ -32,7 +32,7 @@ from .toys import Meter, one_site_a_step
 
 VOCABULARY, ALPHA, PARTICLES = 8, 3.0, 500
 DIMENSIONS, QUICK_DIMENSIONS = (16, 64, 256), (16, 64)
-PROBLEMS, QUICK_PROBLEMS = 8, 4
+PROBLEMS = 8
 REPLICATES = 10  # of the i.i.d. floor
 _HALF = adaptive(systematic, 0.5)
 _OFTEN = adaptive(systematic, 0.8)  # moves undo what resampling loses, so they may end with nearly equal weights
@@ -122,17 +122,17 @@ SAMPLERS = QUICK_SAMPLERS | {
 
 def jobs(settings: Settings) -> list[Job]:
     """One job for each dimension, problem and sampler; the long ones first."""
-    dimensions, problems = _sizes(settings)
+    dimensions = _dimensions(settings)
     return [
         Job(f"{d}-{seed}-{name}", one_sampler, (d, seed, name, settings))
         for d in sorted(dimensions, reverse=True)
         for name in ("iid", *reversed(_samplers(d, settings)))
-        for seed in range(problems)
+        for seed in range(PROBLEMS)
     ]
 
 
-def _sizes(settings: Settings) -> tuple[tuple[int, ...], int]:
-    return (QUICK_DIMENSIONS, QUICK_PROBLEMS) if settings.quick else (DIMENSIONS, PROBLEMS)
+def _dimensions(settings: Settings) -> tuple[int, ...]:
+    return QUICK_DIMENSIONS if settings.quick else DIMENSIONS
 
 
 def _samplers(dimension: int, settings: Settings) -> dict[str, list[Sampler]]:
@@ -179,14 +179,14 @@ def _marginal_tv(chain: Chain, x: Tensor, weights: Tensor) -> float:
 
 def collect(settings: Settings, answers: dict[str, Answer]) -> Answer:
     """Means over the problems."""
-    dimensions, problems = _sizes(settings)
+    dimensions = _dimensions(settings)
     rows = []
     for d in dimensions:
-        floor = statistics.fmean(answers[f"{d}-{seed}-iid"]["points"][0]["tv"] for seed in range(problems))
+        floor = statistics.fmean(answers[f"{d}-{seed}-iid"]["points"][0]["tv"] for seed in range(PROBLEMS))
         for name in ("iid", *_samplers(d, settings)):
-            each = zip(*(answers[f"{d}-{seed}-{name}"]["points"] for seed in range(problems)), strict=True)
+            each = zip(*(answers[f"{d}-{seed}-{name}"]["points"] for seed in range(PROBLEMS)), strict=True)
             rows += [_row(d, name, list(points), floor) for points in each]
-    return {"experiment": "chain", "problems": problems, "rows": rows}
+    return {"experiment": "chain", "problems": PROBLEMS, "rows": rows}
 
 
 def _row(dimension: int, name: str, points: list[Answer], floor: float) -> Answer:
