@@ -7,7 +7,6 @@ share a row share its CDF: the cost of a draw is a binary search, not a pass ove
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -45,15 +44,14 @@ class SiteLaw:
     def take(self, ancestors: Tensor) -> SiteLaw:
         return SiteLaw(take(self.x, ancestors), self.odds.take(ancestors))
 
-    @cached_property
-    def _cdf(self) -> Tensor:
-        rows = self.odds.logits.rows.double()
-        return (rows - rows.amax(-1, keepdim=True)).exp().cumsum(-1)  # [R, S], unnormalised
-
     def _jump(self, u: Tensor, x: Tokens, row: Tensor) -> Tokens:
-        """Invert the rows' CDFs with each current token's own mass cut out."""
-        cdf, size = self._cdf, self.odds.logits.vocabulary
-        flat, start = cdf.reshape(-1), row * size
+        """Invert the rows' CDFs with each current token's own mass cut out; rows that no leaver reads are left out."""
+        rows, size = self.odds.logits.rows, self.odds.logits.vocabulary
+        if len(row) < len(rows):
+            rows, row = rows[row], torch.arange(len(row), device=row.device)
+        rows = rows.double()
+        flat = (rows - rows.amax(-1, keepdim=True)).exp().cumsum(-1).reshape(-1)  # unnormalised
+        start = row * size
         here = x.clamp(max=size - 1)
         outside = x >= size  # a mask has no mass of its own in the row
         below = torch.where(outside | (here == 0), 0.0, flat[start + (here - 1).clamp(min=0)])
