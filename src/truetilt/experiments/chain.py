@@ -221,6 +221,10 @@ def draw(result: Answer) -> Any:
         ax.axhline(floor, color="black", ls="--", lw=1, label="500 independent draws")
         ax.axhline(2 * floor, color="black", ls=":", lw=0.8)
         ax.set(xscale="log", yscale="log", xlabel="rounds of network evaluation", title=f"chain of {d} sites")
+        every = {r["network_evaluations"] for r in rows} - {0}
+        rounds = sorted(r for r in every if not any(1 < r / other < 1.2 for other in every))
+        ax.set_xticks(rounds, [str(r) for r in rounds], fontsize=8)
+        ax.set_xticks([], minor=True)
         ax.grid(color="#e5e5e5", lw=0.5)
     figure.axes[0].set_ylabel("mean marginal TV (dotted: twice the floor)")
     figure.axes[-1].legend(fontsize=7, loc="upper right")

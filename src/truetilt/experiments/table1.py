@@ -169,8 +169,8 @@ def draw(result: Answer) -> Any:
             3.5, 2e-6, "sampled KL counts empty cells here,\nnot bias: read the hollow marks", fontsize=7, ha="center"
         )
         ax.set_yscale("log")
-        ax.set_ylim(1e-7, 1e3)
-        ax.set_xticks(range(len(SIZES)), [f"D={d}, V={v}" for d, v in SIZES])
+        ax.set_ylim(1e-7, 1e5)
+        ax.set_xticks(range(len(SIZES)), [f"D = {d}\nV = {v}" for d, v in SIZES])
         ax.set_title(
             f"{process}: KL(π ‖ sampler), {result['samples']:,} samples, {result['targets']} targets", fontsize=10
         )
