@@ -31,7 +31,7 @@ def assert_exact(problem, alpha, **options):
 @pytest.mark.parametrize("size", [(3, 2), (2, 4), (5, 1)])
 def test_the_limit_is_the_target_for_any_proposal(size, alpha):
     problem = table(tt.Masking, *size)
-    for beta in (None, 0.0, 1.0, 2.5, lambda t: 4 * t):
+    for beta in (None, 0.0, 1.0, 2.5, lambda t: 4 * t) if alpha > 0 else (None, 0.0):
         assert_exact(problem, alpha, beta=beta)
         assert_exact(problem, alpha, beta=beta, choose=tt.adapted_sites)
 
@@ -171,9 +171,68 @@ def test_bad_input():
     problem = table(tt.Masking, 3, 2)
     with pytest.raises(tt.InvalidInput, match="has no mask"):
         tt.AnyOrder(table(tt.Uniform, 3, 2).model(), 2.0)
-    with pytest.raises(tt.InvalidInput, match="name each of the 2 sites"):
+    with pytest.raises(tt.InvalidInput, match="names each of the 2 sites"):
         tt.AnyOrder(problem.model(), 2.0, order=(0, 0))
     with pytest.raises(tt.InvalidInput, match="alpha is"):
         tt.AnyOrder(problem.model(), -2.0)
+    for odd in ({"beta": 1.0}, {"beta": lambda t: t}, {"ramp": tt.Power(1.0)}, {"ramp": tt.at_end}):
+        with pytest.raises(tt.InvalidInput, match="alpha = 0 targets p0 itself"):
+            tt.AnyOrder(problem.model(), 0.0, **odd)
+    with pytest.raises(tt.InvalidInput, match="give `order` or `choose`"):
+        tt.AnyOrder(problem.model(), 2.0, order=(1, 0), choose=tt.adapted_sites)
+    with pytest.raises(tt.InvalidInput, match="reveals 2 sites at once"):
+        tt.run(tt.AnyOrder(problem.model(), 2.0, choose=tt.adapted_sites), (1.0, 0.0), particles=4)
+    with pytest.raises(tt.InvalidInput, match="names each of the 2 sites"):
+        tt.AnyOrder(problem.model(), 2.0, order=(0.0, 1.0))
+    for part in ((0.5, 0.0), (1.0, 0.5)):
+        with pytest.raises(tt.InvalidInput, match="starts from noise"):
+            tt.run(tt.AnyOrder(problem.model(), 2.0), part)
+    for sites in (0, 3, 1.5):
+        with pytest.raises(tt.InvalidInput, match=f"sites_per_step is {sites}"):
+            tt.reveal(problem.model(), 2.0, sites_per_step=sites)
+
+
+def test_hard_constraints_are_exact_at_every_alpha():
+    """Where p(zeta|x) = 0 the target has mass at alpha = 0 only, and 0 to a power below 1 is still 0."""
+    problem = hard_table(tt.Masking)
+    for alpha in (0.0, 0.5, 1.0, 3.0):
+        assert_exact(problem, alpha)
+        assert_exact(problem, alpha, beta=0.0)
+        if alpha > 0:
+            assert_exact(problem, alpha, beta=0.0, ramp=tt.Power(1.0))
+
+
+def test_reveal_is_the_any_order_clock():
+    problem = table(tt.Masking, 3, 4)
+    one = tt.reveal(problem.model(), 3.0, particles=50, seed=3)
+    whole = tt.run(tt.AnyOrder(problem.model(), 3.0), grid(problem), particles=50, seed=3)
+    assert torch.equal(one.particles, whole.particles)
+    assert len(tt.reveal(problem.model(), 3.0, sites_per_step=3, particles=5).times) == 3
+    assert (tt.reveal(problem.model(), 3.0, sites_per_step=4, particles=5).particles < 3).all()
+
+
+def test_a_step_that_reveals_nothing_asks_nobody():
+    problem = table(tt.Masking, 3, 3)
+    model, asked = problem.model(), []
+
+    def base(x, t):
+        asked.append(t)
+        return model.base(x, t)
+
+    watched = tt.Model(model.process, 3, base, model.conditional)
+    tt.run(tt.AnyOrder(watched, 2.0), tt.uniform_grid(40), particles=8)
+    assert len(asked) == 3
+
+
+def test_a_score_of_nan_is_named():
+    problem = table(tt.Masking, 3, 2)
+    model = problem.model()
+
+    def broken(x, t):
+        logits = model.conditional(x, t)
+        return logits.with_rows(torch.full_like(logits.rows, torch.nan))
+
+    with pytest.raises(tt.InvalidWeights, match="the conditional score returned NaN"):
+        tt.reveal(tt.Model(model.process, 2, model.base, broken), 2.0)
     with pytest.raises(tt.InvalidInput, match="conditional"):
         tt.AnyOrder(tt.Model(problem.process, 2, problem.model().base), 2.0)

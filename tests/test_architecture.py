@@ -21,8 +21,17 @@ EXACTLY = {  # a room and all it may import of ours
     "processes": {"types", "schedules", "laws"},
     "kernels": {"types", "laws", "processes"},
     "guidance": {"types"},
-    "feynman_kac": {"types", "laws", "kernels", "guidance"},
-    "jumps": {"types", "schedules", "laws", "processes", "guidance", "feynman_kac", "smc.stream"},
+    "ramps": {"types"},
+    "reveals": {"types", "laws"},
+    "feynman_kac": {"types", "laws", "kernels", "guidance", "ramps"},
+    "jumps.rates": {"types", "guidance", "feynman_kac"},
+    "jumps.events": {"types", "laws", "jumps.rates"},
+    "jumps.first_hitting": {"types", "processes", "guidance", "jumps.rates", "jumps.events"},
+    "jumps.candidates": {"types", "schedules", "processes", "smc.stream"},
+    "jumps.uniformised": {
+        *("types", "schedules", "processes", "guidance", "feynman_kac"),
+        *("jumps.rates", "jumps.events", "jumps.candidates"),
+    },
 }
 RANDOM = {"rand", "randn", "randint", "randperm", "rand_like", "randn_like", "normal", "bernoulli", "multinomial"}
 each_module = pytest.mark.parametrize("module", MODULES)

@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,7 +19,10 @@ from test_unbiased import z_scores
 from truetilt.exact.flow import push
 from truetilt.exact.joint import transitions
 from truetilt.exact.tables import flat_index
-from truetilt.jumps import Rates, edge, log_chance
+from truetilt.jumps.first_hitting import log_chance
+from truetilt.jumps.rates import Rates, edge
+from truetilt.smc.sampler import Source, trace
+from truetilt.smc.stream import Stream
 from truetilt.types import Particles
 
 BETAS = pytest.mark.parametrize("beta", [0.0, 0.5, 1.0, 2.0, 4.0])
@@ -82,7 +86,8 @@ def test_first_hitting_on_the_way_is_its_flow(beta):
     masked = (problem.states == 3).any(-1)
     assert 0.4 < exact[masked].sum() / exact.sum() < 0.9
     for couple in (tt.independent, tt.systematic_draws):
-        result = tt.run(fk, grid, particles=4, populations=10_000, seed=2, resample=tt.multinomial, couple=couple)
+        *_, (state, _) = trace(fk, grid, (10_000, 4), tt.multinomial, Source(Stream(2), couple))
+        result = SimpleNamespace(particles=state.x, log_weights=state.log_w)
         assert z_of(masses(result, problem), exact) < z_limit(40)
 
 
@@ -437,7 +442,7 @@ ONE = tt.Candidates((1.0, 0.5, 0.0), (50.0,))
         (lambda: tt.Candidates((1.0, 0.5, 0.0), (-2.0,)), "bound on rates is -2"),
         (lambda: tt.Candidates((1.0, 0.5, 0.7, 0.0), (9.0, 9.0)), "times must fall"),
         (lambda: tt.run(tt.Uniformised(UNIFORM, 2.0, ONE), tt.uniform_grid(4), particles=3), "grid of its candidates"),
-        (lambda: tt.run(tt.Uniformised(UNIFORM, 2.0, ONE), ONE.grid[1:], particles=3), "the candidates at 1"),
+        (lambda: tt.run(tt.Uniformised(UNIFORM, 2.0, ONE), ONE.grid[1:], particles=3), "starts from noise"),
     ],
 )
 def test_bad_input(build, words):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import truetilt as tt
-from problems import clean, table, tv, z_limit
+from problems import clean, hard_table, table, tv, z_limit
 from truetilt.exact.flow import push
 from truetilt.exact.tables import flat_index
 from truetilt.types import Particles
@@ -125,8 +125,7 @@ def test_smc_with_moves_stays_unbiased(scan):
     fk = tt.AnyOrder(PROBLEM.model(), 3.0)
     for moves in (
         tt.Rejuvenation(tt.Gibbs(fk, scan), each_step=2, at_end=2),
-        tt.Rejuvenation(tt.Gibbs(fk, scan), after_resampling=1),
-        tt.Rejuvenation(tt.Block(fk, 1), each_step=1),
+        tt.Rejuvenation(tt.Block(fk, 2), each_step=1),
     ):
         result = tt.run(
             fk, GRID, particles=4, populations=20_000, resample=tt.adaptive(tt.systematic, 0.8), moves=moves
@@ -139,15 +138,142 @@ def test_smc_with_moves_stays_unbiased(scan):
         assert (result.moved[-1] > 0).any()
 
 
-def test_moves_alone_bring_guided_samples_to_the_target():
-    """Start from the wrong law (the base), move: the chain forgets where it began."""
+def test_moves_that_hang_on_resampling_cost_unbiasedness():
+    """What the docstring warns of: at two particles E[Z-hat] is low; with the same moves always made it is Z."""
+    fk = tt.AnyOrder(PROBLEM.model(), 8.0, order=(0, 1, 2))
+    z = {}
+    for name in ("after_resampling", "each_step"):
+        moves = tt.Rejuvenation(tt.Gibbs(fk, tt.backward_scan), **{name: 3})
+        result = tt.run(
+            fk, GRID, particles=2, populations=20_000, resample=tt.adaptive(tt.systematic, 0.8), moves=moves
+        )
+        ratio = (result.population_log_z - PROBLEM.log_z_tempered(8.0)).exp()
+        z[name] = float((ratio.mean() - 1) / (ratio.std() / 20_000**0.5))
+    assert z["after_resampling"] < -5
+    assert abs(z["each_step"]) < z_limit(1)
+
+
+def test_a_population_moves_as_it_would_alone():
     fk = tt.AnyOrder(PROBLEM.model(), 3.0)
-    start = tt.AnyOrder(PROBLEM.model(), 0.0)  # weights 1: plain samples of the base
-    moves = tt.Rejuvenation(tt.Gibbs(fk, tt.systematic_scan), at_end=60)
-    result = tt.run(start, GRID, particles=20_000, seed=1, resample=tt.never, moves=moves)
-    law = torch.bincount(flat_index(result.particles, 3).reshape(-1), minlength=27).double() / 20_000
-    assert tv(law.reshape(3, 3, 3), PROBLEM.target(3.0)) < 0.03
+    moves = tt.Rejuvenation(tt.Gibbs(fk, tt.systematic_scan), each_step=1, after_resampling=2, at_end=1)
+    settings = {"particles": 6, "moves": moves, "seed": 5, "resample": tt.adaptive(tt.systematic, 0.8)}
+    whole = tt.run(fk, GRID, populations=6, **settings)
+    for k in range(6):
+        alone = tt.run(fk, GRID, first_population=k, **settings)
+        assert torch.equal(whole.particles[k], alone.particles[0])
+        assert torch.equal(whole.log_weights[k], alone.log_weights[0])
+        assert torch.equal(whole.moved[:, k], alone.moved[:, 0])
+
+
+def test_a_scan_goes_on_from_step_to_step():
+    seen = []
+
+    def scan(revealed, number, u):
+        seen.append(number)
+        return tt.systematic_scan(revealed, number, u)
+
+    fk = tt.AnyOrder(PROBLEM.model(), 3.0)
+    tt.run(fk, GRID, particles=4, moves=tt.Rejuvenation(tt.Gibbs(fk, scan), each_step=2, at_end=3))
+    assert seen == list(range(9))
+
+
+def started(name):
+    model = PROBLEM.model()
+    guided = tt.Guided(model.process, model.base, model.conditional, 3.0, tt.posterior_level)
+    return {
+        "base": (tt.AnyOrder(model, 0.0), GRID),  # weights 1: plain samples of the base
+        "guidance": (tt.Unweighted(model, guided), tt.uniform_grid(10)),
+        "tempered": (tt.Tempered(model, 3.0), tt.uniform_grid(10)),
+    }[name]
+
+
+@pytest.mark.parametrize("kind", ["gibbs", "block", "metropolis"])
+@pytest.mark.parametrize("name", ["base", "guidance", "tempered"])
+def test_moves_alone_bring_any_samples_to_the_target(name, kind):
+    """Start from a wrong law, move: the chain forgets where it began. 10,000 draws of 27 states: TV below 0.04."""
+    fk = tt.AnyOrder(PROBLEM.model(), 3.0)
+    kernel = {
+        "gibbs": tt.Gibbs(fk, tt.systematic_scan),
+        "block": tt.Block(fk, 2),
+        "metropolis": tt.Metropolis(tt.Tilted(PROBLEM.model(), 3.0), tt.systematic_scan),
+    }[kind]
+    start, grid = started(name)
+    moves = tt.Rejuvenation(kernel, at_end=60)
+    result = tt.run(start, grid, particles=10_000, seed=1, resample=tt.never, moves=moves)
+    law = torch.bincount(flat_index(result.particles, 3).reshape(-1), minlength=27).double() / 10_000
+    assert tv(law.reshape(3, 3, 3), PROBLEM.target(3.0)) < 0.04
     assert tv(PROBLEM.p0, PROBLEM.target(3.0)) > 0.3
+    accepted = float(result.accepted[-1])
+    assert accepted == pytest.approx(1.0) if kind == "gibbs" else 0.2 < accepted < 0.99
+    assert 0 < float(result.moved[-1]) <= accepted + 0.01
+    assert result.settings["moves"]["kernel"]["name"] == type(kernel).__name__
+    assert result.settings["moves"]["at_end"] == 60
+
+
+def test_between_clock_steps_only_a_model_of_the_same_clock_may_move():
+    fk = tt.AnyOrder(PROBLEM.model(), 3.0)
+    moves = tt.Rejuvenation(tt.Gibbs(fk), each_step=1)
+    with pytest.raises(tt.InvalidInput, match="move at_end only"):
+        tt.run(tt.Tempered(PROBLEM.model(), 3.0), tt.uniform_grid(10), particles=4, moves=moves)
+
+
+def test_a_block_move_asks_once_for_what_both_ways_share():
+    model, asked = PROBLEM.model(), []
+
+    def base(x, t):
+        asked.append(t)
+        return model.base(x, t)
+
+    fk = tt.AnyOrder(tt.Model(model.process, 3, base, model.conditional), 3.0)
+    for size in (1, 2, 3):
+        asked.clear()
+        tt.run(fk, GRID, particles=4, moves=tt.Rejuvenation(tt.Block(fk, size), at_end=1))
+        assert len(asked) == 3 + 2 * size - 1
+
+
+def test_hard_states_count_at_alpha_zero():
+    """p0 itself: what zeta forbids is as good as any state, and a block must leave it."""
+    problem = hard_table(tt.Masking)
+    fk, size = tt.AnyOrder(problem.model(), 0.0), problem.process.vocabulary
+    grid = tt.masked_fraction_grid(problem.process.schedule, problem.length)
+    moves = tt.Rejuvenation(tt.Block(fk, 2), at_end=30)
+    result = tt.run(fk, grid, particles=10_000, moves=moves)
+    cells = size**problem.length
+    law = torch.bincount(flat_index(result.particles, size).reshape(-1), minlength=cells).double() / 10_000
+    assert tv(law.reshape(problem.p0.shape), problem.p0) < 0.03
+
+
+@pytest.mark.parametrize("kind", ["gibbs", "block", "metropolis"])
+def test_a_score_of_nan_is_named_in_moves(kind):
+    """Moves add no weight, so nothing else would notice."""
+    good, calls = PROBLEM.model(), []
+
+    def broken(x, t):
+        calls.append(t)
+        logits = good.conditional(x, t)
+        return logits if len(calls) <= 3 else logits.with_rows(torch.full_like(logits.rows, torch.nan))
+
+    model = tt.Model(good.process, 3, good.base, broken, good.potential)
+    fk = tt.AnyOrder(model, 3.0)
+    kernel = {
+        "gibbs": tt.Gibbs(fk, tt.systematic_scan),
+        "block": tt.Block(fk, 2),
+        "metropolis": tt.Metropolis(tt.Tilted(model, 3.0), tt.systematic_scan),
+    }[kind]
+    with pytest.raises(tt.InvalidWeights, match="the conditional score returned NaN"):
+        tt.run(fk, GRID, particles=8, moves=tt.Rejuvenation(kernel, at_end=3))
+
+
+def test_no_network_is_told_that_nothing_is_masked():
+    """A schedule that starts high has no time with little noise; a move must not ask at t = 0, where scores end."""
+    problem = tt.Table(tt.Masking(3, tt.Geometric(0.2, 20.0)), PROBLEM.p0, PROBLEM.likelihood)
+    fk = tt.AnyOrder(problem.model(), 3.0)
+    moves = tt.Rejuvenation(tt.Gibbs(fk, tt.systematic_scan), at_end=9)
+    result = tt.run(fk, tt.uniform_grid(200), particles=4000, moves=moves)
+    law = torch.zeros(27, dtype=torch.float64).index_add(0, flat_index(result.particles, 3)[0], result.weights[0])
+    assert tv(law.reshape(3, 3, 3), problem.target(3.0)) < 0.06
+    with pytest.raises(tt.InvalidInput, match="a schedule that starts lower"):
+        tt.masked_fraction_grid(tt.Geometric(0.2, 20.0), 10)
 
 
 def test_wrong_gibbs_with_the_exponent_of_another_time():
@@ -163,8 +289,10 @@ def test_bad_input():
     fk = tt.AnyOrder(PROBLEM.model(), 3.0)
     with pytest.raises(tt.InvalidInput, match="give 1 to all"):
         tt.Block(fk, 4)
-    with pytest.raises(tt.InvalidInput, match="where 1 are revealed"):
-        tt.run(fk, GRID, particles=4, moves=tt.Rejuvenation(tt.Block(fk, 2), each_step=1))
+    with pytest.raises(tt.InvalidInput, match="give 1 to all"):
+        tt.Block(fk, 1.5)
+    with pytest.raises(tt.InvalidInput, match="whole number"):
+        tt.Rejuvenation(tt.Gibbs(fk), at_end=1.5)
     with pytest.raises(tt.InvalidInput, match="has no mask"):
         tt.Metropolis(tt.Tilted(table(tt.Uniform, 3, 2).model(), 2.0))
     with pytest.raises(tt.InvalidInput, match="at least 0"):

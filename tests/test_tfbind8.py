@@ -3,6 +3,7 @@
 import gzip
 import itertools
 import json
+import lzma
 import subprocess
 import sys
 
@@ -14,6 +15,8 @@ from typer.testing import CliRunner
 import truetilt as tt
 from truetilt.cli import app
 from truetilt.experiments import jobs, tfbind8
+from truetilt.experiments.binding import lean_model, prior_law, problem
+from truetilt.experiments.landscape import Landscape, read_landscape
 
 WORDS = np.array(["".join(letters) for letters in itertools.product("ACGT", repeat=8)])
 DIGITS = np.array(list(itertools.product(range(4), repeat=8)))
@@ -41,7 +44,8 @@ SCORES = landscape()
 
 def write_text(path, rows, header="sequence,score", mark=","):
     text = "\n".join([header, *(mark.join(map(str, row)) for row in rows)]) + "\n"
-    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    pack = {".gz": gzip.compress, ".xz": lzma.compress}.get(path.suffix, bytes)
+    path.write_bytes(pack(text.encode()))
 
 
 def write_arrays(folder, x=DIGITS, y=SCORES, names=("tf_bind_8-x-0.npy", "tf_bind_8-y-0.npy")):
@@ -53,10 +57,10 @@ def both():
     return list(zip(WORDS, SCORES, strict=True))
 
 
-def pbm(folder):
+def pbm(folder, name="SIX6_REF_R1_8mers.txt.gz", mate=MATE):
     """As microarray files are: tabs, the reverse complement in a column of the same name, one strand a row."""
-    rows = [(WORDS[i], WORDS[MATE[i]], SCORES[i], 1000 * SCORES[i], 3.0) for i in LISTED]
-    write_text(folder / "SIX6_REF_R1_8mers.txt.gz", rows, "8-mer\t8-mer\tE-score\tMedian\tZ-score", "\t")
+    rows = [(WORDS[i], WORDS[mate[i]], SCORES[i], 1000 * SCORES[i], 3.0) for i in LISTED]
+    write_text(folder / name, rows, "8-mer\t8-mer\tE-score\tMedian\tZ-score", "\t")
 
 
 FORMATS = {
@@ -70,6 +74,8 @@ FORMATS = {
     ),
     "tsv.gz": lambda d: write_text(d / "a.tsv.gz", both(), "kmer\tvalue", "\t"),
     "pbm": pbm,
+    "pbm.xz": lambda d: pbm(d, "SIX6_REF_R1_8mers.txt.xz"),
+    "pbm, packed and not named so": lambda d: pbm(d, "8mers.txt.xz") or (d / "8mers.txt.xz").rename(d / "8mers.tsv"),
 }
 
 
@@ -77,16 +83,16 @@ FORMATS = {
 def test_every_format_gives_the_same_landscape(name, tmp_path):
     (tmp_path / "README.txt").write_text("a word about the data\n")
     FORMATS[name](tmp_path)
-    found = tfbind8.read_landscape(tmp_path)
+    found = read_landscape(tmp_path)
     np.testing.assert_allclose(found.scores, SCORES, atol=1e-7)
-    assert found.filled == (4**8 - len(LISTED) if name == "pbm" else 0)
+    assert found.filled == (4**8 - len(LISTED) if name.startswith("pbm") else 0)
     assert "README.txt" not in found.files
 
 
 def test_shards_are_put_together(tmp_path):
     for shard, part in enumerate((slice(0, 50_000), slice(50_000, None))):
         write_arrays(tmp_path, DIGITS[part], SCORES[part], (f"tf-x-{shard}.npy", f"tf-y-{shard}.npy"))
-    np.testing.assert_array_equal(tfbind8.read_landscape(tmp_path).scores, SCORES)
+    np.testing.assert_array_equal(read_landscape(tmp_path).scores, SCORES)
 
 
 def changed(row, value):
@@ -111,9 +117,9 @@ def write_cut_array(folder):
     cut(folder / "tf_bind_8-x-0.npy")
 
 
-def write_cut_gzip(folder):
-    pbm(folder)
-    cut(folder / "SIX6_REF_R1_8mers.txt.gz")
+def write_cut(folder, name):
+    pbm(folder, name)
+    cut(folder / name)
 
 
 def write_two(folder):
@@ -126,7 +132,9 @@ FAULTS = {
     "holds several": write_two,
     "1 arrays of sequences .* and 0 of scores": lambda d: np.save(d / "x.npy", DIGITS),
     "array of numbers; it may be cut short": write_cut_array,
-    "as text; it may be cut short": write_cut_gzip,
+    "gz cannot be read as text; it may be cut short": lambda d: write_cut(d, "8mers.txt.gz"),
+    "xz cannot be read as text; it may be cut short": lambda d: write_cut(d, "8mers.txt.xz"),
+    "line 2: 'AAAAAAAA' is not the reverse complement of 'AAAAAAAA'": lambda d: pbm(d, mate=np.arange(4**8)),
     "not an array of numbers": lambda d: write_arrays(d, DIGITS, WORDS),
     "cannot be read as an array": lambda d: write_arrays(d, DIGITS, np.array([None] * 4**8)),
     "row 7: a score is NaN": lambda d: write_arrays(d, DIGITS, with_nan()),
@@ -153,7 +161,7 @@ FAULTS = {
 def test_every_fault_is_named(words, tmp_path):
     FAULTS[words](tmp_path)
     with pytest.raises(tt.InvalidInput, match=words):
-        tfbind8.read_landscape(tmp_path)
+        read_landscape(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -170,12 +178,12 @@ def test_wrong_usage_exits_two_and_writes_nothing(arguments, words, tmp_path, mo
 
 @pytest.fixture(scope="module")
 def found():
-    return tfbind8.Landscape(torch.from_numpy(SCORES), (), 4**8, 0)
+    return Landscape(torch.from_numpy(SCORES), (), 4**8, 0)
 
 
 @pytest.mark.parametrize("order", [1, 2])
 def test_the_markov_prior_is_that_of_the_strong_binders(found, order):
-    law = tfbind8.prior_law(found, order)
+    law = prior_law(found, order)
     strong = DIGITS[np.quantile(SCORES, 0.9) <= SCORES]
     start, step = np.ones((4,) * order), np.ones((4,) * (order + 1))
     for x in strong:
@@ -191,13 +199,13 @@ def test_the_markov_prior_is_that_of_the_strong_binders(found, order):
 
 def test_the_target_is_what_the_page_says(found):
     binds = 1 / (1 + np.exp(-(SCORES - np.quantile(SCORES, 0.9)) / (SCORES.std() / 4)))
-    target = tfbind8.problem(found, "uniform").target(4.0).reshape(-1)
+    target = problem(found, "uniform").target(4.0).reshape(-1)
     np.testing.assert_allclose(target, binds**4 / (binds**4).sum(), rtol=1e-9)
 
 
 def test_the_lean_model_is_the_model(found):
-    table = tfbind8.problem(found, "markov1")
-    whole, lean = table.model(), tfbind8.lean_model(table)
+    table = problem(found, "markov1")
+    whole, lean = table.model(), lean_model(table)
     x = torch.randint(0, 5, (50, 8), generator=torch.Generator().manual_seed(0))
     for t in (0.9, 0.1):
         torch.testing.assert_close(lean.base(x, t).dense(), whole.base(x, t).dense())
@@ -236,7 +244,7 @@ def test_the_command_end_to_end(quick_run):
     result = json.loads(run.stdout)
     assert result == json.loads((out / "result.json").read_text())
     assert sorted(path.name for path in out.iterdir()) == ["figure.png", "result.json"]
-    assert len(result["rows"]) == 2 * 2 * 7
+    assert len(result["rows"]) == 2 * 2 * 8
     assert f"note: {4**8 - len(LISTED):,} 8-mers" in run.stderr
     assert result["landscape"]["filled"] == 4**8 - len(LISTED)
     assert f"--data {out.parent / 'data'}" in result["command"]
@@ -246,18 +254,17 @@ def test_guidance_is_biased_and_the_weighted_samplers_are_not(quick_run):
     rows = {(r["prior"], r["alpha"], r["method"]): r for r in json.loads(quick_run[0].stdout)["rows"]}
     for prior in ("uniform", "markov1"):
         floor, floor4 = rows[prior, 2.0, "iid"], rows[prior, 4.0, "iid"]
-        for method in ("smc-tilted", "any-order", "any-order-systematic", "any-order-moves"):
+        for method in ("smc-tilted", "any-order", "any-order-systematic", "any-order-moves", "any-order-pilot"):
             row = rows[prior, 2.0, method]
             assert row["tv_mean"] < 2 * floor["tv_mean"]
             assert row["pair_tv"] < 2 * floor["pair_tv"]
             assert row["log_z_error"] < 0.1
-        assert rows[prior, 4.0, "any-order-moves"]["tv_mean"] < 2 * floor4["tv_mean"]
+        for method in ("any-order-moves", "any-order-pilot"):
+            assert rows[prior, 4.0, method]["tv_mean"] < 2 * floor4["tv_mean"]
         for method in ("guidance-rate", "guidance-posterior"):
             assert rows[prior, 2.0, method]["tv_mean"] > 2 * floor["tv_mean"]
             assert rows[prior, 4.0, method]["tv_mean"] > 4 * floor4["tv_mean"]
             assert rows[prior, 4.0, method]["score_error"] > 10 * floor4["score_error"]
             assert rows[prior, 4.0, method]["log_z_error"] is None
-    costs = {
-        m: rows["uniform", 2.0, m]["network_evaluations"] for m in ("guidance-rate", "any-order", "any-order-moves")
-    }
-    assert costs == {"guidance-rate": 100, "any-order": 8, "any-order-moves": 32}
+    costs = {"guidance-rate": 100, "any-order": 8, "any-order-moves": 32, "any-order-pilot": 24}
+    assert {m: rows["uniform", 2.0, m]["network_evaluations"] for m in costs} == costs

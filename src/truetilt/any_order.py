@@ -16,90 +16,23 @@ from typing import Protocol, cast
 import torch
 from torch import Tensor
 
-from .feynman_kac import FULL, Ramp, check_alpha, check_ramp, evaluate
+from .feynman_kac import check_alpha, evaluate
 from .guidance import check_strength, interpolate, strength
-from .laws import invert_cdf
 from .processes import Masking
-from .types import NEG_INF, Aux, InvalidInput, LogWeights, Model, Particles, Schedule, SiteLogits, Tokens, take
+from .ramps import FULL, Ramp, check_ramp
+from .reveals import RevealLaw, RevealMove
+from .types import (
+    NEG_INF,
+    InvalidInput,
+    InvalidWeights,
+    Model,
+    Particles,
+    Schedule,
+    SiteLogits,
+    Tokens,
+)
 
 Answers = tuple[SiteLogits, SiteLogits]  # of the base and of the conditional network
-
-
-@dataclass(frozen=True)
-class RevealLaw:
-    """Tokens for chosen sites [..., k] of x, each from its own row of normalised log-probabilities."""
-
-    x: Tokens
-    sites: Tensor
-    logits: SiteLogits  # over the chosen sites
-
-    def sample(self, u: Tensor) -> Tokens:
-        size = self.logits.vocabulary
-        cdf = self.logits.rows.double().exp().cumsum(-1)
-        start = self.logits.index * size
-        total = cdf[:, -1][self.logits.index]
-        height = torch.minimum(u * total, torch.nextafter(total, torch.zeros_like(total)))
-        return self.x.scatter(-1, self.sites, invert_cdf(cdf.reshape(-1), start, size, height))
-
-    def log_prob(self, y: Tokens) -> Tensor:
-        drawn = y.gather(-1, self.sites)
-        kept = (y == self.x.scatter(-1, self.sites, drawn)).all(-1)
-        inside = drawn < self.logits.vocabulary
-        log_q = torch.where(inside, self.logits.pick(torch.where(inside, drawn, 0)), NEG_INF).sum(-1)
-        return torch.where(kept, log_q, NEG_INF)
-
-    def support(self) -> tuple[Tokens, Tensor]:
-        """Every way to fill the sites, for flat particles [N, D]: y [N, S^k, D] and its log-probability."""
-        n, k = self.sites.shape
-        size = self.logits.vocabulary
-        fill = torch.cartesian_prod(*[torch.arange(size, device=self.x.device)] * k).reshape(-1, k) if k else None
-        if fill is None:
-            return self.x[:, None], torch.zeros(n, 1, dtype=torch.float64, device=self.x.device)
-        wide = self.sites[:, None].expand(n, len(fill), k)
-        y = self.x[:, None].expand(n, len(fill), -1).scatter(-1, wide, fill.expand(n, -1, -1))
-        log_q = SiteLogits(self.logits.rows, self.logits.index[:, None]).pick(fill.expand(n, -1, -1)).sum(-1)
-        return y, log_q
-
-    def take(self, ancestors: Tensor) -> RevealLaw:
-        return RevealLaw(take(self.x, ancestors), take(self.sites, ancestors), self.logits.take(ancestors))
-
-
-@dataclass(frozen=True)
-class RevealMove:
-    """Reveal chosen sites: the adapted mass is weighed before the draw, what the proposal strays from it after."""
-
-    law: RevealLaw
-    log_before: LogWeights
-    base: SiteLogits  # log p(v | x) at the sites
-    conditional: SiteLogits  # log p(v | x, zeta) there
-    log_ratio: LogWeights  # log p(zeta|x) / p(zeta) so far
-    strayed: SiteLogits | None  # log of adapted over proposed; None when they are the same
-
-    @property
-    def uniforms(self) -> int:
-        return self.law.sites.shape[-1]
-
-    @property
-    def labels(self) -> Tensor:
-        return torch.cat([self.law.x, self.law.sites], -1)
-
-    def after(self, y: Tokens) -> tuple[LogWeights, Aux]:
-        drawn = y.gather(-1, self.law.sites)
-        gain = self.conditional.pick(drawn) - self.base.pick(drawn)
-        gain = torch.where(self.base.pick(drawn) == NEG_INF, NEG_INF, gain).sum(-1)
-        dead = self.log_ratio == NEG_INF
-        log_w = torch.zeros_like(self.log_ratio) if self.strayed is None else self.strayed.pick(drawn).sum(-1)
-        return log_w, {"log_ratio": torch.where(dead, NEG_INF, self.log_ratio + gain)}
-
-    def take(self, ancestors: Tensor) -> RevealMove:
-        return RevealMove(
-            self.law.take(ancestors),
-            take(self.log_before, ancestors),
-            self.base.take(ancestors),
-            self.conditional.take(ancestors),
-            take(self.log_ratio, ancestors),
-            None if self.strayed is None else self.strayed.take(ancestors),
-        )
 
 
 class SiteChoice(Protocol):
@@ -145,8 +78,23 @@ class AnyOrder:
             )
         if self.model.conditional is None:
             raise InvalidInput("AnyOrder needs a conditional score; give the model one")
-        if self.order is not None and sorted(self.order) != list(range(self.model.length)):
-            raise InvalidInput(f"order is {self.order}; it must name each of the {self.model.length} sites once")
+        self._check_order()
+        if self.alpha == 0 and (self.beta not in (None, 0) or self.ramp is not FULL):
+            raise InvalidInput(
+                "alpha = 0 targets p0 itself, and a guided proposal or an exponent that starts at 1 loses states that "
+                "p0 has; leave beta and ramp out"
+            )
+
+    def _check_order(self) -> None:
+        if self.order is None:
+            return
+        whole = all(isinstance(site, int) for site in self.order)
+        if not whole or sorted(self.order) != list(range(self.model.length)):
+            raise InvalidInput(
+                f"order is {self.order}; it must be a tuple that names each of the {self.model.length} sites once"
+            )
+        if self.choose is not uniform_sites:
+            raise InvalidInput("sites come in the given order, so none is left to choose; give `order` or `choose`")
 
     def start(self, shape: tuple[int, ...], t: float) -> RevealMove:
         """Nothing is revealed yet, and nothing is known of zeta."""
@@ -163,13 +111,20 @@ class AnyOrder:
         return 0 if self.order is not None or count == 0 else 1 if count == 1 else self.model.length
 
     def move(self, particles: Particles, t: float, s: float, u: Tensor) -> RevealMove:
-        answers = answer(self.model, particles.x, t)
+        answers = self._answers(particles.x, t, s)
         sites, log_odds = self._sites(answers, particles.x, (t, s), u)
         return self._reveal(particles, answers, sites, (t, s), log_odds)
 
+    def _answers(self, x: Tokens, t: float, s: float) -> Answers:
+        """What the networks say; a step that reveals nothing asks nobody."""
+        if self._count(t, s) > 0:
+            return answer(self.model, x, t)
+        none = torch.zeros(1, self.model.process.vocabulary, dtype=torch.float64, device=x.device)
+        return SiteLogits(none, torch.zeros_like(x)), SiteLogits(none, torch.zeros_like(x))
+
     def branches(self, particles: Particles, t: float, s: float) -> list[tuple[Tensor, RevealMove]]:
         """Every set of sites a step may reveal, with its probability, for particles [N, D]."""
-        count, x, answers = self._count(t, s), particles.x, answer(self.model, particles.x, t)
+        count, x, answers = self._count(t, s), particles.x, self._answers(particles.x, t, s)
         none = torch.zeros_like(particles.log_w)
         if self.order is not None or count == 0:
             sites, log_odds = self._sites(answers, x, (t, s), none[..., None])
@@ -200,7 +155,7 @@ class AnyOrder:
         log_before = log_mass.sum(-1) + log_odds
         change = self.exponent(s) - self.exponent(t)
         if change != 0:
-            log_before = log_before + change * log_ratio
+            log_before = log_before + torch.where(log_ratio == NEG_INF, NEG_INF, change * log_ratio)
         if self.beta is None:
             return RevealMove(RevealLaw(x, sites, adapted), log_before, p, p_zeta, log_ratio, None)
         guided = interpolate(p.rows, p_zeta.rows, strength(self.beta, t)).log_softmax(-1)
@@ -217,6 +172,10 @@ class AnyOrder:
             return now.expand(*x.shape[:-1], count), none.to(x.device)
         masked = x == self.model.process.states - 1
         if count > 1:
+            if self.choose is not uniform_sites:
+                raise InvalidInput(
+                    f"a step reveals {count} sites at once, which are chosen uniformly; leave `choose` out"
+                )
             return torch.where(masked, u, 2.0).topk(count, largest=False).indices, none.to(x.device)
         log_choice = self._log_choice(answers, masked, interval)
         cdf = log_choice.exp().cumsum(-1)
@@ -245,9 +204,22 @@ def answer(model: Model, x: Tokens, t: float) -> Answers:
 
 def posteriors(model: Model, x: Tokens, t: float, answers: Answers, sites: Tensor) -> Answers:
     """log p(v | x) and log p(v | x, zeta) at chosen sites, over one index."""
-    p, p_zeta = (model.process.posterior(logits.at(sites), x, t) for logits in answers)
+    names = ("base", "conditional")
+    p, p_zeta = (posterior_at(model, n, logits, (x, t), sites) for n, logits in zip(names, answers, strict=True))
     p, p_zeta = p.aligned(p_zeta)
     return p, p_zeta
+
+
+def posterior_at(model: Model, name: str, logits: SiteLogits, at: tuple[Tokens, float], sites: Tensor) -> SiteLogits:
+    """log p(v | x) at chosen sites, with NaN caught where it appears: normalising spreads it over its row."""
+    p = model.process.posterior(logits.at(sites), *at)
+    bad = p.per_site(p.rows[:, 0]).isnan().any(-1)
+    if bad.any():
+        raise InvalidWeights(
+            f"t = {at[1]:.6g}: the {name} score returned NaN or only -inf for {int(bad.sum())} of {bad.numel()} "
+            "particles; check the network's output there (overflow in half precision?)"
+        )
+    return p
 
 
 def tilted_rows(p: SiteLogits, p_zeta: SiteLogits, alpha: float) -> tuple[SiteLogits, Tensor]:

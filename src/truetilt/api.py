@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from . import __version__
+from .any_order import AnyOrder
 from .feynman_kac import Tempered, Tilted
+from .processes import Masking
 from .result import Result
-from .schedules import check_grid, uniform_grid
+from .schedules import check_whole, masked_fraction_grid, uniform_grid
 from .smc.coupling import Coupling, independent
 from .smc.resampling import adaptive, described, name_of, systematic
 from .smc.sampler import Rejuvenation, Source, trace
 from .smc.stream import Stream
-from .types import FeynmanKac, Model, Particles, Resampler, Schedule, StepInfo
+from .types import FeynmanKac, InvalidInput, Model, Particles, Resampler, Schedule, StepInfo
 
 Callback = Callable[[int, int, StepInfo], None]  # (steps done, steps in all, what happened)
 
@@ -50,6 +53,29 @@ def sample(
     return run(fk, grid, particles=particles, populations=populations, seed=seed, **options)
 
 
+def reveal(
+    model: Model,
+    alpha: float,
+    beta: float | Schedule | None = None,
+    *,
+    sites_per_step: int = 1,
+    order: Sequence[int] | None = None,
+    particles: int = 64,
+    **options: Any,
+) -> Result:
+    """Weighted samples of p0(x) p(zeta|x)^alpha on the any-order clock: for masking, and exact at one site a step.
+
+    Several sites a step are drawn as if independent given the rest: that factorisation is the only error of the limit.
+    `options` go to `run`.
+    """
+    fk = AnyOrder(model, alpha, beta, order=None if order is None else tuple(order))
+    if not isinstance(sites_per_step, int) or not 1 <= sites_per_step <= model.length:
+        raise InvalidInput(f"sites_per_step is {sites_per_step}; give 1 to all of the {model.length} sites")
+    schedule = cast("Masking", model.process).schedule
+    grid = masked_fraction_grid(schedule, math.ceil(model.length / sites_per_step))
+    return run(fk, grid, particles=particles, **options)
+
+
 @torch.no_grad()
 def run(
     fk: FeynmanKac,
@@ -66,7 +92,7 @@ def run(
     callback_on_step_end: Callback | None = None,
 ) -> Result:
     """Run a Feynman-Kac value over a time grid. Population k of a run is the run with `first_population=k` alone."""
-    grid = check_grid(tuple(grid))
+    grid = check_whole(tuple(grid))
     device = getattr(getattr(fk, "model", None), "device", "cpu")
     source = Source(Stream(seed, first_population, device), couple, chunk)
     resample = resample or adaptive(systematic, 0.5)
@@ -87,6 +113,7 @@ def run(
             "model": describe(fk),
             "resampler": described(resample),
             "coupling": name_of(couple),
+            "moves": None if moves is None else _described(moves),
             "seed": seed,
             "particles": particles,
             "populations": populations,
@@ -95,7 +122,12 @@ def run(
             "version": __version__,
         },
         torch.stack([info.moved for info in infos]),
+        torch.stack([info.accepted for info in infos]),
     )
+
+
+def _described(moves: Rejuvenation) -> dict[str, Any]:
+    return describe(moves) | {"kernel": describe(moves.kernel)}
 
 
 def describe(fk: Any) -> dict[str, Any]:

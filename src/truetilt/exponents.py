@@ -6,7 +6,6 @@ frozen ramp: a run that uses it has a schedule fixed beforehand, and its estimat
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -16,37 +15,17 @@ import torch
 from torch import Tensor
 
 from .any_order import AnyOrder
-from .feynman_kac import Power, Ramp, Steered, Tilted
-from .schedules import check_grid
+from .feynman_kac import Steered, Tilted
+from .ramps import SQUARE, Frozen, Ramp
+from .schedules import check_whole
 from .smc.resampling import adaptive, never, systematic
-from .smc.sampler import Source, advance
+from .smc.sampler import Source, advance, check_shape
 from .smc.stream import CHOOSE, RESAMPLE, Stream
 from .types import NEG_INF, InvalidInput, LogWeights, Particles, Tokens, take
 
 Ramped = Tilted | Steered | AnyOrder
 SHARES = tuple(k / 16 for k in range(17))  # of the exponent, at which the pilot weighs each step
 _HALVINGS = 24
-
-
-@dataclass(frozen=True)
-class Frozen:
-    """A ramp through points: the share of the exponent at each elapsed time, straight lines between them."""
-
-    elapsed: tuple[float, ...]  # rising to 1
-    shares: tuple[float, ...]  # the last is 1
-    falls: tuple[float, ...] = ()  # what each step cost in rehearsal: the fraction of the effective sample it lost
-
-    def __post_init__(self) -> None:
-        rising = all(a < b for a, b in pairwise(self.elapsed))
-        if len(self.elapsed) != len(self.shares) or len(self.elapsed) < 2 or not rising or self.elapsed[-1] != 1:
-            raise InvalidInput("a frozen ramp needs a share for each of two or more elapsed times, rising to 1")
-        if self.shares[-1] != 1:
-            raise InvalidInput(f"the last share is {self.shares[-1]}; a ramp that does not end at 1 misses the target")
-
-    def __call__(self, u: float) -> float:
-        right = min(max(bisect_right(self.elapsed, u), 1), len(self.elapsed) - 1)
-        (a, b), (low, high) = self.elapsed[right - 1 : right + 1], self.shares[right - 1 : right + 1]
-        return high if u >= b else low + (high - low) * max(0.0, u - a) / (b - a)
 
 
 @torch.no_grad()
@@ -71,10 +50,11 @@ def pilot(
         raise InvalidInput(f"fall is {fall}; give the fraction of the effective sample size a step may cost, in (0, 1)")
     if not isinstance(fk, Ramped):
         raise InvalidInput(f"{type(fk).__name__} has no exponent that grows; pilot Tilted, Steered or AnyOrder")
-    grid, shape = check_grid(tuple(grid)), (populations, particles)
+    grid, shape = check_whole(tuple(grid)), (populations, particles)
+    check_shape(shape)
     source = Source(Stream(seed, device=fk.model.device))
     shares = [1.0]
-    for record in reversed(list(_records(remembering(fk), grid, shape, source, Power(2.0)))[1:]):
+    for record in reversed(list(_records(remembering(fk), grid, shape, source, SQUARE))[1:]):
         shares.insert(0, record.least(shares[0], fall))
     ramp = Frozen(tuple(1 - t for t in grid), (0.0, *shares))
     rehearsal = _records(remembering(fk), grid, shape, source, ramp)

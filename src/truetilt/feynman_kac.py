@@ -17,6 +17,7 @@ from torch import Tensor
 
 from .guidance import Guide, check_strength, rate_level, strength
 from .kernels import Kernel, euler, tweedie
+from .ramps import LINEAR, SQUARE, Ramp, check_ramp
 from .types import (
     NEG_INF,
     Aux,
@@ -34,30 +35,6 @@ from .types import (
     Tokens,
     take,
 )
-
-Ramp = Callable[[float], float]  # elapsed time u = 1 - t to the share of the exponent in force; 1 at u = 1
-
-
-@dataclass(frozen=True)
-class Power:
-    """The exponent grows as u^p; p = 0 is the full exponent throughout."""
-
-    p: float
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.p < math.inf:
-            raise InvalidInput(f"the exponent grows as u^{self.p}; the power must be finite and at least 0")
-
-    def __call__(self, u: float) -> float:
-        return u**self.p
-
-
-FULL = Power(0.0)  # the whole exponent from the start
-
-
-def at_end(u: float) -> float:
-    """Nothing until the data are reached: a reward defined on clean states only."""
-    return 1.0 if u == 1 else 0.0
 
 
 @dataclass(frozen=True)
@@ -95,7 +72,7 @@ class Tilt:
                 f"the potential (reward) returned NaN for {int(value.isnan().sum())} of {value.numel()} states at "
                 f"t = {t:.6g}; return -inf for an impossible state, a finite number otherwise"
             )
-        return share * value.double()
+        return torch.where(value == NEG_INF, NEG_INF, share * value.double())  # impossible at any exponent
 
 
 @dataclass(frozen=True)
@@ -249,7 +226,7 @@ class Tilted(OnClock):
     """
 
     alpha: float
-    ramp: Ramp = Power(2.0)
+    ramp: Ramp = SQUARE
 
     def __post_init__(self) -> None:
         check_alpha(self.alpha)
@@ -277,7 +254,7 @@ class Steered(OnClock):
 
     reward: Potential
     strength: float = 1.0
-    ramp: Ramp = Power(1.0)
+    ramp: Ramp = LINEAR
     proposal: Score | None = None
 
     def __post_init__(self) -> None:
@@ -310,10 +287,3 @@ class Unweighted(OnClock):
 def check_alpha(alpha: float) -> None:
     if not 0 <= alpha < math.inf:
         raise InvalidInput(f"alpha is {alpha}; the target's exponent must be finite and at least 0")
-
-
-def check_ramp(ramp: Ramp) -> None:
-    """A ramp that does not end at 1 would miss the target."""
-    first, last = ramp(0.0), ramp(1.0)
-    if last != 1 or not math.isfinite(first):
-        raise InvalidInput(f"the exponent's share runs from {first} to {last}; it must be finite and end at 1")

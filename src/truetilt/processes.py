@@ -18,6 +18,7 @@ from .laws import SiteLaw
 from .schedules import LogLinear, NoiseSchedule
 from .types import NEG_INF, InvalidInput, Jumps, SiteLogits, SiteOdds, Tokens
 
+_SOON = 1e-6  # a time that is not yet 0
 _LEAST = 1e-300  # a sum over other tokens that rounding made 0 or negative: so rare that no draw will show it
 
 
@@ -72,9 +73,13 @@ class Masking:
         return round(length * float(share))
 
     def time_masked(self, length: int, count: int) -> float:
-        """A time at which `count` of `length` sites are masked: what to tell a network that sees such a state."""
+        """A time at which `count` of `length` sites are masked: what to tell a network that sees such a state.
+
+        Never 0 while any is masked, though a schedule that starts above 0 has no time with so little noise.
+        """
         top = -torch.expm1(-self.schedule(1.0).value)
-        return self.schedule.time_of(-math.log1p(-float(top) * count / length))
+        time = self.schedule.time_of(-math.log1p(-float(top) * count / length))
+        return max(time, _SOON) if count > 0 else time
 
     def log_odds_kept(self, t: float) -> Tensor:
         """log of exp(-sigma) / (1 - exp(-sigma)): a score is a posterior times this."""

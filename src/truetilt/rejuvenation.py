@@ -3,7 +3,9 @@
 With U the revealed sites, the single-site law p(v | x_U less i) (p_zeta/p)^alpha, normalised, is exactly the Gibbs
 conditional of p(x_U) p(zeta|x_U)^alpha: remask a site, redraw it, and no weight changes. A block is redrawn one site
 after another and accepted by Metropolis; for a tilted conditional the potential decides. All are exact for mutually
-consistent conditionals; two learned nets are only nearly so.
+consistent conditionals; two learned nets are only nearly so. After the last step they serve any model of the same
+target, and unweighted guidance too. Under hard constraints single-site moves may not reach every state, and a state of
+target mass zero stays where it is.
 """
 
 from __future__ import annotations
@@ -15,9 +17,10 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from .any_order import Answers, AnyOrder, RevealLaw, RevealMove, answer, posteriors, tilted_rows
+from .any_order import Answers, AnyOrder, answer, posterior_at, posteriors, tilted_rows
 from .feynman_kac import Tilted, evaluate
 from .processes import Masking
+from .reveals import RevealLaw, RevealMove
 from .types import NEG_INF, Aux, InvalidInput, LogWeights, Particles, SiteLogits, Tokens, take
 
 Scan = Callable[
@@ -59,6 +62,7 @@ class Gibbs:
         return 1
 
     def move(self, particles: Particles, t: float, number: int, u: Tensor) -> RevealMove:
+        remembered(particles, t)
         check_revealed(self.fk, t)
         return self.at(particles, t, self.scan(revealed(self.fk, particles.x), number, u))
 
@@ -68,20 +72,23 @@ class Gibbs:
         hidden = hide(self.fk, particles.x, site)
         p, p_zeta = ask(self.fk, hidden, earlier(self.fk, t, 1), site)
         adapted, _ = tilted_rows(p, p_zeta, self.fk.exponent(t))
-        log_ratio = particles.aux["log_ratio"]
+        log_ratio = remembered(particles, t)
         without = torch.where(log_ratio == NEG_INF, NEG_INF, log_ratio - gain(p, p_zeta, old))
         return RevealMove(RevealLaw(hidden, site, adapted), torch.zeros_like(log_ratio), p, p_zeta, without, None)
 
 
 @dataclass(frozen=True)
 class Block:
-    """Redraw several revealed sites one after another and accept by Metropolis: 2 size - 1 rounds of evaluations."""
+    """Redraw several revealed sites one after another and accept by Metropolis: 2 size - 1 rounds of evaluations.
+
+    While fewer are revealed, all of those are the block.
+    """
 
     fk: AnyOrder
     size: int
 
     def __post_init__(self) -> None:
-        if not 1 <= self.size <= self.fk.model.length:
+        if not isinstance(self.size, int) or not 1 <= self.size <= self.fk.model.length:
             raise InvalidInput(
                 f"a block of {self.size} sites in states of {self.fk.model.length}; give 1 to all of them"
             )
@@ -91,31 +98,35 @@ class Block:
         return self.fk.model.length + self.size
 
     def move(self, particles: Particles, t: float, number: int, u: Tensor) -> AcceptMove:
-        check_revealed(self.fk, t, self.size)
+        remembered(particles, t)
+        size = min(self.size, check_revealed(self.fk, t))
         length = self.fk.model.length
         seen = revealed(self.fk, particles.x)
-        sites = torch.where(seen, u[..., :length], 2.0).topk(self.size, largest=False).indices
+        sites = torch.where(seen, u[..., :length], 2.0).topk(size, largest=False).indices
         return self.at(particles, t, sites, lambda j, law: law.sample(u[..., length + j : length + j + 1]))
 
     def at(self, particles: Particles, t: float, sites: Tensor, draw: Callable[[int, RevealLaw], Tokens]) -> AcceptMove:
         """Redraw these sites [..., k] in their order, with `draw` filling the j-th."""
-        x, log_ratio = particles.x, particles.aux["log_ratio"]
+        x, log_ratio = particles.x, remembered(particles, t)
         hidden = hide(self.fk, x, sites)
-        new = self._walk(hidden, t, sites, draw)
-        old = self._walk(hidden, t, sites, lambda j, law: law.x.scatter(-1, law.sites, x.gather(-1, law.sites)))
+        first = ask(self.fk, hidden, earlier(self.fk, t, sites.shape[-1]), sites[..., :1])
+        new = self._walk(hidden, t, sites, draw, first)
+        old = self._walk(hidden, t, sites, lambda j, law: law.x.scatter(-1, law.sites, x.gather(-1, law.sites)), first)
         log_accept = (new.log_mass - old.log_mass).clamp(max=0.0)
         alive = log_ratio > NEG_INF
         ratio = torch.where(alive, log_ratio - old.gain + new.gain, NEG_INF)
-        return AcceptMove(
-            x, new.x, torch.where(alive, log_accept, NEG_INF), {"log_ratio": log_ratio}, {"log_ratio": ratio}
-        )
+        if self.fk.exponent(t) != 0:  # at 0 a state may be impossible given zeta and count all the same
+            log_accept = torch.where(alive, log_accept, NEG_INF)
+        return AcceptMove(x, new.x, log_accept, {"log_ratio": log_ratio}, {"log_ratio": ratio})
 
-    def _walk(self, x: Tokens, t: float, sites: Tensor, draw: Callable[[int, RevealLaw], Tokens]) -> _Walk:
+    def _walk(
+        self, x: Tokens, t: float, sites: Tensor, draw: Callable[[int, RevealLaw], Tokens], first: Answers
+    ) -> _Walk:
         """Reveal the sites in order: where it ends, the adapted mass on the way, and what it gains for zeta."""
         log_mass = gained = torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
         for j in range(sites.shape[-1]):
             site = sites[..., j : j + 1]
-            p, p_zeta = ask(self.fk, x, earlier(self.fk, t, sites.shape[-1] - j), site)
+            p, p_zeta = first if j == 0 else ask(self.fk, x, earlier(self.fk, t, sites.shape[-1] - j), site)
             adapted, mass = tilted_rows(p, p_zeta, self.fk.exponent(t))
             x = draw(j, RevealLaw(x, site, adapted))
             log_mass = log_mass + mass.squeeze(-1)
@@ -152,14 +163,16 @@ class Metropolis:
 
     def at(self, particles: Particles, t: float, site: Tensor, draw: Callable[[RevealLaw], Tokens]) -> AcceptMove:
         """Propose this site [..., 1]; a masked one is left alone."""
-        x, log_tilt, tilt = particles.x, particles.aux["log_tilt"], self.fk.tilt
+        x, tilt = particles.x, self.fk.tilt
+        zeros = torch.zeros_like(particles.log_w)
+        log_tilt = zeros if tilt is None else tilt(x, t)  # its own: the particles may come from another model
         seen = revealed(self.fk, x).gather(-1, site).squeeze(-1)
         hidden = hide(self.fk, x, site)
         model, now = self.fk.model, max(t, earlier(self.fk, 0.0, 1))
-        logits = evaluate(model, "conditional", model.conditional, hidden, now).at(site)
-        logits = model.process.posterior(logits, hidden, now)
+        logits = evaluate(model, "conditional", model.conditional, hidden, now)
+        logits = posterior_at(model, "conditional", logits, (hidden, now), site)
         y = torch.where(seen[..., None], draw(RevealLaw(hidden, site, logits)), x)
-        new = torch.zeros_like(log_tilt) if tilt is None else tilt(y, t)
+        new = zeros if tilt is None else tilt(y, t)
         can = seen & (log_tilt > NEG_INF)
         log_accept = torch.where(can, new - torch.where(can, log_tilt, 0.0), NEG_INF).clamp(max=0.0)
         return AcceptMove(x, y, log_accept, {"log_tilt": log_tilt}, {"log_tilt": new})
@@ -251,9 +264,22 @@ def gain(p: SiteLogits, p_zeta: SiteLogits, token: Tensor) -> Tensor:
     return torch.where(base == NEG_INF, NEG_INF, p_zeta.pick(token) - base).sum(-1)
 
 
-def check_revealed(fk: AnyOrder, t: float, needed: int = 1) -> None:
-    """All particles of an any-order run have revealed equally many sites."""
+def remembered(particles: Particles, t: float) -> Tensor:
+    """log p(zeta|x) / p(zeta) of each particle; after the last step nobody reads it, and any will do."""
+    if "log_ratio" in particles.aux:
+        return particles.aux["log_ratio"]
+    if t > 0:
+        raise InvalidInput(
+            f"a move at t = {t:.6g} on particles that are not AnyOrder's, which need not have revealed equally many "
+            "sites; move at_end only"
+        )
+    return torch.zeros_like(particles.log_w)
+
+
+def check_revealed(fk: AnyOrder, t: float) -> int:
+    """How many sites are revealed at t, the same for all particles of an any-order run; at least one."""
     process = cast("Masking", fk.model.process)
     there = fk.model.length - process.count_masked(fk.model.length, t)
-    if there < needed:
-        raise InvalidInput(f"a move that redraws {needed} sites at t = {t:.6g}, where {there} are revealed; move later")
+    if there < 1:
+        raise InvalidInput(f"a move that redraws a site at t = {t:.6g}, where none is revealed; move later")
+    return there

@@ -33,7 +33,7 @@ from .trust import Trust, figures_of, judge
 from .types import DegenerateWeights, InvalidInput
 
 _FORMAT, _VERSION = "truetilt-result", 1
-_TENSORS = ("particles", "log_weights", "times", "ess", "log_z_path", "ancestors", "moved")
+_TENSORS = ("particles", "log_weights", "times", "ess", "log_z_path", "ancestors", "moved", "accepted")
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ class Result:
     ancestors: Tensor  # int32 [steps + 1, populations, particles]
     settings: dict[str, Any] = field(default_factory=dict)
     moved: Tensor = field(default_factory=lambda: torch.zeros(0, 0))  # [steps + 1, populations], share moves changed
+    accepted: Tensor = field(default_factory=lambda: torch.zeros(0, 0))  # [steps + 1, populations], of moves
 
     @property
     def log_z(self) -> float:
@@ -91,7 +92,12 @@ class Result:
         self, h: Callable[[Tensor], Tensor], level: float = 0.95, by: Spreader = across_populations
     ) -> Interval:
         """`expectation(h)` with an error bar, one for each entry of h; `by` as in `log_z_interval`."""
-        return self._interval(of_mean(self._weighed(), self._values(h)), level, by)
+        estimate = of_mean(self._weighed(), self._values(h))
+        if not estimate.value.isfinite().all():
+            raise InvalidInput(
+                "h returned NaN or infinite values for particles that have weight; their mean has no error bar"
+            )
+        return self._interval(estimate, level, by)
 
     @property
     def log_z_stderr(self) -> float | None:
@@ -147,6 +153,7 @@ class Result:
             torch.cat([r.ancestors for r in results], 1),
             {"united": [r.settings for r in results]},
             torch.cat([r.moved for r in results], 1),
+            torch.cat([r.accepted for r in results], 1),
         )
 
     def _weighed(self) -> Tensor:

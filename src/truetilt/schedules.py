@@ -113,7 +113,22 @@ def masked_fraction_grid(schedule: NoiseSchedule, steps: int) -> Grid:
     _check_steps(steps)
     top = float(-torch.expm1(-schedule(1.0).value))
     inner = tuple(schedule.time_of(-math.log1p(-top * (1 - i / steps))) for i in range(1, steps))
+    if 0.0 in inner:
+        raise InvalidInput(
+            f"{steps} steps need times with less noise than {schedule} has before t = 0; "
+            "take fewer steps, or a schedule that starts lower"
+        )
     return check_grid((1.0, *inner, 0.0))
+
+
+def check_whole(grid: Grid) -> Grid:
+    """A grid that samples data: it falls strictly from 1 to 0."""
+    grid = check_grid(grid)
+    if grid[0] != 1 or grid[-1] != 0:
+        raise InvalidInput(
+            f"the time grid goes from {grid[0]} to {grid[-1]}; a run starts from noise (1) and ends in data (0)"
+        )
+    return grid
 
 
 def check_grid(grid: Grid) -> Grid:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .schedules import check_grid
+from .schedules import check_whole
 from .smc.conditional import Lineage, Rule, conditional_smc, keep_lineage
 from .smc.paths import Trajectory
 from .smc.stream import Stream
@@ -49,7 +49,7 @@ def particle_gibbs(
     To go on, pass `last` as the reference and the sweeps done as `first_sweep`: the same chains, bit for bit. Chain k
     is the run with `first_chain=k` alone. For the memory a sweep takes see `conditional_smc`.
     """
-    grid, rule = check_grid(tuple(grid)), Rule(threshold, lineage)
+    grid, rule = check_whole(tuple(grid)), Rule(threshold, lineage)
     if sweeps < 1 or first_sweep < 0:
         raise InvalidInput(f"{sweeps} sweeps after {first_sweep}; run at least one, after 0 or more")
     if chains is None:

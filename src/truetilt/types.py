@@ -116,6 +116,7 @@ class StepInfo(NamedTuple):
     log_z: Tensor  # [...], after the step
     ancestors: Tensor  # int64 [..., N]
     moved: Tensor  # [...], share of the particles that a rejuvenating move changed
+    accepted: Tensor  # [...], chance that such a move was accepted; 0 where none was made
 
 
 class Law(Protocol):
@@ -171,12 +172,19 @@ class FeynmanKac(Protocol):
     def branches(self, particles: Particles, t: float, s: float) -> Sequence[tuple[Tensor, Move]]: ...
 
 
+class Redraw(Move, Protocol):
+    """A move of a Markov kernel: no weight, and the chance that what it proposes is accepted."""
+
+    @property
+    def log_accept(self) -> LogWeights: ...
+
+
 class MoveKernel(Protocol):
     """A Markov kernel on particles at time t that leaves their target alone; `number` counts moves in a row."""
 
     @property
     def choices(self) -> int: ...
-    def move(self, particles: Particles, t: float, number: int, u: Tensor) -> Move: ...
+    def move(self, particles: Particles, t: float, number: int, u: Tensor) -> Redraw: ...
 
 
 class Resampler(Protocol):

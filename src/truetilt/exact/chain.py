@@ -131,7 +131,8 @@ class ChainLaw:
     @cached_property
     def _spans(self) -> Spans | None:
         """The chain tabulated, where it is short enough."""
-        if (self.length * len(self.initial)) ** 2 > _LARGEST_TABLE:
+        size = len(self.initial)
+        if self.length * size**2 * max(self.length, size) > _LARGEST_TABLE:  # the table, and what it takes to make it
             return None
         return Spans.of(self.initial.log(), self.steps.log(), self.log_factors)
 
@@ -284,5 +285,5 @@ def _check_rows(name: str, table: Tensor) -> None:
 
 
 def _check_states(x: Tokens, length: int, size: int) -> None:
-    if x.shape[-1:] != (length,) or ((x < 0) | (x >= size)).any():
+    if x.is_floating_point() or x.shape[-1:] != (length,) or ((x < 0) | (x >= size)).any():
         raise InvalidInput(f"states have shape {tuple(x.shape)}; give [..., {length}] tokens from 0 to {size - 1}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -48,7 +49,11 @@ class Source:
 
 @dataclass(frozen=True)
 class Rejuvenation:
-    """A Markov kernel and how often it moves: after each step, more after a step that resampled, more at the end."""
+    """A Markov kernel and how often it moves: after each step, more after a step that resampled, more at the end.
+
+    Moves that hang on resampling read the weights: the answer stays consistent, but Z-hat is no longer unbiased at few
+    particles. Use `each_step` or `at_end` where that matters.
+    """
 
     kernel: MoveKernel
     each_step: int = 0
@@ -56,11 +61,24 @@ class Rejuvenation:
     at_end: int = 0
 
     def __post_init__(self) -> None:
-        if min(self.each_step, self.after_resampling, self.at_end) < 0:
-            raise InvalidInput("numbers of moves must be at least 0")
+        for count in (self.each_step, self.after_resampling, self.at_end):
+            if not isinstance(count, int) or count < 0:
+                raise InvalidInput(f"a number of moves is {count}; it must be a whole number, at least 0")
 
-    def count(self, resampled: bool, last: bool) -> int:
-        return self.each_step + self.after_resampling * resampled + self.at_end * last
+    def counts(self, resampled: Tensor, last: bool) -> Tensor:
+        """How many moves each population makes now [populations]."""
+        return self.each_step + self.after_resampling * resampled.long() + self.at_end * last
+
+    def before(self, number: int) -> int:
+        """The number of this step's first move, counting from the first step's: a scan goes on where it was."""
+        return (number - 1) * (self.each_step + self.after_resampling)
+
+
+class Moved(NamedTuple):
+    """What moves did to each population: the share of particles a move changed, and how likely it was accepted."""
+
+    share: Tensor  # [populations]
+    accepted: Tensor
 
 
 def trace(
@@ -72,35 +90,54 @@ def trace(
     moves: Rejuvenation | None = None,
 ) -> Iterator[tuple[Particles, StepInfo]]:
     """Yield the particles after the first draw and after every step; shape is (populations, particles)."""
-    if shape[0] < 1 or shape[1] < 1:
-        raise InvalidInput(f"{shape[0]} populations of {shape[1]} particles; need at least one of each")
+    check_shape(shape)
     log_w = torch.zeros(shape, dtype=torch.float64, device=source.stream.device)
     particles, info = advance(fk.start(shape, grid[0]), log_w, (grid[0], grid[0]), never, (source, 0))
     yield particles, info
+    own = torch.arange(shape[1], device=info.ancestors.device)
     for number, interval in enumerate(pairwise(grid), start=1):
         particles, info = step(fk, particles, interval, resample, (source, number))
         if moves:
-            own = torch.arange(shape[1], device=info.ancestors.device)
-            count = moves.count(bool((info.ancestors != own).any()), number == len(grid) - 1)
-            particles, moved = rejuvenate(moves.kernel, particles, count, info.s, (source, number))
-            info = info._replace(moved=moved)
+            counts = moves.counts((info.ancestors != own).any(-1), number == len(grid) - 1)
+            at = (source, number)
+            particles, moved = rejuvenate(moves.kernel, particles, counts, info.s, at, first=moves.before(number))
+            info = info._replace(moved=moved.share, accepted=moved.accepted)
         yield particles, info
 
 
+def check_shape(shape: tuple[int, int]) -> None:
+    """Populations and particles are whole numbers, at least one of each."""
+    if not all(isinstance(size, int) and size >= 1 for size in shape):
+        raise InvalidInput(f"{shape[0]} populations of {shape[1]} particles; need whole numbers, at least one of each")
+
+
 def rejuvenate(
-    kernel: MoveKernel, particles: Particles, count: int, t: float, at: tuple[Source, int]
-) -> tuple[Particles, Tensor]:
-    """Move every particle `count` times at time t; weights stay. Also the share that a move changed."""
+    kernel: MoveKernel, particles: Particles, counts: Tensor, t: float, at: tuple[Source, int], *, first: int = 0
+) -> tuple[Particles, Moved]:
+    """Move every particle of population k counts[k] times at time t; weights stay. Moves are numbered from `first`."""
     source, number = at
-    changed = torch.zeros(particles.log_w.shape[:-1], dtype=torch.float64, device=particles.log_w.device)
-    for k in range(count):
-        here = replace(source, lap=k + 1)
+    share = accepted = torch.zeros(particles.log_w.shape[:-1], dtype=torch.float64, device=particles.log_w.device)
+    each = 1 / counts.clamp(min=1)
+    for k in range(int(counts.max())):
+        here, going = replace(source, lap=k + 1), k < counts
         u = here.uniforms(number, CHOOSE, particles.x, kernel.choices)
-        before = particles.x
-        move = kernel.move(particles, t, k, u)
-        particles, _ = advance(move, particles.log_w, (t, t), never, (here, number))
-        changed = changed + (particles.x != before).any(-1).double().mean(-1) / count
-    return particles, changed
+        move = kernel.move(particles, t, first + k, u)
+        after, _ = advance(move, particles.log_w, (t, t), never, (here, number))
+        changed = (after.x != particles.x).any(-1).double().mean(-1)
+        share = share + torch.where(going, changed * each, 0.0)
+        accepted = accepted + torch.where(going, move.log_accept.exp().mean(-1) * each, 0.0)
+        particles = after if bool(going.all()) else _mixed(going, after, particles)
+    return particles, Moved(share, accepted)
+
+
+def _mixed(chosen: Tensor, new: Particles, old: Particles) -> Particles:
+    """Chosen populations [populations] from `new`, the others from `old`; weights are the same in both."""
+
+    def mix(a: Tensor, b: Tensor) -> Tensor:
+        return torch.where(chosen.reshape(-1, *[1] * (a.dim() - 1)), a, b)
+
+    aux = {key: mix(value, old.aux.get(key, value)) for key, value in new.aux.items()}
+    return Particles(mix(new.x, old.x), old.log_w, aux)
 
 
 def step(
@@ -130,7 +167,9 @@ def advance(
     x, log_after, aux = _draw(move.take(ancestors), at)
     log_w = log_w + log_after
     check_weights(log_w, where)
-    return Particles(x, log_w, aux), StepInfo(*interval, ess, log_mean_exp(log_w), ancestors, torch.zeros_like(ess))
+    return Particles(x, log_w, aux), StepInfo(
+        *interval, ess, log_mean_exp(log_w), ancestors, torch.zeros_like(ess), torch.zeros_like(ess)
+    )
 
 
 def _draw(move: Move, at: tuple[Source, int]) -> tuple[Tensor, LogWeights, Aux]:

@@ -114,6 +114,9 @@ def across_populations(estimate: Estimate, history: History) -> Spread:
     if estimate.centred and living < 2:
         reason = f"only {living} of {populations} populations has any mass, and one cannot disagree with itself"
         return Spread(torch.full_like(variance, torch.inf), populations - 1, method, reason)
+    if estimate.centred and bool((variance == 0).any()):
+        reason = "no particle differs from the others, so nothing tells how rare what was not seen is"
+        return Spread(torch.where(variance == 0, torch.inf, variance), populations - 1, method, reason)
     return Spread(variance, populations - 1, method)
 
 
