@@ -25,7 +25,7 @@ def last_is_first(x: torch.Tensor) -> torch.Tensor:
 
 
 def coverage(device: str) -> dict:
-    """Shares of 1,000 intervals that hold log Z and two expectations; populations are keyed apart, as seeds are."""
+    """Of 1,000 runs the share that gave no interval, and of the intervals given the share that holds the truth."""
     masking, uniform = (random_table(name, 2, 5, 3, 0, device) for name in ("masking", "uniform"))
     problems = {
         "tempered, masking, alpha = 2": (tt.Tempered(masking.model(), 2.0), masking),
@@ -33,8 +33,9 @@ def coverage(device: str) -> dict:
     }
     ways: dict[str, tuple[tuple[int, int], Callable | None, Callable]] = {
         "across 16 populations": (ACROSS, None, tt.across_populations),
-        "genealogy": (ALONE, tt.multinomial, tt.genealogy()),
-        "genealogy, lag 4": (ALONE, tt.multinomial, tt.genealogy(4)),
+        "genealogy, adaptive": (ALONE, tt.adaptive(tt.multinomial), tt.genealogy()),
+        "genealogy, every step": (ALONE, tt.multinomial, tt.genealogy()),
+        "genealogy, every step, lag 4": (ALONE, tt.multinomial, tt.genealogy(4)),
     }
     rows = [
         row | {"problem": name, "interval": way}
@@ -58,6 +59,7 @@ def _rows(fk, table: tt.Table, way: str, settings: tuple) -> list[dict]:
     }
     held, none = dict.fromkeys(wanted, 0), dict.fromkeys(wanted, 0)
     for batch in tqdm(range(RUNS // BATCH), desc=type(fk).__name__, disable=None):
+        # populations are keyed apart, so that each group of them is as good as a seed of its own
         whole = tt.run(
             fk, grid, particles=particles, populations=populations * BATCH, seed=21, resample=resample,
             first_population=batch * BATCH * populations,
@@ -66,9 +68,12 @@ def _rows(fk, table: tt.Table, way: str, settings: tuple) -> list[dict]:
             run = _populations(whole, slice(k, k + populations))
             for name, h in wanted.items():
                 bar = run.log_z_interval(by=by) if h is None else run.expectation_interval(h, by=by)
-                held[name] += bar.low <= truth[name] <= bar.high
+                held[name] += not bar.reason and bar.low <= truth[name] <= bar.high
                 none[name] += bool(bar.reason)
-    return [{"of": name, "coverage": held[name] / RUNS, "no_interval": none[name] / RUNS} for name in wanted]
+    return [
+        {"of": name, "coverage": round(held[name] / max(1, RUNS - none[name]), 4), "no_interval": none[name] / RUNS}
+        for name in wanted
+    ]
 
 
 def _populations(whole: tt.Result, part: slice) -> tt.Result:
@@ -76,4 +81,5 @@ def _populations(whole: tt.Result, part: slice) -> tt.Result:
     return replace(
         whole, particles=whole.particles[part], log_weights=whole.log_weights[part], ess=whole.ess[:, part],
         log_z_path=whole.log_z_path[:, part], ancestors=whole.ancestors[:, part], moved=whole.moved[:, part],
+        accepted=whole.accepted[:, part],
     )  # fmt: skip

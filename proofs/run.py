@@ -2,11 +2,13 @@
 
 python proofs/run.py                     all of them, on the CPU
 python proofs/run.py table1 --device cuda
+python proofs/run.py tfbind8 --data DIR  the landscape in DIR; left out where none is named
 """
 
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -17,7 +19,7 @@ from tqdm import tqdm
 
 import truetilt as tt
 from truetilt.exact.tables import flat_index
-from truetilt.experiments import chain, figures, table1, toys
+from truetilt.experiments import chain, figures, table1, tfbind8, toys
 from truetilt.experiments.jobs import Settings, carry_out, device_name
 from truetilt.smc.resampling import SCHEMES
 from truetilt.storage import write_json
@@ -25,9 +27,9 @@ from truetilt.storage import write_json
 HERE = Path(__file__).parent
 
 
-def reproduce(experiment, device: str) -> dict:
+def reproduce(experiment, device: str, data: str | None = None) -> dict:
     """An experiment at full size; an interrupted one goes on where it stopped."""
-    settings = Settings(quick=False, seed=0, device=device)
+    settings = Settings(quick=False, seed=0, device=device, data=data)
     bar = tqdm(total=len(experiment.jobs(settings)), desc=experiment.name, disable=None)
     return carry_out(experiment, settings, Path("runs/proofs") / experiment.name, bar.update)
 
@@ -116,7 +118,7 @@ def unbiased(device: str, replicates: int = 1_000_000) -> dict:
 def any_order(device: str) -> dict:
     """The any-order rows of table 1 at full size: 30 targets, 50,000 particles, masking."""
     cheap = Settings(quick=True, seed=0, device=device)  # quick leaves out only what is slow, beyond the first targets
-    numbers = range(table1.QUICK_TARGETS, table1.QUICK_TARGETS + table1.TARGETS)
+    numbers = range(table1.TARGETS)
     found = {
         f"masking-{d}-{v}-{n}": table1.one_target("masking", d, v, n, cheap)
         for d, v in tqdm(table1.SIZES, disable=None)
@@ -167,27 +169,40 @@ PROOFS = {
     "table1": lambda device: reproduce(table1.EXPERIMENT, device),
     "chain": lambda device: reproduce(chain.EXPERIMENT, device),
 }
+WITH_DATA = {"tfbind8": lambda device, data: reproduce(tfbind8.EXPERIMENT, device, data)}
 
 
 def main() -> None:
+    every = (*PROOFS, *WITH_DATA)
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help=f"which proofs: {', '.join(PROOFS)} (default: all)")
+    parser.add_argument("names", nargs="*", help=f"which proofs: {', '.join(every)} (default: all)")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--data", help=f"folder with the data of {', '.join(WITH_DATA)}")
     parser.add_argument("--out", type=Path, default=HERE)
     given = parser.parse_args()
-    unknown = set(given.names) - set(PROOFS)
+    unknown = set(given.names) - set(every)
     if unknown:
-        parser.error(f"no such proof: {', '.join(sorted(unknown))}; there are {', '.join(PROOFS)}")
+        parser.error(f"no such proof: {', '.join(sorted(unknown))}; there are {', '.join(every)}")
     failed = []
-    for name in given.names or PROOFS:
-        begin = time.perf_counter()
-        found = PROOFS[name](given.device)
-        command = f"python proofs/run.py {name} --device {given.device}"
-        head = {"proof": name, "command": command, "device": device_name(given.device), "torch": torch.__version__}
-        write_json(given.out / f"{name}.json", found | head | {"seconds": round(time.perf_counter() - begin, 1)})
-        print(f"{name}: {time.perf_counter() - begin:.0f} s, passed: {found.get('passed', '-')}", flush=True)
-        failed += [name] if found.get("passed") is False else []
+    for name in given.names or every:
+        if name in WITH_DATA and given.data is None:
+            print(f"{name}: left out, as its data are not in the repository; name their folder with --data", flush=True)
+            continue
+        failed += [] if prove(name, given) else [name]
     sys.exit(f"failed: {', '.join(failed)}" if failed else 0)
+
+
+def prove(name: str, given: argparse.Namespace) -> bool:
+    """Run one proof, write its JSON, and say whether it did not fail."""
+    begin, command = time.perf_counter(), f"python proofs/run.py {name} --device {given.device}"
+    if name in WITH_DATA:
+        found, command = WITH_DATA[name](given.device, given.data), f"{command} --data {shlex.quote(given.data)}"
+    else:
+        found = PROOFS[name](given.device)
+    head = {"proof": name, "command": command, "device": device_name(given.device), "torch": torch.__version__}
+    write_json(given.out / f"{name}.json", found | head | {"seconds": round(time.perf_counter() - begin, 1)})
+    print(f"{name}: {time.perf_counter() - begin:.0f} s, passed: {found.get('passed', '-')}", flush=True)
+    return found.get("passed") is not False
 
 
 if __name__ == "__main__":
