@@ -1,0 +1,77 @@
+"""The classifier: from a noised grid of tokens and a time to the log-odds of the classes.
+
+Trained at every noise level it is a potential log p_t(class | x_t); another instance, trained apart and asked at t = 0
+alone, judges samples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ..types import InvalidInput, Tokens
+from .layers import Attention, Level, Moment, TokenGrid, ZeroLinear, group_norm, halve, start
+from .pretrained import Pretrained, check_sizes
+
+
+@dataclass(frozen=True)
+class ClassifierConfig:
+    """Sizes of a `Classifier`; tokens 0..vocabulary are embedded, the last is the mask."""
+
+    side: int = 28
+    vocabulary: int = 256
+    classes: int = 10
+    channels: tuple[int, ...] = (32, 64, 128)  # of each grid, from the finest
+    blocks: int = 2  # on each grid
+    embedding: int = 32  # of a token
+    condition: int = 64  # of time
+    attention: bool = True  # once, at the coarsest grid
+
+    def __post_init__(self) -> None:
+        check_sizes(self)
+        if self.classes < 2:
+            raise InvalidInput(f"classes is {self.classes}; a classifier tells at least two apart")
+
+    @property
+    def length(self) -> int:
+        return self.side**2
+
+
+class Classifier(Pretrained[ClassifierConfig]):
+    """Log-odds of the classes given noised tokens; zero at the start, so every class is equally likely."""
+
+    architecture: ClassVar[str] = "classifier"
+    config_type: ClassVar[Any] = ClassifierConfig
+
+    def __init__(self, config: ClassifierConfig | None = None, seed: int | None = 0) -> None:
+        super().__init__()
+        self.config = config = config or ClassifierConfig()
+        with torch.device("meta"):
+            self._build(config)
+        start(self, seed)
+
+    def _build(self, config: ClassifierConfig) -> None:
+        sizes, width, blocks = config.channels, config.condition, config.blocks
+        coarse, finer = sizes[-1], list(pairwise(sizes))  # (fine, coarse) of each halving
+        self.tokens, self.moment = TokenGrid(config.side, config.vocabulary, config.embedding), Moment(width)
+        self.stem = nn.Conv2d(config.embedding, sizes[0], 3, padding=1)
+        self.down = nn.ModuleList(Level(before, here, width, blocks) for before, here in [(sizes[0], sizes[0]), *finer])
+        self.halves = nn.ModuleList(halve(fine) for fine, _ in finer)
+        self.attention = Attention(coarse) if config.attention else nn.Identity()
+        self.norm, self.mix = group_norm(coarse), nn.Linear(coarse, coarse)
+        self.head = ZeroLinear(coarse, config.classes)
+
+    def forward(self, x: Tokens, t: Tensor) -> Tensor:
+        """int64 [B, D] and float [B] to float32 log-odds [B, classes]."""
+        condition = functional.silu(self.moment(t.expand(len(x))))
+        h = self.stem(self.tokens(x))
+        for number, level in enumerate(self.down):
+            h = self.halves[number - 1](h) if number > 0 else h
+            h = level(h, condition)[-1]
+        pooled = functional.silu(self.norm(self.attention(h))).mean((2, 3))
+        return self.head(functional.silu(self.mix(pooled))).float()

@@ -1,0 +1,123 @@
+"""Where nets come from: `load` for a bundle of digit nets, embedded in the package, in a folder or on the hub.
+
+A bundle is a folder of nets, each in a folder of its own: unet (with and without label), deft (the guide), potential
+(a classifier of noised digits) and judge (a classifier that no guidance saw).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from ..processes import Masking
+from ..types import InvalidInput, Model, Process, Tokens
+from .classifier import Classifier
+from .pretrained import CONFIG, WEIGHTS, Pretrained, find_folder, read_architecture
+from .score import Padded, class_log_probs, digit_model
+from .unet import UNet
+
+EMBEDDED = ("mnist",)
+PARTS: Mapping[str, type[Pretrained]] = {"unet": UNet, "deft": UNet, "potential": Classifier, "judge": Classifier}
+_ARCHITECTURES: Mapping[str, type[Pretrained]] = {kind.architecture: kind for kind in (UNet, Classifier)}
+
+
+@dataclass(frozen=True)
+class Digits:
+    """Nets over one grid of grey levels and the process they were trained for; asked `batch` states at a time."""
+
+    nets: Mapping[str, nn.Module]
+    process: Process
+    batch: int = 64
+    dtype: torch.dtype | None = None
+
+    def __post_init__(self) -> None:
+        if "unet" not in self.nets:
+            raise InvalidInput(f"the nets are {sorted(self.nets)}; a bundle needs one called 'unet'")
+        shapes = {name: _shape(net) for name, net in self.nets.items()}
+        odd = [name for name, shape in shapes.items() if shape != shapes["unet"]]
+        if odd:
+            raise InvalidInput(
+                f"unet has (side, vocabulary, classes) = {shapes['unet']} and {odd[0]} has {shapes[odd[0]]}; "
+                "nets of one bundle must agree"
+            )
+
+    @property
+    def side(self) -> int:
+        return _shape(self.nets["unet"])[0]
+
+    @property
+    def classes(self) -> int:
+        return _shape(self.nets["unet"])[2]
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.nets["unet"].parameters()).device
+
+    def model(self, condition: int, form: str = "potential") -> Model:
+        """The model under a class; `form` is potential (tilt by a classifier), deft or cfg (edge ratios)."""
+        return digit_model(self.nets, condition, form, process=self.process, batch=self.batch, dtype=self.dtype)
+
+    def judge(self, x: Tokens) -> Tensor:
+        """log p(class | x) of clean digits [..., D] by the net that no guidance saw, float64 [..., classes]."""
+        if "judge" not in self.nets:
+            raise InvalidInput(f"the nets are {sorted(self.nets)}; judging needs one called 'judge'")
+        top = _shape(self.nets["judge"])[1] - 1
+        if x.numel() and not 0 <= int(x.min()) <= int(x.max()) <= top:
+            raise InvalidInput(
+                f"tokens from {int(x.min())} to {int(x.max())}; clean digits have 0 to {top} and no mask"
+            )
+        return class_log_probs(Padded(self.nets["judge"], self.batch, self.dtype), x.to(self.device))
+
+
+def load(
+    name_or_folder: str | Path,
+    device: torch.device | str = "cpu",
+    *,
+    batch: int = 64,
+    dtype: torch.dtype | None = None,
+) -> Digits:
+    """The bundle of this name (mnist), folder or hub id; nets it lacks are missed only when they are asked for."""
+    folder = _bundle(name_or_folder)
+    found = [name for name in PARTS if (folder / name).is_dir()]
+    if "unet" not in found:
+        raise InvalidInput(f"{folder} has no folder 'unet'; a bundle holds {', '.join(PARTS)}, each a saved net")
+    nets = {name: PARTS[name].from_pretrained(folder / name).to(device) for name in found}
+    return Digits(nets, Masking(_shape(nets["unet"])[1]), batch, dtype)
+
+
+def from_pretrained(folder_or_hub_id: str | Path) -> Pretrained:
+    """One net of whatever architecture its config names."""
+    folder = find_folder(folder_or_hub_id, (CONFIG, WEIGHTS))
+    found = read_architecture(folder)
+    if found not in _ARCHITECTURES:
+        raise InvalidInput(f"{folder} holds a net of architecture {found!r}; known are {sorted(_ARCHITECTURES)}")
+    return _ARCHITECTURES[found].from_pretrained(folder)
+
+
+def embedded(name: str) -> Path:
+    """The folder of an embedded bundle."""
+    return Path(str(files("truetilt"))) / "checkpoints" / name
+
+
+def _bundle(name: str | Path) -> Path:
+    if name not in EMBEDDED:
+        return find_folder(name, [f"{part}/{file}" for part in PARTS for file in (CONFIG, WEIGHTS)])
+    folder = embedded(str(name))
+    if not folder.is_dir():
+        raise InvalidInput(
+            f"this copy of truetilt has no embedded checkpoints ({folder} is missing); reinstall it, or train the nets "
+            "(truetilt train) and give their folder"
+        )
+    return folder
+
+
+def _shape(net: nn.Module) -> tuple[int, int, int]:
+    config = getattr(net, "config", None)
+    if config is None:
+        raise InvalidInput(f"{type(net).__name__} has no config; a bundle is made of UNet and Classifier")
+    return config.side, config.vocabulary, config.classes

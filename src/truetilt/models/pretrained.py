@@ -1,0 +1,190 @@
+"""Nets on disk, in the hub's layout: config.json beside model.safetensors, in a folder or under a hub id.
+
+A file is checked before it is believed: the architecture, every name, every shape, every number. Pickles are refused,
+because opening one runs whatever it contains.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from abc import ABC
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, asdict, fields
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from ..storage import write_json, write_with
+from ..types import InvalidInput
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+
+Config = TypeVar("Config")
+
+
+class Pretrained(nn.Module, ABC, Generic[Config]):
+    """A net that is made of its config, and knows how to save and load itself."""
+
+    architecture: ClassVar[str]
+    config_type: ClassVar[Any]
+    config: Config
+
+    def save_pretrained(self, folder: str | Path, dtype: torch.dtype | None = None) -> None:
+        """Write config.json and model.safetensors, the weights in `dtype` (as they are if None)."""
+        folder = Path(folder)
+        weights = {name: _stored(name, tensor, dtype) for name, tensor in self.state_dict().items()}
+        (folder / CONFIG).unlink(missing_ok=True)  # so that no moment has the config of one net, the weights of another
+        write_with(folder / WEIGHTS, lambda path: save_file(weights, path, metadata={"format": "pt"}))
+        write_json(folder / CONFIG, {"architecture": self.architecture, **asdict(cast("Any", self.config))})
+
+    @classmethod
+    def from_pretrained(cls, folder_or_hub_id: str | Path) -> Self:
+        """A net in eval mode, float32, from a folder or a hub id owner/name."""
+        folder = find_folder(folder_or_hub_id, (CONFIG, WEIGHTS))
+        config = read_config(folder, cls.architecture)
+        net = cls(config_of(cls.config_type, config, str(folder / CONFIG)), seed=None)
+        net.load_state_dict(read_weights(folder, net.state_dict()))
+        return net.eval()
+
+
+def config_of(kind: Any, values: Mapping[str, Any], where: str) -> Any:
+    """A config of this kind from plain values, as JSON or YAML have them; unknown and missing keys are named."""
+    known = {f.name: f for f in fields(kind)}
+    unknown = sorted(values.keys() - known.keys())
+    missing = sorted(n for n, f in known.items() if n not in values and f.default is MISSING)
+    if unknown or missing:
+        raise InvalidInput(
+            f"{where}: unknown keys {unknown}, missing keys {missing}; {kind.__name__} has {sorted(known)}"
+        )
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+
+
+def check_sizes(config: Any) -> None:
+    """What every grid net asks of its config."""
+    least = {"side": 1, "vocabulary": 2, "classes": 0, "blocks": 1, "embedding": 1, "condition": 1}
+    for name, low in least.items():
+        value = getattr(config, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < low:
+            raise InvalidInput(f"{name} is {value!r}; give a whole number of at least {low}")
+    channels = config.channels
+    if not isinstance(channels, tuple) or not channels or any(type(c) is not int or c < 1 for c in channels):
+        raise InvalidInput(f"channels is {channels!r}; give one whole number for each grid, from the finest")
+    if not isinstance(config.attention, bool):
+        raise InvalidInput(f"attention is {config.attention!r}; give true or false")
+
+
+def find_folder(name: str | Path, patterns: Iterable[str]) -> Path:
+    """The folder of this name, or the downloaded one of this hub id."""
+    path = Path(name)
+    if path.is_dir():
+        return path
+    if path.suffix in _PICKLES:
+        raise InvalidInput(f"{name} is a pickle, and opening one runs what it contains; {_REMEDY}")
+    if path.exists():
+        raise InvalidInput(f"{name} is a file; give the folder that holds {CONFIG} and {WEIGHTS}")
+    if not _HUB_ID.fullmatch(str(name)):
+        raise InvalidInput(f"there is no folder {name}; give a folder that exists, or a hub id owner/name")
+    return _download(str(name), list(patterns))
+
+
+_REMEDY = f"convert it to {WEIGHTS} where it was made (save_pretrained does)"
+
+
+def _download(hub_id: str, patterns: list[str]) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        return Path(snapshot_download(hub_id, allow_patterns=patterns))
+    except (OSError, ValueError, HfHubHTTPError) as error:
+        raise InvalidInput(
+            f"there is no folder {hub_id} here, and the hub did not give one of that id ({type(error).__name__}: "
+            f"{error}); check the name, or go online once, or download it elsewhere and give the folder"
+        ) from error
+
+
+def read_config(folder: Path, architecture: str) -> dict[str, Any]:
+    """The values of config.json less its architecture, which must be the one asked for."""
+    found = read_architecture(folder)
+    if found != architecture:
+        raise InvalidInput(f"{folder} holds a net of architecture {found!r}, and {architecture!r} was asked for")
+    return {name: value for name, value in _read_json(folder / CONFIG).items() if name != "architecture"}
+
+
+def read_architecture(folder: Path) -> str:
+    """The architecture that config.json names."""
+    path = folder / CONFIG
+    if not path.is_file():
+        raise InvalidInput(
+            f"{folder} has no {CONFIG}; it is not a saved net, or its writing was interrupted{_pickles_in(folder)}"
+        )
+    found = _read_json(path).get("architecture")
+    if not isinstance(found, str):
+        raise InvalidInput(f'{path} names no "architecture"; it was not written by save_pretrained')
+    return found
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InvalidInput(f"{path} is not JSON ({error}); save the net again") from error
+    if not isinstance(values, dict):
+        raise InvalidInput(f"{path} holds {type(values).__name__}, not named values; save the net again")
+    return values
+
+
+def read_weights(folder: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of model.safetensors, if their names and shapes are the expected ones and every number is finite."""
+    path = folder / WEIGHTS
+    if not path.is_file():
+        raise InvalidInput(f"{folder} has no {WEIGHTS}{_pickles_in(folder)}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        _check_shapes(path, shapes, {name: tuple(tensor.shape) for name, tensor in expected.items()})
+        weights = load_file(path)
+    except SafetensorError as error:
+        raise InvalidInput(f"{path} is broken or cut short ({error}); copy it again") from error
+    bad = [name for name, tensor in weights.items() if not tensor.isfinite().all()]
+    if bad:
+        raise InvalidInput(f"{path}: {bad[0]} holds NaN or infinity; the training diverged or the file is damaged")
+    return weights
+
+
+def _pickles_in(folder: Path) -> str:
+    """A word on a pickle that lies there instead."""
+    names = sorted(p.name for p in folder.iterdir() if p.suffix in _PICKLES) if folder.is_dir() else []
+    return f"; {names[0]} is a pickle, and opening one runs what it contains: {_REMEDY}" if names else ""
+
+
+def _check_shapes(path: Path, found: Mapping[str, tuple], expected: Mapping[str, tuple]) -> None:
+    missing, extra = sorted(expected.keys() - found.keys()), sorted(found.keys() - expected.keys())
+    if missing or extra:
+        raise InvalidInput(
+            f"{path} does not fit its {CONFIG}: {len(missing)} tensors missing (first {missing[:1]}), "
+            f"{len(extra)} too many (first {extra[:1]}); keep the two files together"
+        )
+    for name, shape in expected.items():
+        if found[name] != shape:
+            raise InvalidInput(
+                f"{path}: {name} has shape {found[name]} where {CONFIG} asks for {shape}; keep the two files together"
+            )
+
+
+def _stored(name: str, tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
+    """A copy fit for a file; a weight that `dtype` cannot hold is refused."""
+    stored = tensor.detach().to("cpu", dtype or tensor.dtype).contiguous().clone()
+    if not stored.isfinite().all():
+        largest = float(tensor.abs().max())
+        reason = "is not finite" if not math.isfinite(largest) else f"reaches {largest:.3g}, too large for {dtype}"
+        raise InvalidInput(f"{name} {reason}; store the weights in bfloat16 or float32, or look at the training")
+    return stored

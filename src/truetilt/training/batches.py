@@ -1,0 +1,103 @@
+"""Batches from a counter: which digits, at what times, under which noise, is a pure function of (seed, step).
+
+Nothing is kept between steps, so a run resumed at step k sees what an uninterrupted one would have seen. Order and
+times are made on the CPU, where they cost nothing; pixels are gathered and noised on the device, and nobody waits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..processes import Masking, Uniform
+from ..smc.stream import Stream
+from ..types import Tokens
+from .data import Digits
+from .losses import Noise, Noised, corrupt
+
+ORDER, TIMES, NOISE, LABELS, SHIFTS, EVALUATION = range(6)  # purposes: a key each, so that no uniform is used twice
+
+
+class Batch(NamedTuple):
+    """Noised digits and the labels a network is told and asked for."""
+
+    noised: Noised
+    label: Tensor  # int64 [B]; what is true
+    told: Tensor  # int64 [B]; the label, or `classes` where it is withheld
+
+
+@dataclass(frozen=True)
+class Batches:
+    """The batches of a run; `clean` ones stay at t = 0."""
+
+    digits: Digits  # on the device
+    process: Masking | Uniform
+    size: int
+    seed: int
+    classes: int
+    label_dropout: float = 0.0
+    clean: bool = False
+    max_shift: int = 0
+
+    def at(self, step: int) -> Batch:
+        """The batch of this step."""
+        device = self.digits.images.device
+        chosen = move(order(self.seed, self.digits.count, step * self.size, self.size), device)
+        x0, label = self.digits.images[chosen].long(), self.digits.labels[chosen]
+        if self.max_shift:
+            x0 = shifted(x0, self._uniforms(step, SHIFTS, 2), self.max_shift)
+        told = torch.where(self._uniforms(step, LABELS, 1)[:, 0] < self.label_dropout, self.classes, label)
+        return Batch(self._noised(x0, step), label, told)
+
+    def _noised(self, x0: Tokens, step: int) -> Noised:
+        if self.clean:
+            nothing = torch.zeros(self.size, dtype=torch.float64, device=x0.device)
+            return Noised(x0, x0, Noise(nothing, nothing, nothing))
+        noise = Noise.at(self.process, times(Stream(self.seed).uniforms(step, TIMES, 1, (0, self.size))[0]))
+        return corrupt(self.process, x0, noise.to(x0.device), self._uniforms(step, NOISE, x0.shape[1]))
+
+    def _uniforms(self, step: int, purpose: int, each: int) -> Tensor:
+        stream = Stream(self.seed, device=self.digits.images.device)
+        return stream.uniforms(step, purpose, 1, (0, self.size * each)).view(self.size, each)
+
+
+def times(u: Tensor) -> Tensor:
+    """One time in (0, 1] in each of n equal strata: uniform on average, and less noisy than independent ones."""
+    return (torch.arange(len(u), 0, -1, device=u.device) - u) / len(u)
+
+
+def order(seed: int, count: int, first: int, size: int) -> Tensor:
+    """Which digits the places first .. first + size - 1 hold, when every epoch is a fresh permutation."""
+    chosen = []
+    while size > 0:
+        epoch, start = divmod(first, count)
+        chosen.append(_permutation(seed, count, epoch)[start : start + size])
+        first, size = first + len(chosen[-1]), size - len(chosen[-1])
+    return torch.cat(chosen)
+
+
+@lru_cache(maxsize=2)
+def _permutation(seed: int, count: int, epoch: int) -> Tensor:
+    return Stream(seed).uniforms(epoch, ORDER, 1, (0, count))[0].argsort(stable=True)
+
+
+def shifted(x: Tokens, u: Tensor, most: int) -> Tokens:
+    """Square images moved by up to `most` pixels each way, black where nothing was; u is uniform [B, 2]."""
+    side = round(x.shape[1] ** 0.5)
+    by = (u * (2 * most + 1)).long() - most
+    place = torch.arange(side, device=x.device)
+    row, column = (place + by[:, axis, None] for axis in (0, 1))  # [B, side]
+    inside = ((row >= 0) & (row < side))[:, :, None] & ((column >= 0) & (column < side))[:, None, :]
+    source = row.clamp(0, side - 1)[:, :, None] * side + column.clamp(0, side - 1)[:, None, :]
+    return torch.where(inside.flatten(1), x.gather(1, source.flatten(1)), 0)
+
+
+def move(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """To the device without waiting for it."""
+    if torch.device(device).type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)

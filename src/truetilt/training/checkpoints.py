@@ -1,0 +1,116 @@
+"""Checkpoints of a run: all that a step depends on, in safetensors and JSON, whole or absent, the last two kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from ..storage import write_json, write_with
+from ..types import InvalidInput
+
+_TENSORS, _FACTS = "state.safetensors", "state.json"
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+_KEPT = 2
+
+
+class Progress(NamedTuple):
+    """Where a run is, beside its tensors."""
+
+    step: int = 0
+    window: int = 0  # steps whose loss is in the running sum
+    seconds: float = 0.0
+
+
+class Learner(NamedTuple):
+    """All that a step changes: weights, their running mean, the optimiser's moments, the running sum of losses."""
+
+    net: nn.Module
+    weights: dict[str, Tensor]  # of the network itself, by name: always written in place
+    ema: dict[str, Tensor]
+    optimizer: torch.optim.Optimizer
+    loss_sum: Tensor  # float64 scalar
+
+
+def save_checkpoint(folder: Path, learner: Learner, progress: Progress, fingerprint: str) -> Path:
+    """Write step-N beside its name, rename it, then drop all but the last two."""
+    target = folder / f"step-{progress.step:08d}"
+    beside = folder / f".{target.name}.part"
+    shutil.rmtree(beside, ignore_errors=True)
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in _tensors(learner).items()}
+    write_with(beside / _TENSORS, lambda path: save_file(tensors, path))
+    write_json(beside / _FACTS, {**progress._asdict(), "fingerprint": fingerprint})
+    shutil.rmtree(target, ignore_errors=True)
+    os.replace(beside, target)
+    _flush(folder)
+    for old in found_checkpoints(folder)[:-_KEPT]:
+        shutil.rmtree(old)
+    return target
+
+
+def found_checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints of a run, the oldest first."""
+    return sorted(path for path in folder.glob("step-*") if path.is_dir())
+
+
+def load_checkpoint(path: Path, learner: Learner, fingerprint: str) -> Progress:
+    """Put everything back where it was."""
+    try:
+        facts: dict[str, Any] = json.loads((path / _FACTS).read_text(encoding="utf-8"))
+        tensors = load_file(path / _TENSORS)
+        progress = Progress(facts["step"], facts["window"], facts["seconds"])
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as e:
+        raise InvalidInput(f"{path} cannot be read ({e}); remove it to go on from the one before") from e
+    if facts.get("fingerprint") != fingerprint:
+        raise InvalidInput(
+            f"{path} belongs to another configuration, data set or base; resume with the same, or choose another --out"
+        )
+    _restore(learner, tensors, path)
+    return progress
+
+
+def _tensors(learner: Learner) -> dict[str, Tensor]:
+    names = [name for name, _ in learner.net.named_parameters()]
+    state = learner.optimizer.state_dict()["state"]
+    found = {f"net.{name}": tensor for name, tensor in learner.weights.items()}
+    found |= {f"ema.{name}": tensor for name, tensor in learner.ema.items()}
+    for number, moments in state.items():
+        found |= {f"{key}.{names[number]}": value for key, value in moments.items()}
+    return found | {"loss_sum": learner.loss_sum}
+
+
+@torch.no_grad()
+def _restore(learner: Learner, tensors: dict[str, Tensor], path: Path) -> None:
+    """Copy in place, so that every tensor keeps the layout it was trained in."""
+    read: Callable[[str], Tensor] = tensors.__getitem__
+    try:
+        for name, tensor in learner.weights.items():
+            tensor.copy_(read(f"net.{name}"))
+        for name, tensor in learner.ema.items():
+            tensor.copy_(read(f"ema.{name}"))
+        learner.loss_sum.copy_(read("loss_sum"))
+        state = {}
+        for number, (name, parameter) in enumerate(learner.net.named_parameters()):
+            state[number] = {key: torch.zeros_like(parameter).copy_(read(f"{key}.{name}")) for key in _MOMENTS}
+            state[number]["step"] = read(f"step.{name}")
+    except (KeyError, RuntimeError) as e:
+        raise InvalidInput(f"{path} does not fit this network ({e}); resume with the same configuration") from e
+    groups = learner.optimizer.state_dict()["param_groups"]
+    learner.optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def _flush(folder: Path) -> None:
+    """Make the renaming itself durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,160 @@
+"""What a training run is: a frozen record read from YAML or JSON; unknown, missing or impossible values are refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from ..processes import Masking, Uniform
+from ..types import InvalidInput
+
+TASKS = ("unconditional", "conditional", "deft", "potential", "classifier")
+_CHOICES = {
+    "task": TASKS,
+    "process": ("masking", "uniform"),
+    "schedule": ("cosine", "constant"),
+    "augment": ("none", "shift"),
+    "export_dtype": ("float32", "float16", "bfloat16"),
+}
+_POSITIVE = ("steps", "batch", "lr", "clip", "log_every", "checkpoint_every", "evaluation_passes")
+_NOT_NEGATIVE = ("seed", "data_seed", "warmup", "weight_decay", "max_shift")
+_FREE = (  # what may change between a run and its resumption without changing what is learned
+    "data",
+    "base",
+    "log_every",
+    "checkpoint_every",
+    "max_seconds",
+    "evaluation_passes",
+    "export_dtype",
+)
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """One training run. `steps` plans the learning rate; `max_seconds`, if given, stops the run early."""
+
+    task: str
+    net: Mapping[str, Any]  # of UNetConfig, or of ClassifierConfig for potential and classifier
+    steps: int
+    data: str = ""  # folder of the IDX files; the command line may name it
+    share: float = 1.0  # part of the training images
+    data_seed: int = 0  # chooses the part
+    process: str = "masking"
+    batch: int = 256
+    lr: float = 1e-3
+    schedule: str = "cosine"
+    warmup: int = 500
+    weight_decay: float = 0.0
+    ema: float = 0.9995
+    clip: float = 1.0
+    bf16: bool = True  # on cuda only
+    compile: bool = False
+    label_dropout: float = 0.0  # conditional: how often the label is withheld, so that one net serves as both
+    augment: str = "none"
+    max_shift: int = 2  # pixels, for augment: shift
+    base: str = ""  # deft: folder of the frozen network
+    seed: int = 0
+    log_every: int = 100
+    checkpoint_every: int = 2000
+    max_seconds: float | None = None
+    evaluation_passes: int = 1  # over the whole test set
+    export_dtype: str = "float32"
+    note: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise InvalidInput(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(choices)}")
+        for name in _POSITIVE:
+            if not getattr(self, name) > 0:
+                raise InvalidInput(f"{name} is {getattr(self, name)}; it must be above 0")
+        for name in _NOT_NEGATIVE:
+            if not getattr(self, name) >= 0:
+                raise InvalidInput(f"{name} is {getattr(self, name)}; it must be at least 0")
+        self._check_ranges()
+
+    def _check_ranges(self) -> None:
+        if not 0 < self.share <= 1:
+            raise InvalidInput(f"share is {self.share}; it is the part of the data to use, above 0 and at most 1")
+        if not 0 <= self.ema < 1 or not 0 <= self.label_dropout <= 1:
+            raise InvalidInput(f"ema is {self.ema}, label_dropout {self.label_dropout}; both lie in [0, 1), [0, 1]")
+        if self.label_dropout and self.task != "conditional":
+            raise InvalidInput(f"label_dropout is {self.label_dropout}; only the task conditional withholds labels")
+        if self.augment != "none" and self.task not in ("potential", "classifier"):
+            raise InvalidInput(f"augment is {self.augment}; a model of the data itself must see it unchanged")
+        if self.max_seconds is not None and not self.max_seconds > 0:
+            raise InvalidInput(f"max_seconds is {self.max_seconds}; leave it out to stop by steps alone")
+
+    def noising(self) -> Masking | Uniform:
+        """The noising process over the network's vocabulary."""
+        made = Masking if self.process == "masking" else Uniform
+        return made(int(self.net.get("vocabulary", 256)))
+
+    def fingerprint(self) -> str:
+        """A name for everything that decides what is learned."""
+        kept = {name: value for name, value in asdict(self).items() if name not in (*_FREE, "note")}
+        return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def read_config(path: Path | str, **changes: Any) -> TrainConfig:
+    """The configuration in a YAML or JSON file; `changes` replace its values."""
+    path = Path(path)
+    found = _parse(path)
+    if not isinstance(found, dict):
+        raise InvalidInput(f"{path} holds {type(found).__name__}; a configuration is a list of `key: value`")
+    return config_of({**found, **changes}, str(path))
+
+
+def config_of(values: Mapping[str, Any], where: str = "the configuration") -> TrainConfig:
+    """A configuration from plain values; every key must be known and of the right kind."""
+    known = {f.name: f for f in fields(TrainConfig)}
+    unknown = sorted(map(str, values.keys() - known.keys()))
+    if unknown:
+        raise InvalidInput(f"{where} has unknown keys: {', '.join(unknown)}; known are {', '.join(known)}")
+    missing = [name for name, f in known.items() if f.default is MISSING and name not in values]
+    if missing:
+        raise InvalidInput(f"{where} lacks {', '.join(missing)}; add them")
+    return TrainConfig(**{name: _typed(name, known[name].type, value, where) for name, value in values.items()})
+
+
+def _parse(path: Path) -> Any:
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".json":
+        try:
+            return json.loads(text)
+        except ValueError as e:
+            raise InvalidInput(f"{path} is no JSON: {e}") from e
+    try:
+        import yaml
+    except ImportError as e:
+        raise InvalidInput(f"reading {path} needs pyyaml; install it, or give the configuration as JSON") from e
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as e:
+        raise InvalidInput(f"{path} is no YAML: {e}") from e
+
+
+def _typed(name: str, kind: Any, value: Any, where: str) -> Any:
+    """The value as its field wants it; YAML reads 1e-3 as a text, so texts of numbers count as numbers."""
+    if kind == "float | None" and value is None:
+        return None
+    try:
+        if kind.startswith("float") and not isinstance(value, bool):
+            return float(value)
+        if kind == "int" and not isinstance(value, bool) and float(value) == int(value):
+            return int(value)
+    except (TypeError, ValueError):
+        pass
+    wanted = {"str": str, "bool": bool}.get(kind, dict if kind.startswith("Mapping") else None)
+    if wanted is not None and isinstance(value, wanted):
+        return _plain(value) if wanted is dict else value
+    raise InvalidInput(f"{where}: {name} is {value!r}; it must be of kind {kind}")
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    """Lists as tuples, as frozen records want them."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}

@@ -1,0 +1,133 @@
+"""Digits from IDX files, the format of MNIST, plain or gzipped, from a folder the user names; checked, not guessed."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..smc.stream import Stream
+from ..types import InvalidInput, Tokens
+
+_PREFIX = {"train": "train", "test": "t10k"}
+_IMAGES, _LABELS = 2051, 2049  # the magic numbers: unsigned bytes in three dimensions, in one
+_SUBSET = 7  # purpose of the uniforms that choose a subset
+
+
+@dataclass(frozen=True)
+class Digits:
+    """Square grey images, row by row, and their labels."""
+
+    images: Tensor  # uint8 [n, side * side]
+    labels: Tensor  # int64 [n]
+
+    @property
+    def count(self) -> int:
+        return self.images.shape[0]
+
+    @property
+    def side(self) -> int:
+        return round(self.images.shape[1] ** 0.5)
+
+    def to(self, device: torch.device | str) -> Digits:
+        return Digits(self.images.to(device), self.labels.to(device))
+
+    def fingerprint(self) -> str:
+        """A name for exactly these images and labels."""
+        parts = (self.images.cpu().numpy().tobytes(), self.labels.cpu().numpy().tobytes())
+        return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
+
+
+def load_digits(folder: Path | str, split: str, classes: int = 10) -> Digits:
+    """The images and labels of `train` or `test`."""
+    if split not in _PREFIX:
+        raise InvalidInput(f"split is {split!r}; there are {' and '.join(_PREFIX)}")
+    images_file = _find(Path(folder), f"{_PREFIX[split]}-images", 3)
+    labels_file = _find(Path(folder), f"{_PREFIX[split]}-labels", 1)
+    images, labels = _read(images_file, _IMAGES), _read(labels_file, _LABELS)
+    if len(images) != len(labels):
+        raise InvalidInput(
+            f"{images_file} holds {len(images)} images, {labels_file} {len(labels)} labels; take both from one data set"
+        )
+    if images.shape[1] != images.shape[2]:
+        raise InvalidInput(f"{images_file} holds images of {images.shape[1]} x {images.shape[2]}; they must be square")
+    if labels.max() >= classes:
+        raise InvalidInput(f"{labels_file} holds the label {labels.max()}; labels run from 0 to {classes - 1}")
+    flat = torch.from_numpy(images.reshape(len(images), -1).copy())
+    return Digits(flat, torch.from_numpy(labels.astype(np.int64)))
+
+
+def subset(digits: Digits, share: float, seed: int) -> Digits:
+    """A share of the digits, the same for the same seed, in the order of the file."""
+    if not 0 < share <= 1:
+        raise InvalidInput(f"share is {share}; it is the part of the data to use, above 0 and at most 1")
+    if share == 1:
+        return digits
+    count = max(1, round(share * digits.count))
+    u = Stream(seed).uniforms(0, _SUBSET, 1, (0, digits.count))[0]
+    chosen = u.argsort(stable=True)[:count].sort().values.to(digits.images.device)
+    return Digits(digits.images[chosen], digits.labels[chosen])
+
+
+def tokens_of(images: Tensor | np.ndarray, vocabulary: int = 256) -> Tokens:
+    """Grey levels as tokens; what is no whole number from 0 to vocabulary - 1 is refused."""
+    values = torch.as_tensor(images)
+    if values.is_floating_point():
+        if not bool(values.isfinite().all()):
+            raise InvalidInput("the images hold NaN or infinite pixels; give whole grey levels")
+        if bool((values != values.round()).any()):
+            raise InvalidInput(
+                f"the images hold fractions; give whole grey levels from 0 to {vocabulary - 1} "
+                f"(multiply images in [0, 1] by {vocabulary - 1} and round)"
+            )
+    low, high = (float(values.min()), float(values.max())) if values.numel() else (0, 0)
+    if low < 0 or high >= vocabulary:
+        raise InvalidInput(f"pixels run from {low:g} to {high:g}; grey levels are 0 to {vocabulary - 1}")
+    return values.long()
+
+
+def _find(folder: Path, stem: str, dimensions: int) -> Path:
+    names = [f"{stem}{dot}idx{dimensions}-ubyte{end}" for dot in "-." for end in ("", ".gz")]
+    if not folder.is_dir():
+        raise InvalidInput(f"{folder} is no folder; name the one that holds {names[0]}[.gz]")
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
+    raise InvalidInput(f"{folder} holds neither {names[0]} nor {names[1]}; put the four IDX files of MNIST there")
+
+
+def _read(path: Path, magic: int) -> np.ndarray:
+    """The array of an IDX file of unsigned bytes."""
+    content = _content(path)
+    dimensions = magic % 256
+    header = 4 * (1 + dimensions)
+    if len(content) < header:
+        raise InvalidInput(f"{path} has {len(content)} bytes, less than its header of {header}; fetch it again")
+    words = np.frombuffer(content, dtype=">i4", count=1 + dimensions)
+    if words[0] != magic:
+        kind = "images" if magic == _IMAGES else "labels"
+        raise InvalidInput(f"{path} begins with {words[0]}, IDX files of {kind} with {magic}; it is another file")
+    shape = tuple(int(word) for word in words[1:])
+    expected = int(np.prod(shape, dtype=np.int64))
+    if min(shape) < 1 or len(content) - header != expected:
+        raise InvalidInput(
+            f"{path} announces {' x '.join(map(str, shape))} bytes and holds {len(content) - header}; "
+            "it is truncated or damaged: fetch it again"
+        )
+    return np.frombuffer(content, dtype=np.uint8, offset=header).reshape(shape)
+
+
+def _content(path: Path) -> bytes:
+    if path.suffix != ".gz":
+        return path.read_bytes()
+    try:
+        with gzip.open(path) as file:
+            return file.read()
+    except (EOFError, gzip.BadGzipFile, zlib.error) as e:
+        raise InvalidInput(f"{path} is no whole gzip file ({e}); fetch it again") from e

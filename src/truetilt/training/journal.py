@@ -1,0 +1,59 @@
+"""The loss curve on disk: one JSON line every so many steps, and TensorBoard beside it where that is installed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ..storage import write_with
+
+_NAME = "loss.jsonl"
+
+
+class Journal:
+    """Appends to loss.jsonl; what lies after `step` is forgotten, because it will be written again."""
+
+    def __init__(self, folder: Path, step: int = 0) -> None:
+        kept = [line for line in read_losses(folder) if line["step"] <= step]
+        text = "".join(json.dumps(line) + "\n" for line in kept)
+        write_with(folder / _NAME, lambda path: _write(path, text))
+        self._file = open(folder / _NAME, "a", encoding="utf-8")  # noqa: SIM115
+        self._board = _tensorboard(folder / "tensorboard", step)
+
+    def write(self, step: int, **values: float) -> None:
+        """One line, flushed."""
+        self._file.write(json.dumps({"step": step, **values}) + "\n")
+        self._file.flush()
+        if self._board is not None:
+            for name, value in values.items():
+                self._board.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        self._file.close()
+        if self._board is not None:
+            self._board.close()
+
+
+def read_losses(folder: Path) -> list[dict[str, Any]]:
+    """The lines of a run's loss.jsonl; a last line that was cut off is left out."""
+    path = folder / _NAME
+    found = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            break
+    return found
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def _tensorboard(folder: Path, step: int) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except (ImportError, AttributeError):  # not installed, or not fit for what is
+        return None
+    return SummaryWriter(str(folder), purge_step=step + 1)

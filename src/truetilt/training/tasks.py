@@ -1,0 +1,147 @@
+"""The tasks a network is trained for: what is built, what a batch costs, and which bound is measured.
+
+A task is a value of plain functions, so that the loop knows none of them. Diffusion nets answer with posterior
+logits; the edge-form guide answers with log-ratios on top of a frozen base; classifiers answer with log-odds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from ..models.classifier import Classifier, ClassifierConfig
+from ..models.pretrained import config_of
+from ..models.unet import UNet, UNetConfig
+from ..processes import Masking, Uniform
+from ..types import InvalidInput
+from .batches import Batch
+from .config import TrainConfig
+from .losses import (
+    Noised,
+    deft_edges,
+    log_scores,
+    posterior_cross_entropy,
+    potential_cross_entropy,
+    score_entropy,
+)
+
+Net = UNet | Classifier
+Loss = Callable[[nn.Module, Batch], Tensor]  # the network, perhaps compiled, and a batch -> nats [B]
+LogScores = Callable[[nn.Module, Noised, Tensor], Tensor]  # a network, noised tokens, labels told -> [B, D, V]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What the loop and the evaluation need to know of a task."""
+
+    net: Net
+    process: Masking | Uniform
+    loss: Loss
+    log_scores: LogScores | None = None  # of a diffusion task
+    told: bool = True  # is the network told the label?
+    clean: bool = False  # does it see t = 0 alone?
+    base: UNet | None = None  # frozen
+
+    @property
+    def classes(self) -> int:
+        return self.net.config.classes
+
+    @property
+    def scale(self) -> int:
+        """What a loss is divided by: diffusion losses are stated a dimension."""
+        return self.net.config.length if self.log_scores is not None else 1
+
+
+def build_task(config: TrainConfig, device: torch.device | str = "cpu") -> Task:
+    """The task of a configuration with its networks on the device, channels last."""
+    process = config.noising()
+    if config.task in ("potential", "classifier"):
+        made = Classifier(config_of(ClassifierConfig, config.net, "net"), config.seed)
+        return Task(placed(made, device), process, _asked_for_labels, clean=config.task == "classifier")
+    net = placed(UNet(config_of(UNetConfig, config.net, "net"), config.seed), device)
+    if config.task == "deft":
+        return _deft(net, process, config, device)
+    scores = _scores_of(process)
+    loss = _denoise(process) if isinstance(process, Masking) else _match_scores(process, scores)
+    return Task(net, process, loss, scores, told=config.task == "conditional")
+
+
+def placed(net: Any, device: torch.device | str) -> Any:
+    """On the device, in the layout in which convolutions are fast."""
+    return net.to(device=device, memory_format=torch.channels_last)
+
+
+def compiled(net: nn.Module, wanted: bool) -> nn.Module:
+    """The network as torch.compile makes it; the weights stay its own."""
+    return cast("nn.Module", torch.compile(net)) if wanted else net
+
+
+def weights_fingerprint(net: nn.Module | None) -> str:
+    """A name for exactly these weights; of nothing, nothing."""
+    if net is None:
+        return ""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(net.state_dict().items()):
+        digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _asked_for_labels(net: nn.Module, batch: Batch) -> Tensor:
+    noised = batch.noised
+    return potential_cross_entropy(net(noised.x, noised.noise.t.float()), batch.label)
+
+
+def _scores_of(process: Masking | Uniform) -> LogScores:
+    def scores(net: nn.Module, noised: Noised, told: Tensor) -> Tensor:
+        return log_scores(process, _answer(net, noised, told), noised)
+
+    return scores
+
+
+def _denoise(process: Masking) -> Loss:
+    """The posterior form: for masking the same loss, and cheaper."""
+    return lambda net, batch: posterior_cross_entropy(process, _answer(net, batch.noised, batch.told), batch.noised)
+
+
+def _match_scores(process: Uniform, scores: LogScores) -> Loss:
+    return lambda net, batch: score_entropy(process, scores(net, batch.noised, batch.told), batch.noised)
+
+
+def _deft(net: UNet, process: Masking | Uniform, config: TrainConfig, device: torch.device | str) -> Task:
+    base = placed(_frozen_base(config.base, config.net), device)
+    asked = compiled(base, config.compile)
+
+    def loss(guide: nn.Module, batch: Batch) -> Tensor:
+        noised = batch.noised
+        return deft_edges(process, _unconditional(asked, noised), _answer(guide, noised, batch.told), noised)
+
+    def scores(guide: nn.Module, noised: Noised, told: Tensor) -> Tensor:
+        return log_scores(process, _unconditional(base, noised), noised) + _answer(guide, noised, told)
+
+    return Task(net, process, loss, scores, base=base)
+
+
+def _frozen_base(folder: str, guide: Mapping[str, Any]) -> UNet:
+    if not folder:
+        raise InvalidInput("deft trains a guide for a frozen network; name its folder as `base`")
+    base = UNet.from_pretrained(Path(folder)).eval().requires_grad_(False)
+    for name in ("side", "vocabulary", "classes"):
+        own, other = getattr(base.config, name), guide.get(name, getattr(UNetConfig(), name))
+        if own != other:
+            raise InvalidInput(f"the base has {name} {own}, the guide {other}; they must agree")
+    return base
+
+
+def _answer(net: nn.Module, noised: Noised, told: Tensor) -> Tensor:
+    return net(noised.x, noised.noise.t.float(), told)
+
+
+@torch.no_grad()
+def _unconditional(base: nn.Module, noised: Noised) -> Tensor:
+    return base(noised.x, noised.noise.t.float())
