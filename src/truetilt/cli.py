@@ -32,11 +32,20 @@ Seed = Annotated[int, typer.Option(help="Seed of the run; the same seed gives th
 Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda or cuda:N.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for result.json and figure.png; runs/NAME if not given.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, everything else on stderr.")]
+Idx = Annotated[Path | None, typer.Option("--data", help="Folder with the IDX files of MNIST; coverage needs it.")]
 
 
 class ProcessName(StrEnum):
     masking = "masking"
     uniform = "uniform"
+
+
+class TaskName(StrEnum):
+    unconditional = "unconditional"
+    conditional = "conditional"
+    deft = "deft"
+    potential = "potential"
+    classifier = "classifier"
 
 
 @app.callback(invoke_without_command=True)
@@ -77,6 +86,32 @@ def table1(
 
 
 @reproduce.command()
+def figure3(
+    data: Idx = None,
+    quick: Quick = False,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Class-conditional digits from every sampler: pictures, accuracy, diversity, and the spread of log-ratios."""
+    _experiment("figure3", quick, seed, device, out, as_json, data)
+
+
+@reproduce.command()
+def figure4(
+    data: Idx = None,
+    quick: Quick = False,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Accuracy and diversity of digits against the number of particles, with and without partial resampling."""
+    _experiment("figure4", quick, seed, device, out, as_json, data)
+
+
+@reproduce.command()
 def chain(quick: Quick = False, seed: Seed = 0, device: Device = "cpu", out: Out = None, as_json: Json = False) -> None:
     """Markov chains of up to 256 sites: error of every sampler against network evaluations, with the exact answer."""
     _experiment("chain", quick, seed, device, out, as_json)
@@ -97,7 +132,11 @@ def tfbind8(
 
 @app.command()
 def sample(
-    model: Annotated[Path, typer.Argument(help='A table: JSON {"p0": [...], "likelihood": [...]}, nested per site.')],
+    model: Annotated[
+        Path,
+        typer.Argument(help='A table, JSON {"p0": [...], "likelihood": [...]} nested per site; or mnist, or its like.'),
+    ],
+    condition: Annotated[int | None, typer.Option(help="The class to sample; for nets, not for tables.")] = None,
     alpha: Annotated[float, typer.Option(help="Exponent of the condition in the target.")] = 1.0,
     beta: Annotated[
         float | None,
@@ -105,34 +144,59 @@ def sample(
     ] = None,
     process: Annotated[ProcessName, typer.Option(help="The noising process.")] = ProcessName.masking,
     sigma_eps: Annotated[float, typer.Option(help="What is kept of the data at t = 1 (log-linear schedule).")] = 1e-3,
-    particles: Annotated[int, typer.Option(help="Particles in each population.")] = 1000,
+    particles: Annotated[
+        int | None, typer.Option(help="Particles in each population; 1000 of a table, 64 digits.")
+    ] = None,
     populations: Annotated[int, typer.Option(help="Independent populations.")] = 1,
-    steps: Annotated[int, typer.Option(help="Time steps.")] = 100,
+    steps: Annotated[int | None, typer.Option(help="Time steps; 100 for a table, 50 for digits.")] = None,
     seed: Seed = 0,
+    device: Device = "cpu",
     out: Annotated[Path | None, typer.Option(help="Folder for the result; runs/sample if not given.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Sample p0(x) p(zeta|x)^alpha for a table of your own, and compare with the exact answer."""
+    """Sample p0(x) p(zeta|x)^alpha: a class of digits (mnist), or a table of your own beside its exact answer."""
     with _Plainly():
-        from .experiments.own import sample_table
+        from .experiments.own_digits import Wish, sample_any, settled
 
-        folder = out or Path("runs/sample")
-        with _progress(steps, "steps") as advance:
-            summary = sample_table(
-                model, (process.value, sigma_eps), (alpha, beta), (particles, populations, steps, seed), folder, advance
-            )
+        folder, asked = out or Path("runs/sample"), (particles, populations, steps, seed)
+        wish = settled(model, Wish(condition, alpha, beta, *asked, _device(device)))
+        with _progress(wish.steps or 0, "steps") as advance:
+            summary = sample_any(model, wish, (process.value, sigma_eps), folder, advance)
         _show(summary, ("quantity", "value"), folder, as_json)
+
+
+@app.command()
+def train(
+    task: Annotated[TaskName, typer.Argument(help="What to train; the configuration must be for it.")],
+    config: Annotated[Path, typer.Option(help="YAML or JSON; see configs/mnist.")],
+    data: Annotated[Path | None, typer.Option(help="Folder of the IDX files, plain or gzipped.")] = None,
+    base: Annotated[Path | None, typer.Option(help="deft: folder of the frozen network.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Instead of the configuration's.", min=1)] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/train/NAME if not given.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")] = False,
+    device: Device = "cpu",
+    as_json: Json = False,
+) -> None:
+    """Train a network, export the running mean of its weights, and measure it on the test digits."""
+    with _Plainly():
+        from .training.command import counted, read_plan, run_training
+
+        changes = {"data": data and str(data), "base": base and str(base), "steps": steps}
+        plan, folder = read_plan(config, changes, task.value), out or Path("runs/train") / config.stem
+        with _progress(plan.steps, task.value) as advance:
+            card = run_training(plan, folder, _device(device), resume, counted(advance))
+        _show(card, ("quantity", "value"), folder / "model", as_json, ("model.safetensors", "card.json"))
 
 
 def _experiment(
     name: str, quick: bool, seed: int, device: str, out: Path | None, as_json: bool, data: Path | None = None
 ) -> None:
     with _Plainly():
-        from .experiments import chain, figures, table1, tfbind8
+        from .experiments import chain, figure3, figure4, figures, table1, tfbind8
         from .experiments.jobs import Settings, carry_out
 
         toys = (figures.DEMO, figures.FIGURE1, figures.FIGURE2, table1.EXPERIMENT)
-        every = (*toys, chain.EXPERIMENT, tfbind8.EXPERIMENT)
+        every = (*toys, chain.EXPERIMENT, tfbind8.EXPERIMENT, figure3.EXPERIMENT, figure4.EXPERIMENT)
         experiment = next(e for e in every if e.name == name)
         folder = out or Path("runs") / name
         settings = Settings(quick, seed, _device(device), None if data is None else str(data))
@@ -151,7 +215,13 @@ def _device(name: str) -> str:
     return name
 
 
-def _show(result: dict[str, Any], columns: tuple[str, ...], folder: Path, as_json: bool) -> None:
+def _show(
+    result: dict[str, Any],
+    columns: tuple[str, ...],
+    folder: Path,
+    as_json: bool,
+    files: tuple[str, str] = ("result.json", "figure.png"),
+) -> None:
     """The result as JSON on stdout, or as a table there; where it lies on stderr."""
     from rich.console import Console
     from rich.table import Table
@@ -164,7 +234,7 @@ def _show(result: dict[str, Any], columns: tuple[str, ...], folder: Path, as_jso
     Console(stderr=as_json, width=None if sys.stdout.isatty() else 120).print(table)
     for note in result.get("notes", ()):
         typer.echo(f"note: {note}", err=True)
-    typer.echo(f"written: {folder / 'result.json'} and {folder / 'figure.png'}", err=True)
+    typer.echo(f"written: {folder / files[0]} and {folder / files[1]}", err=True)
 
 
 def _cell(value: Any) -> str:

@@ -19,6 +19,7 @@ from ..types import InvalidInput, StepInfo
 from ..viz.disks import disks
 from . import toys
 
+PARTICLES, STEPS = 1000, 100  # what is taken where the user says nothing
 LARGEST_PICTURE = 16  # tokens a side that disks can still show
 
 

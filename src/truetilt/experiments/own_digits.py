@@ -1,0 +1,122 @@
+"""Sampling what the user names: a class of digits from a bundle of nets, with a contact sheet, or a table (see `own`).
+
+A bundle is embedded (mnist) or a folder of the user's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..api import sample
+from ..metrics.images import accuracy, grey_levels, mean_distance
+from ..models.hub import EMBEDDED, load
+from ..result import Result
+from ..storage import write_json, write_with
+from ..types import InvalidInput, StepInfo
+from ..viz.sheets import sheet
+from . import digits
+from .own import PARTICLES as TABLE_PARTICLES
+from .own import STEPS as TABLE_STEPS
+from .own import sample_table
+
+PARTICLES, STEPS = 64, 50  # what is taken where the user says nothing
+COLUMNS = 16
+
+
+class Wish(NamedTuple):
+    """What the user asks for; what is None is settled by what is sampled."""
+
+    condition: int | None
+    alpha: float
+    beta: float | None = None
+    particles: int | None = None
+    populations: int = 1
+    steps: int | None = None
+    seed: int = 0
+    device: str = "cpu"
+
+
+def is_bundle(name: str | Path) -> bool:
+    """Whether a name means nets rather than a table: an embedded bundle or a folder."""
+    return str(name) in EMBEDDED or Path(name).is_dir()
+
+
+def settled(name: Path, wish: Wish) -> Wish:
+    """The wish with its gaps filled; nets need a class, a table has a condition of its own."""
+    nets = is_bundle(name)
+    if nets and wish.condition is None:
+        raise InvalidInput(f"{name} holds nets of several classes; say which one to sample with --condition")
+    if not nets and wish.condition is not None:
+        raise InvalidInput(f"{name} is no bundle of nets, and a table has its condition inside; leave out --condition")
+    particles, steps = (PARTICLES, STEPS) if nets else (TABLE_PARTICLES, TABLE_STEPS)
+    return wish._replace(
+        particles=particles if wish.particles is None else wish.particles,
+        steps=steps if wish.steps is None else wish.steps,
+    )
+
+
+def sample_any(
+    name: Path, wish: Wish, noise: tuple[str, float], folder: Path, advance: Callable[[], Any]
+) -> dict[str, Any]:
+    """Sample a bundle or a table; `noise` is the process of a table, nets know theirs."""
+    wish = settled(name, wish)
+    if is_bundle(name):
+        return sample_bundle(str(name), wish, folder, advance)
+    sizes = (wish.particles or 0, wish.populations, wish.steps or 0, wish.seed)
+    return sample_table(name, noise, (wish.alpha, wish.beta), sizes, folder, advance)
+
+
+def sample_bundle(name: str, wish: Wish, folder: Path, advance: Callable[[], Any]) -> dict[str, Any]:
+    """Sample, save the particles, and say how good they are; figure.png shows draws, the wrong ones framed."""
+    wish = settled(Path(name), wish)
+    condition, nets = int(wish.condition or 0), load(name, wish.device)
+    model = nets.model(condition, "potential" if wish.beta is None else "cfg")
+
+    def tick(done: int, total: int, info: StepInfo) -> None:
+        if done:
+            advance()
+
+    result = sample(
+        model, wish.alpha, wish.beta, particles=wish.particles or 0, populations=wish.populations,
+        num_inference_steps=wish.steps or 0, seed=wish.seed, chunk=64, callback_on_step_end=tick,
+    )  # fmt: skip
+    rows = _figures(name, nets, condition, result)
+    drawn = result.draw(min(64, result.log_weights.numel()), wish.seed)
+    wrong = (nets.judge(drawn).argmax(-1) != condition).tolist()
+    result.save(folder)
+    summary = {
+        "settings": result.settings | {"model": {"bundle": str(name)}, "condition": condition},
+        "rows": [{"quantity": quantity, "value": value} for quantity, value in rows.items()],
+    }
+    write_json(folder / "result.json", summary)
+    title = f"class {condition}, α = {wish.alpha:g}: {len(drawn)} draws; in red what the judge calls another"
+    picture = _draw(grey_levels(drawn, nets.process.vocabulary).cpu().numpy(), title, wrong)
+    write_with(folder / "figure.png", lambda out: picture.savefig(out, dpi=150))
+    return summary
+
+
+def _figures(name: str, nets: digits.Bundle, condition: int, result: Result) -> dict[str, Any]:
+    """Quantities of the weighted union."""
+    x, weights, levels = result.particles.flatten(0, 1), result.weights.reshape(-1), nets.process.vocabulary
+    out = {
+        "accuracy of the judge": accuracy(nets.judge(x), condition, weights),
+        "log Z": result.log_z,
+        "effective sample size": float(result.final_ess.sum()),
+        "particles": len(x),
+        "surviving first draws": int(result.roots.sum()),
+    }
+    if name in EMBEDDED and len(x) > 1:
+        real = digits.reference()[condition]["test"]["distance"]
+        out["diversity, of real digits"] = mean_distance(x, weights, levels) / real
+    return out
+
+
+def _draw(images: Any, title: str, wrong: list[bool]) -> Any:
+    from matplotlib.figure import Figure
+
+    lines = -(-len(images) // COLUMNS)
+    figure = Figure(figsize=(9, 0.6 * lines + 0.6), layout="constrained")
+    sheet(figure.subplots(), images, min(COLUMNS, len(images)), title, wrong)
+    return figure
