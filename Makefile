@@ -16,6 +16,7 @@ help:  ## list the targets
 
 demo: $(VENV)/.installed-core  ## a small run on the CPU, with its report, in runs/demo
 	$(BIN)/truetilt demo --out runs/demo
+	$(BIN)/truetilt sample mnist --condition 4 --alpha 3 --out runs/demo/digits
 
 test: lint  ## lint, then all tests but the slow proofs
 	$(BIN)/pytest -n 2

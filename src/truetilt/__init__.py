@@ -30,7 +30,7 @@ _HOME = {
     "rejuvenation": ("Block", "Gibbs", "Metropolis", "backward_scan", "random_scan", "systematic_scan"),
     "result": ("Result",),
     "schedules": ("Cosine", "Geometric", "LogLinear", "masked_fraction_grid", "uniform_grid"),
-    "smc.conditional": ("ancestor_sampling", "conditional_smc", "keep_lineage"),
+    "smc.conditional": ("Rule", "ancestor_sampling", "conditional_smc", "keep_lineage"),
     "smc.coupling": ("independent", "stratified_draws", "systematic_draws"),
     "smc.paths": ("Trajectory",),
     "smc.resampling": (
@@ -44,6 +44,7 @@ _HOME = {
         "systematic",
     ),
     "smc.sampler": ("Rejuvenation",),
+    "smc.stream": ("Stream",),
     "smc.uncertainty": ("Interval", "across_populations", "genealogy"),
     "trajectories": ("Sweeps", "particle_gibbs"),
     "trust": ("Trust", "Verdict"),

@@ -119,7 +119,9 @@ def chain(quick: Quick = False, seed: Seed = 0, device: Device = "cpu", out: Out
 
 @reproduce.command()
 def tfbind8(
-    data: Annotated[Path, typer.Option(help="Folder with the scores of all DNA 8-mers: .npy arrays, .csv or .tsv.")],
+    data: Annotated[
+        Path, typer.Option(help="Folder with the scores of all DNA 8-mers: .npy, .csv, .tsv or .txt, also .gz or .xz.")
+    ],
     quick: Quick = False,
     seed: Seed = 0,
     device: Device = "cpu",

@@ -15,6 +15,7 @@ import shlex
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -131,8 +132,18 @@ def _one_thread() -> None:
 
 
 def _fingerprint(experiment: Experiment, settings: Settings) -> str:
-    text = json.dumps([experiment.name, asdict(settings), __version__], sort_keys=True)
+    text = json.dumps([experiment.name, asdict(settings), __version__, _package()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@lru_cache(maxsize=1)
+def _package() -> str:
+    """A name for the code and the embedded networks: what another version of them began, this one does not finish."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parents[1].rglob("*")):
+        if path.suffix in (".py", ".json", ".safetensors"):
+            digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def _kept(path: Path, mark: str) -> Answer | None:
