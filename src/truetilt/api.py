@@ -14,6 +14,7 @@ from . import __version__
 from .any_order import AnyOrder
 from .feynman_kac import Tempered, Tilted
 from .processes import Masking
+from .ramps import FULL, Ramp
 from .result import Result
 from .schedules import check_whole, masked_fraction_grid, uniform_grid
 from .smc.coupling import Coupling, independent
@@ -60,15 +61,17 @@ def reveal(
     *,
     sites_per_step: int = 1,
     order: Sequence[int] | None = None,
+    ramp: Ramp = FULL,
     particles: int = 64,
     **options: Any,
 ) -> Result:
     """Weighted samples of p0(x) p(zeta|x)^alpha on the any-order clock: for masking, and exact at one site a step.
 
     Several sites a step are drawn as if independent given the rest: that factorisation is the only error of the limit.
+    Where single sites say little of the condition, let the exponent grow late (`ramp`; see `pilot`).
     `options` go to `run`.
     """
-    fk = AnyOrder(model, alpha, beta, order=None if order is None else tuple(order))
+    fk = AnyOrder(model, alpha, beta, order=None if order is None else tuple(order), ramp=ramp)
     if not isinstance(sites_per_step, int) or not 1 <= sites_per_step <= model.length:
         raise InvalidInput(f"sites_per_step is {sites_per_step}; give 1 to all of the {model.length} sites")
     schedule = cast("Masking", model.process).schedule

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .any_order import AnyOrder
 from .feynman_kac import Steered, Tilted
-from .ramps import SQUARE, Frozen, Ramp
+from .ramps import FULL, SQUARE, Frozen, Ramp
 from .schedules import check_whole
 from .smc.resampling import adaptive, never, systematic
 from .smc.sampler import Source, advance, check_shape
@@ -26,6 +26,7 @@ from .types import NEG_INF, InvalidInput, LogWeights, Particles, Tokens, take
 Ramped = Tilted | Steered | AnyOrder
 SHARES = tuple(k / 16 for k in range(17))  # of the exponent, at which the pilot weighs each step
 _HALVINGS = 24
+_REHEARSALS, _SLACK = 3, 1.25  # ramps tried at most, and how much over `fall` is near enough
 
 
 @torch.no_grad()
@@ -41,10 +42,11 @@ def pilot(
     """A frozen ramp along which each step costs about the fraction `fall` of the effective sample size, or less.
 
     Early states say little of the condition, so the exponent stays as low as `fall` lets the later steps catch up:
-    shares are found from the last step back. A second pass rehearses the ramp and leaves what each step cost in
-    `falls`: where some are much larger, allow more a step or take more steps. Deaths by hard zeros count for nothing,
-    as no smaller exponent avoids them. Each pass asks the networks as often as a run does, and with uniforms that no
-    run draws.
+    shares are found from the last step back. Each ramp is then rehearsed, which leaves what each step cost in `falls`;
+    where that is more than allowed, another is found from the rehearsal, and the one whose dearest step is cheapest is
+    kept. If some falls are large even so, allow more a step or take more steps. Deaths by hard zeros count for nothing,
+    as no smaller exponent avoids them. Two to four passes, each asking the networks as often as a run does, with
+    uniforms that no run draws.
     """
     if not 0 < fall < 1:
         raise InvalidInput(f"fall is {fall}; give the fraction of the effective sample size a step may cost, in (0, 1)")
@@ -53,13 +55,22 @@ def pilot(
     grid, shape = check_whole(tuple(grid)), (populations, particles)
     check_shape(shape)
     source = Source(Stream(seed, device=fk.model.device))
+    elapsed, tried = tuple(1 - t for t in grid), []
+    records = list(_records(remembering(fk), grid, shape, source, SQUARE))
+    while len(tried) < _REHEARSALS and not any(max(ramp.falls) <= _SLACK * fall for ramp in tried):
+        ramp = Frozen(elapsed, _shares(records, fall))
+        records = list(_records(remembering(fk), grid, shape, source, ramp))
+        costs = [record.cost(*ends) for record, ends in zip(records, pairwise(ramp.shares), strict=True)]
+        tried.append(replace(ramp, falls=tuple(costs)))
+    return min(tried, key=lambda ramp: max(ramp.falls))
+
+
+def _shares(records: Sequence[_Record], fall: float) -> tuple[float, ...]:
+    """The share of the exponent at each time, from the end back; 0 at the start."""
     shares = [1.0]
-    for record in reversed(list(_records(remembering(fk), grid, shape, source, SQUARE))[1:]):
+    for record in reversed(records[1:]):
         shares.insert(0, record.least(shares[0], fall))
-    ramp = Frozen(tuple(1 - t for t in grid), (0.0, *shares))
-    rehearsal = _records(remembering(fk), grid, shape, source, ramp)
-    costs = [record.cost(*ends) for record, ends in zip(rehearsal, pairwise(ramp.shares), strict=True)]
-    return replace(ramp, falls=tuple(costs))
+    return (0.0, *shares)
 
 
 class _Record(NamedTuple):
@@ -77,7 +88,8 @@ class _Record(NamedTuple):
         log_w = (
             torch.lerp(self.after[here], self.after[here + 1], part) if 0 < part < 1 else self.after[here + round(part)]
         )
-        before = self.before if start == self.now else self.before + (start - self.now) * self.log_full
+        shift = torch.where(self.log_full == NEG_INF, NEG_INF, (start - self.now) * self.log_full)
+        before = self.before if start == self.now else self.before + shift
         alive = (log_w > NEG_INF) & (before > NEG_INF)
         log_w, before = log_w[alive], before[alive]
         kept = 2 * log_w.logsumexp(0) - (2 * log_w - before).logsumexp(0) - before.logsumexp(0)
@@ -110,7 +122,7 @@ def _records(
         state = Particles(take(state.x, ancestors), log_w, {k: take(v, ancestors) for k, v in state.aux.items()})
         step = _Step(fk, state, interval, ramp(1 - interval[0]), (source, -number))
         after = torch.stack([step.to(share).log_w.flatten() for share in SHARES])
-        yield _Record(log_w.flatten(), _log_full(fk, state, step.now).flatten(), step.now, after)
+        yield _Record(log_w.flatten(), _log_full(fk, state, interval[0]).flatten(), step.now, after)
         state = step.to(ramp(1 - interval[1]))
 
 
@@ -130,12 +142,12 @@ class _Step(NamedTuple):
         return advance(move, self.state.log_w, self.interval, never, self.at)[0]
 
 
-def _log_full(fk: Ramped, state: Particles, now: float) -> Tensor:
-    """What the whole exponent weighs in each state, from what a share of it does."""
+def _log_full(fk: Ramped, state: Particles, t: float) -> Tensor:
+    """What the whole exponent weighs in each state at time t."""
     if isinstance(fk, AnyOrder):
         return (fk.alpha - 1) * state.aux["log_ratio"]
-    log_tilt = state.aux["log_tilt"]
-    return log_tilt / now if now > 0 else torch.zeros_like(log_tilt)
+    tilt = replace(fk, ramp=FULL).tilt
+    return torch.zeros_like(state.log_w) if tilt is None else tilt(state.x, t)
 
 
 @dataclass(frozen=True)

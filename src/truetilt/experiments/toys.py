@@ -139,5 +139,5 @@ def drawn_law(table: Table, draws: Tensor) -> Tensor:
 
 
 def miss(target: Tensor, law: Tensor, floor: float = FLOOR) -> float:
-    """KL(target || law) with empty cells floored; an exact law has none."""
-    return float(kl(target, law, floor))
+    """KL(target || law) with empty cells floored; an exact law has none, and rounding may not make it negative."""
+    return max(0.0, float(kl(target, law, floor)))
