@@ -37,13 +37,14 @@ def test_weights_act_as_copies_would():
     weighted = mean_distance(images(0, 1, 3), weights, levels=4)
     copies = images(0, 0, 0, 1, 3, 3)
     among_all = mean_distance(copies, levels=4) * (1 - 1 / 6)  # pairs of draws, a draw with itself among them
-    assert weighted * (1 - float((weights**2).sum())) == pytest.approx(among_all)
+    assert weighted * (1 - 1 / 3) == pytest.approx(among_all)
 
 
 def test_wrong_diversity_that_forgets_the_weights_hides_a_collapse():
     x, weights = images(0, 1, 2, 3), torch.tensor([1 - 3e-9, 1e-9, 1e-9, 1e-9])
     real = mean_distance(x, levels=4)
     assert diversity_ratio(x, real, levels=4) == pytest.approx(1)
+    assert diversity_ratio(x, real, weights, levels=4) < 0.1
     drawn = x[torch.multinomial(weights, 64, replacement=True, generator=torch.Generator().manual_seed(0))]
     assert diversity_ratio(drawn, real, levels=4) < 0.1
 

@@ -211,6 +211,8 @@ def _device(name: str) -> str:
     import torch
 
     try:
+        if torch.device(name).type not in ("cpu", "cuda"):
+            raise RuntimeError("only cpu and cuda are supported")
         torch.empty(1, device=name)
     except (RuntimeError, AssertionError) as e:
         raise typer.BadParameter(f"cannot compute on {name!r} ({str(e).splitlines()[0]}); use --device cpu") from e

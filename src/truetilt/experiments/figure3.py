@@ -3,7 +3,8 @@
 Guidance of strength 1 to 3; the paper's SMC (edge ratios, proposal of strength 1), with full and with partial
 resampling and as 16 populations of 4; the conditional net tilted by a bounded potential; Gibbs moves from guided
 samples. 64 samples of each class. The last panel is the log-ratio log p(zeta|x)/p(zeta) that a path accumulates: the
-truth is at most -log p(zeta), and what lies beyond is the error of two nets added up.
+truth is at most -log p(zeta). What lies beyond is error, of two nets added up and of a time grid that reveals several
+sites at once as if they were independent; a potential at the end of a path has neither.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from .own import PARTICLES as TABLE_PARTICLES
 from .own import STEPS as TABLE_STEPS
 from .own import sample_table
 
+TABLE_NOISE = ("masking", 1e-3)  # the process a table has unless told otherwise
 PARTICLES, STEPS = 64, 50  # what is taken where the user says nothing
 COLUMNS = 16
 
@@ -48,8 +49,10 @@ def settled(name: Path, wish: Wish) -> Wish:
     nets = is_bundle(name)
     if nets and wish.condition is None:
         raise InvalidInput(f"{name} holds nets of several classes; say which one to sample with --condition")
+    if not nets and wish.condition is not None and name.suffix == ".json":
+        raise InvalidInput(f"{name} is a table, which has its condition inside; leave out --condition")
     if not nets and wish.condition is not None:
-        raise InvalidInput(f"{name} is no bundle of nets, and a table has its condition inside; leave out --condition")
+        raise InvalidInput(f"{name} is no bundle of nets; name {', '.join(EMBEDDED)}, or a folder that holds some")
     particles, steps = (PARTICLES, STEPS) if nets else (TABLE_PARTICLES, TABLE_STEPS)
     return wish._replace(
         particles=particles if wish.particles is None else wish.particles,
@@ -63,6 +66,8 @@ def sample_any(
     """Sample a bundle or a table; `noise` is the process of a table, nets know theirs."""
     wish = settled(name, wish)
     if is_bundle(name):
+        if noise != TABLE_NOISE:
+            raise InvalidInput(f"{name} holds nets, which know their process; leave out --process and --sigma-eps")
         return sample_bundle(str(name), wish, folder, advance)
     sizes = (wish.particles or 0, wish.populations, wish.steps or 0, wish.seed)
     return sample_table(name, noise, (wish.alpha, wish.beta), sizes, folder, advance)
@@ -73,6 +78,8 @@ def sample_bundle(name: str, wish: Wish, folder: Path, advance: Callable[[], Any
     wish = settled(Path(name), wish)
     condition, nets = int(wish.condition or 0), load(name, wish.device)
     model = nets.model(condition, "potential" if wish.beta is None else "cfg")
+    if "judge" not in nets.nets:
+        raise InvalidInput(f"{name} holds {sorted(nets.nets)} and no judge, by whom samples are shown; add one")
 
     def tick(done: int, total: int, info: StepInfo) -> None:
         if done:

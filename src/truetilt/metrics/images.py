@@ -26,13 +26,15 @@ def accuracy(log_probs: Tensor, label: int, weights: Tensor | None = None) -> fl
 
 
 def mean_distance(x: Tokens, weights: Tensor | None = None, levels: int = LEVELS) -> float:
-    """Mean distance of two different images, weighted by pairs; copies of one image count, as distance 0."""
+    """Mean distance of two weighted draws, times n / (n - 1): that of two different images where weights are equal.
+
+    Copies of one image count, as distance 0, and so does an image that has all the weight.
+    """
     if len(x) < 2:
         raise InvalidInput(f"{len(x)} images have no pairs; give at least two")
     grey, w = grey_levels(x, levels), _weights(weights, len(x), x.device)
     total = sum(float(w[k : k + _ROWS] @ (distances(rows, grey).double() @ w)) for k, rows in _blocks(grey))
-    pairs = 1 - float((w * w).sum())
-    return total / pairs if pairs > 1e-12 else 0.0  # all weight on one image: nothing differs from it
+    return total * len(x) / (len(x) - 1)
 
 
 def diversity_ratio(x: Tokens, real_distance: float, weights: Tensor | None = None, levels: int = LEVELS) -> float:
@@ -68,6 +70,8 @@ def grey_levels(x: Tokens, levels: int = LEVELS) -> Tensor:
     """Tokens [n, D] as float32 on 0..1; a mask or any other stranger is refused."""
     if x.dim() != 2:
         raise InvalidInput(f"images have shape {tuple(x.shape)}; give tokens [n, D]")
+    if x.is_floating_point():
+        raise InvalidInput(f"images of {x.dtype}; give whole grey levels as tokens (NaN and fractions are none)")
     if x.numel() and not bool(((x >= 0) & (x < levels)).all()):
         raise InvalidInput(f"tokens run from {int(x.min())} to {int(x.max())}; grey levels are 0 to {levels - 1}")
     return x.float() / (levels - 1)
@@ -87,4 +91,6 @@ def _weights(weights: Tensor | None, n: int, device: torch.device) -> Tensor:
         return torch.full((n,), 1 / max(n, 1), dtype=torch.float64, device=device)
     if weights.shape != (n,):
         raise InvalidInput(f"{tuple(weights.shape)} weights for {n} images; give one each")
+    if not bool((weights >= 0).all()):
+        raise InvalidInput("weights hold NaN or negative values; give normalised weights")
     return weights.double().to(device)

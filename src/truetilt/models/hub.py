@@ -67,6 +67,8 @@ class Digits:
         if "judge" not in self.nets:
             raise InvalidInput(f"the nets are {sorted(self.nets)}; judging needs one called 'judge'")
         top = _shape(self.nets["judge"])[1] - 1
+        if x.is_floating_point():
+            raise InvalidInput(f"digits of {x.dtype}; give whole grey levels as tokens (NaN and fractions are none)")
         if x.numel() and not 0 <= int(x.min()) <= int(x.max()) <= top:
             raise InvalidInput(
                 f"tokens from {int(x.min())} to {int(x.max())}; clean digits have 0 to {top} and no mask"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
@@ -92,7 +93,10 @@ class TrainConfig:
     def noising(self) -> Masking | Uniform:
         """The noising process over the network's vocabulary."""
         made = Masking if self.process == "masking" else Uniform
-        return made(int(self.net.get("vocabulary", 256)))
+        size = self.net.get("vocabulary", 256)
+        if not isinstance(size, int):
+            raise InvalidInput(f"net.vocabulary is {size!r}; give a whole number of grey levels")
+        return made(size)
 
     def fingerprint(self) -> str:
         """A name for everything that decides what is learned."""
@@ -122,7 +126,10 @@ def config_of(values: Mapping[str, Any], where: str = "the configuration") -> Tr
 
 
 def _parse(path: Path) -> Any:
-    text = path.read_text(encoding="utf-8")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise InvalidInput(f"{path} cannot be read as text ({e}); name a YAML or JSON file") from e
     if path.suffix == ".json":
         try:
             return json.loads(text)
@@ -135,7 +142,7 @@ def _parse(path: Path) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as e:
-        raise InvalidInput(f"{path} is no YAML: {e}") from e
+        raise InvalidInput(f"{path} is no YAML: {' '.join(str(e).split())}") from e
 
 
 def _typed(name: str, kind: Any, value: Any, where: str) -> Any:
@@ -144,10 +151,12 @@ def _typed(name: str, kind: Any, value: Any, where: str) -> Any:
         return None
     try:
         if kind.startswith("float") and not isinstance(value, bool):
-            return float(value)
+            number = float(value)
+            if math.isfinite(number):
+                return number
         if kind == "int" and not isinstance(value, bool) and float(value) == int(value):
             return int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         pass
     wanted = {"str": str, "bool": bool}.get(kind, dict if kind.startswith("Mapping") else None)
     if wanted is not None and isinstance(value, wanted):
