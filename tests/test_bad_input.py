@@ -154,3 +154,35 @@ def test_grids_must_fall():
 def test_unknown_options_are_not_swallowed():
     with pytest.raises(TypeError, match="partciles"):
         tt.sample(MODEL, 2.0, partciles=3)
+
+
+def test_what_is_no_model_and_no_score_is_named():
+    table = tt.Table(tt.Masking(2), torch.ones(2, 2), torch.ones(2, 2))
+    model = table.model()
+    for call in (tt.sample, tt.reveal):
+        with pytest.raises(tt.InvalidInput, match="model is a Table; wrap it"):
+            call(table, 2.0)
+    plain = tt.Model(model.process, 2, lambda x, t: torch.zeros(*x.shape, 2), model.conditional)
+    with pytest.raises(tt.InvalidInput, match="the base score returned a Tensor"):
+        tt.reveal(plain, 2.0)
+    with pytest.raises(tt.InvalidInput, match="resample is 'systematic'"):
+        tt.sample(model, 2.0, resample="systematic")
+
+
+def test_a_result_shows_itself_in_a_line():
+    table = tt.Table(tt.Masking(2), torch.ones(2, 2), torch.ones(2, 2))
+    text = repr(tt.reveal(table.model(), 2.0, particles=8, populations=2))
+    assert text.startswith("Result(2 x 8 particles of shape (2,), log Z 0, effective sample size 8 of 8")
+
+
+def test_posteriors_make_a_score():
+    """A network of p(x0|x) through `PosteriorScore` is the exact score; given as it is, it is not."""
+    table = tt.Table(tt.Masking(3), torch.rand(3, 3, generator=torch.Generator().manual_seed(1)), torch.ones(3, 3))
+    score = table.model().base
+
+    def net(x, t):
+        return score(x, 0.5).dense()  # logits up to a constant a site
+
+    x = torch.tensor([[3, 3], [0, 3], [2, 1]])
+    made = tt.PosteriorScore(table.process, net)(x, 0.3).dense()
+    assert torch.allclose(made[x == 3], score(x, 0.3).dense()[x == 3])

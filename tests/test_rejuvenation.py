@@ -285,6 +285,23 @@ def test_wrong_gibbs_with_the_exponent_of_another_time():
     assert tv(clean(pushed(moves, at).exp(), PROBLEM), clean(target.exp(), PROBLEM)) > 0.01
 
 
+def test_moves_for_another_target_are_refused():
+    model = PROBLEM.model()
+    fk = tt.AnyOrder(model, 3.0)
+    for kernel in (tt.Gibbs(tt.AnyOrder(model, 8.0)), tt.Metropolis(tt.Tilted(model, 8.0))):
+        with pytest.raises(tt.InvalidInput, match=r"differ in alpha \(3.0 and 8.0\)"):
+            tt.run(fk, GRID, particles=4, moves=tt.Rejuvenation(kernel, at_end=1))
+    other = tt.AnyOrder(table(tt.Masking, 3, 2).model(), 3.0)
+    with pytest.raises(tt.InvalidInput, match=r"differ in length \(3 and 2\)"):
+        tt.run(fk, GRID, particles=4, moves=tt.Rejuvenation(tt.Gibbs(other), at_end=1))
+    with pytest.raises(tt.InvalidInput, match="moves is a Gibbs"):
+        tt.run(fk, GRID, particles=4, moves=tt.Gibbs(fk))
+    with pytest.raises(tt.InvalidInput, match="Gibbs is made from AnyOrder, not Tilted"):
+        tt.Gibbs(tt.Tilted(model, 3.0))
+    with pytest.raises(tt.InvalidInput, match="Metropolis is made from Tilted"):
+        tt.Metropolis(fk)
+
+
 def test_bad_input():
     fk = tt.AnyOrder(PROBLEM.model(), 3.0)
     with pytest.raises(tt.InvalidInput, match="give 1 to all"):

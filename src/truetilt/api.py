@@ -18,7 +18,7 @@ from .ramps import FULL, Ramp
 from .result import Result
 from .schedules import check_whole, masked_fraction_grid, uniform_grid
 from .smc.coupling import Coupling, independent
-from .smc.resampling import adaptive, described, name_of, systematic
+from .smc.resampling import adaptive, described, name_of, never, systematic
 from .smc.sampler import Rejuvenation, Source, trace
 from .smc.stream import Stream
 from .types import FeynmanKac, InvalidInput, Model, Particles, Resampler, Schedule, StepInfo
@@ -42,6 +42,7 @@ def sample(
     With a potential the conditional model is tilted (recommended); without one, or when a proposal strength `beta` is
     given, the paper's edge ratios are used. `options` go to `run`.
     """
+    _check_model(model)
     tilted = beta is None and model.potential is not None
     if not tilted and alpha > 2 and not model.process.edges_tolerate_grids:
         warnings.warn(
@@ -68,9 +69,11 @@ def reveal(
     """Weighted samples of p0(x) p(zeta|x)^alpha on the any-order clock: for masking, and exact at one site a step.
 
     Several sites a step are drawn as if independent given the rest: that factorisation is the only error of the limit.
-    Where single sites say little of the condition, let the exponent grow late (`ramp`; see `pilot`).
+    Where single sites say little of the condition, let the exponent grow late (`ramp`; see `pilot`). Weights are ratios
+    of the two scores; a potential is not asked, so for learned networks `sample` may aim at a slightly different law.
     `options` go to `run`.
     """
+    _check_model(model)
     fk = AnyOrder(model, alpha, beta, order=None if order is None else tuple(order), ramp=ramp)
     if not isinstance(sites_per_step, int) or not 1 <= sites_per_step <= model.length:
         raise InvalidInput(f"sites_per_step is {sites_per_step}; give 1 to all of the {model.length} sites")
@@ -96,6 +99,7 @@ def run(
 ) -> Result:
     """Run a Feynman-Kac value over a time grid. Population k of a run is the run with `first_population=k` alone."""
     grid = check_whole(tuple(grid))
+    _check(fk, resample, moves)
     device = getattr(getattr(fk, "model", None), "device", "cpu")
     source = Source(Stream(seed, first_population, device), couple, chunk)
     resample = resample or adaptive(systematic, 0.5)
@@ -129,8 +133,46 @@ def run(
     )
 
 
+def _check_model(model: Model) -> None:
+    if not isinstance(model, Model):
+        raise InvalidInput(
+            f"model is a {type(model).__name__}; wrap it, tt.Model(process, length, base, conditional, potential)"
+        )
+
+
+def _check(fk: FeynmanKac, resample: Resampler | None, moves: Rejuvenation | None) -> None:
+    """What would fail in the middle of a run, or run for another target, fails here."""
+    if resample is not None and not callable(resample):
+        raise InvalidInput(f"resample is {resample!r}; give a resampler such as tt.systematic or tt.adaptive(...)")
+    if moves is None:
+        return
+    if not isinstance(moves, Rejuvenation):
+        raise InvalidInput(
+            f"moves is a {type(moves).__name__}; say how often it moves, tt.Rejuvenation(kernel, at_end=3)"
+        )
+    other = getattr(moves.kernel, "fk", None)
+    if other is None or resample is never:  # unweighted particles may start on their way to any target
+        return
+    for name, read in _TARGETS.items():
+        mine, theirs = read(fk), read(other)
+        if None not in (mine, theirs) and mine != theirs:
+            raise InvalidInput(
+                f"the run and its moves differ in {name} ({mine} and {theirs}); moves must leave the run's own target "
+                "alone, so build them from the same model and alpha"
+            )
+
+
+_TARGETS: dict[str, Callable[[Any], Any]] = {
+    "alpha": lambda fk: getattr(fk, "alpha", None),
+    "process": lambda fk: getattr(getattr(fk, "model", None), "process", None),
+    "length": lambda fk: getattr(getattr(fk, "model", None), "length", None),
+}
+
+
 def _described(moves: Rejuvenation) -> dict[str, Any]:
-    return describe(moves) | {"kernel": describe(moves.kernel)}
+    kernel = describe(moves.kernel)
+    target = getattr(moves.kernel, "fk", None)
+    return describe(moves) | {"kernel": kernel | ({} if target is None else {"fk": describe(target)})}
 
 
 def describe(fk: Any) -> dict[str, Any]:

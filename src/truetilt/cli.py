@@ -27,7 +27,7 @@ app = typer.Typer(
 reproduce = typer.Typer(help="Reproduce a figure or table of the paper.", no_args_is_help=True)
 app.add_typer(reproduce, name="reproduce")
 
-Quick = Annotated[bool, typer.Option("--quick", help="Fewer targets and samples: minutes instead of an hour.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Fewer targets and samples: at most a few minutes.")]
 Seed = Annotated[int, typer.Option(help="Seed of the run; the same seed gives the same bits.", min=0)]
 Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda or cuda:N.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for result.json and figure.png; runs/NAME if not given.")]

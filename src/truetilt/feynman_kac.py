@@ -61,7 +61,7 @@ class Tilt:
         share = float(self.exponent(t))
         if share == 0:  # not evaluated: 0 * anything is 0
             return torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
-        value = self.potential(x, t)
+        value = torch.as_tensor(self.potential(x, t), device=x.device)
         if value.shape != x.shape[:-1]:
             raise InvalidInput(
                 f"the potential returned shape {tuple(value.shape)} for states {tuple(x.shape)}; "
@@ -174,6 +174,11 @@ def evaluate(model: Model, name: str, score: Score | None, x: Tokens, t: float) 
     if score is None:
         raise InvalidInput(f"this sampler needs a {name} score and the model has none")
     logits, size = score(x, t), model.process.vocabulary
+    if not isinstance(logits, SiteLogits):
+        raise InvalidInput(
+            f"the {name} score returned a {type(logits).__name__}; return tt.SiteLogits.of(log_scores), or give a "
+            "network of posteriors as tt.PosteriorScore(process, net)"
+        )
     if logits.vocabulary != size or logits.index.shape != x.shape:
         raise InvalidInput(
             f"the {name} score returned {logits.vocabulary} values at sites {tuple(logits.index.shape)} for states "

@@ -6,6 +6,7 @@ mixes the posteriors and leaves the unmasking rate alone. Both keep the zeros of
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, cast
 
@@ -61,6 +62,17 @@ class Guided:
 
     def __call__(self, x: Tokens, t: float) -> SiteLogits:
         return self.guide(self.process, self.base(x, t), self.conditional(x, t), strength(self.beta, t), (x, t))
+
+
+@dataclass(frozen=True)
+class PosteriorScore:
+    """The Score of a network of posteriors: net(x, t) returns logits of the clean token [..., D, S]."""
+
+    process: Process
+    net: Callable[[Tokens, float], Tensor]
+
+    def __call__(self, x: Tokens, t: float) -> SiteLogits:
+        return self.process.score(SiteLogits.of(torch.log_softmax(self.net(x, t), -1)), x, t)
 
 
 @dataclass(frozen=True)

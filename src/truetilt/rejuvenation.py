@@ -57,6 +57,9 @@ class Gibbs:
     fk: AnyOrder
     scan: Scan = random_scan
 
+    def __post_init__(self) -> None:
+        check_kind(self, AnyOrder)
+
     @property
     def choices(self) -> int:
         return 1
@@ -88,6 +91,7 @@ class Block:
     size: int
 
     def __post_init__(self) -> None:
+        check_kind(self, AnyOrder)
         if not isinstance(self.size, int) or not 1 <= self.size <= self.fk.model.length:
             raise InvalidInput(
                 f"a block of {self.size} sites in states of {self.fk.model.length}; give 1 to all of them"
@@ -149,6 +153,7 @@ class Metropolis:
     scan: Scan = random_scan
 
     def __post_init__(self) -> None:
+        check_kind(self, Tilted)
         if not isinstance(self.fk.model.process, Masking):
             raise InvalidInput("this move remasks a site, and the process has no mask; run without moves there")
 
@@ -235,6 +240,15 @@ class AcceptMove:
 
         law = self.law.take(ancestors)
         return AcceptMove(law.x, law.y, law.log_accept, pick(self.aux_x), pick(self.aux_y))
+
+
+def check_kind(kernel: Gibbs | Block | Metropolis, wanted: type) -> None:
+    """A move is made from the model whose target it leaves alone."""
+    if not isinstance(kernel.fk, wanted):
+        raise InvalidInput(
+            f"{type(kernel).__name__} is made from {wanted.__name__}, not {type(kernel.fk).__name__}; "
+            "Gibbs and Block take tt.AnyOrder(model, alpha), Metropolis takes tt.Tilted(model, alpha)"
+        )
 
 
 def ask(fk: AnyOrder, x: Tokens, t: float, site: Tensor) -> Answers:

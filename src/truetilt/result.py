@@ -36,7 +36,7 @@ _FORMAT, _VERSION = "truetilt-result", 1
 _TENSORS = ("particles", "log_weights", "times", "ess", "log_z_path", "ancestors", "moved", "accepted")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """Weighted particles of every population. Estimates weigh the union by mass, so populations need no correction."""
 
@@ -49,6 +49,12 @@ class Result:
     settings: dict[str, Any] = field(default_factory=dict)
     moved: Tensor = field(default_factory=lambda: torch.zeros(0, 0))  # [steps + 1, populations], share moves changed
     accepted: Tensor = field(default_factory=lambda: torch.zeros(0, 0))  # [steps + 1, populations], of moves
+
+    def __repr__(self) -> str:
+        populations, n = self.log_weights.shape
+        ess = f"effective sample size {float(self.final_ess.mean()):.4g} of {n}"
+        shape = f"{populations} x {n} particles of shape {tuple(self.particles.shape[2:])}"
+        return f"Result({shape}, log Z {self.log_z:.6g}, {ess}; ask .trust() how far to trust it)"
 
     @property
     def log_z(self) -> float:

@@ -94,7 +94,7 @@ def sample_bundle(name: str, wish: Wish, folder: Path, advance: Callable[[], Any
     wrong = (nets.judge(drawn).argmax(-1) != condition).tolist()
     result.save(folder)
     summary = {
-        "settings": result.settings | {"model": {"bundle": str(name)}, "condition": condition},
+        "settings": result.settings | {"bundle": str(name), "condition": condition},
         "rows": [{"quantity": quantity, "value": value} for quantity, value in rows.items()],
     }
     write_json(folder / "result.json", summary)
