@@ -261,3 +261,24 @@ def test_the_name_mnist_means_the_embedded_folder(bundle, monkeypatch):
 
 def test_sizes_are_those_of_the_digits_unless_told():
     assert (UNetConfig().length, ClassifierConfig().length) == (784, 784)
+
+
+def test_a_bundle_has_the_process_it_was_trained_under(bundle):
+    assert isinstance(tt.load(bundle).process, tt.Masking)
+    card = bundle / "unet" / "card.json"
+    card.write_text(json.dumps({"config": {"process": "uniform"}}))
+    assert isinstance(tt.load(bundle).process, tt.Uniform)
+    card.write_text(json.dumps({"config": {"process": "gauss"}}))
+    with pytest.raises(tt.InvalidInput, match="trained under the process 'gauss'"):
+        tt.load(bundle)
+
+
+def test_the_embedded_nets_are_those_that_were_measured():
+    """The judge knows a drawn one and the potential agrees: other weights of the right shape would not."""
+    digits = tt.load("mnist")
+    image = torch.zeros(28, 28, dtype=torch.int64)
+    image[5:23, 13:16] = 255
+    one = image.reshape(1, 784)
+    assert int(digits.judge(one).argmax(-1)) == 1
+    assert float(digits.model(1).potential(one, 0.0)) > -0.5
+    assert float(digits.model(8).potential(one, 0.0)) < -2

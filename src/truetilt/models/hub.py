@@ -14,15 +14,16 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ..processes import Masking
+from ..processes import Masking, Uniform
 from ..types import InvalidInput, Model, Process, Tokens
 from .classifier import Classifier
-from .pretrained import CONFIG, WEIGHTS, Pretrained, find_folder, read_architecture
+from .pretrained import CARD, CONFIG, WEIGHTS, Pretrained, find_folder, read_architecture, read_card
 from .score import Padded, class_log_probs, digit_model
 from .unet import UNet
 
 EMBEDDED = ("mnist",)
 PARTS: Mapping[str, type[Pretrained]] = {"unet": UNet, "deft": UNet, "potential": Classifier, "judge": Classifier}
+_PROCESSES: Mapping[str, type[Masking | Uniform]] = {"masking": Masking, "uniform": Uniform}
 _ARCHITECTURES: Mapping[str, type[Pretrained]] = {kind.architecture: kind for kind in (UNet, Classifier)}
 
 
@@ -89,7 +90,16 @@ def load(
     if "unet" not in found:
         raise InvalidInput(f"{folder} has no folder 'unet'; a bundle holds {', '.join(PARTS)}, each a saved net")
     nets = {name: PARTS[name].from_pretrained(folder / name).to(device) for name in found}
-    return Digits(nets, Masking(_shape(nets["unet"])[1]), batch, dtype)
+    return Digits(nets, _process(folder / "unet", _shape(nets["unet"])[1]), batch, dtype)
+
+
+def _process(folder: Path, vocabulary: int) -> Process:
+    """The noising process that a net's card says it was trained under; masking where it has no card."""
+    settings = read_card(folder).get("config", {})
+    name = str(settings.get("process", "masking") if isinstance(settings, dict) else settings)
+    if name not in _PROCESSES:
+        raise InvalidInput(f"{folder} was trained under the process {name!r}; known are {sorted(_PROCESSES)}")
+    return _PROCESSES[name](vocabulary)
 
 
 def from_pretrained(folder_or_hub_id: str | Path) -> Pretrained:
@@ -108,7 +118,7 @@ def embedded(name: str) -> Path:
 
 def _bundle(name: str | Path) -> Path:
     if name not in EMBEDDED:
-        return find_folder(name, [f"{part}/{file}" for part in PARTS for file in (CONFIG, WEIGHTS)])
+        return find_folder(name, [f"{part}/{file}" for part in PARTS for file in (CARD, CONFIG, WEIGHTS)])
     folder = embedded(str(name))
     if not folder.is_dir():
         raise InvalidInput(

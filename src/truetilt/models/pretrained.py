@@ -24,6 +24,7 @@ from ..storage import write_json, write_with
 from ..types import InvalidInput
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
+CARD = "card.json"
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
@@ -116,7 +117,7 @@ def read_config(folder: Path, architecture: str) -> dict[str, Any]:
     found = read_architecture(folder)
     if found != architecture:
         raise InvalidInput(f"{folder} holds a net of architecture {found!r}, and {architecture!r} was asked for")
-    return {name: value for name, value in _read_json(folder / CONFIG).items() if name != "architecture"}
+    return {name: value for name, value in read_json(folder / CONFIG).items() if name != "architecture"}
 
 
 def read_architecture(folder: Path) -> str:
@@ -126,13 +127,19 @@ def read_architecture(folder: Path) -> str:
         raise InvalidInput(
             f"{folder} has no {CONFIG}; it is not a saved net, or its writing was interrupted{_pickles_in(folder)}"
         )
-    found = _read_json(path).get("architecture")
+    found = read_json(path).get("architecture")
     if not isinstance(found, str):
         raise InvalidInput(f'{path} names no "architecture"; it was not written by save_pretrained')
     return found
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_card(folder: Path) -> dict[str, Any]:
+    """The values of card.json, which training leaves beside a net; empty where there is none."""
+    path = folder / CARD
+    return read_json(path) if path.is_file() else {}
+
+
+def read_json(path: Path) -> dict[str, Any]:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
