@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from test_data import idx
 from truetilt.training.config import TrainConfig, config_of
@@ -30,6 +31,16 @@ def write_base(folder: Path) -> Path:
     """An untrained network, to be somebody's frozen base."""
     build_task(config_of({"task": "unconditional", "net": NET, "steps": 1, "seed": 5})).net.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory):
+    return write_digits(tmp_path_factory.mktemp("digits"))
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory):
+    return write_base(tmp_path_factory.mktemp("base"))
 
 
 def settings(data: Path | str, base: Path | str = "", **changes: object) -> TrainConfig:

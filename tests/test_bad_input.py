@@ -186,3 +186,4 @@ def test_posteriors_make_a_score():
     x = torch.tensor([[3, 3], [0, 3], [2, 1]])
     made = tt.PosteriorScore(table.process, net)(x, 0.3).dense()
     assert torch.allclose(made[x == 3], score(x, 0.3).dense()[x == 3])
+    assert not torch.allclose(net(x, 0.3).log_softmax(-1)[x == 3], score(x, 0.3).dense()[x == 3])

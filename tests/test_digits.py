@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 import truetilt as tt
 from truetilt.cli import app
 from truetilt.experiments import digit_samplers, digits, figure3, figure4, own_digits
-from truetilt.experiments.dealt import DealtDeft, DealtPotential, DealtScore, SideBySide, dealt
 from truetilt.experiments.digit_samplers import SAMPLERS, Plan, SeveralSites, sample_digits, shape_of
 from truetilt.experiments.jobs import Settings, carry_out
 from truetilt.metrics.images import mean_distance
 from truetilt.models.classifier import Classifier, ClassifierConfig
+from truetilt.models.dealt import DealtDeft, DealtPotential, DealtScore, SideBySide, dealt
 from truetilt.models.hub import Digits
 from truetilt.models.unet import UNet, UNetConfig
 from truetilt.smc.sampler import Source, trace

@@ -72,6 +72,18 @@ def test_each_step_costs_what_was_allowed(name, process):
     assert least(result) > (1 - 1.6 * fall) * 4000  # always resampled: a step's own fall, in another run
 
 
+def test_wrong_all_of_the_exponent_while_it_is_free():
+    """The first step reveals too little to cost anything, so a greedy ramp is full at once: later steps then pay."""
+    fk = tt.Tilted(table().model(), 4.0)
+    greedy = tt.Frozen((0.0, 1 - GRID[1], 1.0), (0.0, 1.0, 1.0))
+    ours = tt.pilot(fk, GRID, fall=0.1, particles=4000, seed=3)
+    kept = [
+        least(tt.run(with_ramp(fk, ramp), GRID, particles=4000, seed=4, resample=tt.multinomial))
+        for ramp in (ours, greedy)
+    ]
+    assert kept[0] > (1 - 1.1 * max(ours.falls)) * 4000 > 1.2 * kept[1]
+
+
 def test_a_step_that_cannot_be_cheap_is_as_cheap_as_it_can_be():
     problem = table()
     fk = tt.Tilted(problem.model(), 4.0)

@@ -9,21 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 import truetilt as tt
-from stripes import NET, settings, write_base, write_digits
+from stripes import NET, settings
 from truetilt.training import loop
 from truetilt.training.__main__ import main
 from truetilt.training.config import config_of, read_config
 from truetilt.training.tasks import build_task
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return write_digits(tmp_path_factory.mktemp("digits"))
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    return write_base(tmp_path_factory.mktemp("base"))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 import truetilt as tt
-from stripes import NET, SIDE, TASKS, V, settings, write_base, write_digits
+from stripes import NET, SIDE, TASKS, V, settings
 from truetilt.models.classifier import Classifier
 from truetilt.models.unet import UNet
 from truetilt.training import loop
@@ -23,16 +23,6 @@ from truetilt.training.evaluation import evaluate
 from truetilt.training.journal import Journal, read_losses
 from truetilt.training.runs import Run, fresh
 from truetilt.training.tasks import build_task
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return write_digits(tmp_path_factory.mktemp("digits"))
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    return write_base(tmp_path_factory.mktemp("base"))
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -279,3 +269,15 @@ def test_the_journal_forgets_what_will_be_written_again(tmp_path):
         file.write('{"step": 4, "lo')  # killed while writing
     Journal(tmp_path, 2).close()
     assert [line["step"] for line in read_losses(tmp_path)] == [1, 2]
+
+
+def test_a_run_out_of_time_stays_where_it_is_when_resumed(data, tmp_path):
+    config = settings(data, steps=10**6, max_seconds=0.2)
+    first = loop.train(config, tmp_path)
+    again = loop.train(config, tmp_path, resume=True)
+    assert again["steps"] == first["steps"]
+
+
+def test_a_device_that_is_not_there_is_named(data, tmp_path):
+    with pytest.raises(tt.InvalidInput, match="cannot compute on cuda:99"):
+        loop.train(settings(data), tmp_path, device="cuda:99")

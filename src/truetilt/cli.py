@@ -61,60 +61,41 @@ def demo(seed: Seed = 0, device: Device = "cpu", out: Out = None, as_json: Json 
     _experiment("demo", True, seed, device, out, as_json)
 
 
-@reproduce.command()
-def figure1(
-    quick: Quick = False, seed: Seed = 0, device: Device = "cpu", out: Out = None, as_json: Json = False
-) -> None:
-    """Six states of one site: guidance misses the tempered target."""
-    _experiment("figure1", quick, seed, device, out, as_json)
+def _reproduces(name: str, words: str) -> None:
+    """The command of an experiment that needs nothing of the user's."""
+
+    def command(
+        quick: Quick = False, seed: Seed = 0, device: Device = "cpu", out: Out = None, as_json: Json = False
+    ) -> None:
+        _experiment(name, quick, seed, device, out, as_json)
+
+    reproduce.command(name, help=words)(command)
 
 
-@reproduce.command()
-def figure2(
-    quick: Quick = False, seed: Seed = 0, device: Device = "cpu", out: Out = None, as_json: Json = False
-) -> None:
-    """Nine states of two sites, at alpha = 2 and 4."""
-    _experiment("figure2", quick, seed, device, out, as_json)
+def _reproduces_digits(name: str, words: str) -> None:
+    """The command of an experiment that can compare with real digits."""
+
+    def command(
+        data: Idx = None,
+        quick: Quick = False,
+        seed: Seed = 0,
+        device: Device = "cpu",
+        out: Out = None,
+        as_json: Json = False,
+    ) -> None:
+        _experiment(name, quick, seed, device, out, as_json, data)
+
+    reproduce.command(name, help=words)(command)
 
 
-@reproduce.command()
-def table1(
-    quick: Quick = False, seed: Seed = 0, device: Device = "cpu", out: Out = None, as_json: Json = False
-) -> None:
-    """KL between random targets and every sampler, for one and two sites, masking and uniform."""
-    _experiment("table1", quick, seed, device, out, as_json)
-
-
-@reproduce.command()
-def figure3(
-    data: Idx = None,
-    quick: Quick = False,
-    seed: Seed = 0,
-    device: Device = "cpu",
-    out: Out = None,
-    as_json: Json = False,
-) -> None:
-    """Class-conditional digits from every sampler: pictures, accuracy, diversity, and the spread of log-ratios."""
-    _experiment("figure3", quick, seed, device, out, as_json, data)
-
-
-@reproduce.command()
-def figure4(
-    data: Idx = None,
-    quick: Quick = False,
-    seed: Seed = 0,
-    device: Device = "cpu",
-    out: Out = None,
-    as_json: Json = False,
-) -> None:
-    """Accuracy and diversity of digits against the number of particles, with and without partial resampling."""
-    _experiment("figure4", quick, seed, device, out, as_json, data)
-
-
-@reproduce.command()
-def chain(quick: Quick = False, seed: Seed = 0, device: Device = "cpu", out: Out = None, as_json: Json = False) -> None:
-    """Markov chains of up to 256 sites: error of every sampler against network evaluations, with the exact answer."""
-    _experiment("chain", quick, seed, device, out, as_json)
+_reproduces("figure1", "Six states of one site: guidance misses the tempered target.")
+_reproduces("figure2", "Nine states of two sites, at alpha = 2 and 4.")
+_reproduces("table1", "KL between random targets and every sampler, for one and two sites, masking and uniform.")
+_reproduces_digits("figure3", "Class-conditional digits from every sampler: pictures, accuracy, diversity, log-ratios.")
+_reproduces_digits(
+    "figure4", "Accuracy and diversity of digits against the number of particles, both ways of resampling."
+)
+_reproduces("chain", "Markov chains of up to 256 sites: every sampler's error against network evaluations.")
 
 
 @reproduce.command()

@@ -19,16 +19,15 @@ from ..any_order import AnyOrder, tilted_rows
 from ..api import run
 from ..feynman_kac import Tempered, Tilted, Unweighted
 from ..guidance import Guide, Guided, posterior_level, rate_level
+from ..models.dealt import dealt
 from ..ramps import FULL
-from ..rejuvenation import ask, earlier, gain, hide
+from ..rejuvenation import ask, earlier, gain, hide, remembered
 from ..result import Result
 from ..reveals import RevealLaw, RevealMove
 from ..schedules import uniform_grid
 from ..smc.resampling import adaptive, never, partial, systematic
-from ..smc.sampler import Source, rejuvenate
-from ..smc.stream import Stream
+from ..smc.sampler import Rejuvenation
 from ..types import FeynmanKac, InvalidInput, Model, Particles, Resampler, Score
-from .dealt import dealt
 from .digits import Bundle, Cost, Meter, cost_of
 
 STEPS, QUICK_STEPS = 100, 50
@@ -104,7 +103,7 @@ class SeveralSites:
         old, hidden = particles.x.gather(-1, sites), hide(self.fk, particles.x, sites)
         p, p_zeta = ask(self.fk, hidden, earlier(self.fk, t, self.size), sites)
         adapted, _ = tilted_rows(p, p_zeta, self.fk.exponent(t))
-        without = particles.aux["log_ratio"] - gain(p, p_zeta, old)
+        without = remembered(particles, t) - gain(p, p_zeta, old)
         return RevealMove(RevealLaw(hidden, sites, adapted), torch.zeros_like(without), p, p_zeta, without, None)
 
 
@@ -137,9 +136,7 @@ def sample_digits(nets: Bundle, sampler: Sampler, alpha: float, plan: Plan) -> S
     meter = Meter()
     model = meter.watch(joint_model(nets, plan.conditions, sampler.form))
     begin = time.perf_counter()
-    result = launch(sampler.build(model, alpha), plan, sampler.resample)
-    if sampler.moves:
-        result = _moved(model, alpha, result, sampler.moves, plan)
+    result = launch(sampler.build(model, alpha), plan, sampler.resample, _moves(model, alpha, sampler.moves))
     result = replace(result, log_weights=result.log_weights.cpu().to(result.log_weights.device))  # waits for the GPU
     classes = len(plan.conditions)
     cost = cost_of(meter, classes * plan.shape[0] * plan.shape[1], (time.perf_counter() - begin) / classes)
@@ -152,24 +149,19 @@ def joint_model(nets: Bundle, conditions: Sequence[int], form: str) -> Model:
     return dealt([nets.model(condition, form) for condition in conditions])
 
 
-def launch(fk: FeynmanKac, plan: Plan, resample: Resampler) -> Result:
+def launch(fk: FeynmanKac, plan: Plan, resample: Resampler, moves: Rejuvenation | None = None) -> Result:
     """Run with as many particles at a time as memory likes."""
     populations, particles = plan.shape[0] * len(plan.conditions), plan.shape[1]
     device = torch.device(getattr(fk, "model").device)  # noqa: B009
     most = max(1, AT_ONCE["cpu" if device.type == "cpu" else "cuda"] // populations)
     return run(
         fk, uniform_grid(plan.steps), particles=particles, populations=populations, seed=plan.seed, resample=resample,
-        chunk=most if most < particles else None, first_population=plan.first_population,
+        chunk=most if most < particles else None, first_population=plan.first_population, moves=moves,
     )  # fmt: skip
 
 
-def _moved(model: Model, alpha: float, result: Result, count: int, plan: Plan) -> Result:
-    """The samples after Gibbs moves towards p0(x) p(zeta|x)^alpha; weights stay equal."""
-    zeros = torch.zeros_like(result.log_weights)
-    kernel = SeveralSites(AnyOrder(model, alpha), min(SITES, model.length))
-    source = Source(Stream(plan.seed, plan.first_population, model.device))
-    start = Particles(result.particles, zeros, {"log_ratio": zeros})
-    counts = torch.full(zeros.shape[:1], count, device=zeros.device)
-    particles, moved = rejuvenate(kernel, start, counts, 0.0, (source, plan.steps))
-    share = torch.cat([result.moved[:-1], moved.share[None]])
-    return replace(result, particles=particles.x, log_weights=zeros, moved=share)
+def _moves(model: Model, alpha: float, count: int) -> Rejuvenation | None:
+    """So many moves at the end, towards p0(x) p(zeta|x)^alpha."""
+    if count == 0:
+        return None
+    return Rejuvenation(SeveralSites(AnyOrder(model, alpha), min(SITES, model.length)), at_end=count)

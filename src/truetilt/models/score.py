@@ -33,13 +33,17 @@ class Padded:
         if self.batch < 1:
             raise InvalidInput(f"batch is {self.batch}; a net is asked about at least one state at a time")
 
-    def __call__(self, x: Tokens, t: float, label: int | None = None) -> Iterator[Tensor]:
-        """The net's answers on states [n, D], batch by batch."""
+    def __call__(self, x: Tokens, t: float, labels: Tensor | None = None) -> Iterator[Tensor]:
+        """The net's answers on states [n, D], batch by batch, told a label each [n] if any."""
         times = torch.full((self.batch,), float(t), device=x.device)
-        extra = () if label is None else (torch.full((self.batch,), label, device=x.device),)
-        for part in x.split(self.batch):
-            filler = part[:1].expand(self.batch - len(part), -1)
-            yield self._ask(torch.cat([part, filler]), times, *extra)[: len(part)]
+        inputs = (x,) if labels is None else (x, labels)
+        for parts in zip(*(tensor.split(self.batch) for tensor in inputs), strict=True):
+            state, *told = (self._filled(part) for part in parts)
+            yield self._ask(state, times, *told)[: len(parts[0])]
+
+    def _filled(self, part: Tensor) -> Tensor:
+        """With copies of its first row up to the size of a batch."""
+        return torch.cat([part, part[:1].expand(self.batch - len(part), *part.shape[1:])])
 
     @torch.no_grad()
     def _ask(self, *inputs: Tensor) -> Tensor:
@@ -81,12 +85,17 @@ class NetScore:
     def _asked(self) -> Padded:
         return Padded(self.net, self.batch, self.dtype)
 
-    def logits(self, x: Tokens, t: float) -> SiteLogits:
-        """The net's own numbers where a sampler reads them: for masking, masked sites; the rest share one flat row."""
+    def logits(self, x: Tokens, t: float, labels: Tensor | None = None) -> SiteLogits:
+        """The net's own numbers where a sampler reads them: for masking, masked sites; the rest share one flat row.
+
+        `labels`, one for each state in a flat row, take the place of the score's own.
+        """
         masking = isinstance(self.process, Masking)
         read = x == self.process.mask if masking else torch.ones_like(x, dtype=torch.bool)
         flat, chosen = x.reshape(-1, x.shape[-1]), read.reshape(-1, x.shape[-1]).split(self.batch)
-        answers = self._asked(flat, t, self.label)
+        if labels is None and self.label is not None:
+            labels = torch.full((len(flat),), self.label, device=x.device)
+        answers = self._asked(flat, t, labels)
         rows = [SiteLogits.of(out[here]).rows for out, here in zip(answers, chosen, strict=True)]
         index = torch.where(read, read.reshape(-1).cumsum(0).reshape(x.shape), 0)
         return SiteLogits(torch.cat([rows[0].new_zeros(1, self.process.vocabulary), *rows]), index)

@@ -56,12 +56,11 @@ def learn(run: Run, learner: Learner, progress: Progress, report: Report) -> Pro
     journal = Journal(run.folder, progress.step)
     began = time.monotonic() - progress.seconds
     try:
-        while progress.step < config.steps:
+        while progress.step < config.steps and not _late(config, progress):
             value = step(run, learner, batches.at(progress.step), progress.step)
             learner.loss_sum.add_(value)
             progress = Progress(progress.step + 1, progress.window + 1, time.monotonic() - began)
-            late = config.max_seconds is not None and progress.seconds >= config.max_seconds
-            last = late or progress.step == config.steps
+            last = _late(config, progress) or progress.step == config.steps
             if progress.step % config.log_every == 0 or last:
                 loss = _mean_loss(learner, progress)
                 rate = learning_rate(config, progress.step - 1)
@@ -71,11 +70,13 @@ def learn(run: Run, learner: Learner, progress: Progress, report: Report) -> Pro
             if progress.step % config.checkpoint_every == 0 or last:
                 _check_finite(float(learner.loss_sum), progress.step)
                 save_checkpoint(run.checkpoints, learner, progress, mark)
-            if late:
-                break
     finally:
         journal.close()
     return progress
+
+
+def _late(config: TrainConfig, progress: Progress) -> bool:
+    return config.max_seconds is not None and progress.seconds >= config.max_seconds
 
 
 def steps_within(run: Run, seconds: float, trial: int = 100) -> int:

@@ -31,6 +31,7 @@ class Run:
     @staticmethod
     def prepare(config: TrainConfig, folder: Path, device: torch.device | str = "cpu") -> Run:
         """Read the data, build the networks, and check that they fit: what is wrong shows before the first step."""
+        _check_device(device)
         task = build_task(config, device)
         digits, test = (_fitting(load_digits(config.data, split, task.classes), task) for split in ("train", "test"))
         digits = subset(digits, config.share, config.data_seed)
@@ -52,6 +53,13 @@ class Run:
         return Batches(
             self.digits, self.task.process, config.batch, config.seed, self.task.classes, dropout, self.task.clean, most
         )
+
+
+def _check_device(device: torch.device | str) -> None:
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as e:
+        raise InvalidInput(f"cannot compute on {device} ({str(e).splitlines()[0]}); use the device cpu") from e
 
 
 def fresh(run: Run) -> Learner:

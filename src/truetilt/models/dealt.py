@@ -5,16 +5,15 @@ Nets of ours are asked with a label for each row; any other score or potential i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..models.score import DeftScore, NetPotential, NetScore, Padded, class_log_probs
-from ..processes import Masking
 from ..types import InvalidInput, Model, SiteLogits, Tokens
+from .score import DeftScore, NetPotential, NetScore, Padded, class_log_probs
 
 
 def dealt(models: Sequence[Model]) -> Model:
@@ -70,40 +69,11 @@ class DealtScore:
         return self.score.process.score(logits.with_rows(logits.rows.log_softmax(-1)), x, t)
 
     def logits(self, x: Tokens, t: float) -> SiteLogits:
-        """As `NetScore.logits`: rows of the sites that a sampler reads, the rest share one."""
-        process, batch = self.score.process, self.score.batch
-        read = x == process.mask if isinstance(process, Masking) else torch.ones_like(x, dtype=torch.bool)
-        chosen = read.reshape(-1, x.shape[-1]).split(batch)
-        rows = [out[here].float() for out, here in zip(self._answers(x, t), chosen, strict=True)]
-        shared = torch.zeros(1, process.vocabulary, device=x.device)
-        index = torch.where(read, read.reshape(-1).cumsum(0).reshape(x.shape), 0)
-        return SiteLogits(torch.cat([shared, *rows]), index)
-
-    def _answers(self, x: Tokens, t: float) -> Iterator[Tensor]:
-        """The net's answers, batch by batch, each padded to the same number of rows."""
+        """As `NetScore.logits`."""
         check_deal(x, len(self.labels))
-        flat, how = x.reshape(-1, x.shape[-1]), self.score
-        label = torch.tensor(self.labels, device=x.device).repeat_interleave(len(flat) // len(self.labels))
-        net = _WithLabels(how, torch.full((how.batch,), float(t), device=x.device))
-        for part, own in zip(flat.split(how.batch), label.split(how.batch), strict=True):
-            spare = how.batch - len(part)
-            filled = torch.cat([part, part[:1].expand(spare, -1)]), torch.cat([own, own[:1].expand(spare)])
-            yield net(*filled)[: len(part)]
-
-
-@dataclass(frozen=True)
-class _WithLabels:
-    """The net in eval mode, without gradients, under autocast if its score says so."""
-
-    score: NetScore
-    times: Tensor
-
-    @torch.no_grad()
-    def __call__(self, x: Tokens, label: Tensor) -> Tensor:
-        self.score.net.eval()
-        dtype = self.score.dtype
-        with torch.autocast(x.device.type, dtype, enabled=dtype is not None):
-            return self.score.net(x, self.times, label)
+        states = x[..., 0].numel()
+        labels = torch.tensor(self.labels, device=x.device).repeat_interleave(states // len(self.labels))
+        return self.score.logits(x, t, labels)
 
 
 @dataclass(frozen=True)
