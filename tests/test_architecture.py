@@ -15,7 +15,8 @@ MODULES = {
     for path in sorted(ROOT.rglob("*.py"))
 }
 EXACTLY = {  # a room and all it may import of ours
-    "types": set(),
+    "logits": set(),
+    "types": {"logits"},
     "schedules": {"types"},
     "laws": {"types"},
     "processes": {"types", "schedules", "laws"},
@@ -23,7 +24,19 @@ EXACTLY = {  # a room and all it may import of ours
     "guidance": {"types"},
     "ramps": {"types"},
     "reveals": {"types", "laws"},
-    "feynman_kac": {"types", "laws", "kernels", "guidance", "ramps"},
+    "clock": {"types"},
+    "feynman_kac": {"types", "clock", "kernels", "guidance", "ramps"},
+    "continuous.laws": {"types"},
+    "continuous.processes": {"types", "continuous.laws"},
+    "continuous.kernels": {"types", "continuous.laws", "continuous.processes"},
+    "continuous.models": {"types", "guidance", "continuous.processes", "continuous.kernels"},
+    "continuous.nets": {"types", "continuous.processes"},
+    "continuous.mixtures": {"types", "continuous.laws"},
+    "continuous.feynman_kac": {
+        *("types", "clock", "guidance", "ramps"),
+        *("continuous.laws", "continuous.kernels", "continuous.models"),
+    },
+    "continuous.quadrature": {"types", "clock"},
     "jumps.rates": {"types", "guidance", "feynman_kac"},
     "jumps.events": {"types", "laws", "jumps.rates"},
     "jumps.first_hitting": {"types", "processes", "guidance", "jumps.rates", "jumps.events"},
@@ -111,9 +124,16 @@ def test_only_the_command_line_and_experiments_print(module):
     assert [node.lineno for name, node in calls(module) if name == "print"] == []
 
 
+def reads_tensors_alone(name, node):
+    """torch.load with weights_only=True, which opens no pickle that would run anything."""
+    only = [ast.unparse(keyword.value) for keyword in node.keywords if keyword.arg == "weights_only"]
+    return name == "torch.load" and only == ["True"]
+
+
 @each_module
 def test_no_forbidden_words(module):
-    names = {name.split(".")[-1] for name, _ in calls(module)} | {name for name, _ in calls(module)}
+    found = [(name, node) for name, node in calls(module) if not reads_tensors_alone(name, node)]
+    names = {name.split(".")[-1] for name, _ in found} | {name for name, _ in found}
     assert not names & {"nan_to_num", "torch.load", "torch.manual_seed", "torch.seed", "pickle.load", "pickle.loads"}
     assert [node.lineno for node in ast.walk(MODULES[module]) if isinstance(node, ast.Assert)] == []
 

@@ -51,6 +51,7 @@ def nets():
 def tiny(nets, monkeypatch):
     """The experiments with these nets, few steps and made-up figures of real digits."""
     monkeypatch.setattr(digits, "bundle", lambda device: nets)
+    monkeypatch.setattr(digits, "in_full_precision", lambda device: nets)
     monkeypatch.setattr(digits, "reference", lambda: {c: {"test": {"distance": 1.0}} for c in range(10)})
     for module in (figure3, figure4):
         monkeypatch.setattr(module, "QUICK_STEPS", 3)
@@ -106,6 +107,14 @@ def test_scores_of_another_kind_are_asked_in_turn():
         together.conditional(x[:3], 0.5)
 
 
+def test_deft_asks_its_base_once_a_step(nets, monkeypatch):
+    asked = []
+    forward = UNet.forward
+    monkeypatch.setattr(UNet, "forward", lambda net, *inputs: asked.append(net) or forward(net, *inputs))
+    sample_digits(nets, SAMPLERS["smc-deft"], 2.0, Plan((4, 9), (1, 3), 4, seed=3))
+    assert asked.count(nets.nets["unet"]) == asked.count(nets.nets["deft"]) == 4
+
+
 @pytest.mark.parametrize("method", SAMPLERS)
 def test_every_sampler_runs_and_counts_its_networks(nets, method, monkeypatch):
     monkeypatch.setitem(digit_samplers.AT_ONCE, "cpu", 8)  # chunks change no count
@@ -114,7 +123,7 @@ def test_every_sampler_runs_and_counts_its_networks(nets, method, monkeypatch):
     result, cost = sample_digits(nets, sampler, 2.0, Plan((4, 9), shape, 4, seed=3))
     assert result.particles.shape == (2 * shape[0], shape[1], 16)
     assert int(result.particles.max()) < 4
-    evaluations = {"guidance": 4, "smc-deft": 12, "smc-deft-partial": 12}.get(method, 4 if "tilted" in method else 8)
+    evaluations = 4 if method == "guidance" or "tilted" in method else 8
     assert cost.networks == evaluations + 2 * sampler.moves
     full = method == "tilted-full-exponent"  # which weighs the first state too
     assert cost.potentials == (4 + full if "tilted" in method else 0)
@@ -173,7 +182,7 @@ def test_figure3_from_end_to_end(tiny, real, tmp_path, monkeypatch, quick, data)
         assert (row["coverage"] is None) == (data is None)
         assert 0 <= row["accuracy"] <= 1
     assert {p["condition"] for p in result["pictures"]} == ({4, 8, 9} if quick else {4})
-    assert set(result["log_ratio"]) == (set() if quick else {"cfg", "deft", "potential"})
+    assert set(result["log_ratio"]) == (set() if quick else {"cfg", "cfg-one-site", "deft", "potential"})
     if not quick:
         assert result["log_ratio"]["potential"]["above_bound"] == 0
         assert result["findings"]["potential_within_bound"]
@@ -185,14 +194,14 @@ def test_figure4_from_end_to_end(tiny, real, tmp_path, monkeypatch):
     monkeypatch.setattr(digits, "CLASSES", (3, 4))
     result = carry_out(figure4.EXPERIMENT, Settings(data="somewhere"), tmp_path, lambda: None)
     assert result["runs"] == 4
-    assert len(result["rows"]) == 2 * (1 + 3 * 2)
+    assert len(result["rows"]) == 2 * (1 + 4 * 2)
     assert all(row.keys() >= KEYS and row["runs"] == 4 and row["coverage"] is not None for row in result["rows"])
     assert result["findings"]["partial_raises_diversity_ratio"].endswith("of 4")
     assert (tmp_path / "figure.png").stat().st_size > 1000
 
 
 def test_on_a_gpu_all_classes_share_a_job(monkeypatch):
-    for module, points in ((figure3, len(figure3.RUNS) + 2), (figure4, 5 * (1 + 3 * 2))):
+    for module, points in ((figure3, len(figure3.RUNS) + 3), (figure4, 5 * (1 + 4 * 2))):
         assert len(module.jobs(Settings(device="cuda"))) == points
         names = [job.name for job in module.jobs(Settings(quick=True))]
         assert len(set(names)) == len(names)

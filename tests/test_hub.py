@@ -1,7 +1,7 @@
 """Nets on disk: what is saved comes back, and what is not a net of ours is refused with a remedy."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import huggingface_hub
@@ -13,7 +13,9 @@ import truetilt as tt
 from test_models import CLASSIFIER, UNET, stirred, tokens
 from truetilt.models import hub, pretrained
 from truetilt.models.classifier import Classifier, ClassifierConfig
+from truetilt.models.pretrained import read_card
 from truetilt.models.unet import UNet, UNetConfig
+from truetilt.training.config import read_config
 
 
 @pytest.fixture
@@ -100,7 +102,7 @@ def test_any_architecture_is_found_by_its_config(saved, tmp_path):
     assert isinstance(hub.from_pretrained(saved[1]), UNet)
     assert isinstance(hub.from_pretrained(tmp_path / "classifier"), Classifier)
     change(saved[1], architecture="transformer")
-    with pytest.raises(tt.InvalidInput, match=r"'transformer'; known are \['classifier', 'unet'\]"):
+    with pytest.raises(tt.InvalidInput, match=r"'transformer'; known are \['classifier', 'sedd', 'unet'\]"):
         hub.from_pretrained(saved[1])
 
 
@@ -253,7 +255,8 @@ def test_nets_of_one_bundle_must_agree(bundle):
 def test_the_name_mnist_means_the_embedded_folder(bundle, monkeypatch):
     assert hub.embedded("mnist") == Path(tt.__file__).parent / "checkpoints" / "mnist"
     monkeypatch.setattr(hub, "embedded", lambda name: bundle)
-    assert hub.load("mnist").classes == 3
+    assert tt.load(Path("mnist")).classes == tt.load("mnist").classes == 3
+
     monkeypatch.setattr(hub, "embedded", lambda name: bundle / "nowhere")
     with pytest.raises(tt.InvalidInput, match=r"no embedded checkpoints.*reinstall"):
         hub.load("mnist")
@@ -271,6 +274,14 @@ def test_a_bundle_has_the_process_it_was_trained_under(bundle):
     card.write_text(json.dumps({"config": {"process": "gauss"}}))
     with pytest.raises(tt.InvalidInput, match="trained under the process 'gauss'"):
         tt.load(bundle)
+
+
+@pytest.mark.parametrize("name", list(hub.PARTS))
+def test_the_configs_are_those_of_the_embedded_nets(name):
+    folder = Path(__file__).parents[1] / "configs" / "mnist"
+    trained = read_card(hub.embedded("mnist") / name)["config"]
+    config = asdict(read_config(folder / f"{name}.yaml", data=trained["data"], base=trained["base"]))
+    assert {key: json.loads(json.dumps(config[key])) for key in trained} == trained
 
 
 def test_the_embedded_nets_are_those_that_were_measured():

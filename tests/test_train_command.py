@@ -129,6 +129,8 @@ def test_the_command_trains_and_refuses(config_file, data, tmp_path):
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["metrics"]["accuracy"] >= 0
     assert (tmp_path / "r/model/card.json").exists()
+    assert json.loads((tmp_path / "r/result.json").read_text()) == json.loads(done.stdout)
+    assert (tmp_path / "r/figure.png").read_bytes()[:4] == b"\x89PNG"
     again = CliRunner().invoke(app, arguments)
     assert (again.exit_code, "--resume" in again.output) == (2, True)
     other = CliRunner().invoke(app, ["train", "deft", *arguments[2:]])

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -269,6 +270,26 @@ def test_the_journal_forgets_what_will_be_written_again(tmp_path):
         file.write('{"step": 4, "lo')  # killed while writing
     Journal(tmp_path, 2).close()
     assert [line["step"] for line in read_losses(tmp_path)] == [1, 2]
+
+
+def test_the_journal_tells_tensorboard_where_there_is_one(tmp_path, monkeypatch):
+    told = []
+
+    class Writer:
+        def __init__(self, folder, purge_step):
+            told.append((folder, purge_step))
+
+        def add_scalar(self, *what):
+            told.append(what)
+
+        def close(self):
+            told.append("closed")
+
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=Writer))
+    journal = Journal(tmp_path, 4)
+    journal.write(5, loss=0.5, lr=0.1)
+    journal.close()
+    assert told == [(str(tmp_path / "tensorboard"), 5), ("loss", 0.5, 5), ("lr", 0.1, 5), "closed"]
 
 
 def test_a_run_out_of_time_stays_where_it_is_when_resumed(data, tmp_path):

@@ -25,6 +25,9 @@ _HOME = {
     "jumps.uniformised": ("Uniformised", "least_bound"),
     "kernels": ("euler", "tau_leaping", "tweedie"),
     "models.hub": ("Digits", "from_pretrained", "load"),
+    "models.masked_lm": ("Denoiser", "MaskedLM"),
+    "models.text": ("Infill", "Text", "TextScore", "prompted"),
+    "models.transformer": ("SEDD", "SEDDConfig"),
     "processes": ("Masking", "Uniform"),
     "ramps": ("Frozen", "Power", "at_end"),
     "rejuvenation": ("Block", "Gibbs", "Metropolis", "backward_scan", "random_scan", "systematic_scan"),
@@ -57,12 +60,15 @@ _HOME = {
         "TruetiltError",
     ),
 }
+_MODULES = ("continuous",)  # rooms with public names of their own
 _ROOM = {name: room for room, names in _HOME.items() for name in names}
 
-__all__ = ["__version__", *sorted(_ROOM)]
+__all__ = ["__version__", *sorted([*_ROOM, *_MODULES])]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f".{name}", __name__)
     if name not in _ROOM:
         raise AttributeError(f"module 'truetilt' has no attribute {name!r}")
     return getattr(import_module(f".{_ROOM[name]}", __name__), name)

@@ -96,6 +96,7 @@ _reproduces_digits(
     "figure4", "Accuracy and diversity of digits against the number of particles, both ways of resampling."
 )
 _reproduces("chain", "Markov chains of up to 256 sites: every sampler's error against network evaluations.")
+_reproduces("sde", "Diffusions of real vectors: every sampler against exact Gaussian mixtures, D = 2, 8, 32.")
 
 
 @reproduce.command()
@@ -138,7 +139,7 @@ def sample(
     as_json: Json = False,
 ) -> None:
     """Sample p0(x) p(zeta|x)^alpha: a class of digits (mnist), or a table of your own beside its exact answer."""
-    with _Plainly():
+    with _Plainly("stopped; nothing was written"):
         from .experiments.own_digits import Wish, sample_any, settled
 
         folder, asked = out or Path("runs/sample"), (particles, populations, steps, seed)
@@ -161,25 +162,31 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a network, export the running mean of its weights, and measure it on the test digits."""
-    with _Plainly():
+    with _Plainly("stopped; --resume goes on from the last checkpoint"):
+        from .storage import write_json, write_with
         from .training.command import counted, read_plan, run_training
+        from .training.journal import read_losses
+        from .viz.losses import draw_losses
 
         changes = {"data": data and str(data), "base": base and str(base), "steps": steps}
         plan, folder = read_plan(config, changes, task.value), out or Path("runs/train") / config.stem
         with _progress(plan.steps, task.value) as advance:
             card = run_training(plan, folder, _device(device), resume, counted(advance))
-        _show(card, ("quantity", "value"), folder / "model", as_json, ("model.safetensors", "card.json"))
+        figure = draw_losses(read_losses(folder), f"{task.value}, {card['steps']} steps")
+        write_json(folder / "result.json", card)
+        write_with(folder / "figure.png", lambda path: figure.savefig(path, dpi=150))
+        _show(card, ("quantity", "value"), folder, as_json)
 
 
 def _experiment(
     name: str, quick: bool, seed: int, device: str, out: Path | None, as_json: bool, data: Path | None = None
 ) -> None:
     with _Plainly():
-        from .experiments import chain, figure3, figure4, figures, table1, tfbind8
+        from .experiments import chain, figure3, figure4, figures, sde, table1, tfbind8
         from .experiments.jobs import Settings, carry_out
 
         toys = (figures.DEMO, figures.FIGURE1, figures.FIGURE2, table1.EXPERIMENT)
-        every = (*toys, chain.EXPERIMENT, tfbind8.EXPERIMENT, figure3.EXPERIMENT, figure4.EXPERIMENT)
+        every = (*toys, chain.EXPERIMENT, sde.EXPERIMENT, tfbind8.EXPERIMENT, figure3.EXPERIMENT, figure4.EXPERIMENT)
         experiment = next(e for e in every if e.name == name)
         folder = out or Path("runs") / name
         settings = Settings(quick, seed, _device(device), None if data is None else str(data))
@@ -200,13 +207,7 @@ def _device(name: str) -> str:
     return name
 
 
-def _show(
-    result: dict[str, Any],
-    columns: tuple[str, ...],
-    folder: Path,
-    as_json: bool,
-    files: tuple[str, str] = ("result.json", "figure.png"),
-) -> None:
+def _show(result: dict[str, Any], columns: tuple[str, ...], folder: Path, as_json: bool) -> None:
     """The result as JSON on stdout, or as a table there; where it lies on stderr."""
     from rich.console import Console
     from rich.table import Table
@@ -219,7 +220,7 @@ def _show(
     Console(stderr=as_json, width=None if sys.stdout.isatty() else 120).print(table)
     for note in result.get("notes", ()):
         typer.echo(f"note: {note}", err=True)
-    typer.echo(f"written: {folder / files[0]} and {folder / files[1]}", err=True)
+    typer.echo(f"written: {folder / 'result.json'} and {folder / 'figure.png'}", err=True)
 
 
 def _cell(value: Any) -> str:
@@ -246,6 +247,11 @@ class _progress:
 class _Plainly:
     """Errors as one line and an exit code, never a traceback."""
 
+    def __init__(
+        self, stopped: str = "stopped; the finished jobs are kept, and the same command goes on from there"
+    ) -> None:
+        self.stopped = stopped
+
     def __enter__(self) -> None:
         return None
 
@@ -259,7 +265,7 @@ class _Plainly:
         if isinstance(error, OSError):
             _fail(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), 1)
         if isinstance(error, KeyboardInterrupt):
-            _fail("stopped; the finished jobs are kept, and the same command goes on from there", 130)
+            _fail(self.stopped, 130)
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -6,145 +6,53 @@ by a reward, `Unweighted` is plain guidance. Where the target is named there is 
 
 from __future__ import annotations
 
-import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
 
+from .clock import ClockMove, Clockwork, Proposal, Tilt, check_alpha, check_reward, powers
 from .guidance import Guide, check_strength, rate_level, strength
 from .kernels import Kernel, euler, tweedie
 from .ramps import LINEAR, SQUARE, Ramp, check_ramp
 from .types import (
-    NEG_INF,
-    Aux,
     InvalidInput,
     InvalidWeights,
-    LogWeights,
     Model,
-    Move,
-    Particles,
     Potential,
     Schedule,
     Score,
     SiteLogits,
     SitewiseLaw,
     Tokens,
-    take,
 )
 
-
-@dataclass(frozen=True)
-class Proposal:
-    """The law that draws y and the laws whose log-probabilities weigh it: log weight = sum of c * log law(y)."""
-
-    law: SitewiseLaw
-    ratios: tuple[tuple[float, SitewiseLaw], ...] = ()
-
-
-def powers(*ratios: tuple[float, SitewiseLaw]) -> tuple[tuple[float, SitewiseLaw], ...]:
-    """Leave out what has exponent 0: 0 log 0 counts as 0."""
-    return tuple((c, law) for c, law in ratios if c != 0)
-
-
-@dataclass(frozen=True)
-class Tilt:
-    """log-weight exponent(t) * potential(x, t) that a particle carries; differences of it telescope."""
-
-    potential: Potential
-    exponent: Schedule
-
-    def __call__(self, x: Tokens, t: float) -> Tensor:
-        share = float(self.exponent(t))
-        if share == 0:  # not evaluated: 0 * anything is 0
-            return torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
-        value = torch.as_tensor(self.potential(x, t), device=x.device)
-        if value.shape != x.shape[:-1]:
-            raise InvalidInput(
-                f"the potential returned shape {tuple(value.shape)} for states {tuple(x.shape)}; "
-                f"it must return one number a state, {tuple(x.shape[:-1])}"
-            )
-        if value.isnan().any():
-            raise InvalidWeights(
-                f"the potential (reward) returned NaN for {int(value.isnan().sum())} of {value.numel()} states at "
-                f"t = {t:.6g}; return -inf for an impossible state, a finite number otherwise"
-            )
-        return torch.where(value == NEG_INF, NEG_INF, share * value.double())  # impossible at any exponent
+__all__ = [  # the parts of a model of one's own, under one roof
+    "ClockMove",
+    "OnClock",
+    "Proposal",
+    "Steered",
+    "Tempered",
+    "Tilt",
+    "Tilted",
+    "Unweighted",
+    "check_alpha",
+    "evaluate",
+    "powers",
+]
 
 
 @dataclass(frozen=True)
-class ClockMove:
-    """A lazy move over t -> s: nothing is evaluated before `law` is read, so `take` costs no network."""
-
-    x: Tokens
-    log_tilt: LogWeights  # what the particle's weight already holds of the tilt
-    propose: Callable[[Tokens], Proposal]
-    end: Callable[[Tokens], LogWeights] | None  # the tilt at s
-
-    @property
-    def uniforms(self) -> int:
-        return self.x.shape[-1]
-
-    @property
-    def log_before(self) -> LogWeights:
-        return torch.zeros_like(self.log_tilt)
-
-    @property
-    def labels(self) -> Tensor:
-        return self.x
-
-    @cached_property
-    def proposal(self) -> Proposal:
-        return self.propose(self.x)
-
-    @property
-    def law(self) -> SitewiseLaw:
-        return self.proposal.law
-
-    def after(self, y: Tokens) -> tuple[LogWeights, Aux]:
-        log_ratio = sum((c * law.log_prob(y) for c, law in self.proposal.ratios), torch.zeros_like(self.log_tilt))
-        log_end = self.end(y) if self.end else torch.zeros_like(self.log_tilt)
-        return log_ratio + log_end - self.log_start, {"log_tilt": log_end}
-
-    @property
-    def log_start(self) -> LogWeights:
-        """The tilt to take off. A dead particle has none to give back: it stays dead."""
-        return torch.where(self.log_tilt == NEG_INF, torch.inf, self.log_tilt)
-
-    def take(self, ancestors: Tensor) -> ClockMove:
-        return replace(self, x=take(self.x, ancestors), log_tilt=take(self.log_tilt, ancestors))
-
-
-@dataclass(frozen=True)
-class OnClock(ABC):
-    """A model in clock time: say how it proposes and what tilt it carries; the moves follow."""
+class OnClock(Clockwork):
+    """A model of tokens in clock time: say how it proposes and what tilt it carries; the moves follow."""
 
     model: Model
     kernel: Kernel = field(default=euler, kw_only=True)
 
-    @property
-    def tilt(self) -> Tilt | None:
-        return None
+    def nowhere(self, shape: tuple[int, ...]) -> Tokens:
+        return torch.zeros((*shape, self.model.length), dtype=torch.int64, device=self.model.device)
 
-    @abstractmethod
-    def propose(self, x: Tokens, t: float, s: float) -> Proposal: ...
-
-    def start(self, shape: tuple[int, ...], t: float) -> ClockMove:
-        zeros = torch.zeros(shape, dtype=torch.float64, device=self.model.device)
-        nowhere = torch.zeros((*shape, self.model.length), dtype=torch.int64, device=self.model.device)
-        return ClockMove(nowhere, zeros, lambda x: Proposal(self._prior(x)), self._end(t))
-
-    def choices(self, t: float, s: float) -> int:
-        return 0
-
-    def branches(self, particles: Particles, t: float, s: float) -> Sequence[tuple[Tensor, Move]]:
-        return [(torch.zeros_like(particles.log_w), self.move(particles, t, s))]
-
-    def move(self, particles: Particles, t: float, s: float, u: Tensor | None = None) -> ClockMove:
-        return ClockMove(particles.x, particles.aux["log_tilt"], lambda x: self.propose(x, t, s), self._end(s))
+    def prior(self, x: Tokens) -> SitewiseLaw:
+        return self.model.process.prior(tuple(x.shape), self.model.device)
 
     def law(self, name: str, log_score: SiteLogits, x: Tokens, interval: tuple[float, float]) -> SitewiseLaw:
         """One reverse step of a score, with NaN caught where it appears."""
@@ -160,13 +68,6 @@ class OnClock(ABC):
 
     def evaluate(self, name: str, score: Score | None, x: Tokens, t: float) -> SiteLogits:
         return evaluate(self.model, name, score, x, t)
-
-    def _prior(self, x: Tokens) -> SitewiseLaw:
-        return self.model.process.prior(tuple(x.shape), self.model.device)
-
-    def _end(self, t: float) -> Callable[[Tokens], LogWeights] | None:
-        tilt = self.tilt
-        return None if tilt is None else lambda y: tilt(y, t)
 
 
 def evaluate(model: Model, name: str, score: Score | None, x: Tokens, t: float) -> SiteLogits:
@@ -263,8 +164,7 @@ class Steered(OnClock):
     proposal: Score | None = None
 
     def __post_init__(self) -> None:
-        if not math.isfinite(self.strength):
-            raise InvalidInput(f"the reward's strength is {self.strength}; it must be finite")
+        check_reward(self.strength)
         check_ramp(self.ramp)
 
     @property
@@ -287,8 +187,3 @@ class Unweighted(OnClock):
 
     def propose(self, x: Tokens, t: float, s: float) -> Proposal:
         return Proposal(self.law("given", self.evaluate("given", self.score, x, t), x, (t, s)))
-
-
-def check_alpha(alpha: float) -> None:
-    if not 0 <= alpha < math.inf:
-        raise InvalidInput(f"alpha is {alpha}; the target's exponent must be finite and at least 0")

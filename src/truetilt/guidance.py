@@ -28,16 +28,15 @@ def rate_level(
     """The paper's guided rate R^beta = R (R^1 / R)^beta (Definition 3.1); at beta = 1 the conditional rate itself."""
     if beta == 1:
         return conditional
-    base, conditional = base.aligned(conditional)
-    return base.with_rows(interpolate(base.rows, conditional.rows, beta))
+    return base.join(conditional, lambda p, p_zeta: interpolate(p, p_zeta, beta))
 
 
 def posterior_level(
     process: Process, base: SiteLogits, conditional: SiteLogits, beta: float, at: tuple[Tokens, float]
 ) -> SiteLogits:
     """softmax of (1 - beta) log p(x0|x) + beta log p(x0|x, zeta), at the base's unmasking rate."""
-    p, p_zeta = process.posterior(base, *at).aligned(process.posterior(conditional, *at))
-    return process.score(p.with_rows(torch.log_softmax(interpolate(p.rows, p_zeta.rows, beta), -1)), *at)
+    p, p_zeta = process.posterior(base, *at), process.posterior(conditional, *at)
+    return process.score(p.join(p_zeta, lambda p, p_zeta: interpolate(p, p_zeta, beta).log_softmax(-1)), *at)
 
 
 def interpolate(base: Tensor, conditional: Tensor, beta: float) -> Tensor:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .types import NEG_INF, SiteOdds, Tokens, take
+from .types import NEG_INF, InvalidWeights, SiteLogits, SiteOdds, Tokens, take
 
 
 @dataclass(frozen=True)
@@ -26,16 +26,19 @@ class SiteLaw:
         hold = self.odds.log_hold.exp()
         leaving = (u >= hold).nonzero(as_tuple=True)
         rest = (u[leaving] - hold[leaving]) / (1 - hold[leaving])
-        return self.x.index_put(leaving, self._jump(rest, self.x[leaving], self.odds.logits.index[leaving]))
+        return self.x.index_put(leaving, _jump(rest, self.x[leaving], self.odds.logits.among(leaving)))
 
     def log_prob(self, y: Tokens) -> Tensor:
         return self.site_log_prob(y).sum(-1)
 
     def site_log_prob(self, y: Tokens) -> Tensor:
         """[..., D]; a jump to a state outside the vocabulary (back to the mask) has probability zero."""
-        inside = y < self.odds.logits.vocabulary
-        jump = self.odds.log_move + self.odds.logits.pick(torch.where(inside, y, 0))
-        return torch.where(y == self.x, self.odds.log_hold, torch.where(inside, jump, NEG_INF))
+        x, y, log_move, index = torch.broadcast_tensors(self.x, y, self.odds.log_move, self.odds.logits.index)
+        jumping = ((y != x) & (y < self.odds.logits.vocabulary)).nonzero(as_tuple=True)
+        read = SiteLogits(self.odds.logits.store, index).among(jumping)  # only what jumps is looked up
+        log_jump = torch.full(y.shape, NEG_INF, dtype=torch.float64, device=y.device)
+        log_jump = log_jump.index_put(jumping, log_move[jumping] + read.pick(y[jumping]))
+        return torch.where(y == x, self.odds.log_hold, log_jump)
 
     def frozen(self) -> Tensor:
         """True where no site can change [...]."""
@@ -44,20 +47,23 @@ class SiteLaw:
     def take(self, ancestors: Tensor) -> SiteLaw:
         return SiteLaw(take(self.x, ancestors), self.odds.take(ancestors))
 
-    def _jump(self, u: Tensor, x: Tokens, row: Tensor) -> Tokens:
-        """Invert the rows' CDFs with each current token's own mass cut out; rows that no leaver reads are left out."""
-        rows, size = self.odds.logits.rows, self.odds.logits.vocabulary
-        if len(row) < len(rows):
-            rows, row = rows[row], torch.arange(len(row), device=row.device)
-        rows = rows.double()
-        flat = (rows - rows.amax(-1, keepdim=True)).exp().cumsum(-1).reshape(-1)  # unnormalised
-        start = row * size
-        here = x.clamp(max=size - 1)
-        outside = x >= size  # a mask has no mass of its own in the row
-        below = torch.where(outside | (here == 0), 0.0, flat[start + (here - 1).clamp(min=0)])
-        above = torch.where(outside, 0.0, flat[start + here])
-        total = flat[start + size - 1]
-        return invert_cdf(flat, start, size, skip_mass(u, below, above, total))
+
+def _jump(u: Tensor, x: Tokens, logits: SiteLogits) -> Tokens:
+    """Invert the CDF of each site [k] of these, with its current token's own mass cut out."""
+    rows, size = logits.rows.double(), logits.vocabulary
+    flat = (rows - rows.amax(-1, keepdim=True)).exp_().cumsum(-1).reshape(-1)  # unnormalised
+    start = logits.index * size
+    here = x.clamp(max=size - 1)
+    outside = x >= size  # a mask has no mass of its own in the row
+    below = torch.where(outside | (here == 0), 0.0, flat[start + (here - 1).clamp(min=0)])
+    above = torch.where(outside, 0.0, flat[start + here])
+    total = flat[start + size - 1]
+    if total.isnan().any():
+        raise InvalidWeights(
+            f"{int(total.isnan().sum())} of {len(total)} sites must jump by a row that is NaN or only -inf; check the "
+            "networks' output there (overflow in half precision?)"
+        )
+    return invert_cdf(flat, start, size, skip_mass(u, below, above, total))
 
 
 def skip_mass(u: Tensor, below: Tensor, above: Tensor, total: Tensor) -> Tensor:

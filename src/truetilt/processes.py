@@ -88,10 +88,10 @@ class Masking:
 
     def posterior(self, log_score: SiteLogits, x: Tokens, t: float) -> SiteLogits:
         """p(x0 = v | x) at masked sites, normalised."""
-        return log_score.with_rows(torch.log_softmax(log_score.rows, -1))
+        return log_score.map(lambda rows: rows.log_softmax(-1))
 
     def score(self, log_posterior: SiteLogits, x: Tokens, t: float) -> SiteLogits:
-        return log_posterior.with_rows(log_posterior.rows + self.log_odds_kept(t))
+        return log_posterior.map(lambda rows: rows + self.log_odds_kept(t))
 
     def rates(self, log_score: SiteLogits, x: Tokens, t: float) -> SiteLogits:
         """log of the reverse rate to each v, -inf at revealed sites."""
@@ -103,7 +103,7 @@ class Masking:
 
     def jumps(self, log_score: SiteLogits, x: Tokens, t: float, s: float) -> Jumps:
         """The posterior is frozen at t; the schedule is integrated: the clock is log (1-e^-sigma_t)/(1-e^-sigma_s)."""
-        hazard = log_score.with_rows(log_score.rows - self.log_odds_kept(t))
+        hazard = log_score.map(lambda rows: rows - self.log_odds_kept(t))
         clock = log1mexp(self.schedule(t).value) - log1mexp(self.schedule(s).value)
         total = hazard.per_site(hazard.rows.logsumexp(-1))
         return Jumps(hazard, x == self.mask, torch.zeros_like(total), total, clock.log())
@@ -113,8 +113,7 @@ class Masking:
         stay = log1mexp(self.schedule(s).value) - log1mexp(self.schedule(t).value)
         movable = x == self.mask
         posterior = self.posterior(log_score, x, t)
-        total = posterior.per_site(posterior.rows.logsumexp(-1))  # 0, or NaN where the score is NaN or only -inf
-        hold = torch.where(movable, stay + total, 0.0).double()
+        hold = torch.where(movable, stay + posterior.flaws(), 0.0).double()  # NaN where the score is, or is only -inf
         return SiteOdds(posterior, hold, torch.where(movable, log1mexp(-stay), NEG_INF).double())
 
 

@@ -13,6 +13,9 @@ from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from .logits import SiteLogits as SiteLogits
+from .logits import take as take
+
 State = Tensor  # any dtype; [..., N, D] tokens (int64) or reals: the sampler never looks inside
 Tokens = Tensor  # int64 [..., D]
 LogWeights = Tensor  # float64 [..., N], unnormalised
@@ -35,61 +38,6 @@ class InvalidWeights(TruetiltError, ArithmeticError):
 
 class DegenerateWeights(TruetiltError, ArithmeticError):
     """Every particle of every population has weight zero; the message names the step."""
-
-
-@dataclass(frozen=True)
-class SiteLogits:
-    """Per-site log-values over the vocabulary, stored as distinct rows and an index: ``value[d] = rows[index[d]]``.
-
-    A network makes one row per site (`SiteLogits.of`); a table makes one row per line and thousands of particles
-    share it. Everything that acts on a row acts once.
-    """
-
-    rows: Tensor  # [R, S]
-    index: Tensor  # int64 [..., D]
-
-    @staticmethod
-    def of(values: Tensor) -> SiteLogits:
-        """Dense values [..., D, S], one row a site; at least float32."""
-        values = values if values.dtype == torch.float64 else values.float()
-        index = torch.arange(values[..., 0].numel(), device=values.device).reshape(values.shape[:-1])
-        return SiteLogits(values.reshape(-1, values.shape[-1]), index)
-
-    @property
-    def vocabulary(self) -> int:
-        return self.rows.shape[-1]
-
-    def at(self, sites: Tensor) -> SiteLogits:
-        """Only these sites, int64 [..., k]; rows nobody reads are dropped when that is fewer."""
-        index = self.index.gather(-1, sites)
-        if index.numel() >= self.rows.shape[0]:
-            return SiteLogits(self.rows, index)
-        own = torch.arange(index.numel(), device=index.device).reshape(index.shape)
-        return SiteLogits(self.rows[index.reshape(-1)], own)
-
-    def with_rows(self, rows: Tensor) -> SiteLogits:
-        return SiteLogits(rows, self.index)
-
-    def per_site(self, per_row: Tensor) -> Tensor:
-        """Spread one value a row [R] to the sites [..., D], in float64."""
-        return per_row.double()[self.index]
-
-    def pick(self, v: Tokens) -> Tensor:
-        """The value at token v of each site, float64 [..., D]; v must be in the vocabulary."""
-        return self.rows.reshape(-1)[self.index * self.vocabulary + v].double()
-
-    def dense(self) -> Tensor:
-        """All values [..., D, S]."""
-        return self.rows[self.index]
-
-    def aligned(self, *others: SiteLogits) -> list[SiteLogits]:
-        """These logits over one index, so that their rows combine: as they are where they share it, else dense."""
-        every = [self, *others]
-        shared = all(o.rows.shape == self.rows.shape and torch.equal(o.index, self.index) for o in others)
-        return every if shared else [SiteLogits.of(o.dense()) for o in every]
-
-    def take(self, ancestors: Tensor) -> SiteLogits:
-        return SiteLogits(self.rows, take(self.index, ancestors))
 
 
 class Particles(NamedTuple):
@@ -260,11 +208,3 @@ class Model:
 
 
 Schedule = Callable[[float], float]  # a number for each time
-
-
-def take(tensor: Tensor, ancestors: Tensor) -> Tensor:
-    """Gather along the particle axis, the last axis of `ancestors` [..., M]; trailing axes follow."""
-    axis = ancestors.dim() - 1
-    extra = tensor.dim() - ancestors.dim()
-    index = ancestors.reshape(ancestors.shape + (1,) * extra)
-    return torch.gather(tensor, axis, index.expand(ancestors.shape + tensor.shape[axis + 1 :]))

@@ -139,9 +139,9 @@ def sample_digits(nets: Bundle, sampler: Sampler, alpha: float, plan: Plan) -> S
     result = launch(sampler.build(model, alpha), plan, sampler.resample, _moves(model, alpha, sampler.moves))
     result = replace(result, log_weights=result.log_weights.cpu().to(result.log_weights.device))  # waits for the GPU
     classes = len(plan.conditions)
-    cost = cost_of(meter, classes * plan.shape[0] * plan.shape[1], (time.perf_counter() - begin) / classes)
-    again = cost.networks * (1.5 if sampler.form == "deft" else 1)  # DEFT's conditional asks the base net as well
-    return Sampled(result, cost._replace(networks=again))
+    return Sampled(
+        result, cost_of(meter, classes * plan.shape[0] * plan.shape[1], (time.perf_counter() - begin) / classes)
+    )
 
 
 def joint_model(nets: Bundle, conditions: Sequence[int], form: str) -> Model:
@@ -149,14 +149,20 @@ def joint_model(nets: Bundle, conditions: Sequence[int], form: str) -> Model:
     return dealt([nets.model(condition, form) for condition in conditions])
 
 
-def launch(fk: FeynmanKac, plan: Plan, resample: Resampler, moves: Rejuvenation | None = None) -> Result:
-    """Run with as many particles at a time as memory likes."""
+def launch(
+    fk: FeynmanKac,
+    plan: Plan,
+    resample: Resampler,
+    moves: Rejuvenation | None = None,
+    grid: Sequence[float] | None = None,
+) -> Result:
+    """Run with as many particles at a time as memory likes, on equal steps of time unless a grid is given."""
     populations, particles = plan.shape[0] * len(plan.conditions), plan.shape[1]
     device = torch.device(getattr(fk, "model").device)  # noqa: B009
     most = max(1, AT_ONCE["cpu" if device.type == "cpu" else "cuda"] // populations)
     return run(
-        fk, uniform_grid(plan.steps), particles=particles, populations=populations, seed=plan.seed, resample=resample,
-        chunk=most if most < particles else None, first_population=plan.first_population, moves=moves,
+        fk, grid or uniform_grid(plan.steps), particles=particles, populations=populations, seed=plan.seed,
+        first_population=plan.first_population, resample=resample, moves=moves, chunk=min(most, particles),
     )  # fmt: skip
 
 

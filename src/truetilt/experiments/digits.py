@@ -16,13 +16,15 @@ from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..metrics.images import accuracy, coverage, diversity_ratio, mean_distance, surviving_roots
+from ..models.hub import Digits, load
+from ..models.score import FORMS
 from ..result import Result
 from ..smc.stream import OUTPUT, Stream
 from ..storage import write_json
@@ -55,15 +57,25 @@ def bundle(device: str) -> Bundle:
     On a GPU they run in float16: bfloat16 has 8 bits, and rounding the logits of 784 sites by it would add about a nat
     to the spread of the log-ratio that the experiments measure.
     """
-    from ..models.hub import load
+    if torch.device(device).type == "cpu":
+        return in_full_precision(device, QUICK_BATCH)
+    return warmed(load("mnist", device, batch=BATCH, dtype=torch.float16, compile=True))
 
-    on_cpu = torch.device(device).type == "cpu"
-    return load("mnist", device, batch=QUICK_BATCH if on_cpu else BATCH, dtype=None if on_cpu else torch.float16)
+
+def warmed(nets: Digits) -> Digits:
+    """The same nets, each asked once in every way, so that no run is charged for compiling them."""
+    for form in FORMS:
+        model = nets.model(0, form)
+        x = torch.full((1, model.length), model.process.states - 1, device=model.device)
+        for net in (model.base, model.conditional, model.potential):
+            _ = net and net(x, 1.0)
+    nets.judge(torch.zeros_like(x))
+    return nets
 
 
-def in_full_precision(nets: Bundle) -> Bundle:
-    """The same nets asked in float32."""
-    return replace(cast("Any", nets), dtype=None)
+def in_full_precision(device: str, batch: int = BATCH) -> Bundle:
+    """The embedded nets asked in float32, as they are."""
+    return load("mnist", device, batch=batch)
 
 
 @lru_cache(maxsize=1)
@@ -211,6 +223,11 @@ def real_digits(settings: Settings, condition: int) -> Tokens | None:
         return None
     digits = _test_set(settings.data)
     return digits.images[digits.labels == condition].long()
+
+
+def check_data(settings: Settings) -> None:
+    """A folder without digits is refused before any work."""
+    real_digits(settings, 0)
 
 
 def make_reference(folder: str, to: Path) -> None:

@@ -4,18 +4,22 @@ Guidance of strength 1 to 3; the paper's SMC (edge ratios, proposal of strength 
 resampling and as 16 populations of 4; the conditional net tilted by a bounded potential; Gibbs moves from guided
 samples. 64 samples of each class. The last panel is the log-ratio log p(zeta|x)/p(zeta) that a path accumulates: the
 truth is at most -log p(zeta). What lies beyond is error, of two nets added up and of a time grid that reveals several
-sites at once as if they were independent; a potential at the end of a path has neither.
+sites at once as if they were independent: paths that reveal one site a step have the first alone, and a potential at
+the end of a path has neither.
 """
 
 from __future__ import annotations
 
 import statistics
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from ..any_order import AnyOrder
 from ..feynman_kac import Tempered
+from ..processes import Masking
+from ..schedules import masked_fraction_grid
 from ..smc.resampling import never
 from ..smc.weights import effective_sample_size
 from ..types import InvalidInput
@@ -35,12 +39,14 @@ RUNS = (
     ("tilted-populations", 3.0), ("tilted-populations", 5.0), ("guidance-gibbs", 3.0),
 )  # fmt: skip
 SHEETS = (("guidance", 1.0), ("smc", 3.0), ("smc-partial", 3.0), ("smc-populations", 3.0), ("tilted", 3.0))
-EDGES = {"deft": "DEFT, edges", "cfg": "label, edges"}
+EDGES = {"deft": "DEFT, edges", "cfg": "label, edges", "cfg-one-site": "label, one site a step"}
+ONE_SITE_SAMPLES = 32  # of each class: a path takes as many steps as there are sites
 _COLOURS = {"guidance": "#e07b5a", "smc": "#7b4fa8", "tilted": "#2e8b57"}  # by the first word of a method
 
 
 def jobs(settings: Settings) -> list[Job]:
     """One job for each sampler; on the CPU one for each class too, so that both cores have work."""
+    digits.check_data(settings)
     every = conditions(settings)
     parts = [(c,) for c in every] if settings.device == "cpu" else [every]
     runs = QUICK_RUNS if settings.quick else RUNS
@@ -75,10 +81,15 @@ def spread(form: str, settings: Settings) -> Answer:
 
     At alpha = 2 and strength 1 the weight of a path is that ratio itself; nothing is resampled.
     """
-    nets, classes = digits.in_full_precision(digits.bundle(settings.device)), conditions(settings)
-    shape = (1, QUICK_SAMPLES if settings.quick else SAMPLES)
-    plan = Plan(classes, shape, QUICK_STEPS if settings.quick else STEPS, settings.seed)
-    result = launch(Tempered(joint_model(nets, classes, form), 2.0), plan, never)
+    nets, classes = digits.in_full_precision(settings.device), conditions(settings)
+    model = joint_model(nets, classes, form.split("-")[0])
+    if form == "cfg-one-site":
+        plan = Plan(classes, (1, ONE_SITE_SAMPLES), model.length, settings.seed)
+        one_by_one = masked_fraction_grid(cast("Masking", model.process).schedule, model.length)
+        result = launch(AnyOrder(model, 2.0, beta=1.0), plan, never, grid=one_by_one)
+    else:
+        plan = Plan(classes, (1, SAMPLES), STEPS, settings.seed)
+        result = launch(Tempered(model, 2.0), plan, never)
     bound, potential = potential_ratio(nets, classes, result.particles)
     out = {form: ratio_figures(result.log_weights, bound)}
     return out | ({"potential": ratio_figures(potential, bound)} if form == "cfg" else {})
@@ -216,14 +227,14 @@ def _log_ratios(ax: Any, spreads: Answer) -> None:
         for part in (*parts["bodies"], *(parts[name] for name in ("cbars", "cmins", "cmaxes"))):
             part.set_color("#2e8b57" if form == "potential" else "#7b4fa8")
             part.set_linewidth(0.8)
-        text = f"sd {found['std']:.2f} nats, ESS/N {found['ess']:.2f} at α = {ALPHA:g}"
+        text = f"{names[form]}: sd {found['std']:.2f}, ESS/N {found['ess']:.2f}"
         ax.annotate(text, (0.02, place + 0.4), xycoords=("axes fraction", "data"), fontsize=7, va="center")
     bound = statistics.fmean(spreads[form]["bound"] for form in forms)
     ax.axvline(bound, color="#c8322b", lw=1.0, ls="--")
     ax.annotate("bound", (bound, -0.55), fontsize=7, color="#c8322b", ha="right", rotation=90, va="bottom")
-    ax.set_yticks(range(len(forms)), [names[form] for form in forms], fontsize=7, rotation=90, va="center")
+    ax.set_yticks([])
     ax.set(xlabel="accumulated log p(ζ|x)/p(ζ), nats", ylim=(-0.6, len(forms) - 0.35))
-    ax.set_title("log-ratio of conditional paths", fontsize=9)
+    ax.set_title(f"log-ratio of conditional paths; ESS at α = {ALPHA:g}", fontsize=9)
 
 
 EXPERIMENT = Experiment(

@@ -1,8 +1,8 @@
 """Figure 4: accuracy and diversity against the number of particles, for alpha = 1, 2, 3 and both ways of resampling.
 
 The paper's SMC proposes with the conditional rates (strength 1); at alpha = 1 its weights are all equal, so both ways
-are plain conditional sampling. Beside it the conditional net tilted by a bounded potential. 50 runs of each point, 5 a
-class; all of them are populations of one run, and the bars are standard errors over the runs.
+are plain conditional sampling. Beside it the same as populations of five, and the conditional net tilted by a bounded
+potential. 50 runs of each point, 5 a class; all of them go as one run, and the bars are standard errors over the runs.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from .jobs import Answer, Experiment, Job, Settings
 PARTICLES, QUICK_PARTICLES = (5, 10, 20, 50, 100), (5, 10)
 ALPHAS, QUICK_ALPHAS = (1.0, 2.0, 3.0), (1.0, 3.0)
 REPEATS, QUICK_REPEATS = 5, 1  # runs of each class
-METHODS = ("smc", "smc-partial", "tilted")
-_STYLES = {"smc": ("-", "o"), "smc-partial": ("--", "s"), "tilted": ("-.", "^")}
+METHODS = ("smc", "smc-partial", "smc-populations", "tilted")
+FEW = 5  # particles of a population, where a method has several
+_STYLES = {"smc": ("-", "o"), "smc-partial": ("--", "s"), "smc-populations": (":", "D"), "tilted": ("-.", "^")}
 _COLOURS, _OURS = {1.0: "#888888", 2.0: "#e0a030", 3.0: "#c8322b"}, {2.0: "#8fc9a3", 3.0: "#2e8b57"}
 
 
@@ -34,6 +35,7 @@ def points(settings: Settings) -> list[tuple[str, float, int]]:
 
 def jobs(settings: Settings) -> list[Job]:
     """One job a point with all its runs, the long ones first."""
+    digits.check_data(settings)
     return [
         Job(f"{method}-{alpha:g}-{n}", one_point, (method, alpha, n, settings))
         for method, alpha, n in sorted(points(settings), key=lambda point: -point[2])
@@ -44,16 +46,24 @@ def one_point(method: str, alpha: float, particles: int, settings: Settings) -> 
     """Every run of one point: the figures of each, and the coverage of a class by all its runs together."""
     nets, repeats = digits.bundle(settings.device), QUICK_REPEATS if settings.quick else REPEATS
     classes, steps = conditions(settings), QUICK_STEPS if settings.quick else STEPS
-    plan = Plan(classes, (repeats, particles), steps, settings.seed)
+    several, few = shape(method, particles)
+    plan = Plan(classes, (repeats * several, few), steps, settings.seed)
     result, cost = sample_digits(nets, SAMPLERS[method], alpha, plan)
     runs = []
     for number, condition in enumerate(classes):
-        own = digits.part_of(result, number * repeats, repeats)
+        own = digits.part_of(result, number * repeats * several, repeats * several)
         covered = digits.covered_by(nets, condition, own, settings)
         for run in range(repeats):
-            figures = digits.figures_of(nets, condition, digits.part_of(own, run, 1), None, settings.seed)
+            part = digits.part_of(own, run * several, several)
+            figures = digits.figures_of(nets, condition, part, None, settings.seed)
             runs.append(figures | {"coverage": covered})
     return {"runs": runs, "cost": list(cost)}
+
+
+def shape(method: str, particles: int) -> tuple[int, int]:
+    """A run's particles as populations and particles of each."""
+    several = max(1, particles // FEW) if SAMPLERS[method].populations > 1 else 1
+    return several, particles // several
 
 
 def collect(settings: Settings, answers: dict[str, Answer]) -> Answer:
@@ -80,13 +90,18 @@ def _row(point: tuple[str, float, int], runs: list[Answer], cost: digits.Cost) -
     figures: Answer = {name: None if None in own else statistics.fmean(own) for name, own in values.items()}
     figures |= {"condition": "all", "accuracy_std": statistics.stdev(values["accuracy"])}
     seconds = cost.seconds * len({run["condition"] for run in runs})  # of all runs together
-    row = digits.row(method, alpha, (1, n), figures, cost._replace(seconds=seconds))
+    row = digits.row(method, alpha, shape(method, n), figures, cost._replace(seconds=seconds))
     return row | {"runs": len(runs), "diversity_std": statistics.stdev(values["diversity_ratio"])}
+
+
+def total(row: Answer) -> int:
+    """Particles of a run, in all its populations."""
+    return row["populations"] * row["particles"]
 
 
 def findings(rows: list[Answer]) -> Answer:
     """The paper's two findings, each as the number of points at which it holds."""
-    at = {(r["method"], r["alpha"], r["particles"]): r for r in rows}
+    at = {(r["method"], r["alpha"], total(r)): r for r in rows}
     sizes, alphas = sorted({n for _, _, n in at}), sorted({alpha for _, alpha, _ in at})
 
     def accuracy(method: str, alpha: float, n: int) -> float:
@@ -100,6 +115,7 @@ def findings(rows: list[Answer]) -> Answer:
     for name in ("diversity_ratio", "accuracy"):
         higher = [part[name] > full[name] for part, full in pairs]
         out[f"partial_raises_{name}"] = f"{sum(higher)} of {len(higher)}"
+        out[f"partial_minus_full_{name}"] = statistics.fmean(part[name] - full[name] for part, full in pairs)
     calmer = [part["accuracy_std"] <= full["accuracy_std"] for part, full in pairs]
     return out | {"partial_lowers_accuracy_std": f"{sum(calmer)} of {len(calmer)}"}
 
@@ -113,7 +129,7 @@ def draw(result: Answer) -> Any:
     panels = (("accuracy", "accuracy of the judge"), ("diversity_ratio", "diversity (1: real digits)"))
     for ax, (name, words) in zip(axes, panels, strict=True):
         _curves(ax, result, name)
-        sizes = sorted({r["particles"] for r in result["rows"]})
+        sizes = sorted({total(r) for r in result["rows"]})
         ax.set(xscale="log", xlabel="particles of a run", ylabel=words)
         ax.set_xticks(sizes, [str(n) for n in sizes])
         ax.minorticks_off()
@@ -128,8 +144,8 @@ def _curves(ax: Any, result: Answer, name: str) -> None:
     spread = {"accuracy": "accuracy_std", "diversity_ratio": "diversity_std"}[name]
     for number, (method, alpha) in enumerate(dict.fromkeys((r["method"], r["alpha"]) for r in result["rows"])):
         own = [r for r in result["rows"] if (r["method"], r["alpha"]) == (method, alpha)]
-        own.sort(key=lambda r: r["particles"])
-        at = [r["particles"] * 1.02 ** (number - 3) for r in own]
+        own.sort(key=total)
+        at = [total(r) * 1.02 ** (number - 3) for r in own]
         bars = [r[spread] / math.sqrt(r["runs"]) for r in own]
         line, marker = _STYLES.get(method, (":", "_"))
         label = "α = 1: no weights" if method == "guidance" else f"{method}, α = {alpha:g}"

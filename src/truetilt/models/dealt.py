@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..types import InvalidInput, Model, SiteLogits, Tokens
+from ..types import InvalidInput, Model, Score, SiteLogits, Tokens
 from .score import DeftScore, NetPotential, NetScore, Padded, class_log_probs
+from .text import TextScore
 
 
 def dealt(models: Sequence[Model]) -> Model:
@@ -30,13 +31,13 @@ def _together(nets: list[Any]) -> Any:
     if any(net != _labelled(first, label) for net, label in zip(nets, labels, strict=True)):
         return SideBySide(tuple(nets))  # they differ in more than the label
     if isinstance(first, DeftScore):
-        return DealtDeft(first.base, DealtScore(first.guide, labels))
+        return DealtDeft(first.asked or first.base, DealtScore(first.guide, labels))
     return (DealtPotential if isinstance(first, NetPotential) else DealtScore)(first, labels)
 
 
 def _labelled(net: Any, label: int | None) -> Any:
     """This net under another label; None where it is none of ours."""
-    return replace(net, label=label) if isinstance(net, NetScore | DeftScore | NetPotential) else None
+    return replace(net, label=label) if isinstance(net, NetScore | TextScore | DeftScore | NetPotential) else None
 
 
 @dataclass(frozen=True)
@@ -50,23 +51,18 @@ class SideBySide:
         answers = [part(piece, t) for part, piece in zip(self.parts, x.chunk(len(self.parts)), strict=True)]
         if isinstance(answers[0], Tensor):
             return torch.cat(answers)
-        index, first = [], 0
-        for answer in answers:
-            index.append(answer.index + first)
-            first += len(answer.rows)
-        return SiteLogits(torch.cat([answer.rows for answer in answers]), torch.cat(index))
+        return SiteLogits.cat(answers)
 
 
 @dataclass(frozen=True)
 class DealtScore:
     """A net's Score with a label for each part of the populations; `score` says how the net is asked."""
 
-    score: NetScore
+    score: NetScore | TextScore
     labels: tuple[Any, ...]
 
     def __call__(self, x: Tokens, t: float) -> SiteLogits:
-        logits = self.logits(x, t)
-        return self.score.process.score(logits.with_rows(logits.rows.log_softmax(-1)), x, t)
+        return self.score.score_of(self.logits(x, t), x, t)
 
     def logits(self, x: Tokens, t: float) -> SiteLogits:
         """As `NetScore.logits`."""
@@ -80,12 +76,11 @@ class DealtScore:
 class DealtDeft:
     """DEFT's conditional Score with a label for each part of the populations."""
 
-    base: NetScore
+    base: Score
     guide: DealtScore
 
     def __call__(self, x: Tokens, t: float) -> SiteLogits:
-        base, log_g = self.base(x, t).aligned(self.guide.logits(x, t))
-        return base.with_rows(base.rows + log_g.rows)
+        return self.base(x, t).join(self.guide.logits(x, t), torch.add)
 
 
 @dataclass(frozen=True)

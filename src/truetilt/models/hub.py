@@ -1,7 +1,8 @@
-"""Where nets come from: `load` for a bundle of digit nets, embedded in the package, in a folder or on the hub.
+"""Where nets come from: `load` for a bundle of digit nets or a text model, embedded, in a folder or on the hub.
 
-A bundle is a folder of nets, each in a folder of its own: unet (with and without label), deft (the guide), potential
-(a classifier of noised digits) and judge (a classifier that no guidance saw).
+A text model is one net in a folder: a SEDD of ours or a published one. A bundle is a folder of nets, each in a folder
+of its own: unet (with and without label), deft (the guide), potential (a classifier of noised digits) and judge (a
+classifier that no guidance saw).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,14 +19,18 @@ from torch import Tensor, nn
 from ..processes import Masking, Uniform
 from ..types import InvalidInput, Model, Process, Tokens
 from .classifier import Classifier
+from .layers import compiled, placed
 from .pretrained import CARD, CONFIG, WEIGHTS, Pretrained, find_folder, read_architecture, read_card
+from .published import is_published, read_published
 from .score import Padded, class_log_probs, digit_model
+from .text import Text
+from .transformer import SEDD
 from .unet import UNet
 
 EMBEDDED = ("mnist",)
 PARTS: Mapping[str, type[Pretrained]] = {"unet": UNet, "deft": UNet, "potential": Classifier, "judge": Classifier}
 _PROCESSES: Mapping[str, type[Masking | Uniform]] = {"masking": Masking, "uniform": Uniform}
-_ARCHITECTURES: Mapping[str, type[Pretrained]] = {kind.architecture: kind for kind in (UNet, Classifier)}
+_ARCHITECTURES: Mapping[str, type[Pretrained]] = {kind.architecture: kind for kind in (UNet, Classifier, SEDD)}
 
 
 @dataclass(frozen=True)
@@ -81,16 +87,42 @@ def load(
     name_or_folder: str | Path,
     device: torch.device | str = "cpu",
     *,
-    batch: int = 64,
+    batch: int | None = None,
     dtype: torch.dtype | None = None,
-) -> Digits:
-    """The bundle of this name (mnist), folder or hub id; nets it lacks are missed only when they are asked for."""
+    compile: bool = False,
+) -> Any:
+    """The `Digits` of this name (mnist), folder or hub id, or the `Text` of a folder or hub id (louaaron/sedd-small).
+
+    Nets that a bundle lacks are missed only when they are asked for. `batch` is how many states a net is asked about
+    at a time: by default 64 digits, or 16 texts.
+
+    `compile` has torch compile each net when it is first asked: half a minute, then about three times as fast on a GPU.
+    """
     folder = _bundle(name_or_folder)
+    if (folder / CONFIG).is_file():
+        net, process = _text_net(name_or_folder, folder)
+        for block in net.blocks if compile else ():
+            block.compile()
+        return Text(net.to(device), process, 16 if batch is None else batch, dtype)
     found = [name for name in PARTS if (folder / name).is_dir()]
     if "unet" not in found:
         raise InvalidInput(f"{folder} has no folder 'unet'; a bundle holds {', '.join(PARTS)}, each a saved net")
-    nets = {name: PARTS[name].from_pretrained(folder / name).to(device) for name in found}
-    return Digits(nets, _process(folder / "unet", _shape(nets["unet"])[1]), batch, dtype)
+    nets = {name: placed(PARTS[name].from_pretrained(folder / name), device) for name in found}
+    nets = {name: compiled(net, compile, "reduce-overhead") for name, net in nets.items()}
+    return Digits(nets, _process(folder / "unet", _shape(nets["unet"])[1]), 64 if batch is None else batch, dtype)
+
+
+def _text_net(name: str | Path, folder: Path) -> tuple[SEDD, Process]:
+    """A token net and its process: as published, or saved by us."""
+    if is_published(folder):
+        return read_published(name)
+    net = from_pretrained(folder)
+    if not isinstance(net, SEDD):
+        raise InvalidInput(
+            f"{folder} is one net of architecture {net.architecture!r}; give the folder that holds the whole bundle "
+            f"({', '.join(PARTS)}), or use from_pretrained"
+        )
+    return net, (Masking if net.config.masked else Uniform)(net.config.vocabulary)
 
 
 def _process(folder: Path, vocabulary: int) -> Process:
@@ -117,8 +149,10 @@ def embedded(name: str) -> Path:
 
 
 def _bundle(name: str | Path) -> Path:
-    if name not in EMBEDDED:
-        return find_folder(name, [f"{part}/{file}" for part in PARTS for file in (CARD, CONFIG, WEIGHTS)])
+    if str(name) not in EMBEDDED:
+        return find_folder(
+            name, [CONFIG, WEIGHTS, *(f"{part}/{file}" for part in PARTS for file in (CARD, CONFIG, WEIGHTS))]
+        )
     folder = embedded(str(name))
     if not folder.is_dir():
         raise InvalidInput(

@@ -174,3 +174,13 @@ def _reach(module: nn.Conv2d | nn.Linear | nn.Embedding) -> float:
     if isinstance(module, nn.Embedding):
         return 0.5  # beside features of size one
     return math.sqrt(3 / module.weight[0].numel())
+
+
+def placed(net: Any, device: torch.device | str) -> Any:
+    """On the device, in the layout in which convolutions are fast."""
+    return net.to(device=device, memory_format=torch.channels_last)
+
+
+def compiled(net: nn.Module, wanted: bool, mode: str = "default") -> nn.Module:
+    """The network as torch.compile makes it; the weights stay its own."""
+    return cast("nn.Module", torch.compile(net, mode=mode)) if wanted else net

@@ -8,26 +8,32 @@ is clean, and the answer is log p(class | x_0), where a telescoping weight must 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import weakref
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..processes import Masking
-from ..types import InvalidInput, Model, Process, SiteLogits, Tokens
+from ..types import InvalidInput, Model, Process, Score, SiteLogits, Tokens
 
 FORMS = ("potential", "deft", "cfg")
 
 
 @dataclass(frozen=True)
 class Padded:
-    """A net asked in batches of one size, in eval mode, without gradients, under autocast if a `dtype` is given."""
+    """A net asked in batches of one size, in eval mode, without gradients, under autocast if a `dtype` is given.
+
+    An answer is good until the next is asked for: a compiled net writes them all to one place.
+    """
 
     net: nn.Module
     batch: int
     dtype: torch.dtype | None = None
+    ask: Callable[..., Tensor] | None = None  # a part of the net, asked in its place
 
     def __post_init__(self) -> None:
         if self.batch < 1:
@@ -47,13 +53,24 @@ class Padded:
 
     @torch.no_grad()
     def _ask(self, *inputs: Tensor) -> Tensor:
-        training = self.net.training
-        self.net.eval()
-        try:
-            with torch.autocast(inputs[0].device.type, self.dtype, enabled=self.dtype is not None):
-                return self.net(*inputs)
-        finally:
-            self.net.train(training)
+        with (
+            evaluating(self.net),
+            torch.autocast(inputs[0].device.type, self.dtype, enabled=self.dtype is not None),
+        ):
+            return (self.ask or self.net)(*inputs)
+
+
+@contextmanager
+def evaluating(net: nn.Module) -> Generator[None, None, None]:
+    """In eval mode meanwhile. Switching walks over every module, so it is done only where there is need."""
+    training = net.training
+    if training:
+        net.eval()
+    try:
+        yield
+    finally:
+        if training:
+            net.train()
 
 
 @dataclass(frozen=True)
@@ -69,7 +86,7 @@ class NetScore:
     def __post_init__(self) -> None:
         _ = self._asked
         if self.label is not None:
-            _check_class(self.net, self.label)
+            check_class(self.net, self.label)
         needed = self.process.vocabulary
         known = getattr(getattr(self.net, "config", None), "vocabulary", needed)
         if known != needed:
@@ -78,8 +95,11 @@ class NetScore:
             )
 
     def __call__(self, x: Tokens, t: float) -> SiteLogits:
-        logits = self.logits(x, t)
-        return self.process.score(logits.with_rows(logits.rows.log_softmax(-1)), x, t)
+        return self.score_of(self.logits(x, t), x, t)
+
+    def score_of(self, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
+        """The Score that the net's own numbers stand for."""
+        return score_of_posterior(self.process, logits, x, t)
 
     @property
     def _asked(self) -> Padded:
@@ -90,37 +110,63 @@ class NetScore:
 
         `labels`, one for each state in a flat row, take the place of the score's own.
         """
-        masking = isinstance(self.process, Masking)
-        read = x == self.process.mask if masking else torch.ones_like(x, dtype=torch.bool)
+        read, index = sites_read(self.process, x)
         flat, chosen = x.reshape(-1, x.shape[-1]), read.reshape(-1, x.shape[-1]).split(self.batch)
         if labels is None and self.label is not None:
             labels = torch.full((len(flat),), self.label, device=x.device)
         answers = self._asked(flat, t, labels)
         rows = [SiteLogits.of(out[here]).rows for out, here in zip(answers, chosen, strict=True)]
-        index = torch.where(read, read.reshape(-1).cumsum(0).reshape(x.shape), 0)
         return SiteLogits(torch.cat([rows[0].new_zeros(1, self.process.vocabulary), *rows]), index)
+
+
+def score_of_posterior(process: Process, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
+    """The Score of unnormalised logits of the clean token."""
+    return process.score(logits.map(lambda rows: rows.log_softmax(-1)), x, t)
+
+
+def sites_read(process: Process, x: Tokens) -> tuple[Tensor, Tensor]:
+    """Where a sampler reads a score [..., D], for masking at masked sites, and those sites numbered from 1; else 0."""
+    read = x == process.mask if isinstance(process, Masking) else torch.ones_like(x, dtype=torch.bool)
+    return read, torch.where(read, read.reshape(-1).cumsum(0).reshape(x.shape), 0)
+
+
+@dataclass(frozen=True)
+class Once:
+    """A Score that does not work out its last answer again: two parts of a model may ask it about the same tensor."""
+
+    score: Score
+    last: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def __call__(self, x: Tokens, t: float) -> SiteLogits:
+        if self.last.get("t") != t or self.last["x"]() is not x:
+            self.last.clear()  # frees the old answer before the new one is made
+            self.last.update(answer=self.score(x, t), t=t, x=weakref.ref(x))
+        return self.last["answer"]
 
 
 @dataclass(frozen=True)
 class DeftScore:
-    """DEFT's conditional Score: the frozen base's log-score plus a guide net's log g, edge by edge, unnormalised."""
+    """DEFT's conditional Score: the frozen base's log-score plus a guide net's log g, edge by edge, unnormalised.
+
+    `asked` answers for the base: a `Once` that is the model's own base too spares the second question.
+    """
 
     base: NetScore
     guide_net: nn.Module
     label: int
+    asked: Score | None = None
 
     def __post_init__(self) -> None:
-        _check_class(self.guide_net, self.label)
+        check_class(self.guide_net, self.label)
         _ = self.guide  # a net that does not fit fails here
 
     @property
     def guide(self) -> NetScore:
         """The guide net, asked in the way the base is."""
-        return NetScore(self.guide_net, self.base.process, self.label, self.base.batch, self.base.dtype)
+        return replace(self.base, net=self.guide_net, label=self.label)
 
     def __call__(self, x: Tokens, t: float) -> SiteLogits:
-        base, log_g = self.base(x, t).aligned(self.guide.logits(x, t))
-        return base.with_rows(base.rows + log_g.rows)
+        return (self.asked or self.base)(x, t).join(self.guide.logits(x, t), torch.add)
 
 
 @dataclass(frozen=True)
@@ -134,7 +180,7 @@ class NetPotential:
 
     def __post_init__(self) -> None:
         _ = self._asked
-        _check_class(self.net, self.label)
+        check_class(self.net, self.label)
 
     @property
     def _asked(self) -> Padded:
@@ -146,8 +192,14 @@ class NetPotential:
 
 def class_log_probs(net: Padded, x: Tokens, t: float = 0.0) -> Tensor:
     """log p_t(class | x) for every class, float64 [..., classes]."""
-    log_odds = torch.cat(list(net(x.reshape(-1, x.shape[-1]), t))).double()
-    return log_odds.log_softmax(-1).reshape(*x.shape[:-1], -1)
+    log_odds = torch.cat([answer.double() for answer in net(x.reshape(-1, x.shape[-1]), t)])
+    return normalised(log_odds, net.net).reshape(*x.shape[:-1], -1)
+
+
+def normalised(log_odds: Tensor, net: nn.Module) -> Tensor:
+    """Log-probabilities of a classifier's log-odds, within each group of classes if the net has several."""
+    groups = getattr(getattr(net, "config", None), "groups", (log_odds.shape[-1],))
+    return torch.cat([group.log_softmax(-1) for group in log_odds.split(groups, -1)], -1)
 
 
 def digit_model(
@@ -167,13 +219,14 @@ def digit_model(
     if form not in FORMS:
         raise InvalidInput(f"form is {form!r}; give one of {', '.join(FORMS)}")
     unet = _part(nets, "unet", form)
-    _check_class(unet, condition)
+    check_class(unet, condition)
     config, device = unet.config, next(unet.parameters()).device
     base = NetScore(unet, process or Masking(config.vocabulary), None, batch, dtype)
     if form == "deft":
-        conditional = DeftScore(base, _part(nets, "deft", form), condition)
-    else:
-        conditional = NetScore(unet, base.process, condition, batch, dtype)
+        once = Once(base)
+        conditional = DeftScore(base, _part(nets, "deft", form), condition, once)
+        return Model(base.process, config.length, once, conditional, None, device)
+    conditional = NetScore(unet, base.process, condition, batch, dtype)
     potential = NetPotential(_part(nets, "potential", form), condition, batch, dtype) if form == "potential" else None
     return Model(base.process, config.length, base, conditional, potential, device)
 
@@ -184,8 +237,9 @@ def _part(nets: Mapping[str, nn.Module], name: str, form: str) -> Any:
     return nets[name]
 
 
-def _check_class(net: nn.Module, label: object) -> None:
+def check_class(net: nn.Module, label: object) -> None:
     """A label must be one of the net's classes; a net of somebody else's has no config to compare with."""
     classes = getattr(getattr(net, "config", None), "classes", math.inf)
     if isinstance(label, bool) or not isinstance(label, int) or not 0 <= label < classes:
-        raise InvalidInput(f"the condition is {label!r}; this net knows classes 0 to {classes - 1}")
+        known = f"classes 0 to {classes - 1}" if classes else "no classes"
+        raise InvalidInput(f"the condition is {label!r}; this net knows {known}")

@@ -8,12 +8,13 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from ..models.layers import compiled
 from ..types import InvalidInput
 from .batches import Batches
 from .checkpoints import Learner, Progress, found_checkpoints, load_checkpoint
 from .config import TrainConfig
 from .data import Digits, load_digits, subset, tokens_of
-from .tasks import Task, build_task, compiled, weights_fingerprint
+from .tasks import Task, build_task, weights_fingerprint
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,13 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..models.classifier import Classifier, ClassifierConfig
+from ..models.layers import compiled, placed
 from ..models.pretrained import config_of
 from ..models.unet import UNet, UNetConfig
 from ..processes import Masking, Uniform
@@ -70,16 +71,6 @@ def build_task(config: TrainConfig, device: torch.device | str = "cpu") -> Task:
     scores = _scores_of(process)
     loss = _denoise(process) if isinstance(process, Masking) else _match_scores(process, scores)
     return Task(net, process, loss, scores, told=config.task == "conditional")
-
-
-def placed(net: Any, device: torch.device | str) -> Any:
-    """On the device, in the layout in which convolutions are fast."""
-    return net.to(device=device, memory_format=torch.channels_last)
-
-
-def compiled(net: nn.Module, wanted: bool) -> nn.Module:
-    """The network as torch.compile makes it; the weights stay its own."""
-    return cast("nn.Module", torch.compile(net)) if wanted else net
 
 
 def weights_fingerprint(net: nn.Module | None) -> str:

@@ -1,0 +1,163 @@
+"""What every model in clock time is made of, tokens or reals: a lazy move over t -> s, its proposal and its tilt.
+
+A model says how it proposes and what tilt it carries; the moves follow from that and are the same for both. Nothing
+here looks inside a state.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from .types import (
+    NEG_INF,
+    Aux,
+    InvalidInput,
+    InvalidWeights,
+    Law,
+    LogWeights,
+    Move,
+    Particles,
+    Potential,
+    Schedule,
+    State,
+    take,
+)
+
+AnyLaw = TypeVar("AnyLaw", bound=Law)
+
+
+@dataclass(frozen=True)
+class Proposal(Generic[AnyLaw]):
+    """The law that draws y and the laws whose log-probabilities weigh it: log weight = sum of c * log law(y)."""
+
+    law: AnyLaw
+    ratios: tuple[tuple[float, AnyLaw], ...] = ()
+
+
+def powers(*ratios: tuple[float, Any]) -> tuple[tuple[float, Any], ...]:
+    """Leave out what has exponent 0: 0 log 0 counts as 0."""
+    return tuple((c, law) for c, law in ratios if c != 0)
+
+
+@dataclass(frozen=True)
+class Tilt:
+    """log-weight exponent(t) * potential(x, t) that a particle carries; differences of it telescope."""
+
+    potential: Potential
+    exponent: Schedule
+
+    def __call__(self, x: State, t: float) -> Tensor:
+        share = float(self.exponent(t))
+        if share == 0:  # not evaluated: 0 * anything is 0
+            return torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
+        value = torch.as_tensor(self.potential(x, t), device=x.device)
+        if value.shape != x.shape[:-1]:
+            raise InvalidInput(
+                f"the potential returned shape {tuple(value.shape)} for states {tuple(x.shape)}; "
+                f"it must return one number a state, {tuple(x.shape[:-1])}"
+            )
+        if value.isnan().any():
+            raise InvalidWeights(
+                f"the potential (reward) returned NaN for {int(value.isnan().sum())} of {value.numel()} states at "
+                f"t = {t:.6g}; return -inf for an impossible state, a finite number otherwise"
+            )
+        return torch.where(value == NEG_INF, NEG_INF, share * value.double())  # impossible at any exponent
+
+
+@dataclass(frozen=True)
+class ClockMove(Generic[AnyLaw]):
+    """A lazy move over t -> s: nothing is evaluated before `law` is read, so `take` costs no network."""
+
+    x: State
+    log_tilt: LogWeights  # what the particle's weight already holds of the tilt
+    propose: Callable[[State], Proposal[AnyLaw]]
+    end: Callable[[State], LogWeights] | None  # the tilt at s
+
+    @property
+    def uniforms(self) -> int:
+        return self.x.shape[-1]
+
+    @property
+    def log_before(self) -> LogWeights:
+        return torch.zeros_like(self.log_tilt)
+
+    @property
+    def labels(self) -> Tensor:
+        """Whole numbers that are equal where the states are: of reals, their bits."""
+        return self.x.view(torch.int64) if self.x.dtype == torch.float64 else self.x
+
+    @cached_property
+    def proposal(self) -> Proposal[AnyLaw]:
+        return self.propose(self.x)
+
+    @property
+    def law(self) -> AnyLaw:
+        return self.proposal.law
+
+    def after(self, y: State) -> tuple[LogWeights, Aux]:
+        log_ratio = sum((c * law.log_prob(y) for c, law in self.proposal.ratios), torch.zeros_like(self.log_tilt))
+        log_end = self.end(y) if self.end else torch.zeros_like(self.log_tilt)
+        return log_ratio + log_end - self.log_start, {"log_tilt": log_end}
+
+    @property
+    def log_start(self) -> LogWeights:
+        """The tilt to take off. A dead particle has none to give back: it stays dead."""
+        return torch.where(self.log_tilt == NEG_INF, torch.inf, self.log_tilt)
+
+    def take(self, ancestors: Tensor) -> ClockMove[AnyLaw]:
+        return replace(self, x=take(self.x, ancestors), log_tilt=take(self.log_tilt, ancestors))
+
+
+class Clockwork(ABC):
+    """A model in clock time: say where it starts, how it proposes and what tilt it carries; the moves follow."""
+
+    @property
+    def tilt(self) -> Tilt | None:
+        return None
+
+    @abstractmethod
+    def propose(self, x: Any, t: float, s: float) -> Proposal[Any]: ...
+
+    @abstractmethod
+    def nowhere(self, shape: tuple[int, ...]) -> State:
+        """Blank states [*shape, D], from which the first move goes."""
+
+    @abstractmethod
+    def prior(self, x: State) -> Law:
+        """The law of the first draw, whatever the blank states x."""
+
+    def start(self, shape: tuple[int, ...], t: float) -> ClockMove[Any]:
+        nowhere = self.nowhere(shape)
+        zeros = torch.zeros(shape, dtype=torch.float64, device=nowhere.device)
+        return ClockMove(nowhere, zeros, lambda x: Proposal(self.prior(x)), self._end(t))
+
+    def choices(self, t: float, s: float) -> int:
+        return 0
+
+    def branches(self, particles: Particles, t: float, s: float) -> Sequence[tuple[Tensor, Move]]:
+        return [(torch.zeros_like(particles.log_w), self.move(particles, t, s))]
+
+    def move(self, particles: Particles, t: float, s: float, u: Tensor | None = None) -> ClockMove[Any]:
+        return ClockMove(particles.x, particles.aux["log_tilt"], lambda x: self.propose(x, t, s), self._end(s))
+
+    def _end(self, t: float) -> Callable[[State], LogWeights] | None:
+        tilt = self.tilt
+        return None if tilt is None else lambda y: tilt(y, t)
+
+
+def check_alpha(alpha: float) -> None:
+    if not 0 <= alpha < math.inf:
+        raise InvalidInput(f"alpha is {alpha}; the target's exponent must be finite and at least 0")
+
+
+def check_reward(strength: float) -> None:
+    if not math.isfinite(strength):
+        raise InvalidInput(f"the reward's strength is {strength}; it must be finite")

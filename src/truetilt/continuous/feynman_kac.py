@@ -1,0 +1,207 @@
+"""What is sampled: the Feynman-Kac values of `truetilt.feynman_kac` for diffusions of real vectors.
+
+Edge weights are ratios of Gaussian transition densities (`Tempered`), or Girsanov's integrals in elapsed time
+(`Girsanov`); `Tilted`, `Steered` and `Unweighted` are what they are on tokens.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from ..clock import Clockwork, Proposal, Tilt, check_alpha, check_reward, powers
+from ..guidance import check_strength, strength
+from ..ramps import LINEAR, SQUARE, Ramp, check_ramp
+from ..types import InvalidInput, Potential, Schedule, State, take
+from .kernels import Kernel, Score, euler_maruyama, reverse_drift
+from .laws import Gaussian
+from .models import Diffusion, checked
+
+
+@dataclass(frozen=True)
+class OnClock(Clockwork):
+    """A diffusion in clock time: say how it proposes and what tilt it carries; the moves follow."""
+
+    model: Diffusion
+    kernel: Kernel = field(default=euler_maruyama, kw_only=True)
+
+    def nowhere(self, shape: tuple[int, ...]) -> State:
+        return torch.zeros((*shape, self.model.dimension), dtype=torch.float64, device=self.model.device)
+
+    def prior(self, x: State) -> Gaussian:
+        return self.model.process.prior(tuple(x.shape), self.model.device)
+
+    def law(self, name: str, score: Score | None, x: State, interval: tuple[float, float]) -> Gaussian:
+        """One reverse step of a score, with its answers checked."""
+        return self.kernel(self.model.process, checked(name, score, interval), x, *interval)
+
+
+@dataclass(frozen=True)
+class _Edges(OnClock):
+    """pi ~ p0(x) p(zeta|x)^alpha by edge weights p/q (p_zeta/p)^alpha, proposal guided by beta."""
+
+    alpha: float
+    beta: float | Schedule = 1.0
+
+    def __post_init__(self) -> None:
+        check_alpha(self.alpha)
+        check_strength(self.beta)
+        if self.model.conditional is None:
+            raise InvalidInput(
+                f"{type(self).__name__} needs a conditional score; give the model one (or use Tilted or Steered)"
+            )
+
+    @abstractmethod
+    def propose(self, x: State, t: float, s: float) -> Proposal: ...
+
+
+@dataclass(frozen=True)
+class Tempered(_Edges):
+    """pi ~ p0(x) p(zeta|x)^alpha by ratios of transition densities: weight p/q (p_zeta/p)^alpha (Prop. E.1).
+
+    The proposal's mean leans by beta from the base step's to the conditional step's, under their common noise.
+    """
+
+    def propose(self, x: State, t: float, s: float) -> Proposal:
+        p = self.law("base", self.model.base, x, (t, s))
+        p_zeta = self.law("conditional", self.model.conditional, x, (t, s))
+        q = p.towards(p_zeta, strength(self.beta, t))
+        if q is p_zeta:
+            return Proposal(p_zeta, powers((1 - self.alpha, p), (self.alpha - 1, p_zeta)))
+        return Proposal(q, powers((1 - self.alpha, p), (self.alpha, p_zeta), (-1.0, q)))
+
+
+@dataclass(frozen=True)
+class Girsanov(_Edges):
+    """The same target by path integrals in elapsed time (Prop. D.1, signs mended), whatever the kernel.
+
+    log dP/dQ = int (f - b) dY / g^2 - 1/2 int (|f|^2 - |b|^2) du / g^2, taken at the start of each step. For
+    Euler-Maruyama that is the ratio of densities; for other kernels both have the same limit.
+    """
+
+    def propose(self, x: State, t: float, s: float) -> Proposal:
+        base = _once(checked("base", self.model.base, (t, s)))
+        conditional = _once(checked("conditional", self.model.conditional, (t, s)))
+        p, p_zeta = (self.kernel(self.model.process, score, x, t, s) for score in (base, conditional))
+        f, f_zeta = (reverse_drift(self.model.process, score, x, t) for score in (base, conditional))
+        beta, g2 = strength(self.beta, t), self.model.process.diffusion(t)
+        b = f + beta * (f_zeta - f)
+        weights = ((1 - self.alpha, f), (self.alpha, f_zeta), (-1.0, b))
+        return Proposal(p.towards(p_zeta, beta), powers(*((c, Increment(x, drift, g2, t - s)) for c, drift in weights)))
+
+
+@dataclass(frozen=True)
+class Increment:
+    """log-density of a step y - x with this drift, relative to none: (f dY - |f|^2 du / 2) / g^2."""
+
+    x: State
+    drift: Tensor
+    diffusion: float  # g^2
+    elapsed: float  # du
+
+    def log_prob(self, y: State) -> Tensor:
+        return (self.drift * (y - self.x - 0.5 * self.elapsed * self.drift)).sum(-1) / self.diffusion
+
+    def take(self, ancestors: Tensor) -> Increment:
+        return replace(self, x=take(self.x, ancestors), drift=take(self.drift, ancestors))
+
+
+@dataclass(frozen=True)
+class Growing:
+    """Guidance that grows with the exponent: 1 + (alpha - 1) ramp(u) at time t = 1 - u."""
+
+    alpha: float
+    ramp: Ramp
+
+    def __call__(self, t: float) -> float:
+        return 1 + (self.alpha - 1) * self.ramp(1 - t)
+
+
+@dataclass(frozen=True)
+class Tilted(OnClock):
+    """pi ~ p(x|zeta) p(zeta|x)^(alpha-1): the conditional diffusion as base and proposal, weighed by a potential.
+
+    The increment (a_s - 1) h(y, s) - (a_t - 1) h(x, t) telescopes: free of the path, exact at the end whatever h is in
+    between. `ramp` says how the exponent grows with elapsed time. Proposals guided by beta other than 1 are corrected
+    by p_zeta/q; guided as the exponent grows (`leaned`) they go where the weights will be.
+    """
+
+    alpha: float
+    ramp: Ramp = SQUARE
+    beta: float | Schedule = 1.0
+
+    def __post_init__(self) -> None:
+        check_alpha(self.alpha)
+        check_strength(self.beta)
+        check_ramp(self.ramp)
+        if self.model.conditional is None or self.model.potential is None:
+            raise InvalidInput("Tilted needs a conditional score and a potential log p(zeta|x, t); give the model both")
+
+    @property
+    def tilt(self) -> Tilt | None:
+        h = self.model.potential
+        return None if h is None else Tilt(h, lambda t: (self.alpha - 1) * self.ramp(1 - t))
+
+    def leaned(self) -> Tilted:
+        """The same target, proposed by guidance of strength 1 + (alpha - 1) ramp; it asks the base score as well."""
+        return replace(self, beta=Growing(self.alpha, self.ramp))
+
+    def propose(self, x: State, t: float, s: float) -> Proposal:
+        p_zeta, beta = self.law("conditional", self.model.conditional, x, (t, s)), strength(self.beta, t)
+        if beta == 1:
+            return Proposal(p_zeta)
+        q = self.law("base", self.model.base, x, (t, s)).towards(p_zeta, beta)
+        return Proposal(q, ((1.0, p_zeta), (-1.0, q)))
+
+
+@dataclass(frozen=True)
+class Steered(OnClock):
+    """pi ~ p0(x) exp(strength * reward(x)): the base weighed by a reward whose share grows as `ramp`.
+
+    A `proposal` score other than the base is corrected by p/q; `Predictor(base, reward, beta)` climbs the reward.
+    """
+
+    reward: Potential
+    strength: float = 1.0
+    ramp: Ramp = LINEAR
+    proposal: Score | None = None
+
+    def __post_init__(self) -> None:
+        check_reward(self.strength)
+        check_ramp(self.ramp)
+
+    @property
+    def tilt(self) -> Tilt:
+        return Tilt(self.reward, lambda t: self.strength * self.ramp(1 - t))
+
+    def propose(self, x: State, t: float, s: float) -> Proposal:
+        p = self.law("base", self.model.base, x, (t, s))
+        if self.proposal is None:
+            return Proposal(p)
+        q = p.towards(self.law("proposal", self.proposal, x, (t, s)), 1.0)
+        return Proposal(q, ((1.0, p), (-1.0, q)))
+
+
+@dataclass(frozen=True)
+class Unweighted(OnClock):
+    """No weights: what a score samples by itself. With a `Guided` score, plain guidance."""
+
+    score: Score
+
+    def propose(self, x: State, t: float, s: float) -> Proposal:
+        return Proposal(self.law("given", self.score, x, (t, s)))
+
+
+def _once(score: Score) -> Score:
+    """The score, asked once for each state and time: a kernel and a drift read the same answer."""
+    answers: dict[tuple[int, float], tuple[State, Tensor]] = {}
+
+    def ask(x: State, t: float) -> Tensor:
+        if (id(x), t) not in answers:
+            answers[id(x), t] = (x, score(x, t))
+        return answers[id(x), t][1]
+
+    return ask

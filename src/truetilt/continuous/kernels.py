@@ -1,0 +1,56 @@
+"""One reverse step t -> s of a score, as a Gaussian law with exact log-probabilities.
+
+The noise of a step depends on the process and the times alone, so the base, the conditional and the guided step over
+one interval share it, and the ratio of any two of their densities is finite everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Protocol
+
+from torch import Tensor
+
+from ..types import State
+from .laws import Gaussian
+from .processes import Process, Step
+
+Score = Callable[[State, float], Tensor]  # grad log p_t(x), of the shape of x
+
+
+class Kernel(Protocol):
+    def __call__(self, process: Process, score: Score, x: State, t: float, s: float) -> Gaussian: ...
+
+
+def euler_maruyama(process: Process, score: Score, x: State, t: float, s: float) -> Gaussian:
+    """y = x + (t - s) [-a x + g^2 score] + g sqrt(t - s) noise, all taken at t."""
+    h, g2 = t - s, process.diffusion(t)
+    return _affine(Step(1 - process.drift(t) * h, g2 * h, math.sqrt(g2 * h)), score, x, t)
+
+
+def exponential(process: Process, score: Score, x: State, t: float, s: float) -> Gaussian:
+    """The score is held at its value at t; all else of the reverse equation is solved exactly."""
+    return _affine(process.frozen(t, s), score, x, t)
+
+
+def heun(process: Process, score: Score, x: State, t: float, s: float) -> Gaussian:
+    """The mean by the trapezium rule, with a second evaluation at the end of a noiseless Euler step; noise added once.
+
+    A step into s = 0 stays Euler's: a noise predictor has no score there.
+    """
+    h, g2 = t - s, process.diffusion(t)
+    first = reverse_drift(process, score, x, t)
+    if s == 0:
+        return Gaussian(x + h * first, math.sqrt(g2 * h))
+    second = reverse_drift(process, score, x + h * first, s)
+    return Gaussian(x + 0.5 * h * (first + second), math.sqrt(0.5 * h * (g2 + process.diffusion(s))))
+
+
+def reverse_drift(process: Process, score: Score, x: State, t: float) -> Tensor:
+    """-a x + g^2 score, the drift in elapsed time."""
+    return process.diffusion(t) * score(x, t) - process.drift(t) * x
+
+
+def _affine(step: Step, score: Score, x: State, t: float) -> Gaussian:
+    return Gaussian(step.scale * x + step.gain * score(x, t), step.std)

@@ -1,0 +1,104 @@
+"""A diffusion under one condition, and scores made of others: guided, leaned on a potential, by automatic gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..guidance import check_strength, strength
+from ..types import InvalidInput, InvalidWeights, Potential, Schedule, State
+from .kernels import Score
+from .processes import Process
+
+
+@dataclass(frozen=True)
+class Diffusion:
+    """The process, the number of coordinates, the base score, the conditional score, the potential log p_t(zeta|x).
+
+    A score maps float64 states [..., D] and a time to grad log p_t(x) of the same shape.
+    """
+
+    process: Process
+    dimension: int
+    base: Score
+    conditional: Score | None = None
+    potential: Potential | None = None
+    device: torch.device | str = "cpu"
+
+    def __post_init__(self) -> None:
+        if self.dimension < 1:
+            raise InvalidInput(f"dimension is {self.dimension}; a state needs at least one coordinate")
+
+
+@dataclass(frozen=True)
+class Guided:
+    """Classifier-free guidance: base + beta (conditional - base)."""
+
+    base: Score
+    conditional: Score
+    beta: float | Schedule
+
+    def __post_init__(self) -> None:
+        check_strength(self.beta)
+
+    def __call__(self, x: State, t: float) -> Tensor:
+        base = self.base(x, t)
+        return base + strength(self.beta, t) * (self.conditional(x, t) - base)
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """base + beta grad potential(x, t): classifier guidance, or a proposal that climbs a reward.
+
+    With beta = 1 and the potential log p_t(zeta|x) it is the conditional score.
+    """
+
+    base: Score
+    potential: Potential
+    beta: float | Schedule = 1.0
+
+    def __post_init__(self) -> None:
+        check_strength(self.beta)
+
+    def __call__(self, x: State, t: float) -> Tensor:
+        beta = strength(self.beta, t)
+        return self.base(x, t) + (beta * gradient(self.potential, x, t) if beta else 0.0)
+
+
+def gradient(potential: Potential, x: State, t: float) -> Tensor:
+    """grad of potential(x, t) in x by automatic differentiation, also where gradients are switched off."""
+    with torch.enable_grad():
+        leaf = x.detach().requires_grad_()
+        value = potential(leaf, t)
+        if not value.requires_grad:
+            raise InvalidInput(
+                "the potential has no gradient in x; compute it without torch.no_grad or detach, from the x it is given"
+            )
+        return torch.autograd.grad(value.sum(), leaf)[0]
+
+
+def checked(name: str, score: Score | None, interval: tuple[float, float]) -> Score:
+    """The score, with its shape and values checked where they appear; an error names the step."""
+    if score is None:
+        raise InvalidInput(f"this sampler needs a {name} score and the model has none")
+
+    def ask(x: State, t: float) -> Tensor:
+        value, where = score(x, t), f"step t = {interval[0]:.6g} -> {interval[1]:.6g}"
+        if not isinstance(value, Tensor) or value.shape != x.shape:
+            found = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise InvalidInput(
+                f"{where}: the {name} score returned {found} for states {tuple(x.shape)}; it must return grad log "
+                "p_t(x) of the states' own shape (a network of images goes into NetScore, with shape=)"
+            )
+        value = value.to(x.dtype)
+        bad = ~value.isfinite().all(-1)
+        if bad.any():
+            raise InvalidWeights(
+                f"{where}: the {name} score returned NaN or infinite values for {int(bad.sum())} of {bad.numel()} "
+                "particles; check the network's output there (overflow in half precision? a time where the noise is 0?)"
+            )
+        return value
+
+    return ask

@@ -1,0 +1,116 @@
+"""The exact answer for diffusions: a Gaussian mixture seen through an observation, with the network's interface.
+
+Scores, p_t(zeta|x), the tempered target, its draws, its log Z and its own true drift are all closed-form.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+from torch.distributions import MultivariateNormal, kl_divergence
+
+from ..clock import check_alpha
+from ..types import State
+from .kernels import Score
+from .mixtures import GaussianMixture, Observation
+from .models import Diffusion
+from .processes import Process
+
+
+@dataclass(frozen=True)
+class Observed:
+    """p0 a mixture, p(zeta|x) an observation, noised by a process."""
+
+    process: Process
+    p0: GaussianMixture
+    seen: Observation
+
+    def __post_init__(self) -> None:
+        _ = self.conditional_law  # refuses coordinates that are not there
+
+    @cached_property
+    def _given(self) -> tuple[GaussianMixture, float]:
+        return self.p0.given(self.seen)
+
+    @property
+    def conditional_law(self) -> GaussianMixture:
+        """p0(x|zeta)."""
+        return self._given[0]
+
+    @property
+    def log_evidence(self) -> float:
+        """log p(zeta)."""
+        return self._given[1]
+
+    def noised(self, law: GaussianMixture, t: float) -> GaussianMixture:
+        """A law of clean states, noised to t."""
+        return law.noised(self.process.mean(t), self.process.std(t))
+
+    def base(self, x: State, t: float) -> Tensor:
+        """grad log p_t(x)."""
+        return self.noised(self.p0, t).score(x)
+
+    def conditional(self, x: State, t: float) -> Tensor:
+        """grad log p_t(x|zeta)."""
+        return self.noised(self.conditional_law, t).score(x)
+
+    def potential(self, x: State, t: float) -> Tensor:
+        """log p_t(zeta|x), by Bayes."""
+        if t == 0:
+            return self.seen.log_likelihood(x)
+        log_joint = self.log_evidence + self.noised(self.conditional_law, t).log_prob(x)
+        return log_joint - self.noised(self.p0, t).log_prob(x)
+
+    def model(self) -> Diffusion:
+        """What a sampler is given."""
+        device = self.p0.means.device
+        return Diffusion(self.process, self.p0.dimension, self.base, self.conditional, self.potential, device)
+
+    def target(self, alpha: float) -> GaussianMixture:
+        """pi ~ p0(x) p(zeta|x)^alpha, again a mixture."""
+        return self._tempered(alpha)[0]
+
+    def log_z(self, alpha: float) -> float:
+        """log E_p0[p(zeta|x)^alpha]."""
+        return self._tempered(alpha)[1]
+
+    def log_z_tempered(self, alpha: float) -> float:
+        """What edge weights estimate: log E_p0[p(zeta|x)^alpha] - alpha log p(zeta)."""
+        return self.log_z(alpha) - alpha * self.log_evidence
+
+    def log_z_tilted(self, alpha: float) -> float:
+        """What the tilted conditional estimates: log E_p0[p(zeta|x)^alpha] - log p(zeta)."""
+        return self.log_z(alpha) - self.log_evidence
+
+    def true_tempered(self, alpha: float) -> Score:
+        """The score whose reverse diffusion ends in the target: grad log p_t(x) E[p(zeta|X_0)^alpha | x]."""
+        target = self.target(alpha)
+        return lambda x, t: self.noised(target, t).score(x)
+
+    def prior_gap(self, alpha: float = 1.0) -> float:
+        """What a run errs by before its first step: KL of the prior to the target noised to t = 1.
+
+        The noised target is taken as the Gaussian of its moments, which is all that so much noise leaves of it.
+        """
+        mean, covariance = self.noised(self.target(alpha), 1.0).moments()
+        start = MultivariateNormal(
+            torch.zeros_like(mean), torch.eye(len(mean)).to(mean) * self.process.prior((1,)).std ** 2
+        )
+        return float(kl_divergence(start, MultivariateNormal(mean, covariance)))
+
+    def to(self, device: torch.device | str) -> Observed:
+        law = GaussianMixture(
+            self.p0.weights.to(device), self.p0.means.to(device), torch.as_tensor(self.p0.std).to(device)
+        )
+        return replace(self, p0=law, seen=replace(self.seen, value=self.seen.value.to(device)))
+
+    def _tempered(self, alpha: float) -> tuple[GaussianMixture, float]:
+        check_alpha(alpha)
+        if alpha == 0:
+            return self.p0, 0.0
+        sharp, constant = self.seen.power(alpha)
+        law, log_evidence = self.p0.given(sharp)
+        return law, log_evidence + constant

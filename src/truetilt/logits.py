@@ -1,0 +1,174 @@
+"""Log-values over the vocabulary at every site, stored once for each distinct row.
+
+Rows may be lazy, made when somebody reads them: so a vocabulary head runs at the sites that are revealed, and only
+there, while whoever combines, normalises or draws from the rows writes the same words for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import cast
+
+import torch
+from torch import Tensor
+
+Make = Callable[[Tensor], Tensor]  # numbers of rows, int64 [k], to those rows [k, S]
+
+
+@dataclass(frozen=True)
+class LazyRows:
+    """Rows of this shape [R, S] that are not there yet; what was made last is kept, for it is often asked for again."""
+
+    shape: tuple[int, int]
+    make: Make
+    kept: list[tuple[Tensor, Tensor]] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, numbers: Tensor) -> Tensor:
+        """The rows of these numbers, int64 [k], as a tensor of rows would give them."""
+        if not self.kept or not torch.equal(self.kept[0][0], numbers):
+            self.kept[:] = [(numbers, self.make(numbers))]
+        return self.kept[0][1]
+
+
+Rows = Tensor | LazyRows
+
+
+def mapped(rows: Rows, change: Callable[[Tensor], Tensor]) -> Rows:
+    """Each row changed by a function of rows alone; of lazy rows, when they are made."""
+    return change(rows) if isinstance(rows, Tensor) else LazyRows(rows.shape, lambda numbers: change(rows[numbers]))
+
+
+def joined(combine: Callable[..., Tensor], *parts: tuple[Rows, Tensor | None]) -> LazyRows:
+    """Row n made of a row of each part: the one of number index[n], or n itself where there is no index."""
+
+    def make(numbers: Tensor) -> Tensor:
+        return combine(*(rows[numbers if index is None else index[numbers]] for rows, index in parts))
+
+    rows, index = parts[0]
+    return LazyRows((len(rows) if index is None else len(index), rows.shape[1]), make)
+
+
+def stacked(parts: Sequence[Rows]) -> Rows:
+    """The rows of all parts, one after another; lazy if any is."""
+    if all(isinstance(rows, Tensor) for rows in parts):
+        return torch.cat([cast("Tensor", rows) for rows in parts])
+    ends = list(accumulate(len(rows) for rows in parts))
+
+    def make(numbers: Tensor) -> Tensor:
+        part = torch.bucketize(numbers, torch.tensor(ends, device=numbers.device), right=True)
+        where = [(part == k).nonzero().squeeze(-1) for k in range(len(parts))]
+        made = [rows[numbers[w] - end + len(rows)] for rows, w, end in zip(parts, where, ends, strict=True)]
+        return torch.cat(made)[torch.cat(where).argsort()]
+
+    return LazyRows((ends[-1], parts[0].shape[1]), make)
+
+
+@dataclass(frozen=True)
+class SiteLogits:
+    """Per-site log-values over the vocabulary, stored as distinct rows and an index: ``value[d] = rows[index[d]]``.
+
+    A network makes one row per site (`SiteLogits.of`); a table makes one row per line and thousands of particles
+    share it. Everything that acts on a row acts once. Rows may be lazy: then they are made where they are read, all of
+    them by `rows`, `pick` and `dense`, chosen ones by `at` and `among`.
+    """
+
+    store: Rows  # [R, S]
+    index: Tensor  # int64 [..., D]
+
+    @staticmethod
+    def of(values: Tensor) -> SiteLogits:
+        """Dense values [..., D, S], one row a site; at least float32."""
+        values = values if values.dtype == torch.float64 else values.float()
+        index = torch.arange(values[..., 0].numel(), device=values.device).reshape(values.shape[:-1])
+        return SiteLogits(values.reshape(-1, values.shape[-1]), index)
+
+    @staticmethod
+    def cat(parts: Sequence[SiteLogits]) -> SiteLogits:
+        """Parts over the first axis of their sites."""
+        starts = accumulate((len(part.store) for part in parts), initial=0)
+        index = torch.cat([part.index + start for part, start in zip(parts, starts, strict=False)])
+        return SiteLogits(stacked([part.store for part in parts]), index)
+
+    @property
+    def rows(self) -> Tensor:
+        """Every row [R, S]."""
+        store = self.store
+        return store if isinstance(store, Tensor) else store[torch.arange(len(store), device=self.index.device)]
+
+    @property
+    def vocabulary(self) -> int:
+        return self.store.shape[-1]
+
+    def at(self, sites: Tensor) -> SiteLogits:
+        """Only these sites, int64 [..., k]; rows nobody reads are dropped when that is fewer."""
+        return self._read(self.index.gather(-1, sites))
+
+    def among(self, where: tuple[Tensor, ...]) -> SiteLogits:
+        """Only the sites that `nonzero(as_tuple=True)` names, in one line [k]; other rows are dropped likewise."""
+        return self._read(self.index[where])
+
+    def _read(self, index: Tensor) -> SiteLogits:
+        if isinstance(self.store, Tensor) and index.numel() >= len(self.store):
+            return SiteLogits(self.store, index)
+        own = torch.arange(index.numel(), device=index.device).reshape(index.shape)
+        return SiteLogits(self.store[index.reshape(-1)], own)
+
+    def with_rows(self, rows: Tensor) -> SiteLogits:
+        return SiteLogits(rows, self.index)
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> SiteLogits:
+        """Each row changed by a function of rows alone [R, S] -> [R, S]."""
+        return SiteLogits(mapped(self.store, change), self.index)
+
+    def join(self, other: SiteLogits, combine: Callable[[Tensor, Tensor], Tensor]) -> SiteLogits:
+        """Rows made of this one's and another's, site by site."""
+        if isinstance(self.store, Tensor) and isinstance(other.store, Tensor):
+            mine, theirs = self.aligned(other)
+            return mine.with_rows(combine(mine.rows, theirs.rows))
+        if self._shares(other):
+            return SiteLogits(joined(combine, (self.store, None), (other.store, None)), self.index)
+        own = torch.arange(self.index.numel(), device=self.index.device).reshape(self.index.shape)
+        parts = ((part.store, part.index.reshape(-1)) for part in (self, other))
+        return SiteLogits(joined(combine, *parts), own)
+
+    def flaws(self) -> Tensor:
+        """NaN at sites whose normalised row is NaN, else 0, float64 [..., D]; lazy rows are looked at when drawn."""
+        if not isinstance(self.store, Tensor):
+            return torch.zeros(self.index.shape, dtype=torch.float64, device=self.index.device)
+        return self.per_site(torch.where(self.store[:, 0].isnan(), torch.nan, 0.0))
+
+    def per_site(self, per_row: Tensor) -> Tensor:
+        """Spread one value a row [R] to the sites [..., D], in float64."""
+        return per_row.double()[self.index]
+
+    def pick(self, v: Tensor) -> Tensor:
+        """The value at token v of each site, float64 [..., D]; v must be in the vocabulary."""
+        return self.rows.reshape(-1)[self.index * self.vocabulary + v].double()
+
+    def dense(self) -> Tensor:
+        """All values [..., D, S]."""
+        return self.rows[self.index]
+
+    def aligned(self, *others: SiteLogits) -> list[SiteLogits]:
+        """These logits over one index, so that their rows combine: as they are where they share it, else dense."""
+        every = [self, *others]
+        return every if all(map(self._shares, others)) else [SiteLogits.of(o.dense()) for o in every]
+
+    def _shares(self, other: SiteLogits) -> bool:
+        return other.store.shape == self.store.shape and torch.equal(other.index, self.index)
+
+    def take(self, ancestors: Tensor) -> SiteLogits:
+        return SiteLogits(self.store, take(self.index, ancestors))
+
+
+def take(tensor: Tensor, ancestors: Tensor) -> Tensor:
+    """Gather along the particle axis, the last axis of `ancestors` [..., M]; trailing axes follow."""
+    axis = ancestors.dim() - 1
+    extra = tensor.dim() - ancestors.dim()
+    index = ancestors.reshape(ancestors.shape + (1,) * extra)
+    return torch.gather(tensor, axis, index.expand(ancestors.shape + tensor.shape[axis + 1 :]))

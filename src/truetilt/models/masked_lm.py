@@ -1,0 +1,124 @@
+"""Foreign networks of posteriors as token nets: MDLM and UDLM denoisers, LLaDA- and Dream-like masked language models.
+
+Each is wrapped once, at the border. What it returns are logits of the clean token, log p(x0 = v | x) up to a constant a
+site; the process makes a Score of them. Sites that carry a token keep it (MDLM's "carry over"): nobody reads them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..types import NEG_INF, InvalidInput, Process, SiteLogits, Tokens
+from .score import score_of_posterior
+
+Answer = Callable[..., Any]  # logits, or an output that has them
+
+
+@dataclass(frozen=True)
+class ForeignConfig:
+    """What a sampler must know of a foreign net; `length` is the most sites it reads."""
+
+    vocabulary: int
+    length: int
+    masked: bool = True
+    classes: int = 0
+
+
+class Denoiser(nn.Module):
+    """A net of posteriors, net(x, sigma) -> logits [B, D, at least S]: MDLM (its last token is the mask) or UDLM.
+
+    Columns beyond the vocabulary are left out: nothing is ever restored to a mask.
+    """
+
+    def __init__(self, net: nn.Module, vocabulary: int, length: int, *, masked: bool = True) -> None:
+        super().__init__()
+        self.net, self.config = net, ForeignConfig(vocabulary, length, masked)
+        self.train(net.training)
+
+    def trunk(self, x: Tokens, sigma: Tensor, label: Tensor | None = None) -> Tensor:
+        """The logits themselves."""
+        return _checked(_logits(self.net(x, sigma)), x, self.config)
+
+    def head(self, hidden: Tensor, sigma: Tensor) -> Tensor:
+        return hidden.float()
+
+    def log_score(self, process: Process, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
+        return score_of_posterior(process, logits, x, t)
+
+
+class MaskedLM(nn.Module):
+    """A masked language model, net(tokens) -> logits [B, D, V], whose mask is one of its own tokens.
+
+    Tokens keep their numbers: the vocabulary is all V of them, our mask is token V, and the net is shown its own
+    `mask_token` there, which like everything in `never` is not drawn. With `shift` the logits of a site stand one
+    before it (Dream). `parts` are the net's trunk and head as two functions, so that the head runs where it is read.
+    """
+
+    def __init__(
+        self,
+        net: nn.Module,
+        mask_token: int,
+        *,
+        shift: bool = False,
+        never: Sequence[int] = (),
+        parts: tuple[Answer, Answer] | None = None,
+    ) -> None:
+        super().__init__()
+        theirs = getattr(net, "config", None)
+        vocabulary = getattr(theirs, "vocab_size", None)
+        if vocabulary is None:
+            raise InvalidInput(f"{type(net).__name__} has no config.vocab_size; give a model of transformers")
+        if not all(0 <= token < vocabulary for token in (mask_token, *never)):
+            raise InvalidInput(
+                f"mask_token is {mask_token} and never is {tuple(never)}; the net's tokens are 0 to {vocabulary - 1}: "
+                "was the tokenizer made for this net?"
+            )
+        self.net, self.mask_token, self.shift = net, mask_token, shift
+        self.train(net.training)
+        self.config = ForeignConfig(vocabulary, _longest(theirs))
+        self.never = tuple({mask_token, *never})
+        self.read, self.write = parts or (lambda x: _checked(_logits(net(x)), x, self.config), lambda hidden: hidden)
+
+    def trunk(self, x: Tokens, sigma: Tensor, label: Tensor | None = None) -> Tensor:
+        if x.shape[-1] > self.config.length:
+            raise InvalidInput(
+                f"a text of {x.shape[-1]} tokens for a net that reads {self.config.length}; shorten it or its prompt"
+            )
+        hidden = self.read(torch.where(x == self.config.vocabulary, self.mask_token, x))
+        return torch.cat([hidden[:, :1], hidden[:, :-1]], 1) if self.shift else hidden
+
+    def head(self, hidden: Tensor, sigma: Tensor) -> Tensor:
+        logits = self.write(hidden).float()
+        return logits.index_fill(-1, torch.tensor(self.never, device=hidden.device), NEG_INF)
+
+    def log_score(self, process: Process, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
+        return score_of_posterior(process, logits, x, t)
+
+
+def _longest(config: Any) -> int:
+    """The most sites a net reads, under either name that configs have for it; no limit where they have none."""
+    found = (getattr(config, name, None) for name in ("max_position_embeddings", "max_sequence_length"))
+    return next((length for length in found if length), sys.maxsize)
+
+
+def _logits(answer: Any) -> Tensor:
+    """The logits of what a network returned: itself, or a part of that name."""
+    found = getattr(answer, "logits", answer)
+    if not isinstance(found, Tensor):
+        raise InvalidInput(f"the net returned a {type(answer).__name__}; it must return logits, or an output with them")
+    return found
+
+
+def _checked(logits: Tensor, x: Tokens, config: ForeignConfig) -> Tensor:
+    if logits.shape[:-1] != x.shape or logits.shape[-1] < config.vocabulary:
+        raise InvalidInput(
+            f"the net returned {tuple(logits.shape)} for tokens {tuple(x.shape)}; it must return "
+            f"{(*x.shape, config.vocabulary)}"
+        )
+    return logits

@@ -1,0 +1,115 @@
+"""Published SEDD checkpoints: a folder with the authors' config.json and weights, here or under a hub id.
+
+Weights are read from model.safetensors; a pytorch_model.bin only by torch's reader of plain tensors, which refuses a
+pickle that would run anything. Names, shapes and numbers are checked as those of our own nets are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..processes import Masking, Uniform
+from ..schedules import Geometric, LogLinear, NoiseSchedule
+from ..types import InvalidInput, Process
+from .pretrained import CONFIG, WEIGHTS, check_finite, check_shapes, find_folder, read_json, read_weights
+from .transformer import SEDD, SEDDConfig
+
+PICKLED = "pytorch_model.bin"
+_SIZES = {  # ours, and the authors' name for it
+    "length": "length",
+    "hidden": "hidden_size",
+    "blocks": "n_blocks",
+    "heads": "n_heads",
+    "condition": "cond_dim",
+}
+_FREQUENCIES = "rotary_emb.inv_freq"  # some versions leave it out: it follows from the sizes
+
+
+def is_published(folder: Path) -> bool:
+    """Whether config.json there is of the authors' kind."""
+    path = folder / CONFIG
+    return path.is_file() and {"tokens", "graph", "model"} <= read_json(path).keys()
+
+
+def read_published(name: str | Path) -> tuple[SEDD, Process]:
+    """A net in eval mode and the process it was trained for, from a folder or a hub id owner/name."""
+    folder = find_folder(name, (CONFIG, WEIGHTS))
+    if not (folder / CONFIG).is_file():
+        raise InvalidInput(f"{folder} has no {CONFIG}; a published model holds it beside its weights")
+    config, schedule = read_settings(folder / CONFIG)
+    if not (folder / WEIGHTS).is_file() and not Path(name).is_dir():
+        folder = find_folder(name, (CONFIG, PICKLED))
+    net = SEDD(config, seed=None)
+    net.load_state_dict(_weights(folder, net))
+    vocabulary = config.vocabulary
+    return net.eval(), Masking(vocabulary, schedule) if config.masked else Uniform(vocabulary, schedule)
+
+
+def read_settings(path: Path) -> tuple[SEDDConfig, NoiseSchedule]:
+    """Sizes and noise schedule from the authors' settings."""
+    values = read_json(path)
+    graph, noise = _setting(values, "graph.type", str, path), _setting(values, "noise.type", str, path)
+    if graph not in ("absorb", "uniform"):
+        raise InvalidInput(f"{path}: graph.type is {graph!r}; known are absorb and uniform")
+    sizes = {ours: _setting(values, f"model.{theirs}", int, path) for ours, theirs in _SIZES.items()}
+    scaled = _setting(values, "model.scale_by_sigma", bool, path)
+    vocabulary = _setting(values, "tokens", int, path)
+    config = SEDDConfig(vocabulary, **sizes, masked=graph == "absorb", scale_by_sigma=scaled)
+    if noise == "loglinear":
+        return config, LogLinear()
+    if noise == "geometric":
+        low, high = (_setting(values, f"noise.sigma_{end}", float, path) for end in ("min", "max"))
+        return config, Geometric(low, high)
+    raise InvalidInput(f"{path}: noise.type is {noise!r}; known are loglinear and geometric")
+
+
+def _setting(values: Mapping[str, Any], name: str, kind: type, path: Path) -> Any:
+    """The value of a dotted name, of this kind."""
+    found: Any = values
+    for key in name.split("."):
+        found = found.get(key) if isinstance(found, Mapping) else None
+    found = float(found) if kind is float and type(found) is int else found
+    if type(found) is not kind:
+        raise InvalidInput(f"{path}: {name} is {found!r}; a published SEDD model gives a {kind.__name__}")
+    return found
+
+
+def _weights(folder: Path, net: SEDD) -> dict[str, Tensor]:
+    expected, optional = net.state_dict(), {_FREQUENCIES}
+    if (folder / WEIGHTS).is_file() or not (folder / PICKLED).is_file():
+        weights = read_weights(folder, expected, optional)
+    else:
+        weights = _unpickled(folder / PICKLED)
+        shapes = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+        check_shapes(folder / PICKLED, shapes, {n: tuple(t.shape) for n, t in expected.items()}, optional)
+        check_finite(folder / PICKLED, weights)
+    speeds = weights.setdefault(_FREQUENCIES, expected[_FREQUENCIES])
+    if not torch.allclose(speeds.float(), expected[_FREQUENCIES], rtol=1e-2):
+        raise InvalidInput(f"{folder}: {_FREQUENCIES} turns positions at other speeds than SEDD's; it is another net")
+    return weights
+
+
+def _unpickled(path: Path) -> dict[str, Tensor]:
+    """The tensors of a .bin file; anything else in it is refused unopened."""
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except UnpicklingError as error:
+        raise InvalidInput(
+            f"{path} is cut short, or holds more than tensors and would run code when opened ({_first_line(error)}); "
+            f"download it again, or ask its authors for {WEIGHTS}"
+        ) from error
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+        raise InvalidInput(f"{path} is broken or cut short ({_first_line(error)}); download it again") from error
+    if not isinstance(found, dict) or not all(isinstance(tensor, Tensor) for tensor in found.values()):
+        raise InvalidInput(f"{path} holds no table of named tensors; it is not a published SEDD model")
+    return found
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0][:200]

@@ -1,0 +1,214 @@
+"""Scores of token networks in two parts: the trunk reads whole texts, the head runs at the sites somebody reads.
+
+Where a sampler chooses its sites before it looks at their logits (any-order, tweedie steps of masking), a vocabulary
+of fifty thousand costs only what is revealed. Conditions may be labels, or words in the text itself: `Infill`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor
+
+from ..logits import LazyRows
+from ..processes import Masking
+from ..types import InvalidInput, Model, Process, Score, SiteLogits, Tokens
+from .score import Padded, check_class, evaluating, sites_read
+
+_BLOCKS = {"cpu": 64}  # rows of a head's batch: always as many, for products in float32 differ with the batch
+_BLOCK = 512  # the same on other devices
+
+
+class TokenNet(Protocol):
+    """What `TextScore` asks of a network; `sigma` is the total noise."""
+
+    def trunk(self, x: Tokens, sigma: Tensor, label: Tensor | None = None) -> Tensor:
+        """Features of each site [B, D, C]."""
+        ...
+
+    def head(self, hidden: Tensor, sigma: Tensor) -> Tensor:
+        """Numbers for every token [..., at least S] from features [..., C], float32."""
+        ...
+
+    def log_score(self, process: Process, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
+        """The Score that those numbers stand for."""
+        ...
+
+
+@dataclass(frozen=True)
+class TextScore:
+    """The Score of a `TokenNet` under `label` (None: no condition), its rows made where they are read."""
+
+    net: Any
+    process: Process
+    label: int | None = None
+    batch: int = 16
+    dtype: torch.dtype | None = None
+
+    def __post_init__(self) -> None:
+        missing = [name for name in ("trunk", "head", "log_score") if not callable(getattr(self.net, name, None))]
+        if missing:
+            raise InvalidInput(
+                f"{type(self.net).__name__} has no {' and no '.join(missing)}; wrap it in tt.MaskedLM or tt.Denoiser"
+            )
+        if self.label is not None:
+            check_class(self.net, self.label)
+        _ = self._asked
+        known = self.net.config.vocabulary
+        if known != self.process.vocabulary:
+            raise InvalidInput(
+                f"the net knows {known} tokens and the process {self.process.vocabulary}; they must be equal (the mask "
+                "is not counted)"
+            )
+        if isinstance(self.process, Masking) != self.net.config.masked:
+            kind = "a mask" if self.net.config.masked else "no mask"
+            raise InvalidInput(f"the net has {kind} and the process is {type(self.process).__name__}; they must agree")
+
+    @property
+    def _asked(self) -> Padded:
+        return Padded(self.net, self.batch, self.dtype, self.net.trunk)
+
+    def __call__(self, x: Tokens, t: float) -> SiteLogits:
+        return self.score_of(self.logits(x, t), x, t)
+
+    def score_of(self, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
+        """The Score that the head's numbers stand for."""
+        return self.net.log_score(self.process, logits, x, t)
+
+    def logits(self, x: Tokens, t: float, labels: Tensor | None = None) -> SiteLogits:
+        """The head's numbers, lazily, where a sampler reads them; other sites share one row of zeros.
+
+        `labels`, one for each state in a flat row, take the place of the score's own.
+        """
+        read, index = sites_read(self.process, x)
+        flat, chosen = x.reshape(-1, x.shape[-1]), read.reshape(-1, x.shape[-1]).split(self.batch)
+        if labels is None and self.label is not None:
+            labels = torch.full((len(flat),), self.label, device=x.device)
+        sigma = float(cast("Masking", self.process).schedule(t).value)
+        kept = [out[here] for out, here in zip(self._asked(flat, sigma, labels), chosen, strict=True)]
+        hidden = torch.cat([kept[0].new_zeros(1, kept[0].shape[-1]), *kept])
+        hidden = hidden if self.dtype is None else hidden.to(self.dtype)
+        rows = LazyRows((len(hidden), self.process.vocabulary), lambda numbers: self._rows(hidden, numbers, sigma))
+        return SiteLogits(rows, index)
+
+    @torch.no_grad()
+    def _rows(self, hidden: Tensor, numbers: Tensor, sigma: float) -> Tensor:
+        """The head on these rows of `hidden`, block by block; row 0 stands for the sites nobody reads."""
+        device, block = hidden.device, _BLOCKS.get(hidden.device.type, _BLOCK)
+        noise = torch.full((block,), sigma, device=device)
+        out = torch.empty(len(numbers), self.process.vocabulary, device=device)
+        with evaluating(self.net), torch.autocast(device.type, self.dtype, enabled=self.dtype is not None):
+            for part, place in zip(numbers.split(block), out.split(block), strict=True):
+                if not len(part):  # nobody jumps
+                    break
+                filled = torch.cat([part, part.new_zeros(block - len(part))])
+                place.copy_(self.net.head(hidden[filled], noise)[: len(part), : self.process.vocabulary])
+        return out.masked_fill_((numbers == 0)[:, None], 0.0)
+
+
+@dataclass(frozen=True)
+class Infill:
+    """The Score of the open sites of a text whose other tokens are given; a state is what fills them, in order.
+
+    The network reads the whole text. For masking this is the model given those tokens: clean tokens are part of what a
+    state is conditioned on.
+    """
+
+    score: Score
+    given: tuple[int | None, ...]  # None at open sites
+
+    def __post_init__(self) -> None:
+        if not self.length:
+            raise InvalidInput(f"the text has {len(self.given)} tokens and none is open; leave None where to fill in")
+        check_tokens([token for token in self.given if token is not None], _vocabulary(self.score))
+        longest = getattr(getattr(getattr(self.score, "net", None), "config", None), "length", len(self.given))
+        if len(self.given) > longest:
+            raise InvalidInput(
+                f"the text has {len(self.given)} tokens with its prompt and the net reads {longest}; shorten the "
+                "prompt, or leave fewer sites open"
+            )
+
+    @property
+    def length(self) -> int:
+        """How many sites are open."""
+        return sum(token is None for token in self.given)
+
+    @property
+    def process(self) -> Any:
+        return getattr(self.score, "process", None)
+
+    def __call__(self, x: Tokens, t: float) -> SiteLogits:
+        if x.shape[-1] != self.length:
+            raise InvalidInput(f"states of {x.shape[-1]} sites for a text with {self.length} open; give as many")
+        answer = self.score(self.whole(x), t)
+        return SiteLogits(answer.store, answer.index[..., self._open(x.device)])
+
+    def whole(self, x: Tokens) -> Tokens:
+        """The text [..., L] with its open sites filled from x [..., length]."""
+        text = torch.tensor([-1 if token is None else token for token in self.given], device=x.device)
+        return text.expand(*x.shape[:-1], -1).index_copy(-1, self._open(x.device), x)
+
+    def _open(self, device: torch.device) -> Tensor:
+        return torch.tensor([site for site, token in enumerate(self.given) if token is None], device=device)
+
+
+def prompted(score: Score, length: int, prefix: Sequence[int] = (), suffix: Sequence[int] = ()) -> Infill:
+    """The Score of `length` open sites between the tokens of a prompt: a condition in words."""
+    if not len(prefix) + len(suffix):
+        raise InvalidInput("the prompt is empty; give at least one token before or after the open sites")
+    return Infill(score, (*prefix, *[None] * length, *suffix))
+
+
+@dataclass(frozen=True)
+class Text:
+    """A token network and the process it was trained for; asked `batch` texts at a time."""
+
+    net: Any
+    process: Process
+    batch: int = 16
+    dtype: torch.dtype | None = None
+
+    def __post_init__(self) -> None:
+        _ = self.score()
+
+    @property
+    def length(self) -> int:
+        """The most tokens the network reads."""
+        return self.net.config.length
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.net.parameters()).device
+
+    def score(self, label: int | None = None) -> TextScore:
+        return TextScore(self.net, self.process, label, self.batch, self.dtype)
+
+    def model(self, condition: int | Sequence[int] | None = None, *, length: int | None = None) -> Model:
+        """The model of `length` tokens under a class or under a prompt, given as tokens; by default as many as fit."""
+        if isinstance(condition, str):
+            raise InvalidInput(f"the condition is the text {condition!r}; encode it, and give its tokens")
+        prompt = condition if isinstance(condition, Sequence) else ()
+        length = max(1, self.length - len(prompt)) if length is None else length
+        if not 1 <= length <= self.length:
+            raise InvalidInput(f"length is {length}; the net reads {self.length} tokens, so give 1 to {self.length}")
+        base, conditional = self.score(), None
+        if condition is not None:
+            conditional = self.score(condition) if isinstance(condition, int) else prompted(base, length, prompt)
+        return Model(self.process, length, base, conditional, None, self.device)
+
+
+def check_tokens(tokens: Sequence[int], vocabulary: float) -> None:
+    """Given tokens are whole numbers of the vocabulary; the mask is none of them."""
+    bad = [v for v in tokens if isinstance(v, bool) or not isinstance(v, int) or not 0 <= v < vocabulary]
+    if bad:
+        raise InvalidInput(
+            f"token {bad[0]!r} is not one of the net's 0 to {vocabulary - 1} ({len(bad)} such); was the text encoded "
+            "by the tokenizer this net was trained with?"
+        )
+
+
+def _vocabulary(score: Score) -> float:
+    return getattr(getattr(score, "process", None), "vocabulary", float("inf"))

@@ -1,0 +1,249 @@
+"""The SEDD transformer: from noised tokens and their total noise to log-scores, in a trunk and a head.
+
+Parameters have the names and shapes of the published checkpoints (Lou, Meng & Ermon 2024), so those load as they are.
+The trunk reads whole states and ends in the features of each site; the head turns features into log p_t(y)/p_t(x) for
+every token, and can be run at chosen sites alone. There is no dropout: it would draw from the global generator.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ..processes import Masking
+from ..smc.stream import DRAW, Stream
+from ..types import InvalidInput, Process, SiteLogits, Tokens
+from .pretrained import Pretrained
+
+_WAVES = 128  # of the total noise, each as cosine and sine
+_SLOWEST = 10_000.0  # the longest period of those, and of the positions
+_WIDER = 4  # hidden over outer width of the perceptrons
+
+
+@dataclass(frozen=True)
+class SEDDConfig:
+    """Sizes of a `SEDD`; with `masked`, row `vocabulary` is the mask; label `classes` is "no condition"."""
+
+    vocabulary: int = 50257
+    length: int = 1024  # the most sites it reads
+    hidden: int = 768
+    blocks: int = 12
+    heads: int = 12
+    condition: int = 128  # of noise and label
+    classes: int = 0  # 0: no labels, as published
+    masked: bool = True
+    scale_by_sigma: bool = True
+
+    def __post_init__(self) -> None:
+        least = {"vocabulary": 2, "length": 1, "hidden": 2, "blocks": 1, "heads": 1, "condition": 1, "classes": 0}
+        for name, low in least.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < low:
+                raise InvalidInput(f"{name} is {value!r}; give a whole number of at least {low}")
+        if self.hidden % (2 * self.heads):
+            raise InvalidInput(f"hidden is {self.hidden} for {self.heads} heads; each head needs an even, equal share")
+        if self.scale_by_sigma and not self.masked:
+            raise InvalidInput("scale_by_sigma is for masked models; set it to false for uniform noise")
+
+    @property
+    def rows(self) -> int:
+        """Tokens that are embedded and answered, the mask included."""
+        return self.vocabulary + self.masked
+
+
+class SEDD(Pretrained[SEDDConfig]):
+    """Log-scores of every token at every site; a fresh net starts at the same score for all."""
+
+    architecture: ClassVar[str] = "sedd"
+    config_type: ClassVar[Any] = SEDDConfig
+
+    def __init__(self, config: SEDDConfig | None = None, seed: int | None = 0) -> None:
+        super().__init__()
+        self.config = config = config or SEDDConfig()
+        with torch.device("meta"):
+            self._build(config)
+        _start(self.to_empty(device="cpu"), seed)
+
+    def _build(self, config: SEDDConfig) -> None:
+        self.vocab_embed = TokenTable(config.rows, config.hidden)
+        self.sigma_map = NoiseMap(config.condition)
+        self.rotary_emb = Rotary(config.hidden // config.heads)
+        self.blocks = nn.ModuleList(Block(config.hidden, config.heads, config.condition) for _ in range(config.blocks))
+        self.output_layer = Output(config.hidden, config.rows, config.condition)
+        self.label = nn.Embedding(config.classes + 1, config.condition) if config.classes else None
+
+    def forward(self, x: Tokens, sigma: Tensor, label: Tensor | None = None) -> Tensor:
+        """int64 [B, D], total noise [B], int64 [B] to float32 log-scores [B, D, rows], 0 at the token itself."""
+        scores = self.head(self.trunk(x, sigma, label), sigma[:, None])
+        return scores.scatter(-1, x[..., None], 0.0)
+
+    def trunk(self, x: Tokens, sigma: Tensor, label: Tensor | None = None) -> Tensor:
+        """What the head reads of each site [B, D, hidden]; label None is "no condition"."""
+        if x.shape[-1] > self.config.length:
+            raise InvalidInput(
+                f"a text of {x.shape[-1]} tokens for a net that reads {self.config.length}; shorten it or its prompt"
+            )
+        condition = self._condition(sigma, label)
+        h, turn = self.vocab_embed(x), self.rotary_emb(x.shape[-1], x.device)
+        for block in self.blocks:
+            h = block(h, turn, condition)
+        return self.output_layer.features(h, condition)
+
+    def head(self, hidden: Tensor, sigma: Tensor) -> Tensor:
+        """float32 log-scores [..., rows] of features [..., hidden] at total noise [...]; the token itself is not 0."""
+        scores = wide_product(hidden, self.output_layer.linear)
+        if not self.config.scale_by_sigma:
+            return scores
+        return scores - (sigma.float().expm1().log()[..., None] + math.log(self.config.rows - 1))
+
+    def log_score(self, process: Process, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
+        """What the head's numbers stand for: they are log-scores already, and 0 at the token a site has."""
+        if isinstance(process, Masking):
+            return logits
+        return SiteLogits.of(logits.dense().scatter(-1, x[..., None], 0.0))
+
+    def _condition(self, sigma: Tensor, label: Tensor | None) -> Tensor:
+        condition = self.sigma_map(sigma)
+        if self.label is not None:
+            none = torch.full(sigma.shape, self.config.classes, device=sigma.device)
+            condition = condition + self.label(none if label is None else label)
+        elif label is not None:
+            raise InvalidInput("this net was built without classes and cannot read a label; leave it out")
+        return functional.silu(condition)
+
+
+class TokenTable(nn.Module):
+    """A vector for each token."""
+
+    def __init__(self, rows: int, width: int) -> None:
+        super().__init__()
+        self.embedding = nn.Parameter(torch.empty(rows, width))
+
+    def forward(self, x: Tokens) -> Tensor:
+        return functional.embedding(x, self.embedding)
+
+
+class NoiseMap(nn.Module):
+    """Total noise to a vector: cosines and sines, then two layers."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.mlp = nn.Sequential(nn.Linear(2 * _WAVES, width), nn.SiLU(), nn.Linear(width, width))
+
+    def forward(self, sigma: Tensor) -> Tensor:
+        """float [B] to [B, width]."""
+        speed = _SLOWEST ** (-torch.arange(_WAVES, device=sigma.device) / _WAVES)
+        angle = sigma.float()[:, None] * speed
+        return self.mlp(torch.cat([angle.cos(), angle.sin()], -1).to(next(self.mlp.parameters()).dtype))
+
+
+class Rotary(nn.Module):
+    """Positions as angles. The buffer is what checkpoints hold; it is made anew, for half precision would spoil it."""
+
+    inv_freq: Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.register_buffer("inv_freq", torch.empty(width // 2))
+
+    def speeds(self, device: torch.device | str) -> Tensor:
+        return _SLOWEST ** (-torch.arange(0, self.width, 2, device=device).float() / self.width)
+
+    def forward(self, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Cosine and sine of each position and speed, float32 [length, width / 2]."""
+        angle = torch.arange(length, device=device).float()[:, None] * self.speeds(device)
+        return angle.cos(), angle.sin()
+
+
+def turned(q: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+    """Turn each pair (i, i + width / 2) of [B, heads, D, width] by the angle of its position."""
+    (cos, sin), (a, b) = (part.to(q.dtype) for part in turn), q.chunk(2, -1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+
+
+class Norm(nn.Module):
+    """Layer norm with a scale and no shift."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(width))
+
+    def forward(self, h: Tensor) -> Tensor:
+        return functional.layer_norm(h, self.weight.shape, self.weight)
+
+
+class Block(nn.Module):
+    """Attention, then a perceptron; noise and label shift, scale and gate both."""
+
+    def __init__(self, width: int, heads: int, condition: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = Norm(width), Norm(width)
+        self.attn_qkv = nn.Linear(width, 3 * width, bias=False)
+        self.attn_out = nn.Linear(width, width, bias=False)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, _WIDER * width), nn.GELU(approximate="tanh"), nn.Linear(_WIDER * width, width)
+        )
+        self.adaLN_modulation = nn.Linear(condition, 6 * width)
+
+    def forward(self, h: Tensor, turn: tuple[Tensor, Tensor], condition: Tensor) -> Tensor:
+        shift, scale, gate, shift_mlp, scale_mlp, gate_mlp = self.adaLN_modulation(condition)[:, None].chunk(6, -1)
+        h = h + gate * self.attend(self.norm1(h) * (1 + scale) + shift, turn)
+        return h + gate_mlp * self.mlp(self.norm2(h) * (1 + scale_mlp) + shift_mlp)
+
+    def attend(self, h: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+        q, k, v = self.attn_qkv(h).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        mixed = functional.scaled_dot_product_attention(turned(q, turn), turned(k, turn), v)
+        return self.attn_out(mixed.transpose(1, 2).flatten(2))
+
+
+class Output(nn.Module):
+    """The last norm, which belongs to the trunk, and the map to the vocabulary, which is the head."""
+
+    def __init__(self, width: int, rows: int, condition: int) -> None:
+        super().__init__()
+        self.norm_final, self.linear = Norm(width), nn.Linear(width, rows)
+        self.adaLN_modulation = nn.Linear(condition, 2 * width)
+
+    def features(self, h: Tensor, condition: Tensor) -> Tensor:
+        shift, scale = self.adaLN_modulation(condition)[:, None].chunk(2, -1)
+        return self.norm_final(h) * (1 + scale) + shift
+
+
+def wide_product(hidden: Tensor, linear: nn.Linear) -> Tensor:
+    """hidden W' + b in float32, the factors as autocast has them: half-precision logits would round every weight.
+
+    While gradients are kept the product is rounded to the factors' precision after all: the wide one has no gradient.
+    """
+    kind = hidden.device.type
+    hidden = hidden.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else hidden
+    weight, flat = linear.weight.to(hidden.dtype), hidden.flatten(0, -2)
+    with torch.autocast(kind, enabled=False):
+        if torch.is_grad_enabled():
+            out = (flat @ weight.T).float()
+        elif hidden.is_cuda and hidden.dtype != torch.float32 and hasattr(torch.ops.aten.mm, "dtype"):
+            out = torch.mm(flat, weight.T, out_dtype=torch.float32)
+        else:
+            out = flat.float() @ weight.float().T
+    out = out if linear.bias is None else out + linear.bias.float()
+    return out.unflatten(0, hidden.shape[:-1])
+
+
+@torch.no_grad()
+def _start(net: SEDD, seed: int | None) -> None:
+    """First weights: uniform of variance 1 / (3 fan-in), norms 1, what modulates or answers 0; all 0 without a seed."""
+    net.rotary_emb.inv_freq.copy_(net.rotary_emb.speeds("cpu"))
+    for number, (name, parameter) in enumerate(net.named_parameters()):
+        if "norm" in name:
+            parameter.fill_(1.0)
+        elif seed is None or name.endswith("bias") or "adaLN" in name or name == "output_layer.linear.weight":
+            parameter.fill_(0.0)
+        else:
+            u = Stream(seed).uniforms(number, DRAW, 1, (0, parameter.numel())).reshape(parameter.shape)
+            parameter.copy_((2 * u - 1) / math.sqrt(parameter.shape[-1]))
