@@ -33,6 +33,9 @@ prove: $(VENV)/.installed-dev  ## the slow proofs
 
 bench: $(VENV)/.installed-core  ## the benchmarks
 	$(BIN)/python benchmarks/run.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/particles.py
+	OMP_NUM_THREADS=1 $(BIN)/torchrun --standalone --nproc-per-node 2 benchmarks/ranks.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/text_step.py --out benchmarks/results/text_step.json
 
 docs: $(VENV)/.installed-docs  ## the documentation, built into site/
 	$(BIN)/zensical build -f mkdocs.yml --strict
@@ -42,7 +45,7 @@ clean:  ## remove everything that was built, with runs/ and .venv
 	find . -name .git -prune -o \( -name __pycache__ -o -name '*.egg-info' \) -prune -exec rm -rf {} +
 
 $(VENV)/.installed-core: EXTRAS :=
-$(VENV)/.installed-dev: EXTRAS := [test,lint,hf]
+$(VENV)/.installed-dev: EXTRAS := [test,lint,hf,ui]
 $(VENV)/.installed-docs: EXTRAS := [docs]
 
 $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/pip

@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 import truetilt as tt
 from truetilt.exact.tables import flat_index
-from truetilt.experiments import chain, figures, sde, table1, tfbind8, toys
+from truetilt.experiments import chain, figure3, figure4, figures, sde, table1, tfbind8, toys
 from truetilt.experiments.jobs import Settings, carry_out, device_name
 from truetilt.smc.resampling import SCHEMES
 from truetilt.storage import write_json
@@ -169,7 +169,11 @@ PROOFS = {
     "chain": lambda device: reproduce(chain.EXPERIMENT, device),
     "sde": diffusions,
 }
-WITH_DATA = {"tfbind8": lambda device, data: reproduce(tfbind8.EXPERIMENT, device, data)}
+WITH_DATA = {
+    "tfbind8": lambda device, data: reproduce(tfbind8.EXPERIMENT, device, data),
+    "figure3": lambda device, data: reproduce(figure3.EXPERIMENT, device, data),
+    "figure4": lambda device, data: reproduce(figure4.EXPERIMENT, device, data),
+}
 
 
 def main() -> None:

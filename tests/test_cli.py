@@ -50,7 +50,8 @@ def test_demo_writes_a_figure_and_prints_a_table(tmp_path):
     for figure, alpha in (("figure1", 4.0), ("figure2", 2.0), ("figure2", 4.0)):
         assert miss[figure, alpha, "truetilt"] < 0.03 < 0.05 < miss[figure, alpha, "guidance"]
     assert (tmp_path / "out/figure.png").read_bytes()[:4] == b"\x89PNG"
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["figure.png", "result.json"]
+    kept = ["particles.json", "particles.safetensors", "view.json"]  # what the report needs
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["figure.png", *kept[:2], "result.json", kept[2]]
 
 
 def test_json_is_all_that_stdout_holds_and_the_seed_decides(tmp_path):

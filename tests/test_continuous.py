@@ -289,14 +289,94 @@ def test_a_diffusers_style_network_gets_numbers_conditions_and_a_record():
     seen = []
 
     def net(images, times, class_labels):
-        seen.append((images.dtype, tuple(images.shape), times.tolist(), class_labels))
+        seen.append((images.dtype, tuple(images.shape), times.tolist(), class_labels.tolist()))
         return Answer(0 * images)
 
     table = torch.cumprod(1 - torch.linspace(1e-4, 0.02, 1000, dtype=torch.float64), 0)
     score = c.NetScore(c.VP(), net, c.noise, (1, 2, 2), c.trained_steps(table), {"class_labels": 7})
     assert torch.equal(score(normals(1, 2, 4), 0.5), torch.zeros(1, 2, 4).double())
-    assert seen == [(torch.float32, (2, 1, 2, 2), [seen[0][2][0]] * 2, 7)]
+    assert seen == [(torch.float32, (2, 1, 2, 2), [seen[0][2][0]] * 2, [7, 7])]
     assert abs(seen[0][2][0] - 499) < 3
+
+
+def plane():
+    """Two components in the plane, the first coordinate seen."""
+    p0 = c.GaussianMixture([0.3, 0.7], [[-1.0, 2.0], [1.0, -1.0]], 0.5)
+    return c.Observed(c.VP(), p0, c.Observation([0.2], (0,), 1.0))
+
+
+def test_a_condition_is_that_of_one_state_and_the_network_is_asked_as_it_will_be_used():
+    """Labels, token sequences and dropout as real networks have them; no split of the rows changes a bit."""
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.labels, self.dropout = torch.nn.Embedding(10, 4), torch.nn.Dropout(0.5)
+            self.attention = torch.nn.MultiheadAttention(4, 1, batch_first=True)
+
+        def forward(self, x, time, class_labels, encoder_hidden_states):
+            asked = (x + self.labels(class_labels))[:, None]
+            return (self.dropout(self.attention(asked, encoder_hidden_states, encoder_hidden_states)[0][:, 0]),)
+
+    net = Net().train()
+    told = {"class_labels": 3, "encoder_hidden_states": torch.ones(5, 4)}
+    x = normals(2, 7, 4)
+    found = [c.NetScore(c.VP(), net, condition=told, batch=4)(x[:, :n], 0.5)[:, :3] for n in (7, 3)]
+    assert torch.equal(found[0], found[1])
+    assert found[0].isfinite().all()
+    assert net.training
+
+
+def test_predictors_say_what_a_potential_must_return():
+    x = normals(3, 2)
+    layer = torch.nn.Linear(2, 5).double()
+    with pytest.raises(tt.InvalidInput, match=r"returned \(3, 5\) for states \(3, 2\)"):
+        c.Predictor(lambda x, t: 0 * x, lambda x, t: layer(x))(x, 0.5)
+    with pytest.raises(tt.InvalidInput, match="returned float"):
+        c.Predictor(lambda x, t: 0 * x, lambda x, t: 0.0)(x, 0.5)
+    with pytest.raises(tt.InvalidInput, match="no gradient in x"):
+        c.Predictor(lambda x, t: 0 * x, lambda x, t: layer(x.detach())[..., 0])(x, 0.5)
+
+
+def test_the_two_sides_are_not_mixed():
+    p = plane()
+    tokens = tt.Model(tt.Masking(3), 2, p.base, p.base, p.potential)
+    with pytest.raises(tt.InvalidInput, match=r"continuous.Tilted samples a continuous.Diffusion.*Model.*tt.Tilted"):
+        c.Tilted(tokens, 2.0)
+    with pytest.raises(tt.InvalidInput, match=r"Tilted samples a tt.Model of tokens.*Diffusion.*tt.continuous.Tilted"):
+        tt.Tilted(p.model(), 2.0)
+    with pytest.raises(tt.InvalidInput, match=r"tt\.continuous\.Tilted"):
+        tt.sample(p.model(), alpha=2.0)
+    with pytest.raises(tt.InvalidInput, match=r"not yet those of tt\.continuous"):
+        tt.pilot(c.Tilted(p.model(), 2.0), tt.uniform_grid(3))
+
+
+def test_a_score_of_another_dimension_names_the_step():
+    p = plane()
+    model = c.Diffusion(c.VP(), 3, p.base, p.conditional, lambda x, t: x.sum(-1))
+    with pytest.raises(tt.InvalidInput, match=r"step t = 1 -> 0.5: the conditional score failed on states"):
+        tt.run(c.Tilted(model, 2.0), tt.uniform_grid(2), particles=2)
+
+
+def test_numbered_steps_need_variance_preserving_noise():
+    clock = c.trained_steps([0.9, 0.5, 0.1])
+    for process, t in ((c.VE(0.01, 50.0), 0.5), (c.SubVP(), 0.1)):
+        with pytest.raises(tt.InvalidInput, match="use VP"):
+            clock(t, process)
+
+
+@pytest.mark.parametrize("grid", [(1.0, 0.5, 0.7, 0.0), (0.5, 0.2)])
+def test_a_limit_on_a_line_needs_a_whole_grid(grid):
+    p = c.Observed(c.VP(), c.GaussianMixture([1.0], [[0.0]], 1.0), c.Observation([0.0], (0,), 1.0))
+    with pytest.raises(tt.InvalidInput):
+        c.line_flow(c.Tilted(p.model(), 2.0), grid, torch.linspace(-6, 6, 200))
+
+
+def test_half_the_share_of_guidance_is_half_way():
+    fk = c.Tilted(plane().model(), 5.0)
+    assert [fk.leaned(share).beta(0.0) for share in (0.0, 0.5, 1.0)] == [1.0, 3.0, 5.0]
+    with pytest.raises(tt.InvalidInput, match="share of guidance"):
+        fk.leaned(1.5)
 
 
 # bad input

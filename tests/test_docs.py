@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import io
 import re
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), *(p for p in [ROOT / "README.md"] if p.is_file())]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SHOWN = re.compile(r"# -> (.*)$", re.MULTILINE)
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
 
 
 def blocks(text: str) -> list[str]:
@@ -40,8 +42,26 @@ def test_names_on_the_page_exist(page: Path) -> None:
     assert used <= set(tt.__all__)
 
 
+def anchors(page: Path) -> set[str]:
+    """What the site calls the headings of a page: ASCII letters, dashes for spaces."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    plain = [
+        unicodedata.normalize("NFKD", h).encode("ascii", "ignore").decode()
+        for h in re.findall(r"^#+ (.*)$", text, re.M)
+    ]
+    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", h).strip().lower()) for h in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target, anchor in LINK.findall(re.sub(r"`[^`\n]*`", "", page.read_text(encoding="utf-8"))):
+        there = (page.parent / target).resolve() if target else page
+        assert there.is_file(), f"{page.name} links to {target}"
+        assert not anchor or anchor in anchors(there), f"{page.name} links to {target}#{anchor}"
+
+
 def test_every_page_is_in_the_menu() -> None:
-    menu = re.findall(r"^  - .*: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    menu = re.findall(r"^ +- .*: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(menu) == sorted(p.name for p in PAGES if p.parent.name == "docs")
 
 

@@ -102,7 +102,8 @@ def test_any_architecture_is_found_by_its_config(saved, tmp_path):
     assert isinstance(hub.from_pretrained(saved[1]), UNet)
     assert isinstance(hub.from_pretrained(tmp_path / "classifier"), Classifier)
     change(saved[1], architecture="transformer")
-    with pytest.raises(tt.InvalidInput, match=r"'transformer'; known are \['classifier', 'sedd', 'unet'\]"):
+    known = r"'transformer'; known are \['classifier', 'sedd', 'text-classifier', 'unet'\]"
+    with pytest.raises(tt.InvalidInput, match=known):
         hub.from_pretrained(saved[1])
 
 

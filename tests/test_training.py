@@ -52,7 +52,7 @@ def test_every_task_goes_from_files_to_a_network_and_its_card(task, data, base, 
 def test_the_uniform_process_trains_too(data, tmp_path):
     config = settings(data, process="uniform", steps=60, batch=16)
     run = Run.prepare(config, tmp_path)
-    before = evaluate(run.task, run.digits)["bound"]
+    before = evaluate(run.task, run.train)["bound"]
     assert loop.train(config, tmp_path)["metrics"]["bound"] < 0.7 * before
 
 
@@ -241,7 +241,7 @@ def test_the_learning_rate_rises_then_falls_to_nothing(data):
 def test_an_untrained_network_has_the_bound_of_uniform_pixels(data):
     """Zero logits: every masked pixel costs log V, so the bound is log V; 5 standard errors, a false alarm in 1e6."""
     task = build_task(settings(data))
-    digits = Run.prepare(settings(data), data).digits
+    digits = Run.prepare(settings(data), data).train
     found = evaluate(task, digits, seed=1, passes=40)
     assert abs(found["bound"] - np.log(V)) < 5 * found["bound_stderr"] < 0.2
 

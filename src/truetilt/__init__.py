@@ -24,9 +24,13 @@ _HOME = {
     "jumps.first_hitting": ("FirstHitting",),
     "jumps.uniformised": ("Uniformised", "least_bound"),
     "kernels": ("euler", "tau_leaping", "tweedie"),
+    "models.distinct": ("Distinct",),
     "models.hub": ("Digits", "from_pretrained", "load"),
     "models.masked_lm": ("Denoiser", "MaskedLM"),
+    "models.reviews": ("Reviews",),
     "models.text": ("Infill", "Text", "TextScore", "prompted"),
+    "models.text_classifier": ("TextClassifier", "TextClassifierConfig"),
+    "models.tokenizer": ("Tokenizer", "gpt2_tokenizer", "load_tokenizer", "train_tokenizer"),
     "models.transformer": ("SEDD", "SEDDConfig"),
     "processes": ("Masking", "Uniform"),
     "ramps": ("Frozen", "Power", "at_end"),
@@ -57,10 +61,14 @@ _HOME = {
         "InvalidWeights",
         "Model",
         "SiteLogits",
+        "Stopped",
         "TruetiltError",
     ),
+    "viz.clouds": ("Disks", "Points"),
+    "viz.logo": ("SequenceLogo",),
+    "viz.views": ("Images", "Numbers", "TextView"),
 }
-_MODULES = ("continuous",)  # rooms with public names of their own
+_MODULES = ("continuous", "distributed")  # rooms with public names of their own
 _ROOM = {name: room for room, names in _HOME.items() for name in names}
 
 __all__ = ["__version__", *sorted([*_ROOM, *_MODULES])]

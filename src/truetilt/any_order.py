@@ -30,6 +30,7 @@ from .types import (
     Schedule,
     SiteLogits,
     Tokens,
+    check,
 )
 
 Answers = tuple[SiteLogits, SiteLogits]  # of the base and of the conditional network
@@ -165,18 +166,18 @@ class AnyOrder:
 
     def _sites(self, answers: Answers, x: Tokens, interval: tuple[float, float], u: Tensor) -> tuple[Tensor, Tensor]:
         """The sites to reveal now, int64 [..., count], and log of uniform over chosen probability."""
-        count, length, none = self._count(*interval), self.model.length, torch.zeros(x.shape[:-1], dtype=torch.float64)
+        count, length, none = self._count(*interval), self.model.length, x.new_zeros(x.shape[:-1], dtype=torch.float64)
         if self.order is not None or count == 0:
             first = length - self._masked(interval[0])
-            now = torch.tensor((self.order or ())[first : first + count], dtype=torch.int64, device=x.device)
-            return now.expand(*x.shape[:-1], count), none.to(x.device)
+            now = torch.tensor((self.order or ())[first : first + count], dtype=torch.int64)
+            return now.to(x.device, non_blocking=True).expand(*x.shape[:-1], count), none
         masked = x == self.model.process.states - 1
         if count > 1:
             if self.choose is not uniform_sites:
                 raise InvalidInput(
                     f"a step reveals {count} sites at once, which are chosen uniformly; leave `choose` out"
                 )
-            return torch.where(masked, u, 2.0).topk(count, largest=False).indices, none.to(x.device)
+            return torch.where(masked, u, 2.0).topk(count, largest=False).indices, none
         log_choice = self._log_choice(answers, masked, interval)
         cdf = log_choice.exp().cumsum(-1)
         height = torch.minimum(u * cdf[..., -1:], torch.nextafter(cdf[..., -1:], torch.zeros_like(u)))
@@ -214,11 +215,13 @@ def posterior_at(model: Model, name: str, logits: SiteLogits, at: tuple[Tokens, 
     """log p(v | x) at chosen sites, with NaN caught where it appears: normalising spreads it over its row."""
     p = model.process.posterior(logits.at(sites), *at)
     bad = p.per_site(p.rows[:, 0]).isnan().any(-1)
-    if bad.any():
-        raise InvalidWeights(
+    check(
+        bad.any(),
+        lambda: InvalidWeights(
             f"t = {at[1]:.6g}: the {name} score returned NaN or only -inf for {int(bad.sum())} of {bad.numel()} "
             "particles; check the network's output there (overflow in half precision?)"
-        )
+        ),
+    )
     return p
 
 

@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import math
+import platform
+import re
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import fields, is_dataclass
-from typing import Any, cast
+from pathlib import Path
+from typing import Any, Literal, cast
 
 import torch
 
 from . import __version__
 from .any_order import AnyOrder
+from .checkpointing import EVERY, Checkpoints, Record
 from .feynman_kac import Tempered, Tilted
+from .fingerprints import fingerprint
+from .memory import fitting_chunk
 from .processes import Masking
 from .ramps import FULL, Ramp
 from .result import Result
 from .schedules import check_whole, masked_fraction_grid, uniform_grid
 from .smc.coupling import Coupling, independent
 from .smc.resampling import adaptive, described, name_of, never, systematic
-from .smc.sampler import Rejuvenation, Source, trace
+from .smc.sampler import Rejuvenation, Source, onward, trace
+from .smc.shards import WHOLE, Shard
 from .smc.stream import Stream
+from .snapshots import chosen_steps, stacked
 from .types import FeynmanKac, InvalidInput, Model, Particles, Resampler, Schedule, StepInfo
 
 Callback = Callable[[int, int, StepInfo], None]  # (steps done, steps in all, what happened)
+Watch = Callable[[int, Particles, StepInfo], None]  # (steps done, the particles, what happened)
 
 
 def sample(
@@ -93,50 +103,91 @@ def run(
     resample: Resampler | None = None,
     couple: Coupling = independent,
     moves: Rejuvenation | None = None,
-    chunk: int | None = None,
+    chunk: int | Literal["auto"] | None = None,
     first_population: int = 0,
+    snapshots: int | Sequence[int] | None = None,
     callback_on_step_end: Callback | None = None,
+    watch: Watch | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: int = EVERY,
+    shard: Shard = WHOLE,
 ) -> Result:
-    """Run a Feynman-Kac value over a time grid. Population k of a run is the run with `first_population=k` alone."""
+    """Run a Feynman-Kac value over a time grid. Population k of a run is the run with `first_population=k` alone.
+
+    `snapshots` keeps the particles on the way: after so many steps, evenly spaced with the first draw and the end among
+    them, or after the steps listed.
+
+    `watch` sees the particles after every step, for those who look on; what it raises ends the run.
+
+    `chunk` is how many particles draw at a time, "auto" as many as fit into memory: it changes no bit.
+
+    `checkpoint` names a folder where the run is saved every `checkpoint_every` steps, and on SIGTERM, which ends it
+    with `Stopped`. The same call with that folder goes on from there, to the same bits. `shard`: see `distributed`.
+    """
     grid = check_whole(tuple(grid))
+    wanted = chosen_steps(snapshots, len(grid) - 1)
     _check(fk, resample, moves)
     device = getattr(getattr(fk, "model", None), "device", "cpu")
-    source = Source(Stream(seed, first_population, device), couple, chunk)
+    chunk = fitting_chunk(fk, (populations, shard.share(particles)), device) if chunk == "auto" else chunk
+    source = Source(Stream(seed, first_population, device), couple, chunk, shard=shard)
     resample = resample or adaptive(systematic, 0.5)
-    infos: list[StepInfo] = []
-    state = Particles(torch.empty(0), torch.empty(0), {})
-    for state, info in trace(fk, grid, (populations, particles), resample, source, moves):  # noqa: B007
-        infos.append(info._replace(ancestors=info.ancestors.int()))
-        if callback_on_step_end:
-            callback_on_step_end(len(infos) - 1, len(grid) - 1, info)
+    numbers = {"seed": seed, "particles": particles, "populations": populations}
+    numbers |= {"first_population": first_population, "steps": len(grid) - 1}
+    settings = _ways(fk, resample, couple, moves) | numbers | _versions(device)
+    checkpoints, record = None, Record(keep=wanted)
+    if checkpoint is not None:
+        identity = settings | {"grid": grid, "snapshots": wanted, "device": torch.device(device).type}
+        identity["networks"] = fingerprint((fk, resample, couple, moves))
+        checkpoints = Checkpoints(checkpoint, checkpoint_every, identity, shard)
+    with checkpoints or nullcontext():
+        if checkpoints:
+            record = checkpoints.load(record, device)
+        fresh, begun, parts = (populations, particles), (record.step, record.particles), (resample, source, moves)
+        steps = trace(fk, grid, fresh, *parts) if record.step < 0 else onward(fk, grid, begun, *parts)
+        for state, info in steps:
+            record.add(state, info)
+            if watch:
+                watch(record.step, state, info)
+            if callback_on_step_end:
+                callback_on_step_end(record.step, len(grid) - 1, info)
+            if checkpoints:
+                checkpoints.after_step(record, len(grid) - 1)
+    return _result(record, settings, shard)
+
+
+def _ways(fk: FeynmanKac, resample: Resampler, couple: Coupling, moves: Rejuvenation | None) -> dict[str, Any]:
+    """How a run goes, as plain data."""
+    ways = {"model": describe(fk), "resampler": described(resample), "coupling": name_of(couple)}
+    return ways | {"moves": None if moves is None else _described(moves)}
+
+
+def _versions(device: torch.device | str) -> dict[str, Any]:
+    versions = {"python": platform.python_version(), "torch": str(torch.__version__)}
+    return {"version": __version__, "versions": versions, "device": str(device)}
+
+
+def _result(record: Record, settings: dict[str, Any], shard: Shard) -> Result:
+    """What a finished run gives back, every particle in it."""
+    whole, infos = record.whole(shard), record.infos
     return Result(
-        state.x,
-        state.log_w,
+        whole.particles.x,
+        whole.particles.log_w,
         torch.tensor([info.s for info in infos], dtype=torch.float64),
         torch.stack([info.ess for info in infos]),
         torch.stack([info.log_z for info in infos]),
         torch.stack([info.ancestors for info in infos]),
-        {
-            "model": describe(fk),
-            "resampler": described(resample),
-            "coupling": name_of(couple),
-            "moves": None if moves is None else _described(moves),
-            "seed": seed,
-            "particles": particles,
-            "populations": populations,
-            "first_population": first_population,
-            "steps": len(grid) - 1,
-            "version": __version__,
-        },
+        settings,
         torch.stack([info.moved for info in infos]),
         torch.stack([info.accepted for info in infos]),
+        *stacked(whole.kept),
     )
 
 
 def _check_model(model: Model) -> None:
     if not isinstance(model, Model):
         raise InvalidInput(
-            f"model is a {type(model).__name__}; wrap it, tt.Model(process, length, base, conditional, potential)"
+            f"model is a {type(model).__name__}; wrap it, tt.Model(process, length, base, conditional, potential), or "
+            "run a diffusion of real vectors, tt.run(tt.continuous.Tilted(model, alpha), tt.uniform_grid(steps))"
         )
 
 
@@ -175,6 +226,9 @@ def _described(moves: Rejuvenation) -> dict[str, Any]:
     return describe(moves) | {"kernel": kernel | ({} if target is None else {"fk": describe(target)})}
 
 
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+
 def describe(fk: Any) -> dict[str, Any]:
     """The name and the plain settings of a Feynman-Kac value, fit for JSON."""
     out: dict[str, Any] = {"name": type(fk).__name__}
@@ -183,5 +237,6 @@ def describe(fk: Any) -> dict[str, Any]:
         if isinstance(value, int | float | str):
             out[f.name] = value
         elif callable(value):
-            out[f.name] = getattr(value, "__name__", None) or repr(value)[:80]
+            plain = _ADDRESS.sub("", repr(value))  # the same in every process
+            out[f.name] = getattr(value, "__name__", None) or plain[:80]
     return out

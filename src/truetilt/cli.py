@@ -6,16 +6,19 @@ failed, 2 wrong usage.
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
-from . import __version__
+from . import __version__, cli_text
+from .terminal import Device, Every, Idx, Json, Out, Quick, Seed
+from .terminal import Plainly as _Plainly
+from .terminal import device as _device
+from .terminal import progress as _progress
+from .terminal import show as _show
 
 app = typer.Typer(
     help="Sample from the distribution that guidance only promises.",
@@ -26,13 +29,7 @@ app = typer.Typer(
 )
 reproduce = typer.Typer(help="Reproduce a figure or table of the paper.", no_args_is_help=True)
 app.add_typer(reproduce, name="reproduce")
-
-Quick = Annotated[bool, typer.Option("--quick", help="Fewer targets and samples: at most a few minutes.")]
-Seed = Annotated[int, typer.Option(help="Seed of the run; the same seed gives the same bits.", min=0)]
-Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda or cuda:N.")]
-Out = Annotated[Path | None, typer.Option(help="Folder for result.json and figure.png; runs/NAME if not given.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, everything else on stderr.")]
-Idx = Annotated[Path | None, typer.Option("--data", help="Folder with the IDX files of MNIST; coverage needs it.")]
+cli_text.register(app, reproduce)
 
 
 class ProcessName(StrEnum):
@@ -58,6 +55,10 @@ def root(version: Annotated[bool, typer.Option("--version", help="Show the versi
 @app.command()
 def demo(seed: Seed = 0, device: Device = "cpu", out: Out = None, as_json: Json = False) -> None:
     """Figures 1 and 2 of the paper in under a minute: target, guidance and truetilt side by side."""
+    with _Plainly():
+        from .experiments.figures import keep_run
+
+        keep_run(_device(device), seed, out or Path("runs/demo"))
     _experiment("demo", True, seed, device, out, as_json)
 
 
@@ -118,9 +119,9 @@ def tfbind8(
 def sample(
     model: Annotated[
         Path,
-        typer.Argument(help='A table, JSON {"p0": [...], "likelihood": [...]} nested per site; or mnist, or its like.'),
+        typer.Argument(help='A table, JSON {"p0": [...], "likelihood": [...]}; or mnist, tiny-reviews, or their like.'),
     ],
-    condition: Annotated[int | None, typer.Option(help="The class to sample; for nets, not for tables.")] = None,
+    condition: Annotated[str | None, typer.Option(help="The class to sample; for nets, not for tables.")] = None,
     alpha: Annotated[float, typer.Option(help="Exponent of the condition in the target.")] = 1.0,
     beta: Annotated[
         float | None,
@@ -129,32 +130,84 @@ def sample(
     process: Annotated[ProcessName, typer.Option(help="The noising process.")] = ProcessName.masking,
     sigma_eps: Annotated[float, typer.Option(help="What is kept of the data at t = 1 (log-linear schedule).")] = 1e-3,
     particles: Annotated[
-        int | None, typer.Option(help="Particles in each population; 1000 of a table, 64 digits.")
+        int | None, typer.Option(help="Particles in each population; 1000 of a table, 64 digits, 16 texts.")
     ] = None,
     populations: Annotated[int, typer.Option(help="Independent populations.")] = 1,
-    steps: Annotated[int | None, typer.Option(help="Time steps; 100 for a table, 50 for digits.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Time steps; 100 for a table, 50 for digits, 64 for texts.")] = None,
     seed: Seed = 0,
     device: Device = "cpu",
     out: Annotated[Path | None, typer.Option(help="Folder for the result; runs/sample if not given.")] = None,
+    checkpoint_every: Every = None,
     as_json: Json = False,
 ) -> None:
-    """Sample p0(x) p(zeta|x)^alpha: a class of digits (mnist), or a table of your own beside its exact answer."""
-    with _Plainly("stopped; nothing was written"):
-        from .experiments.own_digits import Wish, sample_any, settled
+    """Sample p0(x) p(zeta|x)^alpha: digits (mnist), texts (tiny-reviews), or a table beside its exact answer."""
+    with _Plainly(_STOPPED if checkpoint_every else "stopped; nothing was written"):
+        from .experiments.own_digits import Wish, settled
+        from .experiments.resuming import Asked
 
         folder, asked = out or Path("runs/sample"), (particles, populations, steps, seed)
         wish = settled(model, Wish(condition, alpha, beta, *asked, _device(device)))
-        with _progress(wish.steps or 0, "steps") as advance:
-            summary = sample_any(model, wish, (process.value, sigma_eps), folder, advance)
-        _show(summary, ("quantity", "value"), folder, as_json)
+        _sample(Asked(str(model), wish, (process.value, sigma_eps), checkpoint_every), folder, as_json)
+
+
+@app.command()
+def resume(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The --out of a stopped `sample`.")],
+    as_json: Json = False,
+) -> None:
+    """Go on with a run that was stopped or killed, from its last checkpoint and to the same bits."""
+    with _Plainly(_STOPPED):
+        from .experiments.resuming import read_asked
+
+        asked = read_asked(folder)
+        _device(asked.wish.device)
+        _sample(asked, folder, as_json)
+
+
+_STOPPED = "stopped; `truetilt resume DIR` goes on from the last checkpoint"
+
+
+def _sample(asked: Any, folder: Path, as_json: bool) -> None:
+    from .experiments.resuming import carry_out
+
+    with _progress(asked.wish.steps or 0, "steps") as advance:
+        summary = carry_out(asked, folder, advance)
+    _show(summary, ("quantity", "value"), folder, as_json)
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that sample, demo or Result.save wrote.")],
+    out: Annotated[Path | None, typer.Option(help="The file to write; DIR/report.html if not given.")] = None,
+    title: Annotated[str | None, typer.Option(help="Heading of the report.")] = None,
+) -> None:
+    """Write a run as one HTML file: what was asked, what came out, how far to trust it. Prints where it lies."""
+    with _Plainly():
+        from .result import Result
+        from .viz.kinds import saved_view
+
+        typer.echo(Result.load(folder).report(out or folder / "report.html", saved_view(folder), title))
+
+
+@app.command()
+def studio(
+    host: Annotated[str, typer.Option(help="Where to listen; another than this machine lets others in.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port.", min=1, max=65535)] = 7860,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open a browser.")] = False,
+) -> None:
+    """Choose, run and watch in a browser: `pip install 'truetilt[ui]'`. On this machine only, and offline."""
+    with _Plainly("stopped"):
+        from .studio.server import serve
+
+        serve(host, port, lambda words: typer.echo(words, err=True), not no_browser)
 
 
 @app.command()
 def train(
     task: Annotated[TaskName, typer.Argument(help="What to train; the configuration must be for it.")],
     config: Annotated[Path, typer.Option(help="YAML or JSON; see configs/mnist.")],
-    data: Annotated[Path | None, typer.Option(help="Folder of the IDX files, plain or gzipped.")] = None,
-    base: Annotated[Path | None, typer.Option(help="deft: folder of the frozen network.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of the IDX files, or of prepared texts.")] = None,
+    base: Annotated[Path | None, typer.Option(help="deft: the frozen network; text: the one to start from.")] = None,
     steps: Annotated[int | None, typer.Option(help="Instead of the configuration's.", min=1)] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/train/NAME if not given.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")] = False,
@@ -193,84 +246,6 @@ def _experiment(
         with _progress(len(experiment.jobs(settings)), experiment.title) as advance:
             result = carry_out(experiment, settings, folder, advance)
         _show(result, experiment.columns, folder, as_json)
-
-
-def _device(name: str) -> str:
-    import torch
-
-    try:
-        if torch.device(name).type not in ("cpu", "cuda"):
-            raise RuntimeError("only cpu and cuda are supported")
-        torch.empty(1, device=name)
-    except (RuntimeError, AssertionError) as e:
-        raise typer.BadParameter(f"cannot compute on {name!r} ({str(e).splitlines()[0]}); use --device cpu") from e
-    return name
-
-
-def _show(result: dict[str, Any], columns: tuple[str, ...], folder: Path, as_json: bool) -> None:
-    """The result as JSON on stdout, or as a table there; where it lies on stderr."""
-    from rich.console import Console
-    from rich.table import Table
-
-    if as_json:
-        typer.echo(json.dumps(result, allow_nan=False))
-    table = Table(*columns)
-    for row in result["rows"]:
-        table.add_row(*(_cell(row.get(column)) for column in columns))
-    Console(stderr=as_json, width=None if sys.stdout.isatty() else 120).print(table)
-    for note in result.get("notes", ()):
-        typer.echo(f"note: {note}", err=True)
-    typer.echo(f"written: {folder / 'result.json'} and {folder / 'figure.png'}", err=True)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-class _progress:
-    """A bar with the time left, on stderr; silent when that is no terminal."""
-
-    def __init__(self, total: int, title: str) -> None:
-        from tqdm import tqdm
-
-        self.bar = tqdm(total=total, desc=title, file=sys.stderr, disable=None, leave=False)
-
-    def __enter__(self) -> Any:
-        return self.bar.update
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.close()
-
-
-class _Plainly:
-    """Errors as one line and an exit code, never a traceback."""
-
-    def __init__(
-        self, stopped: str = "stopped; the finished jobs are kept, and the same command goes on from there"
-    ) -> None:
-        self.stopped = stopped
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type | None, error: BaseException | None, _: object) -> None:
-        from .types import InvalidInput, TruetiltError
-
-        if isinstance(error, InvalidInput):
-            _fail(str(error), 2)
-        if isinstance(error, TruetiltError):
-            _fail(str(error), 1)
-        if isinstance(error, OSError):
-            _fail(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), 1)
-        if isinstance(error, KeyboardInterrupt):
-            _fail(self.stopped, 130)
-
-
-def _fail(message: str, code: int) -> NoReturn:
-    typer.echo(f"error: {message}", err=True)
-    raise typer.Exit(code)
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ from .types import (
     Potential,
     Schedule,
     State,
+    check,
     take,
 )
 
@@ -64,11 +65,13 @@ class Tilt:
                 f"the potential returned shape {tuple(value.shape)} for states {tuple(x.shape)}; "
                 f"it must return one number a state, {tuple(x.shape[:-1])}"
             )
-        if value.isnan().any():
-            raise InvalidWeights(
+        check(
+            value.isnan().any(),
+            lambda: InvalidWeights(
                 f"the potential (reward) returned NaN for {int(value.isnan().sum())} of {value.numel()} states at "
                 f"t = {t:.6g}; return -inf for an impossible state, a finite number otherwise"
-            )
+            ),
+        )
         return torch.where(value == NEG_INF, NEG_INF, share * value.double())  # impossible at any exponent
 
 
@@ -76,6 +79,7 @@ class Tilt:
 class ClockMove(Generic[AnyLaw]):
     """A lazy move over t -> s: nothing is evaluated before `law` is read, so `take` costs no network."""
 
+    lazy: ClassVar[bool] = True
     x: State
     log_tilt: LogWeights  # what the particle's weight already holds of the tilt
     propose: Callable[[State], Proposal[AnyLaw]]

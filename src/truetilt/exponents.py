@@ -51,7 +51,10 @@ def pilot(
     if not 0 < fall < 1:
         raise InvalidInput(f"fall is {fall}; give the fraction of the effective sample size a step may cost, in (0, 1)")
     if not isinstance(fk, Ramped):
-        raise InvalidInput(f"{type(fk).__name__} has no exponent that grows; pilot Tilted, Steered or AnyOrder")
+        raise InvalidInput(
+            f"{type(fk).__module__}.{type(fk).__name__} has no exponent that a pilot can grow; pilot tt.Tilted, "
+            "tt.Steered or tt.AnyOrder (not yet those of tt.continuous)"
+        )
     grid, shape = check_whole(tuple(grid)), (populations, particles)
     check_shape(shape)
     source = Source(Stream(seed, device=fk.model.device))

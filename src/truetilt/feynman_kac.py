@@ -24,6 +24,7 @@ from .types import (
     SiteLogits,
     SitewiseLaw,
     Tokens,
+    check,
 )
 
 __all__ = [  # the parts of a model of one's own, under one roof
@@ -48,6 +49,13 @@ class OnClock(Clockwork):
     model: Model
     kernel: Kernel = field(default=euler, kw_only=True)
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.model, Model):
+            raise InvalidInput(
+                f"{type(self).__name__} samples a tt.Model of tokens, and the model is a {type(self.model).__name__}; "
+                "diffusions of real vectors go to tt.continuous.Tilted and its like"
+            )
+
     def nowhere(self, shape: tuple[int, ...]) -> Tokens:
         return torch.zeros((*shape, self.model.length), dtype=torch.int64, device=self.model.device)
 
@@ -58,12 +66,14 @@ class OnClock(Clockwork):
         """One reverse step of a score, with NaN caught where it appears."""
         law = self.kernel(self.model.process, log_score, x, *interval)
         bad = (law.odds.log_hold + law.odds.log_move).isnan().any(-1)
-        if bad.any():
-            raise InvalidWeights(
+        check(
+            bad.any(),
+            lambda: InvalidWeights(
                 f"step t = {interval[0]:.6g} -> {interval[1]:.6g}: the {name} score returned NaN or only -inf for "
                 f"{int(bad.sum())} of {bad.numel()} particles; check the network's output there (overflow in half "
                 "precision?)"
-            )
+            ),
+        )
         return law
 
     def evaluate(self, name: str, score: Score | None, x: Tokens, t: float) -> SiteLogits:
@@ -97,6 +107,7 @@ class Tempered(OnClock):
     guide: Guide = rate_level
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_alpha(self.alpha)
         check_strength(self.beta)
         if self.model.conditional is None:
@@ -135,6 +146,7 @@ class Tilted(OnClock):
     ramp: Ramp = SQUARE
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_alpha(self.alpha)
         check_ramp(self.ramp)
         if self.model.conditional is None or self.model.potential is None:
@@ -164,6 +176,7 @@ class Steered(OnClock):
     proposal: Score | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_reward(self.strength)
         check_ramp(self.ramp)
 

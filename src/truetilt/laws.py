@@ -11,7 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .types import NEG_INF, InvalidWeights, SiteLogits, SiteOdds, Tokens, take
+from .logits import Last
+from .types import NEG_INF, InvalidWeights, SiteLogits, SiteOdds, Tokens, check, sites_where, take
+
+_DRAWN = Last()  # which sites the last draw changed: the weights of that draw ask again
 
 
 @dataclass(frozen=True)
@@ -24,9 +27,11 @@ class SiteLaw:
     def sample(self, u: Tensor) -> Tokens:
         """One uniform a site [..., D] to the next state. Only the sites that leave pay for a jump."""
         hold = self.odds.log_hold.exp()
-        leaving = (u >= hold).nonzero(as_tuple=True)
+        leaving = sites_where(u >= hold)
         rest = (u[leaving] - hold[leaving]) / (1 - hold[leaving])
-        return self.x.index_put(leaving, _jump(rest, self.x[leaving], self.odds.logits.among(leaving)))
+        y = self.x.index_put(leaving, _jump(rest, self.x[leaving], self.odds.logits.among(leaving)))
+        _DRAWN.keep((self.x, y), leaving)
+        return y
 
     def log_prob(self, y: Tokens) -> Tensor:
         return self.site_log_prob(y).sum(-1)
@@ -34,7 +39,9 @@ class SiteLaw:
     def site_log_prob(self, y: Tokens) -> Tensor:
         """[..., D]; a jump to a state outside the vocabulary (back to the mask) has probability zero."""
         x, y, log_move, index = torch.broadcast_tensors(self.x, y, self.odds.log_move, self.odds.logits.index)
-        jumping = ((y != x) & (y < self.odds.logits.vocabulary)).nonzero(as_tuple=True)
+        jumping = _DRAWN.found((self.x, y))  # all that a draw changed, if y is one
+        if jumping is None:
+            jumping = sites_where((y != x) & (y < self.odds.logits.vocabulary))
         read = SiteLogits(self.odds.logits.store, index).among(jumping)  # only what jumps is looked up
         log_jump = torch.full(y.shape, NEG_INF, dtype=torch.float64, device=y.device)
         log_jump = log_jump.index_put(jumping, log_move[jumping] + read.pick(y[jumping]))
@@ -58,11 +65,13 @@ def _jump(u: Tensor, x: Tokens, logits: SiteLogits) -> Tokens:
     below = torch.where(outside | (here == 0), 0.0, flat[start + (here - 1).clamp(min=0)])
     above = torch.where(outside, 0.0, flat[start + here])
     total = flat[start + size - 1]
-    if total.isnan().any():
-        raise InvalidWeights(
+    check(
+        total.isnan().any(),
+        lambda: InvalidWeights(
             f"{int(total.isnan().sum())} of {len(total)} sites must jump by a row that is NaN or only -inf; check the "
             "networks' output there (overflow in half precision?)"
-        )
+        ),
+    )
     return invert_cdf(flat, start, size, skip_mass(u, below, above, total))
 
 

@@ -6,10 +6,11 @@ there, while whoever combines, normalises or draws from the rows writes the same
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -30,12 +31,49 @@ class LazyRows:
 
     def __getitem__(self, numbers: Tensor) -> Tensor:
         """The rows of these numbers, int64 [k], as a tensor of rows would give them."""
-        if not self.kept or not torch.equal(self.kept[0][0], numbers):
+        if not self.kept or not _alike(self.kept[0][0], numbers):
             self.kept[:] = [(numbers, self.make(numbers))]
         return self.kept[0][1]
 
 
 Rows = Tensor | LazyRows
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    """Equal entries; one and the same tensor is not looked into, which on a device would wait for it."""
+    return one is other or torch.equal(one, other)
+
+
+class Last:
+    """The last answer, for whoever asks about the very same tensors again. It keeps none of them alive."""
+
+    def __init__(self) -> None:
+        self._last: tuple[list[tuple[weakref.ref[Tensor], int | None]], Any] = ([], None)
+
+    def keep(self, about: Sequence[Tensor], answer: Any) -> Any:
+        """Remember an answer for as long as the tensors live."""
+        self._last = ([(weakref.ref(tensor, self._forget), _version(tensor)) for tensor in about], answer)
+        return answer
+
+    def _forget(self, gone: weakref.ref[Tensor]) -> None:
+        if any(kept is gone for kept, _ in self._last[0]):
+            self._last = ([], None)
+
+    def found(self, about: Sequence[Tensor]) -> Any:
+        """The answer, or None where the tensors are others, or were written to."""
+        known, answer = self._last
+        if len(about) != len(known):
+            return None
+        pairs = zip(known, about, strict=True)
+        return answer if all(kept() is t and was == _version(t) for (kept, was), t in pairs) else None
+
+
+def _version(tensor: Tensor) -> int | None:
+    """How often a tensor was written to; one made in inference mode does not say."""
+    return None if tensor.is_inference() else tensor._version
+
+
+_READ = Last()
 
 
 def mapped(rows: Rows, change: Callable[[Tensor], Tensor]) -> Rows:
@@ -106,17 +144,23 @@ class SiteLogits:
 
     def at(self, sites: Tensor) -> SiteLogits:
         """Only these sites, int64 [..., k]; rows nobody reads are dropped when that is fewer."""
-        return self._read(self.index.gather(-1, sites))
+        return self._read((self.index, sites), lambda: self.index.gather(-1, sites))
 
     def among(self, where: tuple[Tensor, ...]) -> SiteLogits:
         """Only the sites that `nonzero(as_tuple=True)` names, in one line [k]; other rows are dropped likewise."""
-        return self._read(self.index[where])
+        return self._read((self.index, *where), lambda: self.index[where])
 
-    def _read(self, index: Tensor) -> SiteLogits:
+    def _read(self, about: Sequence[Tensor], chosen: Callable[[], Tensor]) -> SiteLogits:
+        """Sites chosen of these tensors. Logits that share an index and are read alike share what is read, too."""
+        found = _READ.found(about)
+        if found is None:
+            index = chosen()
+            own = torch.arange(index.numel(), device=index.device).reshape(index.shape)
+            found = _READ.keep(about, (index, index.reshape(-1), own))
+        index, numbers, own = found
         if isinstance(self.store, Tensor) and index.numel() >= len(self.store):
             return SiteLogits(self.store, index)
-        own = torch.arange(index.numel(), device=index.device).reshape(index.shape)
-        return SiteLogits(self.store[index.reshape(-1)], own)
+        return SiteLogits(self.store[numbers], own)
 
     def with_rows(self, rows: Tensor) -> SiteLogits:
         return SiteLogits(rows, self.index)
@@ -160,7 +204,7 @@ class SiteLogits:
         return every if all(map(self._shares, others)) else [SiteLogits.of(o.dense()) for o in every]
 
     def _shares(self, other: SiteLogits) -> bool:
-        return other.store.shape == self.store.shape and torch.equal(other.index, self.index)
+        return other.store.shape == self.store.shape and _alike(other.index, self.index)
 
     def take(self, ancestors: Tensor) -> SiteLogits:
         return SiteLogits(self.store, take(self.index, ancestors))

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError
@@ -28,12 +28,18 @@ from .smc.uncertainty import (
     of_mean,
 )
 from .smc.weights import effective_sample_size, log_mean_exp, normalised
+from .snapshots import Snapshots, no_snapshots, united
 from .storage import write_json, write_with
 from .trust import Trust, figures_of, judge
 from .types import DegenerateWeights, InvalidInput
 
+if TYPE_CHECKING:
+    from .viz.plots import Plots
+    from .viz.views import View
+
 _FORMAT, _VERSION = "truetilt-result", 1
 _TENSORS = ("particles", "log_weights", "times", "ess", "log_z_path", "ancestors", "moved", "accepted")
+_KEPT = ("snapshot_steps", "snapshot_particles", "snapshot_log_weights")  # in the file where there are any
 
 
 @dataclass(frozen=True, repr=False)
@@ -49,6 +55,9 @@ class Result:
     settings: dict[str, Any] = field(default_factory=dict)
     moved: Tensor = field(default_factory=lambda: torch.zeros(0, 0))  # [steps + 1, populations], share moves changed
     accepted: Tensor = field(default_factory=lambda: torch.zeros(0, 0))  # [steps + 1, populations], of moves
+    snapshot_steps: Tensor = field(default_factory=lambda: no_snapshots().steps)  # see `snapshots`
+    snapshot_particles: Tensor = field(default_factory=lambda: no_snapshots().particles)
+    snapshot_log_weights: Tensor = field(default_factory=lambda: no_snapshots().log_weights)
 
     def __repr__(self) -> str:
         populations, n = self.log_weights.shape
@@ -85,6 +94,24 @@ class Result:
     def genealogy(self) -> Tensor:
         """Whom each particle descends from, step by step [steps + 1, populations, particles]."""
         return self.ancestors
+
+    @property
+    def snapshots(self) -> Snapshots:
+        """Particles and weights after the steps that `run(..., snapshots=)` was asked to keep."""
+        return Snapshots(self.snapshot_steps, self.snapshot_particles, self.snapshot_log_weights)
+
+    @property
+    def plot(self) -> Plots:
+        """Figures on matplotlib axes: `ess`, `log_z`, `genealogy`, `weights`, `samples`."""
+        from .viz.plots import Plots
+
+        return Plots(self)
+
+    def report(self, path: str | Path, view: View | None = None, title: str | None = None) -> Path:
+        """Write the run as one HTML file that needs nothing else; `view` says how states look (tt.Images, ...)."""
+        from .viz.report import write_report
+
+        return write_report(self, Path(path), view, title)
 
     def expectation(self, h: Callable[[Tensor], Tensor]) -> Tensor:
         """Weighted mean of h(x); h maps [populations, particles, D] to [populations, particles, ...]."""
@@ -160,6 +187,7 @@ class Result:
             {"united": [r.settings for r in results]},
             torch.cat([r.moved for r in results], 1),
             torch.cat([r.accepted for r in results], 1),
+            *united([r.snapshots for r in results]),
         )
 
     def _weighed(self) -> Tensor:
@@ -190,10 +218,11 @@ class Result:
             )
         return interval(estimate, by(estimate, self._history()), level)
 
-    def save(self, folder: str | Path) -> Path:
-        """Write particles.safetensors, then particles.json with its checksum, into a folder."""
+    def save(self, folder: str | Path, view: View | None = None) -> Path:
+        """Write particles.safetensors, then particles.json with its checksum, into a folder; a view as view.json."""
         folder = Path(folder)
-        tensors = {name: getattr(self, name).cpu().contiguous() for name in _TENSORS}
+        names = _TENSORS + _KEPT * (len(self.snapshot_steps) > 0)
+        tensors = {name: getattr(self, name).cpu().contiguous() for name in names}
         json.dumps([self.log_z, self.settings], allow_nan=False)  # fail before anything is replaced
         write_with(folder / "particles.safetensors", lambda temporary: save_file(tensors, temporary))
         header = {
@@ -204,6 +233,8 @@ class Result:
             "settings": self.settings,
         }
         write_json(folder / "particles.json", header)
+        if view is not None:
+            write_json(folder / "view.json", view.described())
         return folder
 
     @staticmethod

@@ -7,15 +7,18 @@ end of the schedule. Generation runs t = 1 -> 0.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache, wraps
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from .types import InvalidInput
 
+Method = TypeVar("Method", bound=Callable[..., Any])
 Grid = tuple[float, ...]  # 1 = t_0 > t_1 > ... > t_T = 0
 
 
@@ -38,6 +41,17 @@ def _time(t: float | Tensor) -> Tensor:
     return t
 
 
+def _remembered(schedule: Method) -> Method:
+    """A step asks for the same two times again and again: what was said of a plain number is said again."""
+    known = lru_cache(maxsize=256)(schedule)
+
+    @wraps(schedule)
+    def sigma(self: Any, t: float | Tensor) -> Sigma:
+        return known(self, t) if isinstance(t, float) else schedule(self, t)
+
+    return cast("Method", sigma)
+
+
 def _fraction(name: str, eps: float) -> None:
     if not 0 < eps < 1:
         raise InvalidInput(f"{name} is {eps}; it must lie strictly between 0 and 1")
@@ -52,6 +66,7 @@ class LogLinear:
     def __post_init__(self) -> None:
         _fraction("eps", self.eps)
 
+    @_remembered
     def __call__(self, t: float | Tensor) -> Sigma:
         t = _time(t)
         return Sigma(-torch.log1p(-(1 - self.eps) * t), (1 - self.eps) / (1 - (1 - self.eps) * t))
@@ -71,6 +86,7 @@ class Geometric:
         if not 0 < self.low < self.high < math.inf:
             raise InvalidInput(f"sigma runs from {self.low} to {self.high}; need 0 < low < high < inf")
 
+    @_remembered
     def __call__(self, t: float | Tensor) -> Sigma:
         t = _time(t)
         sigma = self.low ** (1 - t) * self.high**t
@@ -91,6 +107,7 @@ class Cosine:
     def __post_init__(self) -> None:
         _fraction("eps", self.eps)
 
+    @_remembered
     def __call__(self, t: float | Tensor) -> Sigma:
         t = _time(t)
         keep = self.eps + (1 - self.eps) * torch.cos(t * (math.pi / 2))

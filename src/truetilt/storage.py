@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,23 @@ def write_json(path: Path, value: Any) -> None:
     """Pretty JSON; NaN and infinity are refused, because readers would choke on them."""
     text = json.dumps(value, indent=1, allow_nan=False) + "\n"
     write_with(path, lambda temporary: _write_text(temporary, text))
+
+
+def write_folder(target: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a folder beside `target`, then put it in its place; what others left half done is removed."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    for left in target.parent.glob(".*.part"):
+        shutil.rmtree(left, ignore_errors=True)
+    beside = target.parent / f".{target.name}.part"
+    beside.mkdir()
+    write(beside)
+    shutil.rmtree(target, ignore_errors=True)
+    os.replace(beside, target)
+    handle = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(handle)  # makes the renaming itself durable
+    finally:
+        os.close(handle)
 
 
 def _write_text(path: Path, text: str) -> None:

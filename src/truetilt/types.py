@@ -13,6 +13,10 @@ from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from .checks import Questions as Questions
+from .checks import asks_freely as asks_freely
+from .checks import check as check
+from .checks import sites_where as sites_where
 from .logits import SiteLogits as SiteLogits
 from .logits import take as take
 
@@ -38,6 +42,10 @@ class InvalidWeights(TruetiltError, ArithmeticError):
 
 class DegenerateWeights(TruetiltError, ArithmeticError):
     """Every particle of every population has weight zero; the message names the step."""
+
+
+class Stopped(TruetiltError):
+    """A run was asked to end (SIGTERM) and saved what it had; the message says where and how to go on."""
 
 
 class Particles(NamedTuple):
@@ -148,7 +156,11 @@ class Score(Protocol):
 
 
 class Potential(Protocol):
-    """A log-value of each state at time t: log p_t(zeta|x), a reward, a noisy classifier."""
+    """A log-value of each state at time t: log p_t(zeta|x), a reward, a noisy classifier.
+
+    Between the ends it may be any finite number. -inf kills a particle for good, so on the way it must be the truth: a
+    hard constraint on clean states goes with the ramp `at_end`.
+    """
 
     def __call__(self, x: Tokens, t: float) -> Tensor: ...
 

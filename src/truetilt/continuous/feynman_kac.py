@@ -28,6 +28,13 @@ class OnClock(Clockwork):
     model: Diffusion
     kernel: Kernel = field(default=euler_maruyama, kw_only=True)
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.model, Diffusion):
+            raise InvalidInput(
+                f"continuous.{type(self).__name__} samples a continuous.Diffusion, and the model is a "
+                f"{type(self.model).__name__}; models of tokens go to tt.Tilted and its like"
+            )
+
     def nowhere(self, shape: tuple[int, ...]) -> State:
         return torch.zeros((*shape, self.model.dimension), dtype=torch.float64, device=self.model.device)
 
@@ -47,6 +54,7 @@ class _Edges(OnClock):
     beta: float | Schedule = 1.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_alpha(self.alpha)
         check_strength(self.beta)
         if self.model.conditional is None:
@@ -124,9 +132,10 @@ class Growing:
 class Tilted(OnClock):
     """pi ~ p(x|zeta) p(zeta|x)^(alpha-1): the conditional diffusion as base and proposal, weighed by a potential.
 
-    The increment (a_s - 1) h(y, s) - (a_t - 1) h(x, t) telescopes: free of the path, exact at the end whatever h is in
-    between. `ramp` says how the exponent grows with elapsed time. Proposals guided by beta other than 1 are corrected
-    by p_zeta/q; guided as the exponent grows (`leaned`) they go where the weights will be.
+    The increment (a_s - 1) h(y, s) - (a_t - 1) h(x, t) telescopes: free of the path, exact at the end whatever finite h
+    is in between (a particle that h kills on the way stays dead: of hard constraints, `ramps.at_end` alone is exact).
+    `ramp` says how the exponent grows with elapsed time. Proposals guided by beta other than 1 are corrected by
+    p_zeta/q; guided as the exponent grows (`leaned`) they go where the weights will be.
     """
 
     alpha: float
@@ -134,6 +143,7 @@ class Tilted(OnClock):
     beta: float | Schedule = 1.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_alpha(self.alpha)
         check_strength(self.beta)
         check_ramp(self.ramp)
@@ -145,9 +155,15 @@ class Tilted(OnClock):
         h = self.model.potential
         return None if h is None else Tilt(h, lambda t: (self.alpha - 1) * self.ramp(1 - t))
 
-    def leaned(self) -> Tilted:
-        """The same target, proposed by guidance of strength 1 + (alpha - 1) ramp; it asks the base score as well."""
-        return replace(self, beta=Growing(self.alpha, self.ramp))
+    def leaned(self, share: float = 0.5) -> Tilted:
+        """The same target, proposed by guidance of strength 1 + share (alpha - 1) ramp; it asks the base score as well.
+
+        With the whole share guidance starves some modes, and p_zeta/q makes up for it in a few heavy weights, which the
+        effective sample size does not see; half of it leaves the other half to the potential.
+        """
+        if not 0 <= share <= 1:
+            raise InvalidInput(f"the share of guidance is {share}; give 0 (none) to 1 (all of the exponent)")
+        return replace(self, beta=Growing(1 + share * (self.alpha - 1), self.ramp))
 
     def propose(self, x: State, t: float, s: float) -> Proposal:
         p_zeta, beta = self.law("conditional", self.model.conditional, x, (t, s)), strength(self.beta, t)
@@ -170,6 +186,7 @@ class Steered(OnClock):
     proposal: Score | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_reward(self.strength)
         check_ramp(self.ramp)
 

@@ -72,11 +72,18 @@ def gradient(potential: Potential, x: State, t: float) -> Tensor:
     with torch.enable_grad():
         leaf = x.detach().requires_grad_()
         value = potential(leaf, t)
-        if not value.requires_grad:
+        if not isinstance(value, Tensor) or value.shape != x.shape[:-1]:
+            found = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise InvalidInput(
+                f"the potential returned {found} for states {tuple(x.shape)}; it must return one number a state, "
+                f"{tuple(x.shape[:-1])}"
+            )
+        slope = torch.autograd.grad(value.sum(), leaf, allow_unused=True)[0] if value.requires_grad else None
+        if slope is None:
             raise InvalidInput(
                 "the potential has no gradient in x; compute it without torch.no_grad or detach, from the x it is given"
             )
-        return torch.autograd.grad(value.sum(), leaf)[0]
+        return slope
 
 
 def checked(name: str, score: Score | None, interval: tuple[float, float]) -> Score:
@@ -85,7 +92,14 @@ def checked(name: str, score: Score | None, interval: tuple[float, float]) -> Sc
         raise InvalidInput(f"this sampler needs a {name} score and the model has none")
 
     def ask(x: State, t: float) -> Tensor:
-        value, where = score(x, t), f"step t = {interval[0]:.6g} -> {interval[1]:.6g}"
+        where = f"step t = {interval[0]:.6g} -> {interval[1]:.6g}"
+        try:
+            value = score(x, t)
+        except RuntimeError as error:  # torch's own words say nothing of where
+            raise InvalidInput(
+                f"{where}: the {name} score failed on states {tuple(x.shape)} ({error}); does its dimension fit the "
+                "model's?"
+            ) from error
         if not isinstance(value, Tensor) or value.shape != x.shape:
             found = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
             raise InvalidInput(

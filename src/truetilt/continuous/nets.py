@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..networks import evaluating
 from ..types import InvalidInput, State
 from .processes import Process
 
@@ -52,6 +53,12 @@ def trained_steps(alphas_cumprod: Sequence[float] | Tensor) -> Clock:
     log_odds = torch.logit(table)
 
     def number(t: float, process: Process) -> int:
+        size = process.mean(t) ** 2 + process.std(t) ** 2
+        if abs(size - 1) > 1e-3:
+            raise InvalidInput(
+                f"at t = {t:.6g} {type(process).__name__} gives unit data a variance of {size:.4g}; networks of "
+                "numbered steps were trained on variance-preserving noise: use VP"
+            )
         level = 2 * math.log(process.mean(t) / process.std(t))
         return int((log_odds - level).abs().argmin())
 
@@ -62,8 +69,10 @@ def trained_steps(alphas_cumprod: Sequence[float] | Tensor) -> Clock:
 class NetScore:
     """The score of net(x, time): x float32 [B, *shape], time [B]; the answer a tensor, or a record with `.sample`.
 
-    `condition` goes to the network by keyword, as encoder_hidden_states or class_labels do; leading axes are flattened
-    into the batch, `batch` rows at a time, and the coordinates take the network's `shape`.
+    `condition` goes to the network by keyword, as class_labels=3 or encoder_hidden_states [L, C] do: that of one state,
+    which is repeated for each row. Leading axes are flattened into the batch, and the coordinates take the network's
+    `shape`. With a `batch` the network sees so many rows at a time, the last filled up, and always in eval mode: then
+    no chunk of a run changes a bit.
     """
 
     process: Process
@@ -92,15 +101,28 @@ class NetScore:
         if math.prod(shape) != x.shape[-1]:
             raise InvalidInput(f"the network's shape {shape} holds {math.prod(shape)} numbers, a state {x.shape[-1]}")
         rows, time = x.reshape(-1, *shape).float(), self.clock(t, self.process)
-        answers = [self._rows(part, time) for part in rows.split(self.batch or max(1, len(rows)))]
+        size = self.batch or max(1, len(rows))
+        with evaluating(self.net):
+            answers = [self._rows(part, time, size)[: len(part)] for part in rows.split(size)]
         return torch.cat(answers).reshape(x.shape)
 
-    def _rows(self, rows: Tensor, time: float) -> Tensor:
-        answer = self.net(rows, torch.full((len(rows),), time, device=rows.device), **(self.condition or {}))
-        answer = getattr(answer, "sample", answer)
-        if answer.shape != rows.shape:
+    def _rows(self, rows: Tensor, time: float, size: int) -> Tensor:
+        rows = torch.cat([rows, rows[:1].expand(size - len(rows), *rows.shape[1:])])
+        told = {name: _repeated(value, rows) for name, value in (self.condition or {}).items()}
+        answer = self.net(rows, torch.full((size,), time, device=rows.device), **told)
+        answer = answer[0] if isinstance(answer, tuple) else getattr(answer, "sample", answer)
+        if not isinstance(answer, Tensor) or answer.shape != rows.shape:
+            found = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
             raise InvalidInput(
-                f"the network returned {tuple(answer.shape)} for {tuple(rows.shape)}; it must predict what it is given "
-                "(of a network that also learns variances, keep the first half of the channels)"
+                f"the network returned {found} for {tuple(rows.shape)}; it must predict what it is given (of a network "
+                "that also learns variances, keep the first half of the channels)"
             )
-        return answer.flatten(1)
+        return answer.flatten(1).clone()  # a compiled network writes all its answers to one place
+
+
+def _repeated(value: Any, rows: Tensor) -> Any:
+    """The condition of one state for every row: numbers and tensors gain a leading axis, the rest is left alone."""
+    if isinstance(value, bool) or not isinstance(value, int | float | Tensor):
+        return value
+    one = torch.as_tensor(value, device=rows.device)
+    return one.expand(len(rows), *one.shape)

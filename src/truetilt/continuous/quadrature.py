@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..clock import ClockMove, Clockwork
+from ..schedules import check_whole
 from ..types import InvalidInput, Particles
 
 
@@ -46,7 +47,7 @@ def line_flow(fk: Clockwork, grid: Sequence[float], points: Tensor) -> Line:
     The trapezium rule on a Gaussian with points one standard deviation apart errs by 5e-9 of it; mass that leaves the
     ends is lost.
     """
-    gaps = points.diff()
+    grid, gaps = check_whole(tuple(grid)), points.diff()
     if points.dim() != 1 or len(points) < 2 or not bool((gaps > 0).all()) or float(gaps.max() / gaps.min()) > 1.001:
         raise InvalidInput(f"points of shape {tuple(points.shape)}; give two or more in a row, rising in equal steps")
     y = points.double()[None, :, None]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
@@ -124,6 +124,11 @@ class TableScore:
     p0: Tensor
     fallback: Tensor | None = None
 
+    @property
+    def particle_bytes(self) -> int:
+        """Rows are shared; a particle is a few words a site."""
+        return 8 * 24 * self.p0.dim()
+
     def __call__(self, x: Tokens, t: float) -> SiteLogits:
         return SiteLogits(self._rows(t), line_index(x, self.process.states))
 
@@ -150,11 +155,17 @@ def noised(process: Masking | Uniform, p0: Tensor, t: float) -> Tensor:
     if isinstance(process, Masking):
         masked = process.mask
         table = with_mask(p0)
-        count = (enumerate_states(process.states, p0.dim(), p0.device) == masked).sum(-1).reshape(table.shape)
+        count = _masks(masked, p0.dim(), p0.device).reshape(table.shape)
         return table * lost**count * keep ** (p0.dim() - count)
     for axis in range(p0.dim()):
         p0 = keep * p0 + lost * p0.mean(axis, keepdim=True)
     return p0
+
+
+@lru_cache(maxsize=4)
+def _masks(mask: int, length: int, device: torch.device) -> Tensor:
+    """How many sites of each state are masked [K]: a run asks at every step."""
+    return (enumerate_states(mask + 1, length, device) == mask).sum(-1)
 
 
 def with_mask(table: Tensor) -> Tensor:
@@ -173,11 +184,16 @@ def lines(table: Tensor) -> Tensor:
 def line_index(x: Tokens, size: int) -> Tensor:
     """Which line runs through x along each axis [..., D]: the digits of the other sites, after the earlier axes."""
     d = x.shape[-1]
+    return _whole_product(x, _line_strides(d, size)) + torch.arange(d, device=x.device) * size ** (d - 1)
+
+
+@lru_cache(maxsize=16)
+def _line_strides(d: int, size: int) -> Tensor:
     strides = torch.zeros(d, d, dtype=torch.float64)
     for axis in range(d):
         others = [j for j in range(d) if j != axis]
         strides[others, axis] = torch.tensor([float(size ** (d - 2 - k)) for k in range(d - 1)], dtype=torch.float64)
-    return _whole_product(x, strides) + torch.arange(d, device=x.device) * size ** (d - 1)
+    return strides
 
 
 def flat_index(x: Tokens, size: int) -> Tensor:

@@ -125,8 +125,8 @@ def cost_of(meter: Meter, particles: int, seconds: float) -> Cost:
 def part_of(result: Result, first: int, count: int) -> Result:
     """Some populations of a result, alone."""
     here = slice(first, first + count)
-    whole = {f.name for f in fields(result)} - {"particles", "log_weights", "times", "settings"}  # [steps + 1, ...]
-    paths = {name: getattr(result, name)[:, here] for name in whole}
+    others = {"particles", "log_weights", "times", "settings", "snapshot_steps"}
+    paths = {f.name: getattr(result, f.name)[:, here] for f in fields(result) if f.name not in others}  # [steps, ...]
     return replace(result, particles=result.particles[here], log_weights=result.log_weights[here], **paths)
 
 

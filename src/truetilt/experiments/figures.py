@@ -7,14 +7,20 @@ guidance has nothing to disagree with and is exact.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from ..api import run
 from ..exact.tables import Table
+from ..feynman_kac import Tilted
 from ..metrics.divergences import total_variation
 from ..processes import Masking, Uniform
+from ..schedules import uniform_grid
+from ..viz.clouds import Disks
 from ..viz.disks import COLOURS, disks
 from . import toys
 from .jobs import Answer, Experiment, Job, Settings
@@ -50,13 +56,13 @@ def one_panel(figure: str, alpha: float, settings: Settings) -> Answer:
     target = table.target(alpha)
     rows = [_row(figure, alpha, "target", target, target, 0.0)]
     for kind, method in (("guidance", "guidance-rate"), ("truetilt", "smc-tilted")):
-        run = toys.sample_toy(table, alpha, method, n, settings.seed)
+        drawn = toys.sample_toy(table, alpha, method, n, settings.seed)
         exact = toys.miss(target, toys.exact_law(table, alpha, method), 0.0)
-        row = _row(figure, alpha, kind, target, toys.weighted_law(table, run.result), exact)
-        row |= {"network_evaluations": run.meter.rounds, "network_passes": run.meter.passes}
+        row = _row(figure, alpha, kind, target, toys.weighted_law(table, drawn.result), exact)
+        row |= {"network_evaluations": drawn.meter.rounds, "network_passes": drawn.meter.passes}
         if kind == "truetilt":
-            row |= {"log_z": run.result.log_z, "log_z_exact": float(table.log_z_tilted(alpha))}
-            row |= {"ess": float(run.result.final_ess[0]) / n}
+            row |= {"log_z": drawn.result.log_z, "log_z_exact": float(table.log_z_tilted(alpha))}
+            row |= {"ess": float(drawn.result.final_ess[0]) / n}
         rows.append(row)
     return {"rows": rows}
 
@@ -77,6 +83,14 @@ def _row(figure: str, alpha: float, kind: str, target: torch.Tensor, law: torch.
 def collect(settings: Settings, answers: dict[str, Answer]) -> Answer:
     rows = [row for _, answer in sorted(answers.items()) for row in answer["rows"]]
     return {"samples": QUICK_SAMPLES if settings.quick else SAMPLES, "rows": rows}
+
+
+def keep_run(device: str, seed: int, folder: Path) -> Path:
+    """A run on the nine states with what its report shows, saved beside the figure."""
+    fk = Tilted(nine_states(device).model(), 4.0)
+    result = run(fk, uniform_grid(toys.STEPS), particles=256, populations=16, seed=seed, snapshots=8)
+    told = {"bundle": "Nine states of the demo", "command": f"truetilt demo --seed {seed}"}
+    return replace(result, settings=result.settings | told).save(folder, Disks(3))
 
 
 def draw(result: Answer) -> Any:

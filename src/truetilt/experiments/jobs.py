@@ -1,7 +1,8 @@
 """What every experiment is: jobs that can run apart, a way to put their answers together, and a figure.
 
 A job's answer is plain JSON. Finished jobs are kept beside the result until it is whole, so that an interrupted run
-goes on where it stopped.
+goes on where it stopped. Under `torchrun` the jobs are dealt over the ranks, which share the folder and say nothing to
+each other; the first one waits for the rest and writes the result.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import multiprocessing
 import os
 import platform
 import shlex
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
@@ -23,6 +25,8 @@ from .. import __version__
 from ..storage import write_json, write_with
 
 Answer = dict[str, Any]
+RANK, RANKS = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
+_PAUSE = 0.2  # seconds between two looks for what other ranks have finished
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,7 @@ class Settings:
     seed: int = 0
     device: str = "cpu"
     data: str | None = None  # a folder of the user's, for the experiments that read one
+    more: tuple[tuple[str, str], ...] = ()  # further options of the command, by name
 
 
 class Job(NamedTuple):
@@ -53,12 +58,14 @@ class Experiment(NamedTuple):
 
 
 def carry_out(experiment: Experiment, settings: Settings, folder: Path, advance: Callable[[], Any]) -> Answer:
-    """Run the jobs, write result.json and figure.png, then forget the jobs."""
+    """Run the jobs, write result.json and figure.png, then forget the jobs. A rank that is not the first has none."""
     folder.mkdir(parents=True, exist_ok=True)
     found = {}
     for name, answer in answers(experiment, settings, folder):
         found[name] = answer
         advance()
+    if RANK > 0:
+        return {}
     result = {"version": __version__, "command": command(experiment, settings), "seed": settings.seed}
     result |= {"device": device_name(settings.device)} | experiment.collect(settings, found)
     figure = experiment.draw(result)
@@ -75,6 +82,7 @@ def command(experiment: Experiment, settings: Settings) -> str:
         words.append("--quick")
     if settings.data is not None:
         words.append(f"--data {shlex.quote(settings.data)}")
+    words += [f"--{name} {shlex.quote(value)}" for name, value in settings.more]
     return " ".join([*words, f"--seed {settings.seed}", f"--device {settings.device}"])
 
 
@@ -86,11 +94,12 @@ def device_name(device: str) -> str:
 
 
 def answers(experiment: Experiment, settings: Settings, folder: Path) -> Iterator[tuple[str, Answer]]:
-    """Every job's name and answer as it comes; on the CPU as many at a time as there are cores."""
+    """Every job's name and answer as it comes; on the CPU as many at a time as there are cores, or ranks."""
     kept = folder / "jobs"
     mark = _fingerprint(experiment, settings)
+    jobs = experiment.jobs(settings)
     waiting = []
-    for job in experiment.jobs(settings):
+    for job in jobs[RANK::RANKS]:
         found = _kept(kept / f"{job.name}.json", mark)
         if found is None:
             waiting.append(job)
@@ -99,6 +108,10 @@ def answers(experiment: Experiment, settings: Settings, folder: Path) -> Iterato
     for job, answer in _run(waiting, settings):
         write_json(kept / f"{job.name}.json", {"fingerprint": mark, "answer": answer})
         yield job.name, answer
+    for job in (job for number, job in enumerate(jobs) if RANK == 0 and number % RANKS):
+        while (found := _kept(kept / f"{job.name}.json", mark)) is None:
+            time.sleep(_PAUSE)  # if its rank dies, the launcher ends this one too
+        yield job.name, found
 
 
 def forget(folder: Path) -> None:
@@ -110,7 +123,7 @@ def forget(folder: Path) -> None:
 
 
 def _run(jobs: list[Job], settings: Settings) -> Iterator[tuple[Job, Answer]]:
-    workers = min(len(jobs), os.cpu_count() or 1)
+    workers = min(len(jobs), os.cpu_count() or 1) if RANKS == 1 else 1
     if settings.device != "cpu" or workers < 2 or len(jobs) < 4:
         for job in jobs:
             yield job, job.work(*job.arguments)

@@ -2,41 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ..api import sample
-from ..exact.tables import Table
+from ..exact.files import read_table
 from ..metrics.divergences import total_variation
-from ..processes import Masking, Uniform
-from ..schedules import LogLinear
 from ..storage import write_json, write_with
-from ..types import InvalidInput, StepInfo
+from ..viz.clouds import LARGEST_TABLE, Disks
 from ..viz.disks import disks
 from . import toys
 
 PARTICLES, STEPS = 1000, 100  # what is taken where the user says nothing
-LARGEST_PICTURE = 16  # tokens a side that disks can still show
-
-
-def read_table(path: Path, process: str, sigma_eps: float) -> Table:
-    """A table from JSON with the keys p0 and likelihood; every fault is named."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        p0, likelihood = (torch.tensor(found[key], dtype=torch.float64) for key in ("p0", "likelihood"))
-    except FileNotFoundError as e:
-        raise InvalidInput(f"there is no file {path}; give a JSON table with the keys p0 and likelihood") from e
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as e:
-        raise InvalidInput(f"{path} cannot be read as JSON ({e})") from e
-    except (KeyError, TypeError, ValueError) as e:
-        raise InvalidInput(f"{path} must hold p0 and likelihood as nested lists of numbers of one shape ({e})") from e
-    size = p0.shape[0] if p0.dim() else 0
-    made = {"masking": Masking, "uniform": Uniform}[process](size, LogLinear(sigma_eps))
-    return Table(made, p0, likelihood)
+SNAPSHOTS = 8  # kept for the report
 
 
 def sample_table(
@@ -45,20 +27,18 @@ def sample_table(
     strengths: tuple[float, float | None],
     sizes: tuple[int, int, int, int],
     folder: Path,
-    advance: Callable[[], Any],
+    options: dict[str, Any],
 ) -> dict[str, Any]:
     """Sample, save the particles, and say how far the weighted histogram is from the exact target."""
     table = read_table(path, *noise)
     (alpha, beta), (particles, populations, steps, seed) = strengths, sizes
-
-    def tick(done: int, total: int, info: StepInfo) -> None:
-        if done:
-            advance()
-
     result = sample(
         table.model(), alpha, beta, particles=particles, populations=populations, num_inference_steps=steps, seed=seed,
-        callback_on_step_end=tick,
+        snapshots=SNAPSHOTS, **options,
     )  # fmt: skip
+    asked = {"alpha": alpha, "beta": beta, "process": noise[0], "sigma-eps": noise[1]}
+    asked |= {"particles": particles, "populations": populations, "steps": steps, "seed": seed}
+    result = replace(result, settings=result.settings | {"bundle": path.name, "command": command(path, asked)})
     target, law = table.target(alpha), toys.weighted_law(table, result)
     exact_z = table.log_z_tilted(alpha) if beta is None else table.log_z_tempered(alpha)
     rows = {
@@ -69,7 +49,8 @@ def sample_table(
         "particles": particles * populations,
         "surviving first draws": int(result.roots.sum()),
     }
-    result.save(folder)
+    shown = Disks(target.shape[0]) if _fits_disks(target) else None
+    result.save(folder, shown)
     summary = {
         "settings": result.settings,
         "rows": [{"quantity": name, "value": value} for name, value in rows.items()],
@@ -81,11 +62,21 @@ def sample_table(
     return summary
 
 
+def command(name: str | Path, options: dict[str, Any]) -> str:
+    """What to type for the same run; options that are None are left out."""
+    told = [part for key, value in options.items() if value is not None for part in (f"--{key}", str(value))]
+    return shlex.join(["truetilt", "sample", str(name), *told])
+
+
+def _fits_disks(target: torch.Tensor) -> bool:
+    return target.dim() <= 2 and 2 <= target.shape[0] <= LARGEST_TABLE
+
+
 def _draw(target: torch.Tensor, law: torch.Tensor) -> Any:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 4.5), layout="constrained")
-    if target.dim() <= 2 and target.shape[0] <= LARGEST_PICTURE:
+    if _fits_disks(target):
         unit = float(torch.maximum(target.max(), law.max()))
         for ax, (kind, table) in zip(figure.subplots(1, 2), {"target": target, "truetilt": law}.items(), strict=True):
             disks(ax, table.numpy(), kind, unit)

@@ -1,25 +1,29 @@
-"""Sampling what the user names: a class of digits from a bundle of nets, with a contact sheet, or a table (see `own`).
+"""Sampling what the user names: a class of digits from a bundle of nets, with a contact sheet; a table, or texts.
 
-A bundle is embedded (mnist) or a folder of the user's own.
+A bundle is embedded (mnist, tiny-reviews) or a folder of the user's own; for tables see `own`, for texts `own_text`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..api import sample
 from ..metrics.images import accuracy, grey_levels, mean_distance
 from ..models.hub import EMBEDDED, load
+from ..models.reviews import Reviews, is_reviews
 from ..result import Result
 from ..storage import write_json, write_with
-from ..types import InvalidInput, StepInfo
+from ..types import InvalidInput
 from ..viz.sheets import sheet
 from . import digits
 from .own import PARTICLES as TABLE_PARTICLES
+from .own import SNAPSHOTS, command, sample_table
 from .own import STEPS as TABLE_STEPS
-from .own import sample_table
+from .own_text import PARTICLES as TEXT_PARTICLES
+from .own_text import STEPS as TEXT_STEPS
+from .own_text import sample_text
 
 TABLE_NOISE = ("masking", 1e-3)  # the process a table has unless told otherwise
 PARTICLES, STEPS = 64, 50  # what is taken where the user says nothing
@@ -29,7 +33,7 @@ COLUMNS = 16
 class Wish(NamedTuple):
     """What the user asks for; what is None is settled by what is sampled."""
 
-    condition: int | None
+    condition: str | int | None
     alpha: float
     beta: float | None = None
     particles: int | None = None
@@ -54,6 +58,8 @@ def settled(name: Path, wish: Wish) -> Wish:
     if not nets and wish.condition is not None:
         raise InvalidInput(f"{name} is no bundle of nets; name {', '.join(EMBEDDED)}, or a folder that holds some")
     particles, steps = (PARTICLES, STEPS) if nets else (TABLE_PARTICLES, TABLE_STEPS)
+    if str(name) == "tiny-reviews" or is_reviews(Path(name)):
+        particles, steps = TEXT_PARTICLES, TEXT_STEPS
     return wish._replace(
         particles=particles if wish.particles is None else wish.particles,
         steps=steps if wish.steps is None else wish.steps,
@@ -61,40 +67,40 @@ def settled(name: Path, wish: Wish) -> Wish:
 
 
 def sample_any(
-    name: Path, wish: Wish, noise: tuple[str, float], folder: Path, advance: Callable[[], Any]
+    name: Path, wish: Wish, noise: tuple[str, float], folder: Path, options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Sample a bundle or a table; `noise` is the process of a table, nets know theirs."""
+    """Sample a bundle or a table; `noise` is the process of a table, nets know theirs; `options` go to `run`."""
     wish = settled(name, wish)
     if is_bundle(name):
         if noise != TABLE_NOISE:
             raise InvalidInput(f"{name} holds nets, which know their process; leave out --process and --sigma-eps")
-        return sample_bundle(str(name), wish, folder, advance)
+        return sample_bundle(str(name), wish, folder, options)
     sizes = (wish.particles or 0, wish.populations, wish.steps or 0, wish.seed)
-    return sample_table(name, noise, (wish.alpha, wish.beta), sizes, folder, advance)
+    return sample_table(name, noise, (wish.alpha, wish.beta), sizes, folder, options)
 
 
-def sample_bundle(name: str, wish: Wish, folder: Path, advance: Callable[[], Any]) -> dict[str, Any]:
+def sample_bundle(name: str, wish: Wish, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
     """Sample, save the particles, and say how good they are; figure.png shows draws, the wrong ones framed."""
     wish = settled(Path(name), wish)
-    condition, nets = int(wish.condition or 0), load(name, wish.device)
+    nets = load(name, wish.device)
+    if isinstance(nets, Reviews):
+        return sample_text(name, nets, wish, folder, options)
+    condition = _class_number(wish.condition)
     model = nets.model(condition, "potential" if wish.beta is None else "cfg")
     if "judge" not in nets.nets:
         raise InvalidInput(f"{name} holds {sorted(nets.nets)} and no judge, by whom samples are shown; add one")
-
-    def tick(done: int, total: int, info: StepInfo) -> None:
-        if done:
-            advance()
-
     result = sample(
         model, wish.alpha, wish.beta, particles=wish.particles or 0, populations=wish.populations,
-        num_inference_steps=wish.steps or 0, seed=wish.seed, chunk=64, callback_on_step_end=tick,
+        num_inference_steps=wish.steps or 0, seed=wish.seed, chunk=64, snapshots=SNAPSHOTS, **options,
     )  # fmt: skip
+    told = {"bundle": name, "condition": condition, "command": command(name, wish._asdict())}
+    result = replace(result, settings=result.settings | told)
     rows = _figures(name, nets, condition, result)
     drawn = result.draw(min(64, result.log_weights.numel()), wish.seed)
     wrong = (nets.judge(drawn).argmax(-1) != condition).tolist()
-    result.save(folder)
+    result.save(folder, nets.view)
     summary = {
-        "settings": result.settings | {"bundle": str(name), "condition": condition},
+        "settings": result.settings,
         "rows": [{"quantity": quantity, "value": value} for quantity, value in rows.items()],
     }
     write_json(folder / "result.json", summary)
@@ -102,6 +108,12 @@ def sample_bundle(name: str, wish: Wish, folder: Path, advance: Callable[[], Any
     picture = _draw(grey_levels(drawn, nets.process.vocabulary).cpu().numpy(), title, wrong)
     write_with(folder / "figure.png", lambda out: picture.savefig(out, dpi=150))
     return summary
+
+
+def _class_number(condition: str | int | None) -> int:
+    if not str(condition).removeprefix("-").isdigit():
+        raise InvalidInput(f"the condition is {condition!r}; digits have numbers for classes, such as --condition 4")
+    return int(condition or 0)
 
 
 def _figures(name: str, nets: digits.Bundle, condition: int, result: Result) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Where nets come from: `load` for a bundle of digit nets or a text model, embedded, in a folder or on the hub.
+"""Where nets come from: `load` for a bundle of nets or a text model, embedded, in a folder or on the hub.
 
 A text model is one net in a folder: a SEDD of ours or a published one. A bundle is a folder of nets, each in a folder
 of its own: unet (with and without label), deft (the guide), potential (a classifier of noised digits) and judge (a
-classifier that no guidance saw).
+classifier that no guidance saw). A bundle of text nets has sedd in place of unet (see `reviews`).
 """
 
 from __future__ import annotations
@@ -18,19 +18,24 @@ from torch import Tensor, nn
 
 from ..processes import Masking, Uniform
 from ..types import InvalidInput, Model, Process, Tokens
+from ..viz.views import Images
 from .classifier import Classifier
 from .layers import compiled, placed
 from .pretrained import CARD, CONFIG, WEIGHTS, Pretrained, find_folder, read_architecture, read_card
 from .published import is_published, read_published
+from .reviews import FILES, is_reviews, read_reviews
 from .score import Padded, class_log_probs, digit_model
 from .text import Text
+from .text_classifier import TextClassifier
 from .transformer import SEDD
 from .unet import UNet
 
-EMBEDDED = ("mnist",)
+EMBEDDED = ("mnist", "tiny-reviews")
 PARTS: Mapping[str, type[Pretrained]] = {"unet": UNet, "deft": UNet, "potential": Classifier, "judge": Classifier}
 _PROCESSES: Mapping[str, type[Masking | Uniform]] = {"masking": Masking, "uniform": Uniform}
-_ARCHITECTURES: Mapping[str, type[Pretrained]] = {kind.architecture: kind for kind in (UNet, Classifier, SEDD)}
+_ARCHITECTURES: Mapping[str, type[Pretrained]] = {
+    kind.architecture: kind for kind in (UNet, Classifier, SEDD, TextClassifier)
+}
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,11 @@ class Digits:
     def device(self) -> torch.device:
         return next(self.nets["unet"].parameters()).device
 
+    @property
+    def view(self) -> Images:
+        """How states look, for reports and figures."""
+        return Images(self.side, self.process.vocabulary)
+
     def model(self, condition: int, form: str = "potential") -> Model:
         """The model under a class; `form` is potential (tilt by a classifier), deft or cfg (edge ratios)."""
         return digit_model(self.nets, condition, form, process=self.process, batch=self.batch, dtype=self.dtype)
@@ -91,7 +101,7 @@ def load(
     dtype: torch.dtype | None = None,
     compile: bool = False,
 ) -> Any:
-    """The `Digits` of this name (mnist), folder or hub id, or the `Text` of a folder or hub id (louaaron/sedd-small).
+    """The `Digits` or `Reviews` of this name (mnist, tiny-reviews), folder or hub id, or the `Text` of a net's own.
 
     Nets that a bundle lacks are missed only when they are asked for. `batch` is how many states a net is asked about
     at a time: by default 64 digits, or 16 texts.
@@ -104,9 +114,14 @@ def load(
         for block in net.blocks if compile else ():
             block.compile()
         return Text(net.to(device), process, 16 if batch is None else batch, dtype)
+    if is_reviews(folder):
+        return read_reviews(folder, device, batch, dtype, compile)
     found = [name for name in PARTS if (folder / name).is_dir()]
     if "unet" not in found:
-        raise InvalidInput(f"{folder} has no folder 'unet'; a bundle holds {', '.join(PARTS)}, each a saved net")
+        raise InvalidInput(
+            f"{folder} has no folder 'unet' and none 'sedd'; a bundle holds {', '.join(PARTS)}, each a saved net, and "
+            "one of texts has sedd in place of unet"
+        )
     nets = {name: placed(PARTS[name].from_pretrained(folder / name), device) for name in found}
     nets = {name: compiled(net, compile, "reduce-overhead") for name, net in nets.items()}
     return Digits(nets, _process(folder / "unet", _shape(nets["unet"])[1]), 64 if batch is None else batch, dtype)
@@ -151,13 +166,13 @@ def embedded(name: str) -> Path:
 def _bundle(name: str | Path) -> Path:
     if str(name) not in EMBEDDED:
         return find_folder(
-            name, [CONFIG, WEIGHTS, *(f"{part}/{file}" for part in PARTS for file in (CARD, CONFIG, WEIGHTS))]
+            name, [CONFIG, WEIGHTS, *FILES, *(f"{part}/{file}" for part in PARTS for file in (CARD, CONFIG, WEIGHTS))]
         )
     folder = embedded(str(name))
     if not folder.is_dir():
         raise InvalidInput(
-            f"this copy of truetilt has no embedded checkpoints ({folder} is missing); reinstall it, or train the nets "
-            "(truetilt train) and give their folder"
+            f"this copy of truetilt has no embedded checkpoints called {name} ({folder} is missing); reinstall it, or "
+            "train the nets (truetilt train; for texts see docs/text.md) and give their folder"
         )
     return folder
 

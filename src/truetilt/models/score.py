@@ -8,17 +8,18 @@ is clean, and the answer is log p(class | x_0), where a telescoping weight must 
 from __future__ import annotations
 
 import math
-import weakref
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..logits import Last
+from ..networks import evaluating
 from ..processes import Masking
-from ..types import InvalidInput, Model, Process, Score, SiteLogits, Tokens
+from ..types import InvalidInput, Model, Process, Score, SiteLogits, Tokens, asks_freely
+from .distinct import all_equal, first_answer
 
 FORMS = ("potential", "deft", "cfg")
 
@@ -60,19 +61,6 @@ class Padded:
             return (self.ask or self.net)(*inputs)
 
 
-@contextmanager
-def evaluating(net: nn.Module) -> Generator[None, None, None]:
-    """In eval mode meanwhile. Switching walks over every module, so it is done only where there is need."""
-    training = net.training
-    if training:
-        net.eval()
-    try:
-        yield
-    finally:
-        if training:
-            net.train()
-
-
 @dataclass(frozen=True)
 class NetScore:
     """The Score of a net of posterior logits, under `label` (None: no condition)."""
@@ -95,6 +83,8 @@ class NetScore:
             )
 
     def __call__(self, x: Tokens, t: float) -> SiteLogits:
+        if all_equal(x, t):
+            return first_answer(self, x, t)
         return self.score_of(self.logits(x, t), x, t)
 
     def score_of(self, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
@@ -115,7 +105,7 @@ class NetScore:
         if labels is None and self.label is not None:
             labels = torch.full((len(flat),), self.label, device=x.device)
         answers = self._asked(flat, t, labels)
-        rows = [SiteLogits.of(out[here]).rows for out, here in zip(answers, chosen, strict=True)]
+        rows = [SiteLogits.of(rows_of(out, here)).rows for out, here in zip(answers, chosen, strict=True)]
         return SiteLogits(torch.cat([rows[0].new_zeros(1, self.process.vocabulary), *rows]), index)
 
 
@@ -125,9 +115,22 @@ def score_of_posterior(process: Process, logits: SiteLogits, x: Tokens, t: float
 
 
 def sites_read(process: Process, x: Tokens) -> tuple[Tensor, Tensor]:
-    """Where a sampler reads a score [..., D], for masking at masked sites, and those sites numbered from 1; else 0."""
+    """Where a sampler reads a score [..., D], for masking at masked sites, and their numbers from 1 on; else 0."""
+    found = _SITES.found((x,))
+    if found is not None and found[0] == process:
+        return found[1:]
     read = x == process.mask if isinstance(process, Masking) else torch.ones_like(x, dtype=torch.bool)
-    return read, torch.where(read, read.reshape(-1).cumsum(0).reshape(x.shape), 0)
+    rows = read if asks_freely(x) else torch.ones_like(read)
+    index = torch.where(read, rows.reshape(-1).cumsum(0).reshape(x.shape), 0)
+    return _SITES.keep((x,), (process, read, index))[1:]
+
+
+def rows_of(answers: Tensor, read: Tensor) -> Tensor:
+    """The rows [k, C] of the sites that are read; on a device of all, which is cheaper than to count them there."""
+    return answers[read] if asks_freely(answers) else answers.flatten(0, 1).clone()  # the net may write there again
+
+
+_SITES = Last()  # base and conditional are asked about one tensor, and must agree on its sites
 
 
 @dataclass(frozen=True)
@@ -135,13 +138,13 @@ class Once:
     """A Score that does not work out its last answer again: two parts of a model may ask it about the same tensor."""
 
     score: Score
-    last: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    last: Last = field(default_factory=Last, compare=False, repr=False)
 
     def __call__(self, x: Tokens, t: float) -> SiteLogits:
-        if self.last.get("t") != t or self.last["x"]() is not x:
-            self.last.clear()  # frees the old answer before the new one is made
-            self.last.update(answer=self.score(x, t), t=t, x=weakref.ref(x))
-        return self.last["answer"]
+        found = self.last.found((x,))
+        if found is None or found[0] != t:
+            found = self.last.keep((x,), (t, self.score(x, t)))
+        return found[1]
 
 
 @dataclass(frozen=True)

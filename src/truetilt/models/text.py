@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 
 from ..logits import LazyRows
+from ..networks import evaluating
 from ..processes import Masking
 from ..types import InvalidInput, Model, Process, Score, SiteLogits, Tokens
-from .score import Padded, check_class, evaluating, sites_read
+from .distinct import all_equal, first_answer
+from .score import Padded, check_class, rows_of, sites_read
 
 _BLOCKS = {"cpu": 64}  # rows of a head's batch: always as many, for products in float32 differ with the batch
 _BLOCK = 512  # the same on other devices
@@ -72,7 +74,15 @@ class TextScore:
         return Padded(self.net, self.batch, self.dtype, self.net.trunk)
 
     def __call__(self, x: Tokens, t: float) -> SiteLogits:
+        if all_equal(x, t):
+            return first_answer(self, x, t)
         return self.score_of(self.logits(x, t), x, t)
+
+    @property
+    def particle_bytes(self) -> int:
+        """Features of every site, and the rows of the few that are revealed at once."""
+        size = getattr(self.net.config, "hidden", 1024)
+        return 16 * (self.net.config.length * size + self.process.vocabulary)
 
     def score_of(self, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
         """The Score that the head's numbers stand for."""
@@ -88,7 +98,7 @@ class TextScore:
         if labels is None and self.label is not None:
             labels = torch.full((len(flat),), self.label, device=x.device)
         sigma = float(cast("Masking", self.process).schedule(t).value)
-        kept = [out[here] for out, here in zip(self._asked(flat, sigma, labels), chosen, strict=True)]
+        kept = [rows_of(out, here) for out, here in zip(self._asked(flat, sigma, labels), chosen, strict=True)]
         hidden = torch.cat([kept[0].new_zeros(1, kept[0].shape[-1]), *kept])
         hidden = hidden if self.dtype is None else hidden.to(self.dtype)
         rows = LazyRows((len(hidden), self.process.vocabulary), lambda numbers: self._rows(hidden, numbers, sigma))
@@ -148,11 +158,12 @@ class Infill:
 
     def whole(self, x: Tokens) -> Tokens:
         """The text [..., L] with its open sites filled from x [..., length]."""
-        text = torch.tensor([-1 if token is None else token for token in self.given], device=x.device)
+        text = torch.tensor([-1 if token is None else token for token in self.given]).to(x.device, non_blocking=True)
         return text.expand(*x.shape[:-1], -1).index_copy(-1, self._open(x.device), x)
 
     def _open(self, device: torch.device) -> Tensor:
-        return torch.tensor([site for site, token in enumerate(self.given) if token is None], device=device)
+        sites = [site for site, token in enumerate(self.given) if token is None]
+        return torch.tensor(sites).to(device, non_blocking=True)
 
 
 def prompted(score: Score, length: int, prefix: Sequence[int] = (), suffix: Sequence[int] = ()) -> Infill:

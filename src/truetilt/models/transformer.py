@@ -38,6 +38,7 @@ class SEDDConfig:
     classes: int = 0  # 0: no labels, as published
     masked: bool = True
     scale_by_sigma: bool = True
+    positions: bool = False  # a vector for each site, beside rotary angles; without, all masked sites look alike
 
     def __post_init__(self) -> None:
         least = {"vocabulary": 2, "length": 1, "hidden": 2, "blocks": 1, "heads": 1, "condition": 1, "classes": 0}
@@ -76,6 +77,7 @@ class SEDD(Pretrained[SEDDConfig]):
         self.blocks = nn.ModuleList(Block(config.hidden, config.heads, config.condition) for _ in range(config.blocks))
         self.output_layer = Output(config.hidden, config.rows, config.condition)
         self.label = nn.Embedding(config.classes + 1, config.condition) if config.classes else None
+        self.position = nn.Parameter(torch.empty(config.length, config.hidden)) if config.positions else None
 
     def forward(self, x: Tokens, sigma: Tensor, label: Tensor | None = None) -> Tensor:
         """int64 [B, D], total noise [B], int64 [B] to float32 log-scores [B, D, rows], 0 at the token itself."""
@@ -90,6 +92,7 @@ class SEDD(Pretrained[SEDDConfig]):
             )
         condition = self._condition(sigma, label)
         h, turn = self.vocab_embed(x), self.rotary_emb(x.shape[-1], x.device)
+        h = h if self.position is None else h + self.position[: x.shape[-1]]
         for block in self.blocks:
             h = block(h, turn, condition)
         return self.output_layer.features(h, condition)

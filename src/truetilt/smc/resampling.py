@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..types import NEG_INF, InvalidInput, LogWeights, Resampled, Resampler
+from ..types import NEG_INF, InvalidInput, LogWeights, Resampled, Resampler, asks_freely
 from .weights import effective_sample_size, log_mean_exp, normalised
 
 
@@ -123,7 +123,7 @@ class Adaptive:
     def __call__(self, log_w: LogWeights, u: Tensor) -> Resampled:
         low = (effective_sample_size(log_w) < self.threshold * log_w.shape[-1])[..., None]
         old = never(log_w, u)
-        if not low.any():
+        if asks_freely(low) and not low.any():  # else to ask costs more than to resample
             return old
         new = self.scheme(log_w, u)
         return Resampled(torch.where(low, new.ancestors, old.ancestors), torch.where(low, new.log_w, old.log_w))

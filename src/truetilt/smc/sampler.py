@@ -14,25 +14,43 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..types import Aux, FeynmanKac, InvalidInput, LogWeights, Move, MoveKernel, Particles, Resampler, StepInfo
+from ..types import (
+    Aux,
+    FeynmanKac,
+    InvalidInput,
+    LogWeights,
+    Move,
+    MoveKernel,
+    Particles,
+    Questions,
+    Resampler,
+    StepInfo,
+)
 from .coupling import Coupling, independent
 from .resampling import never
+from .shards import WHOLE, Origin, Shard, Whole
 from .stream import CHOOSE, COUPLE, DRAW, PURPOSES, RESAMPLE, Stream
 from .weights import check_weights, effective_sample_size, log_mean_exp
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a step's uniforms come from: the stream, how particles share it, and how many draw at a time."""
+    """Where a step's uniforms come from: the stream, how particles share it, how many draw at a time, who is here."""
 
     stream: Stream
     couple: Coupling = independent
     chunk: int | None = None
     lap: int = 0  # moves between two steps draw from uniforms of their own
+    shard: Shard = WHOLE
 
     def __post_init__(self) -> None:
-        if self.chunk is not None and self.chunk < 1:
-            raise InvalidInput(f"chunk is {self.chunk}; give at least one particle at a time, or None for all")
+        if self.chunk is not None and (not isinstance(self.chunk, int) or self.chunk < 1):
+            raise InvalidInput(f"chunk is {self.chunk!r}; give at least one particle at a time, or None for all")
+        if self.couple is not independent and not isinstance(self.shard, Whole):
+            raise InvalidInput(
+                "coupled draws sort the particles of all ranks by state, which ranks do not know of each other; use "
+                "couple=independent, or spread whole populations"
+            )
 
     def uniforms(self, number: int, purpose: int, labels: Tensor, width: int) -> Tensor:
         """Uniforms [populations, N, width], coupled over particles of equal labels [populations, N, m]."""
@@ -40,7 +58,8 @@ class Source:
         if width == 0:
             return torch.empty(populations, n, 0, dtype=torch.float64, device=self.stream.device)
         key = purpose + PURPOSES * self.lap
-        u = self.stream.uniforms(number, key, populations, (0, n * width)).reshape(populations, n, width)
+        first = self.shard.first * width
+        u = self.stream.uniforms(number, key, populations, (first, first + n * width)).reshape(populations, n, width)
         if self.couple is independent:
             return u
         spare = self.stream.uniforms(number, COUPLE + key, populations, (0, n * width)).reshape(u.shape)
@@ -91,17 +110,35 @@ def trace(
 ) -> Iterator[tuple[Particles, StepInfo]]:
     """Yield the particles after the first draw and after every step; shape is (populations, particles)."""
     check_shape(shape)
-    log_w = torch.zeros(shape, dtype=torch.float64, device=source.stream.device)
-    particles, info = advance(fk.start(shape, grid[0]), log_w, (grid[0], grid[0]), never, (source, 0))
+    here = (shape[0], source.shard.share(shape[1]))
+    log_w = torch.zeros(here, dtype=torch.float64, device=source.stream.device)
+    particles, info = advance(fk.start(here, grid[0]), log_w, (grid[0], grid[0]), never, (source, 0))
     yield particles, info
-    own = torch.arange(shape[1], device=info.ancestors.device)
-    for number, interval in enumerate(pairwise(grid), start=1):
-        particles, info = step(fk, particles, interval, resample, (source, number))
-        if moves:
-            counts = moves.counts((info.ancestors != own).any(-1), number == len(grid) - 1)
-            at = (source, number)
-            particles, moved = rejuvenate(moves.kernel, particles, counts, info.s, at, first=moves.before(number))
-            info = info._replace(moved=moved.share, accepted=moved.accepted)
+    yield from onward(fk, grid, (0, particles), resample, source, moves)
+
+
+def onward(
+    fk: FeynmanKac,
+    grid: Sequence[float],
+    begin: tuple[int, Particles],
+    resample: Resampler,
+    source: Source,
+    moves: Rejuvenation | None = None,
+) -> Iterator[tuple[Particles, StepInfo]]:
+    """Yield the particles after every step that is left, beginning with these after so many."""
+    done, particles = begin
+    questions = Questions()
+    for number, interval in list(enumerate(pairwise(grid), start=1))[done:]:
+        with questions:
+            particles, info = step(fk, particles, interval, resample, (source, number))
+            if moves:
+                own = torch.arange(info.ancestors.shape[-1], device=info.ancestors.device)
+                counts = moves.counts((info.ancestors != own).any(-1), number == len(grid) - 1)
+                at = (source, number)
+                particles, moved = rejuvenate(moves.kernel, particles, counts, info.s, at, first=moves.before(number))
+                info = info._replace(moved=moved.share, accepted=moved.accepted)
+        if number == len(grid) - 1:
+            questions.settle()
         yield particles, info
 
 
@@ -123,9 +160,10 @@ def rejuvenate(
         u = here.uniforms(number, CHOOSE, particles.x, kernel.choices)
         move = kernel.move(particles, t, first + k, u)
         after, _ = advance(move, particles.log_w, (t, t), never, (here, number))
-        changed = (after.x != particles.x).any(-1).double().mean(-1)
+        changed = source.shard.everyone((after.x != particles.x).any(-1).double()).mean(-1)
         share = share + torch.where(going, changed * each, 0.0)
-        accepted = accepted + torch.where(going, move.log_accept.exp().mean(-1) * each, 0.0)
+        accepting = source.shard.everyone(move.log_accept).exp().mean(-1)
+        accepted = accepted + torch.where(going, accepting * each, 0.0)
         particles = after if bool(going.all()) else _mixed(going, after, particles)
     return particles, Moved(share, accepted)
 
@@ -150,26 +188,33 @@ def step(
     """One step t -> s of every particle; `at` is the source of uniforms and the step's number."""
     source, number = at
     u = source.uniforms(number, CHOOSE, particles.x, fk.choices(*interval))
-    return advance(fk.move(particles, *interval, u), particles.log_w, interval, resample, at)
+    origin = Origin(lambda here, v: fk.move(here, *interval, v), particles, u)
+    return advance(origin.make(particles, u), particles.log_w, interval, resample, at, origin)
 
 
 def advance(
-    move: Move, log_w: LogWeights, interval: tuple[float, float], resample: Resampler, at: tuple[Source, int]
+    move: Move,
+    log_w: LogWeights,
+    interval: tuple[float, float],
+    resample: Resampler,
+    at: tuple[Source, int],
+    origin: Origin | None = None,
 ) -> tuple[Particles, StepInfo]:
-    """Carry out a move on weighted particles."""
+    """Carry out a move on weighted particles. Weights and ancestors are everyone's, the rest is of the ones here."""
     source, number = at
+    shard = source.shard
     where = f"step {number} (t = {interval[0]:.6g} -> {interval[1]:.6g})"
-    log_w = log_w + move.log_before
-    check_weights(log_w, where)
-    ess = effective_sample_size(log_w)
-    populations, n = log_w.shape
-    ancestors, log_w = resample(log_w, source.stream.uniforms(number, RESAMPLE, populations, (0, n)))
-    x, log_after, aux = _draw(move.take(ancestors), at)
-    log_w = log_w + log_after
-    check_weights(log_w, where)
-    return Particles(x, log_w, aux), StepInfo(
-        *interval, ess, log_mean_exp(log_w), ancestors, torch.zeros_like(ess), torch.zeros_like(ess)
-    )
+    all_log_w = shard.everyone(log_w + move.log_before)
+    check_weights(all_log_w, where, shard.complete)
+    ess = effective_sample_size(all_log_w)
+    populations, n = all_log_w.shape
+    ancestors, all_log_w = resample(all_log_w, source.stream.uniforms(number, RESAMPLE, populations, (0, n)))
+    x, log_after, aux = _draw(shard.take(move, ancestors, origin), at)
+    log_w = shard.mine(all_log_w) + log_after
+    all_log_w = shard.everyone(log_w)
+    check_weights(all_log_w, where, shard.complete)
+    none = torch.zeros_like(ess)
+    return Particles(x, log_w, aux), StepInfo(*interval, ess, log_mean_exp(all_log_w), ancestors, none, none)
 
 
 def _draw(move: Move, at: tuple[Source, int]) -> tuple[Tensor, LogWeights, Aux]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,6 +19,8 @@ PURPOSES = 16  # room for each of them, and for COUPLE on top of each
 
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed word
 _MIX = (-4658895280553007687, -7723592293110705685)  # 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_GOLDEN_WORD = np.uint64(_GOLDEN % 2**64)
+_MIX_WORDS = (np.uint64(_MIX[0] % 2**64), np.uint64(_MIX[1] % 2**64))
 
 
 @dataclass(frozen=True)
@@ -36,18 +39,30 @@ class Stream:
 
     def uniforms(self, step: int, purpose: int, populations: int, counters: tuple[int, int]) -> Tensor:
         """float64 uniforms in [0, 1), [populations, last - first], one for each counter from first to last."""
-        number = torch.arange(populations, device=self.device) + self.first_population
-        key = torch.full_like(number, self.seed)
-        for word in (number, step, purpose):
-            key = mix(mix(key) + (torch.zeros_like(key) + word + 1) * _GOLDEN)
-        count = torch.arange(*counters, device=self.device)
-        bits = mix(key[:, None] + (count + 1) * _GOLDEN)
-        return _shift(bits, 11).double() * 2.0**-53
+        key = self._keys(step, purpose, populations).to(self.device, non_blocking=True)
+        count = torch.arange(counters[0] + 1, counters[1] + 1, device=self.device)
+        bits = mix(key[:, None] + count * _GOLDEN)
+        return _shift(bits, 11).double().mul_(2.0**-53)
+
+    def _keys(self, step: int, purpose: int, populations: int) -> Tensor:
+        """A key for each population. Few numbers and many operations: made by the host, whatever the device."""
+        key = np.full(populations, self.seed, dtype=np.uint64)
+        number = np.arange(populations, dtype=np.uint64) + np.uint64(self.first_population + 1)
+        for term in (number * _GOLDEN_WORD, *((word + 1) * _GOLDEN % 2**64 for word in (step, purpose))):
+            key = _mix(_mix(key) + (term if isinstance(term, np.ndarray) else np.uint64(term)))
+        return torch.from_numpy(key.view(np.int64))
 
 
 def _shift(z: Tensor, bits: int) -> Tensor:
     """Logical shift right of a signed 64-bit word."""
     return (z >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _mix(z: np.ndarray) -> np.ndarray:
+    """`mix` on unsigned words."""
+    z = (z ^ (z >> np.uint64(30))) * _MIX_WORDS[0]
+    z = (z ^ (z >> np.uint64(27))) * _MIX_WORDS[1]
+    return z ^ (z >> np.uint64(31))
 
 
 def mix(z: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from ..types import NEG_INF, DegenerateWeights, InvalidWeights, LogWeights
+from ..types import NEG_INF, DegenerateWeights, InvalidWeights, LogWeights, TruetiltError, check
 
 
 def log_mean_exp(log_w: LogWeights) -> torch.Tensor:
@@ -27,19 +27,22 @@ def effective_sample_size(log_w: LogWeights) -> torch.Tensor:
     return torch.where(log_sum == NEG_INF, 0.0, log_ess.exp())
 
 
-def check_weights(log_w: LogWeights, where: str) -> None:
-    """Raise on NaN, on +inf, and when nothing has any weight left. One synchronisation on a device."""
+def check_weights(log_w: LogWeights, where: str, complete: bool = True) -> None:
+    """Raise on NaN, on +inf, and when nothing has any weight left, if this is all there is."""
     top = log_w.max()  # NaN if any is NaN
-    if top.isfinite():
-        return
-    if top == NEG_INF:
-        raise DegenerateWeights(
+    fine = top.isfinite() if complete else top < torch.inf
+    check(~fine, lambda: _problem(log_w, where))
+
+
+def _problem(log_w: LogWeights, where: str) -> TruetiltError:
+    if log_w.max() == NEG_INF:
+        return DegenerateWeights(
             f"{where}: every particle has weight zero. The condition may be impossible for the states reached: "
             "use more particles, a smaller alpha, a proposal that keeps the support (beta), or a softer likelihood."
         )
     bad = int((log_w.isnan() | (log_w == torch.inf)).sum())
     kind = "NaN" if log_w.isnan().any() else "+inf"
-    raise InvalidWeights(
+    return InvalidWeights(
         f"{where}: {bad} of {log_w.numel()} particles have weight {kind}. A score, potential or reward returned NaN "
         "or an infinite value there, or the proposal lacks the base's support; check the model's output at this time."
     )

@@ -33,8 +33,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m truetilt.training", description="Train one network.")
     parser.add_argument("config", type=Path, help="YAML or JSON file; see configs/")
-    parser.add_argument("--data", help="folder of the IDX files, plain or gzipped")
-    parser.add_argument("--base", help="deft: folder of the frozen network")
+    parser.add_argument("--data", help="folder of the IDX files, plain or gzipped, or of prepared texts")
+    parser.add_argument("--base", help="deft: folder of the frozen network; text: of the one to start from")
     parser.add_argument("--out", type=Path, help="folder of the run; runs/train/NAME if not given")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint in --out")

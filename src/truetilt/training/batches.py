@@ -1,14 +1,13 @@
-"""Batches from a counter: which digits, at what times, under which noise, is a pure function of (seed, step).
+"""Batches from a counter: which rows, at what times, under which noise, is a pure function of (seed, step).
 
 Nothing is kept between steps, so a run resumed at step k sees what an uninterrupted one would have seen. Order and
-times are made on the CPU, where they cost nothing; pixels are gathered and noised on the device, and nobody waits.
+times are made on the CPU, where they cost nothing; tokens are gathered and noised on the device, and nobody waits.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,25 +15,17 @@ from torch import Tensor
 from ..processes import Masking, Uniform
 from ..smc.stream import Stream
 from ..types import Tokens
-from .data import Digits
+from .goals import Batch, Rows
 from .losses import Noise, Noised, corrupt
 
 ORDER, TIMES, NOISE, LABELS, SHIFTS, EVALUATION = range(6)  # purposes: a key each, so that no uniform is used twice
-
-
-class Batch(NamedTuple):
-    """Noised digits and the labels a network is told and asked for."""
-
-    noised: Noised
-    label: Tensor  # int64 [B]; what is true
-    told: Tensor  # int64 [B]; the label, or `classes` where it is withheld
 
 
 @dataclass(frozen=True)
 class Batches:
     """The batches of a run; `clean` ones stay at t = 0."""
 
-    digits: Digits  # on the device
+    rows: Rows  # on the device
     process: Masking | Uniform
     size: int
     seed: int
@@ -42,26 +33,35 @@ class Batches:
     label_dropout: float = 0.0
     clean: bool = False
     max_shift: int = 0
+    max_blank: float = 0.0
 
     def at(self, step: int) -> Batch:
         """The batch of this step."""
-        device = self.digits.images.device
-        chosen = move(order(self.seed, self.digits.count, step * self.size, self.size), device)
-        x0, label = self.digits.images[chosen].long(), self.digits.labels[chosen]
+        device = self.rows.tokens.device
+        chosen = move(order(self.seed, self.rows.count, step * self.size, self.size), device)
+        x0, label = self.rows.tokens[chosen].long(), self.rows.labels[chosen]
         if self.max_shift:
             x0 = shifted(x0, self._uniforms(step, SHIFTS, 2), self.max_shift)
-        told = torch.where(self._uniforms(step, LABELS, 1)[:, 0] < self.label_dropout, self.classes, label)
+        instead = self.rows.told_instead(label, self.classes)
+        told = torch.where(self._uniforms(step, LABELS, 1)[:, 0] < self.label_dropout, instead, label)
         return Batch(self._noised(x0, step), label, told)
 
     def _noised(self, x0: Tokens, step: int) -> Noised:
         if self.clean:
             nothing = torch.zeros(self.size, dtype=torch.float64, device=x0.device)
-            return Noised(x0, x0, Noise(nothing, nothing, nothing))
+            return Noised(x0, self._blanked(x0, step), Noise(nothing, nothing, nothing))
         noise = Noise.at(self.process, times(Stream(self.seed).uniforms(step, TIMES, 1, (0, self.size))[0]))
         return corrupt(self.process, x0, noise.to(x0.device), self._uniforms(step, NOISE, x0.shape[1]))
 
+    def _blanked(self, x0: Tokens, step: int) -> Tokens:
+        """With up to `max_blank` of each row's sites masked: a classifier then leans on more than a word or two."""
+        if not self.max_blank or not isinstance(self.process, Masking):
+            return x0
+        most = self.max_blank * self._uniforms(step, TIMES, 1)
+        return torch.where(self._uniforms(step, NOISE, x0.shape[1]) < most, self.process.mask, x0)
+
     def _uniforms(self, step: int, purpose: int, each: int) -> Tensor:
-        stream = Stream(self.seed, device=self.digits.images.device)
+        stream = Stream(self.seed, device=self.rows.tokens.device)
         return stream.uniforms(step, purpose, 1, (0, self.size * each)).view(self.size, each)
 
 
@@ -71,7 +71,7 @@ def times(u: Tensor) -> Tensor:
 
 
 def order(seed: int, count: int, first: int, size: int) -> Tensor:
-    """Which digits the places first .. first + size - 1 hold, when every epoch is a fresh permutation."""
+    """Which rows the places first .. first + size - 1 hold, when every epoch is a fresh permutation."""
     chosen = []
     while size > 0:
         epoch, start = divmod(first, count)

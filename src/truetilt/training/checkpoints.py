@@ -78,13 +78,18 @@ def load_checkpoint(path: Path, learner: Learner, fingerprint: str) -> Progress:
 
 
 def _tensors(learner: Learner) -> dict[str, Tensor]:
-    names = [name for name, _ in learner.net.named_parameters()]
+    names = [name for name, _ in _learned(learner)]
     state = learner.optimizer.state_dict()["state"]
     found = {f"net.{name}": tensor for name, tensor in learner.weights.items()}
     found |= {f"ema.{name}": tensor for name, tensor in learner.ema.items()}
     for number, moments in state.items():
         found |= {f"{key}.{names[number]}": value for key, value in moments.items()}
     return found | {"loss_sum": learner.loss_sum}
+
+
+def _learned(learner: Learner) -> list[tuple[str, nn.Parameter]]:
+    """The parameters that the optimiser moves, in its order."""
+    return [(name, parameter) for name, parameter in learner.net.named_parameters() if parameter.requires_grad]
 
 
 @torch.no_grad()
@@ -98,7 +103,7 @@ def _restore(learner: Learner, tensors: dict[str, Tensor], path: Path) -> None:
             tensor.copy_(read(f"ema.{name}"))
         learner.loss_sum.copy_(read("loss_sum"))
         state = {}
-        for number, (name, parameter) in enumerate(learner.net.named_parameters()):
+        for number, (name, parameter) in enumerate(_learned(learner)):
             state[number] = {key: torch.zeros_like(parameter).copy_(read(f"{key}.{name}")) for key in _MOMENTS}
             state[number]["step"] = read(f"step.{name}")
     except (KeyError, RuntimeError) as e:

@@ -19,7 +19,9 @@ def read_plan(file: Path, changes: dict[str, Any], task: str | None = None) -> T
     if task not in (None, config.task):
         raise InvalidInput(f"{file} is for the task {config.task}, not {task}; give another file, or say {config.task}")
     if not config.data:
-        raise InvalidInput(f"{file} names no data folder; add --data FOLDER with the IDX files, or a line `data:`")
+        raise InvalidInput(
+            f"{file} names no data folder; add --data FOLDER with IDX files or prepared texts, or a line `data:`"
+        )
     return config
 
 

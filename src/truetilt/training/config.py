@@ -18,7 +18,9 @@ _CHOICES = {
     "task": TASKS,
     "process": ("masking", "uniform"),
     "schedule": ("cosine", "constant"),
-    "augment": ("none", "shift"),
+    "augment": ("none", "shift", "mask"),
+    "modality": ("digits", "text"),
+    "rows": ("segments", "packed"),
     "export_dtype": ("float32", "float16", "bfloat16"),
 }
 _POSITIVE = ("steps", "batch", "lr", "clip", "log_every", "checkpoint_every", "evaluation_passes")
@@ -32,6 +34,7 @@ _FREE = (  # what may change between a run and its resumption without changing w
     "evaluation_passes",
     "export_dtype",
 )
+_LATER = ("modality", "rows", "mix", "prompts", "lora", "max_blank")  # named in a fingerprint only where they are set
 
 
 @dataclass(frozen=True)
@@ -39,10 +42,10 @@ class TrainConfig:
     """One training run. `steps` plans the learning rate; `max_seconds`, if given, stops the run early."""
 
     task: str
-    net: Mapping[str, Any]  # of UNetConfig, or of ClassifierConfig for potential and classifier
+    net: Mapping[str, Any]  # of UNetConfig or SEDDConfig; for potential and classifier, of the classifier's
     steps: int
-    data: str = ""  # folder of the IDX files; the command line may name it
-    share: float = 1.0  # part of the training images
+    data: str = ""  # folder of the IDX files, or of a prepared corpus; the command line may name it
+    share: float = 1.0  # part of the training rows
     data_seed: int = 0  # chooses the part
     process: str = "masking"
     batch: int = 256
@@ -57,13 +60,19 @@ class TrainConfig:
     label_dropout: float = 0.0  # conditional: how often the label is withheld, so that one net serves as both
     augment: str = "none"
     max_shift: int = 2  # pixels, for augment: shift
-    base: str = ""  # deft: folder of the frozen network
+    base: str = ""  # deft: folder of the frozen network; text: the network to start from
     seed: int = 0
     log_every: int = 100
     checkpoint_every: int = 2000
     max_seconds: float | None = None
     evaluation_passes: int = 1  # over the whole test set
     export_dtype: str = "float32"
+    modality: str = "digits"
+    rows: str = "segments"  # text: one segment a row, padded; or "packed", for unconditional
+    mix: Mapping[str, Any] = field(default_factory=dict)  # text: how often each source or group is repeated
+    prompts: Mapping[str, Any] = field(default_factory=dict)  # text, conditional: words for a class, in place of labels
+    lora: Mapping[str, Any] = field(default_factory=dict)  # text: {rank, alpha} of adapters; empty: train all weights
+    max_blank: float = 0.3  # for augment: mask, the most of a row that is masked
     note: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -77,6 +86,7 @@ class TrainConfig:
             if not getattr(self, name) >= 0:
                 raise InvalidInput(f"{name} is {getattr(self, name)}; it must be at least 0")
         self._check_ranges()
+        self._check_modality()
 
     def _check_ranges(self) -> None:
         if not 0 < self.share <= 1:
@@ -90,24 +100,43 @@ class TrainConfig:
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise InvalidInput(f"max_seconds is {self.max_seconds}; leave it out to stop by steps alone")
 
+    def _check_modality(self) -> None:
+        text = self.modality == "text"
+        wrong = {"shift": text, "mask": not text or self.task != "classifier"}
+        if wrong.get(self.augment):
+            raise InvalidInput(f"augment is {self.augment}; shift is for digits, mask for classifiers of clean text")
+        if not 0 < self.max_blank < 1:
+            raise InvalidInput(f"max_blank is {self.max_blank}; give a number between 0 and 1")
+        for name in ("mix", "prompts", "lora"):
+            if getattr(self, name) and not text:
+                raise InvalidInput(f"{name} is for text; add `modality: text`, or leave it out")
+        if self.rows == "packed" and (not text or self.task != "unconditional"):
+            raise InvalidInput("packed rows have no labels; they are for the task unconditional on text")
+        if self.prompts and self.task != "conditional":
+            raise InvalidInput(f"prompts are for the task conditional, not for {self.task}; leave them out")
+        if self.lora and (not self.base or self.task not in ("conditional", "unconditional")):
+            raise InvalidInput("lora adapts a diffusion net that is there already; name its folder as `base`")
+
     def noising(self) -> Masking | Uniform:
         """The noising process over the network's vocabulary."""
         made = Masking if self.process == "masking" else Uniform
         size = self.net.get("vocabulary", 256)
         if not isinstance(size, int):
-            raise InvalidInput(f"net.vocabulary is {size!r}; give a whole number of grey levels")
+            raise InvalidInput(f"net.vocabulary is {size!r}; give a whole number of grey levels or tokens")
         return made(size)
 
     def fingerprint(self) -> str:
         """A name for everything that decides what is learned."""
         kept = {name: value for name, value in asdict(self).items() if name not in (*_FREE, "note")}
+        plain = {f.name: f.default_factory() if callable(f.default_factory) else f.default for f in fields(self)}
+        kept = {name: value for name, value in kept.items() if name not in _LATER or value != plain[name]}
         return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def read_config(path: Path | str, **changes: Any) -> TrainConfig:
     """The configuration in a YAML or JSON file; `changes` replace its values."""
     path = Path(path)
-    found = _parse(path)
+    found = parse_file(path)
     if not isinstance(found, dict):
         raise InvalidInput(f"{path} holds {type(found).__name__}; a configuration is a list of `key: value`")
     return config_of({**found, **changes}, str(path))
@@ -119,13 +148,15 @@ def config_of(values: Mapping[str, Any], where: str = "the configuration") -> Tr
     unknown = sorted(map(str, values.keys() - known.keys()))
     if unknown:
         raise InvalidInput(f"{where} has unknown keys: {', '.join(unknown)}; known are {', '.join(known)}")
-    missing = [name for name, f in known.items() if f.default is MISSING and name not in values]
+    needed = [name for name, f in known.items() if f.default is MISSING and f.default_factory is MISSING]
+    missing = [name for name in needed if name not in values]
     if missing:
         raise InvalidInput(f"{where} lacks {', '.join(missing)}; add them")
     return TrainConfig(**{name: _typed(name, known[name].type, value, where) for name, value in values.items()})
 
 
-def _parse(path: Path) -> Any:
+def parse_file(path: Path) -> Any:
+    """The plain values of a YAML or JSON file."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as e:

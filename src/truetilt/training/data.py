@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import hashlib
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -24,8 +26,15 @@ _SUBSET = 7  # purpose of the uniforms that choose a subset
 class Digits:
     """Square grey images, row by row, and their labels."""
 
+    unit: ClassVar[str] = "images"
+    used: ClassVar[None] = None
+    kinds: ClassVar[Mapping[str, Tensor]] = {}
     images: Tensor  # uint8 [n, side * side]
     labels: Tensor  # int64 [n]
+
+    @property
+    def tokens(self) -> Tensor:
+        return self.images
 
     @property
     def count(self) -> int:
@@ -37,6 +46,14 @@ class Digits:
 
     def to(self, device: torch.device | str) -> Digits:
         return Digits(self.images.to(device), self.labels.to(device))
+
+    def take(self, chosen: Tensor) -> Digits:
+        """These digits, by number."""
+        return Digits(self.images[chosen], self.labels[chosen])
+
+    def told_instead(self, labels: Tensor, classes: int) -> Tensor:
+        """What a network is told where these labels are withheld."""
+        return torch.full_like(labels, classes)
 
     def fingerprint(self) -> str:
         """A name for exactly these images and labels."""
@@ -63,16 +80,16 @@ def load_digits(folder: Path | str, split: str, classes: int = 10) -> Digits:
     return Digits(flat, torch.from_numpy(labels.astype(np.int64)))
 
 
-def subset(digits: Digits, share: float, seed: int) -> Digits:
-    """A share of the digits, the same for the same seed, in the order of the file."""
+def subset(rows: Any, share: float, seed: int) -> Any:
+    """A share of the rows, the same for the same seed, in the order of the file."""
     if not 0 < share <= 1:
         raise InvalidInput(f"share is {share}; it is the part of the data to use, above 0 and at most 1")
     if share == 1:
-        return digits
-    count = max(1, round(share * digits.count))
-    u = Stream(seed).uniforms(0, _SUBSET, 1, (0, digits.count))[0]
-    chosen = u.argsort(stable=True)[:count].sort().values.to(digits.images.device)
-    return Digits(digits.images[chosen], digits.labels[chosen])
+        return rows
+    count = max(1, round(share * rows.count))
+    u = Stream(seed).uniforms(0, _SUBSET, 1, (0, rows.count))[0]
+    chosen = u.argsort(stable=True)[:count].sort().values.to(rows.tokens.device)
+    return rows.take(chosen)
 
 
 def tokens_of(images: Tensor | np.ndarray, vocabulary: int = 256) -> Tokens:

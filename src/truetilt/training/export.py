@@ -10,39 +10,46 @@ from typing import Any
 import torch
 
 from .. import __version__
+from ..models.layers import placed
+from ..models.pretrained import CARD
 from ..storage import write_json
 from .checkpoints import Learner, Progress
 from .evaluation import evaluate
 from .journal import read_losses
 from .runs import Run
-from .tasks import placed
+
+_ONE = {"images": "digit", "rows": "text"}
 
 
 def export(run: Run, learner: Learner, progress: Progress) -> dict[str, Any]:
     """Save the running mean as a pretrained network, measure what was saved, and write its card."""
     config, folder = run.config, run.folder / "model"
-    learner.net.load_state_dict(learner.ema)
-    run.task.net.save_pretrained(folder, dtype=getattr(torch, config.export_dtype))
-    saved = placed(type(run.task.net).from_pretrained(folder), run.device)
+    learner.net.load_state_dict({**learner.net.state_dict(), **learner.ema})
+    plain, unit = run.task.plain(run.task.net), run.train.unit
+    (folder / CARD).unlink(missing_ok=True)  # a card is of the weights beside it
+    plain.save_pretrained(folder, dtype=getattr(torch, config.export_dtype))
+    run.task.leave(folder)
+    saved = placed(type(plain).from_pretrained(folder), run.device)
     metrics = evaluate(replace(run.task, net=saved), run.test, config.seed, config.evaluation_passes)
     card = {
         "task": config.task,
         "architecture": saved.architecture,
         "parameters": sum(p.numel() for p in saved.parameters()),
         "weights": config.export_dtype,
-        "data": {"images": run.digits.count, "share": config.share, "fingerprint": run.digits.fingerprint()},
-        "test_images": run.test.count,
+        "data": {unit: run.train.count, "share": config.share, "fingerprint": run.train.fingerprint()},
+        f"test_{unit}": run.test.count,
         "steps": progress.step,
         "planned_steps": config.steps,
         "seed": config.seed,
         "training_loss": (read_losses(run.folder) or [{"loss": None}])[-1]["loss"],
         "training_seconds": round(progress.seconds, 1),
         "metrics": metrics,
-        "units": "bounds in nats a dimension, cross-entropies in nats a digit",
+        "units": f"bounds in nats a dimension, cross-entropies in nats a {_ONE[unit]}",
+        **run.task.facts,
         "device": torch.cuda.get_device_name(run.device) if run.device.type == "cuda" else "cpu",
         "torch": torch.__version__,
         "truetilt": __version__,
         "config": {**asdict(config), "data": Path(config.data).name, "base": Path(config.base).name},
     }
-    write_json(folder / "card.json", card)
-    return json.loads((folder / "card.json").read_text(encoding="utf-8"))
+    write_json(folder / CARD, card)
+    return json.loads((folder / CARD).read_text(encoding="utf-8"))

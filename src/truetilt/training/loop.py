@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 from ..storage import write_json
 from ..types import TruetiltError
-from .batches import Batch
 from .checkpoints import Learner, Progress, save_checkpoint
 from .config import TrainConfig
 from .export import export
+from .goals import Batch
 from .journal import Journal
 from .runs import Run, fresh, start
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
-from ..models.layers import compiled
 from ..types import InvalidInput
 from .batches import Batches
 from .checkpoints import Learner, Progress, found_checkpoints, load_checkpoint
 from .config import TrainConfig
 from .data import Digits, load_digits, subset, tokens_of
-from .tasks import Task, build_task, weights_fingerprint
+from .goals import Rows, Task, quick, weights_fingerprint
+from .tasks import build_task
+from .text_tasks import load_texts
 
 
 @dataclass(frozen=True)
@@ -24,8 +26,8 @@ class Run:
     config: TrainConfig
     task: Task
     forward: nn.Module  # the network, perhaps compiled
-    digits: Digits
-    test: Digits
+    train: Rows
+    test: Rows
     folder: Path
     device: torch.device
 
@@ -34,10 +36,9 @@ class Run:
         """Read the data, build the networks, and check that they fit: what is wrong shows before the first step."""
         _check_device(device)
         task = build_task(config, device)
-        digits, test = (_fitting(load_digits(config.data, split, task.classes), task) for split in ("train", "test"))
-        digits = subset(digits, config.share, config.data_seed)
-        forward = compiled(task.net, config.compile)
-        return Run(config, task, forward, digits.to(device), test.to(device), folder, torch.device(device))
+        rows, test = (load_texts if config.modality == "text" else _load_digits)(config, task)
+        forward = quick(task.net, config.compile)
+        return Run(config, task, forward, rows.to(device), test.to(device), folder, torch.device(device))
 
     @property
     def checkpoints(self) -> Path:
@@ -45,15 +46,16 @@ class Run:
 
     def fingerprint(self) -> str:
         """A name for everything that decides what is learned."""
-        return "-".join((self.config.fingerprint(), self.digits.fingerprint(), weights_fingerprint(self.task.base)))
+        before = self.task.started_from or weights_fingerprint(self.task.base)
+        return "-".join((self.config.fingerprint(), self.train.fingerprint(), before))
 
     def batches(self) -> Batches:
         config = self.config
         dropout = config.label_dropout if self.task.told else 1.0
         most = config.max_shift if config.augment == "shift" else 0
-        return Batches(
-            self.digits, self.task.process, config.batch, config.seed, self.task.classes, dropout, self.task.clean, most
-        )
+        blank = config.max_blank if config.augment == "mask" else 0.0
+        rows, task = self.train, self.task
+        return Batches(rows, task.process, config.batch, config.seed, task.classes, dropout, task.clean, most, blank)
 
 
 def _check_device(device: torch.device | str) -> None:
@@ -66,10 +68,11 @@ def _check_device(device: torch.device | str) -> None:
 def fresh(run: Run) -> Learner:
     """The learner of step 0."""
     fused = run.device.type == "cuda"
-    optimizer = torch.optim.AdamW(
-        run.task.net.parameters(), lr=run.config.lr, weight_decay=run.config.weight_decay, fused=fused
-    )
-    weights = dict(run.task.net.state_dict())
+    net = run.task.net
+    learned = [parameter for parameter in net.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(learned, lr=run.config.lr, weight_decay=run.config.weight_decay, fused=fused)
+    frozen = {name for name, parameter in net.named_parameters() if not parameter.requires_grad}
+    weights = {name: tensor for name, tensor in net.state_dict().items() if name not in frozen}
     ema = {name: tensor.clone() for name, tensor in weights.items()}
     return Learner(run.task.net, weights, ema, optimizer, torch.zeros((), dtype=torch.float64, device=run.device))
 
@@ -85,11 +88,18 @@ def start(run: Run, resume: bool) -> tuple[Learner, Progress]:
     return learner, load_checkpoint(found[-1], learner, run.fingerprint())
 
 
+def _load_digits(config: TrainConfig, task: Task) -> tuple[Digits, Digits]:
+    """Training and test digits, if the network is for such."""
+    rows, test = (_fitting(load_digits(config.data, split, task.classes), task) for split in ("train", "test"))
+    return subset(rows, config.share, config.data_seed), test
+
+
 def _fitting(digits: Digits, task: Task) -> Digits:
     """The digits, if the network is for such grids and grey levels."""
-    if digits.side != task.net.config.side:
+    config: Any = task.net.config
+    if digits.side != config.side:
         raise InvalidInput(
-            f"the images are {digits.side} pixels wide, the network {task.net.config.side}; set net.side to match"
+            f"the images are {digits.side} pixels wide, the network {config.side}; set net.side to match"
         )
-    tokens_of(digits.images, task.net.config.vocabulary)
+    tokens_of(digits.images, config.vocabulary)
     return digits

@@ -1,14 +1,12 @@
 """The tasks a network is trained for: what is built, what a batch costs, and which bound is measured.
 
-A task is a value of plain functions, so that the loop knows none of them. Diffusion nets answer with posterior
-logits; the edge-form guide answers with log-ratios on top of a frozen base; classifiers answer with log-odds.
+Here are those of digits; texts have theirs in `text_tasks`. Diffusion nets answer with posterior logits; the edge-form
+guide answers with log-ratios on top of a frozen base; classifiers answer with log-odds.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +19,8 @@ from ..models.pretrained import config_of
 from ..models.unet import UNet, UNetConfig
 from ..processes import Masking, Uniform
 from ..types import InvalidInput
-from .batches import Batch
 from .config import TrainConfig
+from .goals import Batch, LogScores, Loss, Task
 from .losses import (
     Noised,
     deft_edges,
@@ -31,36 +29,13 @@ from .losses import (
     potential_cross_entropy,
     score_entropy,
 )
-
-Net = UNet | Classifier
-Loss = Callable[[nn.Module, Batch], Tensor]  # the network, perhaps compiled, and a batch -> nats [B]
-LogScores = Callable[[nn.Module, Noised, Tensor], Tensor]  # a network, noised tokens, labels told -> [B, D, V]
-
-
-@dataclass(frozen=True)
-class Task:
-    """What the loop and the evaluation need to know of a task."""
-
-    net: Net
-    process: Masking | Uniform
-    loss: Loss
-    log_scores: LogScores | None = None  # of a diffusion task
-    told: bool = True  # is the network told the label?
-    clean: bool = False  # does it see t = 0 alone?
-    base: UNet | None = None  # frozen
-
-    @property
-    def classes(self) -> int:
-        return self.net.config.classes
-
-    @property
-    def scale(self) -> int:
-        """What a loss is divided by: diffusion losses are stated a dimension."""
-        return self.net.config.length if self.log_scores is not None else 1
+from .text_tasks import text_task
 
 
 def build_task(config: TrainConfig, device: torch.device | str = "cpu") -> Task:
     """The task of a configuration with its networks on the device, channels last."""
+    if config.modality == "text":
+        return text_task(config, device)
     process = config.noising()
     if config.task in ("potential", "classifier"):
         made = Classifier(config_of(ClassifierConfig, config.net, "net"), config.seed)
@@ -71,16 +46,6 @@ def build_task(config: TrainConfig, device: torch.device | str = "cpu") -> Task:
     scores = _scores_of(process)
     loss = _denoise(process) if isinstance(process, Masking) else _match_scores(process, scores)
     return Task(net, process, loss, scores, told=config.task == "conditional")
-
-
-def weights_fingerprint(net: nn.Module | None) -> str:
-    """A name for exactly these weights; of nothing, nothing."""
-    if net is None:
-        return ""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(net.state_dict().items()):
-        digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()[:16]
 
 
 def _asked_for_labels(net: nn.Module, batch: Batch) -> Tensor:

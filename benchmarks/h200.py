@@ -1,0 +1,159 @@
+"""Every GPU figure in one call: the text step against its trunks, waits a step, digits against plain guidance.
+
+PYTHONPATH=src python benchmarks/h200.py [--out FILE] [--tiny --device cpu]
+
+At full size (sedd-medium, 50 x 1024, bf16, compiled; 1,024 digits) it takes under nine minutes on an H200, compiling
+included. --tiny is for trying it out anywhere. Figures are ratios of pieces timed in turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from machine import RESULTS, in_turn, named, wait
+from text_step import ALPHA, FULL, TINY, Bench, net_of
+from torch.profiler import ProfilerActivity, profile
+
+import truetilt as tt
+from truetilt.models.score import Padded
+from truetilt.smc.sampler import Source, trace
+from truetilt.storage import write_json
+
+WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
+
+
+def text_bench(tiny: bool, device: str) -> Bench:
+    dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
+    net = net_of(TINY if tiny else FULL, device, dtype, device.startswith("cuda"))
+    return Bench(net, 8 if tiny else 50, 1)
+
+
+def text_step(bench: Bench, rounds: int, device: str) -> dict[str, Any]:
+    """A step over the two trunk passes in it, compiled both; and the trunk's own speed."""
+    n = bench.batch
+    pieces: dict[str, Callable[[], object]] = {
+        "two trunks": bench.trunks(n),
+        "step, clock": bench.ours(n, bench.clock()),
+        "step, any order": bench.ours(n, tt.AnyOrder(bench.model, ALPHA)),
+    }
+    in_turn(pieces, 3, device)  # compiles
+    seconds = in_turn(pieces, rounds, device)
+    config = bench.net.config
+    tokens = n * config.length
+    flops = 2 * tokens * config.blocks * (24 * config.hidden**2 + 4 * config.length * config.hidden)
+    return {
+        "seconds": seconds,
+        "clock step over two trunks": seconds["step, clock"] / seconds["two trunks"],
+        "any-order step over two trunks": seconds["step, any order"] / seconds["two trunks"],
+        "trunk TFLOP/s": flops / seconds["two trunks"] / 1e12,
+    }
+
+
+def waits(value: Any, grid: tuple[float, ...], particles: int, device: str) -> dict[str, Any]:
+    """How often the host waits for the device in a step: by torch's own warnings, and by the profiler."""
+    path = trace(value, grid, (1, particles), tt.adaptive(tt.systematic, 0.5), Source(tt.Stream(0, device=device)))
+    for _ in range(4):
+        next(path)
+    if not device.startswith("cuda"):
+        return {"note": "no device to wait for"}
+    wait(device)
+    torch.cuda.set_sync_debug_mode("warn")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        next(path)
+    torch.cuda.set_sync_debug_mode("default")
+    where = Counter(f"{Path(w.filename).name}:{w.lineno}" for w in told if "synchroniz" in str(w.message))
+    wait(device)
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
+        next(path)
+    events = Counter(event.name for event in seen.events())
+    return {
+        "warned": sum(where.values()),
+        "where": dict(where),
+        "profiled": {name: events[name] for name in WAITS if events[name]},
+        "kernels": events["cudaLaunchKernel"] + events["cuLaunchKernel"] + events["cuLaunchKernelEx"],
+        "copies to the host": sum(n for name, n in events.items() if "Memcpy DtoH" in name),
+    }
+
+
+def passes_of(work: Callable[[], object], nets: Mapping[str, torch.nn.Module]) -> dict[str, int]:
+    """How many batches each network was asked; counted outside of what is compiled."""
+    calls, ask = Counter(), Padded._ask
+    names = {id(net): name for name, net in nets.items()}
+
+    def counted(self: Padded, *inputs: torch.Tensor) -> torch.Tensor:
+        calls.update([names[id(self.net)]])
+        return ask(self, *inputs)
+
+    Padded._ask = counted
+    try:
+        work()
+    finally:
+        Padded._ask = ask
+    return dict(calls)
+
+
+def digits(particles: int, steps: int, device: str) -> dict[str, Any]:
+    """Samples a second of the tilted sampler over plain guidance, raw and for each pass of a network."""
+    gpu = device.startswith("cuda")
+    bundle = tt.load("mnist", device, batch=min(256, particles), dtype=torch.bfloat16 if gpu else None, compile=gpu)
+    model, grid = bundle.model(4), tt.uniform_grid(steps)
+    plain = tt.Unweighted(model, tt.Guided(model.process, model.base, model.conditional, 3.0))
+    values = {
+        "guidance": (plain, tt.never),
+        "conditional": (tt.Unweighted(model, model.conditional), tt.never),
+        "tilted": (tt.Tilted(model, 3.0), None),
+    }
+    pieces = {k: lambda fk=fk, r=r: tt.run(fk, grid, particles=particles, resample=r) for k, (fk, r) in values.items()}
+    in_turn(pieces, 1, device)  # compiles
+    passes = {name: passes_of(work, bundle.nets) for name, work in pieces.items()}
+    seconds = in_turn(pieces, 2, device)
+    rate = {name: particles / value for name, value in seconds.items()}
+    each = {name: seconds[name] / max(1, sum(passes[name].values())) for name in seconds}
+    return {
+        "particles": particles,
+        "steps": steps,
+        "samples a second": rate,
+        "network passes": passes,
+        "tilted over guidance": rate["tilted"] / rate["guidance"],
+        "tilted over conditional": rate["tilted"] / rate["conditional"],
+        "tilted over guidance, for each pass": each["guidance"] / each["tilted"],
+    }
+
+
+@torch.no_grad()
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--out", type=Path, default=RESULTS / "h200.json")
+    asked = parser.parse_args()
+    began = time.perf_counter()
+    facts: dict[str, Any] = {"machine": named(asked.device), "tiny": asked.tiny}
+
+    def note(name: str, answer: dict[str, Any]) -> None:
+        facts[name] = answer
+        print(f"[{time.perf_counter() - began:6.1f} s] {name}: {answer}", flush=True)
+        write_json(asked.out, facts)  # what is there stays, should the time run out
+
+    bench = text_bench(asked.tiny, asked.device)
+    note("text step", text_step(bench, asked.rounds, asked.device))
+    steps = bench.net.config.length // 10
+    note("waits, clock", waits(bench.clock(), tt.uniform_grid(steps), bench.batch, asked.device))
+    grid = tt.masked_fraction_grid(bench.process.schedule, bench.net.config.length)
+    note("waits, any order", waits(tt.AnyOrder(bench.model, ALPHA), grid, bench.batch, asked.device))
+    del bench
+    note("digits", digits(4 if asked.tiny else 1024, 3 if asked.tiny else 50, asked.device))
+    print(f"written: {asked.out}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""Runs over several ranks, started by `torchrun`. Every rank calls the same function and gets the same result.
+
+Nothing hangs on the number of ranks: uniforms are counted by the numbers of population and particle, so that 1, 2 and
+4 ranks give the same bits (for networks, asked in padded batches of one size). In a process alone it is a plain run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.elastic.multiprocessing.errors import record
+
+from ..api import run
+from ..result import Result
+from ..smc.shards import WHOLE, Shard, Whole
+from ..types import DegenerateWeights, FeynmanKac, InvalidInput
+from .ranks import Ranks, gathered
+from .world import World, world
+
+
+def particle_shard(particles: int) -> Shard:
+    """This rank's share of each population, for `run(..., shard=)`, `sample` and `reveal`."""
+    here = world()
+    return WHOLE if here.size == 1 else Ranks(here, particles)
+
+
+@record
+def run_sharded(fk: FeynmanKac, grid: Sequence[float], *, particles: int = 64, **options: Any) -> Result:
+    """`tt.run` of populations whose particles lie on all ranks: for one population too large for one machine.
+
+    Ranks meet twice a step, for weights; particles travel when resampling moves them. Draws cannot be coupled.
+    """
+    return run(fk, grid, particles=particles, shard=particle_shard(particles), **options)
+
+
+@record
+def run_populations(
+    fk: FeynmanKac,
+    grid: Sequence[float],
+    *,
+    populations: int = 1,
+    first_population: int = 0,
+    checkpoint: str | Path | None = None,
+    **options: Any,
+) -> Result:
+    """`tt.run` with whole populations on each rank, which meet at the end alone: nothing is said on the way."""
+    here = world()
+    if here.size == 1:
+        alone = partial(run, populations=populations, first_population=first_population, checkpoint=checkpoint)
+        return alone(fk, grid, **options)
+    if populations < here.size:
+        raise InvalidInput(
+            f"{populations} populations over {here.size} ranks; give each at least one, or start fewer ranks"
+        )
+    cuts = here.cuts(populations)
+    begin, end = cuts[here.rank], cuts[here.rank + 1]
+    own = run(
+        fk,
+        grid,
+        populations=end - begin,
+        first_population=first_population + begin,
+        checkpoint=None if checkpoint is None else _own_folder(Path(checkpoint), here, populations),
+        shard=Whole(complete=False),
+        **options,
+    )
+    return _united(own, here, cuts)
+
+
+def _own_folder(folder: Path, here: World, populations: int) -> Path:
+    """Each rank saves its own populations; another number of ranks could not share them out alike."""
+    names = [f"rank-{rank}-of-{here.size}" for rank in range(here.size)]
+    strange = sorted(path.name for path in folder.glob("rank-*-of-*") if path.name not in names)
+    if strange:
+        raise InvalidInput(
+            f"{folder} holds {strange[0]}, and {here.size} ranks share out {populations} populations; start as many "
+            "ranks as before, or choose another folder"
+        )
+    return folder / names[here.rank]
+
+
+def _united(own: Result, here: World, cuts: Sequence[int]) -> Result:
+    """The populations of all ranks in their order, as one run would have given them."""
+
+    def join(name: str, axis: int) -> torch.Tensor:
+        tensor = getattr(own, name)
+        return gathered(here, tensor, axis, cuts) if tensor.numel() else tensor  # no snapshots: nothing to gather
+
+    ends = {name: join(name, 0) for name in ("particles", "log_weights")}
+    steps = ("ess", "log_z_path", "ancestors", "moved", "accepted", "snapshot_particles", "snapshot_log_weights")
+    whole = {"populations": cuts[-1], "first_population": own.settings["first_population"] - cuts[here.rank]}
+    result = replace(own, **ends, **{name: join(name, 1) for name in steps}, settings=own.settings | whole)
+    if result.log_z == -torch.inf:
+        raise DegenerateWeights(
+            "every particle of every population on every rank has weight zero; use more particles or a smaller alpha"
+        )
+    return result

@@ -1,0 +1,101 @@
+"""Who carries out a run: the ranks that `torchrun` started, or this process alone.
+
+Joining costs nothing where there is one process. A rank that is lost brings the others down with its number: whoever
+still answers says so in the launcher's store, and the missing are named.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from ..types import InvalidInput, TruetiltError
+
+PATIENCE = 600.0  # seconds a rank waits for the others
+_GRACE = 3.0  # seconds in which those who live say so
+
+T = TypeVar("T")
+
+
+class LostRank(TruetiltError):
+    """Another rank did not answer; the message names it."""
+
+
+@dataclass(frozen=True)
+class World:
+    """This rank among so many."""
+
+    rank: int = 0
+    size: int = 1
+    store: Any = field(default=None, repr=False, compare=False)  # of the launcher, if it is known
+
+    @property
+    def first(self) -> bool:
+        """Whether this rank is the one that writes."""
+        return self.rank == 0
+
+    def cuts(self, count: int) -> list[int]:
+        """Where each rank's share of `count` begins, and the end: shares differ by at most one."""
+        return [count * rank // self.size for rank in range(self.size + 1)]
+
+    def together(self, work: Callable[[], T]) -> T:
+        """Do what all ranks do together, and name who is missing if it fails."""
+        try:
+            return work()
+        except RuntimeError as e:
+            raise LostRank(
+                f"rank {self.rank} of {self.size}: {self._missing()} did not answer ({str(e).splitlines()[0]:.200}). "
+                "The job ends; the same command goes on from the last checkpoint, if it kept any"
+            ) from e
+
+    def _missing(self) -> str:
+        """The ranks that do not say they live, in words."""
+        try:
+            self.store.set(f"alive/{self.rank}", "yes")
+            time.sleep(_GRACE)
+            lost = [r for r in range(self.size) if not self.store.check([f"alive/{r}"])]
+        except (AttributeError, RuntimeError):
+            lost = []
+        return f"rank {', '.join(map(str, lost))}" if lost else "another rank"
+
+
+_JOINED: list[World] = []  # the meeting this process is in, if it called it
+
+
+def world(patience: float = PATIENCE) -> World:
+    """The ranks of this job; joins them when first asked. A process that no launcher started is alone."""
+    if dist.is_available() and dist.is_initialized():
+        return _JOINED[0] if _JOINED else World(dist.get_rank(), dist.get_world_size())
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return World()
+    if not dist.is_available():
+        raise InvalidInput("this build of torch has no torch.distributed; install one that has, or run one process")
+    timeout = timedelta(seconds=patience)
+    store, rank, size = next(iter(dist.rendezvous("env://", timeout=timeout)))
+    if torch.cuda.is_available():
+        torch.cuda.set_device(device())
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    dist.init_process_group(
+        backend, store=dist.PrefixStore("truetilt", store), rank=rank, world_size=size, timeout=timeout
+    )
+    _JOINED[:] = [World(rank, size, store)]
+    return _JOINED[0]
+
+
+def leave() -> None:
+    """End the meeting, if there was one: the next `world` joins anew."""
+    _JOINED.clear()
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def device() -> str:
+    """Where this rank computes: its own GPU, or the CPU where there is none."""
+    return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"

@@ -1,0 +1,15 @@
+"""Sentiment: reviews that are asked to be negative or positive, judged by a net that no guidance saw."""
+
+from __future__ import annotations
+
+from .controlled import Task
+
+TASK = Task(
+    "sentiment",
+    "Reviews of an asked sentiment",
+    ("negative", "positive"),
+    {
+        "negative": "The generated text is of negative sentiment",
+        "positive": "The generated text is of positive sentiment",
+    },
+)

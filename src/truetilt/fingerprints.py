@@ -1,0 +1,96 @@
+"""A name for a value and all that hangs on it: equal for equal settings and weights, whoever built them.
+
+It tells one model from another whose settings read alike. Records are walked field by field, networks weight by weight,
+functions by their name and what they enclose. Nothing is executed, and nothing of a memory address gets in.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+def fingerprint(value: Any) -> str:
+    """64 hexadecimal digits."""
+    digest = hashlib.sha256()
+    for piece in _pieces(value, ()):
+        digest.update(piece + b"\0")
+    return digest.hexdigest()
+
+
+def _pieces(value: Any, above: tuple[int, ...]) -> Iterator[bytes]:
+    """The value as bytes, piece by piece; `above` holds what is being walked, so that a circle ends."""
+    if id(value) in above:
+        yield b"circle"
+        return
+    if isinstance(value, Tensor):
+        yield f"{value.dtype}{tuple(value.shape)}".encode()
+        yield _bytes(value)
+        return
+    if isinstance(value, torch.device) or (isinstance(value, str) and value.startswith(("cpu", "cuda"))):
+        yield f"device {torch.device(value).type}".encode()  # ranks differ in its number
+        return
+    if value is None or isinstance(value, bool | int | float | str | bytes | torch.dtype):
+        yield f"{type(value).__name__} {value!r}".encode()
+        return
+    yield _name(value).encode()
+    for name, part in _parts(value):
+        yield name.encode()
+        yield from _pieces(part, (*above, id(value)))
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """What a value is made of, by name."""
+    if isinstance(value, Mapping):
+        yield from ((repr(key), part) for key, part in value.items())
+    elif isinstance(value, list | tuple):
+        yield from ((str(number), part) for number, part in enumerate(value))
+    elif isinstance(value, set | frozenset):
+        yield "members", sorted(map(repr, value))
+    elif isinstance(value, nn.Module):
+        yield from value.state_dict().items()
+        yield "config", getattr(value, "config", None)
+    elif isinstance(value, functools.partial):
+        yield from (("func", value.func), ("args", value.args), ("keywords", value.keywords))
+    elif is_dataclass(value) and not isinstance(value, type):
+        yield from ((f.name, getattr(value, f.name)) for f in fields(value) if f.compare)
+    elif hasattr(value, "__code__") or hasattr(value, "__func__"):
+        yield from _enclosed(value)
+    elif not isinstance(value, type) and hasattr(value, "__dict__"):
+        yield from sorted(vars(value).items())
+
+
+def _enclosed(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+    """A method's owner; a function's bytecode, constants, defaults and the variables it closes over."""
+    if hasattr(function, "__self__"):
+        yield "self", function.__self__
+    code: Any = getattr(function, "__code__", None)
+    if code is None:
+        return
+    yield "code", code.co_code
+    yield "constants", [c for c in code.co_consts if isinstance(c, int | float | str | bytes | tuple)]
+    yield "defaults", getattr(function, "__defaults__", None)
+    cells = getattr(function, "__closure__", None) or ()
+    yield from zip(code.co_freevars, (_content(cell) for cell in cells), strict=False)
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not filled yet
+        return None
+
+
+def _name(value: Any) -> str:
+    kind = value if hasattr(value, "__qualname__") else type(value)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()

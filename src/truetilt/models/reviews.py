@@ -1,0 +1,245 @@
+"""A bundle of text nets in one folder: sedd (with and without class), deft (the guide), potential, judge, tokenizer.
+
+Each net lies in a folder of its own, as training leaves it; what the classes mean stands on the card of the first.
+Texts go in and out as words. A row is a text, its end, and more ends up to the length of the nets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from ..processes import Masking
+from ..training.text_data import normalise
+from ..types import InvalidInput, Model, Tokens
+from ..viz.views import TextView
+from .infilling import with_gaps
+from .layers import placed
+from .pretrained import CARD, CONFIG, WEIGHTS, Pretrained, read_card
+from .score import FORMS, DeftScore, NetPotential, Once, Padded, class_log_probs
+from .text import TextScore, check_tokens
+from .text_classifier import TextClassifier
+from .tokenizer import TOKENIZER, Tokenizer, load_tokenizer
+from .transformer import SEDD
+
+PARTS: Mapping[str, type[Pretrained]] = {
+    "sedd": SEDD,
+    "deft": SEDD,
+    "potential": TextClassifier,
+    "judge": TextClassifier,
+}
+FILES = [TOKENIZER, *(f"{part}/{file}" for part in PARTS for file in (CARD, CONFIG, WEIGHTS, TOKENIZER))]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the numbers of a bundle mean."""
+
+    classes: tuple[str, ...]
+    groups: Mapping[str, tuple[str, ...]]  # classes of which a text has one; they are the first, in this order
+    withheld: tuple[int, ...]  # what is told where a class is not
+
+    def __post_init__(self) -> None:
+        first = [name for members in self.groups.values() for name in members]
+        if first != list(self.classes[: len(first)]):
+            raise InvalidInput(f"the groups hold {first} and the classes begin otherwise: {list(self.classes)}")
+        if len(self.withheld) <= len(self.classes) - 1:
+            raise InvalidInput(
+                f"withheld has {len(self.withheld)} entries for {len(self.classes)} classes; give each one"
+            )
+
+    def number(self, condition: str | int) -> int:
+        """The number of a class, given by its name or its number."""
+        if condition in self.classes:
+            return self.classes.index(str(condition))
+        if str(condition).isdigit() and int(condition) < len(self.classes):
+            return int(condition)
+        raise InvalidInput(f"the condition is {condition!r}; these nets know {', '.join(self.classes)}")
+
+    def rivals(self, number: int) -> tuple[int, ...]:
+        """The numbers of the classes of its group."""
+        first = 0
+        for members in self.groups.values():
+            if number < first + len(members):
+                return tuple(range(first, first + len(members)))
+            first += len(members)
+        raise InvalidInput(f"{self.classes[number]} is a kind of text that nobody judges; give one of {self.judged}")
+
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """The classes that classifiers know."""
+        return tuple(name for members in self.groups.values() for name in members)
+
+
+@dataclass(frozen=True)
+class Reviews:
+    """Text nets over one tokenizer, trained for masking; asked `batch` texts at a time."""
+
+    nets: Mapping[str, nn.Module]
+    tokenizer: Tokenizer
+    facts: Facts
+    batch: int = 16
+    dtype: torch.dtype | None = None
+    process: Masking = field(init=False)
+
+    def __post_init__(self) -> None:
+        if "sedd" not in self.nets:
+            raise InvalidInput(f"the nets are {sorted(self.nets)}; a bundle of text needs one called 'sedd'")
+        config: Any = self.nets["sedd"].config
+        for name, net in self.nets.items():
+            own: Any = net.config
+            if (own.vocabulary, own.length) != (config.vocabulary, config.length):
+                raise InvalidInput(
+                    f"sedd has {config.vocabulary} tokens and length {config.length}, {name} has {own.vocabulary} and "
+                    f"{own.length}; nets of one bundle must agree"
+                )
+            told, known = getattr(own, "groups", None), tuple(len(members) for members in self.facts.groups.values())
+            if told is not None and tuple(told) != known:
+                raise InvalidInput(f"{name} knows groups of {told} classes and the card names {known}; they must agree")
+        if config.classes != len(self.facts.classes):
+            raise InvalidInput(f"sedd knows {config.classes} classes and its card names {len(self.facts.classes)}")
+        if not config.masked:
+            raise InvalidInput("sedd was trained without a mask; a bundle of text is for masking")
+        self.tokenizer.check_fits(config.vocabulary, None, "sedd")
+        object.__setattr__(self, "process", Masking(config.vocabulary))
+
+    @property
+    def length(self) -> int:
+        """Tokens of a row."""
+        config: Any = self.nets["sedd"].config
+        return config.length
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.facts.classes
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.nets["sedd"].parameters()).device
+
+    @property
+    def view(self) -> TextView:
+        """How states look, for reports and figures."""
+        inner, end = self.tokenizer.inner, self.tokenizer.end
+        pieces = ["¶" if token == end else inner.decode([token]) for token in range(self.tokenizer.vocabulary)]
+        return TextView(pieces.__getitem__, len(pieces), self.process.mask)
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text in normal form, without an end."""
+        found = self.tokenizer.encode(normalise(text) if isinstance(text, str) else text)
+        if len(found) > self.length:
+            raise InvalidInput(f"the text has {len(found)} tokens and the nets read {self.length}; shorten it")
+        return found
+
+    def decode(self, x: Tokens) -> list[str]:
+        """The texts of rows [n, D], each up to its end."""
+        return [self.tokenizer.decode(row) for row in x.tolist()]
+
+    def rows(self, texts: Sequence[str]) -> Tokens:
+        """Rows of tokens [n, D]: text, end, more ends; what does not fit is cut off, an empty text is ends alone."""
+        if isinstance(texts, str):
+            raise InvalidInput("one text came where a list of texts is read; put it in a list")
+        ends = [self.tokenizer.end] * self.length
+        encoded = self.tokenizer.encode_all([normalise(text) for text in texts])
+        found = [(tokens + ends)[: self.length] for tokens in encoded]
+        return torch.tensor(found, dtype=torch.int64, device=self.device).reshape(-1, self.length)
+
+    def model(self, condition: str | int, form: str = "potential", given: Sequence[int | None] | None = None) -> Model:
+        """The model under a class; `form` is potential (tilt by a classifier), deft or cfg (edge ratios).
+
+        The base is told what a withheld class leaves: of a comment, that it is one. `given` is a row with None at its
+        gaps; the model is then one of what fills them.
+        """
+        if form not in FORMS:
+            raise InvalidInput(f"form is {form!r}; give one of {', '.join(FORMS)}")
+        number, base = self.facts.number(condition), self.base(condition)
+        plain = Model(self.process, self.length, base, self.score(number), None, self.device)
+        if form == "deft":
+            once = Once(base)
+            conditional = DeftScore(cast("Any", base), self._part("deft", form), number, once)
+            plain = Model(self.process, self.length, once, conditional, None, self.device)
+        if form == "potential":
+            self.facts.rivals(number)
+            potential = NetPotential(self._part("potential", form), number, self.batch, self.dtype)
+            plain = Model(self.process, self.length, base, plain.conditional, potential, self.device)
+        if given is None:
+            return plain
+        if form == "deft":
+            raise InvalidInput(
+                "gaps are filled by the sedd net with or without a potential; give form potential or cfg"
+            )
+        return with_gaps(plain, self.checked(given))
+
+    def score(self, number: int | None) -> TextScore:
+        """The sedd net's Score under the class of this number."""
+        return TextScore(self.nets["sedd"], self.process, number, self.batch, self.dtype)
+
+    def base(self, condition: str | int | None = None) -> TextScore:
+        """The sedd net's Score where this condition is withheld."""
+        if condition is None:
+            return self.score(None)
+        told = self.facts.withheld[self.facts.number(condition)]
+        return self.score(told if told < len(self.classes) else None)
+
+    def checked(self, given: Sequence[int | None]) -> tuple[int | None, ...]:
+        """A row with gaps, as long as the nets read, of tokens they know."""
+        if len(given) != self.length:
+            raise InvalidInput(f"the row has {len(given)} tokens and the nets read {self.length}; fill it up with ends")
+        check_tokens([token for token in given if token is not None], self.process.vocabulary)
+        return tuple(given)
+
+    def judge(self, texts: Sequence[str]) -> Tensor:
+        """log p(class | text) by the net that no guidance saw, float64 [n, classes], normalised in each group."""
+        net = Padded(self._part("judge", "judging"), self.batch, self.dtype)
+        return class_log_probs(net, self.rows(texts)).cpu()
+
+    def verdicts(self, texts: Sequence[str], condition: str | int) -> tuple[Tensor, Tensor]:
+        """log p(condition | text) and whether no other class of its group is likelier, each [n]."""
+        number = self.facts.number(condition)
+        log_p = self.judge(texts)
+        return log_p[:, number], log_p[:, number] >= log_p[:, list(self.facts.rivals(number))].amax(-1)
+
+    def _part(self, name: str, purpose: str) -> Any:
+        if name not in self.nets:
+            raise InvalidInput(
+                f"{purpose} needs a net called {name!r}, and there are {sorted(self.nets)}; train or add it"
+            )
+        return self.nets[name]
+
+
+def is_reviews(folder: Path) -> bool:
+    """Whether a folder holds a bundle of text nets."""
+    return (folder / "sedd").is_dir()
+
+
+def read_reviews(
+    folder: Path, device: torch.device | str, batch: int | None, dtype: torch.dtype | None, compile: bool
+) -> Reviews:
+    """The bundle of a folder; every net that has a card must come from the tokenizer that lies there."""
+    found = [name for name in PARTS if (folder / name).is_dir()]
+    nets: dict[str, Any] = {name: placed(PARTS[name].from_pretrained(folder / name), device) for name in found}
+    tokenizer = load_tokenizer(folder if (folder / TOKENIZER).is_file() else folder / "sedd")
+    for name, net in nets.items():
+        recorded = read_card(folder / name).get("tokenizer")
+        tokenizer.check_fits(net.config.vocabulary, recorded, str(folder / name))
+        for block in net.blocks if compile else ():
+            block.compile()
+    return Reviews(nets, tokenizer, _facts(folder / "sedd"), 16 if batch is None else batch, dtype)
+
+
+def _facts(folder: Path) -> Facts:
+    card = read_card(folder)
+    try:
+        classes = tuple(str(name) for name in card["classes"])
+        groups = {name: tuple(members) for name, members in card["groups"].items()}
+        withheld = tuple(int(number) for number in card.get("withheld") or [len(classes)] * (len(classes) + 1))
+    except (KeyError, TypeError, AttributeError, ValueError) as e:
+        raise InvalidInput(
+            f"{folder / CARD} does not say what the classes mean ({e!r}); copy the card that training left there"
+        ) from e
+    return Facts(classes, groups, withheld)

@@ -1,0 +1,164 @@
+"""Texts to tokens and back: a byte-level BPE of the `tokenizers` library, kept as tokenizer.json beside its net.
+
+Every byte has a token, so every text can be encoded. One more token ends a text. The mask is no token of a tokenizer:
+a net of V tokens numbers it V.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..storage import write_with
+from ..types import InvalidInput
+from .pretrained import read_card
+
+TOKENIZER = "tokenizer.json"
+END = "<|endoftext|>"
+_BYTES = 256
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """A trained BPE; `decode` stops at the end of the text."""
+
+    inner: Any  # tokenizers.Tokenizer
+
+    def __post_init__(self) -> None:
+        if self.inner.token_to_id(END) is None:
+            raise InvalidInput(f"the tokenizer has no token {END}; a text model needs one to end a text")
+        self.inner.encode_special_tokens = True  # whatever a text contains, it cannot end itself
+
+    @property
+    def vocabulary(self) -> int:
+        return self.inner.get_vocab_size()
+
+    @property
+    def end(self) -> int:
+        """The token that ends a text."""
+        return self.inner.token_to_id(END)
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text, without an end."""
+        if not isinstance(text, str) or not text.strip():
+            raise InvalidInput(f"the text is {text!r}; give at least one character that is no space")
+        return self.inner.encode(text).ids
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of many texts, faster than one by one."""
+        return [found.ids for found in self.inner.encode_batch(list(texts))]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of these tokens up to its end; the mask and other strangers are refused."""
+        known, size = [int(token) for token in tokens], self.vocabulary
+        bad = [token for token in known if not 0 <= token < size]
+        if bad:
+            raise InvalidInput(f"token {bad[0]} is not one of 0 to {size - 1}; the mask must be filled in before")
+        kept = known[: known.index(self.end)] if self.end in known else known
+        return self.inner.decode(kept).strip()
+
+    def fingerprint(self) -> str:
+        """A name for exactly this tokenizer."""
+        return _named(json.loads(self.inner.to_str()))
+
+    def save(self, folder: str | Path) -> None:
+        """Write tokenizer.json, whole or not at all."""
+        text = self.inner.to_str(pretty=True)
+        write_with(Path(folder) / TOKENIZER, lambda path: _write(path, text))
+
+    def check_fits(self, vocabulary: int, fingerprint: str | None = None, where: str = "the net") -> None:
+        """A net must know as many tokens, and come from this very tokenizer where that is recorded."""
+        if vocabulary != self.vocabulary:
+            raise InvalidInput(
+                f"{where} knows {vocabulary} tokens and the tokenizer {self.vocabulary}; use the {TOKENIZER} that came "
+                "with the net"
+            )
+        if fingerprint not in (None, self.fingerprint()):
+            raise InvalidInput(
+                f"{where} was trained with the tokenizer {fingerprint} and this is {self.fingerprint()}: the same size "
+                f"with other tokens; use the {TOKENIZER} that came with the net"
+            )
+
+
+def load_tokenizer(folder: str | Path, vocabulary: int | None = None) -> Tokenizer:
+    """The tokenizer.json of a folder; beside a net's card, or given its `vocabulary`, it must be the net's own."""
+    path = Path(folder) / TOKENIZER
+    if not path.is_file():
+        raise InvalidInput(f"{folder} has no {TOKENIZER}; it lies beside the net it was made for")
+    try:
+        found = Tokenizer(_library().Tokenizer.from_file(str(path)))
+    except InvalidInput:
+        raise
+    except Exception as error:  # the library raises plain Exception for whatever it cannot read
+        raise InvalidInput(f"{path} is no tokenizer ({error}); copy it again") from error
+    recorded = read_card(Path(folder)).get("tokenizer")
+    found.check_fits(found.vocabulary if vocabulary is None else vocabulary, recorded, str(folder))
+    return found
+
+
+def tokenizer_copier(source: str | Path, fingerprint: str) -> Callable[[Path], None]:
+    """What writes a folder's tokenizer.json to another, if it is the one of this fingerprint; needs no library."""
+    path = Path(source) / TOKENIZER
+    try:
+        text = path.read_text(encoding="utf-8")
+        found = _named(json.loads(text))
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"{path} cannot be read ({error}); copy it again") from error
+    if found != fingerprint:
+        raise InvalidInput(
+            f"{path} is the tokenizer {found}, and the texts were encoded by {fingerprint}: it is another"
+        )
+    return lambda target: write_with(target / TOKENIZER, lambda path: _write(path, text))
+
+
+def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Tokenizer:
+    """A byte-level BPE of at most this many tokens; the same texts give the same tokenizer."""
+    if vocabulary <= _BYTES:
+        raise InvalidInput(f"vocabulary is {vocabulary}; every byte and the end need a token, so give at least 257")
+    library = _library()
+    inner = library.Tokenizer(library.models.BPE())
+    inner.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=True)  # a word is one token wherever it is
+    inner.decoder = library.decoders.ByteLevel()
+    alphabet = sorted(library.pre_tokenizers.ByteLevel.alphabet())
+    trainer = library.trainers.BpeTrainer(
+        vocab_size=vocabulary, special_tokens=[END], initial_alphabet=alphabet, show_progress=False
+    )
+    inner.train_from_iterator(texts, trainer)
+    return Tokenizer(inner)
+
+
+def gpt2_tokenizer(folder: str | Path) -> Tokenizer:
+    """GPT-2's own tokenizer from its two files, encoder.json and vocab.bpe."""
+    folder, library = Path(folder), _library()
+    for name in ("encoder.json", "vocab.bpe"):
+        if not (folder / name).is_file():
+            raise InvalidInput(f"{folder} has no {name}; GPT-2's tokenizer is encoder.json and vocab.bpe")
+    try:
+        model = library.models.BPE.from_file(str(folder / "encoder.json"), str(folder / "vocab.bpe"))
+    except Exception as error:  # as above
+        raise InvalidInput(f"{folder} holds no tokenizer of GPT-2 ({error}); fetch the two files again") from error
+    inner = library.Tokenizer(model)
+    inner.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = library.decoders.ByteLevel()
+    inner.add_special_tokens([END])
+    return Tokenizer(inner)
+
+
+def _named(values: Any) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _library() -> Any:
+    try:
+        import tokenizers
+    except ImportError as error:
+        raise InvalidInput("texts need the package tokenizers; install truetilt[hf]") from error
+    return tokenizers
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")

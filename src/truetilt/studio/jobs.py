@@ -1,0 +1,235 @@
+"""Runs in the background: one at a time, in the order asked for, each to be watched and cancelled.
+
+A job has two lanes, the sampler and plain guidance, which run side by side. A lane is watched by the sampler's own
+`watch`, which also ends it: a cancelled job stops after the step it is in, and what it held is freed.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from secrets import token_urlsafe
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ..result import Result
+from ..smc.weights import normalised
+from ..types import Particles, StepInfo, TruetiltError
+from .plans import Plan, caution, command_of, guidance, no_command, options, plan, python_of
+from .problems import Problem, posed
+from .wishes import Wish
+
+log = logging.getLogger(__name__)
+EVERY = 0.2  # seconds between pictures
+WATCHED = 4.0  # seconds that a run takes at least, if it is to be watched
+WAITING, RUNNING, DONE, CANCELLED, FAILED = "waiting", "running", "done", "cancelled", "failed"
+
+
+class Cancelled(Exception):
+    """The run is wanted no more."""
+
+
+class Frame(NamedTuple):
+    """The particles of a lane after a step: states [n, D] and weights that sum to one [n]."""
+
+    step: int
+    x: np.ndarray
+    weights: np.ndarray
+
+
+@dataclass(eq=False)
+class Lane:
+    """One sampler of a job, as far as it has come."""
+
+    steps: int
+    frame: Frame | None = None
+    ess: list[tuple[float, float, float]] = field(default_factory=list)  # by step: mean, least and most of populations
+    log_z: float | None = None
+    result: Result | None = None
+    seen: float = 0.0
+
+    def look(self, step: int, particles: Particles, info: StepInfo) -> None:
+        """Keep what is shown of a step; a picture only every so often."""
+        share = (info.ess / particles.log_w.shape[-1]).cpu()
+        self.ess.append((float(share.mean()), float(share.min()), float(share.max())))
+        now = time.monotonic()
+        if now - self.seen < EVERY and step < self.steps:
+            return
+        self.seen, flat = now, particles.log_w.reshape(-1)
+        self.log_z = float(torch.logsumexp(flat, 0)) - float(np.log(len(flat)))
+        x = particles.x.flatten(0, 1)
+        self.frame = Frame(step, x.cpu().numpy(), normalised(flat).cpu().numpy())
+
+
+@dataclass(eq=False)
+class Job:
+    """A run that was asked for: where it stands, and what it has to show."""
+
+    wish: Wish
+    folder: Path
+    state: str = WAITING
+    message: str = ""
+    note: str = ""
+    python: str = ""
+    command: str = ""
+    lanes: dict[str, Lane] = field(default_factory=dict)
+    problem: Problem | None = None
+    token: str = ""  # names the report
+    seconds: float = 0.0
+    steps: int = 0  # of both lanes, counted
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def over(self) -> bool:
+        return self.state in (DONE, CANCELLED, FAILED)
+
+    def carry_out(self) -> None:
+        """Run to the end, or until cancelled; every error becomes a message."""
+        begin = time.monotonic()
+        try:
+            self._run()
+            self._write_report()
+            self.state = DONE
+        except Cancelled:
+            self.state = CANCELLED
+        except TruetiltError as e:
+            self.message, self.state = str(e), FAILED
+        except torch.OutOfMemoryError:
+            self.message, self.state = "The device has too little memory for this run; take fewer particles.", FAILED
+        except Exception as e:  # a bug must not end the worker; the page says it in a line, the log in full
+            log.exception("a run of the studio failed")
+            self.message, self.state = f"The run failed: {type(e).__name__}: {e}"[:500], FAILED
+        self.seconds = time.monotonic() - begin
+        self._free()
+
+    def _run(self) -> None:
+        self._check()
+        self.problem = posed(self.wish)
+        self.note = caution(self.problem, self.wish)
+        self.python = python_of(self.problem, self.wish)
+        self.command = command_of(self.problem, self.wish) or no_command(self.problem, self.wish)
+        plans = {"run": plan(self.problem, self.wish)}
+        if self.wish.sampler != "guidance":
+            plans["plain"] = guidance(self.problem, self.wish)
+        self.lanes = {name: Lane(made.steps) for name, made in plans.items()}
+        failed: list[BaseException] = []
+        others = [threading.Thread(target=self._lane, args=(name, plans[name], failed), daemon=True) for name in plans]
+        for thread in others:
+            thread.start()
+        for thread in others:
+            thread.join()
+        for error in sorted(failed, key=lambda e: isinstance(e, Cancelled)):
+            raise error
+
+    def _lane(self, name: str, made: Plan, failed: list[BaseException]) -> None:
+        lane, begin = self.lanes[name], time.monotonic()
+
+        def watch(step: int, particles: Particles, info: StepInfo) -> None:
+            self.steps += 1
+            lane.look(step, particles, info)
+            if self.wish.pace == "watch":
+                self.stop.wait(max(0.0, begin + WATCHED * (step + 1) / (made.steps + 1) - time.monotonic()))
+            self._check()
+
+        told = options(self._problem, self.wish)
+        try:
+            lane.result = made.run(watch=watch, **told)
+        except BaseException as e:  # carried to the thread that waits
+            failed.append(e)
+            self.stop.set()
+
+    @property
+    def _problem(self) -> Problem:
+        if self.problem is None:
+            raise Cancelled
+        return self.problem
+
+    def _check(self) -> None:
+        if self.stop.is_set():
+            raise Cancelled
+
+    def _write_report(self) -> None:
+        result, problem = self.lanes["run"].result, self._problem
+        if result is None:
+            raise Cancelled
+        told: dict[str, Any] = {"bundle": problem.name, "command": command_of(problem, self.wish)}
+        if problem.exact is None:
+            told["condition"] = int(self.wish.condition or 0)
+        result = replace(result, settings=result.settings | {k: v for k, v in told.items() if v is not None})
+        self.lanes["run"].result = result
+        token = token_urlsafe(16)
+        result.report(self.folder / f"{token}.html", problem.view)
+        self.token = token
+
+    def _free(self) -> None:
+        """Networks and particles go; what is shown stays."""
+        if self.problem is not None and self.problem.exact is None:
+            self.problem = self.problem._replace(model=None)
+        if self.state != DONE:  # an error's frames hold on to what they saw
+            for lane in self.lanes.values():
+                lane.result = None
+            gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+class Pool:
+    """One worker and its queue."""
+
+    def __init__(self) -> None:
+        self._queue: deque[Job] = deque()
+        self._current: Job | None = None
+        self._changed = threading.Condition()
+        self._closed = False
+        self._worker = threading.Thread(target=self._work, name="truetilt-studio", daemon=True)
+        self._worker.start()
+
+    def submit(self, job: Job) -> None:
+        with self._changed:
+            self._queue.append(job)
+            self._changed.notify_all()
+
+    def ahead(self, job: Job) -> int:
+        """How many runs come before a waiting one."""
+        with self._changed:
+            if job not in self._queue:
+                return 0
+            return self._queue.index(job) + (self._current is not None)
+
+    def cancel(self, job: Job) -> None:
+        """End a run after the step it is in, or take it out of the queue."""
+        job.stop.set()
+        with self._changed:
+            if job in self._queue:
+                self._queue.remove(job)
+                job.state = CANCELLED
+
+    def close(self) -> None:
+        """Cancel everything and let the worker go."""
+        with self._changed:
+            self._closed = True
+            jobs = [*self._queue, *([self._current] if self._current else [])]
+            self._changed.notify_all()
+        for job in jobs:
+            self.cancel(job)
+        self._worker.join(timeout=60)
+
+    def _work(self) -> None:
+        while (job := self._next()) is not None:
+            job.state = RUNNING
+            job.carry_out()
+            with self._changed:
+                self._current = None
+
+    def _next(self) -> Job | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or bool(self._queue))
+            self._current = None if self._closed else self._queue.popleft()
+            return self._current

@@ -1,0 +1,195 @@
+"""The page: a form on the left, the run on the right. Each open page has its own run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from ..types import InvalidInput
+from . import pictures
+from .jobs import Job, Pool
+from .wishes import (
+    MODELS,
+    PACES,
+    PROCESSES,
+    RESAMPLING,
+    SAMPLERS,
+    Wish,
+    devices,
+    faults,
+    first_wish,
+    wish_of,
+)
+
+POLL = 0.2  # seconds between looks at a run
+KEPT = 50  # reports
+HEAD = """<header class="studio-head"><h1>truetilt <span>studio</span></h1>
+<p>Sample p₀(x) · p(ζ | x)<sup>α</sup> and watch it beside plain guidance of the same strength.</p></header>"""
+EMPTY = """<div class="empty"><p><b>Choose a model on the left and press Run.</b></p>
+<p>You will see the particles appear step by step: on one side weighted, as truetilt has them, on the other as plain
+guidance leaves them. Nothing you do here leaves this machine.</p></div>"""
+
+
+class Studio:
+    """The runs of every open page: one worker, a job for each page."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.pool = folder, Pool()
+        self.jobs: dict[str, Job] = {}  # by page
+        self.reports: list[str] = []
+
+    def start(self, page: str, wish: Wish) -> Job:
+        """A new run for a page; the one it had is cancelled."""
+        self.leave(page)
+        job = self.jobs[page] = Job(wish, self.folder)
+        self.pool.submit(job)
+        return job
+
+    def leave(self, page: str) -> None:
+        """A page cancelled its run, or is gone."""
+        job = self.jobs.pop(page, None)
+        if job is not None:
+            self.pool.cancel(job)
+
+    def keep(self, token: str) -> None:
+        """The last reports are kept, older ones removed."""
+        self.reports.append(token)
+        while len(self.reports) > KEPT:
+            (self.folder / f"{self.reports.pop(0)}.html").unlink(missing_ok=True)
+
+
+def blocks(studio: Studio) -> gr.Blocks:
+    """The whole page."""
+    plain: dict[str, Any] = {"wrap_lines": True, "show_line_numbers": False}
+    with gr.Blocks(title="truetilt studio", analytics_enabled=False, fill_width=True) as page:
+        gr.HTML(HEAD, apply_default_css=False)
+        with gr.Row(elem_id="room"):
+            with gr.Column(scale=1, min_width=310, elem_id="form"):
+                form = _form()
+                with gr.Row():
+                    go = gr.Button("Run", variant="primary", elem_id="go")
+                    halt = gr.Button("Cancel", interactive=False, elem_id="halt")
+            with gr.Column(scale=3, min_width=320, elem_id="seen"):
+                said = gr.HTML("", elem_id="said", apply_default_css=False)
+                seen = gr.HTML(EMPTY, elem_id="stage", apply_default_css=False)
+                told = gr.HTML("", elem_id="links", apply_default_css=False)
+                with gr.Accordion("The same run in Python and on the command line", open=True, elem_id="again"):
+                    python = gr.Code(
+                        label="Python", language="python", interactive=False, elem_id="python", lines=3, **plain
+                    )
+                    shell = gr.Code(
+                        label="Command", language="shell", interactive=False, elem_id="shell", lines=1, **plain
+                    )
+        outputs = [said, seen, told, python, shell, go, halt]
+        _wire(page, studio, form, outputs)
+    return page
+
+
+def _form() -> dict[str, Any]:
+    """The fields by the names of a wish, in its order."""
+    first = first_wish()
+    out: dict[str, Any] = {}
+    out["model"] = gr.Dropdown(
+        _pairs({k: c.label for k, c in MODELS.items()}), value="nine", label="Model", elem_id="model",
+        info=MODELS["nine"].words, filterable=False,
+    )  # fmt: skip
+    out["path"] = gr.Textbox(
+        label="Path", visible=False, elem_id="path", placeholder="/home/me/table.json", max_lines=1
+    )
+    out["process"] = gr.Radio(
+        _pairs(PROCESSES), value="masking", label="Noise of the table", visible=False, elem_id="process"
+    )
+    out["condition"] = gr.Number(label="Condition", visible=False, elem_id="condition")
+    out["sampler"] = gr.Dropdown(
+        _pairs({k: words for k, (words, _) in SAMPLERS.items()}), value="tilted", label="Sampler", elem_id="sampler",
+        info=SAMPLERS["tilted"][1], filterable=False,
+    )  # fmt: skip
+    with gr.Row(elem_classes="pair"):
+        out["alpha"] = gr.Number(first.alpha, label="α, the exponent", elem_id="alpha", min_width=120)
+        out["beta"] = gr.Number(1.0, label="β, of the proposal", elem_id="beta", visible=False, min_width=120)
+    with gr.Row(elem_classes="pair"):
+        out["particles"] = gr.Number(first.particles, label="Particles", elem_id="particles", min_width=120)
+        out["populations"] = gr.Number(first.populations, label="× populations", elem_id="populations", min_width=120)
+    with gr.Row(elem_classes="pair"):
+        out["steps"] = gr.Number(first.steps, label="Steps", elem_id="steps", min_width=120)
+        out["seed"] = gr.Number(0, label="Seed", elem_id="seed", min_width=120)
+    with gr.Accordion("More", open=False, elem_id="more"):
+        schemes = {key: scheme.words for key, scheme in RESAMPLING.items()}
+        out["resampling"] = gr.Dropdown(
+            _pairs(schemes), value="half", label="Resampling", elem_id="resampling", filterable=False
+        )
+        out["device"] = gr.Dropdown(devices(), value="cpu", label="Device", elem_id="device", filterable=False)
+        out["pace"] = gr.Dropdown(_pairs(PACES), value="watch", label="Pace", elem_id="pace", filterable=False)
+    return {name: out[name] for name in Wish._fields}
+
+
+def _pairs(named: Any) -> list[tuple[str, str]]:
+    return [(words, key) for key, words in named.items()]
+
+
+def _wire(page: gr.Blocks, studio: Studio, form: dict[str, Any], outputs: list[Any]) -> None:
+    *_, go, halt = outputs
+    fields = [form[name] for name in Wish._fields]
+
+    async def run(request: gr.Request, *values: Any) -> AsyncIterator[tuple[Any, ...]]:
+        async for shown in followed(studio, str(request.session_hash), dict(zip(Wish._fields, values, strict=True))):
+            yield shown
+
+    def check(*values: Any) -> list[dict[str, Any]]:
+        found = faults(dict(zip(Wish._fields, values, strict=True)))
+        return [gr.validate(name not in found, found.get(name, "")) for name in Wish._fields]
+
+    def cancel(request: gr.Request) -> None:
+        studio.leave(str(request.session_hash))
+
+    quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+    go.click(run, fields, outputs, validator=check, concurrency_limit=None, **quiet)
+    halt.click(cancel, None, None, queue=False, **quiet)
+    page.unload(cancel)
+    suited = [form[name] for name in ("path", "process", "condition", "alpha", "particles", "populations", "steps")]
+    form["model"].change(_suit, form["model"], [form["model"], *suited], queue=False, **quiet)
+    form["sampler"].change(
+        lambda sampler: (gr.update(info=SAMPLERS[sampler][1]), gr.update(visible=sampler == "tempered")),
+        form["sampler"], [form["sampler"], form["beta"]], queue=False, **quiet,
+    )  # fmt: skip
+
+
+def _suit(model: str) -> list[Any]:
+    """The fields that a model needs, with values that suit it."""
+    choice, wish, own = MODELS[model], first_wish(model), model == "own"
+    return [
+        gr.update(info=choice.words),
+        gr.update(visible=own),
+        gr.update(visible=own),
+        gr.update(visible=choice.condition is not None, label=choice.condition or "Condition", value=wish.condition),
+        *(gr.update(value=value) for value in (wish.alpha, wish.particles, wish.populations, wish.steps)),
+    ]
+
+
+async def followed(studio: Studio, page: str, values: dict[str, Any]) -> AsyncIterator[tuple[Any, ...]]:
+    """Start a run and show it until it ends; when nobody looks any more, it ends."""
+    on, off = gr.update(interactive=True), gr.update(interactive=False)
+    try:
+        job = studio.start(page, wish_of(values))
+    except InvalidInput as e:
+        yield pictures.alert(str(e)), gr.skip(), gr.skip(), gr.skip(), gr.skip(), on, off
+        return
+    told = ""
+    try:
+        yield pictures.status(job, studio.pool.ahead(job)), "", "", "", "", off, on
+        while not job.over:
+            await asyncio.sleep(POLL)
+            again = (gr.skip(), gr.skip()) if job.command == told else (job.python, job.command)
+            told = job.command
+            yield pictures.status(job, studio.pool.ahead(job)), pictures.stage(job), gr.skip(), *again, off, on
+        if job.token:
+            studio.keep(job.token)
+        yield pictures.status(job, 0), pictures.stage(job), pictures.links(job), job.python, job.command, on, off
+    finally:
+        studio.pool.cancel(job)
+        if studio.jobs.get(page) is job:
+            del studio.jobs[page]

@@ -1,0 +1,216 @@
+"""A job as HTML: both lanes side by side, the exact target where it is known, the ESS so far, and what came out.
+
+All text is escaped here or by the views; nothing of the user's reaches the page in another way.
+"""
+
+from __future__ import annotations
+
+import math
+from html import escape
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..continuous import Observed
+from ..exact.tables import Table, enumerate_states, flat_index
+from ..metrics.divergences import histogram, total_variation
+from ..result import Result
+from ..snapshots import evenly
+from ..trust import Trust, Verdict
+from ..viz.kinds import suggested_view
+from ..viz.views import View
+from .jobs import CANCELLED, DONE, FAILED, RUNNING, Frame, Job, Lane
+
+SHOWN = {"picture": 32, "text": 6, "line": 12}  # tiles of a lane, by their shape
+NAMES = {"tilted": "truetilt", "tempered": "the paper’s SMC", "any-order": "any order", "guidance": "plain guidance"}
+VERDICTS = {Verdict.trust: "Trust", Verdict.care: "Use with care", Verdict.doubt: "Do not trust"}
+_WIDE, _HIGH = 640, 130  # units of the ESS chart
+
+
+def stage(job: Job) -> str:
+    """What is seen of a job: pictures, curve, figures."""
+    if not any(lane.frame for lane in job.lanes.values()):
+        return ""
+    names = {"run": NAMES[job.wish.sampler], "plain": "plain guidance"}
+    panes = [_pane(job, lane, names[key], key) for key, lane in job.lanes.items()]
+    panes += _target(job)
+    return f'<div class="panes n{len(panes)}">{"".join(panes)}</div>{_course(job.lanes["run"])}{_figures(job)}'
+
+
+def status(job: Job, ahead: int) -> str:
+    """Where a job stands, in a line; errors as an alert."""
+    if job.state == FAILED:
+        return alert(job.message)
+    note = f'<p class="note">{escape(job.note)}</p>' if job.note else ""
+    if job.state == DONE:
+        return f'<p class="state done" role="status">Done in {job.seconds:.1f} s.</p>{note}'
+    if job.state == CANCELLED:
+        return f'<p class="state" role="status">Cancelled after {job.steps} steps; nothing runs for you now.</p>{note}'
+    if job.state == RUNNING:
+        return f'<p class="state on" role="status">Running{_progress(job)}</p>{note}'
+    before = "1 run is" if ahead == 1 else f"{ahead} runs are"
+    return f'<p class="state" role="status">Waiting: {before} before yours.</p>'
+
+
+def alert(words: str) -> str:
+    """An error, escaped."""
+    return f'<p class="alert" role="alert">{escape(words)}</p>'
+
+
+def links(job: Job) -> str:
+    """Where the report is, once it is written."""
+    if not job.token:
+        return ""
+    at, name = f"report/{job.token}", escape(f"truetilt-{job.wish.model}.html", quote=True)
+    return (
+        f'<p class="links"><a class="open" href="{at}" target="_blank" rel="noopener">Open the report</a>'
+        f'<a href="{at}" download="{name}">Download it</a></p>'
+    )
+
+
+def _progress(job: Job) -> str:
+    lane = job.lanes.get("run")
+    if lane is None or not lane.ess:
+        return ": making the model ready …"
+    step = len(lane.ess) - 1
+    return (
+        f": step {step} of {lane.steps}"
+        f'<span class="meter"><i style="width:{100 * step / max(1, lane.steps):.1f}%"></i></span>'
+    )
+
+
+def _pane(job: Job, lane: Lane, name: str, kind: str) -> str:
+    frame = lane.frame
+    if frame is None:
+        return f'<section class="pane {kind}"><h3>{escape(name)}</h3><p class="sub">starting …</p></section>'
+    alike = job.wish.sampler == "guidance" or kind == "plain"
+    kind, weighted = (f"{kind} plain", "counted alike") if alike else (kind, "weighted")
+    sub = f"step {frame.step} of {lane.steps} · {weighted}"
+    miss = _miss(job, lane)
+    return (
+        f'<section class="pane {kind}" data-step="{frame.step}"><h3>{escape(name)}</h3><p class="sub">{sub}</p>'
+        f"{_look(_view(job, frame), frame)}{miss}</section>"
+    )
+
+
+def _view(job: Job, frame: Frame) -> View:
+    known = job.problem.view if job.problem else None
+    return known or suggested_view(torch.as_tensor(frame.x))
+
+
+def _look(view: View, frame: Frame) -> str:
+    """All particles in one picture where the view has one, else some of them."""
+    whole = view.picture(frame.x, frame.weights)
+    if whole:
+        return f'<div class="whole">{whole}</div>'
+    chosen = list(evenly(len(frame.x), SHOWN[view.shape]))
+    share = frame.weights[chosen] / max(float(frame.weights.max()), 1e-300)
+    tiles = "".join(
+        f'<li>{view.tile(x, None)}<i class="bar"><i style="width:{100 * w:.0f}%"></i></i></li>'
+        for x, w in zip(frame.x[chosen], share.tolist(), strict=True)
+    )
+    some = "" if len(chosen) == len(frame.x) else f'<p class="sub">{len(chosen)} of {len(frame.x):,} are shown.</p>'
+    return f'<ul class="tiles {view.shape}">{tiles}</ul>{some}'
+
+
+def _target(job: Job) -> list[str]:
+    """The exact answer as one more picture, of tables and of the plane."""
+    exact = job.problem.exact if job.problem else None
+    if exact is None or job.problem is None or job.problem.view is None:
+        return []
+    drawn = _exact_states(exact, job.wish.alpha)
+    body = f'<div class="whole">{job.problem.view.picture(*drawn)}</div>'
+    head = "<h3>the exact target</h3>"
+    sub = f'<p class="sub">π ∝ p₀(x) · p(ζ | x)<sup>{job.wish.alpha:g}</sup></p>'
+    foot = '<p class="sub">“off” is the total variation</p>' if isinstance(exact, Table) else ""
+    return [f'<section class="pane target">{head}{sub}{body}{foot}</section>']
+
+
+def _exact_states(exact: Table | Observed, alpha: float) -> tuple[np.ndarray, np.ndarray]:
+    if isinstance(exact, Table):
+        target = exact.target(alpha).reshape(-1).cpu().numpy()
+        return enumerate_states(exact.process.vocabulary, exact.length).numpy(), target
+    count = 500
+    law = exact.target(alpha)
+    u = torch.stack([_spread(count, 1.2207440846 ** -(axis + 1)) for axis in range(1 + law.dimension)], -1)
+    return law.draw(u.to(law.means.device)).cpu().numpy(), np.full(count, 1 / count)
+
+
+def _spread(count: int, step: float) -> torch.Tensor:
+    """Numbers scattered evenly over (0, 1): a picture needs no chance."""
+    return (0.5 + step * torch.arange(1, count + 1, dtype=torch.float64)) % 1
+
+
+def _miss(job: Job, lane: Lane) -> str:
+    """How far a finished lane is from an exact table."""
+    exact = job.problem.exact if job.problem else None
+    if lane.result is None or not isinstance(exact, Table):
+        return ""
+    far = float(total_variation(exact.target(job.wish.alpha).cpu(), law_of(exact, lane.result).cpu()))
+    return f'<p class="miss" title="total variation">off the target by <b>{far:.3f}</b></p>'
+
+
+def law_of(table: Table, result: Result) -> torch.Tensor:
+    """The weighted histogram of a result, as a table."""
+    size = table.process.vocabulary
+    counts = histogram(flat_index(result.particles, size), result.weights, size**table.length)
+    return counts.reshape(table.p0.shape)
+
+
+def _course(lane: Lane) -> str:
+    """ESS over the steps so far: the mean, and the range over populations."""
+    ess = list(lane.ess)
+    if not ess:
+        return ""
+    shown = list(evenly(len(ess), 300))
+    x = [_WIDE * k / max(1, lane.steps) for k in shown]
+    mean, low, high = np.array([ess[k] for k in shown]).T
+    band = _points(x, high) + " " + _points(x[::-1], low[::-1])
+    half = _HIGH / 2
+    now = f"{100 * mean[-1]:.0f} %"
+    return (
+        f'<figure class="course"><figcaption><b>Effective sample size</b> {now} of the particles'
+        f"{', range over populations shaded' if (high > low).any() else ''}; dashed: half</figcaption>"
+        f'<svg viewBox="0 -6 {_WIDE} {_HIGH + 12}" preserveAspectRatio="none" role="img" aria-label="ESS now {now}">'
+        f'<path class="frame" d="M0 0V{_HIGH}H{_WIDE}"/><path class="dash" d="M0 {half}H{_WIDE}"/>'
+        f'<polygon class="band" points="{band}"/><polyline class="mean" points="{_points(x, mean)}"/></svg>'
+        f'<div class="ends"><span>step 0</span><span>step {lane.steps}</span></div></figure>'
+    )
+
+
+def _points(x: list[float], share: np.ndarray) -> str:
+    return " ".join(f"{a:.1f},{_HIGH * (1 - b):.1f}" for a, b in zip(x, share.tolist(), strict=True))
+
+
+def _figures(job: Job) -> str:
+    """log Z as it grows; at the end the verdict and the rest."""
+    lane = job.lanes["run"]
+    rows: list[tuple[str, str, str]] = []
+    if lane.log_z is not None and job.wish.sampler != "guidance":
+        rows.append(("log Z", _sig(lane.log_z), _exact_log_z(job)))
+    if lane.result is not None:
+        count, trust = lane.result.log_weights.numel(), lane.result.trust()
+        rows.append(("effective particles", _sig(float(lane.result.final_ess.sum()), 4), f"of {count:,}"))
+        rows.append(("first draws that survive", f"{int(lane.result.roots.sum()):,}", f"of {count:,}"))
+        rows.append(("verdict", *_verdict(trust, job.wish.sampler)))
+    cells = "".join(f"<div><dt>{a}</dt><dd>{b}</dd><dd class='sub'>{escape(c)}</dd></div>" for a, b, c in rows)
+    return f'<dl class="figures">{cells}</dl>' if cells else ""
+
+
+def _verdict(trust: Trust, sampler: str) -> tuple[str, str]:
+    if sampler == "guidance":
+        return "None", "without weights nothing says how far off it is"
+    return VERDICTS[trust.verdict], trust.reasons[0] if trust.reasons else "nothing speaks against it"
+
+
+def _exact_log_z(job: Job) -> str:
+    exact: Any = job.problem.exact if job.problem else None
+    if exact is None:
+        return "so far" if job.state == RUNNING else ""
+    of = exact.log_z_tilted if job.wish.sampler == "tilted" else exact.log_z_tempered
+    return f"exactly {_sig(float(of(job.wish.alpha)))}"
+
+
+def _sig(value: float, digits: int = 5) -> str:
+    return "−∞" if value == -math.inf else f"{value:.{digits}g}".replace("-", "−")

@@ -1,0 +1,132 @@
+"""How a problem is run: the library's own samplers by name, each beside the Python that calls it.
+
+A plan runs what it writes: both are made here, side by side, and a test compares their bits.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from .. import continuous
+from ..api import reveal, run
+from ..feynman_kac import Tempered, Tilted, Unweighted
+from ..guidance import Guided
+from ..result import Result
+from ..schedules import uniform_grid
+from ..smc.resampling import never
+from ..types import FeynmanKac, InvalidInput, Resampler
+from .problems import Problem
+from .wishes import RESAMPLING, Wish
+
+SNAPSHOTS = 8  # kept for the report, as on the command line
+
+
+class Plan(NamedTuple):
+    """A run to be: call it with `watch` and the like."""
+
+    run: Callable[..., Result]
+    python: str  # the call, up to its options
+    resample: tuple[str, Resampler]
+    steps: int
+
+
+def plan(problem: Problem, wish: Wish) -> Plan:
+    """What the wish asks for."""
+    if wish.sampler == "guidance":
+        return guidance(problem, wish)
+    scheme = RESAMPLING[wish.resampling]
+    how = (scheme.python, scheme.made)
+    if wish.sampler == "any-order":
+        return _any_order(problem, wish, how)
+    room, a = "c" if problem.reals else "tt", wish.alpha
+    if wish.sampler == "tempered":
+        python = f"{room}.Tempered(model, {a!r}, {wish.beta!r})"
+        fk = (continuous.Tempered if problem.reals else Tempered)(problem.model, a, wish.beta)
+    elif problem.reals:
+        python, fk = f"{room}.Tilted(model, {a!r}).leaned()", continuous.Tilted(problem.model, a).leaned()
+    else:
+        python, fk = f"{room}.Tilted(model, {a!r})", Tilted(problem.model, a)
+    return _on_clock(fk, python, wish.steps, how)
+
+
+def guidance(problem: Problem, wish: Wish) -> Plan:
+    """Plain guidance of the same model, with alpha as its strength."""
+    model = problem.model
+    if model.conditional is None:
+        raise InvalidInput("guidance needs a conditional model, and this one has none")
+    if problem.reals:
+        python = f"c.Unweighted(model, c.Guided(model.base, model.conditional, {wish.alpha!r}))"
+        fk = continuous.Unweighted(model, continuous.Guided(model.base, model.conditional, wish.alpha))
+    else:
+        python = f"tt.Unweighted(model, tt.Guided(model.process, model.base, model.conditional, {wish.alpha!r}))"
+        fk = Unweighted(model, Guided(model.process, model.base, model.conditional, wish.alpha))
+    return _on_clock(fk, python, wish.steps, ("tt.never", never))
+
+
+def options(problem: Problem, wish: Wish) -> dict[str, Any]:
+    """What every run of a wish is told."""
+    told = {"particles": wish.particles, "populations": wish.populations, "seed": wish.seed}
+    return told | ({} if problem.chunk is None else {"chunk": problem.chunk}) | {"snapshots": SNAPSHOTS}
+
+
+def python_of(problem: Problem, wish: Wish) -> str:
+    """The Python that gives the same bits."""
+    made = plan(problem, wish)
+    told = {key: repr(value) for key, value in options(problem, wish).items()}
+    lines = "".join(f"    {key}={value},\n" for key, value in (told | {"resample": made.resample[0]}).items())
+    view = f", view={problem.look}" if problem.look else ""
+    return (
+        f"{problem.python}\n\n{made.python}{lines})\nprint(result.log_z)\n"
+        f'result.report("run.html"{view})  # the page with the verdict\n'
+    )
+
+
+def command_of(problem: Problem, wish: Wish) -> str | None:
+    """The command that gives the same bits, where there is one."""
+    known = wish.sampler in ("tilted", "tempered") and wish.resampling == "half"
+    if problem.command is None or not known or (problem.exact is not None and wish.device != "cpu"):
+        return None
+    name, needed = problem.command
+    told = dict(needed) | {"alpha": wish.alpha, "beta": wish.beta if wish.sampler == "tempered" else None}
+    told |= {"particles": wish.particles, "populations": wish.populations, "steps": wish.steps, "seed": wish.seed}
+    told["device"] = None if wish.device == "cpu" else wish.device
+    words = [word for key, value in told.items() if value is not None for word in (f"--{key}", str(value))]
+    safe = f"./{name}" if name.startswith("-") else name  # no option
+    return f"{problem.prepare}{shlex.join(['truetilt', 'sample', safe, *words])}"
+
+
+def no_command(problem: Problem, wish: Wish) -> str:
+    """Why there is none."""
+    if problem.command is None:
+        return "# `truetilt sample` has no points in the plane; use the Python"
+    if wish.sampler not in ("tilted", "tempered"):
+        return "# `truetilt sample` has the samplers tilted and tempered; use the Python"
+    if wish.resampling != "half":
+        return "# `truetilt sample` resamples when ESS falls below half; use the Python"
+    return "# `truetilt sample` computes tables on the CPU; use the Python"
+
+
+def caution(problem: Problem, wish: Wish) -> str:
+    """What a wish should be told before it runs."""
+    process = getattr(problem.model, "process", None)
+    if wish.sampler == "tempered" and wish.alpha > 2 and not getattr(process, "edges_tolerate_grids", True):
+        return "Ratios at α > 2 on this process need far smaller steps than a time grid has; tilting does not."
+    return ""
+
+
+def _on_clock(fk: FeynmanKac, python: str, steps: int, resample: tuple[str, Resampler]) -> Plan:
+    grid: Sequence[float] = uniform_grid(steps)
+    call = f"result = tt.run(\n    {python},\n    tt.uniform_grid({steps}),\n"
+    return Plan(lambda **told: run(fk, grid, resample=resample[1], **told), call, resample, steps)
+
+
+def _any_order(problem: Problem, wish: Wish, resample: tuple[str, Resampler]) -> Plan:
+    model, sites = problem.model, math.ceil(problem.model.length / wish.steps)
+    call = f"result = tt.reveal(\n    model,\n    {wish.alpha!r},\n    sites_per_step={sites},\n"
+    return Plan(
+        lambda **told: reveal(model, wish.alpha, sites_per_step=sites, resample=resample[1], **told),
+        call, resample, math.ceil(model.length / sites),
+    )  # fmt: skip

@@ -1,0 +1,133 @@
+"""What can be sampled: the model, how it looks, how it is written in Python, and how the command line calls it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from .. import continuous
+from ..exact.files import read_table
+from ..exact.tables import Table
+from ..models.hub import Digits, load
+from ..processes import Masking, Uniform
+from ..types import InvalidInput
+from ..viz.clouds import LARGEST_TABLE, Disks, Points
+from ..viz.views import View
+from .wishes import Wish
+
+NINE = ([[5, 17, 21], [4, 9, 22], [2, 9, 11]], [[0.9, 0.01, 0.39], [0.23, 0.52, 0.53], [0.71, 0.94, 0.11]])
+SIX = ([11, 39, 16, 4, 2, 28], [0.1, 0.11, 0.15, 0.58, 0.56, 0.29])
+MIXTURE = ([0.3, 0.7], [[-1.0, 2.0], [1.0, -1.0]], 0.5)
+_TORCH = ("import torch", "import truetilt as tt")
+SIGMA_EPS = 1e-3  # of the process of a table, as on the command line
+_PROCESSES: Mapping[str, type[Masking | Uniform]] = {"masking": Masking, "uniform": Uniform}
+
+
+class Problem(NamedTuple):
+    """A model under its condition."""
+
+    name: str
+    model: Any  # Model, or Diffusion for real vectors
+    view: View | None
+    python: str  # lines that make `model`
+    exact: Table | continuous.Observed | None = None
+    command: tuple[str, Mapping[str, Any]] | None = None  # what `truetilt sample` calls it, and options it needs
+    prepare: str = ""  # a line for the shell before the command
+    look: str = ""  # the view in Python
+    chunk: int | None = None
+
+    @property
+    def reals(self) -> bool:
+        return isinstance(self.exact, continuous.Observed)
+
+
+def posed(wish: Wish) -> Problem:
+    """The problem of a wish; networks are loaded here."""
+    return _POSED[wish.model](wish)
+
+
+def _listed(name: str, process: str, numbers: tuple[Any, Any], wish: Wish) -> Problem:
+    """A table that is written out."""
+    p0, likelihood = (torch.tensor(part, dtype=torch.float64, device=wish.device) for part in numbers)
+    kind = _PROCESSES[process]
+    place = "" if wish.device == "cpu" else f", device={wish.device!r}"
+    made = [f"{key} = torch.tensor({part}, dtype=torch.float64{place})" for key, part in _keyed(numbers).items()]
+    python = "\n".join([*_TORCH, "", *made, f"model = tt.Table(tt.{kind.__name__}({len(p0)}), p0, likelihood).model()"])
+    file = shlex.quote(json.dumps(_keyed(numbers)))
+    return _of_table(
+        name, Table(kind(len(p0)), p0, likelihood), python,
+        ("table.json", {"process": process}), f"echo {file} > table.json\n",
+    )  # fmt: skip
+
+
+def _keyed(numbers: tuple[Any, Any]) -> dict[str, Any]:
+    return dict(zip(("p0", "likelihood"), numbers, strict=True))
+
+
+def _of_table(
+    name: str, table: Table, python: str, command: tuple[str, Mapping[str, Any]], prepare: str = ""
+) -> Problem:
+    size = table.process.vocabulary
+    shown = table.length <= 2 and 2 <= size <= LARGEST_TABLE
+    view, look = (Disks(size), f"tt.Disks({size})") if shown else (None, "")
+    return Problem(name, table.model(), view, python, table, command, prepare, look)
+
+
+def _digits(name: str, wish: Wish) -> Problem:
+    nets = load(name, wish.device)
+    if not isinstance(nets, Digits):
+        raise InvalidInput(f"{name} is a model of text; the studio shows digits and tables, text is sampled in Python")
+    condition, form = int(wish.condition or 0), "potential" if wish.sampler == "tilted" else "cfg"
+    place = "" if wish.device == "cpu" else f", {wish.device!r}"
+    python = "\n".join(
+        ["import truetilt as tt", "", f"nets = tt.load({name!r}{place})", f"model = nets.model({condition}, {form!r})"]
+    )
+    options = {"condition": condition}
+    return Problem(
+        name, nets.model(condition, form), nets.view, python, None, (name, options), "", "nets.view", nets.batch
+    )
+
+
+def _own(wish: Wish) -> Problem:
+    path = Path(wish.path)
+    if path.is_dir():
+        return _digits(wish.path, wish)
+    table = read_table(path, wish.process, SIGMA_EPS, wish.device)
+    place = "" if wish.device == "cpu" else f", device={wish.device!r}"
+    python = "\n".join(
+        ["import json", "from pathlib import Path", "", *_TORCH, ""]
+        + [f'found = json.loads(Path({wish.path!r}).read_text(encoding="utf-8"))']
+        + [f"{key} = torch.tensor(found[{key!r}], dtype=torch.float64{place})" for key in ("p0", "likelihood")]
+        + [f"model = tt.Table(tt.{type(table.process).__name__}(len(p0)), p0, likelihood).model()"]
+    )
+    return _of_table(path.name, table, python, (wish.path, {"process": wish.process}))
+
+
+def _plane(wish: Wish) -> Problem:
+    weights, means, std = MIXTURE
+    seen = float(wish.condition or 0.0)
+    problem = continuous.Observed(
+        continuous.VP(),
+        continuous.GaussianMixture(*(torch.tensor(part, dtype=torch.float64) for part in (weights, means)), std),
+        continuous.Observation(torch.tensor([seen], dtype=torch.float64), (0,), 1.0),
+    ).to(wish.device)
+    place = "" if wish.device == "cpu" else f".to({wish.device!r})"
+    python = (
+        f"import truetilt as tt\n\nc = tt.continuous\np0 = c.GaussianMixture({weights}, {means}, {std})\n"
+        f"seen = c.Observation([{seen}], (0,), 1.0)\nmodel = c.Observed(c.VP(), p0, seen){place}.model()"
+    )
+    return Problem("mixture in the plane", problem.model(), Points(), python, problem, look="tt.Points()")
+
+
+_POSED: Mapping[str, Callable[[Wish], Problem]] = {
+    "nine": lambda wish: _listed("nine states", "masking", NINE, wish),
+    "six": lambda wish: _listed("six states", "uniform", SIX, wish),
+    "mnist": lambda wish: _digits("mnist", wish),
+    "plane": _plane,
+    "own": _own,
+}

@@ -1,0 +1,183 @@
+"""A prepared corpus: tokens of segments, their labels and parts in arrays on disk, and the rows a network learns from.
+
+`corpus.json` beside them says what the numbers mean and names every file by its fingerprint. A label that is withheld
+is not always "no condition": a comment without its label is still a comment, and the table `withheld` says so. Then a
+conditional net and the same net with the label withheld differ in the condition alone, not in the kind of text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..models.pretrained import read_json
+from ..models.tokenizer import TOKENIZER, Tokenizer, load_tokenizer
+from ..types import InvalidInput
+from .packing import packed, padded
+
+CORPUS, TOKENS, ROWS = "corpus.json", "tokens.npy", "rows.npy"
+COLUMNS = ("length", "begins", "label", "part", "source")  # of rows.npy; begins 1: a new text; label -1: none
+PARTS = ("guidance", "judge", "test", "dev")
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A prepared folder and what its corpus.json says."""
+
+    folder: Path
+    length: int
+    vocabulary: int
+    end: int
+    classes: tuple[str, ...]
+    groups: Mapping[str, tuple[str, ...]]  # classes of which a text has one
+    withheld: tuple[int, ...]  # what is told instead of each class, and last instead of none
+    sources: tuple[str, ...]
+    fingerprints: Mapping[str, str]
+
+    @staticmethod
+    def read(folder: str | Path) -> Corpus:
+        """The corpus of a folder; the arrays stay on disk."""
+        folder = Path(folder)
+        if not (folder / CORPUS).is_file():
+            raise InvalidInput(
+                f"{folder} has no {CORPUS}; prepare the texts first: python -m truetilt.training.prepare --out {folder}"
+            )
+        found = read_json(folder / CORPUS)
+        try:
+            groups = {name: tuple(members) for name, members in found["groups"].items()}
+            sizes = {name: int(found[name]) for name in ("length", "vocabulary", "end")}
+            withheld, sources = tuple(found["withheld"]), tuple(found["sources"])
+            names = tuple(found["classes"]), groups, withheld, sources, found["fingerprints"]
+            return Corpus(folder, sizes["length"], sizes["vocabulary"], sizes["end"], *names)
+        except (KeyError, TypeError, ValueError, AttributeError) as e:
+            raise InvalidInput(f"{folder / CORPUS} lacks {e}; prepare the texts again") from e
+
+    @property
+    def group_sizes(self) -> tuple[int, ...]:
+        """How many classes each group has; they are the first classes, in this order."""
+        return tuple(len(members) for members in self.groups.values())
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of these tokens."""
+        made = load_tokenizer(self.folder)
+        made.check_fits(self.vocabulary, self.fingerprints[TOKENIZER], str(self.folder / CORPUS))
+        return made
+
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        """All tokens and the table of rows, if they are the ones corpus.json names."""
+        found = []
+        for name in (TOKENS, ROWS):
+            path = self.folder / name
+            try:
+                found.append(np.load(path, allow_pickle=False))
+            except (OSError, ValueError, EOFError) as e:
+                raise InvalidInput(f"{path} cannot be read ({e}); prepare the texts again") from e
+            if fingerprint(found[-1]) != self.fingerprints.get(name):
+                raise InvalidInput(f"{path} is not the file that {CORPUS} names; prepare the texts again")
+        return found[0], found[1]
+
+    def texts(self, parts: tuple[str, ...], labelled: bool, packing: bool = False) -> Texts:
+        """The rows of these parts, in the order of the corpus; `labelled` ones alone, or all."""
+        flat, table = self.arrays()
+        columns = dict(zip(COLUMNS, table.T.astype(np.int64), strict=True))
+        chosen = np.isin(columns["part"], [PARTS.index(part) for part in parts])
+        if labelled:
+            chosen &= np.isin(columns["label"], range(sum(self.group_sizes)))
+        flat = flat[np.repeat(chosen, columns["length"])]
+        columns = {name: values[chosen] for name, values in columns.items()}
+        if not chosen.any():
+            raise InvalidInput(f"{self.folder} has no {'labelled ' * labelled}rows for {' or '.join(parts)}; add texts")
+        if packing:
+            return self._packed(flat, columns)
+        rows = padded(flat, columns["length"], self.length, self.end)
+        labels = torch.from_numpy(columns["label"])
+        labels = torch.where(labels < 0, len(self.classes), labels)
+        used = torch.from_numpy(np.minimum(columns["length"] + 1, self.length))
+        return Texts(self._narrow(rows), labels, torch.tensor(self.withheld), used, self._kinds(columns))
+
+    def _kinds(self, columns: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
+        """Which rows belong to each source and to each group of classes."""
+        kinds = {name: columns["source"] == number for number, name in enumerate(self.sources)}
+        for name, members in self.groups.items():
+            kinds[name] = np.isin(columns["label"], [self.classes.index(member) for member in members])
+        return {name: torch.from_numpy(rows) for name, rows in kinds.items() if rows.any()}
+
+    def _packed(self, flat: np.ndarray, columns: Mapping[str, np.ndarray]) -> Texts:
+        starts = (np.cumsum(columns["length"], dtype=np.int64) - columns["length"])[columns["begins"] == 1]
+        rows = list(packed(np.split(flat, starts[1:]), self.length, self.end))
+        if not rows:
+            raise InvalidInput(f"{self.folder} has {len(flat)} tokens, too few for a row of {self.length}; add texts")
+        labels = torch.full((len(rows),), len(self.classes))
+        used = torch.full((len(rows),), self.length)
+        return Texts(self._narrow(np.stack(rows)), labels, torch.tensor(self.withheld), used)
+
+    def _narrow(self, rows: np.ndarray) -> Tensor:
+        return torch.from_numpy(rows.astype(np.int16 if self.vocabulary < 2**15 else np.int32))
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Rows of tokens and what a network is told of them; a row without a label has the number of "no condition"."""
+
+    unit: ClassVar[str] = "rows"
+    tokens: Tensor  # int16 or int32 [n, D]
+    labels: Tensor  # int64 [n]
+    withheld: Tensor  # int64 [classes + 1]: what is told instead
+    used: Tensor  # int64 [n]: tokens of the text with its end, where it has one
+    kinds: Mapping[str, Tensor] = field(default_factory=dict)  # bool [n]: which rows a figure of this name is about
+
+    @property
+    def count(self) -> int:
+        return self.tokens.shape[0]
+
+    def to(self, device: torch.device | str) -> Texts:
+        kinds = {name: rows.to(device) for name, rows in self.kinds.items()}
+        moved = (part.to(device) for part in (self.tokens, self.labels, self.withheld, self.used))
+        return Texts(*moved, kinds)
+
+    def take(self, chosen: Tensor) -> Texts:
+        """These rows, by number."""
+        kinds = {name: rows[chosen] for name, rows in self.kinds.items()}
+        parts = (self.tokens[chosen], self.labels[chosen], self.withheld, self.used[chosen])
+        return Texts(*parts, kinds)
+
+    def told_instead(self, labels: Tensor, classes: int) -> Tensor:
+        """What a network is told where these labels are withheld."""
+        return self.withheld[labels]
+
+    def fingerprint(self) -> str:
+        """A name for exactly these rows and labels."""
+        digest = hashlib.sha256()
+        for part in (self.tokens, self.labels, self.withheld):
+            digest.update(part.cpu().numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+
+def mixed(texts: Texts, repeats: Mapping[str, Any]) -> Texts:
+    """With the rows of each named kind this many times (0: left out), once if not named; a later name wins."""
+    unknown = sorted(repeats.keys() - texts.kinds.keys())
+    bad = [
+        name for name, times in repeats.items() if isinstance(times, bool) or not isinstance(times, int) or times < 0
+    ]
+    if unknown or bad:
+        raise InvalidInput(f"mix: {', '.join(unknown + bad)}; give a whole number for each of {', '.join(texts.kinds)}")
+    times = torch.ones(texts.count, dtype=torch.int64)
+    for name, count in repeats.items():
+        times[texts.kinds[name]] = count
+    if not int(times.sum()):
+        raise InvalidInput("mix leaves no row; give at least one kind of text a number above 0")
+    return texts.take(torch.repeat_interleave(torch.arange(texts.count), times))
+
+
+def fingerprint(values: np.ndarray) -> str:
+    """A name for exactly this array."""
+    head = f"{values.dtype.str}{values.shape}".encode()
+    return hashlib.sha256(head + np.ascontiguousarray(values).tobytes()).hexdigest()[:16]

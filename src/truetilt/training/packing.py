@@ -1,0 +1,51 @@
+"""Tokens into rows of one length: segments that end, padded; or a stream cut into full rows.
+
+A padded row is a text, one token that ends it, and more of the same up to the length. The padding is noised and learned
+like all else: a sampler fills every site of a row, so the net must know what follows the end; once the first end is
+there the rest costs nothing. A row that is full has no end: its text goes on. A packed row is cut from texts put one
+after the other with an end between them, and no site is spent on padding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from ..types import InvalidInput
+
+
+def segments(parts: Sequence[Sequence[int]], length: int) -> Iterator[list[int]]:
+    """The sentences of a text, as tokens, joined while they and an end fit into `length`; a longer one is cut."""
+    held: list[int] = []
+    for part in parts:
+        if held and len(held) + len(part) >= length:
+            yield held
+            held = []
+        held = [*held, *part]
+        if len(held) >= length:
+            yield held[:length]
+            held = []
+    if held:
+        yield held
+
+
+def padded(flat: np.ndarray, lengths: np.ndarray, length: int, end: int) -> np.ndarray:
+    """Texts laid end to end in `flat`, one a row [n, length], the rest of it filled with ends."""
+    if len(lengths) and int(lengths.max()) > length:
+        raise InvalidInput(f"a text has {int(lengths.max())} tokens and a row {length}; cut it into segments first")
+    if int(lengths.sum()) != len(flat):
+        raise InvalidInput(f"the texts have {int(lengths.sum())} tokens by their lengths and {len(flat)} are there")
+    rows = np.full((len(lengths), length), end, flat.dtype)
+    rows[np.arange(length) < lengths[:, None]] = flat
+    return rows
+
+
+def packed(texts: Iterable[Sequence[int] | np.ndarray], length: int, end: int) -> Iterator[np.ndarray]:
+    """Full rows [length] of texts put one after the other, an end after each; what is left over is dropped."""
+    held = np.empty(0, np.int64)
+    for text in texts:
+        held = np.concatenate([held, np.asarray(text, np.int64), [end]])
+        full = len(held) // length
+        yield from held[: full * length].reshape(full, length)
+        held = held[full * length :]

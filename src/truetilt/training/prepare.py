@@ -1,0 +1,181 @@
+"""`python -m truetilt.training.prepare --data DIR --out DIR`: texts to the arrays that training reads.
+
+Writes tokenizer.json, tokens.npy (uint16, segments end to end), rows.npy (a line for each segment) and, last,
+corpus.json with the meaning and the fingerprints of the three. The machine that trains needs these files alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..models.tokenizer import TOKENIZER, Tokenizer, gpt2_tokenizer, load_tokenizer, train_tokenizer
+from ..storage import write_json, write_with
+from ..types import InvalidInput, TruetiltError
+from .corpus import COLUMNS, CORPUS, PARTS, ROWS, TOKENS, fingerprint
+from .packing import segments
+from .recipe import Recipe, Source, fraction, half_of, read_recipe, roots
+from .text_data import READERS, Example, sentences
+
+_BATCH = 2000  # texts encoded at a time
+_ORDER = ("test", "dev", "guidance", "judge")  # who keeps a segment that several parts have
+
+
+class Placed(NamedTuple):
+    """A text with the number of its class (-1: none), its part and its source."""
+
+    text: str
+    label: int
+    part: str
+    source: int
+
+
+def prepare(recipe: Recipe, data: Path, out: Path) -> dict[str, Any]:
+    """Read, place, encode and write; returns what corpus.json says."""
+    if recipe.vocabulary > 2**16:
+        raise InvalidInput(f"vocabulary is {recipe.vocabulary}; tokens are kept in 16 bits, so give at most 65536")
+    texts = place_all(recipe, data)
+    tokenizer = _tokenizer(recipe, data, texts)
+    flat, rows = encode_all(recipe, texts, tokenizer)
+    (out / CORPUS).unlink(missing_ok=True)  # so that no moment has the arrays of one corpus under the name of another
+    tokenizer.save(out)
+    for name, values in ((TOKENS, flat), (ROWS, rows)):
+        write_with(out / name, lambda path, values=values: _save(path, values))
+    facts = {
+        **{"length": recipe.length, "vocabulary": tokenizer.vocabulary, "end": tokenizer.end},
+        **{"classes": recipe.classes, "groups": recipe.groups, "withheld": recipe.withheld},
+        **{"sources": list(recipe.sources), "columns": COLUMNS, "parts": PARTS},
+        "fingerprints": {
+            **{TOKENIZER: tokenizer.fingerprint(), TOKENS: fingerprint(flat), ROWS: fingerprint(rows)},
+        },
+        "counts": _counts(recipe, rows),
+    }
+    write_json(out / CORPUS, facts)
+    return facts
+
+
+def place_all(recipe: Recipe, data: Path) -> list[Placed]:
+    """Every text once, in its part, what is held out first; what is held out anywhere is in no other part."""
+    found = {name: list(READERS[source.reader](data / source.path)) for name, source in recipe.sources.items()}
+    held = {example.text for examples in found.values() for example in examples if example.split != "train"}
+    seen: set[str] = set()
+    placed = []
+    for number, (name, source) in enumerate(recipe.sources.items()):
+        for text, label, part in _places(source, found[name], held):
+            if text not in seen:
+                seen.add(text)
+                placed.append(Placed(text, recipe.class_of(source, label), part, number))
+    return sorted(placed, key=lambda text: _ORDER.index(text.part))
+
+
+def _places(source: Source, examples: list[Example], held: set[str]) -> Iterator[tuple[str, int | None, str]]:
+    """The texts of a source that are kept, with their labels and parts."""
+    whole = all(example.split == "train" for example in examples)  # nothing is held out: some must be
+    training = [example.text for example in examples if example.split == "train"]
+    root = roots(training) if source.nested else {}
+    for text, label, split in examples:
+        label = label if source.group else None
+        tested = fraction(text, "test") < source.test_share
+        if split != "train":
+            if tested:
+                yield text, label, split
+        elif text not in held and source.least_words <= len(text.split()) <= source.most_words:
+            if whole and source.test_share < 1 and tested:
+                yield text, label, "test"
+            else:
+                yield text, label, "guidance" if label is None else half_of(root.get(text, text))
+
+
+def _tokenizer(recipe: Recipe, data: Path, texts: list[Placed]) -> Tokenizer:
+    """The one the recipe names, or one trained on texts that no judge and no test will see."""
+    if recipe.tokenizer:
+        folder = data / recipe.tokenizer
+        return load_tokenizer(folder) if (folder / TOKENIZER).is_file() else gpt2_tokenizer(folder)
+    usable = [text.text for text in texts if text.part == "guidance"]
+    every = max(1, round(sum(map(len, usable)) / recipe.tokenizer_characters))
+    made = train_tokenizer(usable[::every], recipe.vocabulary)
+    if made.vocabulary != recipe.vocabulary:
+        raise InvalidInput(
+            f"the texts have merges for {made.vocabulary} tokens, not for {recipe.vocabulary}; lower vocabulary"
+        )
+    return made
+
+
+def encode_all(recipe: Recipe, texts: list[Placed], tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
+    """The segments of all texts end to end, uint16, and a line for each, int16 [n, 5].
+
+    A segment that an earlier part has is left out: different reviews may share a sentence, different parts may not.
+    """
+    flat: list[np.ndarray] = []
+    rows: list[tuple[int, ...]] = []
+    owner: dict[bytes, str] = {}
+    for first in range(0, len(texts), _BATCH):
+        batch = texts[first : first + _BATCH]
+        parts = [sentences(text.text) for text in batch]
+        encoded = iter(tokenizer.encode_all([part for each in parts for part in each]))
+        for text, each in zip(batch, parts, strict=True):
+            cut, begins = list(segments([next(encoded) for _ in each], recipe.length)), 1
+            for segment, label in _labelled(recipe, text, cut):
+                tokens = np.array(segment, np.uint16)
+                if owner.setdefault(tokens.tobytes(), text.part) == text.part:
+                    flat.append(tokens)
+                    rows.append((len(segment), begins, label, PARTS.index(text.part), text.source))
+                    begins = 0
+    return np.concatenate(flat), np.array(rows, np.int16)
+
+
+def _labelled(recipe: Recipe, text: Placed, cut: list[list[int]]) -> Iterator[tuple[list[int], int]]:
+    """The segments of a text and their labels; in the middle perhaps none."""
+    source = list(recipe.sources.values())[text.source]
+    for place, segment in enumerate(cut):
+        if source.label_at == "all" or place in (0, len(cut) - 1):
+            yield segment, text.label
+        elif text.part == "guidance":  # of no use to a judge or a test
+            yield segment, recipe.class_of(source, None)
+
+
+def _counts(recipe: Recipe, rows: np.ndarray) -> list[dict[str, Any]]:
+    """Rows and tokens of each part, source and class."""
+    names = (*recipe.classes, "none")
+    columns = dict(zip(COLUMNS, rows.T, strict=True))
+    keys = list(zip(*(columns[name].tolist() for name in ("part", "source", "label")), strict=True))
+    count, tokens = Counter(keys), Counter[tuple[int, ...]]()
+    for key, length in zip(keys, columns["length"].tolist(), strict=True):
+        tokens[key] += length
+    sources = list(recipe.sources)
+    return [
+        {"part": PARTS[p], "source": sources[s], "class": names[c], "rows": count[p, s, c], "tokens": tokens[p, s, c]}
+        for p, s, c in sorted(count)
+    ]
+
+
+def _save(path: Path, values: np.ndarray) -> None:
+    with open(path, "wb") as file:
+        np.save(file, values, allow_pickle=False)
+
+
+def main(arguments: Iterable[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    parser = argparse.ArgumentParser("python -m truetilt.training.prepare", description="Texts to arrays.")
+    parser.add_argument("--config", type=Path, default=Path("configs/reviews/tokenizer.yaml"), help="the recipe")
+    parser.add_argument("--data", type=Path, required=True, help="folder below which the sources lie")
+    parser.add_argument("--out", type=Path, default=Path("runs/reviews"), help="folder to write")
+    given = parser.parse_args(None if arguments is None else list(arguments))
+    try:
+        facts: Mapping[str, Any] = prepare(read_recipe(given.config), given.data, given.out)
+    except (TruetiltError, OSError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2 if isinstance(error, InvalidInput) else 1
+    sys.stdout.write(json.dumps(facts) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""What a corpus is made of: a frozen record read from YAML or JSON, and which part each text belongs to.
+
+Nets that guide and the judge of their samples learn from disjoint halves. The half of a text is decided by a hash of
+the longest text that contains it, so that a sentence and its phrases are never on both sides. A text that is held out
+anywhere, for test or dev, is learned from nowhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from ..types import InvalidInput
+from .config import parse_file
+from .text_data import READERS
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where texts come from and what their labels 0, 1, ... mean."""
+
+    path: str  # below the data folder
+    reader: str = "plain"
+    group: str = ""  # of whose classes the labels are; empty: labels are left out
+    unlabelled: str = ""  # the class of what has no label; empty: the group's kind, or none
+    test_share: float = 1.0  # of the held-out texts; of all texts where the source holds out none
+    least_words: int = 1  # shorter training texts are left out
+    most_words: int = 10**9  # and longer ones
+    nested: bool = False  # some training texts are parts of others
+    label_at: str = "all"  # "ends": a long text's first and last segments have its label, those between have none
+
+    def __post_init__(self) -> None:
+        if self.reader not in READERS:
+            raise InvalidInput(f"reader is {self.reader!r}; choose one of {', '.join(READERS)}")
+        if self.label_at not in ("all", "ends"):
+            raise InvalidInput(f"label_at is {self.label_at!r}; choose all or ends")
+        if not 0 < self.test_share <= 1:
+            raise InvalidInput(f"test_share is {self.test_share}; give a number above 0 and at most 1")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A corpus. `kinds` names the class told instead of a withheld label of a group, where that is not "none"."""
+
+    sources: Mapping[str, Source]
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    length: int = 64
+    vocabulary: int = 4096
+    tokenizer: str = ""  # folder of GPT-2's files or of a tokenizer.json, below the data folder; empty: train one
+    tokenizer_characters: int = 40_000_000  # to train it on
+
+    def __post_init__(self) -> None:
+        if not self.sources:
+            raise InvalidInput("the recipe names no sources; add at least one")
+        if self.length < 2 or self.tokenizer_characters < 1:
+            raise InvalidInput(f"length is {self.length}, tokenizer_characters {self.tokenizer_characters}; too few")
+        members = [member for group in self.groups.values() for member in group]
+        others = {*self.kinds.values(), *(source.unlabelled for source in self.sources.values())}
+        if len(set(members)) < len(members) or others & set(members):
+            raise InvalidInput(f"the classes are {members} and {sorted(others)}; a member of a group is nothing else")
+        strangers = {source.group for source in self.sources.values()} | self.kinds.keys()
+        if strangers - {"", *self.groups}:
+            raise InvalidInput(
+                f"no group is called {sorted(strangers - {'', *self.groups})}; known are {[*self.groups]}"
+            )
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The members of all groups, then the kinds, then the classes of what has no label."""
+        members = (member for members in self.groups.values() for member in members)
+        unlabelled = (source.unlabelled for source in self.sources.values() if source.unlabelled)
+        return tuple(dict.fromkeys((*members, *self.kinds.values(), *unlabelled)))
+
+    def class_of(self, source: Source, label: int | None) -> int:
+        """The number of the class that a label of a source means; -1 for no condition."""
+        if label is None or not source.group:
+            name = source.unlabelled or self.kinds.get(source.group, "")
+            return self.classes.index(name) if name else -1
+        members = self.groups[source.group]
+        if label >= len(members):
+            raise InvalidInput(f"{source.path} has the label {label} and {source.group} {len(members)} classes, from 0")
+        return self.classes.index(members[label])
+
+    @property
+    def withheld(self) -> tuple[int, ...]:
+        """The class told instead of each class and, last, of none."""
+        none = len(self.classes)
+        group_of = {member: group for group, members in self.groups.items() for member in members}
+        instead = (self.kinds.get(group_of[name]) if name in group_of else name for name in self.classes)
+        return (*(none if name is None else self.classes.index(name) for name in instead), none)
+
+
+def read_recipe(path: Path) -> Recipe:
+    """The recipe in a YAML or JSON file."""
+    found = _record(Recipe, parse_file(path), str(path))
+    sources = {name: Source(**_record(Source, values, f"{path}: {name}")) for name, values in found["sources"].items()}
+    groups = {name: tuple(map(str, members)) for name, members in (found.get("groups") or {}).items()}
+    named: dict[str, Any] = {"sources": sources, "groups": groups}
+    return Recipe(**{**found, **named})
+
+
+def _record(kind: Any, values: Any, where: str) -> dict[str, Any]:
+    """Values with known names alone, and all that are needed."""
+    known = {f.name: f for f in fields(kind)}
+    if not isinstance(values, dict):
+        raise InvalidInput(f"{where} holds {type(values).__name__}; give `key: value` lines")
+    unknown = sorted(map(str, values.keys() - known.keys()))
+    if unknown:
+        raise InvalidInput(f"{where} has unknown keys: {', '.join(unknown)}; known are {', '.join(known)}")
+    kinds = {"int": int, "str": str, "bool": bool, "float": (int, float)}
+    for name, value in values.items():
+        wanted = kinds.get(str(known[name].type), dict)
+        if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
+            raise InvalidInput(f"{where}: {name} is {value!r}; it must be of kind {known[name].type}")
+    needed = [n for n, f in known.items() if f.default is MISSING and f.default_factory is MISSING and n not in values]
+    if needed:
+        raise InvalidInput(f"{where} lacks {', '.join(needed)}; add them")
+    return values
+
+
+def fraction(text: str, purpose: str) -> float:
+    """A number in [0, 1) that depends on the text alone: the same text is always on the same side."""
+    return int.from_bytes(hashlib.sha256(f"{purpose}\n{text}".encode()).digest()[:8], "big") / 2**64
+
+
+def half_of(text: str) -> str:
+    """Which half of the training texts this one is in."""
+    return "guidance" if fraction(text, "half") < 0.5 else "judge"
+
+
+def roots(texts: Sequence[str]) -> dict[str, str]:
+    """For each text the longest of all that contains it, word by word; the first of equals."""
+    ordered = sorted(set(texts), key=lambda text: (-len(text), text))
+    words = {text: _words(text) for text in ordered}
+    holders: defaultdict[str, list[str]] = defaultdict(list)  # the longest first
+    for text in ordered:
+        for word in dict.fromkeys(words[text].split()):
+            holders[word].append(text)
+    found = {}
+    for text in ordered:
+        rarest: Iterable[str] = min((holders[word] for word in words[text].split()), key=len, default=[text])
+        inner = f" {words[text]} "
+        found[text] = next(text_ for text_ in rarest if inner in f" {words[text_]} ")
+    return found
+
+
+def _words(text: str) -> str:
+    """The words without their marks: joining marks to words must not hide a phrase."""
+    return " ".join(re.findall(r"[\w']+", text))

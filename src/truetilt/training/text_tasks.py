@@ -1,0 +1,210 @@
+"""The tasks of texts: a SEDD net with labels or prompts, a guide on top of a frozen one, classifiers of noised text.
+
+A SEDD net answers with log-scores, so it learns by the score entropy: the cross-entropy of the clean token plus a
+price, e^a - 1 - a, for rates whose logarithm is off by a. The cross-entropy alone would leave their size free, and
+every sampler in clock time reads it. A guide answers with log-ratios, which must not be scaled by the noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..models.hub import load
+from ..models.layers import placed
+from ..models.lora import adapt, merged, save_adapter
+from ..models.pretrained import config_of
+from ..models.score import normalised
+from ..models.text import Text
+from ..models.text_classifier import TextClassifier, TextClassifierConfig
+from ..models.tokenizer import TOKENIZER, tokenizer_copier
+from ..models.transformer import SEDD, SEDDConfig
+from ..processes import Masking, Uniform
+from ..types import InvalidInput
+from .config import TrainConfig
+from .corpus import Corpus, Texts, mixed
+from .data import subset
+from .goals import Batch, Task, quick, weights_fingerprint
+from .losses import Noised, score_entropy
+from .text_data import normalise
+
+Answer = Callable[[nn.Module, Noised, Tensor], Tensor]  # a net, noised tokens, labels told -> its numbers [B, D, V]
+
+
+def text_task(config: TrainConfig, device: torch.device | str = "cpu") -> Task:
+    """The task of a configuration with its networks on the device."""
+    corpus = Corpus.read(config.data)
+    if config.task in ("potential", "classifier"):
+        sizes = config_of(TextClassifierConfig, config.net, "net")
+        net = placed(TextClassifier(sizes, config.seed), device)
+        task = Task(net, config.noising(), _asked_for_labels, clean=config.task == "classifier")
+    else:
+        task = (_deft if config.task == "deft" else _diffusion)(config, corpus, device)
+    facts = {"tokenizer": corpus.fingerprints[TOKENIZER], "classes": corpus.classes, "groups": corpus.groups}
+    facts["withheld"] = corpus.withheld
+    beside = tokenizer_copier(corpus.folder, corpus.fingerprints[TOKENIZER])
+    return replace(task, facts={**facts, **task.facts}, leave=_both(beside, task.leave))
+
+
+def load_texts(config: TrainConfig, task: Task) -> tuple[Texts, Texts]:
+    """Training and test rows of a task: a judge learns from its own half, all others from the other."""
+    corpus = Corpus.read(config.data)
+    _check_fits(corpus, task)
+    part = "judge" if config.task == "classifier" else "guidance"
+    labelled, packing = config.task in ("potential", "classifier", "deft"), config.rows == "packed"
+    rows = corpus.texts((part,), labelled, packing)
+    test = corpus.texts(("test",), labelled or config.task == "conditional", packing)
+    return mixed(subset(rows, config.share, config.data_seed), config.mix), test
+
+
+def _check_fits(corpus: Corpus, task: Task) -> None:
+    net: Any = task.net.config
+    if net.vocabulary != corpus.vocabulary:
+        raise InvalidInput(
+            f"the corpus has {corpus.vocabulary} tokens and the network {net.vocabulary}; set net.vocabulary to match"
+        )
+    if task.length != corpus.length:
+        prompt = f" with its prompt of {task.given}" if task.given else ""
+        raise InvalidInput(
+            f"rows have {corpus.length} tokens and the network reads {net.length}{prompt}; set net.length"
+        )
+    if isinstance(net, TextClassifierConfig):
+        if net.groups != corpus.group_sizes:
+            raise InvalidInput(f"the corpus has groups of {corpus.group_sizes} classes, the network {net.groups}")
+    elif task.told and not task.given and net.classes != len(corpus.classes):
+        raise InvalidInput(
+            f"the corpus has the classes {', '.join(corpus.classes)} and the network {net.classes} classes; set "
+            f"net.classes to {len(corpus.classes)}"
+        )
+
+
+def _asked_for_labels(net: nn.Module, batch: Batch) -> Tensor:
+    noised = batch.noised
+    log_p = normalised(net(noised.x, noised.noise.t.float()).float(), net)
+    return -log_p.gather(-1, batch.label[:, None])[:, 0]
+
+
+def _diffusion(config: TrainConfig, corpus: Corpus, device: torch.device | str) -> Task:
+    """A net of its own, or one that goes on from another's weights; told labels, or words."""
+    net, process, before = _network(config)
+    if net.config.masked != isinstance(process, Masking):
+        raise InvalidInput(f"net.masked is {net.config.masked} and the process {config.process}; they must agree")
+    net = placed(_adapted(net, config) if config.lora else net, device)
+    prompts = encoded_prompts(corpus, config.prompts).to(device) if config.prompts else None
+    answer = _by_label(net) if prompts is None else _by_prompt(prompts)
+
+    def loss(net: nn.Module, batch: Batch) -> Tensor:
+        return score_entropy(process, answer(net, batch.noised, batch.told), batch.noised)
+
+    task = Task(net, process, loss, answer, told=config.task == "conditional", started_from=before)
+    if prompts is not None:
+        task = replace(task, given=prompts.shape[1], facts={"prompts": prompts.tolist()})
+    if config.lora:
+        task = replace(task, plain=merged, leave=lambda folder: save_adapter(net, folder / "adapter"))
+    return task
+
+
+def _adapted(net: SEDD, config: TrainConfig) -> SEDD:
+    unknown = sorted(config.lora.keys() - {"rank", "alpha"})
+    if unknown:
+        raise InvalidInput(f"lora has {', '.join(unknown)}; give rank and alpha")
+    return adapt(net, config.lora.get("rank", 8), config.lora.get("alpha", 16), config.seed)
+
+
+def _network(config: TrainConfig) -> tuple[SEDD, Masking | Uniform, str]:
+    """A fresh net, or one with the weights of the base; its process; a name for the weights it has."""
+    if not config.base:
+        return SEDD(config_of(SEDDConfig, config.net, "net"), config.seed), config.noising(), ""
+    base, process = _base(config.base)
+    sizes = config_of(SEDDConfig, {**asdict(base.config), **config.net}, "net")
+    _check_agree(base.config, sizes, tuple(name for name in asdict(sizes) if name != "classes"))
+    net = SEDD(sizes, config.seed)
+    weights = base.state_dict()
+    if sizes.classes and sizes.classes != base.config.classes:  # labels that say nothing yet
+        weights["label.weight"] = torch.zeros(sizes.classes + 1, sizes.condition)
+    net.load_state_dict({name: tensor for name, tensor in weights.items() if name in net.state_dict()})
+    return net, process, weights_fingerprint(base)
+
+
+def _deft(config: TrainConfig, corpus: Corpus, device: torch.device | str) -> Task:
+    """A guide's log-ratios on the log-scores of a frozen net, which is told what a withheld label leaves."""
+    if not config.base:
+        raise InvalidInput("deft trains a guide for a frozen network; name its folder as `base`")
+    sizes, (base, process) = config_of(SEDDConfig, config.net, "net"), _base(config.base)
+    if sizes.scale_by_sigma:
+        raise InvalidInput("a guide answers with log-ratios, which no noise scales; set net.scale_by_sigma to false")
+    _check_agree(base.config, sizes, ("vocabulary", "length", "masked"))
+    guide, base = placed(SEDD(sizes, config.seed), device), placed(base, device).eval().requires_grad_(False)
+    asked, guided = quick(base, config.compile), _by_label(guide)
+    frozen, withheld = _by_label(base), torch.tensor(corpus.withheld, device=device)
+
+    def scores(guide: nn.Module, noised: Noised, told: Tensor) -> Tensor:
+        with torch.no_grad():
+            below = frozen(asked, noised, withheld[told])
+        return below + guided(guide, noised, told)
+
+    def loss(guide: nn.Module, batch: Batch) -> Tensor:
+        return score_entropy(process, scores(guide, batch.noised, batch.told), batch.noised)
+
+    return Task(guide, process, loss, scores, base=base)
+
+
+def _base(folder: str) -> tuple[SEDD, Masking | Uniform]:
+    """A net that is there already, and its process."""
+    found = load(folder)
+    if not isinstance(found, Text) or not isinstance(found.process, Masking | Uniform):
+        raise InvalidInput(f"{folder} holds no SEDD net; name the folder of one as `base`")
+    return found.net, found.process
+
+
+def _check_agree(base: Any, own: Any, names: tuple[str, ...]) -> None:
+    for name in names:
+        if getattr(base, name) != getattr(own, name):
+            raise InvalidInput(
+                f"the base has {name} {getattr(base, name)}, the network {getattr(own, name)}; they must agree"
+            )
+
+
+def _by_label(net: SEDD) -> Answer:
+    """Labels by their embedding; a net without classes is told none."""
+    size, told_labels = net.config.vocabulary, bool(net.config.classes)
+
+    def answer(net: nn.Module, noised: Noised, told: Tensor) -> Tensor:
+        return net(noised.x, noised.noise.sigma.float(), told if told_labels else None)[..., :size]
+
+    return answer
+
+
+def _by_prompt(prompts: Tensor) -> Answer:
+    """Labels by words before the text, which are never noised and never asked for."""
+
+    def answer(net: Any, noised: Noised, told: Tensor) -> Tensor:
+        whole = torch.cat([prompts[told], noised.x], -1)
+        answers = net(whole, noised.noise.sigma.float())
+        return answers[:, prompts.shape[1] :, : net.config.vocabulary]
+
+    return answer
+
+
+def encoded_prompts(corpus: Corpus, prompts: Mapping[str, Any]) -> Tensor:
+    """int64 [classes + 1, P]: words in front of a text of each class, filled up with ends in front; last, of none."""
+    unknown = sorted(prompts.keys() - set(corpus.classes))
+    if unknown:
+        raise InvalidInput(f"prompts for {', '.join(unknown)}; the corpus has {', '.join(corpus.classes)}")
+    words = {name: corpus.tokenizer.encode(normalise(str(text))) for name, text in prompts.items()}
+    longest = max(map(len, words.values()))
+    rows = [words.get(name, []) for name in (*corpus.classes, "")]
+    return torch.tensor([[corpus.end] * (longest - len(row)) + row for row in rows])
+
+
+def _both(one: Callable[[Path], None], other: Callable[[Path], None]) -> Callable[[Path], None]:
+    def leave(folder: Path) -> None:
+        one(folder)
+        other(folder)
+
+    return leave

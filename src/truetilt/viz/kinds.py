@@ -1,0 +1,63 @@
+"""Which view a run is looked at with: the one asked for, the one saved beside it, or what its states suggest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..types import InvalidInput
+from .clouds import LARGEST_TABLE, Disks, Points
+from .logo import SequenceLogo
+from .views import Images, Numbers, TextView, View
+
+
+def _text(found: dict[str, Any]) -> TextView:
+    pieces = [str(piece) for piece in found["pieces"]]
+    return TextView(pieces.__getitem__, len(pieces), found["mask"])
+
+
+_KINDS: Mapping[str, Callable[[dict[str, Any]], View]] = {
+    "images": lambda found: Images(int(found["side"]), int(found["levels"])),
+    "text": _text,
+    "logo": lambda found: SequenceLogo(str(found["alphabet"])),
+    "disks": lambda found: Disks(int(found["vocabulary"])),
+    "points": lambda found: Points((int(found["axes"][0]), int(found["axes"][1]))),
+    "numbers": lambda found: Numbers(),
+}
+
+
+def view_of(described: Any) -> View:
+    """The view that `described()` told of."""
+    kind = str(described.get("kind")) if isinstance(described, dict) else "none"
+    if kind not in _KINDS:
+        raise InvalidInput(f"a view of kind {kind!r}; known are {', '.join(_KINDS)}")
+    try:
+        return _KINDS[kind](described)
+    except (KeyError, TypeError, ValueError, IndexError) as e:
+        raise InvalidInput(f"the view of kind {kind!r} is not whole ({e!r}); save the result with it again") from e
+
+
+def saved_view(folder: Path) -> View | None:
+    """The view that was saved with a result, if one was."""
+    path = folder / "view.json"
+    if not path.is_file():
+        return None
+    try:
+        return view_of(json.loads(path.read_text(encoding="utf-8")))
+    except (json.JSONDecodeError, UnicodeDecodeError) as e:
+        raise InvalidInput(f"{path} is not JSON ({e}); remove it, or save the result again with its view") from e
+
+
+def suggested_view(x: Tensor) -> View:
+    """Points for real vectors, disks for one or two sites of few tokens, else numbers; x is [..., D]."""
+    if x.is_floating_point():
+        return Points() if x.shape[-1] > 1 and bool(torch.isfinite(x).all()) else Numbers()
+    top = int(x.max()) + 1 if x.numel() else 0
+    if x.shape[-1] <= 2 and int(x.min()) >= 0 and 2 <= top <= LARGEST_TABLE:
+        return Disks(top)
+    return Numbers()

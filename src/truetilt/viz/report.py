@@ -1,0 +1,192 @@
+"""The run report: one HTML file that needs nothing else, for a screen, a phone or a printer.
+
+Text is escaped by the template. Scripts and styles are ours alone and named by hash in the page's policy, which allows
+no request to anywhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import platform
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import __version__
+from ..storage import write_with
+from ..trust import Figures, Verdict
+from ..types import InvalidInput
+from . import digest
+from .kinds import suggested_view
+from .tiles import frames
+from .views import View
+from .words import asked, runs_of
+
+ROWS = 32  # populations in the table
+CALLS = 4  # of united runs that are written out
+HEADS = {
+    Verdict.trust: ("good", "Trust", "Nothing speaks against this answer."),
+    Verdict.care: ("care", "Use with care", "The answer stands, with what is said below."),
+    Verdict.doubt: ("bad", "Do not trust", "This answer does not tell what was asked."),
+}
+
+
+def write_report(run: digest.Run, path: Path, view: View | None = None, title: str | None = None) -> Path:
+    """Write the report of a run; the file is whole or absent."""
+    if path.is_dir():
+        raise InvalidInput(f"{path} is a folder; give the name of an HTML file in it, such as {path / 'run.html'}")
+    text = report(run, view, title)
+    write_with(path, lambda temporary: _write(temporary, text))
+    return path
+
+
+def report(run: digest.Run, view: View | None = None, title: str | None = None) -> str:
+    """The report of a run as HTML."""
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+
+    styles, script = _asset("report.css"), _asset("report.js")
+    page = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    page.filters |= {"sig": _sig, "raw": Markup, "share": _share, "times": _times, "full": repr}
+    return page.from_string(_asset("report.html")).render(
+        policy=_policy(styles, script),
+        styles=Markup(styles),
+        script=Markup(script),
+        data=Markup(_embedded(_drawn(run))),
+        title=title or _title(run),
+        **_told(run, view),
+    )
+
+
+def _told(run: digest.Run, view: View | None) -> dict[str, Any]:
+    """What the template writes out."""
+    trust, runs = run.trust(), runs_of(run.settings)
+    times = run.times.tolist()
+    first = asked(runs[0], times)
+    populations, particles = run.log_weights.shape
+    rows = digest.population_rows(run)
+    found = frames(run, view or suggested_view(run.particles))
+    return {
+        "first": first,
+        "runs": len(runs),
+        "calls": [asked(one, times).call for one in runs[:CALLS]],
+        "command": runs[0].get("command"),
+        "versions": _versions(runs[0]),
+        "settings": json.dumps(run.settings, indent=1, ensure_ascii=False, default=str),
+        "sizes": {"populations": populations, "particles": particles, "steps": len(times) - 1},
+        "trust": trust,
+        "head": HEADS[trust.verdict],
+        "came_out": _came_out(trust.figures, len(times) - 1),
+        "rows": [rows[k] for k in digest.evenly(len(rows), ROWS)],
+        "tops": {key: max(row[key] for row in rows) or 1 for key in ("mass", "ess", "roots")},
+        "row_count": len(rows),
+        "frames": found,
+        "lines": populations * particles,
+        "shape": (view or suggested_view(run.particles)).shape,
+    }
+
+
+def _when(step: int, last: int) -> str:
+    return "at the end" if step > last else f"at step {step}"
+
+
+def _came_out(f: Figures, last: int) -> list[tuple[str, str, float, str]]:
+    """(name, as shown, in full, in words) of the figures that matter."""
+    bar = f.log_z_interval
+    everyone = f.populations * f.particles
+    if bar is None or bar.reason:
+        spread = "no interval from a single population" if f.populations == 1 else "no interval"
+    else:
+        spread = f"95 % interval {_sig(bar.low)} to {_sig(bar.high)}"
+    return [
+        ("log Z", _sig(f.log_z), f.log_z, spread),
+        ("effective particles", _sig(f.union_ess, 4), f.union_ess, f"of {everyone:,}; {f.ess_end:.0%} at the end"),
+        ("lowest ESS on the way", f"{f.ess_lowest:.1%}", f.ess_lowest, _when(f.ess_lowest_step, last)),
+        ("first draws that survive", _sig(f.roots, 4), f.roots, f"of {f.particles} in a population"),
+    ]
+
+
+def _drawn(run: digest.Run) -> dict[str, Any]:
+    """What the script draws."""
+    shown = digest.shown_populations(run)
+    limit = digest.COLUMNS if len(shown) <= 4 else digest.COLUMNS // 2
+    trees = []
+    for k in shown:
+        tree, weights = digest.family_tree(run, k, limit)
+        places = {particle: i for i, particle in enumerate(tree.shown)}
+        trees.append(
+            {
+                "population": k,
+                "steps": tree.steps,
+                "chains": [[c.parent, c.start, c.places, c.leads_to, c.particle] for c in tree.chains],
+                "ends": [[particle, float(f"{weights[i]:.4g}")] for particle, i in places.items()],
+                "lost": tree.lost,
+                "families": tree.families,
+                "dying": tree.dying,
+            }
+        )
+    resampler = runs_of(run.settings)[0].get("resampler")
+    threshold = resampler.get("threshold") if isinstance(resampler, dict) else None
+    populations, particles = run.log_weights.shape
+    sizes = {"last": len(run.times) - 1, "particles": particles, "populations": populations, "threshold": threshold}
+    return {"sizes": sizes, "courses": digest.courses(run), "weights": digest.weight_bars(run), "trees": trees}
+
+
+def _title(run: digest.Run) -> str:
+    one = runs_of(run.settings)[0]
+    parts = [str(one[key]) for key in ("bundle",) if key in one]
+    parts += [f"condition {one['condition']}"] if "condition" in one else []
+    model = one.get("model")
+    alpha = model.get("alpha") if isinstance(model, dict) else None
+    parts += [f"α = {alpha:g}"] if isinstance(alpha, int | float) else []
+    return ", ".join(parts) or "A run"
+
+
+def _versions(settings: Any) -> list[tuple[str, str]]:
+    """Of the run where it says, and of this report."""
+    known = settings.get("versions")
+    rows = [("truetilt", settings.get("version", "not recorded")), *(known.items() if isinstance(known, dict) else ())]
+    return [(f"{name}", f"{value}") for name, value in rows] + [
+        ("report by", f"truetilt {__version__}, python {platform.python_version()}, torch {torch.__version__}")
+    ]
+
+
+def _policy(styles: str, script: str) -> str:
+    """Nothing from anywhere but this file."""
+    allowed = f"script-src '{_sha(script)}'; style-src '{_sha(styles)}'; img-src data:"
+    return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
+
+
+def _sha(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
+
+
+def _embedded(value: Any) -> str:
+    """JSON that cannot end the element it stands in."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _asset(name: str) -> str:
+    return (files("truetilt.viz") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", newline="\n")
+
+
+def _sig(value: Any, digits: int = 5) -> str:
+    """So many figures, with a true minus sign."""
+    return f"{float(value):.{digits}g}".replace("-inf", "−∞").replace("-", "−")
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.3g} %"
+
+
+def _times(weight: float) -> str:
+    return "< 0.001 ×" if 0 < weight < 1e-3 else f"{weight:.3g} ×"

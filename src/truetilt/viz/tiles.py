@@ -1,0 +1,112 @@
+"""Particles at chosen steps, as HTML: each place follows one line, a final particle and its forebears.
+
+What a page can hold is limited, so some lines are shown, evenly over populations and families, and the frames say so.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..smc.diagnostics import lineage
+from ..smc.weights import normalised
+from ..snapshots import evenly
+from .digest import Run, plain
+from .views import View
+
+FRAMES = 16
+SHOWN = {"picture": 48, "text": 8, "line": 24}  # lines, by the shape of a tile
+BYTES = 1_400_000  # of all tiles and pictures together
+
+
+class Tile(NamedTuple):
+    """One particle: where it is, what it weighs (1 is an equal share), and how it looks."""
+
+    population: int
+    particle: int
+    weight: float
+    bar: float  # its weight over the heaviest shown
+    twin: bool  # the same particle as the tile before it
+    html: str
+
+
+class Frame(NamedTuple):
+    """The particles after one step."""
+
+    step: int
+    time: float
+    picture: str
+    tiles: list[Tile]
+
+
+class Moment(NamedTuple):
+    """States [populations, particles, D] and log-weights after a step."""
+
+    step: int
+    x: Tensor
+    log_w: Tensor
+
+
+def frames(run: Run, view: View) -> list[Frame]:
+    """Every chosen step with as many lines as fit."""
+    told = _moments(run)
+    count = SHOWN[view.shape]
+    pictures = [_picture(moment, view) for moment in told]
+    while True:
+        found = _frames(run, view, told, count, pictures)
+        if count == 1 or sum(len(f.picture) + sum(len(t.html) for t in f.tiles) for f in found) <= BYTES:
+            return found
+        count //= 2
+
+
+def _moments(run: Run) -> list[Moment]:
+    """The kept steps, thinned, and the end."""
+    kept, last = run.snapshots, len(run.times) - 1
+    told = [
+        Moment(int(step), plain(kept.particles[k]).flatten(2), kept.log_weights[k].cpu())
+        for k, step in enumerate(kept.steps.tolist())
+        if step != last
+    ]
+    told = [told[k] for k in evenly(len(told), FRAMES - 1)]
+    return [*told, Moment(last, plain(run.particles).flatten(2), run.log_weights.cpu())]
+
+
+def _picture(moment: Moment, view: View) -> str:
+    share = normalised(moment.log_w.reshape(-1)).numpy()
+    return view.picture(moment.x.flatten(0, 1).numpy(), share)
+
+
+def _frames(run: Run, view: View, told: list[Moment], count: int, pictures: list[str]) -> list[Frame]:
+    ancestors = run.ancestors.cpu()
+    populations, particles = run.log_weights.shape
+    family = lineage(ancestors) + particles * torch.arange(populations)[:, None]
+    order = family.reshape(-1).argsort(stable=True)
+    flat = order[list(evenly(len(order), count))]
+    slots = [_forebears(ancestors, flat // particles, flat % particles, moment.step) for moment in told]
+    out: list[Frame] = []
+    before: np.ndarray | None = None
+    for moment, slot, picture in zip(told, slots, pictures, strict=True):
+        states = moment.x[flat // particles, slot].numpy()
+        weight = (normalised(moment.log_w.reshape(-1)).reshape(populations, particles) * populations * particles)[
+            flat // particles, slot
+        ]
+        top = float(weight.max()) or 1.0
+        tiles: list[Tile] = []
+        for k, (population, particle) in enumerate(zip((flat // particles).tolist(), slot.tolist(), strict=True)):
+            twin = bool(tiles) and (tiles[-1].population, tiles[-1].particle) == (population, particle)
+            html = view.tile(states[k], None if before is None else before[k])
+            tiles.append(Tile(population, particle, float(weight[k]), float(weight[k]) / top, twin, html))
+        out.append(Frame(moment.step, float(run.times[moment.step]), picture, tiles))
+        before = states
+    return out
+
+
+def _forebears(ancestors: Tensor, population: Tensor, particle: Tensor, step: int) -> Tensor:
+    """Where the lines of these final particles stood after a step."""
+    line = particle
+    for later in range(len(ancestors) - 1, step, -1):
+        line = ancestors[later][population, line].long()
+    return line

@@ -1,0 +1,162 @@
+"""A run's settings in words, and as the call that gives the same run again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from .. import __all__ as PUBLIC
+from ..continuous import __all__ as REALS
+
+_TEMPERED = "p₀(x) · p(ζ | x)^α"
+_TARGETS: Mapping[str, str] = {
+    "Tempered": _TEMPERED,
+    "Tilted": _TEMPERED,
+    "AnyOrder": _TEMPERED,
+    "FirstHitting": _TEMPERED,
+    "Uniformised": _TEMPERED,
+    "Steered": "p₀(x) · exp(λ · reward(x))",
+    "Unweighted": "none: the proposal as it is, every particle counted alike",
+}
+_HOW: Mapping[str, str] = {
+    "Tempered": "moves by the guided rates, weighs by the ratios of the two models (edge ratios)",
+    "Tilted": "moves by the conditional model, weighs by a potential whose exponent grows",
+    "AnyOrder": "reveals sites in any order, weighs before it draws",
+    "FirstHitting": "jumps at exact times, weighs every jump",
+    "Uniformised": "jumps at exact times, weighs every jump",
+    "Steered": "moves by the base model, weighs by a reward whose share grows",
+    "Unweighted": "plain guidance without weights",
+}
+_LITERAL_GRID = 5  # times that are written out in a call
+
+
+class Asked(NamedTuple):
+    """One run's settings: (quantity, value) rows to read, and the call."""
+
+    target: str
+    condition: str
+    sampler: str
+    seed: str
+    rows: list[tuple[str, str]]
+    call: str
+
+
+def runs_of(settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The settings of every run that a result unites."""
+    united = settings.get("united")
+    return [run for part in united for run in runs_of(part)] if isinstance(united, list) else [settings]
+
+
+def asked(settings: Mapping[str, Any], times: list[float]) -> Asked:
+    """What one run was asked for; settings that nobody wrote down are left out."""
+    model = settings.get("model")
+    model = model if isinstance(model, Mapping) else {}
+    name = str(model.get("name", ""))
+    target = _TARGETS.get(name, f"that of {name}" if name else "not recorded")
+    rows = [("Target", _with_value(target, model))]
+    for key, title in (("bundle", "Model"), ("condition", "Condition")):
+        if key in settings:
+            rows.append((title, str(settings[key])))
+    if name:
+        rows.append(("Sampler", f"{name}: {_HOW[name]}" if name in _HOW else name))
+    rows += [(key, _short(model[key])) for key in model if key not in {"name"}]
+    for key, title in _PLAIN.items():
+        if settings.get(key) is not None:
+            rows.append((title, call_of(settings[key])))
+    told = dict(rows)
+    words = (told.get(key, "") for key in ("Target", "Condition", "Sampler", "Seed"))
+    return Asked(*words, rows, call(settings, times))
+
+
+_PLAIN = {
+    "particles": "Particles in a population",
+    "populations": "Populations",
+    "steps": "Steps",
+    "resampler": "Resampling",
+    "coupling": "Draws",
+    "moves": "Moves",
+    "seed": "Seed",
+    "first_population": "First population",
+    "device": "Device",
+}
+
+
+def call(settings: Mapping[str, Any], times: list[float]) -> str:
+    """The Python that gives the same run; `model` is the reader's."""
+    model = settings.get("model")
+    if not isinstance(model, Mapping) or "seed" not in settings:
+        return "# the settings of this run were not recorded"
+    plain = ("particles", "populations", "seed", "first_population")
+    options = {key: repr(settings[key]) for key in plain if key == "seed" or settings.get(key, 0) != 0}
+    options["resample"] = call_of(settings.get("resampler", "unknown"))
+    if settings.get("coupling", "independent") != "independent":
+        options["couple"] = call_of(settings["coupling"])
+    if settings.get("moves"):
+        options["moves"] = call_of(settings["moves"])
+    lines = "".join(f"    {key}={value},\n" for key, value in options.items())
+    grid, kept = _grid(times), "times = tt.Result.load(folder).times  # of the run saved there\n"
+    head = f"import truetilt as tt\n\n{_loaded(settings, model)}{kept * grid.startswith('times')}"
+    return f"{head}result = tt.run(\n    {_model_call(model)},\n    {grid},\n{lines})\n"
+
+
+def _loaded(settings: Mapping[str, Any], model: Mapping[str, Any]) -> str:
+    """Where the model comes from: a bundle that was named, or the reader."""
+    if not {"bundle", "condition"} <= settings.keys():
+        return "# model: the one that was sampled\n"
+    form = "potential" if model.get("name") == "Tilted" else "cfg"
+    return f"model = tt.load({settings['bundle']!r}).model({settings['condition']!r}, {form!r})\n"
+
+
+def call_of(value: Any, room: str = "tt") -> str:
+    """A description as the call that makes it: {"name": "adaptive", ...} as tt.adaptive(...)."""
+    if not isinstance(value, Mapping):
+        return _named(value, room) if isinstance(value, str) else _short(value)
+    if "fk" in value:  # moves of a model: the run's own
+        value = value | {"fk": _Code(_model_call(value["fk"]))}
+    parts = [f"{key}={call_of(part, room)}" for key, part in value.items() if key != "name" and key.isidentifier()]
+    return _named(str(value.get("name", "unknown")), room) + (f"({', '.join(parts)})" if parts else "")
+
+
+def _model_call(model: Mapping[str, Any]) -> str:
+    """The Feynman-Kac value over the reader's model; those of real vectors live in tt.continuous."""
+    name, kernel = str(model.get("name")), str(model.get("kernel", "euler"))
+    of_reals = name in REALS and (name not in PUBLIC or kernel in REALS)
+    return call_of({"name": name, "model": _Code("model")} | dict(model), "tt.continuous" if of_reals else "tt")
+
+
+class _Code(str):
+    """Python that is ours, to be written as it is."""
+
+
+def _named(name: str, room: str) -> str:
+    """With its room before it where the name is public; only names, and calls with plain numbers, are written."""
+    if isinstance(name, _Code):
+        return name
+    known = name.split("(")[0]
+    if room != "tt" and known in REALS:
+        return f"{room}.{name}" if known == name else "..."
+    if known in PUBLIC and re.fullmatch(r"\w+(\([\w=.,() +-]*\))?", name):
+        return f"tt.{name}"
+    return name if all(part.isidentifier() for part in name.split(".")) else "..."
+
+
+def _grid(times: list[float]) -> str:
+    steps = len(times) - 1
+    if steps > 0 and times == [1 - k / steps for k in range(steps)] + [0.0]:
+        return f"tt.uniform_grid({steps})"
+    if steps <= _LITERAL_GRID:
+        return repr(times)
+    return "times.tolist()"
+
+
+def _with_value(target: str, model: Mapping[str, Any]) -> str:
+    """The target with its exponent: α = 3."""
+    for letter, key in (("α", "alpha"), ("λ", "strength")):
+        if letter in target and isinstance(model.get(key), int | float):
+            return f"{target}, {letter} = {model[key]:g}"
+    return target
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)

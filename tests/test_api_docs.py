@@ -1,0 +1,63 @@
+"""The API page names every public thing once, and each has words of its own."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import truetilt as tt
+
+PAGE = (Path(__file__).parent.parent / "docs" / "api.md").read_text(encoding="utf-8")
+ENTRIES = re.findall(r"^::: (\S+)\n    options:\n      heading: (\S+)$", PAGE, re.MULTILINE)
+ROOMS = {"tt": tt, "tt.continuous": tt.continuous, "tt.distributed": tt.distributed}
+
+
+def public(name: str, room: ModuleType) -> set[str]:
+    """Full names of what a room offers, but for rooms inside it and the version."""
+    offered = {n: getattr(room, n) for n in room.__all__ if n != "__version__"}
+    return {f"{name}.{n}" for n, thing in offered.items() if not inspect.ismodule(thing)}
+
+
+def found(path: str) -> object:
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
+def described(thing: object) -> bool:
+    """Whether a thing has words of its own: not inherited ones, and not the signature a dataclass makes up."""
+    words = vars(thing).get("__doc__") if inspect.isclass(thing) else getattr(thing, "__doc__", None)
+    made_up = f"{getattr(thing, '__name__', '')}("
+    return bool(words and words.strip() and not words.startswith(made_up))
+
+
+def test_every_public_name_is_on_the_page_once() -> None:
+    headings = [heading for _, heading in ENTRIES]
+    offered = set().union(*(public(name, room) for name, room in ROOMS.items()))
+    assert not offered - set(headings), "public, and not on docs/api.md"
+    assert not set(headings) - offered, "on docs/api.md, and not public"
+    assert len(headings) == len(set(headings))
+
+
+@pytest.mark.parametrize(("path", "heading"), ENTRIES, ids=[heading for _, heading in ENTRIES])
+def test_entry_is_the_public_thing_and_says_what_it_is(path: str, heading: str) -> None:
+    room, _, name = heading.rpartition(".")
+    assert found(path) is getattr(ROOMS[room], name)
+    assert described(found(path))
+
+
+def test_no_entry_is_written_in_another_form() -> None:
+    assert len(ENTRIES) == PAGE.count("\n::: ")
+
+
+def test_what_has_no_words_is_noticed() -> None:
+    """Wrong variants: no docstring, an inherited one, and one that a dataclass made up."""
+    from dataclasses import make_dataclass
+
+    silent = type("Silent", (), {})
+    heir = type("Heir", (tt.Model,), {})
+    assert not any(described(thing) for thing in (silent, heir, make_dataclass("Made", ["x"]), lambda: None))
