@@ -465,7 +465,7 @@ def test_smc_result_and_trust_know_nothing_of_diffusions():
 
 def test_diffusions_bring_no_sampler_of_their_own():
     """No particle is resampled, counted or judged in `continuous/`: it makes values that `trace` runs."""
-    allowed = {"types", "clock", "guidance", "ramps", "continuous"}
+    allowed = {"types", "clock", "guidance", "networks", "ramps", "schedules", "continuous"}
     for module in (name for name in MODULES if room(name) == "continuous"):
         assert {room(name) for name in imports(module)} <= allowed, module
         called = {ast.unparse(n.func).split(".")[-1] for n in ast.walk(MODULES[module]) if isinstance(n, ast.Call)}

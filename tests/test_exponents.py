@@ -191,5 +191,5 @@ def test_bad_pilots():
     for fall in (0.0, 1.0, -0.1, float("nan")):
         with pytest.raises(tt.InvalidInput, match="fall"):
             tt.pilot(tt.Tilted(model, 3.0), GRID, fall=fall)
-    with pytest.raises(tt.InvalidInput, match="Tempered has no exponent that grows"):
+    with pytest.raises(tt.InvalidInput, match="Tempered has no exponent that a pilot can grow"):
         tt.pilot(tt.Tempered(model, 3.0), GRID)
