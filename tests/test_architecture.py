@@ -26,7 +26,7 @@ EXACTLY = {  # a room and all it may import of ours
     "ramps": {"types"},
     "reveals": {"types", "laws"},
     "networks": set(),
-    "clock": {"types"},
+    "clock": {"types", "ramps"},
     "feynman_kac": {"types", "clock", "kernels", "guidance", "ramps"},
     "continuous.laws": {"types"},
     "continuous.processes": {"types", "continuous.laws"},

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import torch
 from torch import Tensor
 
+from .ramps import Ramp
 from .types import (
     NEG_INF,
     Aux,
@@ -73,6 +74,11 @@ class Tilt:
             ),
         )
         return torch.where(value == NEG_INF, NEG_INF, share * value.double())  # impossible at any exponent
+
+
+def growing(potential: Potential, height: float, ramp: Ramp) -> Tilt:
+    """A tilt whose exponent grows with elapsed time, up to `height`."""
+    return Tilt(potential, lambda t: height * ramp(1 - t))
 
 
 @dataclass(frozen=True)

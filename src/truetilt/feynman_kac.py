@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from .clock import ClockMove, Clockwork, Proposal, Tilt, check_alpha, check_reward, powers
+from .clock import ClockMove, Clockwork, Proposal, Tilt, check_alpha, check_reward, growing, powers
 from .guidance import Guide, check_strength, rate_level, strength
 from .kernels import Kernel, euler, tweedie
 from .ramps import LINEAR, SQUARE, Ramp, check_ramp
@@ -139,7 +139,7 @@ class Tilted(OnClock):
     """pi ~ p(x|zeta) p(zeta|x)^(alpha-1): the conditional model as base and proposal, weighed by a potential.
 
     The increment (a_s - 1) h(y, s) - (a_t - 1) h(x, t) telescopes: bounded, free of the path, exact at the end
-    whatever h is in between. `ramp` says how the exponent grows with elapsed time.
+    whatever finite h is in between. `ramp` says how the exponent grows with elapsed time.
     """
 
     alpha: float
@@ -155,7 +155,7 @@ class Tilted(OnClock):
     @property
     def tilt(self) -> Tilt | None:
         h = self.model.potential
-        return None if h is None else Tilt(h, lambda t: (self.alpha - 1) * self.ramp(1 - t))
+        return None if h is None else growing(h, self.alpha - 1, self.ramp)
 
     def propose(self, x: Tokens, t: float, s: float) -> Proposal:
         log_score = self.evaluate("conditional", self.model.conditional, x, t)
@@ -182,7 +182,7 @@ class Steered(OnClock):
 
     @property
     def tilt(self) -> Tilt:
-        return Tilt(self.reward, lambda t: self.strength * self.ramp(1 - t))
+        return growing(self.reward, self.strength, self.ramp)
 
     def propose(self, x: Tokens, t: float, s: float) -> Proposal:
         p = self.law("base", self.evaluate("base", self.model.base, x, t), x, (t, s))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from ..clock import Clockwork, Proposal, Tilt, check_alpha, check_reward, powers
+from ..clock import Clockwork, Proposal, Tilt, check_alpha, check_reward, growing, powers
 from ..guidance import check_strength, strength
 from ..ramps import LINEAR, SQUARE, Ramp, check_ramp
 from ..types import InvalidInput, Potential, Schedule, State, take
@@ -153,7 +153,7 @@ class Tilted(OnClock):
     @property
     def tilt(self) -> Tilt | None:
         h = self.model.potential
-        return None if h is None else Tilt(h, lambda t: (self.alpha - 1) * self.ramp(1 - t))
+        return None if h is None else growing(h, self.alpha - 1, self.ramp)
 
     def leaned(self, share: float = 0.5) -> Tilted:
         """The same target, proposed by guidance of strength 1 + share (alpha - 1) ramp; it asks the base score as well.
@@ -192,7 +192,7 @@ class Steered(OnClock):
 
     @property
     def tilt(self) -> Tilt:
-        return Tilt(self.reward, lambda t: self.strength * self.ramp(1 - t))
+        return growing(self.reward, self.strength, self.ramp)
 
     def propose(self, x: State, t: float, s: float) -> Proposal:
         p = self.law("base", self.model.base, x, (t, s))

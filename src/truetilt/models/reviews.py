@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from ..processes import Masking
-from ..training.text_data import normalise
 from ..types import InvalidInput, Model, Tokens
 from ..viz.views import TextView
 from .infilling import with_gaps
@@ -26,6 +25,7 @@ from .text import TextScore, check_tokens
 from .text_classifier import TextClassifier
 from .tokenizer import TOKENIZER, Tokenizer, load_tokenizer
 from .transformer import SEDD
+from .wording import normalise
 
 PARTS: Mapping[str, type[Pretrained]] = {
     "sedd": SEDD,
@@ -237,7 +237,7 @@ def _facts(folder: Path) -> Facts:
     try:
         classes = tuple(str(name) for name in card["classes"])
         groups = {name: tuple(members) for name, members in card["groups"].items()}
-        withheld = tuple(int(number) for number in card.get("withheld") or [len(classes)] * (len(classes) + 1))
+        withheld = tuple(int(number) for number in card["withheld"])
     except (KeyError, TypeError, AttributeError, ValueError) as e:
         raise InvalidInput(
             f"{folder / CARD} does not say what the classes mean ({e!r}); copy the card that training left there"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from ..storage import write_json, write_with
+from ..storage import write_folder, write_json, write_with
 from ..types import InvalidInput
 
 _TENSORS, _FACTS = "state.safetensors", "state.json"
@@ -41,16 +40,15 @@ class Learner(NamedTuple):
 
 
 def save_checkpoint(folder: Path, learner: Learner, progress: Progress, fingerprint: str) -> Path:
-    """Write step-N beside its name, rename it, then drop all but the last two."""
+    """Write step-N whole or not at all, then drop all but the last two."""
     target = folder / f"step-{progress.step:08d}"
-    beside = folder / f".{target.name}.part"
-    shutil.rmtree(beside, ignore_errors=True)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in _tensors(learner).items()}
-    write_with(beside / _TENSORS, lambda path: save_file(tensors, path))
-    write_json(beside / _FACTS, {**progress._asdict(), "fingerprint": fingerprint})
-    shutil.rmtree(target, ignore_errors=True)
-    os.replace(beside, target)
-    _flush(folder)
+
+    def write(beside: Path) -> None:
+        write_with(beside / _TENSORS, lambda path: save_file(tensors, path))
+        write_json(beside / _FACTS, {**progress._asdict(), "fingerprint": fingerprint})
+
+    write_folder(target, write)
     for old in found_checkpoints(folder)[:-_KEPT]:
         shutil.rmtree(old)
     return target
@@ -110,12 +108,3 @@ def _restore(learner: Learner, tensors: dict[str, Tensor], path: Path) -> None:
         raise InvalidInput(f"{path} does not fit this network ({e}); resume with the same configuration") from e
     groups = learner.optimizer.state_dict()["param_groups"]
     learner.optimizer.load_state_dict({"state": state, "param_groups": groups})
-
-
-def _flush(folder: Path) -> None:
-    """Make the renaming itself durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from ..models.wording import normalise
 from ..types import InvalidInput
 
 csv.field_size_limit(10**8)
@@ -31,32 +32,6 @@ class Example(NamedTuple):
 
 
 Reader = Callable[[Path], Iterator[Example]]
-
-_QUOTES = str.maketrans({"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u2013": "-", "\u2014": "-"})
-_FORMS = [  # in this order
-    (re.compile(r"<br\s*/?>"), " "),
-    (re.compile(r"``|''"), '"'),
-    (re.compile(r"`"), "'"),
-    (re.compile(r"-lrb-"), "("),
-    (re.compile(r"-rrb-"), ")"),
-    (re.compile(r"\\/"), "/"),
-    (re.compile(r"\s+"), " "),
-    (re.compile(r" (?=n't\b)"), ""),
-    (re.compile(r" (?='(?:s|re|ve|ll|d|m)\b)"), ""),
-    (re.compile(r" (?=[,.;:!?)%])"), ""),
-    (re.compile(r"(?<=[(]) "), ""),
-]
-
-
-def normalise(text: str) -> str:
-    """Lower case, plain quotes, single spaces, no HTML breaks, and the marks of tokenised text joined to their words.
-
-    SST-2 comes as "it 's good , -lrb- i wo n't lie -rrb-" and IMDB as "It's good,<br />(I won't lie)".
-    """
-    text = text.lower().translate(_QUOTES)
-    for pattern, by in _FORMS:
-        text = pattern.sub(by, text)
-    return text.strip()
 
 
 def sentences(text: str) -> list[str]:

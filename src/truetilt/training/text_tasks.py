@@ -24,6 +24,7 @@ from ..models.text import Text
 from ..models.text_classifier import TextClassifier, TextClassifierConfig
 from ..models.tokenizer import TOKENIZER, tokenizer_copier
 from ..models.transformer import SEDD, SEDDConfig
+from ..models.wording import normalise
 from ..processes import Masking, Uniform
 from ..types import InvalidInput
 from .config import TrainConfig
@@ -31,7 +32,6 @@ from .corpus import Corpus, Texts, mixed
 from .data import subset
 from .goals import Batch, Task, quick, weights_fingerprint
 from .losses import Noised, score_entropy
-from .text_data import normalise
 
 Answer = Callable[[nn.Module, Noised, Tensor], Tensor]  # a net, noised tokens, labels told -> its numbers [B, D, V]
 
