@@ -171,6 +171,10 @@ def test_another_tokenizer_and_a_missing_card_are_refused(bundle_folder, tmp_pat
     with pytest.raises(tt.InvalidInput, match="the same size with other tokens"):
         tt.load(broken)
     (broken / "tokenizer.json").unlink()
+    card = json.loads((broken / "sedd/card.json").read_text())
+    (broken / "sedd/card.json").write_text(json.dumps({key: card[key] for key in card if key != "withheld"}))
+    with pytest.raises(tt.InvalidInput, match=r"withheld.*copy the card"):
+        tt.load(broken)
     (broken / "sedd/card.json").unlink()
     with pytest.raises(tt.InvalidInput, match="what the classes mean"):
         tt.load(broken)
