@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 import truetilt as tt
 from test_models import CLASSIFIER, UNET, stirred, tokens
-from truetilt.models import hub, pretrained
+from truetilt.models import hub, pretrained, reviews
 from truetilt.models.classifier import Classifier, ClassifierConfig
 from truetilt.models.pretrained import read_card
 from truetilt.models.unet import UNet, UNetConfig
@@ -277,10 +277,12 @@ def test_a_bundle_has_the_process_it_was_trained_under(bundle):
         tt.load(bundle)
 
 
-@pytest.mark.parametrize("name", list(hub.PARTS))
-def test_the_configs_are_those_of_the_embedded_nets(name):
-    folder = Path(__file__).parents[1] / "configs" / "mnist"
-    trained = read_card(hub.embedded("mnist") / name)["config"]
+@pytest.mark.parametrize(
+    ("bundle", "name"), [*(("mnist", name) for name in hub.PARTS), *(("tiny-reviews", name) for name in reviews.PARTS)]
+)
+def test_the_configs_are_those_of_the_embedded_nets(bundle, name):
+    folder = Path(__file__).parents[1] / "configs" / bundle.removeprefix("tiny-")
+    trained = read_card(hub.embedded(bundle) / name)["config"]
     config = asdict(read_config(folder / f"{name}.yaml", data=trained["data"], base=trained["base"]))
     assert {key: json.loads(json.dumps(config[key])) for key in trained} == trained
 

@@ -244,3 +244,28 @@ def test_commands_say_what_is_wrong(bundle_folder, tmp_path, arguments, words):
     assert run.exit_code == 2
     assert words in run.stderr
     assert not (tmp_path / "o").exists()
+
+
+def test_the_embedded_nets_are_those_that_were_measured():
+    """Judge and potential know praise from blame, and toxic words are left out: other weights would not agree."""
+    nets = tt.load("tiny-reviews")
+    praise, blame = "a wonderful, moving film with a brilliant cast", "a dull, stupid mess and a waste of time"
+    log_p = nets.judge([praise, blame])
+    assert [float(log_p[row, nets.facts.number("positive")].exp()) > 0.8 for row in (0, 1)] == [True, False]
+    potential, x = nets.model("positive").potential, nets.rows([praise, blame])
+    assert potential(x, 0.0).tolist()[0] > -0.2 > -1.5 > potential(x, 0.0).tolist()[1]
+
+
+def test_the_embedded_net_prefers_a_text_to_its_words_shuffled():
+    nets = tt.load("tiny-reviews")
+    tokens = nets.encode("this is one of the best movies i have ever seen.")
+    order = [tokens[k] for k in (4, 9, 1, 7, 0, 10, 3, 8, 2, 6, 5, *range(11, len(tokens)))]
+    x = torch.tensor([[*row, *[nets.tokenizer.end] * (nets.length - len(row))] for row in (tokens, order)])
+    chance = []
+    for site in range(1, len(tokens) - 1):
+        blank = x.clone()
+        blank[:, site] = nets.process.mask
+        rows = nets.base()(blank, 0.02).dense().double().log_softmax(-1)
+        chance.append(rows[torch.arange(2), site, x[:, site]])
+    likelier = torch.stack(chance).mean(0)
+    assert float(likelier[0] - likelier[1]) > 2

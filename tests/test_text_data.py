@@ -236,6 +236,23 @@ def test_short_texts_may_be_a_source_of_their_own(shelf):
     assert len(two) == 82
 
 
+def test_a_source_may_come_after_the_tokenizer(shelf, tmp_path):
+    """Left out of the tokenizer's texts, a source changes neither the tokenizer nor what others place where."""
+    recipe = read_recipe(shelf / "recipe.json")
+    write(shelf / "more.csv", "".join(f"quixotic zebras vex {k} jackdaws,1\n" for k in range(30)))
+    found = {}
+    for name, more in (
+        ("without", {}),
+        ("read", {"more": Source("more.csv", group="tone")}),
+        ("after", {"more": Source("more.csv", group="tone", tokenizer=False)}),
+    ):
+        sources = {**recipe.sources, **more}
+        found[name] = prepare(Recipe(sources, recipe.groups, recipe.kinds, 24, 300), shelf, tmp_path / name)
+    same = found["without"]["fingerprints"]["tokenizer.json"]
+    assert found["after"]["fingerprints"]["tokenizer.json"] == same != found["read"]["fingerprints"]["tokenizer.json"]
+    assert found["after"]["counts"] != found["without"]["counts"]
+
+
 def test_parts_share_no_segment(shelf, tmp_path):
     """Texts that differ and share a sentence, in rows so short that the sentence is a row."""
     write(shelf / "films/test.tsv", "1\tThis sentence is held out.\n")

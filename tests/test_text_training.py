@@ -108,6 +108,16 @@ def test_rates_have_the_size_that_samplers_in_clock_time_need(learned):
     assert (total + sigma.double().expm1().log()[:, None]).abs().max() < 0.1
 
 
+def test_a_potential_starts_with_the_token_vectors_of_the_base(learned, corpus):
+    base = tt.from_pretrained(learned[0])
+    net = {**SIZES["potential"], "hidden": base.config.hidden}
+    run = Run.prepare(settings(corpus, str(learned[0]), task="potential", net=net), corpus)
+    plain = Run.prepare(settings(corpus, task="potential", net=net), corpus)
+    assert run.task.net.vocab_embed.embedding.equal(base.vocab_embed.embedding)
+    assert not plain.task.net.vocab_embed.embedding.equal(base.vocab_embed.embedding)
+    assert run.fingerprint() != plain.fingerprint()
+
+
 @pytest.mark.parametrize("shift", [-0.7, 0.0, 0.4])
 def test_the_score_entropy_is_the_cross_entropy_and_a_price_for_size(shift):
     process, generator = tt.Masking(V), torch.Generator().manual_seed(0)
@@ -326,6 +336,8 @@ def test_masked_words_while_a_judge_learns(corpus):
         ({"task": "deft"}, "name its folder as `base`"),
         ({"task": "deft", "base": "BASE", "net": SIZES["conditional"]}, "scale_by_sigma to false"),
         ({"task": "deft", "base": "BASE", "net": {**SIZES["deft"], "vocabulary": 12}}, "vocabulary 9, the network 12"),
+        ({"task": "classifier", "base": "BASE"}, "a judge shares nothing"),
+        ({"task": "potential", "base": "BASE", "net": {**SIZES["potential"], "hidden": 8, "heads": 1}}, "has hidden"),
         ({"base": "BASE", "lora": {"rank": 0}}, "rank is 0"),
         ({"base": "BASE", "lora": {"width": 3}}, "lora has width"),
         ({"prompts": {"sad": "x"}}, "prompts for sad"),
@@ -407,11 +419,10 @@ def test_texts_move_and_are_named_by_what_they_are(corpus):
     assert rows.fingerprint() == rows.to("cpu").fingerprint() != rows.take(torch.arange(3)).fingerprint()
 
 
-@pytest.mark.parametrize(("name", "most"), [("sedd", 16), ("deft", 8), ("potential", 4), ("judge", 3)])
+@pytest.mark.parametrize(("name", "most"), [("pretrained", 16), ("sedd", 16), ("deft", 8), ("potential", 6), ("judge", 3)])
 def test_the_committed_configurations_are_whole(name, most):
     config = read_config(Path(__file__).parents[1] / f"configs/reviews/{name}.yaml")
     sizes = {n: tuple(v) if isinstance(v, list) else v for n, v in config.net.items()}
-    made = tt.SEDD(tt.SEDDConfig(**sizes), None) if name in ("sedd", "deft") else None
-    made = made or TextClassifier(TextClassifierConfig(**sizes), None)
-    assert config.max_seconds
+    judges = name in ("potential", "judge")
+    made = TextClassifier(TextClassifierConfig(**sizes), None) if judges else tt.SEDD(tt.SEDDConfig(**sizes), None)
     assert sum(parameter.numel() for parameter in made.parameters()) * 2 < most * 2**20

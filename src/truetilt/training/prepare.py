@@ -98,7 +98,8 @@ def _tokenizer(recipe: Recipe, data: Path, texts: list[Placed]) -> Tokenizer:
     if recipe.tokenizer:
         folder = data / recipe.tokenizer
         return load_tokenizer(folder) if (folder / TOKENIZER).is_file() else gpt2_tokenizer(folder)
-    usable = [text.text for text in texts if text.part == "guidance"]
+    read = [source.tokenizer for source in recipe.sources.values()]
+    usable = [text.text for text in texts if text.part == "guidance" and read[text.source]]
     every = max(1, round(sum(map(len, usable)) / recipe.tokenizer_characters))
     made = train_tokenizer(usable[::every], recipe.vocabulary)
     if made.vocabulary != recipe.vocabulary:

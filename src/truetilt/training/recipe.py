@@ -32,6 +32,7 @@ class Source:
     least_words: int = 1  # shorter training texts are left out
     most_words: int = 10**9  # and longer ones
     nested: bool = False  # some training texts are parts of others
+    tokenizer: bool = True  # whether a tokenizer of the corpus's own is trained on it
     label_at: str = "all"  # "ends": a long text's first and last segments have its label, those between have none
 
     def __post_init__(self) -> None:

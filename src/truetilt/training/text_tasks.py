@@ -40,9 +40,9 @@ def text_task(config: TrainConfig, device: torch.device | str = "cpu") -> Task:
     """The task of a configuration with its networks on the device."""
     corpus = Corpus.read(config.data)
     if config.task in ("potential", "classifier"):
-        sizes = config_of(TextClassifierConfig, config.net, "net")
-        net = placed(TextClassifier(sizes, config.seed), device)
-        task = Task(net, config.noising(), _asked_for_labels, clean=config.task == "classifier")
+        net, before = _classifier(config)
+        judges = config.task == "classifier"
+        task = Task(placed(net, device), config.noising(), _asked_for_labels, clean=judges, started_from=before)
     else:
         task = (_deft if config.task == "deft" else _diffusion)(config, corpus, device)
     facts = {"tokenizer": corpus.fingerprints[TOKENIZER], "classes": corpus.classes, "groups": corpus.groups}
@@ -81,6 +81,21 @@ def _check_fits(corpus: Corpus, task: Task) -> None:
             f"the corpus has the classes {', '.join(corpus.classes)} and the network {net.classes} classes; set "
             f"net.classes to {len(corpus.classes)}"
         )
+
+
+def _classifier(config: TrainConfig) -> tuple[TextClassifier, str]:
+    """A classifier, fresh or with the token vectors of a base; a name for the weights they came from."""
+    net = TextClassifier(config_of(TextClassifierConfig, config.net, "net"), config.seed)
+    if not config.base:
+        return net, ""
+    if config.task == "classifier":
+        raise InvalidInput("a judge shares nothing with the nets it judges; leave `base` out, or train a potential")
+    base, _ = _base(config.base)
+    _check_agree(base.config, net.config, ("vocabulary", "hidden"))
+    known = base.vocab_embed.embedding  # of all tokens, and of the mask where the base has one
+    with torch.no_grad():
+        net.vocab_embed.embedding[: len(known)] = known
+    return net, weights_fingerprint(base)
 
 
 def _asked_for_labels(net: nn.Module, batch: Batch) -> Tensor:
