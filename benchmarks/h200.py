@@ -3,7 +3,7 @@
 PYTHONPATH=src python benchmarks/h200.py [--out FILE] [--tiny --device cpu]
 
 At full size (sedd-medium, 50 x 1024, bf16, compiled; 1,024 digits) it takes under nine minutes on an H200, compiling
-included. --tiny is for trying it out anywhere. Figures are ratios of pieces timed in turn.
+included. --tiny is for trying it out anywhere. Figures are ratios of pieces timed in turn, on the same compiled net.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Any
 
 import torch
 from machine import RESULTS, in_turn, named, wait
-from text_step import ALPHA, FULL, TINY, Bench, net_of
+from text_step import ALPHA, FULL, TINY, Bench, compared, crowds, figures, net_of, weights_of
+from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 import truetilt as tt
@@ -26,34 +27,23 @@ from truetilt.models.score import Padded
 from truetilt.smc.sampler import Source, trace
 from truetilt.storage import write_json
 
+_CUDA = DeviceType.CUDA
 WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
 
 
-def text_bench(tiny: bool, device: str) -> Bench:
-    dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
-    net = net_of(TINY if tiny else FULL, device, dtype, device.startswith("cuda"))
-    return Bench(net, 8 if tiny else 50, 1)
+def text_net(tiny: bool, device: str) -> tt.SEDD:
+    gpu = device.startswith("cuda")
+    return net_of(TINY if tiny else FULL, device, torch.bfloat16 if gpu else torch.float32, gpu)
 
 
-def text_step(bench: Bench, rounds: int, device: str) -> dict[str, Any]:
-    """A step over the two trunk passes in it, compiled both; and the trunk's own speed."""
-    n = bench.batch
-    pieces: dict[str, Callable[[], object]] = {
-        "two trunks": bench.trunks(n),
-        "step, clock": bench.ours(n, bench.clock()),
-        "step, any order": bench.ours(n, tt.AnyOrder(bench.model, ALPHA)),
-    }
-    in_turn(pieces, 3, device)  # compiles
-    seconds = in_turn(pieces, rounds, device)
-    config = bench.net.config
-    tokens = n * config.length
+def text_step(net: tt.SEDD, tiny: bool, rounds: int) -> dict[str, Any]:
+    """A step over the two trunk passes in it and under a dense one, compiled all; and the trunk's own speed."""
+    rows, config = figures(net, not tiny, rounds), net.config
+    tokens = (8 if tiny else 50) * config.length
     flops = 2 * tokens * config.blocks * (24 * config.hidden**2 + 4 * config.length * config.hidden)
-    return {
-        "seconds": seconds,
-        "clock step over two trunks": seconds["step, clock"] / seconds["two trunks"],
-        "any-order step over two trunks": seconds["step, any order"] / seconds["two trunks"],
-        "trunk TFLOP/s": flops / seconds["two trunks"] / 1e12,
-    }
+    speed = {"trunk TFLOP/s": flops / rows["two trunks"]["seconds"] / 1e12}
+    rows |= crowds(net, not tiny, dense=False)  # a dense step of so many is out of memory, or compiles anew
+    return {"rows": rows} | compared(rows, weights_of(net)) | speed
 
 
 def waits(value: Any, grid: tuple[float, ...], particles: int, device: str) -> dict[str, Any]:
@@ -80,7 +70,19 @@ def waits(value: Any, grid: tuple[float, ...], particles: int, device: str) -> d
         "profiled": {name: events[name] for name in WAITS if events[name]},
         "kernels": events["cudaLaunchKernel"] + events["cuLaunchKernel"] + events["cuLaunchKernelEx"],
         "copies to the host": sum(n for name, n in events.items() if "Memcpy DtoH" in name),
-    }
+    } | work_of(seen)
+
+
+def work_of(seen: profile) -> dict[str, Any]:
+    """How long the device worked in a profiled step, how long it stood still, and at what it worked longest."""
+    spans = sorted((e.time_range.start, e.time_range.end, e.name) for e in seen.events() if e.device_type == _CUDA)
+    busy, still, end, each = 0.0, 0.0, spans[0][0], Counter()
+    for begin, until, name in spans:
+        busy, still = busy + max(0.0, until - max(begin, end)), still + max(0.0, begin - end)
+        end = max(end, until)
+        each[name[:80]] += until - begin
+    longest = {name: round(took / 1e3, 3) for name, took in each.most_common(24)}
+    return {"busy ms": busy / 1e3, "still ms": still / 1e3, "ms at": longest}
 
 
 def passes_of(work: Callable[[], object], nets: Mapping[str, torch.nn.Module]) -> dict[str, int]:
@@ -133,7 +135,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=RESULTS / "h200.json")
     asked = parser.parse_args()
     began = time.perf_counter()
@@ -144,13 +146,14 @@ def main() -> None:
         print(f"[{time.perf_counter() - began:6.1f} s] {name}: {answer}", flush=True)
         write_json(asked.out, facts)  # what is there stays, should the time run out
 
-    bench = text_bench(asked.tiny, asked.device)
-    note("text step", text_step(bench, asked.rounds, asked.device))
-    steps = bench.net.config.length // 10
+    net = text_net(asked.tiny, asked.device)
+    bench = Bench(net, 8 if asked.tiny else 50)
+    note("text step", text_step(net, asked.tiny, asked.rounds))
+    steps = net.config.length // 10
     note("waits, clock", waits(bench.clock(), tt.uniform_grid(steps), bench.batch, asked.device))
-    grid = tt.masked_fraction_grid(bench.process.schedule, bench.net.config.length)
+    grid = tt.masked_fraction_grid(bench.process.schedule, net.config.length)
     note("waits, any order", waits(tt.AnyOrder(bench.model, ALPHA), grid, bench.batch, asked.device))
-    del bench
+    del bench, net
     note("digits", digits(4 if asked.tiny else 1024, 3 if asked.tiny else 50, asked.device))
     print(f"written: {asked.out}")
 

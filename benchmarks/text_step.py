@@ -3,15 +3,15 @@
 PYTHONPATH=src python benchmarks/text_step.py [--full] [--compile] [--out FILE]
 
 A tiny size runs on any CPU; --full is sedd-medium's (24 x 1024, V = 50,257 and a mask, L = 1024, 50 particles, about 10
-reveals a particle) on a GPU. Weights are random: no figure hangs on what they say. Everything is timed in one run, the
-pieces in turn, and a figure is the median of its rounds. The dense step is made as released code makes it: both heads
-at every site, softmaxes, a Gumbel draw and the weights over all positions.
+reveals a particle) on a GPU. Weights are random: no figure hangs on what they say. Everything is timed in one run on
+the same net, the pieces in turn, each a few times in a row as a run makes its steps; a figure is the median of its
+rounds. The dense step is made as released code makes it: both heads at every site, softmaxes, a Gumbel draw and the
+weights over all positions.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable
@@ -20,10 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from machine import named
 from torch import Tensor
 
 import truetilt as tt
-from truetilt.smc.sampler import Source, step
+from truetilt.smc.sampler import Source, onward
+from truetilt.storage import write_json
 from truetilt.types import FeynmanKac, Particles
 
 TIME, REVEALS, ALPHA, BETA, LABEL = 0.5, 10, 2.0, 1.5, 1
@@ -33,11 +35,11 @@ FULL = tt.SEDDConfig(hidden=1024, blocks=24, heads=16, classes=2)  # sedd-medium
 
 @dataclass(frozen=True)
 class Bench:
-    """A labelled net, how many states it is asked about at a time, and how often a piece is timed."""
+    """A labelled net, how many states it is asked about at a time, and how many steps are made in a row."""
 
     net: tt.SEDD
     batch: int
-    rounds: int
+    row: int = 4
 
     @property
     def device(self) -> torch.device:
@@ -52,8 +54,9 @@ class Bench:
         return tt.Text(self.net, self.process, self.batch).model(LABEL)
 
     @property
-    def interval(self) -> tuple[float, float]:
-        return TIME, TIME - REVEALS / self.net.config.length
+    def grid(self) -> tuple[float, ...]:
+        """Times from the middle on, so many reveals apart."""
+        return tuple(TIME - k * REVEALS / self.net.config.length for k in range(self.row + 1))
 
     def states(self, particles: int) -> Tensor:
         """Half the sites of each state masked."""
@@ -62,36 +65,37 @@ class Bench:
         hidden = torch.rand(particles, length, generator=generator).argsort(-1) < length // 2
         return x.masked_fill(hidden, self.net.config.vocabulary).to(self.device)
 
-    def ours(self, particles: int, value: FeynmanKac, chunk: int | None = None) -> Callable[[], int]:
-        """A whole step of the sampler; returns how many sites it revealed."""
+    def ours(self, particles: int, value: FeynmanKac, chunk: int | None = None) -> Callable[[], Tensor]:
+        """Steps of the sampler as a run makes them; returns the states they end in."""
         x = self.states(particles)[None]
         zeros = torch.zeros(1, particles, dtype=torch.float64, device=self.device)
         before = Particles(x, zeros, {"log_tilt": zeros, "log_ratio": zeros})
         source = Source(tt.Stream(0, device=self.device), chunk=chunk)
         resample = tt.adaptive(tt.systematic, 0.5)
-        return lambda: int((step(value, before, self.interval, resample, (source, 1))[0].x != x).sum())
+        return lambda: [after.x for after, _ in onward(value, self.grid, (0, before), resample, source)][-1]
 
     def clock(self) -> FeynmanKac:
         return tt.Tempered(self.model, ALPHA, BETA, tt.posterior_level, kernel=tt.tweedie)
 
     def trunks(self, particles: int) -> Callable[[], None]:
-        """The two passes that a step cannot do without."""
+        """The two passes that a step cannot do without, of as many steps."""
         x = self.states(particles)
         sigma, label = self.noise(particles), torch.full((particles,), LABEL, device=self.device)
 
         def work() -> None:
-            self.net.trunk(x, sigma)
-            self.net.trunk(x, sigma, label)
+            for _ in range(self.row):
+                self.net.trunk(x, sigma)
+                self.net.trunk(x, sigma, label)
 
         return work
 
     def dense(self, particles: int) -> Callable[[], Tensor]:
-        """A step with both heads everywhere; returns the log-weights."""
+        """As many steps with both heads everywhere; returns the log-weights."""
         x, sigma = self.states(particles), self.noise(particles)
-        label, (t, s) = torch.full((particles,), LABEL, device=self.device), self.interval
+        label, (t, s) = torch.full((particles,), LABEL, device=self.device), self.grid[:2]
         stay = float(torch.expm1(-self.process.schedule(s).value) / torch.expm1(-self.process.schedule(t).value))
 
-        def work() -> Tensor:
+        def once() -> Tensor:
             p = transition(self.net(x, sigma), x, stay)
             p_zeta = transition(self.net(x, sigma, label), x, stay)
             # guided as a whole, staying included: rate-level, as released code has it
@@ -100,7 +104,7 @@ class Bench:
             log_p, log_zeta, log_q = (law.gather(-1, y).log().sum((-1, -2)) for law in (p, p_zeta, q))
             return log_p - log_q + ALPHA * (log_zeta - log_p)
 
-        return work
+        return lambda: [once() for _ in range(self.row)][-1]
 
     def noise(self, particles: int) -> Tensor:
         return self.process.schedule(TIME).value.float().expand(particles).to(self.device)
@@ -114,11 +118,11 @@ def transition(log_score: Tensor, x: Tensor, stay: float) -> Tensor:
     return law.scatter_(-1, x[..., None], torch.where(x == law.shape[-1] - 1, stay, 1.0)[..., None])
 
 
-def measured(pieces: dict[str, Callable[[], Any]], bench: Bench) -> dict[str, dict[str, Any]]:
-    """Seconds (median) and peak memory of each piece, in turn; a piece out of memory says so."""
+def measured(pieces: dict[str, Callable[[], Any]], bench: Bench, rounds: int) -> dict[str, dict[str, Any]]:
+    """Seconds a step (median) and peak memory of each piece, in turn; a piece out of memory says so."""
     cuda = bench.device.type == "cuda"
     rows: dict[str, dict[str, Any]] = {name: {"seconds": []} for name in pieces}
-    for turn in range(bench.rounds + 1):  # the first is for warming up
+    for turn in range(rounds + 1):  # the first is for warming up
         for name, work in pieces.items():
             if rows[name].get("out_of_memory"):
                 continue
@@ -127,17 +131,15 @@ def measured(pieces: dict[str, Callable[[], Any]], bench: Bench) -> dict[str, di
                 torch.cuda.synchronize()
             begin = time.perf_counter()
             try:
-                answer = work()
+                work()
                 if cuda:
                     torch.cuda.synchronize()
             except torch.cuda.OutOfMemoryError:
                 rows[name]["out_of_memory"] = True
                 continue
             if turn:
-                rows[name]["seconds"].append(time.perf_counter() - begin)
+                rows[name]["seconds"].append((time.perf_counter() - begin) / bench.row)
             rows[name]["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30 if cuda else None
-            rows[name]["reveals"] = answer if isinstance(answer, int) else None
-            del answer
     for row in rows.values():
         row["seconds"] = statistics.median(row["seconds"]) if row["seconds"] else None
     return rows
@@ -167,50 +169,58 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
     wish = parser.parse_args()
     dtype = getattr(torch, wish.dtype or ("bfloat16" if wish.device.startswith("cuda") else "float32"))
-    particles, many = (50, (128, 1024)) if wish.full else (8, (20,))
     net = net_of(FULL if wish.full else TINY, wish.device, dtype, wish.compile)
-    bench = Bench(net, particles, wish.rounds)
-    rows = measured(
-        {
-            "two trunks": bench.trunks(particles),
-            "step, clock": bench.ours(particles, bench.clock()),
-            "step, any-order": bench.ours(particles, tt.AnyOrder(bench.model, ALPHA)),
-            "step, dense": bench.dense(particles),
-        },
-        bench,
-    )
-    chunked = Bench(net, 64 if wish.full else 8, 1)
-    rows |= measured(
-        {f"step, clock, {n} particles": chunked.ours(n, chunked.clock(), chunked.batch) for n in many}
-        | {f"step, dense, {n} particles": chunked.dense(n) for n in many},
-        chunked,
-    )
-    weights = sum(p.numel() * p.element_size() for p in net.parameters()) / 2**30
-    report(rows, weights, wish)
-
-
-def report(rows: dict[str, dict[str, Any]], weights: float, wish: argparse.Namespace) -> None:
+    rows = figures(net, wish.full, wish.rounds) | crowds(net, wish.full)
     for name, row in rows.items():
         took = "out of memory" if row.get("out_of_memory") else f"{1e3 * row['seconds']:10.2f} ms"
         peak = "" if row.get("peak_gib") is None else f"  peak {row['peak_gib']:7.2f} GiB"
-        print(f"{name:32s}{took:>16s}{peak}" + (f"  {row['reveals']} reveals" if row.get("reveals") else ""))
-    trunks, ours, dense = (rows[name] for name in ("two trunks", "step, clock", "step, dense"))
-    ratios = {"step over two trunks": ours["seconds"] / trunks["seconds"]}
+        print(f"{name:32s}{took:>16s}{peak}")
+    ratios = compared(rows, weights_of(net))
+    for name, ratio in ratios.items():
+        print(f"{name:32s}{ratio:13.3f}")
+    if wish.out:
+        facts = {"machine": named(wish.device), "full": wish.full, "compile": wish.compile}
+        write_json(wish.out, {**facts, "weights_gib": weights_of(net), "rows": rows, "ratios": ratios})
+
+
+def figures(net: tt.SEDD, full: bool, rounds: int) -> dict[str, dict[str, Any]]:
+    """Every piece, at one size and on one net."""
+    bench = Bench(net, 50 if full else 8)
+    pieces = {
+        "two trunks": bench.trunks(bench.batch),
+        "step, clock": bench.ours(bench.batch, bench.clock()),
+        "step, any-order": bench.ours(bench.batch, tt.AnyOrder(bench.model, ALPHA)),
+        "step, dense": bench.dense(bench.batch),
+    }
+    return measured(pieces, bench, rounds)
+
+
+def crowds(net: tt.SEDD, full: bool, dense: bool = True) -> dict[str, dict[str, Any]]:
+    """A step of many particles, ours a chunk at a time, once."""
+    bench, many = Bench(net, 50 if full else 8, 1), (128, 1024) if full else (20,)
+    pieces = {f"step, clock, {n} particles": bench.ours(n, bench.clock(), bench.batch) for n in many}
+    others = {f"step, dense, {n} particles": bench.dense(n) for n in many if dense}
+    return measured(pieces | others, bench, 1)
+
+
+def weights_of(net: tt.SEDD) -> float:
+    """Memory of the weights in GiB."""
+    return sum(p.numel() * p.element_size() for p in net.parameters()) / 2**30
+
+
+def compared(rows: dict[str, dict[str, Any]], weights: float) -> dict[str, float]:
+    """The steps against the trunks in them and against the dense step."""
+    trunks, ours, other, dense = (rows[name] for name in list(rows)[:4])
+    ratios = {
+        "step over two trunks": ours["seconds"] / trunks["seconds"],
+        "any-order step over two trunks": other["seconds"] / trunks["seconds"],
+    }
     if dense["seconds"]:
         ratios["dense over step"] = dense["seconds"] / ours["seconds"]
         if ours["peak_gib"]:
             ratios["dense memory over step's"] = dense["peak_gib"] / ours["peak_gib"]
             ratios["the same beyond the weights"] = (dense["peak_gib"] - weights) / (ours["peak_gib"] - weights)
-    for name, ratio in ratios.items():
-        print(f"{name:32s}{ratio:13.3f}")
-    print(f"weights {weights:.2f} GiB on {wish.device}")
-    if wish.out:
-        name = torch.cuda.get_device_name() if wish.device.startswith("cuda") else "cpu"
-        facts = {"device": name, "torch": torch.__version__, "full": wish.full, "compile": wish.compile}
-        wish.out.parent.mkdir(parents=True, exist_ok=True)
-        wish.out.write_text(
-            json.dumps({**facts, "weights_gib": weights, "rows": rows, "ratios": ratios}, indent=1) + "\n"
-        )
+    return ratios
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from problems import hard_table, table, z_limit
 from test_unbiased import N, z_scores
 from truetilt import distributed
 from truetilt.checkpointing import found
-from truetilt.distributed.exchange import packed, plan
+from truetilt.distributed.exchange import packed, plan, visits
 from truetilt.distributed.world import World
 from truetilt.experiments import jobs
 from truetilt.smc.resampling import Resampled
@@ -55,6 +55,26 @@ def test_every_descendant_finds_its_ancestor(size, resample):
         assert torch.equal(got, take(values, ancestors)[:, cuts[rank] : cuts[rank + 1]])
 
 
+@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("resample", [tt.multinomial, tt.systematic, tt.partial(tt.multinomial, 0.3)])
+def test_every_descendant_is_drawn_by_the_rank_of_its_ancestor(size, resample):
+    generator = torch.Generator().manual_seed(10 + size)
+    populations, n = 3, 23
+    log_w = 3 * torch.randn(populations, n, generator=generator, dtype=torch.float64)
+    ancestors = resample(log_w, torch.rand(populations, n, generator=generator, dtype=torch.float64)).ancestors
+    values = torch.arange(populations * n).reshape(populations, n) + 1000
+    cuts = World(0, size).cuts(n)
+    every = [visits(ancestors, cuts, rank) for rank in range(size)]
+    shards = [values[:, cuts[r] : cuts[r + 1]] for r in range(size)]
+    sent = [list(take(shards[r], v.others)[v.here].split(v.asked)) for r, v in enumerate(every)]
+    for rank, mine in enumerate(every):
+        assert mine.needed == [v.asked[rank] for v in every]
+        assert mine.asked[rank] == mine.needed[rank] == 0  # nobody writes to itself
+        got = take(shards[rank], mine.own)
+        got[mine.away] = torch.cat([sent[r][rank] for r in range(size)])
+        assert torch.equal(got, take(values, ancestors)[:, cuts[rank] : cuts[rank + 1]])
+
+
 def test_packing_keeps_every_bit_of_every_kind():
     x = torch.randint(0, 9, (2, 3, 4), generator=torch.Generator().manual_seed(0))
     odd = torch.tensor([[float("nan"), -0.0, 1e-320], [torch.inf, -torch.inf, 1.0]], dtype=torch.float64)
@@ -77,6 +97,29 @@ def test_sharded_particles_give_the_bits_of_one_rank(size, tmp_path):
             assert same(run(name, distributed.run_sharded, chunk=chunk), whole), name
 
     on_ranks(size, work, tmp_path)
+
+
+def test_particles_are_drawn_where_the_networks_were_asked(tmp_path):
+    """An any-order step asks before it resamples: nobody is asked about again, and no row of logits travels."""
+    model = text()
+    grid = tt.masked_fraction_grid(model.process.schedule, model.length)
+    whole = tt.run(tt.AnyOrder(model, 4.0), grid, particles=16, resample=tt.multinomial)
+
+    def work(rank):
+        calls, trunk, widths, send = [], tt.SEDD.trunk, [], torch.distributed.all_to_all_single
+        tt.SEDD.trunk = lambda *args: (calls.append(1), trunk(*args))[1]  # in a process of its own
+
+        def noted(came, rows, *counts):
+            widths.append(rows[0].numel() * rows.element_size() if len(rows) else 0)
+            return send(came, rows, *counts)
+
+        torch.distributed.all_to_all_single = noted
+        result = distributed.run_sharded(tt.AnyOrder(model, 4.0), grid, particles=16, resample=tt.multinomial)
+        assert torch.equal(result.log_weights, whole.log_weights)
+        assert 0 < max(widths) <= 8 * (model.length + 3) < 8 * model.process.vocabulary  # a state and its weights
+        assert len(calls) == 2 * (1 + 2 * (model.length - 1))  # two networks, one batch of masks, then two of four
+
+    on_ranks(2, work, tmp_path)
 
 
 @pytest.mark.parametrize("size", [2, 3])

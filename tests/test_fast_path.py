@@ -1,20 +1,24 @@
 """The fast path changes no bit: what a device is asked together, states asked about once, chunks that fit."""
 
 import collections
+import gc
 import math
 from pathlib import Path
 
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.weak import WeakIdKeyDictionary
 
 import truetilt as tt
 from cases import MASKED, cases, run, same, text
 from problems import table
-from truetilt import checks, memory
+from truetilt import checks, laws, memory
 from truetilt.checks import Questions, check, sites_where
 from truetilt.logits import Last
 from truetilt.models.score import NetScore
+from truetilt.processes import log1mexp
 from truetilt.smc.sampler import Source, trace
 from truetilt.smc.stream import Stream
 
@@ -54,20 +58,58 @@ def steps(model):
     return {"clock": (clock, tt.uniform_grid(6)), "any order": (tt.AnyOrder(model, 2.0), grid)}
 
 
-@pytest.mark.parametrize("name", ["clock", "any order"])
-@torch.no_grad()
-def test_a_step_asks_a_device_once(name, as_on_a_device, monkeypatch):
-    asked, settle = [], Questions.settle
-    monkeypatch.setattr(Questions, "settle", lambda self, *counts: (asked.append(1), settle(self, *counts))[1])
+def path_of(name):
+    """A run that is past its first step, which asks whether all states are one."""
     path = trace(*steps(text())[name], (1, 8), tt.adaptive(tt.systematic, 0.5), Source(Stream(0)))
     next(path)
-    next(path)  # the first step asks whether all states are one
+    next(path)
+    return path
+
+
+@pytest.fixture
+def asked(as_on_a_device, monkeypatch):
+    """A line for each time that the host waits for numbers, and for what begins before it does."""
+    told, sent = [], checks._sent
+
+    def counted(numbers):
+        told.append("sent")
+        read = sent(numbers)
+        return lambda: (told.append("read"), read())[1]
+
+    monkeypatch.setattr(checks, "_sent", counted)
+    trunk = tt.SEDD.trunk
+    monkeypatch.setattr(tt.SEDD, "trunk", lambda *args: (told.append("trunk"), trunk(*args))[1])
+    return told
+
+
+@pytest.mark.parametrize("name", ["clock", "any order"])
+@torch.no_grad()
+def test_a_step_asks_a_device_once(name, asked):
+    path = path_of(name)
     for _ in range(3):
         asked.clear()
         with Waits() as waits:
             next(path)
         assert not waits.found
-        assert len(asked) == 1
+        assert asked.count("sent") == asked.count("read") == 1
+
+
+@torch.no_grad()
+def test_the_host_waits_when_the_device_has_work(asked):
+    """The trunks are begun before the count is waited for; without a count, answers are read a step later."""
+    path = path_of("clock")
+    asked.clear()
+    next(path)
+    assert asked == ["sent", *["trunk"] * 4, "read"]  # two networks, two batches
+    path = path_of("any order")
+    asked.clear()
+    next(path)
+    assert asked == [*["trunk"] * 4, "sent", "read"]
+    questions, bad = Questions(), torch.tensor(True)
+    with questions:
+        check(bad, ValueError)
+    with pytest.raises(ValueError), questions:  # noqa: PT011
+        pass
 
 
 @torch.no_grad()
@@ -77,6 +119,79 @@ def test_the_counter_of_waits_sees_them():
     with Waits() as waits:
         next(path)
     assert sum(waits.found.values()) > 5  # on the CPU all questions are asked where they come up
+
+
+class Mixed(TorchDispatchMode):
+    """Finds operations on numbers of the host and tensors of a device, which a device would have to be handed first.
+
+    All of it runs on the CPU. Of the host are single numbers that were there before, what is made of Python's numbers
+    or with no device named, and what is made of those alone; not what a stream sends, which no one waits for.
+    """
+
+    def __init__(self, monkeypatch):
+        super().__init__()
+        self.found, self.of_host, sent = collections.Counter(), WeakIdKeyDictionary(), torch.from_numpy
+        for there in gc.get_objects():
+            if issubclass(type(there), torch.Tensor):
+                self.of_host[there] = there.dim() == 0
+        monkeypatch.setattr(torch, "from_numpy", lambda array: self.device(sent(array)))
+
+    def device(self, tensor):
+        self.of_host[tensor] = False
+        return tensor
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name, given = func.overloadpacket.__name__, [t for t in tree_leaves((args, kwargs)) if torch.is_tensor(t)]
+        on_host = [self.of_host.get(t, True) for t in given]
+        if any(on_host) and not all(on_host):
+            self.found[name] += 1
+        made = all(on_host) if given else (kwargs or {}).get("device") is None
+        out = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(out):
+            if torch.is_tensor(tensor) and not any(tensor is t for t in given):
+                self.of_host[tensor] = made
+        return out
+
+
+@pytest.mark.parametrize("name", ["clock", "any order"])
+@torch.no_grad()
+def test_no_number_of_the_host_meets_a_tensor_of_the_device(name, as_on_a_device, monkeypatch):
+    path = path_of(name)
+    with Mixed(monkeypatch) as mixed:
+        next(path)
+        mixed.found.clear()  # what the step before left to ask was made unseen
+        next(path)
+        next(path)
+    assert not mixed.found
+
+
+def by_scalar_tensors(self, log_score, x, t, s):
+    """A wrong variant: `where` takes numbers of the host as tensors, and a device waits to be handed each."""
+    stay = log1mexp(self.schedule(s).value) - log1mexp(self.schedule(t).value)
+    movable, posterior = x == self.mask, self.posterior(log_score, x, t)
+    hold = torch.where(movable, stay + posterior.flaws(), 0.0)
+    return tt.types.SiteOdds(posterior, hold, torch.where(movable, log1mexp(-stay), -math.inf))
+
+
+def by_unravelling(mask, meanwhile=None):
+    """Another: `unravel_index` makes tensors of the shape."""
+    flat = mask.reshape(-1).to(torch.uint8).argsort(descending=True, stable=True)[: int(mask.sum())]
+    return torch.unravel_index(flat, mask.shape)
+
+
+@pytest.mark.parametrize("wrong", ["where", "unravel"])
+@torch.no_grad()
+def test_what_hands_numbers_to_a_device_is_found(wrong, as_on_a_device, monkeypatch):
+    path = path_of("clock")
+    if wrong == "where":
+        monkeypatch.setattr(tt.Masking, "bridge", by_scalar_tensors)
+    else:
+        monkeypatch.setattr(laws, "sites_where", by_unravelling)
+    with Mixed(monkeypatch) as mixed:
+        next(path)
+        mixed.found.clear()
+        next(path)
+    assert mixed.found
 
 
 @pytest.mark.parametrize("name", cases())

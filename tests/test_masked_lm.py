@@ -195,6 +195,6 @@ def test_bad_input_is_named(transformers):
         (Silent(), "returned a tuple"),
     ):
         with pytest.raises(tt.InvalidInput, match=word):
-            tt.TextScore(tt.Denoiser(broken, V, L), tt.Masking(V))(half_masked(V), 0.5)
+            tt.TextScore(tt.Denoiser(broken, V, L), tt.Masking(V))(half_masked(V), 0.5).dense()
     with pytest.raises(tt.InvalidInput, match="no classes"):
         tt.TextScore(tt.MaskedLM(net, 4), tt.Masking(V), 1)

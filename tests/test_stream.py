@@ -10,7 +10,7 @@ import torch
 
 import truetilt as tt
 from problems import z_limit
-from truetilt.smc.stream import DRAW, OUTPUT, RESAMPLE, Stream
+from truetilt.smc.stream import DRAW, OUTPUT, RESAMPLE, Stream, _by_device, _by_host, _keys
 
 SEEDS = [0, 1, 2, 12345, 2**63 - 1]
 M = 1 << 17
@@ -50,6 +50,13 @@ def test_the_bits_do_not_change_from_release_to_release():
         got = Stream(seed).uniforms(9, RESAMPLE, 3, (100, 104))
         expected = [[by_hand(seed, k, 9, RESAMPLE, c) for c in range(100, 104)] for k in range(3)]
         assert got.tolist() == expected
+
+
+@pytest.mark.parametrize("counters", [(0, 5), (7, 40_000), (2**40, 2**40 + 3)])
+def test_host_and_device_make_the_same_bits(counters):
+    keys = _keys(3, 2, 2**63 - 1, 9, RESAMPLE)
+    device = _by_device(torch.from_numpy(keys.view("int64").copy()), counters)
+    assert torch.equal(torch.from_numpy(_by_host(keys, counters)), device)
 
 
 @pytest.mark.parametrize(("first", "last"), [(0, 10), (37, 64), (99, 100), (50, 50)])

@@ -112,23 +112,24 @@ class AnyOrder:
         return 0 if self.order is not None or count == 0 else 1 if count == 1 else self.model.length
 
     def move(self, particles: Particles, t: float, s: float, u: Tensor) -> RevealMove:
-        answers = self._answers(particles.x, t, s)
-        sites, log_odds = self._sites(answers, particles.x, (t, s), u)
+        count = self._count(t, s)
+        answers = self._answers(particles.x, t, count)
+        sites, log_odds = self._sites(answers, particles.x, (t, s), count, u)
         return self._reveal(particles, answers, sites, (t, s), log_odds)
 
-    def _answers(self, x: Tokens, t: float, s: float) -> Answers:
+    def _answers(self, x: Tokens, t: float, count: int) -> Answers:
         """What the networks say; a step that reveals nothing asks nobody."""
-        if self._count(t, s) > 0:
+        if count > 0:
             return answer(self.model, x, t)
         none = torch.zeros(1, self.model.process.vocabulary, dtype=torch.float64, device=x.device)
         return SiteLogits(none, torch.zeros_like(x)), SiteLogits(none, torch.zeros_like(x))
 
     def branches(self, particles: Particles, t: float, s: float) -> list[tuple[Tensor, RevealMove]]:
         """Every set of sites a step may reveal, with its probability, for particles [N, D]."""
-        count, x, answers = self._count(t, s), particles.x, self._answers(particles.x, t, s)
-        none = torch.zeros_like(particles.log_w)
+        count, x = self._count(t, s), particles.x
+        answers, none = self._answers(x, t, count), torch.zeros_like(particles.log_w)
         if self.order is not None or count == 0:
-            sites, log_odds = self._sites(answers, x, (t, s), none[..., None])
+            sites, log_odds = self._sites(answers, x, (t, s), count, none[..., None])
             return [(none, self._reveal(particles, answers, sites, (t, s), log_odds))]
         masked = x == self.model.process.states - 1
         log_choice = self._log_choice(answers, masked, (t, s)) if count == 1 else None
@@ -164,20 +165,21 @@ class AnyOrder:
         law = RevealLaw(x, sites, p.with_rows(guided))
         return RevealMove(law, log_before, p, p_zeta, log_ratio, p.with_rows(strayed))
 
-    def _sites(self, answers: Answers, x: Tokens, interval: tuple[float, float], u: Tensor) -> tuple[Tensor, Tensor]:
+    def _sites(
+        self, answers: Answers, x: Tokens, interval: tuple[float, float], count: int, u: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """The sites to reveal now, int64 [..., count], and log of uniform over chosen probability."""
-        count, length, none = self._count(*interval), self.model.length, x.new_zeros(x.shape[:-1], dtype=torch.float64)
         if self.order is not None or count == 0:
-            first = length - self._masked(interval[0])
+            first = self.model.length - self._masked(interval[0])
             now = torch.tensor((self.order or ())[first : first + count], dtype=torch.int64)
-            return now.to(x.device, non_blocking=True).expand(*x.shape[:-1], count), none
+            return now.to(x.device, non_blocking=True).expand(*x.shape[:-1], count), _no_odds(x)
         masked = x == self.model.process.states - 1
         if count > 1:
             if self.choose is not uniform_sites:
                 raise InvalidInput(
                     f"a step reveals {count} sites at once, which are chosen uniformly; leave `choose` out"
                 )
-            return torch.where(masked, u, 2.0).topk(count, largest=False).indices, none
+            return torch.where(masked, u, 2.0).topk(count, largest=False).indices, _no_odds(x)
         log_choice = self._log_choice(answers, masked, interval)
         cdf = log_choice.exp().cumsum(-1)
         height = torch.minimum(u * cdf[..., -1:], torch.nextafter(cdf[..., -1:], torch.zeros_like(u)))
@@ -203,26 +205,38 @@ def answer(model: Model, x: Tokens, t: float) -> Answers:
     return evaluate(model, "base", model.base, x, t), evaluate(model, "conditional", model.conditional, x, t)
 
 
+def _no_odds(x: Tokens) -> Tensor:
+    """Chosen as they should be: log 1 for each state."""
+    return torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
+
+
 def posteriors(model: Model, x: Tokens, t: float, answers: Answers, sites: Tensor) -> Answers:
-    """log p(v | x) and log p(v | x, zeta) at chosen sites, over one index."""
-    names = ("base", "conditional")
-    p, p_zeta = (posterior_at(model, n, logits, (x, t), sites) for n, logits in zip(names, answers, strict=True))
+    """log p(v | x) and log p(v | x, zeta) at chosen sites, over one index; both are looked at for NaN at once."""
+    p, p_zeta = (model.process.posterior(logits.at(sites), x, t) for logits in answers)
     p, p_zeta = p.aligned(p_zeta)
+    found = p.per_site(p.rows[:, 0] + p_zeta.rows[:, 0]).isnan()
+    check(found.any(), lambda: _flawed("base", p, t) if _flaws(p).any() else _flawed("conditional", p_zeta, t))
     return p, p_zeta
 
 
 def posterior_at(model: Model, name: str, logits: SiteLogits, at: tuple[Tokens, float], sites: Tensor) -> SiteLogits:
-    """log p(v | x) at chosen sites, with NaN caught where it appears: normalising spreads it over its row."""
+    """log p(v | x) at chosen sites, with NaN caught where it appears."""
     p = model.process.posterior(logits.at(sites), *at)
-    bad = p.per_site(p.rows[:, 0]).isnan().any(-1)
-    check(
-        bad.any(),
-        lambda: InvalidWeights(
-            f"t = {at[1]:.6g}: the {name} score returned NaN or only -inf for {int(bad.sum())} of {bad.numel()} "
-            "particles; check the network's output there (overflow in half precision?)"
-        ),
-    )
+    check(_flaws(p).any(), lambda: _flawed(name, p, at[1]))
     return p
+
+
+def _flaws(p: SiteLogits) -> Tensor:
+    """Where a normalised row is NaN, which normalising has spread over it."""
+    return p.per_site(p.rows[:, 0]).isnan()
+
+
+def _flawed(name: str, p: SiteLogits, t: float) -> InvalidWeights:
+    bad = _flaws(p).any(-1)
+    return InvalidWeights(
+        f"t = {t:.6g}: the {name} score returned NaN or only -inf for {int(bad.sum())} of {bad.numel()} particles; "
+        "check the network's output there (overflow in half precision?)"
+    )
 
 
 def tilted_rows(p: SiteLogits, p_zeta: SiteLogits, alpha: float) -> tuple[SiteLogits, Tensor]:

@@ -31,24 +31,37 @@ def check(bad: Tensor, problem: Problem) -> None:
         raise problem()
 
 
-def sites_where(mask: Tensor) -> tuple[Tensor, ...]:
-    """Where a mask is true, as `nonzero(as_tuple=True)` says it; what is pending is answered on the way."""
+def sites_where(mask: Tensor, meanwhile: Callable[[], object] = bool) -> tuple[Tensor, ...]:
+    """Where a mask is true, as `nonzero(as_tuple=True)` says it; what is pending is answered on the way.
+
+    A device must be asked how many there are: it goes on with `meanwhile` before the host waits to hear of it.
+    """
     asked = _ASKED.get()
     if asked is None or asks_freely(mask):
         return mask.nonzero(as_tuple=True)
-    count = asked.settle(mask.sum())
-    flat = mask.reshape(-1).to(torch.uint8).argsort(descending=True, stable=True)[:count]
-    return torch.unravel_index(flat, mask.shape)
+    answer = asked.send(mask.sum())
+    meanwhile()
+    flat = mask.reshape(-1).to(torch.uint8).argsort(descending=True, stable=True)[: answer()]
+    where: list[Tensor] = []
+    for size in reversed(mask.shape[1:]):
+        where.append(flat % size)
+        flat = flat // size
+    return flat, *reversed(where)
+
+
+Answer = Callable[[], int]  # waits for it
 
 
 class Questions:
-    """Gathers the checks of a step while it is entered, and asks once: where sites are counted, else at the end.
+    """Gathers the checks of a step while it is entered, and sends them once: where sites are counted, else at the end.
 
-    Checks that come after the count wait for the next step's; `settle` asks for what is left.
+    A count is waited for. What was sent at the end of a step is read at the end of the next, when it has long arrived;
+    checks after the count go with the next step's. `settle` waits for all that is left.
     """
 
     def __init__(self) -> None:
         self.pending: list[tuple[Tensor, Problem]] = []
+        self._sent: Answer = int
         self._token: Token[Questions | None] | None = None
         self._asked_now = False
 
@@ -60,16 +73,39 @@ class Questions:
         if self._token is not None:
             _ASKED.reset(self._token)
         if kind is None and not self._asked_now:
-            self.settle()
+            self._sent = self.send()
 
-    def settle(self, *counts: Tensor) -> int:
-        """Answer all that is pending in one transfer; returns the sum of the counts given."""
+    def send(self, *counts: Tensor) -> Answer:
+        """Send all that is pending in one transfer. Its answer, once read, is the sum of the counts given."""
+        before, self._sent = self._sent, int
         questions, self.pending, self._asked_now = self.pending, [], True
         values = [*(bad.long().reshape(1) for bad, _ in questions), *(count.reshape(1) for count in counts)]
-        if not values:
-            return 0
-        answers = torch.cat(values).tolist()
-        for found, (_, problem) in zip(answers, questions, strict=False):
-            if found:
-                raise problem()
-        return sum(answers[len(questions) :])
+        numbers = _sent(torch.cat(values)) if values else list
+
+        def answer() -> int:
+            found = numbers()
+            for bad, (_, problem) in zip(found, questions, strict=False):
+                if bad:
+                    raise problem()
+            return sum(found[len(questions) :])
+
+        before()
+        return answer
+
+    def settle(self) -> None:
+        """Wait for what was sent, and for what is pending."""
+        self.send()()
+
+
+def _sent(numbers: Tensor) -> Callable[[], list[int]]:
+    """Numbers on their way to the host: what waits for them, and for nothing that is begun after."""
+    if not numbers.is_cuda:
+        return numbers.tolist
+    here, arrived = numbers.to("cpu", non_blocking=True), torch.cuda.Event()
+    arrived.record(torch.cuda.current_stream(numbers.device))
+
+    def wait() -> list[int]:
+        arrived.synchronize()
+        return here.tolist()
+
+    return wait

@@ -65,13 +65,13 @@ class OnClock(Clockwork):
     def law(self, name: str, log_score: SiteLogits, x: Tokens, interval: tuple[float, float]) -> SitewiseLaw:
         """One reverse step of a score, with NaN caught where it appears."""
         law = self.kernel(self.model.process, log_score, x, *interval)
-        bad = (law.odds.log_hold + law.odds.log_move).isnan().any(-1)
+        bad = (law.odds.log_hold + law.odds.log_move).isnan()
         check(
             bad.any(),
             lambda: InvalidWeights(
                 f"step t = {interval[0]:.6g} -> {interval[1]:.6g}: the {name} score returned NaN or only -inf for "
-                f"{int(bad.sum())} of {bad.numel()} particles; check the network's output there (overflow in half "
-                "precision?)"
+                f"{int(bad.any(-1).sum())} of {bad[..., 0].numel()} particles; check the network's output there "
+                "(overflow in half precision?)"
             ),
         )
         return law

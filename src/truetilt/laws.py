@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .logits import Last
+from .logits import Last, begin
 from .types import NEG_INF, InvalidWeights, SiteLogits, SiteOdds, Tokens, check, sites_where, take
 
 _DRAWN = Last()  # which sites the last draw changed: the weights of that draw ask again
@@ -27,8 +27,9 @@ class SiteLaw:
     def sample(self, u: Tensor) -> Tokens:
         """One uniform a site [..., D] to the next state. Only the sites that leave pay for a jump."""
         hold = self.odds.log_hold.exp()
-        leaving = sites_where(u >= hold)
-        rest = (u[leaving] - hold[leaving]) / (1 - hold[leaving])
+        leaving = sites_where(u >= hold, lambda: begin(self.odds.logits.store))
+        held = hold[leaving]
+        rest = (u[leaving] - held) / (1 - held)
         y = self.x.index_put(leaving, _jump(rest, self.x[leaving], self.odds.logits.among(leaving)))
         _DRAWN.keep((self.x, y), leaving)
         return y
@@ -57,8 +58,8 @@ class SiteLaw:
 
 def _jump(u: Tensor, x: Tokens, logits: SiteLogits) -> Tokens:
     """Invert the CDF of each site [k] of these, with its current token's own mass cut out."""
-    rows, size = logits.rows.double(), logits.vocabulary
-    flat = (rows - rows.amax(-1, keepdim=True)).exp_().cumsum(-1).reshape(-1)  # unnormalised
+    rows, size = logits.rows, logits.vocabulary
+    flat = (rows - rows.amax(-1, keepdim=True).double()).exp_().cumsum(-1).reshape(-1)  # unnormalised
     start = logits.index * size
     here = x.clamp(max=size - 1)
     outside = x >= size  # a mask has no mass of its own in the row
@@ -85,11 +86,9 @@ def skip_mass(u: Tensor, below: Tensor, above: Tensor, total: Tensor) -> Tensor:
 
 
 def invert_cdf(flat: Tensor, start: Tensor, size: int, height: Tensor) -> Tensor:
-    """First v with CDF[v] > height, by bisection in the row that begins at `start`."""
-    low, high = torch.zeros_like(start), torch.full_like(start, size - 1)
-    for _ in range((size - 1).bit_length()):
-        middle = (low + high) // 2
-        beyond = flat[start + middle] > height
-        high = torch.where(beyond, middle, high)
-        low = torch.where(beyond, low, middle + 1)
-    return high
+    """First v with CDF[v] > height, or the last, by halving steps in the row that begins at `start`."""
+    below, end = start - 1, start + (size - 2)  # the last place known not to exceed the height; where none may follow
+    for bit in reversed(range((size - 1).bit_length())):
+        probe = torch.minimum(below + (1 << bit), end)
+        below = torch.where(flat[probe] > height, below, probe)
+    return below + 1 - start

@@ -20,10 +20,14 @@ Make = Callable[[Tensor], Tensor]  # numbers of rows, int64 [k], to those rows [
 
 @dataclass(frozen=True)
 class LazyRows:
-    """Rows of this shape [R, S] that are not there yet; what was made last is kept, for it is often asked for again."""
+    """Rows of this shape [R, S] that are not there yet; what was made last is kept, for it is often asked for again.
+
+    `begin` starts on what every row needs, for somebody who knows that rows will be read and not yet which.
+    """
 
     shape: tuple[int, int]
     make: Make
+    begin: Callable[[], object] = bool
     kept: list[tuple[Tensor, Tensor]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
@@ -78,7 +82,9 @@ _READ = Last()
 
 def mapped(rows: Rows, change: Callable[[Tensor], Tensor]) -> Rows:
     """Each row changed by a function of rows alone; of lazy rows, when they are made."""
-    return change(rows) if isinstance(rows, Tensor) else LazyRows(rows.shape, lambda numbers: change(rows[numbers]))
+    if isinstance(rows, Tensor):
+        return change(rows)
+    return LazyRows(rows.shape, lambda numbers: change(rows[numbers]), rows.begin)
 
 
 def joined(combine: Callable[..., Tensor], *parts: tuple[Rows, Tensor | None]) -> LazyRows:
@@ -88,7 +94,14 @@ def joined(combine: Callable[..., Tensor], *parts: tuple[Rows, Tensor | None]) -
         return combine(*(rows[numbers if index is None else index[numbers]] for rows, index in parts))
 
     rows, index = parts[0]
-    return LazyRows((len(rows) if index is None else len(index), rows.shape[1]), make)
+    size = (len(rows) if index is None else len(index), rows.shape[1])
+    return LazyRows(size, make, lambda: [begin(rows) for rows, _ in parts])
+
+
+def begin(rows: Rows) -> None:
+    """Start on what lazy rows need, whichever of them are read."""
+    if not isinstance(rows, Tensor):
+        rows.begin()
 
 
 def stacked(parts: Sequence[Rows]) -> Rows:
@@ -103,7 +116,7 @@ def stacked(parts: Sequence[Rows]) -> Rows:
         made = [rows[numbers[w] - end + len(rows)] for rows, w, end in zip(parts, where, ends, strict=True)]
         return torch.cat(made)[torch.cat(where).argsort()]
 
-    return LazyRows((ends[-1], parts[0].shape[1]), make)
+    return LazyRows((ends[-1], parts[0].shape[1]), make, lambda: [begin(rows) for rows in parts])
 
 
 @dataclass(frozen=True)
@@ -192,7 +205,7 @@ class SiteLogits:
 
     def pick(self, v: Tensor) -> Tensor:
         """The value at token v of each site, float64 [..., D]; v must be in the vocabulary."""
-        return self.rows.reshape(-1)[self.index * self.vocabulary + v].double()
+        return self.rows[self.index, v].double()
 
     def dense(self) -> Tensor:
         """All values [..., D, S]."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import ClassVar
 
 import torch
@@ -35,6 +36,25 @@ def _flat_row(x: Tokens, size: int) -> SiteLogits:
 def log1mexp(a: Tensor) -> Tensor:
     """log(1 - exp(-a)) for a >= 0."""
     return (-torch.expm1(-a)).log()
+
+
+@lru_cache(maxsize=256)
+def _log_lost(sigma: float) -> float:
+    """log(1 - exp(-sigma)) as a number of the host's: a device would wait to be handed it."""
+    return float(log1mexp(torch.tensor(sigma, dtype=torch.float64)))
+
+
+@lru_cache(maxsize=256)
+def _log_clock(sigma: float, later: float) -> Tensor:
+    """log of log (1 - exp(-sigma)) / (1 - exp(-later)), which is how long a masked site has to wait."""
+    return torch.tensor(_log_lost(sigma) - _log_lost(later), dtype=torch.float64).log()
+
+
+@lru_cache(maxsize=1024)
+def _share_lost(sigma: float, top: float) -> float:
+    """(1 - exp(-sigma)) / (1 - exp(-top)), likewise."""
+    lost, most = (torch.expm1(-torch.tensor(value, dtype=torch.float64)) for value in (sigma, top))
+    return float(lost / most)
 
 
 @dataclass(frozen=True)
@@ -69,8 +89,7 @@ class Masking:
 
     def count_masked(self, length: int, t: float) -> int:
         """How many of `length` sites are masked at time t, counting from all of them at t = 1."""
-        share = torch.expm1(-self.schedule(t).value) / torch.expm1(-self.schedule(1.0).value)
-        return round(length * float(share))
+        return round(length * _share_lost(float(self.schedule(t).value), float(self.schedule(1.0).value)))
 
     def time_masked(self, length: int, count: int) -> float:
         """A time at which `count` of `length` sites are masked: what to tell a network that sees such a state.
@@ -81,10 +100,10 @@ class Masking:
         time = self.schedule.time_of(-math.log1p(-float(top) * count / length))
         return max(time, _SOON) if count > 0 else time
 
-    def log_odds_kept(self, t: float) -> Tensor:
+    def log_odds_kept(self, t: float) -> float:
         """log of exp(-sigma) / (1 - exp(-sigma)): a score is a posterior times this."""
-        sigma = self.schedule(t).value
-        return -sigma - log1mexp(sigma)
+        sigma = float(self.schedule(t).value)
+        return -sigma - _log_lost(sigma)
 
     def posterior(self, log_score: SiteLogits, x: Tokens, t: float) -> SiteLogits:
         """p(x0 = v | x) at masked sites, normalised."""
@@ -104,17 +123,18 @@ class Masking:
     def jumps(self, log_score: SiteLogits, x: Tokens, t: float, s: float) -> Jumps:
         """The posterior is frozen at t; the schedule is integrated: the clock is log (1-e^-sigma_t)/(1-e^-sigma_s)."""
         hazard = log_score.map(lambda rows: rows - self.log_odds_kept(t))
-        clock = log1mexp(self.schedule(t).value) - log1mexp(self.schedule(s).value)
+        log_clock = _log_clock(float(self.schedule(t).value), float(self.schedule(s).value))
         total = hazard.per_site(hazard.rows.logsumexp(-1))
-        return Jumps(hazard, x == self.mask, torch.zeros_like(total), total, clock.log())
+        return Jumps(hazard, x == self.mask, torch.zeros_like(total), total, log_clock)
 
     def bridge(self, log_score: SiteLogits, x: Tokens, t: float, s: float) -> SiteOdds:
         """Exact law of one site at s given x at t: still masked with (1-e^-sigma_s)/(1-e^-sigma_t), else revealed."""
-        stay = log1mexp(self.schedule(s).value) - log1mexp(self.schedule(t).value)
-        movable = x == self.mask
+        stay = _log_lost(float(self.schedule(s).value)) - _log_lost(float(self.schedule(t).value))
+        fixed = x != self.mask
         posterior = self.posterior(log_score, x, t)
-        hold = torch.where(movable, stay + posterior.flaws(), 0.0).double()  # NaN where the score is, or is only -inf
-        return SiteOdds(posterior, hold, torch.where(movable, log1mexp(-stay), NEG_INF).double())
+        hold = (posterior.flaws() + stay).masked_fill_(fixed, 0.0)  # NaN where the score is, or is only -inf
+        move = torch.full_like(hold, _log_lost(-stay)).masked_fill_(fixed, NEG_INF)
+        return SiteOdds(posterior, hold, move)
 
 
 @dataclass(frozen=True)

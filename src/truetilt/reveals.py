@@ -76,11 +76,11 @@ class RevealMove:
 
     def after(self, y: Tokens) -> tuple[LogWeights, Aux]:
         drawn = y.gather(-1, self.law.sites)
-        gain = self.conditional.pick(drawn) - self.base.pick(drawn)
-        gain = torch.where(self.base.pick(drawn) == NEG_INF, NEG_INF, gain).sum(-1)
-        dead = self.log_ratio == NEG_INF
+        log_p = self.base.pick(drawn)
+        gain = (self.conditional.pick(drawn) - log_p).masked_fill_(log_p == NEG_INF, NEG_INF).sum(-1)
         log_w = torch.zeros_like(self.log_ratio) if self.strayed is None else self.strayed.pick(drawn).sum(-1)
-        return log_w, {"log_ratio": torch.where(dead, NEG_INF, self.log_ratio + gain)}
+        log_ratio = (self.log_ratio + gain).masked_fill_(self.log_ratio == NEG_INF, NEG_INF)
+        return log_w, {"log_ratio": log_ratio}
 
     def take(self, ancestors: Tensor) -> RevealMove:
         return RevealMove(

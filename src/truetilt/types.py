@@ -17,6 +17,7 @@ from .checks import Questions as Questions
 from .checks import asks_freely as asks_freely
 from .checks import check as check
 from .checks import sites_where as sites_where
+from .logits import Last as Last
 from .logits import SiteLogits as SiteLogits
 from .logits import take as take
 

@@ -49,6 +49,46 @@ def plan(ancestors: Tensor, cuts: Sequence[int], rank: int) -> Plan | None:
     return Plan(leaving, torch.bincount(guests // every, minlength=len(cuts) - 1).tolist(), row)
 
 
+class Visits(NamedTuple):
+    """Who is drawn where: particles here by ancestors here, and others, who live elsewhere, for their ranks."""
+
+    own: Tensor  # int64 [populations, n]: ancestors of the particles here, numbered here; 0 for those away
+    others: Tensor  # int64 [populations, m]: ancestors here of particles elsewhere, filled up with 0
+    here: tuple[Tensor, ...]  # where in `others` they stand, in the order of their ranks
+    away: tuple[Tensor, ...]  # which particles here have their ancestor elsewhere, in the order of its rank
+    asked: list[int]  # by each rank, how many of `here`
+    needed: list[int]  # of each rank, how many of `away`
+
+    def to(self, device: torch.device) -> Visits:
+        tensors = (self.own.to(device), self.others.to(device))
+        pairs = (tuple(part.to(device) for part in where) for where in (self.here, self.away))
+        return Visits(*tensors, *pairs, self.asked, self.needed)
+
+
+def visits(ancestors: Tensor, cuts: Sequence[int], rank: int) -> Visits:
+    """The visits of a rank, from ancestors [populations, N] on the CPU; both sides of a visit list it alike."""
+    ranks, first, mine = len(cuts) - 1, cuts[rank], slice(cuts[rank], cuts[rank + 1])
+    inner = torch.tensor(cuts[1:-1], dtype=torch.int64)
+    home = torch.bucketize(torch.arange(ancestors.shape[1]), inner, right=True).expand_as(ancestors)
+    origin = torch.bucketize(ancestors.contiguous(), inner, right=True)
+    ours = (origin == rank) & (home != rank)
+    here, asked = _by_rank(ours, home, ranks)
+    away, needed = _by_rank(origin[:, mine] != rank, origin[:, mine], ranks)
+    place = (ours.cumsum(1) - 1)[here]
+    others = torch.zeros(len(ancestors), max(1, int(ours.sum(1).max())), dtype=torch.int64)
+    others[here[0], place] = ancestors[here] - first
+    own = torch.where(origin[:, mine] == rank, ancestors[:, mine] - first, 0)
+    return Visits(own, others, (here[0], place), away, asked, needed)
+
+
+def _by_rank(chosen: Tensor, rank: Tensor, ranks: int) -> tuple[tuple[Tensor, ...], list[int]]:
+    """Where it is true, sorted by rank and then as they stand, and how many of each rank."""
+    where = chosen.nonzero(as_tuple=True)
+    of = rank[where]
+    order = of.argsort(stable=True)
+    return tuple(part[order] for part in where), torch.bincount(of, minlength=ranks).tolist()
+
+
 Unpack = Callable[[Tensor], list[Tensor]]
 
 

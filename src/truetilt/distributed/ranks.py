@@ -1,7 +1,8 @@
 """One population over several ranks: each holds a stretch of its particles, and all see all weights.
 
 Weights are gathered, so that every rank finds the same ancestors; then only particles whose descendants live elsewhere
-travel, once to each rank. What was worked out of them before they left is worked out again where they arrive.
+travel, once to each rank. A move that has asked its networks already is drawn where it was made: uniforms go there, and
+the particles that were drawn come back.
 """
 
 from __future__ import annotations
@@ -14,10 +15,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ..smc.shards import Origin
+from ..smc.shards import Drawing, Drawn, Origin
 from ..types import InvalidInput, Move, Particles
-from .exchange import Plan, packed, plan
-from .guests import hosted
+from .exchange import Plan, packed, plan, visits
 from .world import World
 
 
@@ -63,28 +63,47 @@ class Ranks:
         self.world.together(lambda: dist.all_reduce(asked, dist.ReduceOp.MAX))
         return bool(asked)
 
-    def take(self, move: Move, ancestors: Tensor, origin: Origin | None) -> Move:
-        """All ranks call this with the same ancestors. A lazy move is made anew of all, another of the guests only."""
-        own = self.mine(ancestors) - self.first
+    def draw(self, move: Move, ancestors: Tensor, origin: Origin | None, how: Drawing) -> Drawn:
+        """All ranks call this with the same ancestors. A lazy move is made anew of those who arrive."""
         found = None if origin is None else plan(ancestors.cpu(), self.cuts, self.world.rank)
         if origin is None or found is None:
-            return move.take(own)
-        arrived, u = self._exchange(origin, found)
-        if found.guests == 0:
-            return move.take(own)
-        return origin.make(arrived, u) if getattr(move, "lazy", False) else hosted(move, arrived, u, origin, own)
+            return how(move.take(self.mine(ancestors) - self.first))
+        if not getattr(move, "lazy", False):
+            return self._draw_at_home(move, ancestors, how)
+        (x, log_w, aux), u = origin.particles, origin.u
+        x, log_w, u, *rest = self._exchange([x, log_w, u, *aux.values()], found)
+        return how(origin.make(Particles(x, log_w, dict(zip(aux, rest, strict=True))), u))
 
-    def _exchange(self, origin: Origin, found: Plan) -> tuple[Particles, Tensor]:
-        """The ancestors of the particles here, and the uniforms of their choices."""
-        x, log_w, aux = origin.particles
-        rows, unpack = packed([x, log_w, origin.u, *aux.values()])
+    def _draw_at_home(self, move: Move, ancestors: Tensor, how: Drawing) -> Drawn:
+        """Descendants are drawn by the rank of their ancestor, from uniforms of their own, and sent where they live."""
+        found, device = visits(ancestors.cpu(), self.cuts, self.world.rank).to(ancestors.device), ancestors.device
+        own = move.take(found.own)
+        u = how.uniforms(own)
+        x, log_after, aux = how.sample(own, u)
+        asked = u.new_zeros(*found.others.shape, u.shape[-1])
+        asked[found.here] = self._sent(u[found.away], found.needed, found.asked)
+        theirs = how.sample(move.take(found.others), asked)
+        rows, unpack = packed([x, log_after, *aux.values()])
+        guests, _ = packed([theirs[0], theirs[1], *(theirs[2][key] for key in aux)])
+        place = torch.arange(found.others.numel(), device=device).reshape(found.others.shape)[found.here]
+        back = torch.arange(log_after.numel(), device=device).reshape(log_after.shape)[found.away]
+        rows[back] = self._sent(guests[place], found.asked, found.needed)
+        x, log_after, *rest = (tensor.unflatten(0, log_after.shape) for tensor in unpack(rows))
+        return x, log_after, dict(zip(aux, rest, strict=True))
+
+    def _sent(self, rows: Tensor, counts: list[int], coming: list[int]) -> Tensor:
+        """Rows go to the ranks, so many to each, and others come."""
+        came = rows.new_empty(sum(coming), *rows.shape[1:])
+        self.world.together(lambda: dist.all_to_all_single(came, rows.contiguous(), coming, counts))
+        return came
+
+    def _exchange(self, tensors: Sequence[Tensor], found: Plan) -> list[Tensor]:
+        """Of tensors [populations, n, ...] the rows of the ancestors of the particles here."""
+        rows, unpack = packed(tensors)
         sent = rows[torch.cat(found.leaving).to(rows.device)]
-        came = rows.new_empty(found.guests, rows.shape[1])
-        counts = [len(leaving) for leaving in found.leaving]
-        self.world.together(lambda: dist.all_to_all_single(came, sent, found.arriving, counts))
+        came = self._sent(sent, [len(leaving) for leaving in found.leaving], found.arriving)
         taken = torch.cat([rows, came])[found.row.reshape(-1).to(rows.device)]
-        x, log_w, u, *rest = (tensor.unflatten(0, found.row.shape) for tensor in unpack(taken))
-        return Particles(x, log_w, dict(zip(aux, rest, strict=True))), u
+        return [tensor.unflatten(0, found.row.shape) for tensor in unpack(taken)]
 
 
 def gathered(world: World, here: Tensor, axis: int, cuts: Sequence[int]) -> Tensor:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from .reviews import FILES, is_reviews, read_reviews
 from .score import Padded, class_log_probs, digit_model
 from .text import Text
 from .text_classifier import TextClassifier
+from .tokenizer import TOKENIZER, Tokenizer, load_tokenizer
 from .transformer import SEDD
 from .unet import UNet
 
@@ -113,7 +115,8 @@ def load(
         net, process = _text_net(name_or_folder, folder)
         for block in net.blocks if compile else ():
             block.compile()
-        return Text(net.to(device), process, 16 if batch is None else batch, dtype)
+        words = _tokenizer(folder, process.vocabulary)
+        return Text(net.to(device), process, 16 if batch is None else batch, dtype, words)
     if is_reviews(folder):
         return read_reviews(folder, device, batch, dtype, compile)
     found = [name for name in PARTS if (folder / name).is_dir()]
@@ -138,6 +141,13 @@ def _text_net(name: str | Path, folder: Path) -> tuple[SEDD, Process]:
             f"({', '.join(PARTS)}), or use from_pretrained"
         )
     return net, (Masking if net.config.masked else Uniform)(net.config.vocabulary)
+
+
+def _tokenizer(folder: Path, vocabulary: int) -> Tokenizer | None:
+    """The tokenizer beside a text net, where there is one and the package that reads it."""
+    if not (folder / TOKENIZER).is_file() or find_spec("tokenizers") is None:
+        return None
+    return load_tokenizer(folder, vocabulary)
 
 
 def _process(folder: Path, vocabulary: int) -> Process:

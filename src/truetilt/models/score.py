@@ -8,9 +8,9 @@ is clean, and the answer is log p(class | x_0), where a telescoping weight must 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -101,12 +101,11 @@ class NetScore:
         `labels`, one for each state in a flat row, take the place of the score's own.
         """
         read, index = sites_read(self.process, x)
-        flat, chosen = x.reshape(-1, x.shape[-1]), read.reshape(-1, x.shape[-1]).split(self.batch)
+        flat = x.reshape(-1, x.shape[-1])
         if labels is None and self.label is not None:
             labels = torch.full((len(flat),), self.label, device=x.device)
-        answers = self._asked(flat, t, labels)
-        rows = [SiteLogits.of(rows_of(out, here)).rows for out, here in zip(answers, chosen, strict=True)]
-        return SiteLogits(torch.cat([rows[0].new_zeros(1, self.process.vocabulary), *rows]), index)
+        rows = rows_of(self._asked(flat, t, labels), read.reshape(flat.shape), self.batch)
+        return SiteLogits(rows if rows.dtype == torch.float64 else rows.float(), index)
 
 
 def score_of_posterior(process: Process, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
@@ -125,9 +124,31 @@ def sites_read(process: Process, x: Tokens) -> tuple[Tensor, Tensor]:
     return _SITES.keep((x,), (process, read, index))[1:]
 
 
-def rows_of(answers: Tensor, read: Tensor) -> Tensor:
-    """The rows [k, C] of the sites that are read; on a device of all, which is cheaper than to count them there."""
-    return answers[read] if asks_freely(answers) else answers.flatten(0, 1).clone()  # the net may write there again
+def rows_of(answers: Iterable[Tensor], read: Tensor, batch: int) -> Tensor:
+    """A row of zeros, then those of the sites that are read [n, D], from answers [b, D, C] batch by batch: [1 + k, C].
+
+    On a device all are kept, which is cheaper than to count them there. Each answer is copied before the next is asked
+    for: a net may write them all to one place.
+    """
+    rows, end = None, 1
+    for answer, here in zip(answers, read.split(batch), strict=True):
+        part = answer[here] if asks_freely(answer) else answer.flatten(0, 1)
+        rows = _blank(1 + rows_read(read), part) if rows is None else rows
+        rows[end : end + len(part)] = part
+        end += len(part)
+    return cast("Tensor", rows)
+
+
+def _blank(count: int, like: Tensor) -> Tensor:
+    """So many rows to be filled, after a first of zeros."""
+    rows = like.new_empty(count, like.shape[-1])
+    rows[:1].zero_()
+    return rows
+
+
+def rows_read(read: Tensor) -> int:
+    """How many rows `rows_of` keeps."""
+    return int(read.sum()) if asks_freely(read) else read.numel()
 
 
 _SITES = Last()  # base and conditional are asked about one tensor, and must agree on its sites
@@ -238,6 +259,12 @@ def _part(nets: Mapping[str, nn.Module], name: str, form: str) -> Any:
     if name not in nets:
         raise InvalidInput(f"form {form!r} needs a net called {name!r}, and there are {sorted(nets)}; train or add it")
     return nets[name]
+
+
+def check_length(x: Tokens, longest: int) -> None:
+    """A net reads so many sites and no more."""
+    if x.shape[-1] > longest:
+        raise InvalidInput(f"a text of {x.shape[-1]} tokens for a net that reads {longest}; shorten it or its prompt")
 
 
 def check_class(net: nn.Module, label: object) -> None:

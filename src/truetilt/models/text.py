@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Protocol, cast
 
 import torch
@@ -18,7 +19,7 @@ from ..networks import evaluating
 from ..processes import Masking
 from ..types import InvalidInput, Model, Process, Score, SiteLogits, Tokens
 from .distinct import all_equal, first_answer
-from .score import Padded, check_class, rows_of, sites_read
+from .score import Padded, check_class, check_length, rows_of, rows_read, sites_read
 
 _BLOCKS = {"cpu": 64}  # rows of a head's batch: always as many, for products in float32 differ with the batch
 _BLOCK = 512  # the same on other devices
@@ -91,18 +92,23 @@ class TextScore:
     def logits(self, x: Tokens, t: float, labels: Tensor | None = None) -> SiteLogits:
         """The head's numbers, lazily, where a sampler reads them; other sites share one row of zeros.
 
+        The trunk runs when rows are read or begun, and not before: a sampler that counts its sites asks for them first.
         `labels`, one for each state in a flat row, take the place of the score's own.
         """
+        check_length(x, self.net.config.length)
         read, index = sites_read(self.process, x)
-        flat, chosen = x.reshape(-1, x.shape[-1]), read.reshape(-1, x.shape[-1]).split(self.batch)
+        sigma = float(cast("Masking", self.process).schedule(t).value)
+        hidden = cache(lambda: self._hidden(x, read, sigma, labels))
+        size = (1 + rows_read(read), self.process.vocabulary)
+        return SiteLogits(LazyRows(size, lambda numbers: self._rows(hidden(), numbers, sigma), hidden), index)
+
+    def _hidden(self, x: Tokens, read: Tensor, sigma: float, labels: Tensor | None) -> Tensor:
+        """What the trunk says of the sites that are read, after a row for those that are not."""
+        flat = x.reshape(-1, x.shape[-1])
         if labels is None and self.label is not None:
             labels = torch.full((len(flat),), self.label, device=x.device)
-        sigma = float(cast("Masking", self.process).schedule(t).value)
-        kept = [rows_of(out, here) for out, here in zip(self._asked(flat, sigma, labels), chosen, strict=True)]
-        hidden = torch.cat([kept[0].new_zeros(1, kept[0].shape[-1]), *kept])
-        hidden = hidden if self.dtype is None else hidden.to(self.dtype)
-        rows = LazyRows((len(hidden), self.process.vocabulary), lambda numbers: self._rows(hidden, numbers, sigma))
-        return SiteLogits(rows, index)
+        hidden = rows_of(self._asked(flat, sigma, labels), read.reshape(flat.shape), self.batch)
+        return hidden if self.dtype is None else hidden.to(self.dtype)
 
     @torch.no_grad()
     def _rows(self, hidden: Tensor, numbers: Tensor, sigma: float) -> Tensor:
@@ -181,6 +187,7 @@ class Text:
     process: Process
     batch: int = 16
     dtype: torch.dtype | None = None
+    tokenizer: Any = None  # a Tokenizer, where one lies beside the net
 
     def __post_init__(self) -> None:
         _ = self.score()
@@ -193,6 +200,13 @@ class Text:
     @property
     def device(self) -> torch.device:
         return next(self.net.parameters()).device
+
+    @property
+    def view(self) -> Any:
+        """How states look, a `TextView`: words where there is a tokenizer, else the numbers of tokens."""
+        from ..viz.views import view_of_tokens
+
+        return view_of_tokens(self.tokenizer, self.process.vocabulary, getattr(self.process, "mask", None))
 
     def score(self, label: int | None = None) -> TextScore:
         return TextScore(self.net, self.process, label, self.batch, self.dtype)

@@ -19,6 +19,7 @@ from ..processes import Masking
 from ..smc.stream import DRAW, Stream
 from ..types import InvalidInput, Process, SiteLogits, Tokens
 from .pretrained import Pretrained
+from .score import check_length
 
 _WAVES = 128  # of the total noise, each as cosine and sine
 _SLOWEST = 10_000.0  # the longest period of those, and of the positions
@@ -86,10 +87,7 @@ class SEDD(Pretrained[SEDDConfig]):
 
     def trunk(self, x: Tokens, sigma: Tensor, label: Tensor | None = None) -> Tensor:
         """What the head reads of each site [B, D, hidden]; label None is "no condition"."""
-        if x.shape[-1] > self.config.length:
-            raise InvalidInput(
-                f"a text of {x.shape[-1]} tokens for a net that reads {self.config.length}; shorten it or its prompt"
-            )
+        check_length(x, self.config.length)
         condition = self._condition(sigma, label)
         h, turn = self.vocab_embed(x), self.rotary_emb(x.shape[-1], x.device)
         h = h if self.position is None else h + self.position[: x.shape[-1]]
@@ -165,8 +163,8 @@ class Rotary(nn.Module):
 
 
 def turned(q: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
-    """Turn each pair (i, i + width / 2) of [B, heads, D, width] by the angle of its position."""
-    (cos, sin), (a, b) = (part.to(q.dtype) for part in turn), q.chunk(2, -1)
+    """Turn each pair (i, i + width / 2) of [B, D, heads, width] by the angle of its position."""
+    (cos, sin), (a, b) = (part.to(q.dtype)[:, None] for part in turn), q.chunk(2, -1)
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
 
 
@@ -198,11 +196,12 @@ class Block(nn.Module):
     def forward(self, h: Tensor, turn: tuple[Tensor, Tensor], condition: Tensor) -> Tensor:
         shift, scale, gate, shift_mlp, scale_mlp, gate_mlp = self.adaLN_modulation(condition)[:, None].chunk(6, -1)
         h = h + gate * self.attend(self.norm1(h) * (1 + scale) + shift, turn)
-        return h + gate_mlp * self.mlp(self.norm2(h) * (1 + scale_mlp) + shift_mlp)
+        return h + gate_mlp * self.mlp[2](raised(self.norm2(h) * (1 + scale_mlp) + shift_mlp, self.mlp[0]))
 
     def attend(self, h: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
-        q, k, v = self.attn_qkv(h).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        mixed = functional.scaled_dot_product_attention(turned(q, turn), turned(k, turn), v)
+        q, k, v = self.attn_qkv(h).unflatten(-1, (3, self.heads, -1)).unbind(2)
+        q, k, v = (part.transpose(1, 2) for part in (turned(q, turn), turned(k, turn), v))  # sites stay side by side
+        mixed = functional.scaled_dot_product_attention(q, k, v)  # in memory as q is, so that no copy follows
         return self.attn_out(mixed.transpose(1, 2).flatten(2))
 
 
@@ -217,6 +216,25 @@ class Output(nn.Module):
     def features(self, h: Tensor, condition: Tensor) -> Tensor:
         shift, scale = self.adaLN_modulation(condition)[:, None].chunk(2, -1)
         return self.norm_final(h) * (1 + scale) + shift
+
+
+def raised(h: Tensor, linear: nn.Module) -> Tensor:
+    """gelu(h W' + b), tanh form; bf16 on a GPU in one kernel, which has no gradient: the wide rows are written once."""
+    plain = type(linear) is nn.Linear and not torch.is_grad_enabled()  # adapters are asked themselves
+    if plain and h.is_cuda and h.dtype == torch.bfloat16 and not torch.is_autocast_enabled("cuda"):
+        return _raised(h, linear.weight, linear.bias)
+    return functional.gelu(linear(h), approximate="tanh")
+
+
+@torch.library.custom_op("truetilt::raised", mutates_args=())
+def _raised(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """As an operation of its own, for a compiler would take it apart again."""
+    return torch._addmm_activation(bias, h.flatten(0, -2), weight.T, use_gelu=True).unflatten(0, h.shape[:-1])
+
+
+@_raised.register_fake
+def _(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return h.new_empty(*h.shape[:-1], len(weight))
 
 
 def wide_product(hidden: Tensor, linear: nn.Linear) -> Tensor:

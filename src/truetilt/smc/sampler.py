@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from ..types import (
-    Aux,
     FeynmanKac,
     InvalidInput,
     LogWeights,
@@ -28,7 +27,7 @@ from ..types import (
 )
 from .coupling import Coupling, independent
 from .resampling import never
-from .shards import WHOLE, Origin, Shard, Whole
+from .shards import WHOLE, Drawing, Drawn, Origin, Shard, Whole
 from .stream import CHOOSE, COUPLE, DRAW, PURPOSES, RESAMPLE, Stream
 from .weights import check_weights, effective_sample_size, log_mean_exp
 
@@ -209,7 +208,10 @@ def advance(
     ess = effective_sample_size(all_log_w)
     populations, n = all_log_w.shape
     ancestors, all_log_w = resample(all_log_w, source.stream.uniforms(number, RESAMPLE, populations, (0, n)))
-    x, log_after, aux = _draw(shard.take(move, ancestors, origin), at)
+    how = Drawing(
+        lambda own: source.uniforms(number, DRAW, own.labels, own.uniforms), lambda own, u: _draw(own, u, source.chunk)
+    )
+    x, log_after, aux = shard.draw(move, ancestors, origin, how)
     log_w = shard.mine(all_log_w) + log_after
     all_log_w = shard.everyone(log_w)
     check_weights(all_log_w, where, shard.complete)
@@ -217,16 +219,17 @@ def advance(
     return Particles(x, log_w, aux), StepInfo(*interval, ess, log_mean_exp(all_log_w), ancestors, none, none)
 
 
-def _draw(move: Move, at: tuple[Source, int]) -> tuple[Tensor, LogWeights, Aux]:
+def _draw(move: Move, u: Tensor, chunk: int | None) -> Drawn:
     """Draw and weigh in chunks of particles: the uniforms are counted, so no chunk size changes a bit."""
-    source, number = at
-    u = source.uniforms(number, DRAW, move.labels, move.uniforms)
     populations, n = u.shape[:2]
+    if chunk is None or chunk >= n:
+        y = move.law.sample(u)
+        return y, *move.after(y)
     everyone = torch.arange(n, device=u.device).expand(populations, n)
     parts = []
-    for chosen in everyone.split(source.chunk or n, dim=1):
-        part = move if chosen.shape[1] == n else move.take(chosen)
-        y = part.law.sample(u[:, chosen[0]] if chosen.shape[1] < n else u)
+    for chosen in everyone.split(chunk, dim=1):
+        part = move.take(chosen)
+        y = part.law.sample(u[:, chosen[0]])
         parts.append((y, *part.after(y)))
     xs, log_ws, auxes = zip(*parts, strict=True)
     return torch.cat(xs, 1), torch.cat(log_ws, 1), {k: torch.cat([aux[k] for aux in auxes], 1) for k in auxes[0]}

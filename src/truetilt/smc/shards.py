@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
-from ..types import Move, Particles
+from ..types import Aux, LogWeights, Move, Particles, State, asks_freely
 
 
 class Origin(NamedTuple):
@@ -17,6 +18,19 @@ class Origin(NamedTuple):
     make: Callable[[Particles, Tensor], Move]
     particles: Particles
     u: Tensor  # of their choices
+
+
+Drawn = tuple[State, LogWeights, Aux]  # next states, what the draw adds to the log-weights, and memory
+
+
+class Drawing(NamedTuple):
+    """How particles here draw: the uniforms of a move's, and what it draws by them."""
+
+    uniforms: Callable[[Move], Tensor]
+    sample: Callable[[Move, Tensor], Drawn]
+
+    def __call__(self, move: Move) -> Drawn:
+        return self.sample(move, self.uniforms(move))
 
 
 class Shard(Protocol):
@@ -44,8 +58,8 @@ class Shard(Protocol):
         """Those of the ones here."""
         ...
 
-    def take(self, move: Move, ancestors: Tensor, origin: Origin | None) -> Move:
-        """The move of the ancestors [populations, N], numbered among all, of the ones here."""
+    def draw(self, move: Move, ancestors: Tensor, origin: Origin | None, how: Drawing) -> Drawn:
+        """What the ones here draw by the move of their ancestors [populations, N], numbered among all."""
         ...
 
     def agreed(self, wish: bool) -> bool:
@@ -69,11 +83,16 @@ class Whole:
     def mine(self, everyone: Tensor) -> Tensor:
         return everyone
 
-    def take(self, move: Move, ancestors: Tensor, origin: Origin | None) -> Move:
-        return move.take(ancestors)
+    def draw(self, move: Move, ancestors: Tensor, origin: Origin | None, how: Drawing) -> Drawn:
+        return how(move if _own(ancestors) else move.take(ancestors))
 
     def agreed(self, wish: bool) -> bool:
         return wish
+
+
+def _own(ancestors: Tensor) -> bool:
+    """Whether everyone is known to be their own ancestor; where a device would have to be asked, it is not known."""
+    return asks_freely(ancestors) and torch.equal(ancestors, torch.arange(ancestors.shape[-1]).expand_as(ancestors))
 
 
 WHOLE = Whole()

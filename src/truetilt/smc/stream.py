@@ -7,6 +7,7 @@ alone and comes out the same. The mixing function is SplitMix64's finaliser (Ste
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -21,6 +22,9 @@ _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed word
 _MIX = (-4658895280553007687, -7723592293110705685)  # 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _GOLDEN_WORD = np.uint64(_GOLDEN % 2**64)
 _MIX_WORDS = (np.uint64(_MIX[0] % 2**64), np.uint64(_MIX[1] % 2**64))
+_SHIFTS, _LAST_SHIFT = (np.uint64(30), np.uint64(27)), np.uint64(31)
+_FEW = 4096  # uniforms that the host makes and sends sooner than it tells a device how
+_STRETCH = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -39,18 +43,45 @@ class Stream:
 
     def uniforms(self, step: int, purpose: int, populations: int, counters: tuple[int, int]) -> Tensor:
         """float64 uniforms in [0, 1), [populations, last - first], one for each counter from first to last."""
-        key = self._keys(step, purpose, populations).to(self.device, non_blocking=True)
-        count = torch.arange(counters[0] + 1, counters[1] + 1, device=self.device)
-        bits = mix(key[:, None] + count * _GOLDEN)
-        return _shift(bits, 11).double().mul_(2.0**-53)
+        keys, device = _keys(populations, self.first_population, self.seed, step, purpose), torch.device(self.device)
+        if device.type == "cpu" or populations * (counters[1] - counters[0]) <= _FEW:
+            return torch.from_numpy(_by_host(keys, counters)).to(device, non_blocking=True)
+        return _by_device(torch.from_numpy(keys.view(np.int64).copy()).to(device, non_blocking=True), counters)
 
-    def _keys(self, step: int, purpose: int, populations: int) -> Tensor:
-        """A key for each population. Few numbers and many operations: made by the host, whatever the device."""
-        key = np.full(populations, self.seed, dtype=np.uint64)
-        number = np.arange(populations, dtype=np.uint64) + np.uint64(self.first_population + 1)
-        for term in (number * _GOLDEN_WORD, *((word + 1) * _GOLDEN % 2**64 for word in (step, purpose))):
-            key = _mix(_mix(key) + (term if isinstance(term, np.ndarray) else np.uint64(term)))
-        return torch.from_numpy(key.view(np.int64))
+
+@lru_cache(maxsize=256)
+def _keys(populations: int, first: int, seed: int, *words: int) -> np.ndarray:
+    """A key for each population, unsigned, mixed from seed, population and words; not to be written to."""
+    if words:
+        return _mix(
+            _mix(_keys(populations, first, seed, *words[:-1]).copy()) + np.uint64((words[-1] + 1) * _GOLDEN % 2**64)
+        )
+    number = np.arange(populations, dtype=np.uint64) + np.uint64(first + 1)
+    return _mix(_mix(np.full(populations, seed, dtype=np.uint64)) + number * _GOLDEN_WORD)
+
+
+def _by_host(keys: np.ndarray, counters: tuple[int, int]) -> np.ndarray:
+    """The uniforms of these keys, in stretches that stay in a cache."""
+    first, last = counters
+    u = np.empty((len(keys), last - first))
+    for begin in range(first, last, _STRETCH):
+        end = min(begin + _STRETCH, last)
+        bits = _mix(keys[:, None] + _stretch(begin, end))
+        np.multiply(bits >> np.uint64(11), 2.0**-53, out=u[:, begin - first : end - first])
+    return u
+
+
+@lru_cache(maxsize=8)
+def _stretch(begin: int, end: int) -> np.ndarray:
+    """What the counters from begin to end put into their words; not to be written to."""
+    return np.arange(begin + 1, end + 1, dtype=np.uint64) * _GOLDEN_WORD
+
+
+def _by_device(keys: Tensor, counters: tuple[int, int]) -> Tensor:
+    """The same bits, made where the keys are."""
+    count = torch.arange(counters[0] + 1, counters[1] + 1, device=keys.device)
+    bits = mix(keys[:, None] + count * _GOLDEN)
+    return _shift(bits, 11).double().mul_(2.0**-53)
 
 
 def _shift(z: Tensor, bits: int) -> Tensor:
@@ -59,10 +90,12 @@ def _shift(z: Tensor, bits: int) -> Tensor:
 
 
 def _mix(z: np.ndarray) -> np.ndarray:
-    """`mix` on unsigned words."""
-    z = (z ^ (z >> np.uint64(30))) * _MIX_WORDS[0]
-    z = (z ^ (z >> np.uint64(27))) * _MIX_WORDS[1]
-    return z ^ (z >> np.uint64(31))
+    """`mix` on unsigned words, in their place."""
+    for shift, factor in zip(_SHIFTS, _MIX_WORDS, strict=True):
+        z ^= z >> shift
+        z *= factor
+    z ^= z >> _LAST_SHIFT
+    return z
 
 
 def mix(z: Tensor) -> Tensor:

@@ -6,7 +6,9 @@ import math
 
 import torch
 
-from ..types import NEG_INF, DegenerateWeights, InvalidWeights, LogWeights, TruetiltError, check
+from ..types import NEG_INF, DegenerateWeights, InvalidWeights, Last, LogWeights, TruetiltError, check
+
+_SIZES = Last()  # a step records the effective sample size that its resampler asks for
 
 
 def log_mean_exp(log_w: LogWeights) -> torch.Tensor:
@@ -17,21 +19,24 @@ def log_mean_exp(log_w: LogWeights) -> torch.Tensor:
 def normalised(log_w: LogWeights) -> torch.Tensor:
     """Weights that sum to one; a population without mass gets equal ones, which are never used."""
     log_sum = torch.logsumexp(log_w, -1, keepdim=True)
-    return torch.where(log_sum == NEG_INF, 1 / log_w.shape[-1], (log_w - log_sum).exp())
+    return (log_w - log_sum).exp().masked_fill_(log_sum == NEG_INF, 1 / log_w.shape[-1])
 
 
 def effective_sample_size(log_w: LogWeights) -> torch.Tensor:
     """(sum w)^2 / sum w^2, between 1 and N; 0 for a population without mass."""
-    log_sum = torch.logsumexp(log_w, -1)
-    log_ess = 2 * log_sum - torch.logsumexp(2 * log_w, -1)
-    return torch.where(log_sum == NEG_INF, 0.0, log_ess.exp())
+    found = _SIZES.found((log_w,))
+    if found is None:
+        log_sum = torch.logsumexp(log_w, -1)
+        log_ess = 2 * log_sum - torch.logsumexp(2 * log_w, -1)
+        found = _SIZES.keep((log_w,), log_ess.exp().masked_fill_(log_sum == NEG_INF, 0.0))
+    return found
 
 
 def check_weights(log_w: LogWeights, where: str, complete: bool = True) -> None:
     """Raise on NaN, on +inf, and when nothing has any weight left, if this is all there is."""
     top = log_w.max()  # NaN if any is NaN
-    fine = top.isfinite() if complete else top < torch.inf
-    check(~fine, lambda: _problem(log_w, where))
+    bad = top - top != 0 if complete else ~(top < torch.inf)  # only a finite number less itself is 0
+    check(bad, lambda: _problem(log_w, where))
 
 
 def _problem(log_w: LogWeights, where: str) -> TruetiltError:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MASKED = "▢"
+END = "¶"  # the piece of a token that ends a text; many in a row are counted
 
 
 class View(Protocol):
@@ -116,12 +117,17 @@ class TextView:
         return {"kind": "text", "mask": self.mask, "pieces": pieces}
 
     def _kind(self, token: int, fresh: bool) -> str:
-        return "mask" if token == self.mask else "new" if fresh else ""
+        if token == self.mask:
+            return "mask"
+        return "end" if self._piece(token) == END else "new" if fresh else ""
 
     def _span(self, kind: str, tokens: list[int]) -> str:
         if kind == "mask":
             many = len(tokens)
             return f'<span class="masked" title="{many} masked">{MASKED * min(many, 4)}{f"…{many}" * (many > 4)}</span>'
+        if kind == "end":
+            many = len(tokens)
+            return f'<span class="masked" title="{many} ends">{END}{f"×{many} " * (many > 1)}</span>'
         text = escape("".join(self._piece(token) for token in tokens))
         return f"<ins>{text}</ins>" if kind == "new" else text
 
@@ -130,6 +136,14 @@ class TextView:
 
     def _text(self, row: np.ndarray) -> str:
         return "".join(MASKED if token == self.mask else self._piece(token) for token in row.tolist())
+
+
+def view_of_tokens(tokenizer: Any, vocabulary: int, mask: int | None) -> TextView:
+    """Words by a tokenizer; without one the numbers of the tokens."""
+    if tokenizer is None:
+        return TextView(lambda token: f"{token} ", vocabulary, mask)
+    pieces = [END if v == tokenizer.end else tokenizer.inner.decode([v]) for v in range(vocabulary)]
+    return TextView(pieces.__getitem__, vocabulary, mask)
 
 
 @dataclass(frozen=True)
