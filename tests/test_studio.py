@@ -24,9 +24,10 @@ from truetilt.cli import app
 from truetilt.models import hub
 from truetilt.models.unet import UNet
 from truetilt.studio import jobs, pictures, plans, server, wishes
+from truetilt.studio.choices import MODELS, RESAMPLING, SAMPLERS
 from truetilt.studio.jobs import CANCELLED, DONE, FAILED, Job, Pool
 from truetilt.studio.problems import posed
-from truetilt.studio.wishes import MODELS, RESAMPLING, SAMPLERS, Wish, faults, first_wish, wish_of
+from truetilt.studio.wishes import Wish, faults, first_wish, wish_of
 
 HOSTILE = "<img src=x onerror='window.hit=1'>${window.hit=2}{{hit}}\"&"
 OWN = {"p0": [[2, 3, 4], [3, 1, 1], [1, 1, 1]], "likelihood": [[0.1, 0.5, 0.9], [0.4, 0.1, 0.3], [0.2, 0.05, 0.7]]}
@@ -312,11 +313,13 @@ def house(tmp_path_factory, called):
     web = uvicorn.Server(uvicorn.Config(application, log_level="warning", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=web.run, args=([listening],), daemon=True)
     thread.start()
-    yield f"http://127.0.0.1:{listening.getsockname()[1]}", studio
+    address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    yield address, studio
+    answer(address)
     web.should_exit = True
     studio.pool.close()
     thread.join(timeout=10)
-    assert "127.0.0.1" in called  # the tests themselves: calls are seen
+    assert "127.0.0.1" in called  # the last call at least: calls are seen
     assert set(called) <= {"127.0.0.1"}
 
 
@@ -394,8 +397,8 @@ def browser():
 
 
 @contextlib.contextmanager
-def opened(browser, url, expected=(), **options):
-    """The page; when it closes, nothing may have been asked of another host and nothing said but what is expected."""
+def opened(browser, url, **options):
+    """The page; when it closes, nothing may have been asked of another host and nothing said on the console."""
     context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, "color_scheme": "light"} | options)
     asked, said = [], []
     context.on("request", lambda request: asked.append(request.url))
@@ -408,7 +411,7 @@ def opened(browser, url, expected=(), **options):
     yield page
     context.close()
     assert [u for u in asked if not u.startswith((url, "data:", "blob:"))] == []
-    assert [words for words in said if not any(part in words for part in expected)] == []
+    assert said == []
 
 
 def choose(page, field, words):
@@ -520,12 +523,9 @@ def test_two_pages_do_not_disturb_each_other(house, browser):
         assert one.locator("#links a").count() == 0
 
 
-REFUSED = "422 (Unprocessable"  # what Chromium itself says of a form that was not taken
-
-
 def test_a_bad_value_is_told_beside_its_field_and_goes_when_mended(house, browser):
     url, studio = house
-    with opened(browser, url, [REFUSED]) as page:
+    with opened(browser, url) as page:
         set_values(page, alpha=-3, particles=2.5)
         page.click("#go")
         page.wait_for_selector("#alpha:has-text('Give a number from 0 to 100.')")
@@ -558,7 +558,7 @@ def test_hostile_names_are_text_and_nothing_more(house, browser, tmp_path):
     name = HOSTILE.replace("/", "")
     (tmp_path / f"{name}.json").write_text(json.dumps(OWN))
     (tmp_path / f"{name}2.json").write_text("[")
-    with opened(browser, house[0], [REFUSED]) as page:
+    with opened(browser, house[0]) as page:
         choose(page, "model", "My own")
         page.wait_for_selector("#path")
         set_values(page, path=HOSTILE)
@@ -611,5 +611,5 @@ def test_points_and_digits_are_shown_in_the_dark_and_on_a_phone(house, browser, 
 
 
 def test_the_form_is_the_order_of_a_wish():
-    assert list(Wish._fields)[:5] == ["model", "path", "process", "condition", "sampler"]
+    assert list(Wish._fields)[:5] == ["model", "path", "process", "condition", "prompt"]
     assert wishes.devices()[0] == "cpu"

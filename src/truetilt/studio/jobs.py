@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from secrets import token_urlsafe
 from typing import Any, NamedTuple
@@ -23,7 +23,8 @@ from ..result import Result
 from ..smc.weights import normalised
 from ..types import Particles, StepInfo, TruetiltError
 from .plans import Plan, caution, command_of, guidance, no_command, options, plan, python_of
-from .problems import Problem, posed
+from .problem import Problem
+from .problems import posed
 from .wishes import Wish
 
 log = logging.getLogger(__name__)
@@ -37,11 +38,12 @@ class Cancelled(Exception):
 
 
 class Frame(NamedTuple):
-    """The particles of a lane after a step: states [n, D] and weights that sum to one [n]."""
+    """The particles of a lane after a step: states [n, D], weights that sum to one [n], and their forebears before."""
 
     step: int
     x: np.ndarray
     weights: np.ndarray
+    before: np.ndarray | None = None  # the states they come from, in the picture before
 
 
 @dataclass(eq=False)
@@ -54,18 +56,29 @@ class Lane:
     log_z: float | None = None
     result: Result | None = None
     seen: float = 0.0
+    line: torch.Tensor | None = None  # where each particle stood in the picture before
 
     def look(self, step: int, particles: Particles, info: StepInfo) -> None:
         """Keep what is shown of a step; a picture only every so often."""
         share = (info.ess / particles.log_w.shape[-1]).cpu()
         self.ess.append((float(share.mean()), float(share.min()), float(share.max())))
+        came = info.ancestors.cpu().long()
+        self.line = came if self.line is None else self.line.gather(-1, came)
         now = time.monotonic()
         if now - self.seen < EVERY and step < self.steps:
             return
         self.seen, flat = now, particles.log_w.reshape(-1)
         self.log_z = float(torch.logsumexp(flat, 0)) - float(np.log(len(flat)))
-        x = particles.x.flatten(0, 1)
-        self.frame = Frame(step, x.cpu().numpy(), normalised(flat).cpu().numpy())
+        x = particles.x.flatten(0, 1).cpu().numpy()
+        before = None if self.frame is None else self.frame.x[_flat(self.line)]
+        self.frame = Frame(step, x, normalised(flat).cpu().numpy(), before)
+        self.line = None
+
+
+def _flat(line: torch.Tensor) -> np.ndarray:
+    """Places in the union of populations [populations * particles], from places in each."""
+    populations, particles = line.shape
+    return (line + particles * torch.arange(populations)[:, None]).reshape(-1).numpy()
 
 
 @dataclass(eq=False)
@@ -160,8 +173,7 @@ class Job:
         if result is None:
             raise Cancelled
         told: dict[str, Any] = {"bundle": problem.name, "command": command_of(problem, self.wish)}
-        if problem.exact is None:
-            told["condition"] = int(self.wish.condition or 0)
+        told |= {"condition": problem.condition, "net": problem.net}
         result = replace(result, settings=result.settings | {k: v for k, v in told.items() if v is not None})
         self.lanes["run"].result = result
         token = token_urlsafe(16)
@@ -169,15 +181,20 @@ class Job:
         self.token = token
 
     def _free(self) -> None:
-        """Networks and particles go; what is shown stays."""
-        if self.problem is not None and self.problem.exact is None:
-            self.problem = self.problem._replace(model=None)
-        if self.state != DONE:  # an error's frames hold on to what they saw
-            for lane in self.lanes.values():
-                lane.result = None
-            gc.collect()
+        """Networks and particles leave the device; what is shown stays, in plain memory."""
+        if self.problem is not None:
+            self.problem = self.problem.freed()
+        for lane in self.lanes.values():
+            lane.result = None if self.state != DONE or lane.result is None else _at_home(lane.result)
+        gc.collect()  # an error's frames hold on to what they saw
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+
+
+def _at_home(result: Result) -> Result:
+    """The result off the device."""
+    held = {f.name: getattr(result, f.name) for f in fields(result)}
+    return replace(result, **{name: value.cpu() for name, value in held.items() if isinstance(value, torch.Tensor)})
 
 
 class Pool:

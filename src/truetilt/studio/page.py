@@ -4,62 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from ..types import InvalidInput
 from . import pictures
-from .jobs import Job, Pool
-from .wishes import (
-    MODELS,
-    PACES,
-    PROCESSES,
-    RESAMPLING,
-    SAMPLERS,
-    Wish,
-    devices,
-    faults,
-    first_wish,
-    wish_of,
-)
+from .choices import MODELS, PACES, PROCESSES, RESAMPLING, SAMPLERS
+from .folders import found_at
+from .sessions import Studio
+from .wishes import Wish, devices, faults, first_wish, wish_of
 
 POLL = 0.2  # seconds between looks at a run
-KEPT = 50  # reports
+SUITED = ("model", "path", "process", "condition", "prompt", "alpha", "particles", "populations", "steps")
 HEAD = """<header class="studio-head"><h1>truetilt <span>studio</span></h1>
 <p>Sample p₀(x) · p(ζ | x)<sup>α</sup> and watch it beside plain guidance of the same strength.</p></header>"""
 EMPTY = """<div class="empty"><p><b>Choose a model on the left and press Run.</b></p>
 <p>You will see the particles appear step by step: on one side weighted, as truetilt has them, on the other as plain
 guidance leaves them. Nothing you do here leaves this machine.</p></div>"""
-
-
-class Studio:
-    """The runs of every open page: one worker, a job for each page."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.pool = folder, Pool()
-        self.jobs: dict[str, Job] = {}  # by page
-        self.reports: list[str] = []
-
-    def start(self, page: str, wish: Wish) -> Job:
-        """A new run for a page; the one it had is cancelled."""
-        self.leave(page)
-        job = self.jobs[page] = Job(wish, self.folder)
-        self.pool.submit(job)
-        return job
-
-    def leave(self, page: str) -> None:
-        """A page cancelled its run, or is gone."""
-        job = self.jobs.pop(page, None)
-        if job is not None:
-            self.pool.cancel(job)
-
-    def keep(self, token: str) -> None:
-        """The last reports are kept, older ones removed."""
-        self.reports.append(token)
-        while len(self.reports) > KEPT:
-            (self.folder / f"{self.reports.pop(0)}.html").unlink(missing_ok=True)
 
 
 def blocks(studio: Studio) -> gr.Blocks:
@@ -75,6 +37,7 @@ def blocks(studio: Studio) -> gr.Blocks:
                     halt = gr.Button("Cancel", interactive=False, elem_id="halt")
             with gr.Column(scale=3, min_width=320, elem_id="seen"):
                 said = gr.HTML("", elem_id="said", apply_default_css=False)
+                veil = gr.HTML("", elem_id="veil", apply_default_css=False)
                 seen = gr.HTML(EMPTY, elem_id="stage", apply_default_css=False)
                 told = gr.HTML("", elem_id="links", apply_default_css=False)
                 with gr.Accordion("The same run in Python and on the command line", open=True, elem_id="again"):
@@ -84,7 +47,7 @@ def blocks(studio: Studio) -> gr.Blocks:
                     shell = gr.Code(
                         label="Command", language="shell", interactive=False, elem_id="shell", lines=1, **plain
                     )
-        outputs = [said, seen, told, python, shell, go, halt]
+        outputs = [said, veil, seen, told, python, shell, go, halt]
         _wire(page, studio, form, outputs)
     return page
 
@@ -103,7 +66,13 @@ def _form() -> dict[str, Any]:
     out["process"] = gr.Radio(
         _pairs(PROCESSES), value="masking", label="Noise of the table", visible=False, elem_id="process"
     )
-    out["condition"] = gr.Number(label="Condition", visible=False, elem_id="condition")
+    out["condition"] = gr.Dropdown(
+        [], label="Condition", visible=False, elem_id="condition", allow_custom_value=True, value=None
+    )
+    out["prompt"] = gr.Textbox(
+        label="Or a prompt, for one text net", visible=False, elem_id="prompt", max_lines=1,
+        placeholder="the beginning of a text",
+    )  # fmt: skip
     out["sampler"] = gr.Dropdown(
         _pairs({k: words for k, (words, _) in SAMPLERS.items()}), value="tilted", label="Sampler", elem_id="sampler",
         info=SAMPLERS["tilted"][1], filterable=False,
@@ -139,19 +108,20 @@ def _wire(page: gr.Blocks, studio: Studio, form: dict[str, Any], outputs: list[A
         async for shown in followed(studio, str(request.session_hash), dict(zip(Wish._fields, values, strict=True))):
             yield shown
 
-    def check(*values: Any) -> list[dict[str, Any]]:
-        found = faults(dict(zip(Wish._fields, values, strict=True)))
-        return [gr.validate(name not in found, found.get(name, "")) for name in Wish._fields]
+    def check(*values: Any) -> list[Any]:
+        return _marked(dict(zip(Wish._fields, values, strict=True)))
 
     def cancel(request: gr.Request) -> None:
         studio.leave(str(request.session_hash))
 
     quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-    go.click(run, fields, outputs, validator=check, concurrency_limit=None, **quiet)
+    go.click(check, fields, fields, queue=False, **quiet)
+    go.click(run, fields, outputs, concurrency_limit=None, **quiet)
     halt.click(cancel, None, None, queue=False, **quiet)
     page.unload(cancel)
-    suited = [form[name] for name in ("path", "process", "condition", "alpha", "particles", "populations", "steps")]
-    form["model"].change(_suit, form["model"], [form["model"], *suited], queue=False, **quiet)
+    suited = [form[name] for name in SUITED]
+    form["model"].change(_suit, form["model"], suited, queue=False, **quiet)
+    form["path"].blur(_offer, form["path"], form["condition"], queue=False, **quiet)
     form["sampler"].change(
         lambda sampler: (gr.update(info=SAMPLERS[sampler][1]), gr.update(visible=sampler == "tempered")),
         form["sampler"], [form["sampler"], form["beta"]], queue=False, **quiet,
@@ -159,14 +129,31 @@ def _wire(page: gr.Blocks, studio: Studio, form: dict[str, Any], outputs: list[A
 
 
 def _suit(model: str) -> list[Any]:
-    """The fields that a model needs, with values that suit it."""
+    """The fields that a model needs, with values that suit it; what was wrong before is forgotten."""
     choice, wish, own = MODELS[model], first_wish(model), model == "own"
+    told = {name: {"value": getattr(wish, name)} for name in SUITED}
+    told |= {name: {"visible": own} for name in ("path", "process", "prompt")}
+    told["model"] = {}
+    told["condition"] |= {"visible": choice.condition is not None, "choices": list(choice.offered)}
+    told["condition"]["label"] = choice.condition or "Condition"
+    words = {"model": choice.words}
+    return [gr.update(info=words.get(name, ""), elem_classes=[], **told[name]) for name in SUITED]
+
+
+def _offer(path: str) -> Any:
+    """The classes of networks that lie at a path."""
+    there = found_at(str(path or "").strip())
+    return gr.update(choices=list(there.judged or there.classes))
+
+
+def _marked(values: dict[str, Any]) -> list[Any]:
+    """Every field with its words, or with what is wrong in their place."""
+    found = faults(values)
+    words = {"model": getattr(MODELS.get(values["model"]), "words", "")}
+    words["sampler"] = SAMPLERS.get(values["sampler"], ("", ""))[1]
     return [
-        gr.update(info=choice.words),
-        gr.update(visible=own),
-        gr.update(visible=own),
-        gr.update(visible=choice.condition is not None, label=choice.condition or "Condition", value=wish.condition),
-        *(gr.update(value=value) for value in (wish.alpha, wish.particles, wish.populations, wish.steps)),
+        gr.update(info=found.get(name, words.get(name, "")), elem_classes=["fault"] if name in found else [])
+        for name in Wish._fields
     ]
 
 
@@ -174,21 +161,23 @@ async def followed(studio: Studio, page: str, values: dict[str, Any]) -> AsyncIt
     """Start a run and show it until it ends; when nobody looks any more, it ends."""
     on, off = gr.update(interactive=True), gr.update(interactive=False)
     try:
-        job = studio.start(page, wish_of(values))
-    except InvalidInput as e:
-        yield pictures.alert(str(e)), gr.skip(), gr.skip(), gr.skip(), gr.skip(), on, off
+        wish = wish_of(values)
+    except InvalidInput:
+        yield pictures.alert("Nothing was run: see what is marked in the form."), *[gr.skip()] * 5, on, off
         return
-    told = ""
+    job, told = studio.start(page, wish), ""
     try:
-        yield pictures.status(job, studio.pool.ahead(job)), "", "", "", "", off, on
+        yield pictures.status(job, studio.pool.ahead(job)), "", "", "", "", "", off, on
         while not job.over:
             await asyncio.sleep(POLL)
-            again = (gr.skip(), gr.skip()) if job.command == told else (job.python, job.command)
+            known = job.command == told  # the model is made ready, and with it what to say of it
+            veil, *again = [gr.skip()] * 3 if known else [pictures.veil(job), job.python, job.command]
             told = job.command
-            yield pictures.status(job, studio.pool.ahead(job)), pictures.stage(job), gr.skip(), *again, off, on
+            yield pictures.status(job, studio.pool.ahead(job)), veil, pictures.stage(job), gr.skip(), *again, off, on
         if job.token:
             studio.keep(job.token)
-        yield pictures.status(job, 0), pictures.stage(job), pictures.links(job), job.python, job.command, on, off
+        last = gr.skip() if job.command == told else pictures.veil(job)
+        yield pictures.status(job, 0), last, pictures.stage(job), pictures.links(job), job.python, job.command, on, off
     finally:
         studio.pool.cancel(job)
         if studio.jobs.get(page) is job:

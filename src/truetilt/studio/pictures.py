@@ -69,6 +69,17 @@ def links(job: Job) -> str:
     )
 
 
+def veil(job: Job) -> str:
+    """What must be clicked before texts that may hurt are seen."""
+    if job.problem is None or not job.problem.veiled:
+        return ""
+    asked = escape(str(job.problem.condition))
+    return (
+        f'<p class="veil" data-run="{id(job)}"><label><input type="checkbox" id="unveil"> Show texts</label> '
+        f"<span>They were asked to be “{asked}”, and may hurt.</span></p>"
+    )
+
+
 def _progress(job: Job) -> str:
     lane = job.lanes.get("run")
     if lane is None or not lane.ess:
@@ -86,6 +97,7 @@ def _pane(job: Job, lane: Lane, name: str, kind: str) -> str:
         return f'<section class="pane {kind}"><h3>{escape(name)}</h3><p class="sub">starting …</p></section>'
     alike = job.wish.sampler == "guidance" or kind == "plain"
     kind, weighted = (f"{kind} plain", "counted alike") if alike else (kind, "weighted")
+    kind = f"{kind} veiled" if job.problem and job.problem.veiled else kind
     sub = f"step {frame.step} of {lane.steps} · {weighted}"
     miss = _miss(job, lane)
     return (
@@ -107,11 +119,17 @@ def _look(view: View, frame: Frame) -> str:
     chosen = list(evenly(len(frame.x), SHOWN[view.shape]))
     share = frame.weights[chosen] / max(float(frame.weights.max()), 1e-300)
     tiles = "".join(
-        f'<li>{view.tile(x, None)}<i class="bar"><i style="width:{100 * w:.0f}%"></i></i></li>'
-        for x, w in zip(frame.x[chosen], share.tolist(), strict=True)
+        f'<li>{view.tile(x, was)}<i class="bar"><i style="width:{100 * w:.0f}%"></i></i></li>'
+        for x, was, w in zip(frame.x[chosen], _forebears(frame, chosen), share.tolist(), strict=True)
     )
-    some = "" if len(chosen) == len(frame.x) else f'<p class="sub">{len(chosen)} of {len(frame.x):,} are shown.</p>'
-    return f'<ul class="tiles {view.shape}">{tiles}</ul>{some}'
+    some = "" if len(chosen) == len(frame.x) else f"{len(chosen)} of {len(frame.x):,} are shown. "
+    marked = "Marked: revealed since the picture before. ▢: masked. ¶: the end." if view.shape == "text" else ""
+    foot = f'<p class="sub">{some}{marked}</p>' if some or marked else ""
+    return f'<ul class="tiles {view.shape}">{tiles}</ul>{foot}'
+
+
+def _forebears(frame: Frame, chosen: list[int]) -> list[np.ndarray | None]:
+    return [None] * len(chosen) if frame.before is None else [frame.before[k] for k in chosen]
 
 
 def _target(job: Job) -> list[str]:
@@ -191,7 +209,7 @@ def _figures(job: Job) -> str:
         rows.append(("log Z", _sig(lane.log_z), _exact_log_z(job)))
     if lane.result is not None:
         count, trust = lane.result.log_weights.numel(), lane.result.trust()
-        rows.append(("effective particles", _sig(float(lane.result.final_ess.sum()), 4), f"of {count:,}"))
+        rows.append(("effective particles", _sig(trust.figures.union_ess, 4), f"of {count:,}"))
         rows.append(("first draws that survive", f"{int(lane.result.roots.sum()):,}", f"of {count:,}"))
         rows.append(("verdict", *_verdict(trust, job.wish.sampler)))
     cells = "".join(f"<div><dt>{a}</dt><dd>{b}</dd><dd class='sub'>{escape(c)}</dd></div>" for a, b, c in rows)

@@ -13,13 +13,15 @@ from typing import Any, NamedTuple
 from .. import continuous
 from ..api import reveal, run
 from ..feynman_kac import Tempered, Tilted, Unweighted
-from ..guidance import Guided
+from ..guidance import Guided, posterior_level
+from ..kernels import tweedie
 from ..result import Result
 from ..schedules import uniform_grid
 from ..smc.resampling import never
 from ..types import FeynmanKac, InvalidInput, Resampler
-from .problems import Problem
-from .wishes import RESAMPLING, Wish
+from .choices import RESAMPLING
+from .problem import Problem
+from .wishes import Wish
 
 SNAPSHOTS = 8  # kept for the report, as on the command line
 
@@ -41,15 +43,27 @@ def plan(problem: Problem, wish: Wish) -> Plan:
     how = (scheme.python, scheme.made)
     if wish.sampler == "any-order":
         return _any_order(problem, wish, how)
-    room, a = "c" if problem.reals else "tt", wish.alpha
-    if wish.sampler == "tempered":
-        python = f"{room}.Tempered(model, {a!r}, {wish.beta!r})"
-        fk = (continuous.Tempered if problem.reals else Tempered)(problem.model, a, wish.beta)
-    elif problem.reals:
-        python, fk = f"{room}.Tilted(model, {a!r}).leaned()", continuous.Tilted(problem.model, a).leaned()
-    else:
-        python, fk = f"{room}.Tilted(model, {a!r})", Tilted(problem.model, a)
+    fk, python = _reals(problem, wish) if problem.reals else _tokens(problem, wish)
     return _on_clock(fk, python, wish.steps, how)
+
+
+def _reals(problem: Problem, wish: Wish) -> tuple[FeynmanKac, str]:
+    model, a, b = problem.model, wish.alpha, wish.beta
+    if wish.sampler == "tempered":
+        return continuous.Tempered(model, a, b), f"c.Tempered(model, {a!r}, {b!r})"
+    return continuous.Tilted(model, a).leaned(), f"c.Tilted(model, {a!r}).leaned()"
+
+
+def _tokens(problem: Problem, wish: Wish) -> tuple[FeynmanKac, str]:
+    """As `truetilt sample` has them: texts are revealed by the schedule, and guided at the level of posteriors."""
+    model, a, b = problem.model, wish.alpha, wish.beta
+    kernel: dict[str, Any] = {"kernel": tweedie} if problem.by_schedule else {}
+    told = ", kernel=tt.tweedie" if problem.by_schedule else ""
+    if wish.sampler == "tilted":
+        return Tilted(model, a, **kernel), f"tt.Tilted(model, {a!r}{told})"
+    guide = (posterior_level,) if problem.by_schedule else ()
+    level = ", tt.posterior_level" if problem.by_schedule else ""
+    return Tempered(model, a, b, *guide, **kernel), f"tt.Tempered(model, {a!r}, {b!r}{level}{told})"
 
 
 def guidance(problem: Problem, wish: Wish) -> Plan:
@@ -61,9 +75,18 @@ def guidance(problem: Problem, wish: Wish) -> Plan:
         python = f"c.Unweighted(model, c.Guided(model.base, model.conditional, {wish.alpha!r}))"
         fk = continuous.Unweighted(model, continuous.Guided(model.base, model.conditional, wish.alpha))
     else:
-        python = f"tt.Unweighted(model, tt.Guided(model.process, model.base, model.conditional, {wish.alpha!r}))"
-        fk = Unweighted(model, Guided(model.process, model.base, model.conditional, wish.alpha))
+        level = ", tt.posterior_level" if problem.by_schedule else ""
+        kernel = ", kernel=tt.tweedie" if problem.by_schedule else ""
+        guided = f"tt.Guided(model.process, model.base, model.conditional, {wish.alpha!r}{level})"
+        python, fk = f"tt.Unweighted(model, {guided}{kernel})", _guided(problem, wish.alpha)
     return _on_clock(fk, python, wish.steps, ("tt.never", never))
+
+
+def _guided(problem: Problem, strength: float) -> FeynmanKac:
+    parts = (problem.model.process, problem.model.base, problem.model.conditional, strength)
+    if problem.by_schedule:
+        return Unweighted(problem.model, Guided(*parts, posterior_level), kernel=tweedie)
+    return Unweighted(problem.model, Guided(*parts))
 
 
 def options(problem: Problem, wish: Wish) -> dict[str, Any]:
@@ -93,15 +116,19 @@ def command_of(problem: Problem, wish: Wish) -> str | None:
     told = dict(needed) | {"alpha": wish.alpha, "beta": wish.beta if wish.sampler == "tempered" else None}
     told |= {"particles": wish.particles, "populations": wish.populations, "steps": wish.steps, "seed": wish.seed}
     told["device"] = None if wish.device == "cpu" else wish.device
-    words = [word for key, value in told.items() if value is not None for word in (f"--{key}", str(value))]
+    words = [word for key, value in told.items() if value is not None for word in _option(key, str(value))]
     safe = f"./{name}" if name.startswith("-") else name  # no option
     return f"{problem.prepare}{shlex.join(['truetilt', 'sample', safe, *words])}"
+
+
+def _option(key: str, value: str) -> tuple[str, ...]:
+    return (f"--{key}={value}",) if value.startswith("-") else (f"--{key}", value)  # no option of its own
 
 
 def no_command(problem: Problem, wish: Wish) -> str:
     """Why there is none."""
     if problem.command is None:
-        return "# `truetilt sample` has no points in the plane; use the Python"
+        return f"# `truetilt sample` has no {problem.lacks}; use the Python"
     if wish.sampler not in ("tilted", "tempered"):
         return "# `truetilt sample` has the samplers tilted and tempered; use the Python"
     if wish.resampling != "half":

@@ -1,4 +1,4 @@
-"""What can be sampled: the model, how it looks, how it is written in Python, and how the command line calls it."""
+"""What can be sampled without networks: tables written out, tables of the user's own, and points in the plane."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import json
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from .. import continuous
 from ..exact.files import read_table
 from ..exact.tables import Table
-from ..models.hub import Digits, load
 from ..processes import Masking, Uniform
-from ..types import InvalidInput
 from ..viz.clouds import LARGEST_TABLE, Disks, Points
-from ..viz.views import View
+from .nets import posed_nets
+from .problem import Problem
 from .wishes import Wish
 
 NINE = ([[5, 17, 21], [4, 9, 22], [2, 9, 11]], [[0.9, 0.01, 0.39], [0.23, 0.52, 0.53], [0.71, 0.94, 0.11]])
@@ -26,24 +25,6 @@ MIXTURE = ([0.3, 0.7], [[-1.0, 2.0], [1.0, -1.0]], 0.5)
 _TORCH = ("import torch", "import truetilt as tt")
 SIGMA_EPS = 1e-3  # of the process of a table, as on the command line
 _PROCESSES: Mapping[str, type[Masking | Uniform]] = {"masking": Masking, "uniform": Uniform}
-
-
-class Problem(NamedTuple):
-    """A model under its condition."""
-
-    name: str
-    model: Any  # Model, or Diffusion for real vectors
-    view: View | None
-    python: str  # lines that make `model`
-    exact: Table | continuous.Observed | None = None
-    command: tuple[str, Mapping[str, Any]] | None = None  # what `truetilt sample` calls it, and options it needs
-    prepare: str = ""  # a line for the shell before the command
-    look: str = ""  # the view in Python
-    chunk: int | None = None
-
-    @property
-    def reals(self) -> bool:
-        return isinstance(self.exact, continuous.Observed)
 
 
 def posed(wish: Wish) -> Problem:
@@ -78,25 +59,10 @@ def _of_table(
     return Problem(name, table.model(), view, python, table, command, prepare, look)
 
 
-def _digits(name: str, wish: Wish) -> Problem:
-    nets = load(name, wish.device)
-    if not isinstance(nets, Digits):
-        raise InvalidInput(f"{name} is a model of text; the studio shows digits and tables, text is sampled in Python")
-    condition, form = int(wish.condition or 0), "potential" if wish.sampler == "tilted" else "cfg"
-    place = "" if wish.device == "cpu" else f", {wish.device!r}"
-    python = "\n".join(
-        ["import truetilt as tt", "", f"nets = tt.load({name!r}{place})", f"model = nets.model({condition}, {form!r})"]
-    )
-    options = {"condition": condition}
-    return Problem(
-        name, nets.model(condition, form), nets.view, python, None, (name, options), "", "nets.view", nets.batch
-    )
-
-
 def _own(wish: Wish) -> Problem:
     path = Path(wish.path)
     if path.is_dir():
-        return _digits(wish.path, wish)
+        return posed_nets(wish.path, wish)
     table = read_table(path, wish.process, SIGMA_EPS, wish.device)
     place = "" if wish.device == "cpu" else f", device={wish.device!r}"
     python = "\n".join(
@@ -121,13 +87,15 @@ def _plane(wish: Wish) -> Problem:
         f"import truetilt as tt\n\nc = tt.continuous\np0 = c.GaussianMixture({weights}, {means}, {std})\n"
         f"seen = c.Observation([{seen}], (0,), 1.0)\nmodel = c.Observed(c.VP(), p0, seen){place}.model()"
     )
-    return Problem("mixture in the plane", problem.model(), Points(), python, problem, look="tt.Points()")
+    name, lacks = "mixture in the plane", "points in the plane"
+    return Problem(name, problem.model(), Points(), python, problem, look="tt.Points()", lacks=lacks)
 
 
 _POSED: Mapping[str, Callable[[Wish], Problem]] = {
     "nine": lambda wish: _listed("nine states", "masking", NINE, wish),
     "six": lambda wish: _listed("six states", "uniform", SIX, wish),
-    "mnist": lambda wish: _digits("mnist", wish),
+    "mnist": lambda wish: posed_nets("mnist", wish),
+    "tiny-reviews": lambda wish: posed_nets("tiny-reviews", wish),
     "plane": _plane,
     "own": _own,
 }

@@ -68,7 +68,8 @@ def application(folder: Path, hosts: tuple[str, ...] = LOCAL) -> tuple[Any, Any]
     from fastapi import FastAPI
     from fastapi.responses import FileResponse, PlainTextResponse
 
-    from .page import Studio, blocks
+    from .page import blocks
+    from .sessions import Studio
 
     studio = Studio(folder)
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)

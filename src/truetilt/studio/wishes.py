@@ -7,80 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..smc.resampling import adaptive, multinomial, never, partial, systematic
-from ..types import InvalidInput, Resampler
+from ..models.hub import embedded
+from ..types import InvalidInput
+from .choices import MODELS, PACES, PROCESSES, RESAMPLING, SAMPLERS
+from .folders import DIGITS, REVIEWS, TABLE, TEXT, Found, found_at
 
-
-class Choice(NamedTuple):
-    """A model that can be chosen: its name in the list, what its condition is called, and what suits it."""
-
-    label: str
-    words: str
-    condition: str | None = None
-    start: tuple[float, int, int, int] = (4.0, 500, 4, 50)  # alpha, particles, populations, steps
-
-
-MODELS: Mapping[str, Choice] = {
-    "nine": Choice(
-        "Nine states, two masked sites",
-        "The paper’s figure 2. Small enough to know the answer: the exact target stands beside both samplers.",
-    ),
-    "six": Choice(
-        "Six states, one site",
-        "The paper’s figure 1: one site whose token is replaced at random. The answer is known exactly.",
-    ),
-    "mnist": Choice(
-        "Digits",
-        "Embedded networks of 28 × 28 pixels, masked. Some seconds a step on a CPU.",
-        "Condition: the digit, 0 to 9",
-        (3.0, 16, 4, 30),
-    ),
-    "plane": Choice(
-        "Points in the plane",
-        "A mixture of Gaussians: x₁ was seen with an error of 1.",
-        "Condition: where x₁ was seen",
-        (4.0, 250, 4, 80),
-    ),
-    "own": Choice(
-        "My own table or networks",
-        "A JSON table with p0 and likelihood, or a folder of networks as `truetilt train` writes them.",
-        "Condition: the class, for networks only",
-    ),
-}
-SAMPLERS: Mapping[str, tuple[str, str]] = {
-    "tilted": ("Tilted (recommended)", "Moves by the conditional model, weighs by a potential that grows."),
-    "tempered": ("Tempered (the paper’s)", "Moves by guidance of strength β, weighs by ratios of the two models."),
-    "any-order": ("Any order", "Reveals masked sites in random order and weighs before it draws: no time error."),
-    "guidance": ("Guidance only", "No weights: what everybody does, with α as its strength."),
-}
-PACES: Mapping[str, str] = {"watch": "To be watched: 4 seconds at least", "fast": "As fast as it goes"}
-PROCESSES: Mapping[str, str] = {"masking": "Masking", "uniform": "Uniform"}
-
-
-class Scheme(NamedTuple):
-    """A way to resample: in words, in Python, and itself."""
-
-    words: str
-    python: str
-    made: Resampler
-
-
-RESAMPLING: Mapping[str, Scheme] = {
-    "half": Scheme("When ESS falls below half", "tt.adaptive(tt.systematic, 0.5)", adaptive(systematic, 0.5)),
-    "multinomial": Scheme(
-        "The same, multinomial", "tt.adaptive(tt.multinomial, 0.5)", adaptive(multinomial, 0.5)
-    ),
-    "partial": Scheme(
-        "The same, half of the particles",
-        "tt.adaptive(tt.partial(tt.systematic, 0.5), 0.5)",
-        adaptive(partial(systematic, 0.5), 0.5),
-    ),
-    "always": Scheme("At every step", "tt.systematic", systematic),
-    "never": Scheme("Never", "tt.never", never),
-}  # fmt: skip
 MOST = 200_000  # particles of all populations together
 STEPS = 5_000
 MOVES = 100_000_000  # particles times steps: the record of who descends from whom
@@ -92,7 +25,8 @@ class Wish(NamedTuple):
     model: str = "nine"
     path: str = ""
     process: str = "masking"
-    condition: float | None = None
+    condition: str | int | None = None  # as written; whoever poses the problem reads it
+    prompt: str = ""
     sampler: str = "tilted"
     alpha: float = 4.0
     beta: float = 1.0
@@ -107,9 +41,11 @@ class Wish(NamedTuple):
 
 def first_wish(model: str = "nine") -> Wish:
     """What the form says at the start, and after another model was chosen."""
-    alpha, particles, populations, steps = MODELS[model].start
-    condition = {"mnist": 4, "plane": 0.2}.get(model)
-    return Wish(model, condition=condition, alpha=alpha, particles=particles, populations=populations, steps=steps)
+    choice = MODELS[model]
+    alpha, particles, populations, steps = choice.start
+    return Wish(
+        model, condition=choice.asked, alpha=alpha, particles=particles, populations=populations, steps=steps
+    )  # fmt: skip
 
 
 def devices() -> list[str]:
@@ -123,12 +59,8 @@ def faults(values: Mapping[str, Any]) -> dict[str, str]:
     """What is wrong, by field; nothing where all is well."""
     told = {name: check(values[name]) for name, check in _CHECKS.items()}
     found = {name: words for name, words in told.items() if words}
-    if values["model"] == "own" and not found:
-        found |= _own_faults(values)
-    elif values["model"] in ("mnist", "plane"):
-        found |= _condition_faults(values["model"], values["condition"])
-    if values["sampler"] == "any-order" and _hides_nothing(values):
-        found["sampler"] = "This model has nothing masked to reveal; choose another sampler."
+    if "model" not in found:
+        found |= _model_faults(values)
     if not {"particles", "populations", "steps"} & found.keys():
         found |= _size_faults(values["particles"] * values["populations"], values["steps"])
     return found
@@ -139,10 +71,20 @@ def wish_of(values: Mapping[str, Any]) -> Wish:
     found = faults(values)
     if found:
         raise InvalidInput("; ".join(f"{name}: {words}" for name, words in found.items()))
-    read: dict[str, Any] = dict(values) | {"path": _trimmed(values)}
+    read: dict[str, Any] = dict(values) | {name: _trimmed(values[name]) for name in ("path", "prompt")}
     read |= {name: int(values[name]) for name in ("particles", "populations", "steps", "seed")}
     read |= {name: float(values[name]) for name in ("alpha", "beta")}
+    read["condition"] = _trimmed(values["condition"]) or None
     return Wish(**read)
+
+
+def what_is_there(values: Mapping[str, Any]) -> Found:
+    """What the chosen model is; the user's own is looked at."""
+    if values["model"] == "own":
+        return found_at(_trimmed(values["path"]))
+    if values["model"] == "tiny-reviews":
+        return found_at(embedded("tiny-reviews"))
+    return Found({"mnist": DIGITS, "plane": "plane"}.get(values["model"], TABLE), masked=values["model"] == "nine")
 
 
 def _number(low: float, high: float) -> Callable[[Any], str]:
@@ -181,21 +123,16 @@ _CHECKS: Mapping[str, Callable[[Any], str]] = {
 }
 
 
-def _trimmed(values: Mapping[str, Any]) -> str:
-    return str(values["path"] or "").strip()
+def _trimmed(value: Any) -> str:
+    return "" if value is None else str(value).strip()
 
 
-def _kind(path: str) -> str:
-    """What lies at a path: a file, a folder or nothing."""
+def _number_in(text: str) -> float | None:
+    """The number that a text is."""
     try:
-        return "folder" if path and Path(path).is_dir() else "file" if path and Path(path).is_file() else ""
-    except (OSError, ValueError):  # a name that no file system takes
-        return ""
-
-
-def _hides_nothing(values: Mapping[str, Any]) -> bool:
-    table = values["model"] == "own" and _kind(_trimmed(values)) == "file"
-    return values["model"] in ("six", "plane") or (table and values["process"] == "uniform")
+        return float(text)
+    except ValueError:
+        return None
 
 
 def _size_faults(particles: float, steps: float) -> dict[str, str]:
@@ -206,15 +143,51 @@ def _size_faults(particles: float, steps: float) -> dict[str, str]:
     return {}
 
 
-def _condition_faults(model: str, value: Any) -> dict[str, str]:
-    words = _whole(0, 9)(value) if model == "mnist" else _number(-10, 10)(value)
-    return {"condition": words} if words else {}
-
-
-def _own_faults(values: Mapping[str, Any]) -> dict[str, str]:
-    kind = _kind(_trimmed(values))
-    if not kind:
+def _model_faults(values: Mapping[str, Any]) -> dict[str, str]:
+    """What the chosen model does not take."""
+    there = what_is_there(values)
+    if not there.kind:
         return {"path": "There is nothing at this path; name a table (.json) or a folder of networks on this machine."}
-    if kind == "folder" and (words := _whole(0, 1_000_000)(values["condition"])):
-        return {"condition": f"Networks need a class. {words}"}
+    masked = values["process"] == "masking" if (values["model"], there.kind) == ("own", TABLE) else there.masked
+    if values["sampler"] == "any-order" and not (masked and there.kind != "plane"):
+        return {"sampler": "This model has nothing masked to reveal; choose another sampler."}
+    given, number = _trimmed(values["condition"]), _number_in(_trimmed(values["condition"]))
+    if there.kind == "plane":
+        return _at("condition", _number(-10, 10)(number))
+    if there.kind == DIGITS:
+        most, lead = (9, "") if values["model"] == "mnist" else (1_000_000, "Networks need a class. ")
+        return _at("condition", _whole(0, most)(number), lead)
+    if there.kind == REVIEWS:
+        return _reviews_faults(there, given, values["sampler"])
+    return _text_faults(there, given, _trimmed(values["prompt"]), values["sampler"]) if there.kind == TEXT else {}
+
+
+def _at(field: str, words: str, lead: str = "") -> dict[str, str]:
+    return {field: f"{lead}{words}"} if words else {}
+
+
+def _reviews_faults(there: Found, given: str, sampler: str) -> dict[str, str]:
+    """The class, by name or number; one that no classifier knows cannot be tilted by it."""
+    if not there.classes:  # a card that says nothing: whoever loads it tells
+        return {}
+    names = there.classes
+    name = given if given in names else names[int(given)] if given.isdecimal() and int(given) < len(names) else ""
+    if not name:
+        return {"condition": f"Choose one of {', '.join(names)}."}
+    if sampler == "tilted" and name not in there.judged:
+        return {"condition": f"No classifier knows {name}, so it cannot be tilted; choose another class or sampler."}
+    return {}
+
+
+def _text_faults(there: Found, given: str, prompt: str, sampler: str) -> dict[str, str]:
+    """One text net: a class by its number, or a prompt; there is no classifier to tilt by."""
+    if sampler == "tilted":
+        return {"sampler": "One text net has no classifier to tilt by; choose another sampler."}
+    if given and prompt:
+        return {"prompt": "Give a class or a prompt, not both; empty one of them."}
+    if not given and not prompt:
+        return {"condition" if there.classes else "prompt": "Give a class by its number, or a prompt."}
+    if given and given not in there.classes:
+        known = f"a class from 0 to {len(there.classes) - 1}" if there.classes else "a prompt; this net has no classes"
+        return {"condition": f"Give {known}."}
     return {}

@@ -24,7 +24,7 @@ from . import digest
 from .kinds import suggested_view
 from .tiles import frames
 from .views import View
-from .words import asked, runs_of
+from .words import asked, is_veiled, runs_of
 
 ROWS = 32  # populations in the table
 CALLS = 4  # of united runs that are written out
@@ -69,7 +69,8 @@ def _told(run: digest.Run, view: View | None) -> dict[str, Any]:
     first = asked(runs[0], times)
     populations, particles = run.log_weights.shape
     rows = digest.population_rows(run)
-    found = frames(run, view or suggested_view(run.particles))
+    look = view or suggested_view(run.particles)
+    found = frames(run, look)
     return {
         "first": first,
         "runs": len(runs),
@@ -86,7 +87,8 @@ def _told(run: digest.Run, view: View | None) -> dict[str, Any]:
         "row_count": len(rows),
         "frames": found,
         "lines": populations * particles,
-        "shape": (view or suggested_view(run.particles)).shape,
+        "shape": look.shape,
+        "veiled": look.shape == "text" and any(is_veiled(one.get("condition")) for one in runs),
     }
 
 

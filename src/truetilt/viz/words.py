@@ -28,6 +28,8 @@ _HOW: Mapping[str, str] = {
     "Steered": "moves by the base model, weighs by a reward whose share grows",
     "Unweighted": "plain guidance without weights",
 }
+_HARSH = ("toxic", "hate", "insult", "obscen", "threat", "abus", "offensive")
+_KIND = ("non", "not", "no-", "no ", "no_")
 _LITERAL_GRID = 5  # times that are written out in a call
 
 
@@ -40,6 +42,12 @@ class Asked(NamedTuple):
     seed: str
     rows: list[tuple[str, str]]
     call: str
+
+
+def is_veiled(condition: Any) -> bool:
+    """Whether texts of this condition may hurt, by its name: they are shown to those who ask."""
+    name = str(condition).lower()
+    return any(stem in name for stem in _HARSH) and not name.startswith(_KIND)
 
 
 def runs_of(settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -104,8 +112,18 @@ def _loaded(settings: Mapping[str, Any], model: Mapping[str, Any]) -> str:
     """Where the model comes from: a bundle that was named, or the reader."""
     if not {"bundle", "condition"} <= settings.keys():
         return "# model: the one that was sampled\n"
+    if "text" in settings:
+        return "# model: that of the gaps in the text, as the command makes it\n"
+    if settings.get("net") == "text":
+        return _text_net(settings["bundle"], settings["condition"])
     form = "potential" if model.get("name") == "Tilted" else "cfg"
     return f"model = tt.load({settings['bundle']!r}).model({settings['condition']!r}, {form!r})\n"
+
+
+def _text_net(name: Any, condition: Any) -> str:
+    """One text net under a class, or after a prompt in words."""
+    told = repr(condition) if isinstance(condition, int) else f"text.tokenizer.encode({condition!r})"
+    return f"text = tt.load({name!r})\nmodel = text.model({told})\n"
 
 
 def call_of(value: Any, room: str = "tt") -> str:

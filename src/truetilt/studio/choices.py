@@ -1,0 +1,91 @@
+"""What can be chosen in the form: models, samplers, ways to resample, and the words for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ..smc.resampling import adaptive, multinomial, never, partial, systematic
+from ..types import Resampler
+
+
+class Choice(NamedTuple):
+    """A model that can be chosen: its name in the list, what its condition is called, and what suits it."""
+
+    label: str
+    words: str
+    condition: str | None = None
+    start: tuple[float, int, int, int] = (4.0, 500, 4, 50)  # alpha, particles, populations, steps
+    asked: str | None = None  # the condition at the start
+    offered: tuple[str, ...] = ()  # conditions to choose from
+
+
+MODELS: Mapping[str, Choice] = {
+    "nine": Choice(
+        "Nine states, two masked sites",
+        "The paper’s figure 2. Small enough to know the answer: the exact target stands beside both samplers.",
+    ),
+    "six": Choice(
+        "Six states, one site",
+        "The paper’s figure 1: one site whose token is replaced at random. The answer is known exactly.",
+    ),
+    "mnist": Choice(
+        "Digits",
+        "Embedded networks of 28 × 28 pixels, masked. Some seconds a step on a CPU.",
+        "Condition: the digit, 0 to 9",
+        (3.0, 16, 4, 30),
+        "4",
+        tuple("0123456789"),
+    ),
+    "tiny-reviews": Choice(
+        "Short reviews and comments",
+        "Embedded text networks of 64 tokens, masked, small and trained for minutes. Half a second a step on a CPU.",
+        "Condition: the class of the text",
+        (4.0, 4, 4, 32),
+        "positive",
+        ("negative", "positive", "non-toxic", "toxic"),
+    ),
+    "plane": Choice(
+        "Points in the plane",
+        "A mixture of Gaussians: x₁ was seen with an error of 1.",
+        "Condition: where x₁ was seen",
+        (4.0, 250, 4, 80),
+        "0.2",
+    ),
+    "own": Choice(
+        "My own table or networks",
+        "A JSON table with p0 and likelihood, or a folder: networks as `truetilt train` writes them, or one text net.",
+        "Condition: the class, for networks only",
+    ),
+}
+SAMPLERS: Mapping[str, tuple[str, str]] = {
+    "tilted": ("Tilted (recommended)", "Moves by the conditional model, weighs by a potential that grows."),
+    "tempered": ("Tempered (the paper’s)", "Moves by guidance of strength β, weighs by ratios of the two models."),
+    "any-order": ("Any order", "Reveals masked sites in random order and weighs before it draws: no time error."),
+    "guidance": ("Guidance only", "No weights: what everybody does, with α as its strength."),
+}
+PACES: Mapping[str, str] = {"watch": "To be watched: 4 seconds at least", "fast": "As fast as it goes"}
+PROCESSES: Mapping[str, str] = {"masking": "Masking", "uniform": "Uniform"}
+
+
+class Scheme(NamedTuple):
+    """A way to resample: in words, in Python, and itself."""
+
+    words: str
+    python: str
+    made: Resampler
+
+
+RESAMPLING: Mapping[str, Scheme] = {
+    "half": Scheme("When ESS falls below half", "tt.adaptive(tt.systematic, 0.5)", adaptive(systematic, 0.5)),
+    "multinomial": Scheme(
+        "The same, multinomial", "tt.adaptive(tt.multinomial, 0.5)", adaptive(multinomial, 0.5)
+    ),
+    "partial": Scheme(
+        "The same, half of the particles",
+        "tt.adaptive(tt.partial(tt.systematic, 0.5), 0.5)",
+        adaptive(partial(systematic, 0.5), 0.5),
+    ),
+    "always": Scheme("At every step", "tt.systematic", systematic),
+    "never": Scheme("Never", "tt.never", never),
+}  # fmt: skip

@@ -1,0 +1,58 @@
+"""What lies at a path of the user's own, told from its files alone: no network is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from ..models.pretrained import CONFIG, read_card, read_json
+from ..models.published import is_published
+from ..models.reviews import is_reviews
+from ..types import InvalidInput
+
+TABLE, DIGITS, REVIEWS, TEXT = "table", "digits", "reviews", "text"
+
+
+class Found(NamedTuple):
+    """The kind (nothing: an empty word), the names of the classes, and whether states are masked."""
+
+    kind: str = ""
+    classes: tuple[str, ...] = ()
+    judged: tuple[str, ...] = ()  # the classes that a potential knows
+    masked: bool = True
+
+
+def found_at(path: str | Path) -> Found:
+    """What lies there; a folder that says nothing of itself is taken for digit networks."""
+    try:
+        place = Path(path)
+        if not str(path) or not place.exists():
+            return Found()
+        if place.is_file():
+            return Found(TABLE)
+        if is_reviews(place):
+            return _reviews(place)
+        return _text(place) if (place / CONFIG).is_file() else Found(DIGITS)
+    except (OSError, ValueError):  # a name that no file system takes
+        return Found()
+
+
+def _reviews(folder: Path) -> Found:
+    """The classes that the card names; a card that is damaged is told of by whoever loads it."""
+    try:
+        card = read_card(folder / "sedd")
+        classes = tuple(str(name) for name in card["classes"])
+        return Found(REVIEWS, classes, tuple(str(name) for members in card["groups"].values() for name in members))
+    except (InvalidInput, KeyError, TypeError, AttributeError):
+        return Found(REVIEWS)
+
+
+def _text(folder: Path) -> Found:
+    try:
+        if is_published(folder):
+            return Found(TEXT, masked=read_json(folder / CONFIG)["graph"]["type"] == "absorb")
+        config = read_json(folder / CONFIG)
+        classes = tuple(str(number) for number in range(int(config.get("classes") or 0)))
+        return Found(TEXT, classes, masked=bool(config.get("masked", True)))
+    except (InvalidInput, KeyError, TypeError, AttributeError):
+        return Found(TEXT)

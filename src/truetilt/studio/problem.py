@@ -1,0 +1,47 @@
+"""A problem: a model under its condition, how it looks, and how Python and the command line write it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from .. import continuous
+from ..exact.tables import Table
+from ..viz.views import View
+from ..viz.words import is_veiled
+
+
+class Problem(NamedTuple):
+    """A model under its condition."""
+
+    name: str
+    model: Any  # Model, or Diffusion for real vectors
+    view: View | None
+    python: str  # lines that make `model`
+    exact: Table | continuous.Observed | None = None
+    command: tuple[str, Mapping[str, Any]] | None = None  # what `truetilt sample` calls it, and options it needs
+    prepare: str = ""  # a line for the shell before the command
+    look: str = ""  # the view in Python
+    chunk: int | None = None
+    condition: str | int | None = None
+    by_schedule: bool = False  # steps reveal by the schedule alone, as those of texts do
+    net: str | None = None  # the kind of a net that is no bundle, for the record
+    lacks: str = ""  # what `truetilt sample` has not, where there is no command
+
+    @property
+    def reals(self) -> bool:
+        return isinstance(self.exact, continuous.Observed)
+
+    @property
+    def veiled(self) -> bool:
+        """Whether its texts are shown only to those who ask."""
+        return self.view is not None and self.view.shape == "text" and is_veiled(self.condition)
+
+    def freed(self) -> Problem:
+        """What the page still shows, without networks and off the device."""
+        exact = self.exact
+        if isinstance(exact, Table):
+            exact = Table(exact.process, exact.p0.cpu(), exact.likelihood.cpu())
+        elif exact is not None:
+            exact = exact.to("cpu")
+        return self._replace(model=None, exact=exact)

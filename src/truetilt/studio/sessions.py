@@ -1,0 +1,38 @@
+"""The runs of every open page. It knows nothing of the web: a page is a name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .jobs import Job, Pool
+from .wishes import Wish
+
+KEPT = 50  # reports
+
+
+class Studio:
+    """The runs of every open page: one worker, a job for each page."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.pool = folder, Pool()
+        self.jobs: dict[str, Job] = {}  # by page
+        self.reports: list[str] = []
+
+    def start(self, page: str, wish: Wish) -> Job:
+        """A new run for a page; the one it had is cancelled."""
+        self.leave(page)
+        job = self.jobs[page] = Job(wish, self.folder)
+        self.pool.submit(job)
+        return job
+
+    def leave(self, page: str) -> None:
+        """A page cancelled its run, or is gone."""
+        job = self.jobs.pop(page, None)
+        if job is not None:
+            self.pool.cancel(job)
+
+    def keep(self, token: str) -> None:
+        """The last reports are kept, older ones removed."""
+        self.reports.append(token)
+        while len(self.reports) > KEPT:
+            (self.folder / f"{self.reports.pop(0)}.html").unlink(missing_ok=True)
