@@ -419,7 +419,9 @@ def test_texts_move_and_are_named_by_what_they_are(corpus):
     assert rows.fingerprint() == rows.to("cpu").fingerprint() != rows.take(torch.arange(3)).fingerprint()
 
 
-@pytest.mark.parametrize(("name", "most"), [("pretrained", 16), ("sedd", 16), ("deft", 8), ("potential", 6), ("judge", 3)])
+@pytest.mark.parametrize(
+    ("name", "most"), [("pretrained", 16), ("sedd", 16), ("deft", 8), ("potential", 6), ("judge", 3)]
+)
 def test_the_committed_configurations_are_whole(name, most):
     config = read_config(Path(__file__).parents[1] / f"configs/reviews/{name}.yaml")
     sizes = {n: tuple(v) if isinstance(v, list) else v for n, v in config.net.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -15,11 +15,38 @@ Bundle = Annotated[
     str, typer.Option("--model", help="The nets: tiny-reviews, or a folder with sedd, deft, potential, judge.")
 ]
 Reference = Annotated[
-    str, typer.Option(help="Whose perplexity: smollm2, a folder with a causal model of transformers, or none.")
+    str,
+    typer.Option(help="Whose perplexity: smollm2, tuned (to --data), a folder with a causal model, or none."),
+]
+Judge = Annotated[
+    str, typer.Option(help="Whose verdicts: own (the bundle's), minilm (fitted to --data), or a saved judge's folder.")
+]
+Perspective = Annotated[
+    Path | None, typer.Option(help="CSV of comments with Perspective scores; calibrates minilm.", metavar="FILE")
+]
+Only = Annotated[
+    str | None,
+    typer.Option(metavar="REGEX", help="Run the jobs whose names fit; their rows join those already in --out."),
 ]
 Score = Annotated[
-    Path | None, typer.Option("--score", metavar="DIR", help="Sample nothing: perplexity of the texts kept in DIR.")
+    Path | None, typer.Option("--score", metavar="DIR", help="Sample nothing: score the texts kept in DIR.")
 ]
+Data = Annotated[Path | None, typer.Option(help="A prepared corpus, for a judge or a reference fitted to it.")]
+
+
+class Asked(NamedTuple):
+    """What the commands of tasks have in common."""
+
+    model: str
+    reference: str
+    judge: str
+    data: Path | None
+    perspective: Path | None
+    only: str | None
+    score: Path | None
+    quick: bool
+    seed: int
+    device: str
 
 
 def register(app: typer.Typer, reproduce: typer.Typer) -> None:
@@ -31,7 +58,7 @@ def register(app: typer.Typer, reproduce: typer.Typer) -> None:
     ):
         reproduce.command(name, help=words)(_reproduces(name))
     reproduce.command(
-        "infill", help="Half of held-out sentences given, the rest drawn: GLEU against what stood there."
+        "infill", help="A range of held-out sentences is open, the rest given: GLEU against what stood there."
     )(_reproduce_infill)
 
 
@@ -63,6 +90,10 @@ def _reproduces(name: str) -> Callable[..., None]:
     def command(
         model: Bundle = "tiny-reviews",
         reference: Reference = "none",
+        judge: Judge = "own",
+        data: Data = None,
+        perspective: Perspective = None,
+        only: Only = None,
         score: Score = None,
         quick: Quick = False,
         seed: Seed = 0,
@@ -70,7 +101,7 @@ def _reproduces(name: str) -> Callable[..., None]:
         out: Out = None,
         as_json: Json = False,
     ) -> None:
-        _task(name, (model, reference, None), score, (quick, seed, device), out, as_json)
+        _task(name, Asked(model, reference, judge, data, perspective, only, score, quick, seed, device), out, as_json)
 
     return command
 
@@ -81,6 +112,7 @@ def _reproduce_infill(
     ] = None,
     model: Bundle = "tiny-reviews",
     reference: Reference = "none",
+    only: Only = None,
     score: Score = None,
     quick: Quick = False,
     seed: Seed = 0,
@@ -88,33 +120,37 @@ def _reproduce_infill(
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    _task("infill", (model, reference, data), score, (quick, seed, device), out, as_json)
+    _task("infill", Asked(model, reference, "own", data, None, only, score, quick, seed, device), out, as_json)
 
 
-def _task(
-    name: str,
-    told: tuple[str, str, Path | None],
-    score: Path | None,
-    how: tuple[bool, int, str],
-    out: Path | None,
-    as_json: bool,
-) -> None:
-    """Sample, then ask the reference; with `score` the second part alone."""
+def _task(name: str, asked: Asked, out: Path | None, as_json: bool) -> None:
+    """Sample, then ask who was named; with `score` the second part alone."""
     with Plainly():
-        from .experiments import controlled, infill, sentiment, toxicity
-        from .experiments.jobs import Settings, carry_out
+        from .experiments import controlled, infill, sentiment, text_scoring, toxicity
 
-        folder, (model, reference, data), (quick, seed, device) = score or out or Path("runs") / name, told, how
-        tasks = {task.name: task for task in (sentiment.TASK, toxicity.TASK)}
-        experiment = controlled.experiment(tasks[name], folder) if name in tasks else infill.experiment(folder)
+        folder = asked.score or out or Path("runs") / name
+        task = {task.name: task for task in (sentiment.TASK, toxicity.TASK)}.get(name)
+        if task is None:
+            experiment = infill.experiment(folder, asked.only)
+        else:
+            experiment = controlled.experiment(task, folder, asked.only)
+        data, perspective = (None if path is None else str(path) for path in (asked.data, asked.perspective))
+        how = text_scoring.Scoring(asked.reference, asked.judge, data, perspective)
+        later = (asked.reference, asked.judge) != (text_scoring.NONE, text_scoring.OWN)
         result: dict[str, Any] = {}
-        if score is None:
-            if reference != "none":
-                controlled.reference(reference)  # missing, it is missed before hours of sampling
-            more = (("model", model), ("reference", reference))
-            settings = Settings(quick, seed, found_device(device), None if data is None else str(data), more)
-            with progress(len(experiment.jobs(settings)), experiment.title) as advance:
-                result = carry_out(experiment, settings, folder, advance)
-        if score is not None or (result and reference != "none"):
-            result = controlled.score_folder(folder, reference, experiment.draw)
+        if asked.score is None:
+            if later:
+                text_scoring.check(how, task, folder)  # missing, it is missed before hours of sampling
+            result = _sampled(experiment, asked, data if task is None else None, folder)
+        if asked.score is not None or (result and later):
+            result = text_scoring.score_folder(folder, task, how, experiment.draw)
         show(result, experiment.columns, folder, as_json)
+
+
+def _sampled(experiment: Any, asked: Asked, data: str | None, folder: Path) -> dict[str, Any]:
+    from .experiments.jobs import Settings, carry_out
+
+    more = (("model", asked.model), ("reference", asked.reference))
+    settings = Settings(asked.quick, asked.seed, found_device(asked.device), data, more)
+    with progress(len(experiment.jobs(settings)), experiment.title) as advance:
+        return carry_out(experiment, settings, folder, advance)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .controlled import Task
+from .text_grid import Task
 
 TASK = Task(
     "sentiment",

@@ -12,10 +12,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from ..metrics.perplexity import CausalLM, perplexity
-from ..metrics.references import causal_lm, needed, smollm2
 from ..metrics.text import distinct
 from ..smc.uncertainty import student_quantile
 from ..storage import write_with
@@ -39,6 +36,8 @@ class Line:
     log_p: float
     nats: float | None = None  # by the reference, over so many tokens
     tokens: int = 0
+    right_own: bool | None = None  # by the bundle's own judge, where a second one has the word
+    log_p_own: float | None = None
 
     @property
     def words(self) -> list[str]:
@@ -156,35 +155,3 @@ def read_lines(folder: Path) -> list[Line]:
         return [Line(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
     except (ValueError, TypeError) as e:
         raise InvalidInput(f"{path} is damaged ({e}); run the task again") from e
-
-
-def scored(lines: Sequence[Line], lm: CausalLM) -> list[Line]:
-    """The lines with nats and tokens of their texts by a causal model; empty texts have none."""
-    different = sorted({line.text for line in lines if line.words})
-    if not different:
-        return list(lines)
-    found = perplexity(lm, different, batch=16)
-    known: dict[str, Any] = dict(
-        zip(different, zip(found.nats.tolist(), found.tokens.tolist(), strict=True), strict=True)
-    )
-    out = []
-    for line in lines:
-        nats, tokens = known.get(line.text, (None, 0))
-        out.append(Line(line.row, line.population, line.text, line.right, line.log_p, nats, tokens))
-    return out
-
-
-def reference(name: str) -> CausalLM | None:
-    """The model that measures perplexity: smollm2, a folder of transformers, or none."""
-    if name == "none":
-        return None
-    if name == "smollm2":
-        return smollm2()
-    if not Path(name).is_dir():
-        raise InvalidInput(f"the reference is {name!r}; give smollm2, none, or a folder with a causal model")
-    transformers: Any = needed("transformers", "pip install 'truetilt[hf]'")
-    try:
-        model = transformers.AutoModelForCausalLM.from_pretrained(name)
-        return causal_lm(model.eval(), transformers.AutoTokenizer.from_pretrained(name))
-    except (OSError, ValueError) as e:
-        raise InvalidInput(f"{name} holds no causal model of transformers ({e}); save one there") from e

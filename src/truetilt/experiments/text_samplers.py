@@ -2,15 +2,16 @@
 
 `alpha` is the exponent of the target and `beta` how the proposal is guided. The paper's own forms (guidance-rate, smc,
 smc-partial and their DEFT kin) guide rates and take Euler steps; all others reveal sites by the schedule alone, so that
-errors in the size of learned rates do not count.
+errors in the size of learned rates do not count, and nets are asked only about particles that reveal something.
+Conditions share a run: populations are dealt to them in equal parts.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from functools import partial as given
 from typing import Any, NamedTuple
@@ -22,9 +23,12 @@ from ..api import run
 from ..feynman_kac import Tempered, Tilted, Unweighted
 from ..guidance import Guide, Guided, posterior_level, rate_level
 from ..kernels import Kernel, euler, tweedie
+from ..models.dealt import DealtScore, dealt
 from ..models.hub import load
 from ..models.infilling import filled
 from ..models.reviews import Reviews
+from ..models.sparing import Sparing
+from ..models.text import TextScore
 from ..rejuvenation import Gibbs
 from ..result import Result
 from ..schedules import masked_fraction_grid, uniform_grid
@@ -32,11 +36,12 @@ from ..smc.resampling import adaptive, never, partial, systematic
 from ..smc.sampler import Rejuvenation
 from ..smc.stream import OUTPUT, Stream
 from ..types import FeynmanKac, InvalidInput, Model, Resampler, Score, Tokens
-from .digits import Cost, Meter, cost_of
+from .digits import Cost, Meter, cost_of, part_of
 
 PARTICLES, FEW = 50, 4  # of a population: the paper's, and where there are many populations
 MOVES = 64  # Gibbs moves at the end, as many as sites
-AT_ONCE = {"cpu": 64, "cuda": 2048}  # particles held together
+AT_ONCE = {"cpu": 64, "cuda": 2048}  # particles held together where all their rows are read
+ROOM = {"cpu": 512, "cuda": 16384}  # the same where few are
 BATCH = {"cpu": 16, "cuda": 512}
 
 _HALF = adaptive(systematic, 0.5)
@@ -44,10 +49,10 @@ _PARTIAL = adaptive(partial(systematic, 0.5), 0.5)
 
 
 class Case(NamedTuple):
-    """One row to be: a method, its strengths, time steps, the class, and how many populations of how many particles."""
+    """Rows to be: a method, the classes, its strengths, time steps, populations of each class and particles of each."""
 
     method: str
-    condition: str
+    conditions: tuple[str, ...]
     alpha: float | None
     beta: float | None
     steps: int
@@ -56,10 +61,15 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        strengths = [
-            f"{letter}{value:g}" for letter, value in (("a", self.alpha), ("b", self.beta)) if value is not None
-        ]
-        return "-".join([self.method, self.condition, *strengths, str(self.steps), *["claim"] * self.claim])
+        """Of all its rows together."""
+        return self.row(self.conditions[0] if len(self.conditions) == 1 else None)
+
+    def row(self, condition: str | None) -> str:
+        """The name of the row of one class."""
+        pairs = (("a", self.alpha), ("b", self.beta))
+        strengths = [f"{letter}{value:g}" for letter, value in pairs if value is not None]
+        words = [self.method, *([] if condition is None else [condition]), *strengths, str(self.steps)]
+        return "-".join([*words, *["claim"] * self.claim])
 
 
 @dataclass(frozen=True)
@@ -72,6 +82,7 @@ class Sampler:
     particles: int = PARTICLES
     any_order: bool = False
     moves: int = 0
+    every_row: bool = False  # whether a step needs the rates of all sites, and so every particle's answer
 
 
 def _needed(model: Model) -> Score:
@@ -105,14 +116,15 @@ def _base_alone(model: Model, alpha: float, beta: float) -> FeynmanKac:
 
 _PAPER, _OURS = given(_tempered, rate_level, euler), given(_tempered, posterior_level, tweedie)
 SAMPLERS = {
-    "guidance-rate": Sampler(given(_guided, rate_level, euler)),
+    "guidance-rate": Sampler(given(_guided, rate_level, euler), every_row=True),
     "guidance-posterior": Sampler(given(_guided, posterior_level, tweedie)),
-    "guidance-deft": Sampler(given(_guided, rate_level, euler), form="deft"),
+    "guidance-deft": Sampler(given(_guided, rate_level, euler), form="deft", every_row=True),
     "prompting": Sampler(_base_alone),
-    "smc": Sampler(_PAPER, _HALF),
-    "smc-partial": Sampler(_PAPER, _PARTIAL),
-    "smc-deft": Sampler(_PAPER, _HALF, form="deft"),
-    "smc-deft-partial": Sampler(_PAPER, _PARTIAL, form="deft"),
+    "smc": Sampler(_PAPER, _HALF, every_row=True),
+    "smc-partial": Sampler(_PAPER, _PARTIAL, every_row=True),
+    "smc-paper-16": Sampler(_PAPER, _PARTIAL, particles=16, every_row=True),
+    "smc-deft": Sampler(_PAPER, _HALF, form="deft", every_row=True),
+    "smc-deft-partial": Sampler(_PAPER, _PARTIAL, form="deft", every_row=True),
     "smc-posterior": Sampler(_OURS, _PARTIAL),
     "smc-populations": Sampler(_OURS, _HALF, particles=FEW),
     "tilted": Sampler(_tilted, _HALF, form="potential"),
@@ -133,39 +145,61 @@ class Drawn(NamedTuple):
 
 @lru_cache(maxsize=1)
 def bundle(name: str, device: str) -> Reviews:
-    """The nets, loaded once a process; on a GPU in float16, whose rounding adds less to log-ratios than bfloat16's."""
+    """The nets, loaded once a process; on a GPU compiled, in float16: it adds less to log-ratios than bfloat16."""
     kind = torch.device(device).type
-    found = load(name, device, batch=BATCH.get(kind, 512), dtype=None if kind == "cpu" else torch.float16)
+    gpu = kind != "cpu"
+    found = load(name, device, batch=BATCH.get(kind, 512), dtype=torch.float16 if gpu else None, compile=gpu)
     if not isinstance(found, Reviews):
         raise InvalidInput(f"{name} holds {type(found).__name__}; the text tasks need a bundle of text nets")
     return found
 
 
 @torch.no_grad()
-def sample_texts(nets: Reviews, case: Case, seed: int, prompt: str | None = None) -> Drawn:
-    """Run a case, as many populations together as memory likes, and draw its texts."""
+def sample_texts(nets: Reviews, case: Case, seed: int, prompt: str | None = None) -> list[Drawn]:
+    """Run a case, as many populations together as memory likes, and draw its texts, class by class."""
     sampler, meter = SAMPLERS[case.method], Meter()
-    model = meter.watch(_model(nets, case, sampler.form, prompt))
+    model = watched(_model(nets, case, sampler.form, prompt), meter, sampler.every_row)
     alpha, beta = 1.0 if case.alpha is None else case.alpha, 1.0 if case.beta is None else case.beta
     fk = sampler.build(model, alpha, alpha if sampler.moves else beta)
     moves = Rejuvenation(Gibbs(AnyOrder(model, alpha)), at_end=sampler.moves) if sampler.moves else None
-    begin = time.perf_counter()
-    result = in_lots(fk, case.shape, grid_of(nets, case, model), seed, {"resample": sampler.resample, "moves": moves})
-    x = result.draw_independent(seed)[:, None] if case.claim else draws_of_each(result, seed)
-    texts = [nets.decode(rows) for rows in x]
-    seconds = time.perf_counter() - begin
-    return Drawn(texts, result, cost_of(meter, case.shape[0] * case.shape[1], seconds))
+    begin, many = time.perf_counter(), len(case.conditions)
+    options = {"resample": sampler.resample, "moves": moves}
+    results = in_lots(fk, grid_of(nets, case, model), Lots(case.shape, seed, many, sampler.every_row), options)
+    rows = [r.draw_independent(seed)[:, None] if case.claim else draws_of_each(r, seed) for r in results]
+    texts = [[nets.decode(own) for own in x] for x in rows]
+    cost = cost_of(meter, many * case.shape[0] * case.shape[1], (time.perf_counter() - begin) / many)
+    return [Drawn(own, result, cost) for own, result in zip(texts, results, strict=True)]
+
+
+def watched(model: Model, meter: Meter, every_row: bool) -> Model:
+    """The model with its nets counted and, unless every row is read anyway, asked about as few states as will do."""
+    if every_row:
+        return meter.watch(model)
+    spared = {name: _sparing(getattr(model, name), meter, name) for name in ("base", "conditional")}
+    return replace(meter.watch(model), **spared)
+
+
+def _sparing(score: Any, meter: Meter, name: str) -> Any:
+    def seen(states: int) -> None:
+        meter.states[name] = meter.states.get(name, 0) + states
+
+    if isinstance(score, DealtScore) and isinstance(score.score, TextScore):
+        return Sparing(score.score, score.labels, seen)
+    if isinstance(score, TextScore):
+        return Sparing(score, (), seen)
+    parts = {part: _sparing(getattr(score, part), meter, name) for part in ("score",) if hasattr(score, part)}
+    return replace(score, **parts) if parts else score
 
 
 def _model(nets: Reviews, case: Case, form: str, prompt: str | None) -> Model:
     if case.method != "prompting":
-        return nets.model(case.condition, form)
-    if prompt is None:
-        raise InvalidInput("prompting needs the words of the prompt")
+        return dealt([nets.model(condition, form) for condition in case.conditions])
+    if prompt is None or len(case.conditions) > 1:
+        raise InvalidInput("prompting needs the words of the prompt, and one class at a time")
     words = nets.encode(prompt)
     if len(words) >= nets.length:
         raise InvalidInput(f"the prompt has {len(words)} tokens and the nets read {nets.length}; shorten it")
-    inside = filled(nets.base(case.condition), (*words, *[None] * (nets.length - len(words))))
+    inside = filled(nets.base(case.conditions[0]), (*words, *[None] * (nets.length - len(words))))
     return Model(nets.process, inside.length, inside, None, None, nets.device)
 
 
@@ -177,31 +211,45 @@ def grid_of(nets: Reviews, case: Case, model: Model) -> tuple[float, ...]:
     return tuple(masked_fraction_grid(nets.process.schedule, math.ceil(model.length / sites)))
 
 
-def in_lots(
-    fk: FeynmanKac, shape: tuple[int, int], grid: tuple[float, ...], seed: int, options: dict[str, Any]
-) -> Result:
-    """All populations, a lot of them at a time: each is the same whatever lot it is in."""
-    populations, particles = shape
-    device = torch.device(getattr(fk, "model").device)  # noqa: B009
-    room = AT_ONCE["cpu" if device.type == "cpu" else "cuda"]
-    many, results = max(1, room // particles), []
+class Lots(NamedTuple):
+    """Populations and particles of each of so many conditions, which may be too many to run together."""
+
+    shape: tuple[int, int]
+    seed: int
+    parts: int = 1
+    every_row: bool = True
+
+    def room(self, device: torch.device | str) -> int:
+        """Particles that find room together."""
+        return (AT_ONCE if self.every_row else ROOM)["cpu" if torch.device(device).type == "cpu" else "cuda"]
+
+
+def in_lots(fk: FeynmanKac, grid: Sequence[float], asked: Lots, options: dict[str, Any]) -> list[Result]:
+    """All populations, condition by condition, a lot of them at a time.
+
+    A population of a single condition is the same whatever lot it is in.
+    """
+    (populations, particles), seed, parts, _ = asked
+    room, lots = asked.room(getattr(fk, "model").device), []  # noqa: B009
+    many = max(1, room // (particles * parts))
     for first in range(0, populations, many):
         here = min(many, populations - first)
-        chunk = min(particles, max(1, room // here))
+        chunk = min(particles, max(1, room // (here * parts)))
         found = run(
-            fk, grid, particles=particles, populations=here, seed=seed, first_population=first, chunk=chunk, **options
-        )
-        results.append(found)
-    return Result.union(results) if len(results) > 1 else results[0]
+            fk, grid, particles=particles, populations=here * parts, seed=seed, first_population=first * parts,
+            chunk=chunk, **options,
+        )  # fmt: skip
+        lots.append([part_of(found, part * here, here) for part in range(parts)] if parts > 1 else [found])
+    return [own[0] if len(own) == 1 else Result.union(own) for own in map(list, zip(*lots, strict=True))]
 
 
-def draws_of_each(result: Result, seed: int) -> Tokens:
-    """As many unweighted draws from each living population as it has particles [living, N, D]."""
+def draws_of_each(result: Result, seed: int, many: int | None = None) -> Tokens:
+    """So many unweighted draws from each living population [living, many, D]; by default as it has particles."""
     log_w, device = result.log_weights, result.log_weights.device
     alive = (result.population_log_z > -torch.inf).nonzero().squeeze(-1)
     if not len(alive):
         raise InvalidInput("every population died: there is nothing to draw; lower alpha, or take more particles")
-    n = log_w.shape[1]
+    n = log_w.shape[1] if many is None else many
     u = Stream(seed, device=device).uniforms(3, OUTPUT, len(log_w), (0, 1))[alive]
     cdf = log_w[alive].softmax(-1).cumsum(-1)
     height = (torch.arange(n, device=device) + u) / n * cdf[:, -1:]

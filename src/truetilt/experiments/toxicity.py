@@ -5,7 +5,7 @@ Texts stay in the folder of the run. None is shown in a figure, a page or a test
 
 from __future__ import annotations
 
-from .controlled import Task
+from .text_grid import Task
 
 TASK = Task(
     "toxicity",

@@ -90,6 +90,29 @@ def tuned(
     return replace(lm, net=net)
 
 
+def save_adapter(lm: CausalLM, folder: Path) -> None:
+    """Write what `tuned` learned, and not the model it is for."""
+    net: Any = lm.net
+    if not hasattr(net, "disable_adapter"):
+        raise InvalidInput(f"{type(net).__name__} has no adapter to save; give what tuned() returned")
+    net.save_pretrained(str(folder), safe_serialization=True, save_embedding_layers=False)
+
+
+def adapted(lm: CausalLM, folder: Path) -> CausalLM:
+    """The model with a saved adapter; `lm` itself is left alone, and shares its weights."""
+    if not (folder / "adapter_model.safetensors").is_file():
+        raise InvalidInput(f"{folder} holds no adapter_model.safetensors; save one there with save_adapter")
+    peft, base = needed("peft", _HF), lm.net
+    if not isinstance(base, nn.Module):
+        raise InvalidInput(f"adapters go into a model of transformers, and this is a {type(base).__name__}")
+    copy = deepcopy(base, {id(parameter): parameter for parameter in base.parameters()}).eval()
+    try:
+        net = peft.PeftModel.from_pretrained(copy, str(folder), use_safetensors=True)
+    except (OSError, ValueError, RuntimeError, KeyError) as e:
+        raise InvalidInput(f"the adapter in {folder} does not fit this model ({e}); tune again") from e
+    return replace(lm, net=net.eval())
+
+
 def packed(lm: CausalLM, texts: Sequence[str | Sequence[int]]) -> Tensor:
     """All texts in a row, begun and ended, in blocks [n, length + 1]; what is left over at the end is dropped."""
     stream: list[int] = []
