@@ -12,6 +12,7 @@ import truetilt as tt
 from sayings import CLASSES, LENGTH, NOTE, WORDS, V
 from truetilt.cli import app
 from truetilt.experiments.own_text import row_with_gaps, words_of
+from truetilt.metrics.judges import judged
 from truetilt.models.infilling import Retimed, given_text
 from truetilt.models.reviews import Facts, Reviews
 
@@ -138,6 +139,10 @@ def test_a_text_that_cannot_be_filled_is_refused(nets, text, words):
 def test_bad_input_is_named(nets):
     for call, words in (
         (lambda: nets.encode(""), "at least one character"),
+        (lambda: nets.encode(["x"]), "one text is read"),
+        (lambda: nets.decode([[1, 0]]), "an int64 tensor"),
+        (lambda: nets.decode(torch.tensor([1, 0])), "an int64 tensor"),
+        (lambda: judged(nets.judge, ["x high"], 1), "sum to 2"),
         (lambda: nets.encode("x high x high x high"), "the nets read 5"),
         (lambda: nets.model("merry"), "low, high, calm, rude, note"),
         (lambda: nets.model("note"), "nobody judges"),
@@ -151,6 +156,12 @@ def test_bad_input_is_named(nets):
     ):
         with pytest.raises(tt.InvalidInput, match=words):
             call()
+
+
+def test_populations_are_decoded_and_nothing_is_judged(nets):
+    rows = nets.rows(["x high", "y low"])
+    assert nets.decode(rows.reshape(2, 1, -1)) == nets.decode(rows) == ["x high", "y low"]
+    assert nets.judge([]).shape == (0, len(nets.facts.judged))
 
 
 def test_the_embedded_name_is_known_or_says_how_to_train(monkeypatch, tmp_path):

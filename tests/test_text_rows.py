@@ -1,12 +1,14 @@
 """Claims about texts: differences and ratios with intervals that cover, known answers, and wrong variants."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 import truetilt as tt
 from truetilt.experiments import text_rows
+from truetilt.experiments.controlled import all_claims
 from truetilt.experiments.text_rows import Line, claims, difference, distinct_2, mean_interval, perplexity_of, ratio
 
 
@@ -90,3 +92,22 @@ def test_claims_hold_where_they_should_and_only_there():
     assert (found["more_accurate"], found["as_fluent"]) == (False, None)
     with pytest.raises(tt.InvalidInput, match="two populations"):
         claims(guidance[:1], guidance)
+
+
+def test_claims_over_all_conditions_count_every_population_once():
+    """Half of the gain in one class and none in the other; populations of two classes that share a number stay two."""
+    rows, lines = [], []
+    for method, shares in (("guidance-posterior", (5, 5)), ("tilted-populations", (9, 5))):
+        for condition, share in zip(("low", "high"), shares, strict=True):
+            name = f"{method}-{condition}"
+            rows.append({"name": name, "method": method, "condition": condition, "claim": True})
+            lines += [replace(line, row=name) for line in lines_of([k % 10 < share for k in range(500)])]
+    found = all_claims(rows, lines)
+    assert list(found) == [f"tilted-populations, {which}" for which in ("low", "high", "all")]
+    values = [found[f"tilted-populations, {which}"]["accuracy_difference"] for which in ("low", "high", "all")]
+    assert [value["value"] for value in values] == pytest.approx([0.4, 0.0, 0.2])
+    assert found["tilted-populations, all"]["draws"] == [1000, 1000]
+    each = [value["high"] - value["low"] for value in values]
+    assert each[2] == pytest.approx((each[0] ** 2 + each[1] ** 2) ** 0.5 / 2, rel=0.1)  # as many draws as both together
+    alone = [row for row in rows if row["condition"] == "low"]
+    assert list(all_claims(alone, lines)) == ["tilted-populations, low"]

@@ -274,3 +274,13 @@ def test_the_report_is_plain_words():
         "independent draws, by disagreement: 700; by weights: 1e+03",
         "Not seen here: the error of the time grid, and of the networks.",
     ]
+
+
+def test_too_few_particles_are_called_too_few():
+    """Even weights and no common ancestor: alpha and the sampler are not to blame."""
+    trust = trust_of(GOOD["unweighted"], 4)
+    assert trust.verdict == "do not trust"
+    words = str(trust)
+    assert "4 particles are too few" in words
+    assert "misses the target" not in words
+    assert "smaller alpha" not in words

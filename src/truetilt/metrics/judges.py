@@ -33,8 +33,18 @@ class Judge(Protocol):
 
 
 def judged(judge: Judge, texts: Sequence[str], label: int, weights: Tensor | None = None) -> float:
-    """Classifier accuracy: the weighted share of texts that the judge takes to be of class `label`."""
-    return accuracy(judge(texts), label, weights)
+    """Classifier accuracy: the weighted share of texts that the judge takes to be of class `label`.
+
+    Classes must exclude each other. A bundle's judge knows several groups of classes: ask `Reviews.verdicts`.
+    """
+    log_p = judge(texts)
+    total = float(log_p.double().logsumexp(-1).exp().mean()) if len(log_p) else 1.0
+    if not abs(total - 1) < 1e-3:
+        raise InvalidInput(
+            f"the judge's probabilities sum to {total:.3g}; give the columns of one group of classes, log_softmax of a "
+            "net's logits, or ask Reviews.verdicts(texts, condition)"
+        )
+    return accuracy(log_p, label, weights)
 
 
 @dataclass(frozen=True)

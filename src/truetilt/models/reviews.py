@@ -68,7 +68,9 @@ class Facts:
             if number < first + len(members):
                 return tuple(range(first, first + len(members)))
             first += len(members)
-        raise InvalidInput(f"{self.classes[number]} is a kind of text that nobody judges; give one of {self.judged}")
+        raise InvalidInput(
+            f"{self.classes[number]} is a kind of text that nobody judges; give one of {', '.join(self.judged)}"
+        )
 
     @property
     def judged(self) -> tuple[str, ...]:
@@ -131,14 +133,18 @@ class Reviews:
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a text in normal form, without an end."""
-        found = self.tokenizer.encode(normalise(text) if isinstance(text, str) else text)
+        if not isinstance(text, str):
+            raise InvalidInput(f"{type(text).__name__} came where one text is read; `rows` reads a list of texts")
+        found = self.tokenizer.encode(normalise(text))
         if len(found) > self.length:
             raise InvalidInput(f"the text has {len(found)} tokens and the nets read {self.length}; shorten it")
         return found
 
     def decode(self, x: Tokens) -> list[str]:
-        """The texts of rows [n, D], each up to its end."""
-        return [self.tokenizer.decode(row) for row in x.tolist()]
+        """The texts of rows [..., D], one after another, each up to its end."""
+        if not isinstance(x, Tensor) or x.dim() < 2 or x.is_floating_point():
+            raise InvalidInput("texts are read from rows of tokens, an int64 tensor [..., D]; result.particles is such")
+        return [self.tokenizer.decode(row) for row in x.flatten(0, -2).tolist()]
 
     def rows(self, texts: Sequence[str]) -> Tokens:
         """Rows of tokens [n, D]: text, end, more ends; what does not fit is cut off, an empty text is ends alone."""
@@ -194,7 +200,12 @@ class Reviews:
         return tuple(given)
 
     def judge(self, texts: Sequence[str]) -> Tensor:
-        """log p(class | text) by the net that no guidance saw, float64 [n, classes], normalised in each group."""
+        """log p(class | text) by the net that no guidance saw, float64 [n, classes], normalised in each group.
+
+        The columns are `facts.judged`, all classes of groups. See `verdicts` for whether a text is of a class.
+        """
+        if not len(texts):
+            return torch.empty(0, len(self.facts.judged), dtype=torch.float64)
         net = Padded(self._part("judge", "judging"), self.batch, self.dtype)
         return class_log_probs(net, self.rows(texts)).cpu()
 
