@@ -280,3 +280,20 @@ def test_the_embedded_net_prefers_a_text_to_its_words_shuffled():
         chance.append(rows[torch.arange(2), site, x[:, site]])
     likelier = torch.stack(chance).mean(0)
     assert float(likelier[0] - likelier[1]) > 2
+
+
+def test_characters_of_several_tokens_are_whole_in_a_report():
+    """An emoji is four bytes and here as many tokens: read one by one they would be four strangers."""
+    nets = tt.load("tiny-reviews")
+    text = 'a naïve 🎬 film – "good" <b>'
+    x = nets.rows([text])[0]
+    assert len(nets.tokenizer.inner.encode("🎬").ids) > 1
+    tile = nets.view.tile(x.numpy(), None)
+    assert "naïve 🎬 film" in tile
+    assert "&lt;b&gt;" in tile
+    assert (
+        nets.tokenizer.decode(nets.encode(text))
+        == "".join(map(nets.tokenizer.piece, nets.encode(text))).encode("utf-8", "surrogateescape").decode().strip()
+    )
+    cut = x[: x.tolist().index(nets.encode(text)[4])] if len(nets.encode(text)) > 4 else x
+    assert "\ufffd" not in nets.view.tile(cut.numpy(), None)

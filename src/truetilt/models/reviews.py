@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..processes import Masking
 from ..types import InvalidInput, Model, Tokens
-from ..viz.views import TextView
+from ..viz.views import TextView, view_of_tokens
 from .infilling import with_gaps
 from .layers import placed
 from .pretrained import CARD, CONFIG, WEIGHTS, Pretrained, read_card
@@ -127,9 +127,7 @@ class Reviews:
     @property
     def view(self) -> TextView:
         """How states look, for reports and figures."""
-        inner, end = self.tokenizer.inner, self.tokenizer.end
-        pieces = ["¶" if token == end else inner.decode([token]) for token in range(self.tokenizer.vocabulary)]
-        return TextView(pieces.__getitem__, len(pieces), self.process.mask)
+        return view_of_tokens(self.tokenizer, self.tokenizer.vocabulary, self.process.mask)
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a text in normal form, without an end."""

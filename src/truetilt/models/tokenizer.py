@@ -22,6 +22,16 @@ END = "<|endoftext|>"
 _BYTES = 256
 
 
+def _byte_of() -> dict[str, int]:
+    """The bytes that a byte-level BPE's letters stand for: printable ones for themselves, others from U+0100 on."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {chr(byte): byte for byte in plain} | {chr(256 + k): byte for k, byte in enumerate(others)}
+
+
+_BYTE_OF = _byte_of()
+
+
 @dataclass(frozen=True)
 class Tokenizer:
     """A trained BPE; `decode` stops at the end of the text."""
@@ -60,6 +70,13 @@ class Tokenizer:
             raise InvalidInput(f"token {bad[0]} is not one of 0 to {size - 1}; the mask must be filled in before")
         kept = known[: known.index(self.end)] if self.end in known else known
         return self.inner.decode(kept).strip()
+
+    def piece(self, token: int) -> str:
+        """What a token puts into a text. Bytes that are only part of a character come as lone surrogates."""
+        word = self.inner.id_to_token(token) or ""
+        if type(self.inner.decoder).__name__ != "ByteLevel" or not word or not set(word) <= _BYTE_OF.keys():
+            return self.inner.decode([token])
+        return bytes(_BYTE_OF[letter] for letter in word).decode("utf-8", "surrogateescape")
 
     def fingerprint(self) -> str:
         """A name for exactly this tokenizer."""

@@ -83,7 +83,11 @@ class Images:
 
 @dataclass(frozen=True)
 class TextView:
-    """Tokens as text: decode(token) is its piece; what was revealed since the snapshot before is marked."""
+    """Tokens as text: decode(token) is its piece; what was revealed since the snapshot before is marked.
+
+    A piece may hold bytes that are only part of a character, as lone surrogates (`surrogateescape`); pieces are joined
+    before they are read.
+    """
 
     decode: Callable[[int], str]
     vocabulary: int
@@ -128,21 +132,26 @@ class TextView:
         if kind == "end":
             many = len(tokens)
             return f'<span class="masked" title="{many} ends">{END}{f"×{many} " * (many > 1)}</span>'
-        text = escape("".join(self._piece(token) for token in tokens))
+        text = escape(_read("".join(self._piece(token) for token in tokens)))
         return f"<ins>{text}</ins>" if kind == "new" else text
 
     def _piece(self, token: int) -> str:
         return str(self.decode(token)) if 0 <= token < self.vocabulary else f"⟨{token}⟩"
 
     def _text(self, row: np.ndarray) -> str:
-        return "".join(MASKED if token == self.mask else self._piece(token) for token in row.tolist())
+        return _read("".join(MASKED if token == self.mask else self._piece(token) for token in row.tolist()))
+
+
+def _read(pieces: str) -> str:
+    """Joined pieces with the characters that their bytes make together; ▯ for bytes that make none."""
+    return pieces.encode("utf-8", "surrogateescape").decode("utf-8", "replace").replace("\ufffd", "▯")
 
 
 def view_of_tokens(tokenizer: Any, vocabulary: int, mask: int | None) -> TextView:
     """Words by a tokenizer; without one the numbers of the tokens."""
     if tokenizer is None:
         return TextView(lambda token: f"{token} ", vocabulary, mask)
-    pieces = [END if v == tokenizer.end else tokenizer.inner.decode([v]) for v in range(vocabulary)]
+    pieces = [END if v == tokenizer.end else tokenizer.piece(v) for v in range(vocabulary)]
     return TextView(pieces.__getitem__, vocabulary, mask)
 
 
