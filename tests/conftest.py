@@ -8,4 +8,4 @@ import torch
 
 torch.set_num_threads(1)
 
-pytest_plugins = ["stripes", "sayings", "bundles"]
+pytest_plugins = ["stripes", "sayings", "bundles", "browsers"]

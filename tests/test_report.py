@@ -3,7 +3,6 @@
 import contextlib
 import json
 import re
-import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -18,8 +17,6 @@ from truetilt.viz import tiles, words
 from truetilt.viz.report import report
 
 HOSTILE = "</script><script>window.hit=1</script><img src=x onerror='window.hit=2'>&\"'"
-FLAGS = [f"--{flag}" for flag in ("no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-sync")]
-FLAGS += ["--disable-background-networking", "--disable-component-update"]
 
 
 def resampled(particles=12, populations=3, **options):
@@ -276,18 +273,6 @@ def test_the_largest_run_stays_small(large_file):
 
 
 # In a browser.
-
-
-@pytest.fixture(scope="module")
-def browser():
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (the test extra has it)")
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if found is None:
-        pytest.skip("no chromium on this machine (Debian: apt install chromium)")
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=found, args=FLAGS)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")

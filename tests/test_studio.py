@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import shlex
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,7 +18,6 @@ from typer.testing import CliRunner
 import truetilt as tt
 from problems import table
 from test_models import CLASSIFIER, UNET, stirred
-from test_report import FLAGS
 from truetilt.cli import app
 from truetilt.models import hub
 from truetilt.models.unet import UNet
@@ -384,16 +382,17 @@ def brisk(monkeypatch):
     monkeypatch.setattr(jobs, "WATCHED", 0.4)
 
 
-@pytest.fixture(scope="module")
-def browser():
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (the test extra has it)")
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if found is None:
-        pytest.skip("no chromium on this machine (Debian: apt install chromium)")
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=found, args=FLAGS)
-        yield chromium
-        chromium.close()
+def harmless(page):
+    """The run ends, and hostile words are text and nothing more, on the page and in the report."""
+    page.wait_for_selector(".state.done")
+    assert "onerror" in page.locator("#python").inner_text()
+    assert page.evaluate("window.hit") is None
+    assert page.locator("img[src='x']").count() == 0
+    with page.expect_popup() as popup:
+        page.click(".links .open")
+    popup.value.wait_for_selector("html[data-drawn]")
+    assert "<img src=x" in popup.value.locator("h1").inner_text()
+    assert popup.value.evaluate("window.hit") is None
 
 
 @contextlib.contextmanager
@@ -570,15 +569,7 @@ def test_hostile_names_are_text_and_nothing_more(house, browser, tmp_path):
         assert "<img src=x" in page.locator("[role=alert]").inner_text()
         set_values(page, path=tmp_path / f"{name}.json", particles=20, steps=5)
         page.click("#go")
-        page.wait_for_selector(".state.done")
-        assert "onerror" in page.locator("#python").inner_text()
-        assert page.evaluate("window.hit") is None
-        assert page.locator("img[src='x']").count() == 0
-        with page.expect_popup() as popup:
-            page.click(".links .open")
-        popup.value.wait_for_selector("html[data-drawn]")
-        assert "<img src=x" in popup.value.locator("h1").inner_text()
-        assert popup.value.evaluate("window.hit") is None
+        harmless(page)
 
 
 def test_a_page_that_asked_another_host_would_be_caught(house, browser):

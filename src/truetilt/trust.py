@@ -200,14 +200,10 @@ def _descent(f: Figures) -> Finding | None:
     what = f"The mass descends from {f.lines:.3g} effective first draws ({f.roots:.3g} roots a population)"
     if f.moved:
         return Finding(Verdict.care, f"{what}; whether the moves made up for it, only several populations can tell.")
-    words = f"{what}. Use more particles or populations"
-    if f.lines < f.populations * f.particles / 2:  # else nothing was lost: there were too few
-        words += (
-            ", a smaller alpha, a potential (Tilted) instead of edge ratios, or moves; and resample only when needed"
-        )
-        words += " (adaptive)"
-    words += "."
-    return Finding(Verdict.doubt if f.lines < HARDLY_ANY else Verdict.care, words)
+    remedy = "more particles or populations"
+    if f.lines < f.populations * f.particles / 2:  # else little was lost: there were too few
+        remedy += ", a smaller alpha, a potential (Tilted) instead of edge ratios, or moves; resample only when needed"
+    return Finding(Verdict.doubt if f.lines < HARDLY_ANY else Verdict.care, f"{what}. Use {remedy}.")
 
 
 def _weights(f: Figures) -> Finding | None:
@@ -216,9 +212,7 @@ def _weights(f: Figures) -> Finding | None:
     if f.ess_lowest >= THIN and least >= HARDLY_ANY:
         return None
     if f.ess_lowest >= THIN and f.union_ess >= THIN * everyone:
-        return Finding(
-            Verdict.doubt, f"{everyone} particles are too few to tell anything by. Use more, or populations."
-        )
+        return Finding(Verdict.doubt, f"{everyone} particles are too few to tell anything by. Use more.")
     at_end = f.ess_end == f.ess_lowest or f.union_ess == least
     when = "At the end" if at_end else f"At step {f.ess_lowest_step}"
     what = f"{when} all the weight sat on {least:.3g} effective particles of {everyone}"
