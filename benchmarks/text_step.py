@@ -39,7 +39,7 @@ class Bench:
 
     net: tt.SEDD
     batch: int
-    row: int = 4
+    row: int = 8
 
     @property
     def device(self) -> torch.device:

@@ -36,14 +36,15 @@ def posterior_level(
 ) -> SiteLogits:
     """softmax of (1 - beta) log p(x0|x) + beta log p(x0|x, zeta), at the base's unmasking rate."""
     p, p_zeta = process.posterior(base, *at), process.posterior(conditional, *at)
-    return process.score(p.join(p_zeta, lambda p, p_zeta: interpolate(p, p_zeta, beta).log_softmax(-1)), *at)
+    return process.score(p.join(p_zeta, lambda p, p_zeta: interpolate(p, p_zeta, beta)).normalised(), *at)
 
 
 def interpolate(base: Tensor, conditional: Tensor, beta: float) -> Tensor:
     """(1 - beta) base + beta conditional in log space; what the base cannot do stays impossible, and 0^0 = 1."""
     if beta == 0:
         return base
-    return (base + beta * (conditional - base)).masked_fill(base == NEG_INF, NEG_INF)
+    mixed = torch.add(base, conditional - base, alpha=beta)
+    return mixed.masked_fill_(base == NEG_INF, NEG_INF)
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ class LazyRows:
     make: Make
     begin: Callable[[], object] = bool
     kept: list[tuple[Tensor, Tensor]] = field(default_factory=list, init=False, repr=False, compare=False)
+    _law: list[weakref.ref[LazyRows]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -38,6 +39,14 @@ class LazyRows:
         if not self.kept or not _alike(self.kept[0][0], numbers):
             self.kept[:] = [(numbers, self.make(numbers))]
         return self.kept[0][1]
+
+    def normalised(self) -> LazyRows:
+        """Each row as a law, worked out once for all who ask while one of them keeps it."""
+        found = self._law[0]() if self._law else None
+        if found is None:
+            found = LazyRows(self.shape, lambda numbers: self[numbers].log_softmax(-1), self.begin)
+            self._law[:] = [weakref.ref(found)]
+        return found
 
 
 Rows = Tensor | LazyRows
@@ -181,6 +190,11 @@ class SiteLogits:
     def map(self, change: Callable[[Tensor], Tensor]) -> SiteLogits:
         """Each row changed by a function of rows alone [R, S] -> [R, S]."""
         return SiteLogits(mapped(self.store, change), self.index)
+
+    def normalised(self) -> SiteLogits:
+        """Each row as a law: its exponentials sum to 1."""
+        store = self.store
+        return SiteLogits(store.log_softmax(-1) if isinstance(store, Tensor) else store.normalised(), self.index)
 
     def join(self, other: SiteLogits, combine: Callable[[Tensor, Tensor], Tensor]) -> SiteLogits:
         """Rows made of this one's and another's, site by site."""

@@ -107,7 +107,7 @@ class Masking:
 
     def posterior(self, log_score: SiteLogits, x: Tokens, t: float) -> SiteLogits:
         """p(x0 = v | x) at masked sites, normalised."""
-        return log_score.map(lambda rows: rows.log_softmax(-1))
+        return log_score.normalised()
 
     def score(self, log_posterior: SiteLogits, x: Tokens, t: float) -> SiteLogits:
         return log_posterior.map(lambda rows: rows + self.log_odds_kept(t))

@@ -110,7 +110,7 @@ class NetScore:
 
 def score_of_posterior(process: Process, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
     """The Score of unnormalised logits of the clean token."""
-    return process.score(logits.map(lambda rows: rows.log_softmax(-1)), x, t)
+    return process.score(logits.normalised(), x, t)
 
 
 def sites_read(process: Process, x: Tokens) -> tuple[Tensor, Tensor]:

@@ -22,7 +22,7 @@ from .distinct import all_equal, first_answer
 from .score import Padded, check_class, check_length, rows_of, rows_read, sites_read
 
 _BLOCKS = {"cpu": 64}  # rows of a head's batch: always as many, for products in float32 differ with the batch
-_BLOCK = 512  # the same on other devices
+_BLOCK = 256  # the same on other devices
 
 
 class TokenNet(Protocol):
@@ -90,7 +90,7 @@ class TextScore:
         return self.net.log_score(self.process, logits, x, t)
 
     def logits(self, x: Tokens, t: float, labels: Tensor | None = None) -> SiteLogits:
-        """The head's numbers, lazily, where a sampler reads them; other sites share one row of zeros.
+        """The head's numbers, lazily, where a sampler reads them; other sites share the row it makes of nothing.
 
         The trunk runs when rows are read or begun, and not before: a sampler that counts its sites asks for them first.
         `labels`, one for each state in a flat row, take the place of the score's own.
@@ -112,9 +112,9 @@ class TextScore:
 
     @torch.no_grad()
     def _rows(self, hidden: Tensor, numbers: Tensor, sigma: float) -> Tensor:
-        """The head on these rows of `hidden`, block by block; row 0 stands for the sites nobody reads."""
+        """The head on these rows of `hidden`, block by block; row 0, of zeros, stands for the sites nobody reads."""
         device, block = hidden.device, _BLOCKS.get(hidden.device.type, _BLOCK)
-        noise = torch.full((block,), sigma, device=device)
+        noise = torch.full((1,), sigma, device=device)
         out = torch.empty(len(numbers), self.process.vocabulary, device=device)
         with evaluating(self.net), torch.autocast(device.type, self.dtype, enabled=self.dtype is not None):
             for part, place in zip(numbers.split(block), out.split(block), strict=True):
@@ -122,7 +122,7 @@ class TextScore:
                     break
                 filled = torch.cat([part, part.new_zeros(block - len(part))])
                 place.copy_(self.net.head(hidden[filled], noise)[: len(part), : self.process.vocabulary])
-        return out.masked_fill_((numbers == 0)[:, None], 0.0)
+        return out
 
 
 @dataclass(frozen=True)

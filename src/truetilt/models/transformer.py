@@ -97,10 +97,9 @@ class SEDD(Pretrained[SEDDConfig]):
 
     def head(self, hidden: Tensor, sigma: Tensor) -> Tensor:
         """float32 log-scores [..., rows] of features [..., hidden] at total noise [...]; the token itself is not 0."""
-        scores = wide_product(hidden, self.output_layer.linear)
-        if not self.config.scale_by_sigma:
-            return scores
-        return scores - (sigma.float().expm1().log()[..., None] + math.log(self.config.rows - 1))
+        linear, scaled = self.output_layer.linear, self.config.scale_by_sigma
+        less = sigma.float().expm1().log()[..., None] + math.log(self.config.rows - 1) if scaled else 0.0
+        return wide_product(hidden, linear.weight).add_(linear.bias.float() - less)
 
     def log_score(self, process: Process, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
         """What the head's numbers stand for: they are log-scores already, and 0 at the token a site has."""
@@ -237,14 +236,14 @@ def _(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return h.new_empty(*h.shape[:-1], len(weight))
 
 
-def wide_product(hidden: Tensor, linear: nn.Linear) -> Tensor:
-    """hidden W' + b in float32, the factors as autocast has them: half-precision logits would round every weight.
+def wide_product(hidden: Tensor, weight: Tensor) -> Tensor:
+    """hidden W' in float32, the factors as autocast has them: half-precision logits would round every weight.
 
     While gradients are kept the product is rounded to the factors' precision after all: the wide one has no gradient.
     """
     kind = hidden.device.type
     hidden = hidden.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else hidden
-    weight, flat = linear.weight.to(hidden.dtype), hidden.flatten(0, -2)
+    weight, flat = weight.to(hidden.dtype), hidden.flatten(0, -2)
     with torch.autocast(kind, enabled=False):
         if torch.is_grad_enabled():
             out = (flat @ weight.T).float()
@@ -252,7 +251,6 @@ def wide_product(hidden: Tensor, linear: nn.Linear) -> Tensor:
             out = torch.mm(flat, weight.T, out_dtype=torch.float32)
         else:
             out = flat.float() @ weight.float().T
-    out = out if linear.bias is None else out + linear.bias.float()
     return out.unflatten(0, hidden.shape[:-1])
 
 
