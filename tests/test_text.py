@@ -1,9 +1,12 @@
 """Text scores: a lazy head changes no draw and runs only where it is read; given tokens are given."""
 
+import weakref
+
 import pytest
 import torch
 
 import truetilt as tt
+from problems import table
 from test_transformer import TINY, inputs, stirred
 from truetilt.logits import LazyRows
 from truetilt.models.dealt import dealt
@@ -95,6 +98,41 @@ def test_reading_everything_is_noticed():
     _, model = tables()
     tt.run(tt.Tempered(model, 2.0, 1.5), tt.uniform_grid(7), particles=16, populations=3, resample=tt.never)
     assert model.base.made > 16 * 3 * 3
+
+
+def test_sample_takes_the_steps_that_read_least():
+    """For masking the law of each site itself, unless another kernel is asked for; else Euler's."""
+    options = {"particles": 16, "populations": 3, "seed": 4, "resample": tt.never}
+    _, model = tables()
+    found = tt.sample(model, 2.0, 1.5, num_inference_steps=7, **options)
+    assert (model.base.made, model.conditional.made) == (16 * 3 * 3, 16 * 3 * 3)
+    same = tt.run(tt.Tempered(model, 2.0, 1.5, kernel=tt.tweedie), tt.uniform_grid(7), **options)
+    assert torch.equal(found.log_weights, same.log_weights)
+    _, model = tables()
+    tt.sample(model, 2.0, 1.5, num_inference_steps=7, kernel=tt.euler, **options)
+    assert model.base.made > 16 * 3 * 3
+    mixing = table(tt.Uniform, 3, 2).model()
+    found = tt.sample(mixing, 1.5, num_inference_steps=7, **options)
+    same = tt.run(tt.Tilted(mixing, 1.5, kernel=tt.euler), tt.uniform_grid(7), **options)
+    assert torch.equal(found.log_weights, same.log_weights)
+
+
+def test_lazy_laws_are_worked_out_once_and_let_go():
+    made = []
+
+    def make(numbers):
+        made.append(len(numbers))
+        return torch.arange(12.0).reshape(4, 3)[numbers]
+
+    lazy = SiteLogits(LazyRows((4, 3), make), torch.tensor([[3, 0], [1, 1]]))
+    one, numbers = lazy.normalised(), torch.tensor([2, 0])
+    assert one.store is lazy.normalised().store
+    assert torch.equal(one.store[numbers], torch.arange(12.0).reshape(4, 3)[numbers].log_softmax(-1))
+    assert lazy.normalised().store[numbers] is one.store[numbers]
+    assert made == [2]
+    kept = weakref.ref(one.store)
+    del one
+    assert kept() is None  # at once, and not when cycles are looked for: rows are large
 
 
 @pytest.mark.parametrize("name", ["posterior-level", "any-order", "euler"])

@@ -119,7 +119,7 @@ def test_a_second_judge_has_the_word_and_the_first_is_kept(tmp_path, monkeypatch
     write_lines(tmp_path, lines)
     row = {"name": "r-high", "method": "smc", "condition": "high", "alpha": 2.0, "beta": 1.0, "steps": 4, "score": 0.0}
     row |= {"claim": False, "perplexity": None, "distinct_2": None}
-    notes = {"notes": ["perplexity: ask later"]}
+    notes = {"notes": ["perplexity by smollm2", "scored by someone else"]}
     write_json(tmp_path / "result.json", {"experiment": "sentiment", "score": "s", "rows": [row], "claims": {}} | notes)
     monkeypatch.setattr(text_scoring, "second_judge", lambda *_: a_judge())
     drawn = []
@@ -132,7 +132,7 @@ def test_a_second_judge_has_the_word_and_the_first_is_kept(tmp_path, monkeypatch
     result = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
     assert (result["rows"][0]["score"], result["rows"][0]["score_own"]) == (0.5, 0.0)
     assert result["judge"] == {"by": "hand"}
-    assert not any(note.startswith("perplexity") for note in result["notes"])
+    assert [note.split(";")[0] for note in result["notes"]] == ["perplexity by smollm2", "scored by minilm"]
     assert read_lines(tmp_path)[0].right
 
 

@@ -19,6 +19,7 @@ from .any_order import AnyOrder
 from .checkpointing import EVERY, Checkpoints, Record
 from .feynman_kac import Tempered, Tilted
 from .fingerprints import fingerprint
+from .kernels import Kernel, euler, tweedie
 from .memory import fitting_chunk
 from .processes import Masking
 from .ramps import FULL, Ramp
@@ -45,14 +46,17 @@ def sample(
     populations: int = 1,
     num_inference_steps: int = 100,
     seed: int = 0,
+    kernel: Kernel | None = None,
     **options: Any,
 ) -> Result:
     """Weighted samples of p0(x) p(zeta|x)^alpha.
 
     With a potential the conditional model is tilted (recommended); without one, or when a proposal strength `beta` is
-    given, the paper's edge ratios are used. `options` go to `run`.
+    given, the paper's edge ratios are used. A step is taken by `kernel`: for masking `tweedie` by default, the law of
+    each site itself, which reads a network where it reveals something; else `euler`. `options` go to `run`.
     """
     _check_model(model)
+    kernel = kernel or (tweedie if model.process.bridge_keeps_support else euler)
     tilted = beta is None and model.potential is not None
     if not tilted and alpha > 2 and not model.process.edges_tolerate_grids:
         warnings.warn(
@@ -60,7 +64,8 @@ def sample(
             "worse than guidance; give the model a potential log p(zeta|x, t), which tilts instead",
             stacklevel=2,
         )
-    fk = Tilted(model, alpha) if tilted else Tempered(model, alpha, 1.0 if beta is None else beta)
+    strength = 1.0 if beta is None else beta
+    fk = Tilted(model, alpha, kernel=kernel) if tilted else Tempered(model, alpha, strength, kernel=kernel)
     grid = uniform_grid(num_inference_steps)
     return run(fk, grid, particles=particles, populations=populations, seed=seed, **options)
 

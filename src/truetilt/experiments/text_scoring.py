@@ -85,18 +85,17 @@ def score_folder(folder: Path, task: Task | None, how: Scoring, draw: Callable[[
         raise InvalidInput(f"{folder} holds {result.get('experiment')!r}, not {wanted!r}; give its own folder")
     if how.reference == NONE and how.judge == OWN and task is not None:
         raise InvalidInput("scoring needs somebody to ask; give --reference smollm2|tuned|FOLDER, or --judge minilm")
-    notes = [note for note in result["notes"] if not note.startswith(("perplexity", "scored"))]
-    lm = reference(how, task, folder)
+    notes, lm = result["notes"], reference(how, task, folder)
     if lm is not None:
         lines = _fresh(lines) if result.get("reference") != how.reference else lines
         claims = {row["name"] for row in result["rows"] if row["claim"]}
         lines = scored(lines, lm, claims, lambda done: write_lines(folder, done))
         result["reference"] = how.reference
-        notes.append(f"perplexity by {how.reference}, of {ASKED} texts a row and all of a claim")
+        notes = _told(notes, f"perplexity by {how.reference}, of {ASKED} texts a row and all of a claim")
     if task is not None and how.judge != OWN:
         judge = second_judge(how.judge, task, how.data, how.perspective, folder.parent)
         lines, result["judge"] = judged(lines, result["rows"], judge), judge.card
-        notes.append(f"scored by {how.judge}; score_own is by the judge of the bundle")
+        notes = _told(notes, f"scored by {how.judge}; score_own is by the judge of the bundle")
     write_lines(folder, lines)
     result |= {"notes": notes, "rows": _rows(result["rows"], lines, task)}
     _add_bertscore(result, lines, task)
@@ -106,6 +105,11 @@ def score_folder(folder: Path, task: Task | None, how: Scoring, draw: Callable[[
     figure = draw(result)
     write_with(folder / "figure.png", lambda out: figure.savefig(out, dpi=150))
     return result
+
+
+def _told(notes: Sequence[str], new: str) -> list[str]:
+    """The notes with a new one, in place of what began with the same word."""
+    return [*(note for note in notes if not note.startswith(new.split()[0])), new]
 
 
 def _fresh(lines: Sequence[Line]) -> list[Line]:
