@@ -179,7 +179,7 @@ def test_a_config_may_leave_out_what_has_a_default():
 
 
 def test_a_folder_that_is_not_there(tmp_path):
-    for name in (tmp_path / "nothing", "nothing", "a/b/c"):
+    for name in (tmp_path / "nothing", "nothing", "a/b/c", "./nothing", "../nothing"):
         with pytest.raises(tt.InvalidInput, match="there is no folder"):
             UNet.from_pretrained(name)
     (tmp_path / "file.txt").write_text("")

@@ -141,7 +141,7 @@ def test_infill_reads_a_corpus_and_writes_its_gains(bundle_folder, corpus, tmp_p
     assert len(text_rows.read_lines(out)) == 8 * 8 * 4
     other = CliRunner().invoke(app, [*arguments, "--out", str(out), "--only", "smc", "--seed", "1"])
     assert other.exit_code == 2
-    assert "do not join" in other.stderr
+    assert "(seed 0 there, 1 here); they do not join" in " ".join(other.stderr.split())
     none = CliRunner().invoke(app, [*arguments, "--out", str(out), "--only", "nothing"])
     assert none.exit_code == 2
     assert "fits none" in none.stderr

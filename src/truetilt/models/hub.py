@@ -60,6 +60,10 @@ class Digits:
                 "nets of one bundle must agree"
             )
 
+    def __repr__(self) -> str:
+        shape = f"{self.side} x {self.side} sites, {self.process.vocabulary} tokens, {self.classes} classes"
+        return f"<Digits: {', '.join(self.nets)}; {shape}; on {self.device}>"
+
     @property
     def side(self) -> int:
         return _shape(self.nets["unet"])[0]

@@ -26,7 +26,7 @@ from ..types import InvalidInput
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 CARD = "card.json"
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
 Config = TypeVar("Config")
 

@@ -59,7 +59,9 @@ class Facts:
             return self.classes.index(str(condition))
         if str(condition).isdigit() and int(condition) < len(self.classes):
             return int(condition)
-        raise InvalidInput(f"the condition is {condition!r}; these nets know {', '.join(self.classes)}")
+        meant = [name for name in self.classes if name.lower() == str(condition).strip().lower()]
+        hint = f" (is it {meant[0]!r} that you mean?)" if meant else ""
+        raise InvalidInput(f"the condition is {condition!r}{hint}; these nets know {', '.join(self.classes)}")
 
     def rivals(self, number: int) -> tuple[int, ...]:
         """The numbers of the classes of its group."""
@@ -109,6 +111,10 @@ class Reviews:
             raise InvalidInput("sedd was trained without a mask; a bundle of text is for masking")
         self.tokenizer.check_fits(config.vocabulary, None, "sedd")
         object.__setattr__(self, "process", Masking(config.vocabulary))
+
+    def __repr__(self) -> str:
+        parts = f"{', '.join(self.nets)}; {self.length} sites, {self.tokenizer.vocabulary} tokens"
+        return f"<Reviews: {parts}; classes {', '.join(self.classes)}; on {self.device}>"
 
     @property
     def length(self) -> int:
@@ -243,12 +249,18 @@ def read_reviews(
 
 def _facts(folder: Path) -> Facts:
     card = read_card(folder)
+    missing = [name for name in ("classes", "groups", "withheld") if name not in card]
+    if missing:
+        raise InvalidInput(
+            f"{folder / CARD} does not say what the classes mean: it has no {' and no '.join(missing)}; copy the card "
+            "that training left there"
+        )
     try:
         classes = tuple(str(name) for name in card["classes"])
         groups = {name: tuple(members) for name, members in card["groups"].items()}
         withheld = tuple(int(number) for number in card["withheld"])
-    except (KeyError, TypeError, AttributeError, ValueError) as e:
+    except (TypeError, AttributeError, ValueError) as e:
         raise InvalidInput(
-            f"{folder / CARD} does not say what the classes mean ({e!r}); copy the card that training left there"
+            f"{folder / CARD} does not say what the classes mean ({e}); copy the card that training left there"
         ) from e
     return Facts(classes, groups, withheld)

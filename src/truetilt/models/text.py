@@ -192,6 +192,11 @@ class Text:
     def __post_init__(self) -> None:
         _ = self.score()
 
+    def __repr__(self) -> str:
+        words = "" if self.tokenizer is None else ", with a tokenizer"
+        shape = f"{self.length} sites, {self.process.vocabulary} tokens{words}"
+        return f"<Text: {type(self.net).__name__}; {shape}; on {self.device}>"
+
     @property
     def length(self) -> int:
         """The most tokens the network reads."""
