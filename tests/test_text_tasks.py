@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import truetilt as tt
 from sayings import LENGTH
 from truetilt.cli import app
-from truetilt.experiments import controlled, sentiment, text_grid, text_rows, text_scoring, toxicity
+from truetilt.experiments import controlled, sentiment, text_grid, text_plots, text_rows, text_scoring, toxicity
 from truetilt.experiments.jobs import Settings, carry_out, command
 from truetilt.experiments.text_grid import Task
 from truetilt.experiments.text_rows import Line
@@ -161,6 +161,16 @@ def test_claims_come_with_the_full_protocol(bundle_folder, tmp_path, monkeypatch
     assert found["accuracy_difference"]["low"] <= found["accuracy_difference"]["value"]
     alone = result | {"rows": [row for row in result["rows"] if row["claim"]]}
     assert len(controlled.draw_curves(alone).axes) == 2  # no perplexity, no panel
+
+
+def test_a_mean_that_says_nothing_is_not_drawn():
+    """The chance of one class goes up or down as it is asked for: each class has a panel of its own."""
+    point = {"method": "smc-partial", "alpha": 2.0, "steps": 6, "perplexity": 9.0, "distinct_2": None, "claim": False}
+    high = {"rude": 0.9, "calm": 0.1}
+    rows = [point | {"condition": c, "beta": b, "score": high[c]} for c in high for b in (0.0, 1.0)]
+    for apart, drawn in ((["rude", "calm"], [0.9, 0.1, 9.0]), ([], [0.5, 9.0])):
+        axes = text_plots.draw_curves({"score": "chance of rude", "apart": apart, "rows": rows}).axes
+        assert [ax.lines[0].get_ydata().tolist() for ax in axes] == [pytest.approx([v, v]) for v in drawn]
 
 
 def test_toxicity_goes_both_ways_and_shows_no_text(bundle_folder, tmp_path, monkeypatch):

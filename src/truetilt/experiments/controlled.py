@@ -102,7 +102,8 @@ def collect(task: Task, part: Part, settings: Settings, answers: dict[str, Answe
     if missing:
         notes.append(f"{len(missing)} rows of the grid are not here (--only, or nets that the bundle has not)")
     out = {"experiment": task.name, "score": task.score_words, "identity": identity(settings), "rows": rows}
-    return out | {"claims": all_claims(rows, lines), "notes": notes}
+    apart = [] if task.chance_of is None else list(task.conditions)  # classes whose mean score would say nothing
+    return out | {"apart": apart, "claims": all_claims(rows, lines), "notes": notes}
 
 
 def all_claims(rows: Sequence[Answer], lines: Sequence[Line]) -> dict[str, Answer]:

@@ -35,17 +35,28 @@ def draw_curves(result: Answer) -> Any:
     if not rows:
         return draw_claims(result)
     curves = sorted({(r["method"], r["steps"]) for r in rows if _is_curve(r, rows)}) or [(BASELINE, 0)]
-    known = {name: words for name, words in QUANTITIES.items() if any(row.get(name) is not None for row in rows)}
-    figure = Figure(figsize=(3.4 * len(known) + 2.4, 3.1 * len(curves) + 0.3), layout="constrained")
-    axes = figure.subplots(len(curves), len(known), squeeze=False)
+    panels = _panels(result, rows)
+    figure = Figure(figsize=(3.4 * len(panels) + 2.4, 3.1 * len(curves) + 0.3), layout="constrained")
+    axes = figure.subplots(len(curves), len(panels), squeeze=False)
     for line, (method, steps) in zip(axes, curves, strict=True):
         here = [row for row in rows if row["steps"] == steps or not steps or not _has_grid(row)]
-        for ax, (name, words) in zip(line, known.items(), strict=True):
-            _panel(ax, here, method, name)
-            ax.set(xlabel="β", ylabel=words or result["score"])
-            ax.set_title(f"{method}, {steps} steps" if steps else method, fontsize=9)
+        for ax, (name, words, only) in zip(line, panels, strict=True):
+            _panel(ax, [row for row in here if only in (None, row.get("condition"))], method, name)
+            ax.set(xlabel="β", ylabel=words)
+            title = [method, *[f"{steps} steps"] * bool(steps), *[f"asked: {only}"] * bool(only)]
+            ax.set_title(", ".join(title), fontsize=9)
         line[-1].legend(fontsize=6.5, loc="center left", bbox_to_anchor=(1.02, 0.5))
     return figure
+
+
+def _panels(result: Answer, rows: Sequence[Answer]) -> list[tuple[str, str, str | None]]:
+    """What is drawn, its words, and of which class alone: the score of each where their mean would say nothing."""
+    out: list[tuple[str, str, str | None]] = []
+    for name, words in QUANTITIES.items():
+        if any(row.get(name) is not None for row in rows):
+            apart = [None] if words else result.get("apart") or [None]
+            out += [(name, words or result["score"], condition) for condition in apart]
+    return out
 
 
 def draw_claims(result: Answer) -> Any:
