@@ -458,7 +458,7 @@ def test_a_run_is_watched_to_its_end_and_its_report_opens(house, browser, monkey
         wish = first_wish()._replace(particles=60, steps=20, seed=5)
         exact = tt.run(tt.Tilted(posed(wish).model, 4.0), tt.uniform_grid(20), particles=60, populations=4, seed=5)
         assert f"{exact.log_z:.5g}".replace("-", "−") in page.locator(".figures").inner_text()
-        assert "tt.Tilted(model, 4.0)" in page.locator("#python").inner_text()
+        assert "tt.Tilted(model, 4.0, kernel=tt.tweedie)" in page.locator("#python").inner_text()
         assert "truetilt sample table.json" in page.locator("#shell").inner_text()
         with page.expect_popup() as popup:
             page.click(".links .open")
@@ -516,8 +516,8 @@ def test_two_pages_do_not_disturb_each_other(house, browser):
         two.wait_for_selector(".state:has-text('Waiting')")
         one.click("#halt")
         two.wait_for_selector(".state.done")
-        assert "tt.Tilted(model, 2.0)" in two.locator("#python").inner_text()
-        assert "tt.Tilted(model, 4.0)" in one.locator("#python").inner_text()
+        assert "tt.Tilted(model, 2.0, kernel=tt.tweedie)" in two.locator("#python").inner_text()
+        assert "tt.Tilted(model, 4.0, kernel=tt.tweedie)" in one.locator("#python").inner_text()
         assert "Cancelled" in one.locator("#said").inner_text()
         assert one.locator("#links a").count() == 0
 

@@ -151,8 +151,8 @@ def test_a_prompt_without_a_tokenizer_is_a_message(texts, tmp_path):
     assert "has no tokenizer.json" in job.message
 
 
-def test_texts_are_not_sampled_as_digits_are(texts, tmp_path):
-    """The wrong variant: Euler steps and guided rates, as for digits, give other bits."""
+def test_texts_are_not_sampled_by_guided_rates(texts, tmp_path):
+    """The wrong variant: Euler steps and guided rates give other bits."""
     wish = wished(texts, condition="toxic", sampler="tempered")
     first = done(wish, tmp_path).lanes["run"].result
     model = tt.load(texts).model("toxic", "cfg")

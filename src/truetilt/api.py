@@ -19,7 +19,7 @@ from .any_order import AnyOrder
 from .checkpointing import EVERY, Checkpoints, Record
 from .feynman_kac import Tempered, Tilted
 from .fingerprints import fingerprint
-from .kernels import Kernel, euler, tweedie
+from .kernels import Kernel, usual_kernel
 from .memory import fitting_chunk
 from .processes import Masking
 from .ramps import FULL, Ramp
@@ -52,11 +52,12 @@ def sample(
     """Weighted samples of p0(x) p(zeta|x)^alpha.
 
     With a potential the conditional model is tilted (recommended); without one, or when a proposal strength `beta` is
-    given, the paper's edge ratios are used. A step is taken by `kernel`: for masking `tweedie` by default, the law of
-    each site itself, which reads a network where it reveals something; else `euler`. `options` go to `run`.
+    given, the paper's edge ratios are used. `kernel` takes the steps: by default `tweedie` for masking, else `euler`.
+    Tweedie steps reveal by the schedule alone. They read a network only where something is revealed, and of its rates
+    their proportions, so that `beta` guides posteriors; give `euler` for the paper's steps. `options` go to `run`.
     """
     _check_model(model)
-    kernel = kernel or (tweedie if model.process.bridge_keeps_support else euler)
+    kernel = kernel or usual_kernel(model.process)
     tilted = beta is None and model.potential is not None
     if not tilted and alpha > 2 and not model.process.edges_tolerate_grids:
         warnings.warn(

@@ -214,6 +214,8 @@ def _add_bertscore(result: Answer, lines: Sequence[Line], progress: Progress) ->
     except InvalidInput:
         result["notes"] += [missing] * bool(new)
         return
+    if not new:
+        return
     encoder, sentences = minilm(), result["sentences"]
     with progress(len(new), "BERTScore") as advance:
         for row in new:

@@ -33,7 +33,7 @@ class TokenNet(Protocol):
         ...
 
     def head(self, hidden: Tensor, sigma: Tensor) -> Tensor:
-        """Numbers for every token [..., at least S] from features [..., C], float32."""
+        """Numbers for every token [..., at least S] from features [..., C], float32; sigma has their shape, or [1]."""
         ...
 
     def log_score(self, process: Process, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
@@ -90,7 +90,7 @@ class TextScore:
         return self.net.log_score(self.process, logits, x, t)
 
     def logits(self, x: Tokens, t: float, labels: Tensor | None = None) -> SiteLogits:
-        """The head's numbers, lazily, where a sampler reads them; other sites share the row it makes of nothing.
+        """The head's numbers, lazily, where a sampler reads them; other sites share what it makes of features of 0.
 
         The trunk runs when rows are read or begun, and not before: a sampler that counts its sites asks for them first.
         `labels`, one for each state in a flat row, take the place of the score's own.
@@ -112,7 +112,7 @@ class TextScore:
 
     @torch.no_grad()
     def _rows(self, hidden: Tensor, numbers: Tensor, sigma: float) -> Tensor:
-        """The head on these rows of `hidden`, block by block; row 0, of zeros, stands for the sites nobody reads."""
+        """The head on these rows of `hidden`, block by block; features of 0, row 0, are of the sites nobody reads."""
         device, block = hidden.device, _BLOCKS.get(hidden.device.type, _BLOCK)
         noise = torch.full((1,), sigma, device=device)
         out = torch.empty(len(numbers), self.process.vocabulary, device=device)

@@ -96,7 +96,7 @@ class SEDD(Pretrained[SEDDConfig]):
         return self.output_layer.features(h, condition)
 
     def head(self, hidden: Tensor, sigma: Tensor) -> Tensor:
-        """float32 log-scores [..., rows] of features [..., hidden] at total noise [...]; the token itself is not 0."""
+        """float32 log-scores [..., rows] of features [..., hidden] at total noise [...] or [1]; no token's own is 0."""
         linear, scaled = self.output_layer.linear, self.config.scale_by_sigma
         less = sigma.float().expm1().log()[..., None] + math.log(self.config.rows - 1) if scaled else 0.0
         return wide_product(hidden, linear.weight).add_(linear.bias.float() - less)

@@ -14,7 +14,7 @@ from .. import continuous
 from ..api import reveal, run
 from ..feynman_kac import Tempered, Tilted, Unweighted
 from ..guidance import Guided, posterior_level
-from ..kernels import tweedie
+from ..kernels import tweedie, usual_kernel
 from ..result import Result
 from ..schedules import uniform_grid
 from ..smc.resampling import never
@@ -55,15 +55,15 @@ def _reals(problem: Problem, wish: Wish) -> tuple[FeynmanKac, str]:
 
 
 def _tokens(problem: Problem, wish: Wish) -> tuple[FeynmanKac, str]:
-    """As `truetilt sample` has them: texts are revealed by the schedule, and guided at the level of posteriors."""
+    """As `truetilt sample` has them; texts are guided at the level of posteriors."""
     model, a, b = problem.model, wish.alpha, wish.beta
-    kernel: dict[str, Any] = {"kernel": tweedie} if problem.by_schedule else {}
-    told = ", kernel=tt.tweedie" if problem.by_schedule else ""
+    kernel = usual_kernel(model.process)
+    told = ", kernel=tt.tweedie" if kernel is tweedie else ""
     if wish.sampler == "tilted":
-        return Tilted(model, a, **kernel), f"tt.Tilted(model, {a!r}{told})"
+        return Tilted(model, a, kernel=kernel), f"tt.Tilted(model, {a!r}{told})"
     guide = (posterior_level,) if problem.by_schedule else ()
     level = ", tt.posterior_level" if problem.by_schedule else ""
-    return Tempered(model, a, b, *guide, **kernel), f"tt.Tempered(model, {a!r}, {b!r}{level}{told})"
+    return Tempered(model, a, b, *guide, kernel=kernel), f"tt.Tempered(model, {a!r}, {b!r}{level}{told})"
 
 
 def guidance(problem: Problem, wish: Wish) -> Plan:

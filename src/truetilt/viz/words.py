@@ -20,7 +20,7 @@ _TARGETS: Mapping[str, str] = {
     "Unweighted": "none: the proposal as it is, every particle counted alike",
 }
 _HOW: Mapping[str, str] = {
-    "Tempered": "moves by the guided rates, weighs by the ratios of the two models (edge ratios)",
+    "Tempered": "moves as guidance does, weighs by the ratios of the two models (edge ratios)",
     "Tilted": "moves by the conditional model, weighs by a potential whose exponent grows",
     "AnyOrder": "reveals sites in any order, weighs before it draws",
     "FirstHitting": "jumps at exact times, weighs every jump",

@@ -1,0 +1,28 @@
+"""The benchmarks run: a figure that cannot be measured again is no figure."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+
+
+@pytest.mark.parametrize(
+    ("words", "figure"),
+    [
+        (["text_step.py", "--rounds", "1"], ("ratios", "step over two trunks")),
+        (["h200.py", "--tiny", "--device", "cpu", "--rounds", "1"], ("text step", "step over two trunks")),
+    ],
+    ids=["text_step", "h200"],
+)
+def test_a_tiny_benchmark_writes_its_figures(words, figure, tmp_path):
+    out = tmp_path / "found.json"
+    command = [sys.executable, str(BENCHMARKS / words[0]), *words[1:], "--out", str(out)]
+    run = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False)
+    assert run.returncode == 0, run.stderr[-2000:]
+    group, name = figure
+    assert json.loads(out.read_text(encoding="utf-8"))[group][name] > 1
