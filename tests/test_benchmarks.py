@@ -22,7 +22,9 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 def test_a_tiny_benchmark_writes_its_figures(words, figure, tmp_path):
     out = tmp_path / "found.json"
     command = [sys.executable, str(BENCHMARKS / words[0]), *words[1:], "--out", str(out)]
-    run = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False)
+    run = subprocess.run(
+        command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False
+    )
     assert run.returncode == 0, run.stderr[-2000:]
     group, name = figure
     assert json.loads(out.read_text(encoding="utf-8"))[group][name] > 1
