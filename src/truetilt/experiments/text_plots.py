@@ -36,7 +36,7 @@ def draw_curves(result: Answer) -> Any:
         return draw_claims(result)
     curves = sorted({(r["method"], r["steps"]) for r in rows if _is_curve(r, rows)}) or [(BASELINE, 0)]
     panels = _panels(result, rows)
-    figure = Figure(figsize=(3.4 * len(panels) + 2.4, 3.1 * len(curves) + 0.3), layout="constrained")
+    figure = Figure(figsize=(2.9 * len(panels), 2.6 * len(curves) + 0.9), layout="constrained")
     axes = figure.subplots(len(curves), len(panels), squeeze=False)
     for line, (method, steps) in zip(axes, curves, strict=True):
         here = [row for row in rows if row["steps"] == steps or not steps or not _has_grid(row)]
@@ -45,7 +45,10 @@ def draw_curves(result: Answer) -> Any:
             ax.set(xlabel="β", ylabel=words)
             title = [method, *[f"{steps} steps"] * bool(steps), *[f"asked: {only}"] * bool(only)]
             ax.set_title(", ".join(title), fontsize=9)
-        line[-1].legend(fontsize=6.5, loc="center left", bbox_to_anchor=(1.02, 0.5))
+    drawn = {label: handle for ax in axes.flat for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    figure.legend(
+        drawn.values(), drawn.keys(), loc="outside lower center", ncols=max(2, round(1.3 * len(panels))), fontsize=8
+    )
     return figure
 
 
