@@ -15,7 +15,15 @@ from truetilt.experiments import controlled, sentiment, text_grid, text_plots, t
 from truetilt.experiments.jobs import Settings, carry_out, command
 from truetilt.experiments.text_grid import Task
 from truetilt.experiments.text_rows import Line
-from truetilt.experiments.text_samplers import SAMPLERS, Case, Lots, draws_of_each, in_lots, sample_texts
+from truetilt.experiments.text_samplers import (
+    SAMPLERS,
+    Case,
+    Lots,
+    asked_at_once,
+    draws_of_each,
+    in_lots,
+    sample_texts,
+)
 from truetilt.metrics.perplexity import CausalLM
 from truetilt.result import Result
 
@@ -215,6 +223,21 @@ def test_nets_are_asked_about_particles_that_reveal_and_say_the_same(nets):
     assert torch.equal(dense.log_weights, spared.log_weights)
     assert meters[0].states == {"base": 16 * 60, "conditional": 16 * 60}
     assert all(count <= 16 * LENGTH for count in meters[1].states.values())
+
+
+def test_few_states_are_asked_in_small_batches(nets, monkeypatch):
+    """Of many steps each asks about a state or two: a batch of sixteen would be filled with copies."""
+    rows, trunk = [], tt.SEDD.trunk
+    monkeypatch.setattr(tt.SEDD, "trunk", lambda net, x, *more: (rows.append(len(x)), trunk(net, x, *more))[1])
+    case = Case("smc-posterior", ("low", "high"), 2.0, 1.5, 100, (4, 4))
+    drawn = sample_texts(nets, case, 0)[0]
+    assert nets.batch == 16
+    assert asked_at_once(nets, case) == pytest.approx(32 * (1 - 0.99**LENGTH))
+    assert max(rows) == 2
+    asked = drawn.cost.networks * 32
+    assert asked <= sum(rows) <= 2 * asked
+    wide = case._replace(method="any-order", beta=None, shape=(20, 16))
+    assert asked_at_once(nets, wide) == 512  # as many as find room together
 
 
 def test_conditions_share_a_run_and_stay_apart(nets):

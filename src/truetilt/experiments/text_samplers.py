@@ -157,7 +157,7 @@ def bundle(name: str, device: str) -> Reviews:
 def sample_texts(nets: Reviews, case: Case, seed: int, prompt: str | None = None) -> list[Drawn]:
     """Run a case, as many populations together as memory likes, and draw its texts, class by class."""
     sampler, meter = SAMPLERS[case.method], Meter()
-    model = watched(_model(nets, case, sampler.form, prompt), meter, sampler.every_row)
+    model = watched(_model(nets, case, sampler.form, prompt), meter, sampler.every_row, asked_at_once(nets, case))
     alpha, beta = 1.0 if case.alpha is None else case.alpha, 1.0 if case.beta is None else case.beta
     fk = sampler.build(model, alpha, alpha if sampler.moves else beta)
     moves = Rejuvenation(Gibbs(AnyOrder(model, alpha)), at_end=sampler.moves) if sampler.moves else None
@@ -170,24 +170,40 @@ def sample_texts(nets: Reviews, case: Case, seed: int, prompt: str | None = None
     return [Drawn(own, result, cost) for own, result in zip(texts, results, strict=True)]
 
 
-def watched(model: Model, meter: Meter, every_row: bool) -> Model:
-    """The model with its nets counted and, unless every row is read anyway, asked about as few states as will do."""
+def asked_at_once(nets: Reviews, case: Case) -> float:
+    """How many states a step of a case is expected to ask about: those that reveal a site."""
+    sampler, most = SAMPLERS[case.method], len(case.conditions) * case.shape[0] * case.shape[1]
+    share = 1.0 if sampler.any_order else 1 - (1 - 1 / case.steps) ** nets.length
+    return share * min(most, Lots(case.shape, 0, every_row=sampler.every_row).room(nets.device))
+
+
+def watched(model: Model, meter: Meter, every_row: bool, states: float = math.inf) -> Model:
+    """The model with its nets counted and, unless every row is read anyway, asked about as few states as will do.
+
+    So many states are expected at once: batches are padded, and for a few a small one does.
+    """
     if every_row:
         return meter.watch(model)
-    spared = {name: _sparing(getattr(model, name), meter, name) for name in ("base", "conditional")}
+    spared = {name: _sparing(getattr(model, name), meter, name, states) for name in ("base", "conditional")}
     return replace(meter.watch(model), **spared)
 
 
-def _sparing(score: Any, meter: Meter, name: str) -> Any:
+def _sparing(score: Any, meter: Meter, name: str, states: float) -> Any:
     def seen(states: int) -> None:
         meter.states[name] = meter.states.get(name, 0) + states
 
     if isinstance(score, DealtScore) and isinstance(score.score, TextScore):
-        return Sparing(score.score, score.labels, seen)
+        return Sparing(_in_small_batches(score.score, states), score.labels, seen)
     if isinstance(score, TextScore):
-        return Sparing(score, (), seen)
-    parts = {part: _sparing(getattr(score, part), meter, name) for part in ("score",) if hasattr(score, part)}
+        return Sparing(_in_small_batches(score, states), (), seen)
+    parts = {part: _sparing(getattr(score, part), meter, name, states) for part in ("score",) if hasattr(score, part)}
     return replace(score, **parts) if parts else score
+
+
+def _in_small_batches(score: TextScore, states: float) -> TextScore:
+    """The score asked in the least batch that is a power of two and holds so many states, if its own is larger."""
+    fitting = 2 ** math.ceil(math.log2(max(1.0, min(states, score.batch))))
+    return replace(score, batch=min(fitting, score.batch))
 
 
 def _model(nets: Reviews, case: Case, form: str, prompt: str | None) -> Model:
