@@ -139,6 +139,7 @@ def test_missing_parts_of_a_model():
         ({"seed": -1}, "seed is -1"),
         ({"num_inference_steps": 0}, "steps is 0"),
         ({"first_population": -1}, "first_population"),
+        ({"kernel": "euler"}, "kernel is 'euler'; give tt.euler"),
     ],
 )
 def test_run_options(options, words):
@@ -187,3 +188,21 @@ def test_posteriors_make_a_score():
     made = tt.PosteriorScore(table.process, net)(x, 0.3).dense()
     assert torch.allclose(made[x == 3], score(x, 0.3).dense()[x == 3])
     assert not torch.allclose(net(x, 0.3).log_softmax(-1)[x == 3], score(x, 0.3).dense()[x == 3])
+
+
+def test_a_network_of_posteriors_is_shown_rows_and_its_answer_is_looked_at():
+    shapes = []
+
+    def net(x, t):
+        shapes.append(tuple(x.shape))
+        return torch.zeros(*x.shape, 3)
+
+    def score(network):
+        return tt.PosteriorScore(tt.Masking(3), network)
+
+    made = tt.Model(tt.Masking(3), 4, score(net), score(net))
+    tt.sample(made, 1.0, particles=5, populations=2, num_inference_steps=3)
+    assert set(shapes) == {(10, 4)}
+    for wrong in (lambda x, t: torch.zeros(len(x), 3), lambda x, t: torch.zeros(4, len(x), 3)):
+        with pytest.raises(tt.InvalidInput, match=r"must be \[B, D, S\]"):
+            score(wrong)(torch.full((2, 5, 4), 3), 0.5)

@@ -64,6 +64,19 @@ def test_json_is_all_that_stdout_holds_and_the_seed_decides(tmp_path):
     assert first["rows"][0]["kl"] == 0
 
 
+def test_a_run_ends_with_its_verdict_and_without_an_old_report(table_file, tmp_path):
+    out = tmp_path / "run"
+    words = ["sample", str(table_file), "--alpha", "3", "--out", str(out), "--steps", "5"]
+    good = CliRunner().invoke(app, [*words, "--particles", "500", "--populations", "16"])
+    assert "Trust: nothing speaks against this answer." in good.stderr
+    assert CliRunner().invoke(app, ["report", str(out)]).exit_code == 0
+    assert (out / "report.html").is_file()
+    bad = CliRunner().invoke(app, [*words, "--particles", "2", "--alpha", "40"])
+    assert "Do not trust this answer." in bad.stderr
+    assert "\n- " in bad.stderr  # why
+    assert not (out / "report.html").exists()  # it was of the run before
+
+
 def test_sample_compares_with_the_exact_answer(table_file, tmp_path):
     run = truetilt("sample", table_file, "--alpha", 3, "--out", tmp_path / "o", "--json", "--populations", 4)
     assert run.returncode == 0, run.stderr

@@ -198,3 +198,18 @@ def test_bad_input_is_named(transformers):
             tt.TextScore(tt.Denoiser(broken, V, L), tt.Masking(V))(half_masked(V), 0.5).dense()
     with pytest.raises(tt.InvalidInput, match="no classes"):
         tt.TextScore(tt.MaskedLM(net, 4), tt.Masking(V), 1)
+
+
+def test_a_net_without_a_config_is_told_how_many_tokens_it_knows():
+    class Own(torch.nn.Module):
+        def forward(self, x):
+            return torch.linspace(-1, 1, 7) * x.float().mean(-1)[:, None, None].expand(*x.shape, 1)
+
+    with pytest.raises(tt.InvalidInput, match="give vocabulary="):
+        tt.MaskedLM(Own(), 6)
+    net = tt.MaskedLM(Own(), 6, vocabulary=7, length=5)
+    score = tt.TextScore(net, tt.Masking(7))
+    result = tt.sample(tt.Model(score.process, 5, score, score), 1.0, particles=8, num_inference_steps=4)
+    assert bool((result.particles < 6).all())  # its own mask is not drawn
+    with pytest.raises(tt.InvalidInput, match="a net that reads 5"):
+        score(torch.zeros(1, 6, dtype=torch.int64), 0.5)

@@ -106,8 +106,9 @@ def test_sample_takes_the_steps_that_read_least():
     _, model = tables()
     found = tt.sample(model, 2.0, 1.5, num_inference_steps=7, **options)
     assert (model.base.made, model.conditional.made) == (16 * 3 * 3, 16 * 3 * 3)
-    same = tt.run(tt.Tempered(model, 2.0, 1.5, kernel=tt.tweedie), tt.uniform_grid(7), **options)
+    same = tt.run(tt.Tempered(model, 2.0, 1.5, tt.posterior_level, kernel=tt.tweedie), tt.uniform_grid(7), **options)
     assert torch.equal(found.log_weights, same.log_weights)
+    assert found.settings["model"]["guide"] == "posterior_level"
     _, model = tables()
     tt.sample(model, 2.0, 1.5, num_inference_steps=7, kernel=tt.euler, **options)
     assert model.base.made > 16 * 3 * 3
@@ -115,6 +116,18 @@ def test_sample_takes_the_steps_that_read_least():
     found = tt.sample(mixing, 1.5, num_inference_steps=7, **options)
     same = tt.run(tt.Tilted(mixing, 1.5, kernel=tt.euler), tt.uniform_grid(7), **options)
     assert torch.equal(found.log_weights, same.log_weights)
+
+
+def test_a_sparing_score_is_asked_about_what_reveals_to_the_same_bits():
+    net = stirred(SEDDConfig(11, 8, 32, 2, 2, 16, classes=2))
+    plain, asked = tt.Text(net, tt.Masking(11)).model(1), []
+    spared = tt.Model(
+        plain.process, plain.length, *(tt.Sparing(s, (), asked.append) for s in (plain.base, plain.conditional))
+    )
+    first, second = (tt.sample(m, 2.0, 1.5, particles=6, num_inference_steps=40, seed=1) for m in (plain, spared))
+    assert torch.equal(first.particles, second.particles)
+    assert torch.equal(first.log_weights, second.log_weights)
+    assert sum(asked) <= 2 * 6 * plain.length < 2 * 6 * 40
 
 
 def test_lazy_laws_are_worked_out_once_and_let_go():

@@ -28,6 +28,7 @@ _HOME = {
     "models.hub": ("Digits", "from_pretrained", "load"),
     "models.masked_lm": ("Denoiser", "MaskedLM"),
     "models.reviews": ("Reviews",),
+    "models.sparing": ("Sparing",),
     "models.text": ("Infill", "Text", "TextScore", "prompted"),
     "models.text_classifier": ("TextClassifier", "TextClassifierConfig"),
     "models.tokenizer": ("Tokenizer", "gpt2_tokenizer", "load_tokenizer", "train_tokenizer"),

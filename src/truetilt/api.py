@@ -19,7 +19,8 @@ from .any_order import AnyOrder
 from .checkpointing import EVERY, Checkpoints, Record
 from .feynman_kac import Tempered, Tilted
 from .fingerprints import fingerprint
-from .kernels import Kernel, usual_kernel
+from .guidance import posterior_level, rate_level
+from .kernels import Kernel, tweedie, usual_kernel
 from .memory import fitting_chunk
 from .processes import Masking
 from .ramps import FULL, Ramp
@@ -53,8 +54,8 @@ def sample(
 
     With a potential the conditional model is tilted (recommended); without one, or when a proposal strength `beta` is
     given, the paper's edge ratios are used. `kernel` takes the steps: by default `tweedie` for masking, else `euler`.
-    Tweedie steps reveal by the schedule alone. They read a network only where something is revealed, and of its rates
-    their proportions, so that `beta` guides posteriors; give `euler` for the paper's steps. `options` go to `run`.
+    Tweedie steps reveal by the schedule alone. A lazy vocabulary head then runs only where something is revealed, and
+    `beta` guides posteriors; give `euler` for the paper's steps, guided at the level of rates. `options` go to `run`.
     """
     _check_model(model)
     kernel = kernel or usual_kernel(model.process)
@@ -66,7 +67,8 @@ def sample(
             stacklevel=2,
         )
     strength = 1.0 if beta is None else beta
-    fk = Tilted(model, alpha, kernel=kernel) if tilted else Tempered(model, alpha, strength, kernel=kernel)
+    guide = posterior_level if kernel is tweedie else rate_level
+    fk = Tilted(model, alpha, kernel=kernel) if tilted else Tempered(model, alpha, strength, guide, kernel=kernel)
     grid = uniform_grid(num_inference_steps)
     return run(fk, grid, particles=particles, populations=populations, seed=seed, **options)
 

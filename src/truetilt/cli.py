@@ -141,11 +141,12 @@ def sample(
     as_json: Json = False,
 ) -> None:
     """Sample p0(x) p(zeta|x)^alpha: digits (mnist), texts (tiny-reviews), or a table beside its exact answer."""
-    with _Plainly(_STOPPED if checkpoint_every else "stopped; nothing was written"):
+    folder = out or Path("runs/sample")
+    with _Plainly("stopped; nothing was written", folder if checkpoint_every else None):
         from .experiments.own_digits import Wish, settled
         from .experiments.resuming import Asked
 
-        folder, asked = out or Path("runs/sample"), (particles, populations, steps, seed)
+        asked = (particles, populations, steps, seed)
         wish = settled(model, Wish(condition, alpha, beta, *asked, _device(device)))
         _sample(Asked(str(model), wish, (process.value, sigma_eps), checkpoint_every), folder, as_json)
 
@@ -156,15 +157,12 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Go on with a run that was stopped or killed, from its last checkpoint and to the same bits."""
-    with _Plainly(_STOPPED):
+    with _Plainly(folder=folder):
         from .experiments.resuming import read_asked
 
         asked = read_asked(folder)
         _device(asked.wish.device)
         _sample(asked, folder, as_json)
-
-
-_STOPPED = "stopped; `truetilt resume DIR` goes on from the last checkpoint"
 
 
 def _sample(asked: Any, folder: Path, as_json: bool) -> None:

@@ -55,6 +55,8 @@ class OnClock(Clockwork):
                 f"{type(self).__name__} samples a tt.Model of tokens, and the model is a {type(self.model).__name__}; "
                 "diffusions of real vectors go to tt.continuous.Tilted and its like"
             )
+        if not callable(self.kernel):
+            raise InvalidInput(f"kernel is {self.kernel!r}; give tt.euler, tt.tweedie or tt.tau_leaping")
 
     def nowhere(self, shape: tuple[int, ...]) -> Tokens:
         return torch.zeros((*shape, self.model.length), dtype=torch.int64, device=self.model.device)

@@ -66,13 +66,19 @@ class Guided:
 
 @dataclass(frozen=True)
 class PosteriorScore:
-    """The Score of a network of posteriors: net(x, t) returns logits of the clean token [..., D, S]."""
+    """The Score of a network of posteriors: net(x, t) returns logits of the clean token [B, D, S] of states [B, D]."""
 
     process: Process
     net: Callable[[Tokens, float], Tensor]
 
     def __call__(self, x: Tokens, t: float) -> SiteLogits:
-        return self.process.score(SiteLogits.of(torch.log_softmax(self.net(x, t), -1)), x, t)
+        logits = self.net(x.reshape(-1, x.shape[-1]), t)
+        if logits.dim() != 3 or logits.shape[:2] != (x[..., 0].numel(), x.shape[-1]):
+            raise InvalidInput(
+                f"the network answered {tuple(logits.shape)} to states {(x[..., 0].numel(), x.shape[-1])}; it must be "
+                "[B, D, S], logits of the clean token"
+            )
+        return self.process.score(SiteLogits.of(logits.log_softmax(-1).reshape(*x.shape, -1)), x, t)
 
 
 @dataclass(frozen=True)

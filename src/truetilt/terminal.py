@@ -53,6 +53,10 @@ def show(result: dict[str, Any], columns: tuple[str, ...], folder: Path, as_json
         typer.echo(f"note: {note}", err=True)
     typer.echo(f"written: {folder / 'result.json'} and {folder / 'figure.png'}", err=True)
     if (folder / "particles.json").is_file():
+        from .result import Result
+
+        trust = Result.load(folder).trust()
+        typer.echo("\n".join(str(trust).splitlines()[: 1 + len(trust.reasons)]), err=True)
         typer.echo(f"look at it: truetilt report {folder}", err=True)
 
 
@@ -82,9 +86,12 @@ class Plainly:
     """Errors as one line and an exit code, never a traceback."""
 
     def __init__(
-        self, stopped: str = "stopped; the finished jobs are kept, and the same command goes on from there"
+        self,
+        stopped: str = "stopped; the finished jobs are kept, and the same command goes on from there",
+        folder: Path | None = None,
     ) -> None:
-        self.stopped = stopped
+        self.resume = f"`truetilt resume {folder or 'DIR'}`"
+        self.stopped = stopped if folder is None else f"stopped; {self.resume} goes on from the last checkpoint"
 
     def __enter__(self) -> None:
         return None
@@ -95,7 +102,7 @@ class Plainly:
         if isinstance(error, InvalidInput):
             _fail(str(error), 2)
         if isinstance(error, Stopped):
-            _fail(f"{error} (`truetilt resume DIR`)", 143)
+            _fail(f"{error} ({self.resume})", 143)
         if isinstance(error, TruetiltError):
             _fail(str(error), 1)
         if isinstance(error, OSError):

@@ -58,6 +58,8 @@ class MaskedLM(nn.Module):
     Tokens keep their numbers: the vocabulary is all V of them, our mask is token V, and the net is shown its own
     `mask_token` there, which like everything in `never` is not drawn. With `shift` the logits of a site stand one
     before it (Dream). `parts` are the net's trunk and head as two functions, so that the head runs where it is read.
+    A model of transformers says how many tokens it knows and how many sites it reads; of a net of your own give
+    `vocabulary`, and `length` if it has one.
     """
 
     def __init__(
@@ -68,12 +70,16 @@ class MaskedLM(nn.Module):
         shift: bool = False,
         never: Sequence[int] = (),
         parts: tuple[Answer, Answer] | None = None,
+        vocabulary: int | None = None,
+        length: int | None = None,
     ) -> None:
         super().__init__()
         theirs = getattr(net, "config", None)
-        vocabulary = getattr(theirs, "vocab_size", None)
+        vocabulary = getattr(theirs, "vocab_size", None) if vocabulary is None else vocabulary
         if vocabulary is None:
-            raise InvalidInput(f"{type(net).__name__} has no config.vocab_size; give a model of transformers")
+            raise InvalidInput(
+                f"{type(net).__name__} has no config.vocab_size; give vocabulary=, how many tokens its logits are of"
+            )
         if not all(0 <= token < vocabulary for token in (mask_token, *never)):
             raise InvalidInput(
                 f"mask_token is {mask_token} and never is {tuple(never)}; the net's tokens are 0 to {vocabulary - 1}: "
@@ -81,7 +87,7 @@ class MaskedLM(nn.Module):
             )
         self.net, self.mask_token, self.shift = net, mask_token, shift
         self.train(net.training)
-        self.config = ForeignConfig(vocabulary, _longest(theirs))
+        self.config = ForeignConfig(vocabulary, _longest(theirs) if length is None else length)
         self.never = tuple({mask_token, *never})
         self.read, self.write = parts or (lambda x: _checked(_logits(net(x)), x, self.config), lambda hidden: hidden)
 

@@ -23,8 +23,8 @@ from .text import TextScore
 class Sparing:
     """The Score of a text net, asked when rows are read and about the states they are of; `seen` is told how many.
 
-    Batches are padded, so no answer differs from that of `score`. With `labels` the populations are dealt to them in
-    equal parts, as `dealt` does.
+    Batches are padded, so no answer differs from that of `score`, unless a net rounds by the place in its batch. With
+    `labels` the populations are dealt to them in equal parts, as `dealt` does.
     """
 
     score: TextScore

@@ -173,7 +173,7 @@ def _library() -> Any:
     try:
         import tokenizers
     except ImportError as error:
-        raise InvalidInput("texts need the package tokenizers; install truetilt[hf]") from error
+        raise InvalidInput("texts need the package tokenizers: pip install tokenizers") from error
     return tokenizers
 
 

@@ -55,14 +55,15 @@ def _reals(problem: Problem, wish: Wish) -> tuple[FeynmanKac, str]:
 
 
 def _tokens(problem: Problem, wish: Wish) -> tuple[FeynmanKac, str]:
-    """As `truetilt sample` has them; texts are guided at the level of posteriors."""
+    """As `truetilt sample` has them."""
     model, a, b = problem.model, wish.alpha, wish.beta
     kernel = usual_kernel(model.process)
-    told = ", kernel=tt.tweedie" if kernel is tweedie else ""
+    by_schedule = kernel is tweedie
+    told = ", kernel=tt.tweedie" if by_schedule else ""
     if wish.sampler == "tilted":
         return Tilted(model, a, kernel=kernel), f"tt.Tilted(model, {a!r}{told})"
-    guide = (posterior_level,) if problem.by_schedule else ()
-    level = ", tt.posterior_level" if problem.by_schedule else ""
+    guide = (posterior_level,) if by_schedule else ()
+    level = ", tt.posterior_level" if by_schedule else ""
     return Tempered(model, a, b, *guide, kernel=kernel), f"tt.Tempered(model, {a!r}, {b!r}{level}{told})"
 
 
