@@ -32,15 +32,18 @@ WHOLE = {name: run(name) for name in cases()}
 # the plan
 
 
+def resampled(size, resample, seed):
+    """Ancestors of three populations of 23, numbers to know everyone by, and where the ranks are cut."""
+    generator, shape = torch.Generator().manual_seed(seed), (3, 23)
+    log_w = 3 * torch.randn(shape, generator=generator, dtype=torch.float64)
+    ancestors = resample(log_w, torch.rand(shape, generator=generator, dtype=torch.float64)).ancestors
+    return ancestors, torch.arange(3 * 23).reshape(shape) + 1000, World(0, size).cuts(23)
+
+
 @pytest.mark.parametrize("size", [2, 3, 4])
 @pytest.mark.parametrize("resample", [tt.multinomial, tt.systematic, tt.partial(tt.multinomial, 0.3), tt.never])
 def test_every_descendant_finds_its_ancestor(size, resample):
-    generator = torch.Generator().manual_seed(size)
-    populations, n = 3, 23
-    log_w = 3 * torch.randn(populations, n, generator=generator, dtype=torch.float64)
-    ancestors = resample(log_w, torch.rand(populations, n, generator=generator, dtype=torch.float64)).ancestors
-    values = torch.arange(populations * n).reshape(populations, n) + 1000
-    cuts = World(0, size).cuts(n)
+    ancestors, values, cuts = resampled(size, resample, seed=size)
     plans = [plan(ancestors, cuts, rank) for rank in range(size)]
     if resample is tt.never:
         assert plans == [None] * size
@@ -58,12 +61,7 @@ def test_every_descendant_finds_its_ancestor(size, resample):
 @pytest.mark.parametrize("size", [2, 3, 4])
 @pytest.mark.parametrize("resample", [tt.multinomial, tt.systematic, tt.partial(tt.multinomial, 0.3)])
 def test_every_descendant_is_drawn_by_the_rank_of_its_ancestor(size, resample):
-    generator = torch.Generator().manual_seed(10 + size)
-    populations, n = 3, 23
-    log_w = 3 * torch.randn(populations, n, generator=generator, dtype=torch.float64)
-    ancestors = resample(log_w, torch.rand(populations, n, generator=generator, dtype=torch.float64)).ancestors
-    values = torch.arange(populations * n).reshape(populations, n) + 1000
-    cuts = World(0, size).cuts(n)
+    ancestors, values, cuts = resampled(size, resample, seed=10 + size)
     every = [visits(ancestors, cuts, rank) for rank in range(size)]
     shards = [values[:, cuts[r] : cuts[r + 1]] for r in range(size)]
     sent = [list(take(shards[r], v.others)[v.here].split(v.asked)) for r, v in enumerate(every)]

@@ -53,6 +53,7 @@ MODELS = {
     "tempered, guided": lambda m: tt.Tempered(m, 2.0, 1.7),
     "tempered, base": lambda m: tt.Tempered(m, 2.0, 0.0),
     "tempered, posterior": lambda m: tt.Tempered(m, 2.0, 1.5, tt.posterior_level),
+    "tempered, as tt.sample has it": lambda m: tt.Tempered(m, 2.0, 1.5, tt.posterior_level, kernel=tt.tweedie),
     "tempered, scheduled": lambda m: tt.Tempered(m, 2.0, lambda t: 2 * (1 - t)),
     "tilted": lambda m: tt.Tilted(m, 4.0),
     "tilted, full": lambda m: tt.Tilted(m, 4.0, tt.Power(0.0)),

@@ -19,8 +19,8 @@ from .any_order import AnyOrder
 from .checkpointing import EVERY, Checkpoints, Record
 from .feynman_kac import Tempered, Tilted
 from .fingerprints import fingerprint
-from .guidance import posterior_level, rate_level
-from .kernels import Kernel, tweedie, usual_kernel
+from .guidance import usual_guide
+from .kernels import Kernel, usual_kernel
 from .memory import fitting_chunk
 from .processes import Masking
 from .ramps import FULL, Ramp
@@ -66,8 +66,7 @@ def sample(
             "worse than guidance; give the model a potential log p(zeta|x, t), which tilts instead",
             stacklevel=2,
         )
-    strength = 1.0 if beta is None else beta
-    guide = posterior_level if kernel is tweedie else rate_level
+    strength, guide = 1.0 if beta is None else beta, usual_guide(kernel)
     fk = Tilted(model, alpha, kernel=kernel) if tilted else Tempered(model, alpha, strength, guide, kernel=kernel)
     grid = uniform_grid(num_inference_steps)
     return run(fk, grid, particles=particles, populations=populations, seed=seed, **options)

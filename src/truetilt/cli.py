@@ -170,6 +170,7 @@ def _sample(asked: Any, folder: Path, as_json: bool) -> None:
 
     with _progress(asked.wish.steps or 0, "steps") as advance:
         summary = carry_out(asked, folder, advance)
+    (folder / "report.html").unlink(missing_ok=True)  # of the run before
     _show(summary, ("quantity", "value"), folder, as_json)
 
 

@@ -81,7 +81,9 @@ def infill(
 
         folder = out or Path("runs/infill-text")
         asked = Gaps(text, condition, alpha, beta, particles, populations, seed, found_device(device))
-        show(infill(model, asked, folder), ("quantity", "value"), folder, as_json)
+        summary = infill(model, asked, folder)
+        (folder / "report.html").unlink(missing_ok=True)  # of the run before
+        show(summary, ("quantity", "value"), folder, as_json)
 
 
 def _reproduces(name: str) -> Callable[..., None]:

@@ -232,7 +232,6 @@ class Result:
             "log_z": self.log_z,
             "settings": self.settings,
         }
-        (folder / "report.html").unlink(missing_ok=True)  # of what was there before
         write_json(folder / "particles.json", header)
         if view is not None:
             write_json(folder / "view.json", view.described())

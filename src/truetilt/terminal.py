@@ -52,11 +52,9 @@ def show(result: dict[str, Any], columns: tuple[str, ...], folder: Path, as_json
     for note in result.get("notes", ()):
         typer.echo(f"note: {note}", err=True)
     typer.echo(f"written: {folder / 'result.json'} and {folder / 'figure.png'}", err=True)
+    for line in result.get("verdict", ()):
+        typer.echo(line, err=True)
     if (folder / "particles.json").is_file():
-        from .result import Result
-
-        trust = Result.load(folder).trust()
-        typer.echo("\n".join(str(trust).splitlines()[: 1 + len(trust.reasons)]), err=True)
         typer.echo(f"look at it: truetilt report {folder}", err=True)
 
 

@@ -87,14 +87,19 @@ class Trust:
     reasons: tuple[str, ...]
     figures: Figures
 
-    def __str__(self) -> str:
+    @property
+    def lines(self) -> list[str]:
+        """The verdict, then a line for each reason."""
         head = {
             Verdict.trust: "Trust: nothing speaks against this answer.",
             Verdict.care: "Use with care.",
             Verdict.doubt: "Do not trust this answer.",
         }[self.verdict]
-        lines = [head, *(f"- {reason}" for reason in self.reasons), *_in_words(self.figures)]
-        return "\n".join([*lines, "Not seen here: the error of the time grid, and of the networks."])
+        return [head, *(f"- {reason}" for reason in self.reasons)]
+
+    def __str__(self) -> str:
+        unseen = "Not seen here: the error of the time grid, and of the networks."
+        return "\n".join([*self.lines, *_in_words(self.figures), unseen])
 
 
 def judge(figures: Figures) -> Trust:

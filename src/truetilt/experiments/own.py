@@ -54,6 +54,7 @@ def sample_table(
     summary = {
         "settings": result.settings,
         "rows": [{"quantity": name, "value": value} for name, value in rows.items()],
+        "verdict": result.trust().lines,
         "law": law.tolist(),
         "target": target.tolist(),
     }

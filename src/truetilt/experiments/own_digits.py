@@ -102,6 +102,7 @@ def sample_bundle(name: str, wish: Wish, folder: Path, options: dict[str, Any]) 
     summary = {
         "settings": result.settings,
         "rows": [{"quantity": quantity, "value": value} for quantity, value in rows.items()],
+        "verdict": result.trust().lines,
     }
     write_json(folder / "result.json", summary)
     title = f"class {condition}, α = {wish.alpha:g}: {len(drawn)} draws; in red what the judge calls another"

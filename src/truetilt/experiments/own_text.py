@@ -14,16 +14,15 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from ..any_order import AnyOrder
-from ..api import run
-from ..feynman_kac import Tempered, Tilted
-from ..guidance import posterior_level
+from ..api import run, sample
+from ..feynman_kac import Tilted
 from ..kernels import tweedie
 from ..models.hub import load
 from ..models.infilling import given_text
 from ..models.reviews import Reviews
 from ..models.text import Infill
 from ..result import Result
-from ..schedules import masked_fraction_grid, uniform_grid
+from ..schedules import masked_fraction_grid
 from ..storage import write_json, write_with
 from ..training.text_data import normalise
 from ..types import FeynmanKac, InvalidInput, Model
@@ -52,21 +51,14 @@ class Gaps(NamedTuple):
 def sample_text(name: str, nets: Reviews, wish: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
     """Texts of a class: sampled, saved, judged; figure.png shows draws."""
     condition = nets.classes[nets.facts.number(wish.condition)]
-    fk = tempered(nets.model(condition, "potential" if wish.beta is None else "cfg"), wish.alpha, wish.beta)
-    result = run(
-        fk, uniform_grid(wish.steps), particles=wish.particles, populations=wish.populations, seed=wish.seed,
-        snapshots=SNAPSHOTS, **options,
+    model = nets.model(condition, "potential" if wish.beta is None else "cfg")
+    result = sample(
+        model, wish.alpha, wish.beta, particles=wish.particles, populations=wish.populations,
+        num_inference_steps=wish.steps, seed=wish.seed, snapshots=SNAPSHOTS, **options,
     )  # fmt: skip
     told = {"bundle": name, "condition": condition, "command": command(name, wish._asdict())}
     result = replace(result, settings=result.settings | told)
     return _written(nets, condition, result, None, folder)
-
-
-def tempered(model: Model, alpha: float, beta: float | None) -> FeynmanKac:
-    """The tilted conditional, or with `beta` the paper's edge ratios; steps that reveal by the schedule alone."""
-    if beta is None:
-        return Tilted(model, alpha, kernel=tweedie)
-    return Tempered(model, alpha, beta, posterior_level, kernel=tweedie)
 
 
 def infill(name: str, asked: Gaps, folder: Path) -> dict[str, Any]:
@@ -165,6 +157,7 @@ def _written(nets: Reviews, condition: str | None, result: Result, given: Given 
     summary = {
         "settings": result.settings,
         "rows": [{"quantity": quantity, "value": value} for quantity, value in rows.items()],
+        "verdict": result.trust().lines,
         "particles": _told(nets, words_of(nets, x, given), weights.tolist()),
         "texts": [{"text": text} for text in words_of(nets, drawn, given)],
     }

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..types import NEG_INF, InvalidInput, Process, SiteLogits, Tokens
-from .score import score_of_posterior
+from .score import check_length, score_of_posterior
 
 Answer = Callable[..., Any]  # logits, or an output that has them
 
@@ -92,10 +92,7 @@ class MaskedLM(nn.Module):
         self.read, self.write = parts or (lambda x: _checked(_logits(net(x)), x, self.config), lambda hidden: hidden)
 
     def trunk(self, x: Tokens, sigma: Tensor, label: Tensor | None = None) -> Tensor:
-        if x.shape[-1] > self.config.length:
-            raise InvalidInput(
-                f"a text of {x.shape[-1]} tokens for a net that reads {self.config.length}; shorten it or its prompt"
-            )
+        check_length(x, self.config.length)
         hidden = self.read(torch.where(x == self.config.vocabulary, self.mask_token, x))
         return torch.cat([hidden[:, :1], hidden[:, :-1]], 1) if self.shift else hidden
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from .. import continuous
 from ..api import reveal, run
 from ..feynman_kac import Tempered, Tilted, Unweighted
-from ..guidance import Guided, posterior_level
+from ..guidance import Guided, posterior_level, usual_guide
 from ..kernels import tweedie, usual_kernel
 from ..result import Result
 from ..schedules import uniform_grid
@@ -58,13 +58,12 @@ def _tokens(problem: Problem, wish: Wish) -> tuple[FeynmanKac, str]:
     """As `truetilt sample` has them."""
     model, a, b = problem.model, wish.alpha, wish.beta
     kernel = usual_kernel(model.process)
-    by_schedule = kernel is tweedie
-    told = ", kernel=tt.tweedie" if by_schedule else ""
+    told = ", kernel=tt.tweedie" if kernel is tweedie else ""
     if wish.sampler == "tilted":
         return Tilted(model, a, kernel=kernel), f"tt.Tilted(model, {a!r}{told})"
-    guide = (posterior_level,) if by_schedule else ()
-    level = ", tt.posterior_level" if by_schedule else ""
-    return Tempered(model, a, b, *guide, kernel=kernel), f"tt.Tempered(model, {a!r}, {b!r}{level}{told})"
+    guide = usual_guide(kernel)
+    level = ", tt.posterior_level" if guide is posterior_level else ""
+    return Tempered(model, a, b, guide, kernel=kernel), f"tt.Tempered(model, {a!r}, {b!r}{level}{told})"
 
 
 def guidance(problem: Problem, wish: Wish) -> Plan:
