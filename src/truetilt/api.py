@@ -17,9 +17,8 @@ import torch
 from . import __version__
 from .any_order import AnyOrder
 from .checkpointing import EVERY, Checkpoints, Record
-from .feynman_kac import Tempered, Tilted
+from .feynman_kac import Tempered, Tilted, usual_guide
 from .fingerprints import fingerprint
-from .guidance import usual_guide
 from .kernels import Kernel, usual_kernel
 from .memory import fitting_chunk
 from .processes import Masking

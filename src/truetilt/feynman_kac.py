@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 
 from .clock import ClockMove, Clockwork, Proposal, Tilt, check_alpha, check_reward, growing, powers
-from .guidance import Guide, check_strength, rate_level, strength
+from .guidance import Guide, check_strength, posterior_level, rate_level, strength
 from .kernels import Kernel, euler, tweedie
 from .ramps import LINEAR, SQUARE, Ramp, check_ramp
 from .types import (
@@ -98,6 +98,11 @@ def evaluate(model: Model, name: str, score: Score | None, x: Tokens, t: float) 
             f"{tuple(x.shape)}; the process has {size} tokens (the mask is not one): return [..., D, {size}]"
         )
     return logits
+
+
+def usual_guide(kernel: object) -> Guide:
+    """How to guide where nobody says: posteriors for tweedie steps, which read proportions alone; else rates."""
+    return posterior_level if kernel is tweedie else rate_level
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from typing import Protocol, cast
 import torch
 from torch import Tensor
 
-from .kernels import tweedie
 from .types import NEG_INF, InvalidInput, Potential, Process, Schedule, Score, SiteLogits, Tokens
 
 
@@ -38,11 +37,6 @@ def posterior_level(
     """softmax of (1 - beta) log p(x0|x) + beta log p(x0|x, zeta), at the base's unmasking rate."""
     p, p_zeta = process.posterior(base, *at), process.posterior(conditional, *at)
     return process.score(p.join(p_zeta, lambda p, p_zeta: interpolate(p, p_zeta, beta)).normalised(), *at)
-
-
-def usual_guide(kernel: object) -> Guide:
-    """How to guide where nobody says: posteriors for tweedie steps, which read proportions alone; else rates."""
-    return posterior_level if kernel is tweedie else rate_level
 
 
 def interpolate(base: Tensor, conditional: Tensor, beta: float) -> Tensor:

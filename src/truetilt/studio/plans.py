@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from .. import continuous
 from ..api import reveal, run
-from ..feynman_kac import Tempered, Tilted, Unweighted
-from ..guidance import Guided, posterior_level, usual_guide
+from ..feynman_kac import Tempered, Tilted, Unweighted, usual_guide
+from ..guidance import Guided, posterior_level
 from ..kernels import tweedie, usual_kernel
 from ..result import Result
 from ..schedules import uniform_grid
