@@ -73,7 +73,7 @@ def test_all_weights_zero_names_the_step():
 def test_one_dead_population_is_no_error():
     def r(x, t):
         value = torch.zeros(x.shape[:-1], dtype=torch.float64)
-        value[0] = -torch.inf
+        value[:10] = -torch.inf  # of the first population
         return value
 
     result = tt.run(tt.Steered(MODEL, r, ramp=tt.at_end), tt.uniform_grid(5), particles=10, populations=3)

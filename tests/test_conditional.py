@@ -35,8 +35,8 @@ PROBLEMS = {
 
 
 def misleading(x, t):
-    """A potential that is right only at the end, and the wrong way up before."""
-    return PROBLEMS["masking"].potential(x, t) * (1.0 if t == 0 else -1.0)
+    """A potential that is right only at the end, and before that the wrong way up (less 9, to stay below 0)."""
+    return PROBLEMS["masking"].potential(x, t) if t == 0 else -PROBLEMS["masking"].potential(x, t) - 9.0
 
 
 MODELS = {  # the problem, the model, the steps

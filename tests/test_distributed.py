@@ -211,6 +211,39 @@ def test_uniforms_counted_by_rank_are_seen_by_the_tests(tmp_path):
 # what is refused
 
 
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"seed": 4}, r"ranks 0 and 1 were told different things: seed \(5 and 4\)"),
+        ({"particles": 9}, r"ranks 0 and 1 .* particles \(8 and 9\)"),
+        ({"populations": 5}, r"ranks 0 and 1 .* populations \(4 and 5\)"),
+        ({"resample": tt.multinomial}, "ranks 0 and 1 .* resampler"),
+        ({"fk": tt.Tempered(table(tt.Masking, 3, 3, seed=4).model(), 2.0)}, "ranks 0 and 1 .* model .*'alpha': 2.0"),
+        ({"grid": tt.uniform_grid(9)}, r"ranks 0 and 1 .* grid .* steps \(8 and 9\)"),
+    ],
+    ids=["seed", "particles", "populations", "resample", "fk", "grid"],
+)
+@pytest.mark.parametrize("how", [distributed.run_sharded, distributed.run_populations], ids=["sharded", "populations"])
+def test_ranks_that_were_told_different_things_say_which_before_they_begin(how, told, words, tmp_path):
+    def work(rank):
+        options = {"fk": tt.Tempered(table(tt.Masking, 3, 3, seed=4).model(), 3.0), "grid": tt.uniform_grid(8)}
+        options |= {"particles": 8, "populations": 4, "seed": 5} | (told if rank == 1 else {})
+        begun = []
+        with pytest.raises(tt.InvalidInput, match=words):  # on every rank
+            how(**options, watch=lambda *_: begun.append(1))
+        assert not begun
+
+    on_ranks(2, work, tmp_path)
+
+
+def test_ranks_that_were_told_the_same_thing_begin(tmp_path):
+    def work(rank):
+        model = table(tt.Masking, 3, 3, seed=4).model()
+        distributed.run_populations(tt.Tempered(model, 3.0), tt.uniform_grid(8), particles=3, populations=4, seed=5)
+
+    on_ranks(2, work, tmp_path)
+
+
 def test_what_ranks_cannot_do_is_refused_by_name(tmp_path):
     def work(rank):
         with pytest.raises(tt.InvalidInput, match="coupled draws sort the particles of all ranks"):

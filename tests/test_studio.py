@@ -19,6 +19,7 @@ import truetilt as tt
 from problems import table
 from test_models import CLASSIFIER, UNET, stirred
 from truetilt.cli import app
+from truetilt.defaults import default_guidance, default_sampler
 from truetilt.models import hub
 from truetilt.models.unet import UNet
 from truetilt.studio import jobs, pictures, plans, server, wishes
@@ -184,6 +185,27 @@ def test_plain_guidance_runs_beside_with_as_many_particles(tmp_path):
     assert bool((plain.log_weights == 0).all())
     assert job.lanes["run"].frame.step == job.lanes["plain"].frame.step == 6
     assert len(job.lanes["run"].ess) == 7
+
+
+@pytest.mark.parametrize("model", ["nine", "six"])
+def test_guidance_takes_the_steps_of_the_sampler_beside_it(model):
+    """Side by side they differ in weights alone: one kernel, one level of guidance, the ones of tt.sample."""
+    wish = first_wish(model)._replace(**SMALL)
+    problem = posed(wish)
+    run, plain = plans.plan(problem, wish), plans.guidance(problem, wish)
+    kernel = "tt.tweedie" if model == "nine" else None
+    for made in (run, plain):
+        assert (kernel is None) or f"kernel={kernel}" in made.python
+    options = {"particles": 4, "seed": 3}
+    exact = tt.run(
+        default_guidance(problem.model, wish.alpha), tt.uniform_grid(wish.steps), resample=tt.never, **options
+    )
+    assert torch.equal(plain.run(**options).particles, exact.particles)
+    names = [
+        tt.run(fk, tt.uniform_grid(2), particles=2).settings["model"]["kernel"]
+        for fk in (default_guidance(problem.model, 2.0), default_sampler(problem.model, 2.0))
+    ]
+    assert names[0] == names[1]
 
 
 def test_being_watched_changes_no_bit(tmp_path, monkeypatch):

@@ -95,6 +95,21 @@ def test_a_run_replays_bit_for_bit_with_any_chunk_size(process, name):
     assert not torch.equal(first.particles, other.particles)
 
 
+@pytest.mark.parametrize("process", [tt.Masking, tt.Uniform])
+@pytest.mark.parametrize("kernel", [tt.euler, tt.tweedie, tt.tau_leaping])
+@pytest.mark.parametrize("kind", [tt.Tempered, tt.Tilted])
+def test_neither_chunks_nor_company_change_a_bit_of_any_step(process, kernel, kind):
+    """37 fills no vector register: functions of two arguments round the entries at the end of a tensor differently."""
+    fk = kind(table(process, 4, 2).model(), 3.0, kernel=kernel)
+    options = {"particles": 37, "seed": 11}
+    whole = tt.run(fk, tt.uniform_grid(9), populations=3, **options)
+    in_chunks = [tt.run(fk, tt.uniform_grid(9), populations=3, chunk=chunk, **options) for chunk in (1, 3)]
+    alone = tt.Result.union([tt.run(fk, tt.uniform_grid(9), first_population=k, **options) for k in range(3)])
+    for again in (*in_chunks, alone):
+        assert torch.equal(again.particles, whole.particles)
+        assert torch.equal(again.log_weights, whole.log_weights)
+
+
 def test_two_populations_give_what_two_runs_give():
     problem = table(tt.Masking, 4, 2)
     fk = tt.Tempered(problem.model(), 3.0)

@@ -54,6 +54,7 @@ _HOME = {
     "smc.sampler": ("Rejuvenation",),
     "smc.stream": ("Stream",),
     "smc.uncertainty": ("Interval", "across_populations", "genealogy"),
+    "targets": ("Target",),
     "trajectories": ("Sweeps", "particle_gibbs"),
     "trust": ("Trust", "Verdict"),
     "types": (

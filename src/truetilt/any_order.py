@@ -16,11 +16,12 @@ from typing import Protocol, cast
 import torch
 from torch import Tensor
 
-from .feynman_kac import check_alpha, evaluate
+from .feynman_kac import check_alpha, evaluate_all
 from .guidance import check_strength, interpolate, strength
 from .processes import Masking
 from .ramps import FULL, Ramp, check_ramp
 from .reveals import RevealLaw, RevealMove
+from .targets import Remedies, tempered
 from .types import (
     NEG_INF,
     InvalidInput,
@@ -29,6 +30,7 @@ from .types import (
     Particles,
     Schedule,
     SiteLogits,
+    Target,
     Tokens,
     check,
 )
@@ -96,6 +98,14 @@ class AnyOrder:
             )
         if self.choose is not uniform_sites:
             raise InvalidInput("sites come in the given order, so none is left to choose; give `order` or `choose`")
+
+    @property
+    def remedies(self) -> Remedies:
+        return Remedies("a smaller alpha", "an exponent that grows as tt.pilot says", "moves (tt.Gibbs)")
+
+    @property
+    def target(self) -> Target:
+        return tempered(self.model, self.alpha, self.alpha, weights="revealed sites", ramp=self.ramp)
 
     def start(self, shape: tuple[int, ...], t: float) -> RevealMove:
         """Nothing is revealed yet, and nothing is known of zeta."""
@@ -202,7 +212,8 @@ class AnyOrder:
 
 def answer(model: Model, x: Tokens, t: float) -> Answers:
     """What the base and the conditional network say of x: one round of evaluation."""
-    return evaluate(model, "base", model.base, x, t), evaluate(model, "conditional", model.conditional, x, t)
+    base, conditional = evaluate_all(model, x, t, base=model.base, conditional=model.conditional)
+    return base, conditional
 
 
 def _no_odds(x: Tokens) -> Tensor:

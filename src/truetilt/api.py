@@ -8,7 +8,7 @@ import re
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -17,10 +17,12 @@ import torch
 from . import __version__
 from .any_order import AnyOrder
 from .checkpointing import EVERY, Checkpoints, Record
-from .feynman_kac import Tempered, Tilted, usual_guide
+from .defaults import default_sampler
+from .feynman_kac import Tempered
 from .fingerprints import fingerprint
-from .kernels import Kernel, usual_kernel
+from .kernels import Kernel
 from .memory import fitting_chunk
+from .networks import hidden_in_training
 from .processes import Masking
 from .ramps import FULL, Ramp
 from .result import Result
@@ -31,6 +33,7 @@ from .smc.sampler import Rejuvenation, Source, onward, trace
 from .smc.shards import WHOLE, Shard
 from .smc.stream import Stream
 from .snapshots import chosen_steps, stacked
+from .targets import NO_WEIGHTS, UNKNOWN
 from .types import FeynmanKac, InvalidInput, Model, Particles, Resampler, Schedule, StepInfo
 
 Callback = Callable[[int, int, StepInfo], None]  # (steps done, steps in all, what happened)
@@ -57,16 +60,13 @@ def sample(
     `beta` guides posteriors; give `euler` for the paper's steps, guided at the level of rates. `options` go to `run`.
     """
     _check_model(model)
-    kernel = kernel or usual_kernel(model.process)
-    tilted = beta is None and model.potential is not None
-    if not tilted and alpha > 2 and not model.process.edges_tolerate_grids:
+    fk = default_sampler(model, alpha, beta, kernel)
+    if isinstance(fk, Tempered) and alpha > 2 and not model.process.edges_tolerate_grids:
         warnings.warn(
             f"edge ratios at alpha = {alpha} on this process need far smaller steps than a time grid has, and can be "
             "worse than guidance; give the model a potential log p(zeta|x, t), which tilts instead",
             stacklevel=2,
         )
-    strength, guide = 1.0 if beta is None else beta, usual_guide(kernel)
-    fk = Tilted(model, alpha, kernel=kernel) if tilted else Tempered(model, alpha, strength, guide, kernel=kernel)
     grid = uniform_grid(num_inference_steps)
     return run(fk, grid, particles=particles, populations=populations, seed=seed, **options)
 
@@ -133,13 +133,14 @@ def run(
     grid = check_whole(tuple(grid))
     wanted = chosen_steps(snapshots, len(grid) - 1)
     _check(fk, resample, moves)
+    resample = resample or adaptive(systematic, 0.5)
+    told = _ways(fk, resample, couple, moves) | {"seed": seed, "particles": particles, "populations": populations}
+    told |= {"first_population": first_population, "steps": len(grid) - 1}
+    shard.compare(told | {"grid": grid, "snapshots": wanted})
     device = getattr(getattr(fk, "model", None), "device", "cpu")
     chunk = fitting_chunk(fk, (populations, shard.share(particles)), device) if chunk == "auto" else chunk
     source = Source(Stream(seed, first_population, device), couple, chunk, shard=shard)
-    resample = resample or adaptive(systematic, 0.5)
-    numbers = {"seed": seed, "particles": particles, "populations": populations}
-    numbers |= {"first_population": first_population, "steps": len(grid) - 1}
-    settings = _ways(fk, resample, couple, moves) | numbers | _versions(device)
+    settings = told | _versions(device)
     checkpoints, record = None, Record(keep=wanted)
     if checkpoint is not None:
         identity = settings | {"grid": grid, "snapshots": wanted, "device": torch.device(device).type}
@@ -163,8 +164,12 @@ def run(
 
 def _ways(fk: FeynmanKac, resample: Resampler, couple: Coupling, moves: Rejuvenation | None) -> dict[str, Any]:
     """How a run goes, as plain data."""
-    ways = {"model": describe(fk), "resampler": described(resample), "coupling": name_of(couple)}
-    return ways | {"moves": None if moves is None else _described(moves)}
+    ways: dict[str, Any] = {"model": describe(fk), "resampler": described(resample), "coupling": name_of(couple)}
+    ways["moves"] = None if moves is None else _described(fk, moves)
+    target, remedies = getattr(fk, "target", None), getattr(fk, "remedies", UNKNOWN)
+    if target is not None and target.constant is not None:
+        ways["log_z"] = target.constant._asdict()
+    return ways | {"remedies": (remedies if moves is None else remedies._replace(move=""))._asdict()}
 
 
 def _versions(device: torch.device | str) -> dict[str, Any]:
@@ -201,35 +206,46 @@ def _check(fk: FeynmanKac, resample: Resampler | None, moves: Rejuvenation | Non
     """What would fail in the middle of a run, or run for another target, fails here."""
     if resample is not None and not callable(resample):
         raise InvalidInput(f"resample is {resample!r}; give a resampler such as tt.systematic or tt.adaptive(...)")
+    if nets := hidden_in_training(fk):
+        warnings.warn(
+            f"a function of this model calls a {type(nets[0]).__name__} in train mode, where dropout makes answers "
+            "random and batches of particles change one another; call its eval() first",
+            stacklevel=3,
+        )
     if moves is None:
         return
     if not isinstance(moves, Rejuvenation):
         raise InvalidInput(
             f"moves is a {type(moves).__name__}; say how often it moves, tt.Rejuvenation(kernel, at_end=3)"
         )
-    other = getattr(moves.kernel, "fk", None)
-    if other is None or resample is never:  # unweighted particles may start on their way to any target
-        return
-    for name, read in _TARGETS.items():
-        mine, theirs = read(fk), read(other)
-        if None not in (mine, theirs) and mine != theirs:
-            raise InvalidInput(
-                f"the run and its moves differ in {name} ({mine} and {theirs}); moves must leave the run's own target "
-                "alone, so build them from the same model and alpha"
+    for side in (fk, moves.kernel):
+        if getattr(side, "target", None) is None:
+            warnings.warn(
+                f"{type(side).__name__} does not say what its target is, so nobody checks that the moves leave the "
+                "run's alone; give it a property `target` that returns a tt.Target",
+                stacklevel=4,
             )
+    found = _differences(fk, moves)
+    if found and resample is not never:  # particles that are never resampled may start on their way to any target
+        ends_differ = _differences(fk, replace(moves, each_step=0, after_resampling=0))
+        what = "aim at different targets" if ends_differ else "reach their target by different ways (move at_end only)"
+        raise InvalidInput(
+            f"the run and its moves {what}: they differ in {', '.join(found)}; build the moves from the run's own "
+            "model, exponent and ramp"
+        )
 
 
-_TARGETS: dict[str, Callable[[Any], Any]] = {
-    "alpha": lambda fk: getattr(fk, "alpha", None),
-    "process": lambda fk: getattr(getattr(fk, "model", None), "process", None),
-    "length": lambda fk: getattr(getattr(fk, "model", None), "length", None),
-}
+def _differences(fk: FeynmanKac, moves: Rejuvenation) -> list[str]:
+    """What differs between the targets of a run and of its moves: the final ones, and where it moves earlier, all."""
+    mine, theirs = (getattr(side, "target", None) or NO_WEIGHTS for side in (fk, moves.kernel))
+    return mine.differences(theirs, on_the_way=moves.each_step + moves.after_resampling > 0)
 
 
-def _described(moves: Rejuvenation) -> dict[str, Any]:
+def _described(fk: FeynmanKac, moves: Rejuvenation) -> dict[str, Any]:
     kernel = describe(moves.kernel)
     target = getattr(moves.kernel, "fk", None)
-    return describe(moves) | {"kernel": kernel | ({} if target is None else {"fk": describe(target)})}
+    plain = describe(moves) | {"kernel": kernel | ({} if target is None else {"fk": describe(target)})}
+    return plain | ({"towards another target": found} if (found := _differences(fk, moves)) else {})
 
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")

@@ -5,6 +5,7 @@ Outside `Questions` a check is answered at once, and so it is for tensors on the
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from contextvars import ContextVar, Token
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 _FREE = {"cpu"}  # where the host knows what it asks for
-Problem = Callable[[], Exception]  # what to raise; called only when it is
+Problem = Callable[[], Exception]  # what to raise, or a Warning to give; called only when it is
 _ASKED: ContextVar[Questions | None] = ContextVar("asked", default=None)
 
 
@@ -23,12 +24,24 @@ def asks_freely(tensor: Tensor) -> bool:
 
 
 def check(bad: Tensor, problem: Problem) -> None:
-    """Raise the problem if `bad`, a truth value [], is true: now, or with the other questions of the step."""
+    """Raise the problem if `bad`, a truth value [], is true: now, or with the other questions of the step.
+
+    A problem that is a Warning is given instead, once a run.
+    """
     asked = _ASKED.get()
     if asked is not None and not asks_freely(bad):
         asked.pending.append((bad, problem))
     elif bool(bad):
-        raise problem()
+        _tell(problem(), set() if asked is None else asked.told)
+
+
+def _tell(problem: Exception, told: set[str]) -> None:
+    """Raise an error; give a warning whose words are not among those told."""
+    if not isinstance(problem, Warning):
+        raise problem
+    if str(problem) not in told:
+        told.add(str(problem))
+        warnings.warn(problem, stacklevel=2)
 
 
 def sites_where(mask: Tensor, meanwhile: Callable[[], object] = bool) -> tuple[Tensor, ...]:
@@ -64,6 +77,7 @@ class Questions:
         self._sent: Answer = int
         self._token: Token[Questions | None] | None = None
         self._asked_now = False
+        self.told: set[str] = set()  # the warnings given so far
 
     def __enter__(self) -> Questions:
         self._token, self._asked_now = _ASKED.set(self), False
@@ -86,7 +100,7 @@ class Questions:
             found = numbers()
             for bad, (_, problem) in zip(found, questions, strict=False):
                 if bad:
-                    raise problem()
+                    _tell(problem(), self.told)
             return sum(found[len(questions) :])
 
         before()

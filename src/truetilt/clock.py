@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from .ramps import Ramp
+from .targets import UNKNOWN, Remedies
 from .types import (
     NEG_INF,
     Aux,
@@ -29,6 +30,8 @@ from .types import (
     Potential,
     Schedule,
     State,
+    Target,
+    batch_of,
     check,
     take,
 )
@@ -60,11 +63,12 @@ class Tilt:
         share = float(self.exponent(t))
         if share == 0:  # not evaluated: 0 * anything is 0
             return torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
-        value = torch.as_tensor(self.potential(x, t), device=x.device)
-        if value.shape != x.shape[:-1]:
+        batch = batch_of(x)
+        value = torch.as_tensor(self.potential(batch, t), device=x.device)
+        if value.shape != batch.shape[:1]:
             raise InvalidInput(
-                f"the potential returned shape {tuple(value.shape)} for states {tuple(x.shape)}; "
-                f"it must return one number a state, {tuple(x.shape[:-1])}"
+                f"the potential (reward) returned shape {tuple(value.shape)} for a batch of states "
+                f"{tuple(batch.shape)}; it must return one number a state, [{len(batch)}]"
             )
         check(
             value.isnan().any(),
@@ -73,7 +77,8 @@ class Tilt:
                 f"t = {t:.6g}; return -inf for an impossible state, a finite number otherwise"
             ),
         )
-        return torch.where(value == NEG_INF, NEG_INF, share * value.double())  # impossible at any exponent
+        log_tilt = torch.where(value == NEG_INF, NEG_INF, share * value.double())  # impossible at any exponent
+        return log_tilt.reshape(x.shape[:-1])
 
 
 def growing(potential: Potential, height: float, ramp: Ramp) -> Tilt:
@@ -132,6 +137,16 @@ class Clockwork(ABC):
     @property
     def tilt(self) -> Tilt | None:
         return None
+
+    @property
+    def target(self) -> Target | None:
+        """What the weighted particles aim at; None where a model does not say."""
+        return None
+
+    @property
+    def remedies(self) -> Remedies:
+        """What may help where its weights are bad."""
+        return UNKNOWN
 
     @abstractmethod
     def propose(self, x: Any, t: float, s: float) -> Proposal[Any]: ...

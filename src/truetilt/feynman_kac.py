@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
 from .clock import ClockMove, Clockwork, Proposal, Tilt, check_alpha, check_reward, growing, powers
-from .guidance import Guide, check_strength, posterior_level, rate_level, strength
+from .guidance import Guide, check_strength, rate_level, strength
 from .kernels import Kernel, euler, tweedie
 from .ramps import LINEAR, SQUARE, Ramp, check_ramp
+from .targets import NO_WEIGHTS, Remedies, steered, tempered
 from .types import (
     InvalidInput,
     InvalidWeights,
@@ -23,7 +25,9 @@ from .types import (
     Score,
     SiteLogits,
     SitewiseLaw,
+    Target,
     Tokens,
+    batch_of,
     check,
 )
 
@@ -40,6 +44,9 @@ __all__ = [  # the parts of a model of one's own, under one roof
     "evaluate",
     "powers",
 ]
+
+
+_ROUNDING = 1e-5  # of a log-probability in float32
 
 
 @dataclass(frozen=True)
@@ -78,12 +85,30 @@ class OnClock(Clockwork):
         )
         return law
 
+    def _moves(self, kernel: str) -> str:
+        """Moves remask a site, which takes a mask."""
+        return f"moves at the end ({kernel})" if self.model.process.states > self.model.process.vocabulary else ""
+
     def evaluate(self, name: str, score: Score | None, x: Tokens, t: float) -> SiteLogits:
         return evaluate(self.model, name, score, x, t)
 
 
 def evaluate(model: Model, name: str, score: Score | None, x: Tokens, t: float) -> SiteLogits:
-    """A network's answer, with its shape checked against the process."""
+    """A score's answer about states [..., D], asked as one batch, with its shape checked against the process."""
+    return evaluate_all(model, x, t, **{name: score})[0]
+
+
+def evaluate_all(model: Model, x: Tokens, t: float, **scores: Score | None) -> list[SiteLogits]:
+    """What each score says of x: one batch is made and shown to all, and answers that share an index still do."""
+    batch, indices = batch_of(x), dict[int, Tensor]()
+    answers = [_asked(model, name, score, batch, t) for name, score in scores.items()]
+    for answer in answers:
+        if id(answer.index) not in indices:
+            indices[id(answer.index)] = answer.index.reshape(x.shape)
+    return [SiteLogits(answer.store, indices[id(answer.index)]) for answer in answers]
+
+
+def _asked(model: Model, name: str, score: Score | None, x: Tokens, t: float) -> SiteLogits:
     if score is None:
         raise InvalidInput(f"this sampler needs a {name} score and the model has none")
     logits, size = score(x, t), model.process.vocabulary
@@ -94,15 +119,11 @@ def evaluate(model: Model, name: str, score: Score | None, x: Tokens, t: float) 
         )
     if logits.vocabulary != size or logits.index.shape != x.shape:
         raise InvalidInput(
-            f"the {name} score returned {logits.vocabulary} values at sites {tuple(logits.index.shape)} for states "
-            f"{tuple(x.shape)}; the process has {size} tokens (the mask is not one): return [..., D, {size}]"
+            f"the {name} score returned {logits.vocabulary} values at sites {tuple(logits.index.shape)} for a batch of "
+            f"states {tuple(x.shape)}; the process has {size} tokens (the mask is not one): return "
+            f"[{len(x)}, {x.shape[-1]}, {size}]"
         )
     return logits
-
-
-def usual_guide(kernel: object) -> Guide:
-    """How to guide where nobody says: posteriors for tweedie steps, which read proportions alone; else rates."""
-    return posterior_level if kernel is tweedie else rate_level
 
 
 @dataclass(frozen=True)
@@ -118,7 +139,10 @@ class Tempered(OnClock):
         check_alpha(self.alpha)
         check_strength(self.beta)
         if self.model.conditional is None:
-            raise InvalidInput("Tempered needs a conditional score; give the model one (or use Tilted or Steered)")
+            raise InvalidInput(
+                "Tempered needs a conditional score; give the model one, or use Steered for a reward, or sample p0 "
+                "itself, without a condition: tt.sample(model, alpha=0)"
+            )
         if self.alpha == 0 and self.beta != 0:
             raise InvalidInput(
                 f"alpha = 0 targets p0 itself, and beta = {self.beta} can lose states p0 has; use beta = 0"
@@ -130,15 +154,43 @@ class Tempered(OnClock):
                 "use euler or tau_leaping, posterior_level guidance, or beta = 0 or 1"
             )
 
+    @property
+    def remedies(self) -> Remedies:
+        return Remedies("a smaller alpha", "a potential (tt.Tilted) instead of edge ratios", self._moves("tt.Gibbs"))
+
+    @property
+    def target(self) -> Target:
+        return tempered(self.model, self.alpha, self.alpha, weights="edge ratios")
+
     def propose(self, x: Tokens, t: float, s: float) -> Proposal:
-        base = self.evaluate("base", self.model.base, x, t)
-        conditional = self.evaluate("conditional", self.model.conditional, x, t)
+        base, conditional = evaluate_all(self.model, x, t, base=self.model.base, conditional=self.model.conditional)
         guided = self.guide(self.model.process, base, conditional, strength(self.beta, t), (x, t))
         p, p_zeta = self.law("base", base, x, (t, s)), self.law("conditional", conditional, x, (t, s))
         if guided is conditional:
             return Proposal(p_zeta, powers((1 - self.alpha, p), (self.alpha - 1, p_zeta)))
         q = self.law("guided", guided, x, (t, s))
         return Proposal(q, powers((1 - self.alpha, p), (self.alpha, p_zeta), (-1.0, q)))
+
+
+@dataclass(frozen=True)
+class LogLikelihood:
+    """A model's own potential log p_t(zeta|x), with a warning where it is above 0: no probability has such a log."""
+
+    potential: Potential
+
+    def __call__(self, x: Tokens, t: float) -> Tensor:
+        value = self.potential(x, t)
+        if isinstance(value, Tensor) and value.dtype != torch.bool and not value.is_complex():
+            check((value > _ROUNDING).any(), _above_zero)
+        return value
+
+
+def _above_zero() -> UserWarning:
+    return UserWarning(
+        "the model's potential is above 0 for some states, and log p(zeta|x, t) of a class never is: it may return "
+        "probabilities, or raw logits, where their log_softmax is due, and then another law is sampled. For a density "
+        "or a reward this is as it should be"
+    )
 
 
 @dataclass(frozen=True)
@@ -160,9 +212,17 @@ class Tilted(OnClock):
             raise InvalidInput("Tilted needs a conditional score and a potential log p(zeta|x, t); give the model both")
 
     @property
+    def remedies(self) -> Remedies:
+        return Remedies("a smaller alpha", "an exponent that grows as tt.pilot says", self._moves("tt.Metropolis"))
+
+    @property
+    def target(self) -> Target:
+        return tempered(self.model, self.alpha, 1.0, weights="potential", ramp=self.ramp)
+
+    @property
     def tilt(self) -> Tilt | None:
         h = self.model.potential
-        return None if h is None else growing(h, self.alpha - 1, self.ramp)
+        return None if h is None else growing(LogLikelihood(h), self.alpha - 1, self.ramp)
 
     def propose(self, x: Tokens, t: float, s: float) -> Proposal:
         log_score = self.evaluate("conditional", self.model.conditional, x, t)
@@ -188,14 +248,22 @@ class Steered(OnClock):
         check_ramp(self.ramp)
 
     @property
+    def remedies(self) -> Remedies:
+        return Remedies("a smaller strength", "an exponent that grows as tt.pilot says")
+
+    @property
+    def target(self) -> Target:
+        return steered(self.model, self.reward, self.strength, weights="reward", ramp=self.ramp)
+
+    @property
     def tilt(self) -> Tilt:
         return growing(self.reward, self.strength, self.ramp)
 
     def propose(self, x: Tokens, t: float, s: float) -> Proposal:
-        p = self.law("base", self.evaluate("base", self.model.base, x, t), x, (t, s))
         if self.proposal is None:
-            return Proposal(p)
-        q = self.law("proposal", self.evaluate("proposal", self.proposal, x, t), x, (t, s))
+            return Proposal(self.law("base", self.evaluate("base", self.model.base, x, t), x, (t, s)))
+        base, proposal = evaluate_all(self.model, x, t, base=self.model.base, proposal=self.proposal)
+        p, q = self.law("base", base, x, (t, s)), self.law("proposal", proposal, x, (t, s))
         return Proposal(q, ((1.0, p), (-1.0, q)))
 
 
@@ -204,6 +272,10 @@ class Unweighted(OnClock):
     """No weights: what a score samples by itself. With a `Guided` score, the guidance baselines."""
 
     score: Score
+
+    @property
+    def target(self) -> Target:
+        return NO_WEIGHTS
 
     def propose(self, x: Tokens, t: float, s: float) -> Proposal:
         return Proposal(self.law("given", self.evaluate("given", self.score, x, t), x, (t, s)))

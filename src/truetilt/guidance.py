@@ -13,7 +13,8 @@ from typing import Protocol, cast
 import torch
 from torch import Tensor
 
-from .types import NEG_INF, InvalidInput, Potential, Process, Schedule, Score, SiteLogits, Tokens
+from .networks import check_logits, evaluating
+from .types import NEG_INF, InvalidInput, Potential, Process, Schedule, Score, SiteLogits, Tokens, batch_of
 
 
 class Guide(Protocol):
@@ -66,18 +67,25 @@ class Guided:
 
 @dataclass(frozen=True)
 class PosteriorScore:
-    """The Score of a network of posteriors: net(x, t) returns logits of the clean token [B, D, S] of states [B, D]."""
+    """The Score of a network of posteriors: net(x, t) returns logits of the clean token [B, D, S] of states [B, D].
+
+    A torch module is asked in eval mode.
+    """
 
     process: Process
     net: Callable[[Tokens, float], Tensor]
 
     def __call__(self, x: Tokens, t: float) -> SiteLogits:
-        logits = self.net(x.reshape(-1, x.shape[-1]), t)
-        if logits.dim() != 3 or logits.shape[:2] != (x[..., 0].numel(), x.shape[-1]):
+        batch = batch_of(x)
+        with evaluating(self.net):
+            logits = self.net(batch, t)
+        if not isinstance(logits, Tensor) or logits.dim() != 3 or logits.shape[:2] != batch.shape:
+            found = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
             raise InvalidInput(
-                f"the network answered {tuple(logits.shape)} to states {(x[..., 0].numel(), x.shape[-1])}; it must be "
-                "[B, D, S], logits of the clean token"
+                f"the network answered {found} to a batch of states {tuple(batch.shape)}; it must be [B, D, S], logits "
+                "of the clean token"
             )
+        check_logits(logits)
         return self.process.score(SiteLogits.of(logits.log_softmax(-1).reshape(*x.shape, -1)), x, t)
 
 
@@ -91,7 +99,7 @@ class Predictor:
 
     def __call__(self, x: Tokens, t: float) -> SiteLogits:
         base = self.base(x, t).dense()
-        here = self.log_likelihood(x, t)[..., None]
+        here = self._asked(x, t)[..., None]
         ratio = torch.stack([self._neighbours(x, t, d) for d in range(x.shape[-1])], -2) - here[..., None]
         return SiteLogits.of(base + torch.where((here == NEG_INF)[..., None], 0.0, ratio))
 
@@ -100,7 +108,18 @@ class Predictor:
         size = self.process.vocabulary
         y = x.unsqueeze(-2).expand(*x.shape[:-1], size, x.shape[-1]).clone()
         y[..., d] = torch.arange(size, device=x.device)
-        return self.log_likelihood(y, t)
+        return self._asked(y, t)
+
+    def _asked(self, y: Tokens, t: float) -> Tensor:
+        """log p_t(zeta|y) [...] of states [..., D], asked as one batch."""
+        batch = batch_of(y)
+        value = torch.as_tensor(self.log_likelihood(batch, t), device=y.device)
+        if value.shape != batch.shape[:1]:
+            raise InvalidInput(
+                f"the classifier returned shape {tuple(value.shape)} for a batch of states {tuple(batch.shape)}; it "
+                f"must return one log-probability a state, [{len(batch)}]"
+            )
+        return value.reshape(y.shape[:-1])
 
 
 def strength(beta: float | Schedule, t: float) -> float:

@@ -21,11 +21,6 @@ class Kernel(Protocol):
     def __call__(self, process: Process, log_score: SiteLogits, x: Tokens, t: float, s: float) -> SitewiseLaw: ...
 
 
-def usual_kernel(process: Process) -> Kernel:
-    """The step to take where none is named: the law of each site itself where any score has one, else Euler's."""
-    return tweedie if process.bridge_keeps_support else euler
-
-
 def euler(process: Process, log_score: SiteLogits, x: Tokens, t: float, s: float) -> SiteLaw:
     """Hold with exp(-integrated exit rate), else jump in proportion to the rates (the paper's Eq. 7, unclamped)."""
     j = process.jumps(log_score, x, t, s)

@@ -237,6 +237,11 @@ class SiteLogits:
         return SiteLogits(self.store, take(self.index, ancestors))
 
 
+def batch_of(x: Tensor) -> Tensor:
+    """States [..., D] as one batch [B, D]: what every function of a user's is given."""
+    return x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
+
+
 def take(tensor: Tensor, ancestors: Tensor) -> Tensor:
     """Gather along the particle axis, the last axis of `ancestors` [..., M]; trailing axes follow."""
     axis = ancestors.dim() - 1

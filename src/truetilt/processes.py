@@ -38,6 +38,16 @@ def log1mexp(a: Tensor) -> Tensor:
     return (-torch.expm1(-a)).log()
 
 
+def log_add(a: Tensor, b: Tensor) -> Tensor:
+    """log(exp(a) + exp(b)), by functions of one argument.
+
+    `torch.logaddexp` rounds the last few entries of a tensor unlike the others, so a chunk would change bits.
+    """
+    high, low = torch.maximum(a, b), torch.minimum(a, b)
+    gap = torch.where(low == NEG_INF, NEG_INF, low - high)
+    return high + torch.log1p(torch.exp(gap))
+
+
 @lru_cache(maxsize=256)
 def _log_lost(sigma: float) -> float:
     """log(1 - exp(-sigma)) as a number of the host's: a device would wait to be handed it."""
@@ -208,7 +218,7 @@ class Uniform:
         here = earlier.pick(x)
         every = earlier.per_site(earlier.rows.logsumexp(-1))
         others = every + log1mexp((every - here).clamp(min=_LEAST))
-        log_all = torch.logaddexp(here + stay.log(), others + switch.log())
+        log_all = log_add(here + stay.log(), others + switch.log())
         return SiteOdds(earlier, here + stay.log() - log_all, switch.log() - log_all)
 
     def _forward(self, noise: Tensor) -> tuple[Tensor, Tensor]:

@@ -21,7 +21,7 @@ from .any_order import Answers, AnyOrder, answer, posterior_at, posteriors, tilt
 from .feynman_kac import Tilted, evaluate
 from .processes import Masking
 from .reveals import RevealLaw, RevealMove
-from .types import NEG_INF, Aux, InvalidInput, LogWeights, Particles, SiteLogits, Tokens, take
+from .types import NEG_INF, Aux, InvalidInput, LogWeights, Particles, SiteLogits, Target, Tokens, take
 
 Scan = Callable[
     [Tensor, int, Tensor], Tensor
@@ -61,6 +61,10 @@ class Gibbs:
         check_kind(self, AnyOrder)
 
     @property
+    def target(self) -> Target:
+        return self.fk.target
+
+    @property
     def choices(self) -> int:
         return 1
 
@@ -96,6 +100,10 @@ class Block:
             raise InvalidInput(
                 f"a block of {self.size} sites in states of {self.fk.model.length}; give 1 to all of them"
             )
+
+    @property
+    def target(self) -> Target:
+        return self.fk.target
 
     @property
     def choices(self) -> int:
@@ -156,6 +164,10 @@ class Metropolis:
         check_kind(self, Tilted)
         if not isinstance(self.fk.model.process, Masking):
             raise InvalidInput("this move remasks a site, and the process has no mask; run without moves there")
+
+    @property
+    def target(self) -> Target:
+        return self.fk.target
 
     @property
     def choices(self) -> int:

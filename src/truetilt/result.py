@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,13 +25,15 @@ from .smc.uncertainty import (
     Spreader,
     across_populations,
     interval,
+    of_a_probability,
     of_log_z,
     of_mean,
 )
 from .smc.weights import effective_sample_size, log_mean_exp, normalised
 from .snapshots import Snapshots, no_snapshots, united
 from .storage import write_json, write_with
-from .trust import Trust, figures_of, judge
+from .targets import Constant, Remedies
+from .trust import Known, Trust, figures_of, judge
 from .types import DegenerateWeights, InvalidInput
 
 if TYPE_CHECKING:
@@ -67,8 +70,24 @@ class Result:
 
     @property
     def log_z(self) -> float:
-        """log of the estimated normalising constant, over the union of the populations."""
+        """log of the estimated normalising constant, over the union of the populations; `log_z_words` says which."""
         return float(log_mean_exp(self.log_weights.reshape(-1)))
+
+    @property
+    def log_z_words(self) -> str:
+        """Which constant `log_z` estimates; samplers of one target differ in how often they divide by p(zeta)."""
+        constant = _constant(self.settings)
+        return "a constant that this model does not name" if constant is None else constant.words
+
+    def log_z_less(self, share: float, log_p_zeta: float) -> float:
+        """log sum of p0(x) p(zeta|x)^alpha, less `share` times log p(zeta), whichever of these `log_z` is itself.
+
+        share 0 is the sum alone, 1 what `Tilted` estimates, alpha what `Tempered` and `AnyOrder` do.
+        """
+        constant = _constant(self.settings)
+        if constant is None or constant.share is None:
+            raise InvalidInput(f"log Z is {self.log_z_words}: there is no p(zeta) in it to convert by")
+        return self.log_z + (constant.share - share) * log_p_zeta
 
     @property
     def population_log_z(self) -> Tensor:
@@ -114,7 +133,7 @@ class Result:
         return write_report(self, Path(path), view, title)
 
     def expectation(self, h: Callable[[Tensor], Tensor]) -> Tensor:
-        """Weighted mean of h(x); h maps [populations, particles, D] to [populations, particles, ...]."""
+        """Weighted mean of h(x); h maps a batch of states [B, D] to values [B, ...]."""
         return of_mean(self._weighed(), self._values(h)).value
 
     def log_z_interval(self, level: float = 0.95, by: Spreader = across_populations) -> Interval:
@@ -124,13 +143,18 @@ class Result:
     def expectation_interval(
         self, h: Callable[[Tensor], Tensor], level: float = 0.95, by: Spreader = across_populations
     ) -> Interval:
-        """`expectation(h)` with an error bar, one for each entry of h; `by` as in `log_z_interval`."""
-        estimate = of_mean(self._weighed(), self._values(h))
+        """`expectation(h)` with an error bar, one for each entry of h; `by` as in `log_z_interval`.
+
+        If h is 0 or 1 the estimate is a probability, and its interval stays within [0, 1].
+        """
+        values = self._values(h)
+        estimate = of_mean(self._weighed(), values)
         if not estimate.value.isfinite().all():
             raise InvalidInput(
                 "h returned NaN or infinite values for particles that have weight; their mean has no error bar"
             )
-        return self._interval(estimate, level, by)
+        found = self._interval(estimate, level, by)
+        return of_a_probability(found) if bool(((values == 0) | (values == 1)).all()) else found
 
     @property
     def log_z_stderr(self) -> float | None:
@@ -142,7 +166,7 @@ class Result:
     def trust(self) -> Trust:
         """How far to trust this answer: a verdict with its reasons, in plain words when printed."""
         self._weighed()
-        return judge(figures_of(self._history(), self.particles, self.moved, _repeated(self.settings)))
+        return judge(figures_of(self._history(), self.particles, self.moved, _known(self.settings)))
 
     def draw(self, n: int, seed: int = 0) -> Tensor:
         """n unweighted draws from the union by mass, in random order [n, D]. Same seed, same draws."""
@@ -197,11 +221,25 @@ class Result:
         return self.log_weights
 
     def _values(self, h: Callable[[Tensor], Tensor]) -> Tensor:
-        value = h(self.particles)
-        if value.shape[:2] != self.log_weights.shape:
+        batch, shape = self.particles.flatten(0, 1), self.log_weights.shape
+        try:
+            value = torch.as_tensor(h(batch))
+        except IndexError:  # written for [populations, particles, D]
+            value = torch.empty(0)
+        if value.shape[:1] == batch.shape[:1]:
+            return value.unflatten(0, shape)
+        value = torch.as_tensor(h(self.particles))
+        if value.shape[:2] != shape:
             raise InvalidInput(
-                f"h returned shape {tuple(value.shape)}; its first two axes must be {tuple(self.log_weights.shape)}"
+                f"h returned shape {tuple(value.shape)}; of a batch of states {tuple(batch.shape)} it must return "
+                f"[{len(batch)}, ...]"
             )
+        warnings.warn(
+            "h was written for states [populations, particles, D]; all functions see a batch [B, D] since 0.2, and the "
+            "old form ends with 0.4",
+            DeprecationWarning,
+            stacklevel=3,
+        )
         return value
 
     def _history(self) -> History:
@@ -265,6 +303,19 @@ class Result:
 def _runs(settings: dict[str, Any]) -> list[dict[str, Any]]:
     """The settings of every run that a result unites."""
     return [run for part in settings["united"] for run in _runs(part)] if "united" in settings else [settings]
+
+
+def _constant(settings: dict[str, Any]) -> Constant | None:
+    """The constant that all united runs estimate, where they agree and say so."""
+    found = [run.get("log_z") for run in _runs(settings)]
+    return None if found[0] is None or any(one != found[0] for one in found) else Constant(**found[0])
+
+
+def _known(settings: dict[str, Any]) -> Known:
+    """What the judge should know of the united runs; remedies of the first."""
+    runs = _runs(settings)
+    strayed = any("towards another target" in (run.get("moves") or {}) for run in runs)
+    return Known(_repeated(settings), strayed, Remedies(**runs[0].get("remedies", {})))
 
 
 def _repeated(settings: dict[str, Any]) -> bool:

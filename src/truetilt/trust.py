@@ -26,15 +26,18 @@ from .smc.uncertainty import (
     of_log_z,
 )
 from .smc.weights import effective_sample_size, log_mean_exp, normalised
+from .targets import UNKNOWN, Remedies
 from .types import InvalidInput
 
 HARDLY_ANY = 10  # independent draws tell a probability of 1/2 to within 0.16 only
 FEW = 25  # independent draws tell a probability of 1/2 to within 0.1
+ALONE = 3.0  # effective particles at its worst step, on average, with which a population knows next to nothing of Z
 THIN = 0.1  # below this share of effective particles the weights may have a tail that no particle has met yet
 UNSURE = 0.5  # a standard error of log Z beyond which one or two populations decide what Z is said to be
 TORN = 1.0  # nats between populations' log Z beyond which the mean of Z rests on populations too rare to be among these
 VARIED = 0.25  # of Z-hat from population to population: beyond it 95 % intervals covered 88-93 % in trials
 SCATTER = 3.0  # populations of a healthy run scatter up to this many times as much as their weights alone explain
+_ROUNDING = 1e-9  # of a share
 CHANCE = 3.09  # normal deviates: the scatter of equal populations exceeds this once in a thousand runs
 
 
@@ -61,8 +64,8 @@ class Figures:
     particles: int  # in each population
     dead: int  # populations without mass
     ess_end: float  # effective share of the particles at the end, mean over living populations
-    ess_lowest: float  # the same at the worst step
-    ess_lowest_step: int
+    ess_lowest: float  # the same at each population's own worst step
+    ess_lowest_step: int  # the worst step of the worst population
     union_ess: float  # of all weights together: how many draws they claim to be worth
     roots: float  # first draws with living descendants, mean over living populations
     roots_fewest: int
@@ -77,6 +80,8 @@ class Figures:
     draws_unlucky: float | None  # how few of them chance alone could make of `union_ess`
     moved: bool  # whether moves changed particles, so that lines understate
     repeated: bool  # whether two populations drew the same uniforms
+    strayed: bool = False  # whether moves led to another target than the weights are of
+    remedies: Remedies = UNKNOWN  # what this kind of run can do about bad weights
 
 
 @dataclass(frozen=True)
@@ -110,22 +115,33 @@ def judge(figures: Figures) -> Trust:
     return Trust(verdict, tuple(f.words for f in ranked), figures)
 
 
-def figures_of(history: History, x: Tensor, moved: Tensor, repeated: bool = False) -> Figures:
+class Known(NamedTuple):
+    """What the settings of a run tell its judge."""
+
+    repeated: bool = False
+    strayed: bool = False
+    remedies: Remedies = UNKNOWN
+
+
+NOTHING_KNOWN = Known()
+
+
+def figures_of(history: History, x: Tensor, moved: Tensor, known: Known = NOTHING_KNOWN) -> Figures:
     """Read the figures off a run: its record, its final states [populations, N, D], and what its moves changed."""
     log_w, n = history.log_w, history.log_w.shape[-1]
     log_z = log_mean_exp(log_w)
     living = log_z > -torch.inf
     mass = normalised(log_z)
-    shares = _ess_path(history) / n
+    path = _ess_path(history)[:, living] / n
     kept = roots(history.ancestors)[living]
     scatter = _scatter(history, x)
     return Figures(
         populations=len(log_z),
         particles=n,
         dead=int((~living).sum()),
-        ess_end=float(shares[-1]),
-        ess_lowest=float(shares.min()),
-        ess_lowest_step=int(shares.argmin()),
+        ess_end=float(path[-1].mean()),
+        ess_lowest=float(path.min(0).values.mean()),
+        ess_lowest_step=int(path.min(1).values.argmin()),
         union_ess=float(effective_sample_size(log_w.reshape(-1))),
         roots=float(kept.double().mean()),
         roots_fewest=int(kept.min()),
@@ -139,14 +155,15 @@ def figures_of(history: History, x: Tensor, moved: Tensor, repeated: bool = Fals
         draws=scatter and scatter[0],
         draws_unlucky=scatter and scatter[1],
         moved=bool((moved > 0).any()),
-        repeated=repeated,
+        repeated=known.repeated,
+        strayed=known.strayed,
+        remedies=known.remedies,
     )
 
 
 def _ess_path(history: History) -> Tensor:
-    """Effective sample size at every step and at the end, mean over the populations then living [steps + 2]."""
-    path = torch.cat([history.ess, effective_sample_size(history.log_w)[None]])
-    return path.sum(-1) / (path > 0).sum(-1)
+    """Effective sample size of each population at every step and at the end [steps + 2, populations]."""
+    return torch.cat([history.ess, effective_sample_size(history.log_w)[None]])
 
 
 def _lines(history: History) -> float:
@@ -199,16 +216,32 @@ def _repeats(f: Figures) -> Finding | None:
     return None
 
 
+def _astray(f: Figures) -> Finding | None:
+    if f.strayed and f.ess_end < 1 - _ROUNDING:
+        return Finding(
+            Verdict.doubt,
+            "The moves lead to another target than the weights are of. Start them from unweighted particles "
+            "(tt.Unweighted), or build them from the run's own target.",
+        )
+    return None
+
+
+def _use(first: str, *others: str) -> str:
+    """ "Use a, b or c.", of what there is."""
+    parts = [part for part in (first, *others) if part]
+    return f"Use {' or '.join(filter(None, [', '.join(parts[:-1]), parts[-1]]))}"
+
+
 def _descent(f: Figures) -> Finding | None:
     if f.lines >= FEW or (f.moved and f.draws is not None):  # moves make relatives differ: populations then tell more
         return None
     what = f"The mass descends from {f.lines:.3g} effective first draws ({f.roots:.3g} roots a population)"
     if f.moved:
         return Finding(Verdict.care, f"{what}; whether the moves made up for it, only several populations can tell.")
-    remedy = "more particles or populations"
+    remedy = "Use more particles or populations"
     if f.lines < f.populations * f.particles / 2:  # else little was lost: there were too few
-        remedy += ", a smaller alpha, a potential (Tilted) instead of edge ratios, or moves; resample only when needed"
-    return Finding(Verdict.doubt if f.lines < HARDLY_ANY else Verdict.care, f"{what}. Use {remedy}.")
+        remedy = f"{_use('more particles', 'more populations', *f.remedies)}; resample only when needed"
+    return Finding(Verdict.doubt if f.lines < HARDLY_ANY else Verdict.care, f"{what}. {remedy}.")
 
 
 def _weights(f: Figures) -> Finding | None:
@@ -221,9 +254,15 @@ def _weights(f: Figures) -> Finding | None:
     at_end = f.ess_end == f.ess_lowest or f.union_ess == least
     when = "At the end" if at_end else f"At step {f.ess_lowest_step}"
     what = f"{when} all the weight sat on {least:.3g} effective particles of {everyone}"
-    remedy = "Use a smaller alpha, smaller steps, or a potential whose exponent grows (Tilted)"
+    if not at_end and f.populations > 1:
+        what = (
+            f"At its worst step (step {f.ess_lowest_step} in the worst of {f.populations}) a population keeps "
+            f"{f.ess_lowest * f.particles:.3g} effective particles of {f.particles} on average"
+        )
+    remedy = _use("smaller steps", f.remedies.lower, f.remedies.weigh)
     words = f"{what}: the proposal misses the target there. {remedy}."
-    return Finding(Verdict.doubt if least < HARDLY_ANY else Verdict.care, words)
+    few = least < HARDLY_ANY or f.ess_lowest * f.particles < ALONE
+    return Finding(Verdict.doubt if few else Verdict.care, words)
 
 
 def _deaths(f: Figures) -> Finding | None:
@@ -243,7 +282,7 @@ def _masses(f: Figures) -> Finding | None:
     who = f"the heaviest of {f.populations} holds {f.heaviest:.0%} of the mass"
     what = f"The populations disagree on Z: log Z varies by {spread:.2g} between them, and {who}"
     if f.z_variation / math.sqrt(f.populations) > UNSURE or spread > TORN:
-        words = f"{what}. The truth may lie with one not seen. Use more particles in each, or a smaller alpha."
+        words = f"{what}. The truth may lie with one not seen. {_use('more particles in each', f.remedies.lower)}."
         return Finding(Verdict.doubt, words)
     return Finding(Verdict.care, f"{what}. Intervals come out too short. Use more particles in each.")
 
@@ -253,9 +292,9 @@ def _disagreement(f: Figures) -> Finding | None:
         return None
     what = f"Judged by how the populations' means differ, the whole is worth {f.draws:.3g} independent draws"
     if f.draws < HARDLY_ANY:
-        return Finding(Verdict.doubt, f"{what}. Use more populations, moves, or a smaller alpha.")
+        return Finding(Verdict.doubt, f"{what}. {_use('more populations', f.remedies.move, f.remedies.lower)}.")
     if f.draws < FEW:
-        return Finding(Verdict.care, f"{what}. Use more populations, or moves.")
+        return Finding(Verdict.care, f"{what}. {_use('more populations', f.remedies.move)}.")
     if f.draws * SCATTER < f.draws_unlucky:
         words = f"{what}, and its weights claim {f.union_ess:.3g}: more than chance explains"
         return Finding(Verdict.care, f"{words}. Believe intervals across populations, not the ESS.")
@@ -276,6 +315,7 @@ def _error_bar(f: Figures) -> Finding | None:
 
 CHECKS: Sequence[Callable[[Figures], Finding | None]] = (
     _repeats,
+    _astray,
     _descent,
     _weights,
     _masses,

@@ -19,7 +19,9 @@ from .checks import check as check
 from .checks import sites_where as sites_where
 from .logits import Last as Last
 from .logits import SiteLogits as SiteLogits
+from .logits import batch_of as batch_of
 from .logits import take as take
+from .targets import Target as Target
 
 State = Tensor  # any dtype; [..., N, D] tokens (int64) or reals: the sampler never looks inside
 Tokens = Tensor  # int64 [..., D]
@@ -120,9 +122,12 @@ class FeynmanKac(Protocol):
     """What is sampled: a first move out of nothing, then a move for each interval t -> s.
 
     A move may hang on a choice that comes before its weight (which site to reveal): it takes `choices` uniforms a
-    particle, and `branches` lists every choice with its log-probability, for exact answers.
+    particle, and `branches` lists every choice with its log-probability, for exact answers. `target` says what the
+    weighted particles aim at; None where a model does not say, and then no moves can be checked against it.
     """
 
+    @property
+    def target(self) -> Target | None: ...
     def start(self, shape: tuple[int, ...], t: float) -> Move: ...
     def choices(self, t: float, s: float) -> int: ...
     def move(self, particles: Particles, t: float, s: float, u: Tensor) -> Move: ...
@@ -137,8 +142,10 @@ class Redraw(Move, Protocol):
 
 
 class MoveKernel(Protocol):
-    """A Markov kernel on particles at time t that leaves their target alone; `number` counts moves in a row."""
+    """A Markov kernel on particles at time t that leaves their `target` alone; `number` counts moves in a row."""
 
+    @property
+    def target(self) -> Target | None: ...
     @property
     def choices(self) -> int: ...
     def move(self, particles: Particles, t: float, number: int, u: Tensor) -> Redraw: ...
@@ -151,13 +158,16 @@ class Resampler(Protocol):
 
 
 class Score(Protocol):
-    """log p_t(y) / p_t(x) for every y that differs from x at one site (up to a constant a row, see `processes`)."""
+    """log p_t(y) / p_t(x) for every y that differs from x at one site (up to a constant a row, see `processes`).
+
+    A sampler asks about a batch of states x [B, D]; all its particles of all populations are in one batch.
+    """
 
     def __call__(self, x: Tokens, t: float) -> SiteLogits: ...
 
 
 class Potential(Protocol):
-    """A log-value of each state at time t: log p_t(zeta|x), a reward, a noisy classifier.
+    """A log-value of each state at time t: log p_t(zeta|x), a reward, a noisy classifier; [B] for a batch x [B, D].
 
     Between the ends it may be any finite number. -inf kills a particle for good, so on the way it must be the truth: a
     hard constraint on clean states goes with the ramp `at_end`.

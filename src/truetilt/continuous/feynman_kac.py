@@ -15,7 +15,8 @@ from torch import Tensor
 from ..clock import Clockwork, Proposal, Tilt, check_alpha, check_reward, growing, powers
 from ..guidance import check_strength, strength
 from ..ramps import LINEAR, SQUARE, Ramp, check_ramp
-from ..types import InvalidInput, Potential, Schedule, State, take
+from ..targets import NO_WEIGHTS, Remedies, steered, tempered
+from ..types import InvalidInput, Potential, Schedule, State, Target, take
 from .kernels import Kernel, Score, euler_maruyama, reverse_drift
 from .laws import Gaussian
 from .models import Diffusion, checked
@@ -61,6 +62,14 @@ class _Edges(OnClock):
             raise InvalidInput(
                 f"{type(self).__name__} needs a conditional score; give the model one (or use Tilted or Steered)"
             )
+
+    @property
+    def remedies(self) -> Remedies:
+        return Remedies("a smaller alpha", "a potential (continuous.Tilted) instead of edge weights")
+
+    @property
+    def target(self) -> Target:
+        return tempered(self.model, self.alpha, self.alpha, weights="edge ratios")
 
     @abstractmethod
     def propose(self, x: State, t: float, s: float) -> Proposal: ...
@@ -151,6 +160,14 @@ class Tilted(OnClock):
             raise InvalidInput("Tilted needs a conditional score and a potential log p(zeta|x, t); give the model both")
 
     @property
+    def remedies(self) -> Remedies:
+        return Remedies("a smaller alpha", "a proposal that leans as the exponent grows (Tilted.leaned)")
+
+    @property
+    def target(self) -> Target:
+        return tempered(self.model, self.alpha, 1.0, weights="potential", ramp=self.ramp)
+
+    @property
     def tilt(self) -> Tilt | None:
         h = self.model.potential
         return None if h is None else growing(h, self.alpha - 1, self.ramp)
@@ -191,6 +208,14 @@ class Steered(OnClock):
         check_ramp(self.ramp)
 
     @property
+    def remedies(self) -> Remedies:
+        return Remedies("a smaller strength", "a proposal that climbs the reward (continuous.Predictor)")
+
+    @property
+    def target(self) -> Target:
+        return steered(self.model, self.reward, self.strength, weights="reward", ramp=self.ramp)
+
+    @property
     def tilt(self) -> Tilt:
         return growing(self.reward, self.strength, self.ramp)
 
@@ -207,6 +232,10 @@ class Unweighted(OnClock):
     """No weights: what a score samples by itself. With a `Guided` score, plain guidance."""
 
     score: Score
+
+    @property
+    def target(self) -> Target:
+        return NO_WEIGHTS
 
     def propose(self, x: State, t: float, s: float) -> Proposal:
         return Proposal(self.law("given", self.score, x, (t, s)))

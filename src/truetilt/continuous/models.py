@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..guidance import check_strength, strength
-from ..types import InvalidInput, InvalidWeights, Potential, Schedule, State
+from ..types import InvalidInput, InvalidWeights, Potential, Schedule, State, batch_of
 from .kernels import Score
 from .processes import Process
 
@@ -17,7 +17,7 @@ from .processes import Process
 class Diffusion:
     """The process, the number of coordinates, the base score, the conditional score, the potential log p_t(zeta|x).
 
-    A score maps float64 states [..., D] and a time to grad log p_t(x) of the same shape.
+    A score maps a batch of float64 states [B, D] and a time to grad log p_t(x) of the same shape; a potential to [B].
     """
 
     process: Process
@@ -92,7 +92,7 @@ def checked(name: str, score: Score | None, interval: tuple[float, float]) -> Sc
         raise InvalidInput(f"this sampler needs a {name} score and the model has none")
 
     def ask(x: State, t: float) -> Tensor:
-        where = f"step t = {interval[0]:.6g} -> {interval[1]:.6g}"
+        where, shape, x = f"step t = {interval[0]:.6g} -> {interval[1]:.6g}", x.shape, batch_of(x)
         try:
             value = score(x, t)
         except RuntimeError as error:  # torch's own words say nothing of where
@@ -113,6 +113,6 @@ def checked(name: str, score: Score | None, interval: tuple[float, float]) -> Sc
                 f"{where}: the {name} score returned NaN or infinite values for {int(bad.sum())} of {bad.numel()} "
                 "particles; check the network's output there (overflow in half precision? a time where the noise is 0?)"
             )
-        return value
+        return value.reshape(shape)
 
     return ask

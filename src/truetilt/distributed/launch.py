@@ -17,9 +17,9 @@ from torch.distributed.elastic.multiprocessing.errors import record
 
 from ..api import run
 from ..result import Result
-from ..smc.shards import WHOLE, Shard, Whole
+from ..smc.shards import WHOLE, Settings, Shard, Whole
 from ..types import DegenerateWeights, FeynmanKac, InvalidInput
-from .ranks import Ranks, gathered
+from .ranks import Ranks, compare, gathered
 from .world import World, world
 
 
@@ -48,11 +48,12 @@ def run_populations(
     checkpoint: str | Path | None = None,
     **options: Any,
 ) -> Result:
-    """`tt.run` with whole populations on each rank, which meet at the end alone: nothing is said on the way."""
+    """`tt.run` with whole populations on each rank, which meet at the start and at the end alone."""
     here = world()
     if here.size == 1:
         alone = partial(run, populations=populations, first_population=first_population, checkpoint=checkpoint)
         return alone(fk, grid, **options)
+    compare(here, {"populations": populations, "first_population": first_population})
     if populations < here.size:
         raise InvalidInput(
             f"{populations} populations over {here.size} ranks; give each at least one, or start fewer ranks"
@@ -65,10 +66,15 @@ def run_populations(
         populations=end - begin,
         first_population=first_population + begin,
         checkpoint=None if checkpoint is None else _own_folder(Path(checkpoint), here, populations),
-        shard=Whole(complete=False),
+        shard=Whole(complete=False, meet=partial(_compare_shared, here)),
         **options,
     )
     return _united(own, here, cuts)
+
+
+def _compare_shared(here: World, settings: Settings) -> None:
+    """Each rank runs populations of its own; all else must be the same."""
+    compare(here, {name: value for name, value in settings.items() if name not in ("populations", "first_population")})
 
 
 def _own_folder(folder: Path, here: World, populations: int) -> Path:

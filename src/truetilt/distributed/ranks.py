@@ -7,6 +7,7 @@ the particles that were drawn come back.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ..smc.shards import Drawing, Drawn, Origin
+from ..smc.shards import Drawing, Drawn, Origin, Settings
 from ..types import InvalidInput, Move, Particles
 from .exchange import Plan, packed, plan, visits
 from .world import World
@@ -63,6 +64,9 @@ class Ranks:
         self.world.together(lambda: dist.all_reduce(asked, dist.ReduceOp.MAX))
         return bool(asked)
 
+    def compare(self, settings: Settings) -> None:
+        compare(self.world, settings)
+
     def draw(self, move: Move, ancestors: Tensor, origin: Origin | None, how: Drawing) -> Drawn:
         """All ranks call this with the same ancestors. A lazy move is made anew of those who arrive."""
         found = None if origin is None else plan(ancestors.cpu(), self.cuts, self.world.rank)
@@ -104,6 +108,24 @@ class Ranks:
         came = self._sent(sent, [len(leaving) for leaving in found.leaving], found.arriving)
         taken = torch.cat([rows, came])[found.row.reshape(-1).to(rows.device)]
         return [tensor.unflatten(0, found.row.shape) for tensor in unpack(taken)]
+
+
+def compare(world: World, settings: Settings) -> None:
+    """Raise on every rank if one of them has other settings than the first, and say which and where."""
+    if world.size == 1:
+        return
+    mine = torch.frombuffer(bytearray(json.dumps(settings, sort_keys=True).encode()), dtype=torch.uint8)
+    sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(world.size)]
+    world.together(lambda: dist.all_gather(sizes, torch.tensor([len(mine)])))
+    longest = max(int(size) for size in sizes)
+    parts = [torch.zeros(longest, dtype=torch.uint8) for _ in sizes]
+    world.together(lambda: dist.all_gather(parts, torch.cat([mine, mine.new_zeros(longest - len(mine))])))
+    told = [json.loads(bytes(part[: int(size)].tolist())) for part, size in zip(parts, sizes, strict=True)]
+    for rank, theirs in enumerate(told):
+        names = sorted(name for name in told[0].keys() | theirs.keys() if told[0].get(name) != theirs.get(name))
+        if names:
+            values = ", ".join(f"{name} ({told[0].get(name)!r:.80} and {theirs.get(name)!r:.80})" for name in names)
+            raise InvalidInput(f"ranks 0 and {rank} were told different things: {values}; call all ranks alike")
 
 
 def gathered(world: World, here: Tensor, axis: int, cuts: Sequence[int]) -> Tensor:

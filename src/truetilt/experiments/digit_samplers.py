@@ -27,7 +27,7 @@ from ..reveals import RevealLaw, RevealMove
 from ..schedules import uniform_grid
 from ..smc.resampling import adaptive, never, partial, systematic
 from ..smc.sampler import Rejuvenation
-from ..types import FeynmanKac, InvalidInput, Model, Particles, Resampler, Score
+from ..types import FeynmanKac, InvalidInput, Model, Particles, Resampler, Score, Target
 from .digits import Bundle, Cost, Meter, cost_of
 
 STEPS, QUICK_STEPS = 100, 50
@@ -93,6 +93,10 @@ class SeveralSites:
 
     fk: AnyOrder
     size: int
+
+    @property
+    def target(self) -> Target:
+        return self.fk.target
 
     @property
     def choices(self) -> int:

@@ -19,7 +19,7 @@ from ..api import run
 from ..feynman_kac import Tempered, Unweighted
 from ..guidance import Guided, posterior_level, rate_level
 from ..kernels import euler, tweedie
-from ..models.dealt import check_deal
+from ..models.dealt import each_its_row
 from ..models.infilling import Retimed
 from ..models.reviews import Reviews
 from ..rejuvenation import Gibbs
@@ -77,21 +77,16 @@ class Gapped:
 
     def __call__(self, x: Tokens, t: float) -> SiteLogits:
         answer = self.score(self.whole(x), t)
-        return SiteLogits(answer.store, answer.index.gather(-1, self._dealt(self.sites, x)))
+        return SiteLogits(answer.store, answer.index.gather(-1, each_its_row(self.sites, x)))
 
     def whole(self, x: Tokens) -> Tokens:
-        """The texts [populations, N, D] with their gaps filled from x [populations, N, gaps]."""
-        return self._dealt(self.around, x).scatter(-1, self._dealt(self.sites, x), x)
-
-    def _dealt(self, rows: Tensor, x: Tokens) -> Tensor:
-        check_deal(x, len(rows))
-        each = rows.repeat_interleave(x.shape[0] // len(rows), 0)
-        return each[:, None].expand(*x.shape[:-1], rows.shape[-1])
+        """The texts [..., D] with their gaps filled from x [..., gaps]."""
+        return each_its_row(self.around, x).scatter(-1, each_its_row(self.sites, x), x)
 
 
 @dataclass
 class Noted:
-    """The chance the net gave each known token where it was last masked, before it was overwritten [.., N, D]."""
+    """The chance the net gave each known token where it was last masked, before it was overwritten [B, D]."""
 
     chance: Tensor | None = None
 
@@ -110,9 +105,7 @@ class Overwritten:
     noted: Noted
 
     def __call__(self, x: Tokens, t: float) -> SiteLogits:
-        check_deal(x, len(self.known))
-        rows = self.score(x, t).dense()
-        known = self.known.repeat_interleave(x.shape[0] // len(self.known), 0)[:, None].expand(x.shape)
+        rows, known = self.score(x, t).dense(), each_its_row(self.known, x)
         size, token = rows.logsumexp(-1, keepdim=True), known.clamp(min=0)[..., None]
         self.noted.note((rows.gather(-1, token) - size).exp()[..., 0].double(), x == self.mask)
         fixed = torch.full_like(rows, -torch.inf).scatter(-1, token, size)

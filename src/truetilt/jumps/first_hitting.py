@@ -11,7 +11,8 @@ from torch import Tensor
 
 from ..guidance import Guide, rate_level
 from ..processes import Masking
-from ..types import NEG_INF, InvalidInput, LogWeights, Model, Particles, Schedule, Tokens
+from ..targets import Remedies, tempered
+from ..types import NEG_INF, InvalidInput, LogWeights, Model, Particles, Schedule, Target, Tokens
 from .events import JumpLaw, PathMove, PointLaw
 from .rates import Generator, Rates, edge
 
@@ -38,6 +39,14 @@ class FirstHitting:
                 "has none; use Uniformised there"
             )
         Generator(self.model, self.alpha, self.beta, self.guide)
+
+    @property
+    def remedies(self) -> Remedies:
+        return Remedies("a smaller alpha", "a potential (tt.Tilted) instead of edge ratios")
+
+    @property
+    def target(self) -> Target:
+        return tempered(self.model, self.alpha, self.alpha, weights="edge ratios")
 
     def rates(self, x: Tokens, t: float, s: float) -> Rates:
         return Generator(self.model, self.alpha, self.beta, self.guide)(x, t, s)

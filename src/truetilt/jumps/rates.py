@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..feynman_kac import check_alpha, evaluate
+from ..feynman_kac import check_alpha, evaluate_all
 from ..guidance import Guide, check_strength, rate_level, strength
 from ..types import NEG_INF, InvalidInput, InvalidWeights, Jumps, Model, Schedule, Tokens, take
 
@@ -49,8 +49,7 @@ class Generator:
     def __call__(self, x: Tokens, t: float, s: float) -> Rates:
         """The rates out of x with the networks read at t; s only sets the clock of the interval."""
         process, at = self.model.process, (x, t)
-        base = evaluate(self.model, "base", self.model.base, x, t)
-        conditional = evaluate(self.model, "conditional", self.model.conditional, x, t)
+        base, conditional = evaluate_all(self.model, x, t, base=self.model.base, conditional=self.model.conditional)
         r = _sum("base", process.jumps(base, x, t, s), t)
         r1 = _sum("conditional", process.jumps(conditional, x, t, s), t)
         tilted = process.jumps(rate_level(process, base, conditional, self.alpha, at), x, t, s)

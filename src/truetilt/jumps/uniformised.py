@@ -16,7 +16,8 @@ from ..feynman_kac import ClockMove, Proposal
 from ..guidance import Guide, rate_level
 from ..processes import Uniform
 from ..schedules import Grid
-from ..types import InvalidInput, InvalidWeights, Model, Particles, Schedule, Tokens
+from ..targets import Remedies, tempered
+from ..types import InvalidInput, InvalidWeights, Model, Particles, Schedule, Target, Tokens
 from .candidates import Candidates
 from .events import JumpLaw, JumpMove, PathMove, PointLaw
 from .rates import Generator, Rates
@@ -47,6 +48,14 @@ class Uniformised:
     @property
     def grid(self) -> Grid:
         return self.candidates.grid
+
+    @property
+    def remedies(self) -> Remedies:
+        return Remedies("a smaller alpha", "a potential (tt.Tilted) instead of edge ratios")
+
+    @property
+    def target(self) -> Target:
+        return tempered(self.model, self.alpha, self.alpha, weights="edge ratios")
 
     def rates(self, x: Tokens, t: float, s: float) -> Rates:
         return Generator(self.model, self.alpha, self.beta, self.guide)(x, t, s)

@@ -100,6 +100,13 @@ class DealtPotential:
 
 
 def check_deal(x: Tokens, parts: int) -> None:
-    """Populations must come out even."""
+    """States must come out even; whoever runs populations sees to it that they do."""
     if x.dim() < 2 or x.shape[0] % parts:
         raise InvalidInput(f"states {tuple(x.shape)} cannot be dealt to {parts} conditions equally; give populations")
+
+
+def each_its_row(rows: Tensor, x: Tokens) -> Tensor:
+    """Rows [parts, k] dealt to states [..., D] in equal parts [..., k]."""
+    check_deal(x, len(rows))
+    each = rows.repeat_interleave(x[..., 0].numel() // len(rows), 0)
+    return each.reshape(*x.shape[:-1], rows.shape[-1])

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..networks import check_logits
 from ..types import NEG_INF, InvalidInput, Process, SiteLogits, Tokens
 from .score import check_length, score_of_posterior
 
@@ -124,4 +125,5 @@ def _checked(logits: Tensor, x: Tokens, config: ForeignConfig) -> Tensor:
             f"the net returned {tuple(logits.shape)} for tokens {tuple(x.shape)}; it must return "
             f"{(*x.shape, config.vocabulary)}"
         )
+    check_logits(logits)
     return logits

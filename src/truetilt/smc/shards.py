@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from ..types import Aux, LogWeights, Move, Particles, State, asks_freely
+
+Settings = Mapping[str, Any]  # how a run goes, as plain data
 
 
 class Origin(NamedTuple):
@@ -66,13 +68,22 @@ class Shard(Protocol):
         """Whether anyone wishes it: the same answer everywhere."""
         ...
 
+    def compare(self, settings: Settings) -> None:
+        """Raise if another rank was told otherwise, before anything is computed."""
+        ...
+
+
+def _alone(settings: Settings) -> None:
+    """There is nobody to compare with."""
+
 
 @dataclass(frozen=True)
 class Whole:
-    """All particles are here; of every population, unless they are not `complete`."""
+    """All particles are here; of every population, unless they are not `complete`: then `meet` compares settings."""
 
     first: int = 0
     complete: bool = True
+    meet: Callable[[Settings], None] = _alone
 
     def share(self, particles: int) -> int:
         return particles
@@ -88,6 +99,9 @@ class Whole:
 
     def agreed(self, wish: bool) -> bool:
         return wish
+
+    def compare(self, settings: Settings) -> None:
+        self.meet(settings)
 
 
 def _own(ancestors: Tensor) -> bool:

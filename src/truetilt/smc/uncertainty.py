@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -80,6 +80,14 @@ class Interval:
             return f"{self.estimate:.6g}, no interval: {self.reason}"
         ends = f"{100 * self.level:.4g} % interval {self.low:.6g} to {self.high:.6g}"
         return f"{self.estimate:.6g} ± {self.stderr:.2g} ({ends}, {self.method})"
+
+
+def of_a_probability(found: Interval) -> Interval:
+    """The same interval where the estimate is a probability: its ends are in [0, 1]."""
+    low, high = (torch.as_tensor(end).clamp(0.0, 1.0) for end in (found.low, found.high))
+    if isinstance(found.estimate, Tensor):
+        return replace(found, low=low, high=high)
+    return replace(found, low=float(low), high=float(high))
 
 
 def of_log_z(log_w: LogWeights) -> Estimate:

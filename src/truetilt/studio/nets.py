@@ -7,7 +7,6 @@ from typing import Any
 from ..models.hub import Digits, load
 from ..models.reviews import Reviews
 from ..models.text import Text
-from ..processes import Masking
 from ..types import InvalidInput
 from .problem import Problem
 from .wishes import Wish
@@ -45,7 +44,6 @@ def _reviews(name: str, nets: Reviews, wish: Wish) -> Problem:
     return Problem(
         name, nets.model(condition, form), nets.view, python,
         command=(name, {"condition": condition}), look="nets.view", chunk=nets.batch, condition=condition,
-        by_schedule=True,
     )  # fmt: skip
 
 
@@ -65,5 +63,5 @@ def _text(name: str, text: Text, wish: Wish) -> Problem:
     return Problem(
         name, text.model(condition), text.view, _loaded("text", name, wish, f"text.model({written})"),
         look="text.view", chunk=text.batch, condition=wish.prompt or condition,
-        by_schedule=isinstance(text.process, Masking), lacks="single text nets", net="text",
+        lacks="single text nets", net="text",
     )  # fmt: skip

@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 
 from .. import continuous
 from ..api import reveal, run
-from ..feynman_kac import Tempered, Tilted, Unweighted, usual_guide
-from ..guidance import Guided, posterior_level
-from ..kernels import tweedie, usual_kernel
+from ..defaults import default_guidance, default_guide, default_kernel, default_sampler
+from ..feynman_kac import Tilted
+from ..guidance import posterior_level
+from ..kernels import tweedie
 from ..result import Result
 from ..schedules import uniform_grid
 from ..smc.resampling import never
-from ..types import FeynmanKac, InvalidInput, Resampler
+from ..types import FeynmanKac, InvalidInput, Model, Resampler
 from .choices import RESAMPLING
 from .problem import Problem
 from .wishes import Wish
@@ -57,13 +58,17 @@ def _reals(problem: Problem, wish: Wish) -> tuple[FeynmanKac, str]:
 def _tokens(problem: Problem, wish: Wish) -> tuple[FeynmanKac, str]:
     """As `truetilt sample` has them."""
     model, a, b = problem.model, wish.alpha, wish.beta
-    kernel = usual_kernel(model.process)
-    told = ", kernel=tt.tweedie" if kernel is tweedie else ""
+    level, kernel = _written(model)
     if wish.sampler == "tilted":
-        return Tilted(model, a, kernel=kernel), f"tt.Tilted(model, {a!r}{told})"
-    guide = usual_guide(kernel)
-    level = ", tt.posterior_level" if guide is posterior_level else ""
-    return Tempered(model, a, b, guide, kernel=kernel), f"tt.Tempered(model, {a!r}, {b!r}{level}{told})"
+        return Tilted(model, a, kernel=default_kernel(model.process)), f"tt.Tilted(model, {a!r}{kernel})"
+    return default_sampler(model, a, b), f"tt.Tempered(model, {a!r}, {b!r}{level}{kernel})"
+
+
+def _written(model: Model) -> tuple[str, str]:
+    """The level of guidance and the kernel that are run, as arguments in Python; nothing where they are the default."""
+    kernel = default_kernel(model.process)
+    level = ", tt.posterior_level" if default_guide(kernel) is posterior_level else ""
+    return level, ", kernel=tt.tweedie" if kernel is tweedie else ""
 
 
 def guidance(problem: Problem, wish: Wish) -> Plan:
@@ -75,18 +80,10 @@ def guidance(problem: Problem, wish: Wish) -> Plan:
         python = f"c.Unweighted(model, c.Guided(model.base, model.conditional, {wish.alpha!r}))"
         fk = continuous.Unweighted(model, continuous.Guided(model.base, model.conditional, wish.alpha))
     else:
-        level = ", tt.posterior_level" if problem.by_schedule else ""
-        kernel = ", kernel=tt.tweedie" if problem.by_schedule else ""
+        level, kernel = _written(model)
         guided = f"tt.Guided(model.process, model.base, model.conditional, {wish.alpha!r}{level})"
-        python, fk = f"tt.Unweighted(model, {guided}{kernel})", _guided(problem, wish.alpha)
+        python, fk = f"tt.Unweighted(model, {guided}{kernel})", default_guidance(model, wish.alpha)
     return _on_clock(fk, python, wish.steps, ("tt.never", never))
-
-
-def _guided(problem: Problem, strength: float) -> FeynmanKac:
-    parts = (problem.model.process, problem.model.base, problem.model.conditional, strength)
-    if problem.by_schedule:
-        return Unweighted(problem.model, Guided(*parts, posterior_level), kernel=tweedie)
-    return Unweighted(problem.model, Guided(*parts))
 
 
 def options(problem: Problem, wish: Wish) -> dict[str, Any]:

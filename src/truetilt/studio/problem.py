@@ -24,7 +24,6 @@ class Problem(NamedTuple):
     look: str = ""  # the view in Python
     chunk: int | None = None
     condition: str | int | None = None
-    by_schedule: bool = False  # steps reveal by the schedule alone, as those of texts do
     net: str | None = None  # the kind of a net that is no bundle, for the record
     lacks: str = ""  # what `truetilt sample` has not, where there is no command
 

@@ -1,0 +1,94 @@
+"""What a run aims at, as a value that can be compared: the law at the end of time, and the laws on the way there.
+
+Moves leave a target alone. They fit a run if its target is theirs: at the end the final law, at every earlier time the
+intermediate one as well, which hangs on how weights grow. Parts that only one of two targets has are not compared: an
+exponent of ratios needs no potential, one of potentials no base.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from .fingerprints import alike
+
+_SHORT = 48  # characters of a part that are told as they are
+
+
+class Constant(NamedTuple):
+    """Which normalising constant log Z estimates: the sum named here, less `share` times log p(zeta)."""
+
+    words: str
+    share: float | None = None  # None: the sum has no p(zeta) in it, and nothing to convert to
+
+
+class Remedies(NamedTuple):
+    """What may help a run of this kind whose weights are bad, in words; empty where there is nothing."""
+
+    lower: str = ""  # what to ask less of
+    weigh: str = ""  # another way to weigh or to propose
+    move: str = ""  # moves that fit the target
+
+
+UNKNOWN = Remedies()  # of a model that does not say
+
+
+@dataclass(frozen=True)
+class Target:
+    """The parts of a target by name: of the final law, and of what the weights mean at earlier times."""
+
+    final: Mapping[str, Any] = field(default_factory=dict)
+    way: Mapping[str, Any] = field(default_factory=dict)
+    constant: Constant | None = None
+
+    def differences(self, other: Target, on_the_way: bool) -> list[str]:
+        """What differs, in words: "alpha (2.0 and 4.0)"; nothing where the other is the same target."""
+        pairs = [(self.final, other.final), *([(self.way, other.way)] if on_the_way else [])]
+        return [
+            f"{name} ({_told(mine[name], theirs[name])})"
+            for mine, theirs in pairs
+            for name in mine
+            if name in theirs and not alike(mine[name], theirs[name])
+        ]
+
+
+NO_WEIGHTS = Target()  # of particles that all count alike: they may start on their way to any target
+
+
+def tempered(model: Any, alpha: float, share: float, **way: Any) -> Target:
+    """p0(x) p(zeta|x)^alpha of a model, whichever of its functions the weights are made of.
+
+    The estimate of log Z is the log of its sum less `share` times log p(zeta): alpha times where weights are ratios
+    p(zeta|x) / p(zeta), once where particles come from p(x|zeta), never where they come from p0.
+    """
+    less = "" if share == 0 else " - log p(zeta)" if share == 1 else f" - {share:g} log p(zeta)"
+    constant = Constant(f"log sum of p0(x) p(zeta|x)^{alpha:g}{less}", share)
+    return Target({"law": "p0(x) p(zeta|x)^alpha", "alpha": alpha, **_sides(model)}, way, constant)
+
+
+def steered(model: Any, reward: Any, strength: float, **way: Any) -> Target:
+    """p0(x) exp(strength * reward(x)); with the model's own potential as the reward, the tempered target."""
+    if reward is model.potential:
+        return tempered(model, strength, 0.0, **way)
+    given = {"strength": strength, "reward": reward, **_sides(model)}
+    constant = Constant(f"log of the mean of exp({strength:g} reward(x)) under p0")
+    return Target({"law": "p0(x) exp(strength * reward(x))", **given}, way, constant)
+
+
+def _sides(model: Any) -> dict[str, Any]:
+    """The process and the functions of a model of tokens or of real vectors, those that it has."""
+    names = ("process", "length", "dimension", "base", "conditional", "potential")
+    return {name: getattr(model, name) for name in names if getattr(model, name, None) is not None}
+
+
+def _told(mine: Any, theirs: Any) -> str:
+    """Two parts that differ, in a few words."""
+    words = [_short(part) for part in (mine, theirs)]
+    return " and ".join(words) if words[0] != words[1] else f"two different ones, each called {words[0]}"
+
+
+def _short(part: Any) -> str:
+    if len(repr(part)) <= _SHORT and " at 0x" not in repr(part):
+        return part if isinstance(part, str) else repr(part)
+    return getattr(part, "__name__", None) or type(part).__name__
