@@ -9,14 +9,13 @@ PIP_INSTALL := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -q -
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint prove bench docs clean
+.PHONY: help demo test lint prove bench docs release-check clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
-demo: $(VENV)/.installed-core  ## a small run on the CPU, with its report, in runs/demo
+demo: $(VENV)/.installed-core  ## guidance beside truetilt on the CPU, as a page in runs/demo
 	$(BIN)/truetilt demo --out runs/demo
-	$(BIN)/truetilt sample mnist --condition 4 --alpha 3 --out runs/demo/digits
 
 test: lint  ## lint, then all tests but the slow proofs
 	$(BIN)/pytest -n 2
@@ -39,6 +38,9 @@ bench: $(VENV)/.installed-core  ## the benchmarks
 
 docs: $(VENV)/.installed-docs  ## the documentation, built into site/
 	$(BIN)/zensical build -f mkdocs.yml --strict
+
+release-check:  ## sdist and wheel built, checked, installed into an empty environment; the README run there
+	$(PYTHON) proofs/release.py
 
 clean:  ## remove everything that was built, with runs/ and .venv
 	rm -rf $(VENV) build dist site runs .cache .pytest_cache .ruff_cache .hypothesis

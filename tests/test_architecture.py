@@ -44,8 +44,6 @@ EXACTLY = {  # a room and all it may import of ours
     "metrics.text": {"types"},
     "metrics.bertscore": {"types"},
     "metrics.regression": {"types"},
-    "metrics.polite": {"types", "smc.stream"},
-    "metrics.perspective": {"types", "storage", "metrics.polite"},
     "metrics.perplexity": {"types", "networks"},
     "jumps.rates": {"types", "guidance", "feynman_kac"},
     "jumps.events": {"types", "laws", "jumps.rates"},

@@ -1,6 +1,7 @@
 """The command line: what it prints where, its exit codes, and that bad input never shows a traceback."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -42,16 +43,23 @@ def test_help_and_version_exit_zero(arguments):
 
 
 def test_demo_writes_a_figure_and_prints_a_table(tmp_path):
-    run = truetilt("demo", "--out", tmp_path / "out")
+    run = truetilt("demo", "--digits", 2, "--out", tmp_path / "out")
     assert run.returncode == 0, run.stderr
     assert "guidance" in run.stdout
+    assert "note: tv compares" in run.stderr
+    assert run.stderr.splitlines()[-1] == f"open in a browser: {(tmp_path / 'out/index.html').as_uri()}"
+    page = (tmp_path / "out/index.html").read_text()
+    assert all((tmp_path / "out" / there).is_file() for there in re.findall('href="([^"]+)"', page))
+    asked = {r["method"]: r for r in json.loads((tmp_path / "out/digits/result.json").read_text())["rows"]}
+    assert asked["guidance"]["network_evaluations"] == asked["truetilt"]["network_evaluations"] == 32
     rows = json.loads((tmp_path / "out/result.json").read_text())["rows"]
     miss = {(r["figure"], r["alpha"], r["method"]): r["tv"] for r in rows}
     for figure, alpha in (("figure1", 4.0), ("figure2", 2.0), ("figure2", 4.0)):
         assert miss[figure, alpha, "truetilt"] < 0.03 < 0.05 < miss[figure, alpha, "guidance"]
     assert (tmp_path / "out/figure.png").read_bytes()[:4] == b"\x89PNG"
-    kept = ["particles.json", "particles.safetensors", "view.json"]  # what the report needs
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["figure.png", *kept[:2], "result.json", kept[2]]
+    kept = ["particles.json", "particles.safetensors", "report.html", "result.json", "view.json"]
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["digits", "figure.png", "index.html", *kept]
+    assert sorted(p.name for p in (tmp_path / "out/digits").iterdir()) == ["figure.png", *kept]
 
 
 def test_json_is_all_that_stdout_holds_and_the_seed_decides(tmp_path):

@@ -23,6 +23,7 @@ from truetilt.smc.sampler import Source, trace
 from truetilt.smc.stream import Stream
 
 WAITING = {"_local_scalar_dense", "nonzero", "equal", "is_nonzero", "_unique2", "unique_dim", "masked_select"}
+PACKAGE = Path(tt.__file__).parent  # wherever it lies: a clone may be called truetilt too
 HOST = {"schedules.py", "processes.py", "text.py"}  # read numbers of the host: no device is asked
 
 
@@ -45,7 +46,7 @@ class Waits(TorchDispatchMode):
         if name in WAITING or any(i is not None and i.dtype == torch.bool for i in chosen):
             import traceback
 
-            frames = [f for f in traceback.extract_stack() if "/truetilt/" in f.filename]
+            frames = [f for f in traceback.extract_stack() if Path(f.filename).is_relative_to(PACKAGE)]
             where = Path(frames[-1].filename).name if frames else ""
             if where not in HOST:
                 self.found[f"{name} {where}"] += 1

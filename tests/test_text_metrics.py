@@ -70,7 +70,7 @@ def test_bleu_is_nltks(nltk_bleu, n):
 
 
 def test_bleu_is_sacrebleus():
-    sacrebleu = pytest.importorskip("sacrebleu", reason="pip install 'truetilt[eval]'")
+    sacrebleu = pytest.importorskip("sacrebleu", reason="pip install 'truetilt[peers]'")
     scorer = sacrebleu.BLEU(smooth_method="floor", smooth_value=0.1, tokenize="none", effective_order=False)
     for k, text in enumerate(TEXTS[:4]):
         others = [other for j, other in enumerate(TEXTS) if j != k]
@@ -259,7 +259,7 @@ def test_the_fit_is_the_optimum():
 
 
 def test_the_fit_is_scikit_learns():
-    linear = pytest.importorskip("sklearn.linear_model", reason="pip install 'truetilt[eval]'")
+    linear = pytest.importorskip("sklearn.linear_model", reason="pip install 'truetilt[peers]'")
     encode, texts, labels = problem()
     judge = fitted(encode, texts, labels, ("a", "b", "c"), penalty=0.01)
     theirs = linear.LogisticRegression(C=1 / (120 * 0.01), tol=1e-10, max_iter=10_000).fit(encode.vectors, labels)

@@ -54,7 +54,9 @@ def show(result: dict[str, Any], columns: tuple[str, ...], folder: Path, as_json
     typer.echo(f"written: {folder / 'result.json'} and {folder / 'figure.png'}", err=True)
     for line in result.get("verdict", ()):
         typer.echo(line, err=True)
-    if (folder / "particles.json").is_file():
+    if "page" in result:
+        typer.echo(f"open in a browser: {Path(result['page']).as_uri()}", err=True)
+    elif (folder / "particles.json").is_file():
         typer.echo(f"look at it: truetilt report {folder}", err=True)
 
 

@@ -86,11 +86,13 @@ def collect(settings: Settings, answers: dict[str, Answer]) -> Answer:
 
 
 def keep_run(device: str, seed: int, folder: Path) -> Path:
-    """A run on the nine states with what its report shows, saved beside the figure."""
+    """A run on the nine states, saved beside the figure, and its report."""
     fk = Tilted(nine_states(device).model(), 4.0)
     result = run(fk, uniform_grid(toys.STEPS), particles=256, populations=16, seed=seed, snapshots=8)
     told = {"bundle": "Nine states of the demo", "command": f"truetilt demo --seed {seed}"}
-    return replace(result, settings=result.settings | told).save(folder, Disks(3))
+    told_run = replace(result, settings=result.settings | told)
+    told_run.save(folder, Disks(3))
+    return told_run.report(folder / "report.html", Disks(3))
 
 
 def draw(result: Answer) -> Any:

@@ -1,7 +1,7 @@
 """A local judge of toxicity: fitted to labelled comments, calibrated to published scores of the Perspective API.
 
 Half of the scored comments set its scale, the other half says how far it agrees. It ranks texts as a small linear
-judge can; where the Perspective API itself can be asked, ask that.
+judge can. The service itself is not asked: it ends in 2026.
 """
 
 from __future__ import annotations
