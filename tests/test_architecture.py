@@ -165,6 +165,12 @@ def random_calls(module):
     return [(n, node) for n, node in calls(module) if n in torch_draws or n.startswith(("np.random.", "random."))]
 
 
+def test_calls_of_generators_are_seen():
+    drawing = [module for module in MODULES if random_calls(module)]
+    assert drawing
+    assert {room(module) for module in drawing} == {"experiments"}
+
+
 @each_module
 def test_nothing_is_drawn_from_a_global_generator(module):
     seeded = ("np.random.default_rng", "np.random.SeedSequence")
