@@ -1,6 +1,7 @@
 """The any-order clock: exact in D steps, for every order and any proposal; and draws better than independent ones."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -182,8 +183,12 @@ def test_bad_input():
         tt.AnyOrder(problem.model(), 2.0, order=(1, 0), choose=tt.adapted_sites)
     with pytest.raises(tt.InvalidInput, match="reveals 2 sites at once"):
         tt.run(tt.AnyOrder(problem.model(), 2.0, choose=tt.adapted_sites), (1.0, 0.0), particles=4)
-    with pytest.raises(tt.InvalidInput, match="names each of the 2 sites"):
-        tt.AnyOrder(problem.model(), 2.0, order=(0.0, 1.0))
+    for order in ((0.0, 1.0), (0, 1.0), (0,), (0, 1, 2)):
+        with pytest.raises(tt.InvalidInput, match="names each of the 2 sites"):
+            tt.AnyOrder(problem.model(), 2.0, order=order)
+    for beta in (-1.0, math.nan, math.inf, lambda t: math.inf if t == 0 else 1.0):
+        with pytest.raises(tt.InvalidInput, match="guidance strength must be finite and at least 0"):
+            tt.AnyOrder(problem.model(), 2.0, beta=beta)
     for part in ((0.5, 0.0), (1.0, 0.5)):
         with pytest.raises(tt.InvalidInput, match="starts from noise"):
             tt.run(tt.AnyOrder(problem.model(), 2.0), part)
@@ -224,6 +229,16 @@ def test_a_step_that_reveals_nothing_asks_nobody():
     assert len(asked) == 3
 
 
+@pytest.mark.parametrize("couple", [tt.systematic_draws, tt.stratified_draws])
+@pytest.mark.parametrize("size", [1, 3, 4, 1000])
+def test_coupled_uniforms_stay_below_one(couple, size):
+    """The last place of a comb and the largest uniform there is: their sum rounds up to the size of the group."""
+    u = torch.full((size, 1), 1 - 2.0**-53, dtype=torch.float64)
+    spare = torch.arange(size, dtype=torch.float64)[:, None] / size
+    drawn = couple(u, torch.zeros(size, 1, dtype=torch.int64), spare)
+    assert 1 - 2 / size <= drawn.max() < 1
+
+
 def test_a_score_of_nan_is_named():
     problem = table(tt.Masking, 3, 2)
     model = problem.model()
@@ -232,7 +247,13 @@ def test_a_score_of_nan_is_named():
         logits = model.conditional(x, t)
         return logits.with_rows(torch.full_like(logits.rows, torch.nan))
 
+    def broken_at_one_site(x, t):
+        return tt.SiteLogits.of(model.base(x, t).dense().masked_fill(torch.tensor([[True], [False]]), torch.nan))
+
     with pytest.raises(tt.InvalidWeights, match="the conditional score returned NaN"):
         tt.reveal(tt.Model(model.process, 2, model.base, broken), 2.0)
+    half = tt.AnyOrder(tt.Model(model.process, 2, broken_at_one_site, model.conditional), 2.0)
+    with pytest.raises(tt.InvalidWeights, match="the base score returned NaN or only -inf for 7 of 7 particles"):
+        tt.run(half, (1.0, 0.0), particles=7)  # both sites at once
     with pytest.raises(tt.InvalidInput, match="conditional"):
         tt.AnyOrder(tt.Model(problem.process, 2, problem.model().base), 2.0)

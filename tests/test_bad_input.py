@@ -1,12 +1,14 @@
 """Bad input fails early, with words that name the fault and the remedy."""
 
 import math
+import re
 
 import pytest
 import torch
 
 import truetilt as tt
 from problems import table
+from truetilt.smc.weights import check_weights
 
 PROBLEM = table(tt.Masking, 3, 2)
 MODEL = PROBLEM.model()
@@ -89,10 +91,30 @@ def test_a_reward_of_nan_is_named_with_its_time():
         tt.run(fk, tt.uniform_grid(5), particles=10)
 
 
-def test_a_reward_of_plus_infinity_is_refused():
-    fk = tt.Steered(MODEL, lambda x, t: torch.full(x.shape[:-1], torch.inf), ramp=tt.at_end)
-    with pytest.raises(tt.InvalidWeights, match=r"step 5 .*\+inf"):
+@pytest.mark.parametrize(
+    ("ramp", "step"), [(tt.at_end, r"step 5 \(t = 0\.2 -> 0\)"), (tt.Power(0.0), r"step 0 \(t = 1 -> 1\)")]
+)
+def test_a_reward_of_plus_infinity_is_refused(ramp, step):
+    fk = tt.Steered(MODEL, lambda x, t: torch.full(x.shape[:-1], torch.inf), ramp=ramp)
+    with pytest.raises(tt.InvalidWeights, match=rf"{step}: 10 of 10 particles have weight \+inf"):
         tt.run(fk, tt.uniform_grid(5), particles=10)
+
+
+INF = math.inf
+
+
+@pytest.mark.parametrize(
+    ("log_w", "error", "words"),
+    [
+        ([0.0, math.nan, INF, -INF], tt.InvalidWeights, "here: 2 of 4 particles have weight NaN"),
+        ([0.0, INF, INF, INF], tt.InvalidWeights, "here: 3 of 4 particles have weight +inf"),
+        ([-INF, -INF], tt.DegenerateWeights, "here: every particle has weight zero"),
+    ],
+)
+def test_bad_weights_are_counted_and_named(log_w, error, words):
+    check_weights(torch.tensor([0.0, -INF]), "here")
+    with pytest.raises(error, match=re.escape(words)):
+        check_weights(torch.tensor(log_w).double(), "here")
 
 
 def test_a_reward_of_the_wrong_shape():

@@ -63,13 +63,16 @@ def test_demo_writes_a_figure_and_prints_a_table(tmp_path):
 
 
 def test_json_is_all_that_stdout_holds_and_the_seed_decides(tmp_path):
-    runs = [
-        truetilt("reproduce", "figure1", "--quick", "--json", "--seed", s, "--out", tmp_path / "o") for s in (1, 1, 2)
-    ]
-    first, again, other = (json.loads(run.stdout) for run in runs)
-    assert first == again == first | json.loads((tmp_path / "o/result.json").read_text()) | first
-    assert first["rows"] != other["rows"]
-    assert first["rows"][0]["kl"] == 0
+    shown, written = [], []
+    for name, seed in (("first", 1), ("again", 1), ("other", 2)):  # nothing is left for the next to go on from
+        (tmp_path / name).mkdir()
+        run = truetilt("reproduce", "figure1", "--quick", "--json", "--seed", seed, "--out", "o", cwd=tmp_path / name)
+        shown.append(json.loads(run.stdout))
+        written.append(json.loads((tmp_path / name / "o/result.json").read_text()))
+    assert shown == written
+    assert shown[0] == shown[1]
+    assert shown[0]["rows"] != shown[2]["rows"]
+    assert (shown[0]["seed"], shown[2]["seed"]) == (1, 2)
 
 
 def test_a_run_ends_with_its_verdict_and_without_an_old_report(table_file, tmp_path):

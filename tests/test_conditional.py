@@ -413,6 +413,10 @@ GOOD = tt.particle_gibbs(FK, GRID, particles=2, chains=3, sweeps=1).last
         ({"threshold": 1.5}, r"threshold is 1\.5"),
         ({"seed": -1}, "seed is -1"),
         ({"reference": replace(GOOD, states=GOOD.states[1:])}, r"\(5, 3, 2\), and the run has 6 times"),
+        (
+            {"reference": replace(GOOD, states=GOOD.states[:, 0, 0]), "chains": 3},
+            r"shape \(6,\), and the run has 6 times",
+        ),
         ({"reference": replace(GOOD, states=GOOD.states[..., :1])}, r"int64 \(1,\), and the model's .* \(2,\)"),
         ({"reference": replace(GOOD, states=GOOD.states.double())}, r"float64 \(2,\), and the model's torch\.int64"),
         ({"reference": replace(GOOD, states=GOOD.states - 4)}, "negative tokens"),

@@ -365,10 +365,12 @@ def test_numbered_steps_need_variance_preserving_noise():
             clock(t, process)
 
 
-@pytest.mark.parametrize("grid", [(1.0, 0.5, 0.7, 0.0), (0.5, 0.2)])
-def test_a_limit_on_a_line_needs_a_whole_grid(grid):
+@pytest.mark.parametrize(
+    ("grid", "words"), [((1.0, 0.5, 0.7, 0.0), "from 0.5 to 0.7 at step 1"), ((0.5, 0.2), "starts from noise")]
+)
+def test_a_limit_on_a_line_needs_a_whole_grid(grid, words):
     p = c.Observed(c.VP(), c.GaussianMixture([1.0], [[0.0]], 1.0), c.Observation([0.0], (0,), 1.0))
-    with pytest.raises(tt.InvalidInput):
+    with pytest.raises(tt.InvalidInput, match=words):
         c.line_flow(c.Tilted(p.model(), 2.0), grid, torch.linspace(-6, 6, 200))
 
 

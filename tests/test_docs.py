@@ -36,6 +36,15 @@ def test_page_runs_and_prints_what_it_says(page: Path, tmp_path: Path, monkeypat
         assert out.getvalue().splitlines() == SHOWN.findall(source)
 
 
+def test_the_pages_hold_what_is_looked_for() -> None:
+    """As many blocks, shown answers and links as plain counting finds."""
+    texts = [page.read_text(encoding="utf-8") for page in PAGES]
+    assert len(PAGES) > 15
+    assert sum(len(blocks(text)) for text in texts) == sum(text.count("\n```python\n") for text in texts) > 20
+    assert sum(len(SHOWN.findall(block)) for text in texts for block in blocks(text)) > 20
+    assert sum(len(LINK.findall(text)) for text in texts) > 20
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_names_on_the_page_exist(page: Path) -> None:
     used = set(re.findall(r"\btt\.([A-Za-z_]\w*)", page.read_text(encoding="utf-8")))

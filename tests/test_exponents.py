@@ -3,6 +3,7 @@
 False alarms: z-tests at 1e-5 over the whole file.
 """
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -175,6 +176,7 @@ def test_frozen_is_a_broken_line():
     ramp = tt.Frozen((0.0, 0.5, 1.0), (0.0, 0.2, 1.0))
     assert [ramp(u) for u in (0.0, 0.25, 0.5, 0.75, 1.0)] == pytest.approx([0.0, 0.1, 0.2, 0.6, 1.0])
     assert ramp(1.0) == 1
+    assert tt.Frozen((0.0, 1.0), (0.5, 1.0))(0.5) == 0.75  # two points are enough
 
 
 @pytest.mark.parametrize(
@@ -184,6 +186,29 @@ def test_frozen_is_a_broken_line():
 def test_bad_ramps(elapsed, shares):
     with pytest.raises(tt.InvalidInput, match="ramp"):
         tt.Frozen(elapsed, shares)
+
+
+@pytest.mark.parametrize("share", [math.nan, math.inf, -math.inf])
+def test_shares_that_are_no_number_are_refused(share):
+    with pytest.raises(tt.InvalidInput, match="they must be finite"):
+        tt.Frozen((0.0, 0.5, 1.0), (0.0, share, 1.0))
+
+
+def test_the_cost_of_each_step_is_what_a_run_pays():
+    """A run that resamples at every step loses at each what the rehearsal says, also where the pilot resampled."""
+    fk, grid = tt.Tilted(table().model(), 8.0), tt.uniform_grid(6)
+    ramp = tt.pilot(fk, grid, fall=0.3, particles=4000, seed=3)
+    result = tt.run(with_ramp(fk, ramp), grid, particles=4000, seed=4, resample=tt.multinomial)
+    kept = [*result.ess[2:, 0].tolist(), float(effective_sample_size(result.log_weights[0]))]
+    assert max(ramp.falls) > 0.25
+    assert [1 - n / 4000 for n in kept] == pytest.approx(ramp.falls, abs=0.03)
+
+
+def test_the_exponent_starts_as_late_as_it_may():
+    """The share is halved upon until the step costs what is allowed, to the last digits that 24 halvings give."""
+    fk = tt.Tilted(table().model(), 8.0)
+    ramp = tt.pilot(fk, tt.uniform_grid(4), fall=0.2, particles=200, seed=3)
+    assert min(abs(cost - 0.2) for cost in ramp.falls) < 1e-6
 
 
 def test_bad_pilots():

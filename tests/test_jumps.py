@@ -19,6 +19,7 @@ from test_unbiased import z_scores
 from truetilt.exact.flow import push
 from truetilt.exact.joint import transitions
 from truetilt.exact.tables import flat_index
+from truetilt.jumps.events import PointLaw
 from truetilt.jumps.first_hitting import log_chance
 from truetilt.jumps.rates import Rates, edge
 from truetilt.smc.sampler import Source, trace
@@ -410,6 +411,21 @@ def test_the_law_of_a_candidate_event(beta):
     share = torch.zeros(9).double().index_add(0, flat_index(drawn, 3), torch.full((160_000,), 1 / 160_000).double())
     law = torch.zeros(9).double().index_add(0, flat_index(y[4], 3), log_q[4].exp())
     assert (share - law).abs().max() < 0.01
+
+
+@pytest.mark.parametrize("grid", [(1.0, 0.0), (1.0, 0.4, 0.0)])
+def test_the_last_interval_of_first_hitting_keeps_its_weights(grid):
+    """Only those before it are resampled by what they weigh: an answer counts its particles by weight."""
+    fk = tt.FirstHitting(table(tt.Masking, 3, 2).model(), 3.0)
+    *_, before, last = (p.log_w for p, _ in trace(fk, grid, (1, 50), tt.multinomial, Source(Stream(0))))
+    assert float(before.std()) < 1e-12
+    assert float(last.std()) > 0.1
+
+
+def test_a_settled_path_has_one_end():
+    law = PointLaw(torch.tensor([[0, 1], [2, 2], [1, 0]]))
+    log_prob = law.log_prob(torch.tensor([[0, 1], [2, 1], [1, 0]]))
+    assert torch.equal(log_prob, torch.tensor([0.0, -torch.inf, 0.0]).double())
 
 
 def test_an_edge_that_is_none_has_no_rate():

@@ -9,7 +9,6 @@ from problems import TOP, conditional, hard_table, meaningful, reverse_rates, si
 PROCESSES = [tt.Masking, tt.Uniform]
 KERNELS = [tt.euler, tt.tweedie, tt.tau_leaping]
 INTERVALS = [(1.0, 0.99), (1.0, 0.0), (0.5, 0.4), (0.5, 0.0), (1e-3, 0.0), (1e-6, 5e-7), (1e-9, 0.0), (1e-12, 0.0)]
-NO_TOKEN_LEFT = "Uniform.bridge: inf + -inf = NaN where the current token un-mixes to nothing"
 
 both = pytest.mark.parametrize("process", PROCESSES)
 each = pytest.mark.parametrize("kernel", KERNELS)

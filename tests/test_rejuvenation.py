@@ -9,6 +9,7 @@ import truetilt as tt
 from problems import clean, hard_table, table, tv, z_limit
 from truetilt.exact.flow import push
 from truetilt.exact.tables import flat_index
+from truetilt.rejuvenation import AcceptLaw
 from truetilt.types import Particles
 
 PROBLEM = table(tt.Masking, 3, 3, seed=4)
@@ -84,6 +85,9 @@ def test_blocks_leave_every_intermediate_target_invariant(size, t):
                 return y
 
             move = block.at(part, t, index.expand(len(here), size), fill)
+            for end in (part.x, move.y):  # whichever it ends in, it remembers log p(zeta|x) / p(zeta) of that
+                known = PROBLEM.potential(end, 0.5) - PROBLEM.evidence.log()
+                assert torch.allclose(move.after(end)[1]["log_ratio"], known, rtol=0, atol=1e-12)
             total += push(move, part.log_w + log_q - ways.log(), PROBLEM.states, 4)[0].exp()
     assert (total - target.exp()).abs().max() < 1e-12
 
@@ -274,6 +278,30 @@ def test_no_network_is_told_that_nothing_is_masked():
     assert tv(law.reshape(3, 3, 3), problem.target(3.0)) < 0.06
     with pytest.raises(tt.InvalidInput, match="a schedule that starts lower"):
         tt.masked_fraction_grid(tt.Geometric(0.2, 20.0), 10)
+
+
+def test_a_move_that_cannot_be_accepted_never_is():
+    x, y = torch.zeros(2, 3, dtype=torch.int64), torch.ones(2, 3, dtype=torch.int64)
+    law = AcceptLaw(x, y, torch.tensor([-torch.inf, 0.0]).double())
+    assert torch.equal(law.sample(torch.zeros(2, 1).double()), torch.stack([x[0], y[1]]))
+    top = torch.full((2, 1), 1 - 2.0**-53, dtype=torch.float64)
+    assert torch.equal(law.sample(top), torch.stack([x[0], y[1]]))
+    assert torch.equal(law.log_prob(y), torch.tensor([-torch.inf, 0.0]).double())
+    assert torch.equal(law.log_prob(x), torch.tensor([0.0, -torch.inf]).double())
+
+
+def test_metropolis_leaves_masked_sites_and_dead_particles_alone():
+    problem = hard_table(tt.Masking)
+    x = torch.tensor([[3, 2], [0, 0], [0, 2]])  # masked at site 0; of likelihood zero; alive
+    at = Particles(x, torch.zeros(3, dtype=torch.float64), {})
+    for token in range(3):
+        move = tt.Metropolis(tt.Tilted(problem.model(), 3.0)).at(
+            at, 0.0, torch.zeros(3, 1, dtype=torch.int64), lambda law, v=token: law.x.scatter(-1, law.sites, v)
+        )
+        assert torch.equal(move.log_accept[:2], torch.full((2,), -torch.inf).double())
+        before, after = problem.potential(torch.tensor([[0, 2], [token, 2]]), 0.0).tolist()
+        assert float(move.log_accept[2]) == pytest.approx(min(0.0, 2 * (after - before)), abs=1e-12)
+        assert torch.equal(move.y[0], x[0])
 
 
 def test_wrong_gibbs_with_the_exponent_of_another_time():

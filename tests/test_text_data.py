@@ -155,7 +155,8 @@ def test_a_phrase_is_on_the_side_of_its_sentence():
 def test_halves_are_halves_and_depend_on_the_text_alone():
     count = Counter(half_of(f"text {k}") for k in range(4000))
     assert abs(count["judge"] - 2000) < 5 * 4000**0.5 / 2
-    assert [half_of(f"text {k}") for k in range(8)] == [half_of(f"text {k}") for k in range(8)]
+    first = "".join(half_of(f"text {k}")[0] for k in range(8))
+    assert first == "gjjjgjjj"  # in every process, on every machine
     assert fraction("a", "half") != fraction("a", "test")
 
 

@@ -174,10 +174,19 @@ def test_a_view_is_the_same_after_a_file(view, state, tmp_path):
     assert again.picture(x[None], np.ones(1)) == view.picture(x[None], np.ones(1))
 
 
-@pytest.mark.parametrize("found", ["{", '{"kind": "smell"}', '{"kind": "images"}', '{"kind": "text", "mask": 1}', "[]"])
+DAMAGED = {
+    "{": "is not JSON",
+    '{"kind": "smell"}': "a view of kind 'smell'; known are",
+    '{"kind": "images"}': "the view of kind 'images' is not whole",
+    '{"kind": "text", "mask": 1}': "the view of kind 'text' is not whole",
+    "[]": "a view of kind 'none'; known are",
+}
+
+
+@pytest.mark.parametrize("found", DAMAGED)
 def test_a_damaged_view_is_refused(found, tmp_path):
     (tmp_path / "view.json").write_text(found)
-    with pytest.raises(tt.InvalidInput):
+    with pytest.raises(tt.InvalidInput, match=DAMAGED[found]):
         saved_view(tmp_path)
 
 
