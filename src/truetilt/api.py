@@ -17,26 +17,42 @@ import torch
 from . import __version__
 from .any_order import AnyOrder
 from .checkpointing import EVERY, Checkpoints, Record
+from .clock import check_alpha
 from .feynman_kac import Tempered, Tilted, usual_guide
 from .fingerprints import fingerprint
 from .kernels import Kernel, usual_kernel
-from .memory import fitting_chunk
+from .memory import check_room, fitting_chunk
 from .processes import Masking
 from .ramps import FULL, Ramp
 from .result import Result
 from .schedules import check_whole, masked_fraction_grid, uniform_grid
 from .smc.coupling import Coupling, independent
 from .smc.resampling import adaptive, described, name_of, never, systematic
-from .smc.sampler import Rejuvenation, Source, onward, trace
+from .smc.sampler import Rejuvenation, Source, check_shape, onward, trace
 from .smc.shards import WHOLE, Shard
-from .smc.stream import Stream
+from .smc.stream import Stream, check_seed
 from .snapshots import chosen_steps, stacked
-from .types import FeynmanKac, InvalidInput, Model, Particles, Resampler, Schedule, StepInfo
+from .types import (
+    FeynmanKac,
+    InvalidInput,
+    Model,
+    Particles,
+    Resampler,
+    Schedule,
+    StepInfo,
+    check_model,
+    check_sampled,
+    function,
+    has,
+    spelled,
+    whole,
+)
 
 Callback = Callable[[int, int, StepInfo], None]  # (steps done, steps in all, what happened)
 Watch = Callable[[int, Particles, StepInfo], None]  # (steps done, the particles, what happened)
 
 
+@spelled(lambda: run)
 def sample(
     model: Model,
     alpha: float,
@@ -56,8 +72,8 @@ def sample(
     Tweedie steps reveal by the schedule alone. A lazy vocabulary head then runs only where something is revealed, and
     `beta` guides posteriors; give `euler` for the paper's steps, guided at the level of rates. `options` go to `run`.
     """
-    _check_model(model)
-    kernel = kernel or usual_kernel(model.process)
+    check_model(model)
+    alpha, kernel = check_alpha(alpha), usual_kernel(model.process) if kernel is None else kernel
     tilted = beta is None and model.potential is not None
     if not tilted and alpha > 2 and not model.process.edges_tolerate_grids:
         warnings.warn(
@@ -71,6 +87,7 @@ def sample(
     return run(fk, grid, particles=particles, populations=populations, seed=seed, **options)
 
 
+@spelled(lambda: run)
 def reveal(
     model: Model,
     alpha: float,
@@ -89,15 +106,15 @@ def reveal(
     of the two scores; a potential is not asked, so for learned networks `sample` may aim at a slightly different law.
     `options` go to `run`.
     """
-    _check_model(model)
-    fk = AnyOrder(model, alpha, beta, order=None if order is None else tuple(order), ramp=ramp)
-    if not isinstance(sites_per_step, int) or not 1 <= sites_per_step <= model.length:
-        raise InvalidInput(f"sites_per_step is {sites_per_step}; give 1 to all of the {model.length} sites")
+    check_model(model)
+    fk = AnyOrder(model, alpha, beta, order, ramp=ramp)
+    sites_per_step = whole("sites_per_step", sites_per_step, 1, model.length)
     schedule = cast("Masking", model.process).schedule
     grid = masked_fraction_grid(schedule, math.ceil(model.length / sites_per_step))
     return run(fk, grid, particles=particles, **options)
 
 
+@spelled()
 @torch.no_grad()
 def run(
     fk: FeynmanKac,
@@ -130,10 +147,15 @@ def run(
     `checkpoint` names a folder where the run is saved every `checkpoint_every` steps, and on SIGTERM, which ends it
     with `Stopped`. The same call with that folder goes on from there, to the same bits. `shard`: see `distributed`.
     """
-    grid = check_whole(tuple(grid))
+    check_sampled(fk)
+    grid = check_whole(grid)
     wanted = chosen_steps(snapshots, len(grid) - 1)
     _check(fk, resample, moves)
+    _check_options(couple, callback_on_step_end, watch, chunk, shard)
+    populations, particles = check_shape((populations, particles))
+    seed, first_population = check_seed(seed), whole("first_population", first_population, 0, 2**62)
     device = getattr(getattr(fk, "model", None), "device", "cpu")
+    check_room(fk, (populations, shard.share(particles)), len(grid), device)
     chunk = fitting_chunk(fk, (populations, shard.share(particles)), device) if chunk == "auto" else chunk
     source = Source(Stream(seed, first_population, device), couple, chunk, shard=shard)
     resample = resample or adaptive(systematic, 0.5)
@@ -189,18 +211,10 @@ def _result(record: Record, settings: dict[str, Any], shard: Shard) -> Result:
     )
 
 
-def _check_model(model: Model) -> None:
-    if not isinstance(model, Model):
-        raise InvalidInput(
-            f"model is a {type(model).__name__}; wrap it, tt.Model(process, length, base, conditional, potential), or "
-            "run a diffusion of real vectors, tt.run(tt.continuous.Tilted(model, alpha), tt.uniform_grid(steps))"
-        )
-
-
 def _check(fk: FeynmanKac, resample: Resampler | None, moves: Rejuvenation | None) -> None:
     """What would fail in the middle of a run, or run for another target, fails here."""
-    if resample is not None and not callable(resample):
-        raise InvalidInput(f"resample is {resample!r}; give a resampler such as tt.systematic or tt.adaptive(...)")
+    if resample is not None:
+        function("resample", resample, "(log_w, u)", "a resampler such as tt.systematic or tt.adaptive(...)")
     if moves is None:
         return
     if not isinstance(moves, Rejuvenation):
@@ -217,6 +231,18 @@ def _check(fk: FeynmanKac, resample: Resampler | None, moves: Rejuvenation | Non
                 f"the run and its moves differ in {name} ({mine} and {theirs}); moves must leave the run's own target "
                 "alone, so build them from the same model and alpha"
             )
+
+
+def _check_options(couple: object, callback: object, watch: object, chunk: object, shard: object) -> None:
+    """What a run is told beside its model."""
+    function("couple", couple, "(u, labels, spare)", "such as tt.independent or tt.systematic_draws")
+    if callback is not None:
+        function("callback_on_step_end", callback, "(done, steps, info)")
+    if watch is not None:
+        function("watch", watch, "(done, particles, info)")
+    if isinstance(chunk, str) and chunk != "auto":
+        raise InvalidInput(f'chunk is {chunk!r}; give how many particles draw at a time, "auto", or None for all')
+    has("shard", shard, ("share", "everyone", "draw"), "leave it out, or give tt.distributed.particle_shard(particles)")
 
 
 _TARGETS: dict[str, Callable[[Any], Any]] = {

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 
 from .clock import ClockMove, Clockwork, Proposal, Tilt, check_alpha, check_reward, growing, powers
-from .guidance import Guide, check_strength, posterior_level, rate_level, strength
+from .guidance import Guide, check_guide, check_strength, guided, posterior_level, rate_level, strength
 from .kernels import Kernel, euler, tweedie
 from .ramps import LINEAR, SQUARE, Ramp, check_ramp
 from .types import (
@@ -25,6 +25,9 @@ from .types import (
     SitewiseLaw,
     Tokens,
     check,
+    function,
+    settle,
+    shown,
 )
 
 __all__ = [  # the parts of a model of one's own, under one roof
@@ -57,6 +60,7 @@ class OnClock(Clockwork):
             )
         if not callable(self.kernel):
             raise InvalidInput(f"kernel is {self.kernel!r}; give tt.euler, tt.tweedie or tt.tau_leaping")
+        function("kernel", self.kernel, "(process, log_score, x, t, s)", "such as tt.euler or tt.tweedie")
 
     def nowhere(self, shape: tuple[int, ...]) -> Tokens:
         return torch.zeros((*shape, self.model.length), dtype=torch.int64, device=self.model.device)
@@ -67,6 +71,8 @@ class OnClock(Clockwork):
     def law(self, name: str, log_score: SiteLogits, x: Tokens, interval: tuple[float, float]) -> SitewiseLaw:
         """One reverse step of a score, with NaN caught where it appears."""
         law = self.kernel(self.model.process, log_score, x, *interval)
+        if not hasattr(law, "odds"):
+            raise InvalidInput(f"the kernel returned {shown(law)}; it must return the law of a step, as tt.euler does")
         bad = (law.odds.log_hold + law.odds.log_move).isnan()
         check(
             bad.any(),
@@ -115,8 +121,9 @@ class Tempered(OnClock):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_alpha(self.alpha)
-        check_strength(self.beta)
+        settle(self, alpha=check_alpha(self.alpha))
+        settle(self, beta=check_strength(self.beta))
+        check_guide(self.guide)
         if self.model.conditional is None:
             raise InvalidInput("Tempered needs a conditional score; give the model one (or use Tilted or Steered)")
         if self.alpha == 0 and self.beta != 0:
@@ -133,11 +140,12 @@ class Tempered(OnClock):
     def propose(self, x: Tokens, t: float, s: float) -> Proposal:
         base = self.evaluate("base", self.model.base, x, t)
         conditional = self.evaluate("conditional", self.model.conditional, x, t)
-        guided = self.guide(self.model.process, base, conditional, strength(self.beta, t), (x, t))
+        beta, at = strength(self.beta, t), (x, t)
+        leaning = guided(self.guide, self.model.process, base, conditional, beta, at)
         p, p_zeta = self.law("base", base, x, (t, s)), self.law("conditional", conditional, x, (t, s))
-        if guided is conditional:
+        if leaning is conditional:
             return Proposal(p_zeta, powers((1 - self.alpha, p), (self.alpha - 1, p_zeta)))
-        q = self.law("guided", guided, x, (t, s))
+        q = self.law("guided", leaning, x, (t, s))
         return Proposal(q, powers((1 - self.alpha, p), (self.alpha, p_zeta), (-1.0, q)))
 
 
@@ -154,7 +162,7 @@ class Tilted(OnClock):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_alpha(self.alpha)
+        settle(self, alpha=check_alpha(self.alpha))
         check_ramp(self.ramp)
         if self.model.conditional is None or self.model.potential is None:
             raise InvalidInput("Tilted needs a conditional score and a potential log p(zeta|x, t); give the model both")
@@ -184,7 +192,9 @@ class Steered(OnClock):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_reward(self.strength)
+        settle(self, strength=check_reward(self.reward, self.strength))
+        if self.proposal is not None:
+            function("proposal", self.proposal, "(x, t)")
         check_ramp(self.ramp)
 
     @property
@@ -204,6 +214,10 @@ class Unweighted(OnClock):
     """No weights: what a score samples by itself. With a `Guided` score, the guidance baselines."""
 
     score: Score
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        function("score", self.score, "(x, t)")
 
     def propose(self, x: Tokens, t: float, s: float) -> Proposal:
         return Proposal(self.law("given", self.evaluate("given", self.score, x, t), x, (t, s)))

@@ -13,7 +13,26 @@ from typing import Protocol, cast
 import torch
 from torch import Tensor
 
-from .types import NEG_INF, InvalidInput, Potential, Process, Schedule, Score, SiteLogits, Tokens
+from .types import (
+    LARGEST,
+    NEG_INF,
+    InvalidInput,
+    Potential,
+    Process,
+    Schedule,
+    Score,
+    SiteLogits,
+    Tokens,
+    called,
+    check_process,
+    function,
+    number,
+    settle,
+    shown,
+    tensor_of,
+)
+
+_STRENGTH = f"guidance strength must be finite and at least 0, at most {LARGEST:.0e}"
 
 
 class Guide(Protocol):
@@ -58,10 +77,20 @@ class Guided:
     guide: Guide = rate_level
 
     def __post_init__(self) -> None:
-        check_strength(self.beta)
+        settle(self, beta=check_strength(self.beta))
+        check_process(self.process)
+        for name in ("base", "conditional"):
+            function(name, getattr(self, name), "(x, t)")
+        check_guide(self.guide)
 
     def __call__(self, x: Tokens, t: float) -> SiteLogits:
-        return self.guide(self.process, self.base(x, t), self.conditional(x, t), strength(self.beta, t), (x, t))
+        base, conditional = self.base(x, t), self.conditional(x, t)
+        for answer in (base, conditional):
+            if not isinstance(answer, SiteLogits) or answer.index.shape != x.shape:
+                raise InvalidInput(
+                    f"a score returned {shown(answer)} for states {tuple(x.shape)}; return tt.SiteLogits"
+                )
+        return guided(self.guide, self.process, base, conditional, strength(self.beta, t), (x, t))
 
 
 @dataclass(frozen=True)
@@ -71,8 +100,13 @@ class PosteriorScore:
     process: Process
     net: Callable[[Tokens, float], Tensor]
 
+    def __post_init__(self) -> None:
+        check_process(self.process)
+        function("net", self.net, "(x, t)")
+
     def __call__(self, x: Tokens, t: float) -> SiteLogits:
-        logits = self.net(x.reshape(-1, x.shape[-1]), t)
+        need = "it must be [B, D, S], logits of the clean token"
+        logits = tensor_of("what the network answered", self.net(x.reshape(-1, x.shape[-1]), t), need)
         if logits.dim() != 3 or logits.shape[:2] != (x[..., 0].numel(), x.shape[-1]):
             raise InvalidInput(
                 f"the network answered {tuple(logits.shape)} to states {(x[..., 0].numel(), x.shape[-1])}; it must be "
@@ -89,9 +123,19 @@ class Predictor:
     base: Score
     log_likelihood: Potential
 
+    def __post_init__(self) -> None:
+        check_process(self.process)
+        for name in ("base", "log_likelihood"):
+            function(name, getattr(self, name), "(x, t)")
+        known = getattr(getattr(self.base, "process", None), "vocabulary", self.process.vocabulary)
+        if known != self.process.vocabulary:
+            raise InvalidInput(
+                f"the base knows {known} tokens and the process {self.process.vocabulary}; they must agree"
+            )
+
     def __call__(self, x: Tokens, t: float) -> SiteLogits:
         base = self.base(x, t).dense()
-        here = self.log_likelihood(x, t)[..., None]
+        here = self._log_likelihood(x, t)[..., None]
         ratio = torch.stack([self._neighbours(x, t, d) for d in range(x.shape[-1])], -2) - here[..., None]
         return SiteLogits.of(base + torch.where((here == NEG_INF)[..., None], 0.0, ratio))
 
@@ -100,18 +144,46 @@ class Predictor:
         size = self.process.vocabulary
         y = x.unsqueeze(-2).expand(*x.shape[:-1], size, x.shape[-1]).clone()
         y[..., d] = torch.arange(size, device=x.device)
-        return self.log_likelihood(y, t)
+        return self._log_likelihood(y, t)
+
+    def _log_likelihood(self, x: Tokens, t: float) -> Tensor:
+        value = tensor_of(
+            "what the potential returned", self.log_likelihood(x, t), "return one number a state", x.device
+        )
+        return value if value.is_floating_point() else value.double()
 
 
 def strength(beta: float | Schedule, t: float) -> float:
     """beta at time t, checked: a schedule may misbehave anywhere."""
-    value = float(cast("Schedule", beta)(t)) if callable(beta) else float(beta)
-    if not 0 <= value < float("inf"):
-        raise InvalidInput(f"beta is {value} at t = {t}; guidance strength must be finite and at least 0")
+    value = float(
+        number(
+            "beta", called("beta", cast("Schedule", beta), t) if callable(beta) else beta, f"{_STRENGTH}, at t = {t}"
+        )
+    )
+    if not 0 <= value <= LARGEST:
+        raise InvalidInput(f"beta is {value} at t = {t}; {_STRENGTH}")
     return value
 
 
-def check_strength(beta: float | Schedule) -> None:
-    """Fail at construction, at both ends of a schedule."""
+def check_strength(beta: float | Schedule) -> float | Schedule:
+    """Fail at construction, at both ends of a schedule; a number comes back in its plain form."""
+    if callable(beta):
+        function("beta", beta, "(t)")
     for t in (1.0, 0.0):
         strength(beta, t)
+    return beta if callable(beta) else number("beta", beta)
+
+
+def guided(
+    guide: Guide, process: Process, base: SiteLogits, conditional: SiteLogits, beta: float, at: tuple[Tokens, float]
+) -> SiteLogits:
+    """What a guide makes of two scores, which must be a score again."""
+    found = guide(process, base, conditional, beta, at)
+    if not isinstance(found, SiteLogits) or found.vocabulary != process.vocabulary or found.index.shape != at[0].shape:
+        raise InvalidInput(f"the guide returned {shown(found)}; it must return tt.SiteLogits of the states it is given")
+    return found
+
+
+def check_guide(guide: object) -> None:
+    """A way of guiding."""
+    function("guide", guide, "(process, base, conditional, beta, at)", "such as tt.rate_level or tt.posterior_level")

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from ..types import InvalidInput
+from ..types import InvalidInput, has, number, settle
 from .laws import Gaussian
 
 
@@ -36,7 +36,14 @@ class Process(Protocol):
     def prior(self, shape: tuple[int, ...], device: torch.device | str = "cpu") -> Gaussian: ...
 
 
+def check_noise(process: object) -> None:
+    """A noising process of real vectors."""
+    parts = ("mean", "std", "drift", "diffusion", "frozen", "prior")
+    has("process", process, parts, "give tt.continuous.VP(), SubVP() or VE()")
+
+
 def _check_time(t: float) -> float:
+    t = t if isinstance(t, float) else number("time", t, "it must lie in [0, 1] (data at 0, noise at 1)")
     if not 0 <= t <= 1:
         raise InvalidInput(f"time is {t}; it must lie in [0, 1] (data at 0, noise at 1)")
     return t
@@ -54,6 +61,7 @@ class _Shrinking(ABC):
     beta_max: float = 20.0
 
     def __post_init__(self) -> None:
+        settle(self, **{name: number(name, getattr(self, name)) for name in ("beta_min", "beta_max")})
         if not 0 < self.beta_min <= self.beta_max < math.inf:
             raise InvalidInput(
                 f"beta runs from {self.beta_min} to {self.beta_max}; need 0 < beta_min <= beta_max < inf"
@@ -121,6 +129,7 @@ class VE:
     sigma_max: float = 50.0
 
     def __post_init__(self) -> None:
+        settle(self, **{name: number(name, getattr(self, name)) for name in ("sigma_min", "sigma_max")})
         if not 0 < self.sigma_min < self.sigma_max < math.inf:
             raise InvalidInput(f"sigma runs from {self.sigma_min} to {self.sigma_max}; need 0 < low < high < inf")
 

@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 
 from ..feynman_kac import ClockMove
+from ..memory import check_free
+from ..schedules import check_grid
 from ..smc.weights import check_weights
-from ..types import NEG_INF, Aux, FeynmanKac, Law, ListedLaw, Move, Particles, SiteOdds, Tokens
+from ..types import NEG_INF, Aux, FeynmanKac, Law, ListedLaw, Move, Particles, SiteOdds, Tokens, check_sampled, whole
 from .tables import enumerate_states, flat_index
 
 _CHUNK = 1 << 18  # how many numbers an intermediate product may hold: what a cache holds
@@ -38,6 +40,9 @@ class Limit(NamedTuple):
 
 def flow(fk: FeynmanKac, grid: Sequence[float], size: int, length: int) -> Limit:
     """Push mass through every move; `size` counts the states of a site, mask included."""
+    check_sampled(fk)
+    grid, size, length = check_grid(grid), whole("size", size, 2), whole("length", length, 1)
+    check_free(8 * size**length * (length + 2), f"all {size}^{length} states")
     first = fk.start((1,), grid[0])
     states = enumerate_states(size, length, first.log_before.device)
     log_mass, aux = push(first, torch.zeros(1, dtype=torch.float64, device=states.device), states, size)
