@@ -107,7 +107,7 @@ def reveal(
     `options` go to `run`.
     """
     check_model(model)
-    fk = AnyOrder(model, alpha, beta, order, ramp=ramp)
+    fk = AnyOrder(model, alpha, beta, cast("tuple[int, ...] | None", order), ramp=ramp)
     sites_per_step = whole("sites_per_step", sites_per_step, 1, model.length)
     schedule = cast("Masking", model.process).schedule
     grid = masked_fraction_grid(schedule, math.ceil(model.length / sites_per_step))

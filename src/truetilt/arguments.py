@@ -16,7 +16,7 @@ from functools import wraps
 from itertools import islice
 from numbers import Real
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 import torch
@@ -24,7 +24,8 @@ from torch import Tensor
 
 from .errors import InvalidInput
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 _SHOWN = 60  # characters of a value that a message quotes
 LONGEST = 1_000_000  # entries of a list that is read one by one: an endless one must not be read to its end
 LARGEST = 1e9  # a finite number that log-weights can be multiplied by and keep their digits
@@ -41,7 +42,7 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... (a {type(value).__name__})"
 
 
-def plain(value: object) -> object:
+def plain(value: Any) -> Any:
     """The Python number inside a numpy scalar or a tensor of one element; anything else as it is."""
     if isinstance(value, Tensor | np.ndarray | np.generic) and math.prod(value.shape) == 1 and not _is_meta(value):
         return value.item()
@@ -88,7 +89,7 @@ def function(name: str, value: object, takes: str, hint: str = "") -> None:
         raise InvalidInput(f"{name} is {shown(value)}; give a function of {takes}{hint and ', ' + hint}")
     count = takes.count(",") + 1
     try:
-        if isinstance(value, type) and count > 1:
+        if isinstance(value, type):
             raise TypeError("a class, not a function")
         signature = inspect.signature(value.forward if isinstance(value, torch.nn.Module) else value)
     except ValueError as error:  # a builtin does not say; those of torch take one tensor
@@ -134,6 +135,8 @@ def tensor_of(name: str, value: object, need: str, device: torch.device | str | 
     else:
         try:
             found = torch.as_tensor(value)
+            if found.is_floating_point() and not isinstance(value, np.ndarray | np.generic):
+                found = torch.as_tensor(value, dtype=torch.float64)  # Python's numbers keep their digits
         except (TypeError, ValueError, RuntimeError, OverflowError, IndexError) as error:
             raise InvalidInput(f"{name} is {shown(value)}, of which no tensor can be made ({error}); {need}") from error
     if found.is_complex() or found.is_meta or found.layout != torch.strided or found.is_quantized:
@@ -153,6 +156,15 @@ def path_of(name: str, value: object) -> Path:
     if not isinstance(value, str | os.PathLike) or not str(value) or "\0" in str(value):
         raise InvalidInput(f"{name} is {shown(value)}; give a path")
     return Path(value)
+
+
+def folder_of(name: str, value: object) -> Path:
+    """The path of a folder, which no file is in the way of."""
+    found = path_of(name, value)
+    taken = [part for part in (found, *found.parents) if part.is_file()]
+    if taken:
+        raise InvalidInput(f"{name} is {str(found)!r} and {taken[0]} is a file; give a folder")
+    return found
 
 
 def listed(name: str, value: object, need: str) -> list[Any]:
@@ -175,7 +187,7 @@ def listed(name: str, value: object, need: str) -> list[Any]:
 def device_here(value: object, name: str = "device") -> None:
     """A device that is here."""
     try:
-        found = torch.device(value)  # ty: ignore[no-matching-overload]
+        found = torch.device(cast("str", value))
     except (RuntimeError, TypeError, ValueError) as error:
         raise InvalidInput(f"{name} is {shown(value)}; give 'cpu' or 'cuda'") from error
     if isinstance(value, bool) or found.type == "meta":

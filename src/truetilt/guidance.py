@@ -134,7 +134,10 @@ class Predictor:
             )
 
     def __call__(self, x: Tokens, t: float) -> SiteLogits:
-        base = self.base(x, t).dense()
+        found = self.base(x, t)
+        if not isinstance(found, SiteLogits) or found.index.shape != x.shape:
+            raise InvalidInput(f"the base returned {shown(found)} for states {tuple(x.shape)}; return tt.SiteLogits")
+        base = found.dense()
         here = self._log_likelihood(x, t)[..., None]
         ratio = torch.stack([self._neighbours(x, t, d) for d in range(x.shape[-1])], -2) - here[..., None]
         return SiteLogits.of(base + torch.where((here == NEG_INF)[..., None], 0.0, ratio))

@@ -33,7 +33,19 @@ from .smc.weights import effective_sample_size, log_mean_exp, normalised
 from .snapshots import Snapshots, no_snapshots, united
 from .storage import write_json, write_with
 from .trust import Trust, figures_of, judge
-from .types import DegenerateWeights, InvalidInput, function, has, listed, number, path_of, shown, tensor_of, whole
+from .types import (
+    DegenerateWeights,
+    InvalidInput,
+    folder_of,
+    function,
+    has,
+    listed,
+    number,
+    path_of,
+    shown,
+    tensor_of,
+    whole,
+)
 
 if TYPE_CHECKING:
     from .viz.plots import Plots
@@ -247,7 +259,7 @@ class Result:
 
     def save(self, folder: str | Path, view: View | None = None) -> Path:
         """Write particles.safetensors, then particles.json with its checksum, into a folder; a view as view.json."""
-        folder = path_of("folder", folder)
+        folder = folder_of("folder", folder)
         if view is not None:
             has("view", view, ("described", "tile"), "give tt.Images, tt.TextView or the like")
         names = _TENSORS + _KEPT * (len(self.snapshot_steps) > 0)

@@ -36,7 +36,11 @@ class NoiseSchedule(Protocol):
 
 
 def _time(t: float | Tensor) -> Tensor:
-    t = reals("time", t, "it must lie in [0, 1] (data at 0, noise at 1)")
+    t = (
+        torch.tensor(t, dtype=torch.float64)
+        if isinstance(t, float)
+        else reals("time", t, "it must lie in [0, 1] (data at 0, noise at 1)")
+    )
     if not bool(((t >= 0) & (t <= 1)).all()):
         raise InvalidInput(f"time is {t.tolist()}; it must lie in [0, 1] (data at 0, noise at 1)")
     return t

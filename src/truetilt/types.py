@@ -17,6 +17,7 @@ from .arguments import LARGEST as LARGEST
 from .arguments import LONGEST as LONGEST
 from .arguments import called as called
 from .arguments import device_here as device_here
+from .arguments import folder_of as folder_of
 from .arguments import function as function
 from .arguments import has as has
 from .arguments import listed as listed

@@ -85,8 +85,8 @@ class NetScore:
 
     def __post_init__(self) -> None:
         check_noise(self.process)
-        if not callable(self.net):
-            raise InvalidInput(f"net is {shown(self.net)}; give a network of (x, time)")
+        if self.condition is None or not callable(self.net):
+            function("net", self.net, "(x, time)")
         function("reads", self.reads, "(predicted, x, m, s)", "such as tt.continuous.noise")
         function("clock", self.clock, "(t, process)", "such as tt.continuous.trained_steps(alphas_cumprod)")
         if self.shape is not None:

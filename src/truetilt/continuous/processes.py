@@ -13,8 +13,10 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from ..types import InvalidInput, has, number, settle
+from ..types import LARGEST, InvalidInput, has, number, settle
 from .laws import Gaussian
+
+_MOST_NOISE = 700.0  # exp of it is still a float64
 
 
 class Step(NamedTuple):
@@ -65,6 +67,11 @@ class _Shrinking(ABC):
         if not 0 < self.beta_min <= self.beta_max < math.inf:
             raise InvalidInput(
                 f"beta runs from {self.beta_min} to {self.beta_max}; need 0 < beta_min <= beta_max < inf"
+            )
+        if self.total(1.0) > _MOST_NOISE:
+            raise InvalidInput(
+                f"beta runs from {self.beta_min} to {self.beta_max}; its mean must not exceed {_MOST_NOISE}: beyond, "
+                "nothing of the data is left in float64"
             )
 
     def rate(self, t: float) -> float:
@@ -130,8 +137,11 @@ class VE:
 
     def __post_init__(self) -> None:
         settle(self, **{name: number(name, getattr(self, name)) for name in ("sigma_min", "sigma_max")})
-        if not 0 < self.sigma_min < self.sigma_max < math.inf:
-            raise InvalidInput(f"sigma runs from {self.sigma_min} to {self.sigma_max}; need 0 < low < high < inf")
+        if not 1 / LARGEST <= self.sigma_min < self.sigma_max <= LARGEST:
+            raise InvalidInput(
+                f"sigma runs from {self.sigma_min} to {self.sigma_max}; need {1 / LARGEST:.0e} <= low < high <= "
+                f"{LARGEST:.0e}"
+            )
 
     @property
     def log_ratio(self) -> float:

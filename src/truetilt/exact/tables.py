@@ -109,7 +109,10 @@ class Table:
         """Read a table over the noised space at states [..., D]."""
         if x.shape[-1:] != (self.length,):
             raise InvalidInput(f"states have shape {tuple(x.shape)} and the table {self.length} sites; they must agree")
-        return table.reshape(-1)[flat_index(x, self.process.states)]
+        try:
+            return table.reshape(-1)[flat_index(x, self.process.states)]
+        except IndexError as error:
+            raise InvalidInput(f"states hold tokens outside 0 to {self.process.states - 1} ({error})") from error
 
     def model(self) -> Model:
         """The exact base, conditional score and potential, ready to sample."""

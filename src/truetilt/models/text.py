@@ -179,6 +179,10 @@ class Infill:
         if x.shape[-1] != self.length:
             raise InvalidInput(f"states of {x.shape[-1]} sites for a text with {self.length} open; give as many")
         answer = self.score(self.whole(x), t)
+        if not isinstance(answer, SiteLogits) or answer.index.shape[-1:] != (len(self.given),):
+            raise InvalidInput(
+                f"the score returned {shown(answer)} for texts of {len(self.given)}; return tt.SiteLogits"
+            )
         return SiteLogits(answer.store, answer.index[..., self._open(x.device)])
 
     def whole(self, x: Tokens) -> Tokens:

@@ -137,7 +137,7 @@ def tokenizer_copier(source: str | Path, fingerprint: str) -> Callable[[Path], N
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Tokenizer:
     """A byte-level BPE of at most this many tokens; the same texts give the same tokenizer."""
-    if whole("vocabulary", vocabulary, 0) <= _BYTES:
+    if whole("vocabulary", vocabulary, 0, 2**24) <= _BYTES:
         raise InvalidInput(f"vocabulary is {vocabulary}; every byte and the end need a token, so give at least 257")
     if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
         raise InvalidInput(f"texts is {shown(texts)}; give a list of texts")

@@ -118,7 +118,7 @@ def conditional_smc(
     memory + 2) words of 8 bytes; run the chains in parts (`Stream.first_population`) to hold less.
     """
     check_sampled(fk)
-    shape, (stream, sweep) = check_shape(_pair("shape", shape)), _pair("at", at)
+    shape, (stream, sweep) = check_shape((_pair("shape", shape)[0], shape[1])), _pair("at", at)
     grid = tuple(number("a time of the grid", t) for t in listed("the time grid", grid, "give times from 1 to 0"))
     sweep = whole("the number of the sweep", sweep, 0)
     if not isinstance(stream, Stream) or not isinstance(rule, Rule) or not isinstance(reference, Trajectory | None):

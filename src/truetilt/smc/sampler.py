@@ -89,6 +89,7 @@ class Rejuvenation:
 
     def __post_init__(self) -> None:
         has("kernel", self.kernel, ("move", "choices"), "give moves, such as tt.Gibbs(tt.AnyOrder(model, alpha))")
+        whole("the number of choices of the kernel", self.kernel.choices, 0)
         for name in ("each_step", "after_resampling", "at_end"):
             settle(self, **{name: whole(f"a number of moves, {name},", getattr(self, name), 0, LONGEST)})
 

@@ -19,7 +19,7 @@ import torch
 from .. import __version__
 from ..storage import write_with
 from ..trust import Figures, Verdict
-from ..types import InvalidInput, shown
+from ..types import InvalidInput, folder_of, shown
 from . import digest
 from .kinds import suggested_view
 from .tiles import frames
@@ -38,6 +38,7 @@ HEADS = {
 def write_report(run: digest.Run, path: Path, view: View | None = None, title: str | None = None) -> Path:
     """Write the report of a run; the file is whole or absent."""
     check_view(view)
+    folder_of("the folder of the report", path.parent)
     if title is not None and not isinstance(title, str):
         raise InvalidInput(f"title is {shown(title)}; give a text")
     if path.is_dir():
