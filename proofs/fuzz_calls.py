@@ -3,8 +3,9 @@
 python proofs/fuzz_calls.py [--calls 5000] [--seed 0] [--out proofs/fuzz_calls.json]
 
 Valid calls of every public function, constructor and method, on problems with exact answers, get one or two arguments
-replaced by junk. What is built is then used, so that junk cannot hide in a record. Each call has 10 seconds and 6 GiB,
-in a process of its own kind; a call that returns a result must have the shape, the weights and the log Z it should.
+replaced by junk. What is built is then used, so that junk cannot hide in a record. Each call has 10 seconds of
+computing (two minutes of waiting) and 6 GiB; a call that returns a result must have the shape, the weights and the
+log Z it should.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-LIMIT, MEMORY = 10.0, 6 * 2**30  # seconds and bytes of a call
+LIMIT, MEMORY = 10.0, 6 * 2**30  # seconds of computing and bytes of a call
 OUTCOMES = ("returned", "refused", "wrong name", "their own error", "traceback", "hang", "wrong answer")
 _NAMES = re.compile(r"unexpected keyword argument|has no parameter|multiple values for|missing \d+ required")
 
@@ -67,7 +68,7 @@ def kind_of(value: object) -> str:
 
 def judged(case: Any, given: dict[str, Any]) -> tuple[str, str]:
     """What comes of a call: an outcome and its words."""
-    import fuzz_cases
+    import fuzz_junk
 
     import truetilt as tt
 
@@ -81,7 +82,7 @@ def judged(case: Any, given: dict[str, Any]) -> tuple[str, str]:
         return ("wrong answer", wrong) if wrong else ("returned", "")
     except tt.TruetiltError as error:
         return "refused", str(error)[:200]
-    except fuzz_cases.JunkError:
+    except fuzz_junk.JunkError:
         return "their own error", ""
     except TypeError as error:
         if "has no parameter" in str(error) or (_NAMES.search(str(error)) and _depth(error) <= 3):
@@ -97,7 +98,7 @@ def _theirs(error: BaseException) -> str:
     """An error inside a function or network that was given is its owner's; any other is a fault of ours."""
     frames = traceback.extract_tb(error.__traceback__)
     inside = any("/torch/nn/modules/" in frame.filename for frame in frames)
-    asked = frames[-1].name == "<lambda>" and frames[-1].filename.endswith("fuzz_cases.py")
+    asked = frames[-1].name == "<lambda>" and frames[-1].filename.endswith("fuzz_junk.py")
     return "their own error" if inside or (asked and any("/truetilt/" in f.filename for f in frames)) else "traceback"
 
 
@@ -143,26 +144,27 @@ def digest(result: Any) -> str:
 def work(numbers: range, seed: int, pipe: int) -> None:
     """A forked worker: every call of these numbers, an outcome a line."""
     import fuzz_cases
+    import fuzz_junk
 
     def late(*_: object) -> None:
         raise Late
 
-    signal.signal(signal.SIGALRM, late)
+    signal.signal(signal.SIGPROF, late)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
-    cases, junk = fuzz_cases.CASES, fuzz_cases.JUNK
+    cases, junk = fuzz_cases.CASES, fuzz_junk.JUNK
     for number in numbers:
         dice = random.Random(f"{seed} {number}")
         case = cases[number % len(cases)]
-        given, said = altered(case, junk, fuzz_cases.MISNAMED, dice)
+        given, said = altered(case, junk, fuzz_junk.MISNAMED, dice)
         os.write(pipe, (json.dumps([number, case.name, said]) + "\n").encode())
-        signal.setitimer(signal.ITIMER_REAL, LIMIT)
+        signal.setitimer(signal.ITIMER_PROF, LIMIT)
         try:
             told = judged(case, given)
         except Late:  # between two lines of ours
             told = ("hang", "")
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
         os.write(pipe, (json.dumps(told) + "\n").encode())
 
 
@@ -181,7 +183,7 @@ def calls(count: int, seed: int) -> list[tuple[int, str, str, str, str]]:
         os.close(write_end)
         open_call, lines, alive = None, b"", True
         while alive:
-            ready, _, _ = select.select([read_end], [], [], 3 * LIMIT)
+            ready, _, _ = select.select([read_end], [], [], 12 * LIMIT)
             piece = os.read(read_end, 1 << 16) if ready else b""
             alive = bool(piece)
             *whole, lines = (lines + piece).split(b"\n")

@@ -16,6 +16,7 @@ MODULES = {
 }
 EXACTLY = {  # a room and all it may import of ours
     "errors": set(),
+    "spelling": set(),
     "arguments": {"errors"},
     "checks": set(),
     "logits": {"arguments", "errors"},

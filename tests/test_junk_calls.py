@@ -306,8 +306,8 @@ def test_constructors_and_functions(words, call):
 @pytest.mark.parametrize(
     ("words", "call"),
     [
-        ("number of draws is -1", lambda: RESULT.draw(-1)),
-        ("number of draws is '3'", lambda: RESULT.draw("3")),
+        ("cannot draw -1 samples", lambda: RESULT.draw(-1)),
+        ("cannot draw '3' samples", lambda: RESULT.draw("3")),
         ("h is 3", lambda: RESULT.expectation(3)),
         ("what h returned", lambda: RESULT.expectation(lambda x: "x")),
         ("h returned shape", lambda: RESULT.expectation(lambda x: 1.0)),

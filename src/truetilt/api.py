@@ -32,6 +32,7 @@ from .smc.sampler import Rejuvenation, Source, check_shape, onward, trace
 from .smc.shards import WHOLE, Shard
 from .smc.stream import Stream, check_seed
 from .snapshots import chosen_steps, stacked
+from .spelling import spelled
 from .types import (
     FeynmanKac,
     InvalidInput,
@@ -44,7 +45,7 @@ from .types import (
     check_sampled,
     function,
     has,
-    spelled,
+    path_of,
     whole,
 )
 
@@ -152,11 +153,13 @@ def run(
     wanted = chosen_steps(snapshots, len(grid) - 1)
     _check(fk, resample, moves)
     _check_options(couple, callback_on_step_end, watch, chunk, shard)
+    checkpoint = None if checkpoint is None else path_of("checkpoint", checkpoint)
+    checkpoint_every = whole("checkpoint_every", checkpoint_every, 1)
     populations, particles = check_shape((populations, particles))
     seed, first_population = check_seed(seed), whole("first_population", first_population, 0, 2**62)
     device = getattr(getattr(fk, "model", None), "device", "cpu")
     check_room(fk, (populations, shard.share(particles)), len(grid), device)
-    chunk = fitting_chunk(fk, (populations, shard.share(particles)), device) if chunk == "auto" else chunk
+    chunk = fitting_chunk(fk, (populations, shard.share(particles)), device) if isinstance(chunk, str) else chunk
     source = Source(Stream(seed, first_population, device), couple, chunk, shard=shard)
     resample = resample or adaptive(systematic, 0.5)
     numbers = {"seed": seed, "particles": particles, "populations": populations}
@@ -242,6 +245,8 @@ def _check_options(couple: object, callback: object, watch: object, chunk: objec
         function("watch", watch, "(done, particles, info)")
     if isinstance(chunk, str) and chunk != "auto":
         raise InvalidInput(f'chunk is {chunk!r}; give how many particles draw at a time, "auto", or None for all')
+    if chunk is not None and not isinstance(chunk, str):
+        whole("chunk", chunk, 1)
     has("shard", shard, ("share", "everyone", "draw"), "leave it out, or give tt.distributed.particle_shard(particles)")
 
 

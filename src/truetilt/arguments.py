@@ -11,12 +11,10 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
-from difflib import get_close_matches
-from functools import wraps
 from itertools import islice
 from numbers import Real
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -24,8 +22,6 @@ from torch import Tensor
 
 from .errors import InvalidInput
 
-P = ParamSpec("P")
-R = TypeVar("R")
 _SHOWN = 60  # characters of a value that a message quotes
 LONGEST = 1_000_000  # entries of a list that is read one by one: an endless one must not be read to its end
 LARGEST = 1e9  # a finite number that log-weights can be multiplied by and keep their digits
@@ -61,7 +57,8 @@ def number(name: str, value: object, need: str = "give a number") -> float:
     if isinstance(found, float):
         return found
     try:
-        return found if isinstance(found, int) and math.isfinite(float(found)) else float(found)
+        exact = isinstance(found, int) and float(found) == found and -(2**53) < found < 2**53
+        return found if exact else float(found)
     except OverflowError as error:
         raise InvalidInput(f"{name} is a number beyond float64; {need}") from error
 
@@ -169,16 +166,10 @@ def folder_of(name: str, value: object) -> Path:
 
 def listed(name: str, value: object, need: str) -> list[Any]:
     """The entries of a list, an array or whatever can be gone through, if there are not too many."""
-    if (
-        isinstance(value, str | bytes | dict)
-        or not isinstance(value, Iterable)
-        or (isinstance(value, Tensor) and value.dim() == 0)
-    ):
+    one = isinstance(value, Tensor | np.ndarray) and value.ndim == 0
+    if one or isinstance(value, str | bytes | dict | set) or not isinstance(value, Iterable):
         raise InvalidInput(f"{name} is {shown(value)}; {need}")
-    try:
-        found = list(islice(value, LONGEST + 1))
-    except TypeError as error:  # an array of no dimension
-        raise InvalidInput(f"{name} is {shown(value)}; {need}") from error
+    found = list(islice(value, LONGEST + 1))
     if len(found) > LONGEST:
         raise InvalidInput(f"{name} has more than {LONGEST:,} entries; {need}")
     return found
@@ -208,60 +199,3 @@ def settle(record: object, **values: object) -> None:
     """Write the plain form of arguments into a frozen record, while it is built."""
     for name, value in values.items():
         object.__setattr__(record, name, value)
-
-
-_MEANT = {  # what others call it
-    "steps": ("num_inference_steps", "grid", "sites_per_step"),
-    "num_steps": ("num_inference_steps", "grid", "sites_per_step"),
-    "n_steps": ("num_inference_steps", "grid", "sites_per_step"),
-    "inference_steps": ("num_inference_steps", "grid", "sites_per_step"),
-    "n": ("particles",),
-    "num_particles": ("particles",),
-    "n_particles": ("particles",),
-    "num_samples": ("particles",),
-    "n_samples": ("particles",),
-    "batch_size": ("chunk", "particles"),
-    "n_populations": ("populations",),
-    "num_populations": ("populations",),
-    "random_state": ("seed",),
-    "guidance_scale": ("beta",),
-    "strength": ("beta",),
-    "temperature": ("alpha",),
-    "callback": ("callback_on_step_end",),
-    "resampler": ("resample",),
-    "resampling": ("resample",),
-    "n_chains": ("chains",),
-    "num_sweeps": ("sweeps",),
-    "n_sweeps": ("sweeps",),
-}
-
-
-def spelled(onward: Callable[[], Callable[..., Any]] | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A function whose unknown parameters are refused by a TypeError that says which one was meant.
-
-    `onward` names the function that its **options go to.
-    """
-
-    def checked(call: Callable[P, R]) -> Callable[P, R]:
-        @wraps(call)
-        def asked(*args: P.args, **options: P.kwargs) -> R:
-            known = list(inspect.signature(call).parameters)
-            if onward is not None:
-                known += [
-                    name for name, p in inspect.signature(onward()).parameters.items() if p.default is not p.empty
-                ]
-            known = [name for name in known if name != "options"]
-            unknown = [name for name in options if name not in known]
-            if unknown:
-                raise TypeError(_advice(getattr(call, "__name__", "this function"), unknown[0], known))
-            return call(*args, **options)
-
-        return asked
-
-    return checked
-
-
-def _advice(who: str, wrong: str, known: list[str]) -> str:
-    meant = [name for name in _MEANT.get(wrong, ()) if name in known] or get_close_matches(wrong, known, 1)
-    which = f"it means {meant[0]}" if meant else f"it takes {', '.join(known)}"
-    return f"{who}() has no parameter {wrong!r}; {which}"

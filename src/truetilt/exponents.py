@@ -22,7 +22,8 @@ from .schedules import check_whole
 from .smc.resampling import adaptive, never, systematic
 from .smc.sampler import Source, advance, check_shape
 from .smc.stream import CHOOSE, RESAMPLE, Stream
-from .types import NEG_INF, InvalidInput, LogWeights, Particles, Tokens, number, spelled, take
+from .spelling import spelled
+from .types import NEG_INF, InvalidInput, LogWeights, Particles, Tokens, number, take
 
 Ramped = Tilted | Steered | AnyOrder
 SHARES = tuple(k / 16 for k in range(17))  # of the exponent, at which the pilot weighs each step

@@ -153,6 +153,8 @@ class Predictor:
         value = tensor_of(
             "what the potential returned", self.log_likelihood(x, t), "return one number a state", x.device
         )
+        if value.dim() != x.dim() - 1:
+            raise InvalidInput(f"the potential returned {shown(value)} for states {tuple(x.shape)}; one number a state")
         return value if value.is_floating_point() else value.double()
 
 

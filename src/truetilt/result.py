@@ -42,9 +42,9 @@ from .types import (
     listed,
     number,
     path_of,
+    plain,
     shown,
     tensor_of,
-    whole,
 )
 
 if TYPE_CHECKING:
@@ -173,7 +173,8 @@ class Result:
 
     def draw(self, n: int, seed: int = 0) -> Tensor:
         """n unweighted draws from the union by mass, in random order [n, D]. Same seed, same draws."""
-        n = whole("the number of draws", n, 1)
+        if isinstance(n := plain(n), bool) or not isinstance(n, int) or n < 1:
+            raise InvalidInput(f"cannot draw {n!r} samples; ask for a whole number of them, at least one")
         check_free(8 * n * (3 + self.particles[0, 0].numel()), f"{n} draws", self.particles.device)
         stream = Stream(seed, device=self.particles.device)
         log_w = self.log_weights.reshape(-1)

@@ -18,7 +18,8 @@ from .schedules import check_whole
 from .smc.conditional import Lineage, Rule, check_shape, conditional_smc, keep_lineage
 from .smc.paths import Trajectory
 from .smc.stream import Stream
-from .types import LONGEST, FeynmanKac, InvalidInput, State, check_sampled, shown, spelled, whole
+from .spelling import spelled
+from .types import LONGEST, FeynmanKac, InvalidInput, State, check_sampled, shown, whole
 
 
 @dataclass(frozen=True)

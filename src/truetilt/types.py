@@ -27,7 +27,6 @@ from .arguments import plain as plain
 from .arguments import reals as reals
 from .arguments import settle as settle
 from .arguments import shown as shown
-from .arguments import spelled as spelled
 from .arguments import tensor_of as tensor_of
 from .arguments import truth as truth
 from .arguments import whole as whole

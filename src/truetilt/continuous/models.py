@@ -132,7 +132,7 @@ def checked(name: str, score: Score | None, interval: tuple[float, float]) -> Sc
         where = f"step t = {interval[0]:.6g} -> {interval[1]:.6g}"
         try:
             value = score(x, t)
-        except RuntimeError as error:  # torch's own words say nothing of where
+        except (RuntimeError, InvalidInput) as error:  # torch's own words say nothing of where
             raise InvalidInput(
                 f"{where}: the {name} score failed on states {tuple(x.shape)} ({error}); does its dimension fit the "
                 "model's?"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ..types import InvalidInput, has, settle, shown, whole
+from ..types import InvalidInput, function, has, settle, whole
 from .png import as_uri
 from .sheets import sheet
 
@@ -97,8 +97,8 @@ class TextView:
     shape = "text"
 
     def __post_init__(self) -> None:
-        if not callable(self.decode):
-            raise InvalidInput(f"decode is {shown(self.decode)}; give a function of (token)")
+        if not isinstance(self.decode, type):  # str will do
+            function("decode", self.decode, "(token)")
         settle(self, vocabulary=whole("vocabulary", self.vocabulary, 1))
         if self.mask is not None:
             settle(self, mask=whole("mask", self.mask, 0))
