@@ -33,6 +33,12 @@ from .types import (
     Target,
     Tokens,
     check,
+    check_model,
+    function,
+    listed,
+    settle,
+    shown,
+    whole,
 )
 
 Answers = tuple[SiteLogits, SiteLogits]  # of the base and of the conditional network
@@ -70,10 +76,12 @@ class AnyOrder:
     choose: SiteChoice = uniform_sites
 
     def __post_init__(self) -> None:
-        check_alpha(self.alpha)
+        check_model(self.model)
+        settle(self, alpha=check_alpha(self.alpha))
         check_ramp(self.ramp)
         if self.beta is not None:
-            check_strength(self.beta)
+            settle(self, beta=check_strength(self.beta))
+        function("choose", self.choose, "(masked, log_mass)", "such as tt.uniform_sites or tt.adapted_sites")
         if not isinstance(self.model.process, Masking):
             raise InvalidInput(
                 f"the any-order clock reveals masked sites, and {type(self.model.process).__name__} has no mask; "
@@ -91,8 +99,10 @@ class AnyOrder:
     def _check_order(self) -> None:
         if self.order is None:
             return
-        whole = all(isinstance(site, int) for site in self.order)
-        if not whole or sorted(self.order) != list(range(self.model.length)):
+        need = f"it must name each of the {self.model.length} sites once"
+        sites = listed("order", self.order, need)
+        settle(self, order=tuple(whole("a site of the order", site, 0, self.model.length - 1) for site in sites))
+        if sorted(self.order) != list(range(self.model.length)):
             raise InvalidInput(
                 f"order is {self.order}; it must be a tuple that names each of the {self.model.length} sites once"
             )
@@ -201,7 +211,17 @@ class AnyOrder:
             p, p_zeta = (self.model.process.posterior(logits, masked, interval[0]) for logits in answers)
             return tilted_rows(*p.aligned(p_zeta), self.exponent(interval[1]))[1]
 
-        return self.choose(masked, log_mass)
+        found = self.choose(masked, log_mass)
+        if self.choose is uniform_sites or self.choose is adapted_sites:
+            return found
+        if not isinstance(found, Tensor) or found.shape != masked.shape or not found.is_floating_point():
+            raise InvalidInput(
+                f"choose returned {shown(found)}; it must return log-probabilities {tuple(masked.shape)}"
+            )
+        total = found.masked_fill(~masked, NEG_INF).exp().sum(-1)
+        strayed = (found.masked_fill(masked, NEG_INF) > NEG_INF).any() | ~((total - 1).abs() < 1e-6).all()
+        check(strayed, lambda: InvalidInput("choose returned what is no law of the masked sites; see tt.uniform_sites"))
+        return found
 
     def _masked(self, t: float) -> int:
         return cast("Masking", self.model.process).count_masked(self.model.length, t)

@@ -17,11 +17,12 @@ import torch
 from . import __version__
 from .any_order import AnyOrder
 from .checkpointing import EVERY, Checkpoints, Record
+from .clock import check_alpha
 from .defaults import default_sampler
 from .feynman_kac import Tempered
 from .fingerprints import fingerprint
 from .kernels import Kernel
-from .memory import fitting_chunk
+from .memory import check_room, fitting_chunk
 from .networks import hidden_in_training
 from .processes import Masking
 from .ramps import FULL, Ramp
@@ -29,17 +30,33 @@ from .result import Result
 from .schedules import check_whole, masked_fraction_grid, uniform_grid
 from .smc.coupling import Coupling, independent
 from .smc.resampling import adaptive, described, name_of, never, systematic
-from .smc.sampler import Rejuvenation, Source, onward, trace
+from .smc.sampler import Rejuvenation, Source, check_shape, onward, trace
 from .smc.shards import WHOLE, Shard
-from .smc.stream import Stream
+from .smc.stream import Stream, check_seed
 from .snapshots import chosen_steps, stacked
+from .spelling import spelled
 from .targets import NO_WEIGHTS, UNKNOWN
-from .types import FeynmanKac, InvalidInput, Model, Particles, Resampler, Schedule, StepInfo
+from .types import (
+    FeynmanKac,
+    InvalidInput,
+    Model,
+    Particles,
+    Resampler,
+    Schedule,
+    StepInfo,
+    check_model,
+    check_sampled,
+    function,
+    has,
+    path_of,
+    whole,
+)
 
 Callback = Callable[[int, int, StepInfo], None]  # (steps done, steps in all, what happened)
 Watch = Callable[[int, Particles, StepInfo], None]  # (steps done, the particles, what happened)
 
 
+@spelled(lambda: run)
 def sample(
     model: Model,
     alpha: float,
@@ -59,18 +76,20 @@ def sample(
     Tweedie steps reveal by the schedule alone. A lazy vocabulary head then runs only where something is revealed, and
     `beta` guides posteriors; give `euler` for the paper's steps, guided at the level of rates. `options` go to `run`.
     """
-    _check_model(model)
+    check_model(model)
+    alpha = check_alpha(alpha)
     fk = default_sampler(model, alpha, beta, kernel)
     if isinstance(fk, Tempered) and alpha > 2 and not model.process.edges_tolerate_grids:
         warnings.warn(
             f"edge ratios at alpha = {alpha} on this process need far smaller steps than a time grid has, and can be "
             "worse than guidance; give the model a potential log p(zeta|x, t), which tilts instead",
-            stacklevel=2,
+            stacklevel=3,
         )
     grid = uniform_grid(num_inference_steps)
     return run(fk, grid, particles=particles, populations=populations, seed=seed, **options)
 
 
+@spelled(lambda: run)
 def reveal(
     model: Model,
     alpha: float,
@@ -89,15 +108,15 @@ def reveal(
     of the two scores; a potential is not asked, so for learned networks `sample` may aim at a slightly different law.
     `options` go to `run`.
     """
-    _check_model(model)
-    fk = AnyOrder(model, alpha, beta, order=None if order is None else tuple(order), ramp=ramp)
-    if not isinstance(sites_per_step, int) or not 1 <= sites_per_step <= model.length:
-        raise InvalidInput(f"sites_per_step is {sites_per_step}; give 1 to all of the {model.length} sites")
+    check_model(model)
+    fk = AnyOrder(model, alpha, beta, cast("tuple[int, ...] | None", order), ramp=ramp)
+    sites_per_step = whole("sites_per_step", sites_per_step, 1, model.length)
     schedule = cast("Masking", model.process).schedule
     grid = masked_fraction_grid(schedule, math.ceil(model.length / sites_per_step))
     return run(fk, grid, particles=particles, **options)
 
 
+@spelled()
 @torch.no_grad()
 def run(
     fk: FeynmanKac,
@@ -130,15 +149,22 @@ def run(
     `checkpoint` names a folder where the run is saved every `checkpoint_every` steps, and on SIGTERM, which ends it
     with `Stopped`. The same call with that folder goes on from there, to the same bits. `shard`: see `distributed`.
     """
-    grid = check_whole(tuple(grid))
+    check_sampled(fk)
+    grid = check_whole(grid)
     wanted = chosen_steps(snapshots, len(grid) - 1)
     _check(fk, resample, moves)
+    _check_options(couple, callback_on_step_end, watch, chunk, shard)
+    checkpoint = None if checkpoint is None else path_of("checkpoint", checkpoint)
+    checkpoint_every = whole("checkpoint_every", checkpoint_every, 1)
+    populations, particles = check_shape((populations, particles))
+    seed, first_population = check_seed(seed), whole("first_population", first_population, 0, 2**62)
     resample = resample or adaptive(systematic, 0.5)
     told = _ways(fk, resample, couple, moves) | {"seed": seed, "particles": particles, "populations": populations}
     told |= {"first_population": first_population, "steps": len(grid) - 1}
     shard.compare(told | {"grid": grid, "snapshots": wanted})
     device = getattr(getattr(fk, "model", None), "device", "cpu")
-    chunk = fitting_chunk(fk, (populations, shard.share(particles)), device) if chunk == "auto" else chunk
+    check_room(fk, (populations, shard.share(particles)), len(grid), device)
+    chunk = fitting_chunk(fk, (populations, shard.share(particles)), device) if isinstance(chunk, str) else chunk
     source = Source(Stream(seed, first_population, device), couple, chunk, shard=shard)
     settings = told | _versions(device)
     checkpoints, record = None, Record(keep=wanted)
@@ -194,18 +220,10 @@ def _result(record: Record, settings: dict[str, Any], shard: Shard) -> Result:
     )
 
 
-def _check_model(model: Model) -> None:
-    if not isinstance(model, Model):
-        raise InvalidInput(
-            f"model is a {type(model).__name__}; wrap it, tt.Model(process, length, base, conditional, potential), or "
-            "run a diffusion of real vectors, tt.run(tt.continuous.Tilted(model, alpha), tt.uniform_grid(steps))"
-        )
-
-
 def _check(fk: FeynmanKac, resample: Resampler | None, moves: Rejuvenation | None) -> None:
     """What would fail in the middle of a run, or run for another target, fails here."""
-    if resample is not None and not callable(resample):
-        raise InvalidInput(f"resample is {resample!r}; give a resampler such as tt.systematic or tt.adaptive(...)")
+    if resample is not None:
+        function("resample", resample, "(log_w, u)", "a resampler such as tt.systematic or tt.adaptive(...)")
     if nets := hidden_in_training(fk):
         warnings.warn(
             f"a function of this model calls a {type(nets[0]).__name__} in train mode, where dropout makes answers "
@@ -239,6 +257,20 @@ def _differences(fk: FeynmanKac, moves: Rejuvenation) -> list[str]:
     """What differs between the targets of a run and of its moves: the final ones, and where it moves earlier, all."""
     mine, theirs = (getattr(side, "target", None) or NO_WEIGHTS for side in (fk, moves.kernel))
     return mine.differences(theirs, on_the_way=moves.each_step + moves.after_resampling > 0)
+
+
+def _check_options(couple: object, callback: object, watch: object, chunk: object, shard: object) -> None:
+    """What a run is told beside its model."""
+    function("couple", couple, "(u, labels, spare)", "such as tt.independent or tt.systematic_draws")
+    if callback is not None:
+        function("callback_on_step_end", callback, "(done, steps, info)")
+    if watch is not None:
+        function("watch", watch, "(done, particles, info)")
+    if isinstance(chunk, str) and chunk != "auto":
+        raise InvalidInput(f'chunk is {chunk!r}; give how many particles draw at a time, "auto", or None for all')
+    if chunk is not None and not isinstance(chunk, str):
+        whole("chunk", chunk, 1)
+    has("shard", shard, ("share", "everyone", "draw"), "leave it out, or give tt.distributed.particle_shard(particles)")
 
 
 def _described(fk: FeynmanKac, moves: Rejuvenation) -> dict[str, Any]:

@@ -6,7 +6,6 @@ here looks inside a state.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from torch import Tensor
 from .ramps import Ramp
 from .targets import UNKNOWN, Remedies
 from .types import (
+    LARGEST,
     NEG_INF,
     Aux,
     InvalidInput,
@@ -33,7 +33,10 @@ from .types import (
     Target,
     batch_of,
     check,
+    function,
+    number,
     take,
+    tensor_of,
 )
 
 AnyLaw = TypeVar("AnyLaw", bound=Law)
@@ -60,11 +63,11 @@ class Tilt:
     exponent: Schedule
 
     def __call__(self, x: State, t: float) -> Tensor:
-        share = float(self.exponent(t))
+        share = float(number("the exponent's share", self.exponent(t)))
         if share == 0:  # not evaluated: 0 * anything is 0
             return torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
-        batch = batch_of(x)
-        value = torch.as_tensor(self.potential(batch, t), device=x.device)
+        batch, need = batch_of(x), "return one number a state"
+        value = tensor_of("what the potential returned", self.potential(batch, t), need, x.device)
         if value.shape != batch.shape[:1]:
             raise InvalidInput(
                 f"the potential (reward) returned shape {tuple(value.shape)} for a batch of states "
@@ -178,11 +181,22 @@ class Clockwork(ABC):
         return None if tilt is None else lambda y: tilt(y, t)
 
 
-def check_alpha(alpha: float) -> None:
-    if not 0 <= alpha < math.inf:
-        raise InvalidInput(f"alpha is {alpha}; the target's exponent must be finite and at least 0")
+_EXPONENT = f"the target's exponent must be finite and at least 0, at most {LARGEST:.0e} (or log-weights lose digits)"
 
 
-def check_reward(strength: float) -> None:
-    if not math.isfinite(strength):
-        raise InvalidInput(f"the reward's strength is {strength}; it must be finite")
+def check_alpha(alpha: float) -> float:
+    """The exponent as a plain number."""
+    alpha = number("alpha", alpha, _EXPONENT)
+    if not 0 <= alpha <= LARGEST:
+        raise InvalidInput(f"alpha is {alpha}; {_EXPONENT}")
+    return alpha
+
+
+def check_reward(reward: Potential, strength: float) -> float:
+    """The reward is a function of (x, t); its strength as a plain number."""
+    function("the reward", reward, "(x, t)", "of states [..., D] and a time, that returns one number a state")
+    need = f"it must be finite, at most {LARGEST:.0e}"
+    strength = number("the reward's strength", strength, need)
+    if not abs(strength) <= LARGEST:
+        raise InvalidInput(f"the reward's strength is {strength}; {need}")
+    return strength

@@ -28,7 +28,7 @@ def default_sampler(
 
     A model of p0 alone has one target, alpha = 0: unconditional samples, which need no weights.
     """
-    kernel = kernel or default_kernel(model.process)
+    kernel = default_kernel(model.process) if kernel is None else kernel
     if model.conditional is None and alpha == 0:
         return Unweighted(model, model.base, kernel=kernel)
     if beta is None and model.potential is not None:
@@ -40,6 +40,6 @@ def default_guidance(model: Model, beta: float | Schedule, kernel: Kernel | None
     """Plain guidance of strength beta, by the steps that `default_sampler` takes: no weights, and no target hit."""
     if model.conditional is None:
         raise InvalidInput("guidance needs a conditional score, and this model has none; give it one")
-    kernel = kernel or default_kernel(model.process)
+    kernel = default_kernel(model.process) if kernel is None else kernel
     score = Guided(model.process, model.base, model.conditional, beta, default_guide(kernel))
     return Unweighted(model, score, kernel=kernel)

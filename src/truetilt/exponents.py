@@ -16,12 +16,14 @@ from torch import Tensor
 
 from .any_order import AnyOrder
 from .feynman_kac import Steered, Tilted
+from .memory import check_room
 from .ramps import FULL, SQUARE, Frozen, Ramp
 from .schedules import check_whole
 from .smc.resampling import adaptive, never, systematic
 from .smc.sampler import Source, advance, check_shape
 from .smc.stream import CHOOSE, RESAMPLE, Stream
-from .types import NEG_INF, InvalidInput, LogWeights, Particles, Tokens, take
+from .spelling import spelled
+from .types import NEG_INF, InvalidInput, LogWeights, Particles, Tokens, number, take
 
 Ramped = Tilted | Steered | AnyOrder
 SHARES = tuple(k / 16 for k in range(17))  # of the exponent, at which the pilot weighs each step
@@ -29,6 +31,7 @@ _HALVINGS = 24
 _REHEARSALS, _SLACK = 3, 1.25  # ramps tried at most, and how much over `fall` is near enough
 
 
+@spelled()
 @torch.no_grad()
 def pilot(
     fk: Ramped,
@@ -48,6 +51,7 @@ def pilot(
     as no smaller exponent avoids them. Two to four passes, each asking the networks as often as a run does, with
     uniforms that no run draws.
     """
+    fall = number("fall", fall, "give the fraction of the effective sample size a step may cost, in (0, 1)")
     if not 0 < fall < 1:
         raise InvalidInput(f"fall is {fall}; give the fraction of the effective sample size a step may cost, in (0, 1)")
     if not isinstance(fk, Ramped):
@@ -55,8 +59,8 @@ def pilot(
             f"{type(fk).__module__}.{type(fk).__name__} has no exponent that a pilot can grow; pilot tt.Tilted, "
             "tt.Steered or tt.AnyOrder (not yet those of tt.continuous)"
         )
-    grid, shape = check_whole(tuple(grid)), (populations, particles)
-    check_shape(shape)
+    grid, shape = check_whole(grid), check_shape((populations, particles))
+    check_room(fk, shape, len(SHARES), fk.model.device)
     source = Source(Stream(seed, device=fk.model.device))
     elapsed, tried = tuple(1 - t for t in grid), []
     records = list(_records(remembering(fk), grid, shape, source, SQUARE))
@@ -120,10 +124,10 @@ def _records(
     log_w = torch.zeros(shape, dtype=torch.float64, device=fk.model.device)
     state = advance(start, log_w, (grid[0], grid[0]), never, (source, -1))[0]
     resample = adaptive(systematic, 0.5)
-    for number, interval in enumerate(pairwise(grid), start=2):  # no run has steps of negative number
-        ancestors, log_w = resample(state.log_w, source.stream.uniforms(-number, RESAMPLE, shape[0], (0, shape[1])))
+    for k, interval in enumerate(pairwise(grid), start=2):  # no run has steps of negative number
+        ancestors, log_w = resample(state.log_w, source.stream.uniforms(-k, RESAMPLE, shape[0], (0, shape[1])))
         state = Particles(take(state.x, ancestors), log_w, {k: take(v, ancestors) for k, v in state.aux.items()})
-        step = _Step(fk, state, interval, ramp(1 - interval[0]), (source, -number))
+        step = _Step(fk, state, interval, ramp(1 - interval[0]), (source, -k))
         after = torch.stack([step.to(share).log_w.flatten() for share in SHARES])
         yield _Record(log_w.flatten(), _log_full(fk, state, interval[0]).flatten(), step.now, after)
         state = step.to(ramp(1 - interval[1]))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .clock import ClockMove, Clockwork, Proposal, Tilt, check_alpha, check_reward, growing, powers
-from .guidance import Guide, check_strength, rate_level, strength
+from .guidance import Guide, check_guide, check_strength, guided, rate_level, strength
 from .kernels import Kernel, euler, tweedie
 from .ramps import LINEAR, SQUARE, Ramp, check_ramp
 from .targets import NO_WEIGHTS, Remedies, steered, tempered
@@ -29,6 +29,9 @@ from .types import (
     Tokens,
     batch_of,
     check,
+    function,
+    settle,
+    shown,
 )
 
 __all__ = [  # the parts of a model of one's own, under one roof
@@ -64,6 +67,7 @@ class OnClock(Clockwork):
             )
         if not callable(self.kernel):
             raise InvalidInput(f"kernel is {self.kernel!r}; give tt.euler, tt.tweedie or tt.tau_leaping")
+        function("kernel", self.kernel, "(process, log_score, x, t, s)", "such as tt.euler or tt.tweedie")
 
     def nowhere(self, shape: tuple[int, ...]) -> Tokens:
         return torch.zeros((*shape, self.model.length), dtype=torch.int64, device=self.model.device)
@@ -74,6 +78,8 @@ class OnClock(Clockwork):
     def law(self, name: str, log_score: SiteLogits, x: Tokens, interval: tuple[float, float]) -> SitewiseLaw:
         """One reverse step of a score, with NaN caught where it appears."""
         law = self.kernel(self.model.process, log_score, x, *interval)
+        if not hasattr(law, "odds"):
+            raise InvalidInput(f"the kernel returned {shown(law)}; it must return the law of a step, as tt.euler does")
         bad = (law.odds.log_hold + law.odds.log_move).isnan()
         check(
             bad.any(),
@@ -136,8 +142,9 @@ class Tempered(OnClock):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_alpha(self.alpha)
-        check_strength(self.beta)
+        settle(self, alpha=check_alpha(self.alpha))
+        settle(self, beta=check_strength(self.beta))
+        check_guide(self.guide)
         if self.model.conditional is None:
             raise InvalidInput(
                 "Tempered needs a conditional score; give the model one, or use Steered for a reward, or sample p0 "
@@ -164,11 +171,12 @@ class Tempered(OnClock):
 
     def propose(self, x: Tokens, t: float, s: float) -> Proposal:
         base, conditional = evaluate_all(self.model, x, t, base=self.model.base, conditional=self.model.conditional)
-        guided = self.guide(self.model.process, base, conditional, strength(self.beta, t), (x, t))
+        beta, at = strength(self.beta, t), (x, t)
+        leaning = guided(self.guide, self.model.process, base, conditional, beta, at)
         p, p_zeta = self.law("base", base, x, (t, s)), self.law("conditional", conditional, x, (t, s))
-        if guided is conditional:
+        if leaning is conditional:
             return Proposal(p_zeta, powers((1 - self.alpha, p), (self.alpha - 1, p_zeta)))
-        q = self.law("guided", guided, x, (t, s))
+        q = self.law("guided", leaning, x, (t, s))
         return Proposal(q, powers((1 - self.alpha, p), (self.alpha, p_zeta), (-1.0, q)))
 
 
@@ -206,7 +214,7 @@ class Tilted(OnClock):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_alpha(self.alpha)
+        settle(self, alpha=check_alpha(self.alpha))
         check_ramp(self.ramp)
         if self.model.conditional is None or self.model.potential is None:
             raise InvalidInput("Tilted needs a conditional score and a potential log p(zeta|x, t); give the model both")
@@ -244,7 +252,9 @@ class Steered(OnClock):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_reward(self.strength)
+        settle(self, strength=check_reward(self.reward, self.strength))
+        if self.proposal is not None:
+            function("proposal", self.proposal, "(x, t)")
         check_ramp(self.ramp)
 
     @property
@@ -272,6 +282,10 @@ class Unweighted(OnClock):
     """No weights: what a score samples by itself. With a `Guided` score, the guidance baselines."""
 
     score: Score
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        function("score", self.score, "(x, t)")
 
     @property
     def target(self) -> Target:

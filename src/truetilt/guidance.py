@@ -14,7 +14,27 @@ import torch
 from torch import Tensor
 
 from .networks import check_logits, evaluating
-from .types import NEG_INF, InvalidInput, Potential, Process, Schedule, Score, SiteLogits, Tokens, batch_of
+from .types import (
+    LARGEST,
+    NEG_INF,
+    InvalidInput,
+    Potential,
+    Process,
+    Schedule,
+    Score,
+    SiteLogits,
+    Tokens,
+    batch_of,
+    called,
+    check_process,
+    function,
+    number,
+    settle,
+    shown,
+    tensor_of,
+)
+
+_STRENGTH = f"guidance strength must be finite and at least 0, at most {LARGEST:.0e}"
 
 
 class Guide(Protocol):
@@ -59,10 +79,20 @@ class Guided:
     guide: Guide = rate_level
 
     def __post_init__(self) -> None:
-        check_strength(self.beta)
+        settle(self, beta=check_strength(self.beta))
+        check_process(self.process)
+        for name in ("base", "conditional"):
+            function(name, getattr(self, name), "(x, t)")
+        check_guide(self.guide)
 
     def __call__(self, x: Tokens, t: float) -> SiteLogits:
-        return self.guide(self.process, self.base(x, t), self.conditional(x, t), strength(self.beta, t), (x, t))
+        base, conditional = self.base(x, t), self.conditional(x, t)
+        for answer in (base, conditional):
+            if not isinstance(answer, SiteLogits) or answer.index.shape != x.shape:
+                raise InvalidInput(
+                    f"a score returned {shown(answer)} for states {tuple(x.shape)}; return tt.SiteLogits"
+                )
+        return guided(self.guide, self.process, base, conditional, strength(self.beta, t), (x, t))
 
 
 @dataclass(frozen=True)
@@ -75,12 +105,16 @@ class PosteriorScore:
     process: Process
     net: Callable[[Tokens, float], Tensor]
 
+    def __post_init__(self) -> None:
+        check_process(self.process)
+        function("net", self.net, "(x, t)")
+
     def __call__(self, x: Tokens, t: float) -> SiteLogits:
-        batch = batch_of(x)
+        batch, need = batch_of(x), "it must be [B, D, S], logits of the clean token"
         with evaluating(self.net):
-            logits = self.net(batch, t)
-        if not isinstance(logits, Tensor) or logits.dim() != 3 or logits.shape[:2] != batch.shape:
-            found = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+            logits = tensor_of("what the network answered", self.net(batch, t), need)
+        if logits.dim() != 3 or logits.shape[:2] != batch.shape:
+            found = tuple(logits.shape)
             raise InvalidInput(
                 f"the network answered {found} to a batch of states {tuple(batch.shape)}; it must be [B, D, S], logits "
                 "of the clean token"
@@ -97,8 +131,21 @@ class Predictor:
     base: Score
     log_likelihood: Potential
 
+    def __post_init__(self) -> None:
+        check_process(self.process)
+        for name in ("base", "log_likelihood"):
+            function(name, getattr(self, name), "(x, t)")
+        known = getattr(getattr(self.base, "process", None), "vocabulary", self.process.vocabulary)
+        if known != self.process.vocabulary:
+            raise InvalidInput(
+                f"the base knows {known} tokens and the process {self.process.vocabulary}; they must agree"
+            )
+
     def __call__(self, x: Tokens, t: float) -> SiteLogits:
-        base = self.base(x, t).dense()
+        found = self.base(x, t)
+        if not isinstance(found, SiteLogits) or found.index.shape != x.shape:
+            raise InvalidInput(f"the base returned {shown(found)} for states {tuple(x.shape)}; return tt.SiteLogits")
+        base = found.dense()
         here = self._asked(x, t)[..., None]
         ratio = torch.stack([self._neighbours(x, t, d) for d in range(x.shape[-1])], -2) - here[..., None]
         return SiteLogits.of(base + torch.where((here == NEG_INF)[..., None], 0.0, ratio))
@@ -112,25 +159,47 @@ class Predictor:
 
     def _asked(self, y: Tokens, t: float) -> Tensor:
         """log p_t(zeta|y) [...] of states [..., D], asked as one batch."""
-        batch = batch_of(y)
-        value = torch.as_tensor(self.log_likelihood(batch, t), device=y.device)
+        batch, need = batch_of(y), "return one log-probability a state"
+        value = tensor_of("what the classifier returned", self.log_likelihood(batch, t), need, y.device)
         if value.shape != batch.shape[:1]:
             raise InvalidInput(
                 f"the classifier returned shape {tuple(value.shape)} for a batch of states {tuple(batch.shape)}; it "
                 f"must return one log-probability a state, [{len(batch)}]"
             )
-        return value.reshape(y.shape[:-1])
+        return (value if value.is_floating_point() else value.double()).reshape(y.shape[:-1])
 
 
 def strength(beta: float | Schedule, t: float) -> float:
     """beta at time t, checked: a schedule may misbehave anywhere."""
-    value = float(cast("Schedule", beta)(t)) if callable(beta) else float(beta)
-    if not 0 <= value < float("inf"):
-        raise InvalidInput(f"beta is {value} at t = {t}; guidance strength must be finite and at least 0")
+    value = float(
+        number(
+            "beta", called("beta", cast("Schedule", beta), t) if callable(beta) else beta, f"{_STRENGTH}, at t = {t}"
+        )
+    )
+    if not 0 <= value <= LARGEST:
+        raise InvalidInput(f"beta is {value} at t = {t}; {_STRENGTH}")
     return value
 
 
-def check_strength(beta: float | Schedule) -> None:
-    """Fail at construction, at both ends of a schedule."""
+def check_strength(beta: float | Schedule) -> float | Schedule:
+    """Fail at construction, at both ends of a schedule; a number comes back in its plain form."""
+    if callable(beta):
+        function("beta", beta, "(t)")
     for t in (1.0, 0.0):
         strength(beta, t)
+    return beta if callable(beta) else number("beta", beta)
+
+
+def guided(
+    guide: Guide, process: Process, base: SiteLogits, conditional: SiteLogits, beta: float, at: tuple[Tokens, float]
+) -> SiteLogits:
+    """What a guide makes of two scores, which must be a score again."""
+    found = guide(process, base, conditional, beta, at)
+    if not isinstance(found, SiteLogits) or found.vocabulary != process.vocabulary or found.index.shape != at[0].shape:
+        raise InvalidInput(f"the guide returned {shown(found)}; it must return tt.SiteLogits of the states it is given")
+    return found
+
+
+def check_guide(guide: object) -> None:
+    """A way of guiding."""
+    function("guide", guide, "(process, base, conditional, beta, at)", "such as tt.rate_level or tt.posterior_level")

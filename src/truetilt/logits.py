@@ -15,6 +15,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from .arguments import shown, tensor_of
+from .errors import InvalidInput
+
+_ROWS = "give log-values of every token at every site, a tensor [..., D, S]"
 Make = Callable[[Tensor], Tensor]  # numbers of rows, int64 [k], to those rows [k, S]
 
 
@@ -140,9 +144,22 @@ class SiteLogits:
     store: Rows  # [R, S]
     index: Tensor  # int64 [..., D]
 
+    def __post_init__(self) -> None:
+        whole = isinstance(self.index, Tensor) and self.index.dtype == torch.int64
+        rows = isinstance(self.store, Tensor) and not self.store.is_sparse
+        if not whole or not (rows or isinstance(self.store, LazyRows)) or len(self.store.shape) != 2:
+            raise InvalidInput(
+                f"rows are {shown(self.store)} and the index {shown(self.index)}; give rows [R, S] and an int64 index "
+                "[..., D], or make them by tt.SiteLogits.of"
+            )
+
     @staticmethod
     def of(values: Tensor) -> SiteLogits:
         """Dense values [..., D, S], one row a site; at least float32."""
+        if not isinstance(values, Tensor) or values.is_complex() or values.dim() < 2 or values.is_sparse:
+            values = tensor_of("values", values, _ROWS)
+            if values.dim() < 2:
+                raise InvalidInput(f"values have shape {tuple(values.shape)}; {_ROWS}")
         values = values if values.dtype == torch.float64 else values.float()
         index = torch.arange(values[..., 0].numel(), device=values.device).reshape(values.shape[:-1])
         return SiteLogits(values.reshape(-1, values.shape[-1]), index)

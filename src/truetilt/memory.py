@@ -6,11 +6,29 @@ from typing import Any
 
 import torch
 
-from .types import FeynmanKac
+from .types import FeynmanKac, InvalidInput
 
 _SHARE = 0.5  # of what is free: the rest is for what this estimate leaves out
 _COPIES = 6  # of a row a site: scores, laws and weights of the base, the conditional and the proposal
 _WORD = 8  # bytes of a float64
+
+
+def check_room(fk: FeynmanKac, shape: tuple[int, int], times: int, device: torch.device | str) -> None:
+    """Refuse a run whose states and ancestors alone, kept to the end, exceed the memory that is free."""
+    populations, particles = shape
+    sites = getattr(getattr(fk, "model", None), "length", 1)
+    needed = _WORD * populations * particles * (2 * sites + times)
+    check_free(needed, f"{populations} populations of {particles} particles over {times - 1} steps", device)
+
+
+def check_free(needed: int, words: str, device: torch.device | str = "cpu") -> None:
+    """Refuse what takes more bytes than are free."""
+    free = free_bytes(device)
+    if needed > free:
+        raise InvalidInput(
+            f"{words} take at least {needed // 2**20:,} MiB, and {free // 2**20:,} MiB of memory are free; ask for "
+            "fewer"
+        )
 
 
 def fitting_chunk(fk: FeynmanKac, shape: tuple[int, int], device: torch.device | str) -> int | None:

@@ -17,15 +17,17 @@ from torch import Tensor
 
 from .laws import SiteLaw
 from .schedules import LogLinear, NoiseSchedule
-from .types import NEG_INF, InvalidInput, Jumps, SiteLogits, SiteOdds, Tokens
+from .types import NEG_INF, InvalidInput, Jumps, SiteLogits, SiteOdds, Tokens, settle, shown, whole
 
 _SOON = 1e-6  # a time that is not yet 0
 _LEAST = 1e-300  # a sum over other tokens that rounding made 0 or negative: so rare that no draw will show it
 
 
-def _check_vocabulary(size: int) -> None:
-    if size < 2:
-        raise InvalidInput(f"vocabulary is {size}; a process needs at least two tokens")
+def _checked(process: Masking | Uniform) -> None:
+    """At least two tokens, and a schedule."""
+    settle(process, vocabulary=whole("vocabulary", process.vocabulary, 2, 2**31 - 1))
+    if not callable(process.schedule) or not callable(getattr(process.schedule, "time_of", None)):
+        raise InvalidInput(f"schedule is {shown(process.schedule)}; give a noise schedule such as tt.LogLinear()")
 
 
 def _flat_row(x: Tokens, size: int) -> SiteLogits:
@@ -77,7 +79,7 @@ class Masking:
     edges_tolerate_grids: ClassVar[bool] = True  # a site is revealed once, so edge ratios stay bounded
 
     def __post_init__(self) -> None:
-        _check_vocabulary(self.vocabulary)
+        _checked(self)
 
     @property
     def mask(self) -> int:
@@ -157,7 +159,7 @@ class Uniform:
     edges_tolerate_grids: ClassVar[bool] = False  # sites jump many times, at rates that alpha makes large
 
     def __post_init__(self) -> None:
-        _check_vocabulary(self.vocabulary)
+        _checked(self)
 
     @property
     def states(self) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from .types import InvalidInput
+from .types import InvalidInput, called, function, listed, number, settle
 
 Ramp = Callable[[float], float]  # elapsed time u = 1 - t to the share of the exponent in force; 1 at u = 1
 
@@ -20,6 +20,7 @@ class Power:
     p: float
 
     def __post_init__(self) -> None:
+        settle(self, p=number("the power of a ramp", self.p))
         if not 0 <= self.p < math.inf:
             raise InvalidInput(f"the exponent grows as u^{self.p}; the power must be finite and at least 0")
 
@@ -45,6 +46,9 @@ class Frozen:
     falls: tuple[float, ...] = ()  # what each step cost in rehearsal: the fraction of the effective sample it lost
 
     def __post_init__(self) -> None:
+        for name in ("elapsed", "shares", "falls"):
+            given = listed(f"the {name} of a ramp", getattr(self, name), "give a list of numbers")
+            settle(self, **{name: tuple(number(f"one of the {name} of a ramp", value) for value in given)})
         rising = all(a < b for a, b in pairwise(self.elapsed))
         if len(self.elapsed) != len(self.shares) or len(self.elapsed) < 2 or not rising or self.elapsed[-1] != 1:
             raise InvalidInput("a frozen ramp needs a share for each of two or more elapsed times, rising to 1")
@@ -61,6 +65,9 @@ class Frozen:
 
 def check_ramp(ramp: Ramp) -> None:
     """A ramp that does not end at 1 would miss the target."""
-    first, last = ramp(0.0), ramp(1.0)
+    function("ramp", ramp, "(u)", "the share of the exponent at elapsed time u")
+    first, last = (
+        number("the exponent's share", called("ramp", ramp, u), "a ramp must return numbers") for u in (0.0, 1.0)
+    )
     if last != 1 or not math.isfinite(first):
         raise InvalidInput(f"the exponent's share runs from {first} to {last}; it must be finite and end at 1")

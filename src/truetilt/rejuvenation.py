@@ -21,7 +21,22 @@ from .any_order import Answers, AnyOrder, answer, posterior_at, posteriors, tilt
 from .feynman_kac import Tilted, evaluate
 from .processes import Masking
 from .reveals import RevealLaw, RevealMove
-from .types import NEG_INF, Aux, InvalidInput, LogWeights, Particles, SiteLogits, Target, Tokens, take
+from .types import (
+    NEG_INF,
+    Aux,
+    InvalidInput,
+    LogWeights,
+    Particles,
+    SiteLogits,
+    Target,
+    Tokens,
+    check,
+    function,
+    settle,
+    shown,
+    take,
+    whole,
+)
 
 Scan = Callable[
     [Tensor, int, Tensor], Tensor
@@ -59,6 +74,7 @@ class Gibbs:
 
     def __post_init__(self) -> None:
         check_kind(self, AnyOrder)
+        check_scan(self.scan)
 
     @property
     def target(self) -> Target:
@@ -71,7 +87,7 @@ class Gibbs:
     def move(self, particles: Particles, t: float, number: int, u: Tensor) -> RevealMove:
         remembered(particles, t)
         check_revealed(self.fk, t)
-        return self.at(particles, t, self.scan(revealed(self.fk, particles.x), number, u))
+        return self.at(particles, t, scanned(self.scan, revealed(self.fk, particles.x), number, u))
 
     def at(self, particles: Particles, t: float, site: Tensor) -> RevealMove:
         """The move that redraws this revealed site [..., 1]."""
@@ -96,10 +112,7 @@ class Block:
 
     def __post_init__(self) -> None:
         check_kind(self, AnyOrder)
-        if not isinstance(self.size, int) or not 1 <= self.size <= self.fk.model.length:
-            raise InvalidInput(
-                f"a block of {self.size} sites in states of {self.fk.model.length}; give 1 to all of them"
-            )
+        settle(self, size=whole("the size of a block in sites", self.size, 1, self.fk.model.length))
 
     @property
     def target(self) -> Target:
@@ -162,6 +175,7 @@ class Metropolis:
 
     def __post_init__(self) -> None:
         check_kind(self, Tilted)
+        check_scan(self.scan)
         if not isinstance(self.fk.model.process, Masking):
             raise InvalidInput("this move remasks a site, and the process has no mask; run without moves there")
 
@@ -175,7 +189,7 @@ class Metropolis:
 
     def move(self, particles: Particles, t: float, number: int, u: Tensor) -> AcceptMove:
         seen = revealed(self.fk, particles.x)
-        site = self.scan(seen, number, u[..., :1])
+        site = scanned(self.scan, seen, number, u[..., :1])
         return self.at(particles, t, site, lambda law: law.sample(u[..., 1:]))
 
     def at(self, particles: Particles, t: float, site: Tensor, draw: Callable[[RevealLaw], Tokens]) -> AcceptMove:
@@ -261,6 +275,23 @@ def check_kind(kernel: Gibbs | Block | Metropolis, wanted: type) -> None:
             f"{type(kernel).__name__} is made from {wanted.__name__}, not {type(kernel.fk).__name__}; "
             "Gibbs and Block take tt.AnyOrder(model, alpha), Metropolis takes tt.Tilted(model, alpha)"
         )
+
+
+def check_scan(scan: object) -> None:
+    """What names the site to redraw."""
+    function("scan", scan, "(revealed, number, u)", "such as tt.random_scan or tt.systematic_scan")
+
+
+def scanned(scan: Scan, seen: Tensor, number: int, u: Tensor) -> Tensor:
+    """The site that a scan names, one for each state."""
+    site = scan(seen, number, u)
+    if not isinstance(site, Tensor) or site.dtype != torch.int64 or site.shape != u.shape:
+        raise InvalidInput(f"the scan returned {shown(site)}; it must return one site a state, int64 {tuple(u.shape)}")
+    check(
+        ((site < 0) | (site >= seen.shape[-1])).any(),
+        lambda: InvalidInput(f"the scan named a site outside 0 to {seen.shape[-1] - 1}"),
+    )
+    return site
 
 
 def ask(fk: AnyOrder, x: Tokens, t: float, site: Tensor) -> Answers:

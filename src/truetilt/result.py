@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from .memory import check_free
 from .smc.diagnostics import roots
 from .smc.resampling import multinomial
 from .smc.stream import OUTPUT, Stream
@@ -22,6 +23,7 @@ from .smc.uncertainty import (
     Estimate,
     History,
     Interval,
+    Spread,
     Spreader,
     across_populations,
     interval,
@@ -34,7 +36,19 @@ from .snapshots import Snapshots, no_snapshots, united
 from .storage import write_json, write_with
 from .targets import Constant, Remedies
 from .trust import Known, Trust, figures_of, judge
-from .types import DegenerateWeights, InvalidInput
+from .types import (
+    DegenerateWeights,
+    InvalidInput,
+    folder_of,
+    function,
+    has,
+    listed,
+    number,
+    path_of,
+    plain,
+    shown,
+    tensor_of,
+)
 
 if TYPE_CHECKING:
     from .viz.plots import Plots
@@ -61,6 +75,19 @@ class Result:
     snapshot_steps: Tensor = field(default_factory=lambda: no_snapshots().steps)  # see `snapshots`
     snapshot_particles: Tensor = field(default_factory=lambda: no_snapshots().particles)
     snapshot_log_weights: Tensor = field(default_factory=lambda: no_snapshots().log_weights)
+
+    def __post_init__(self) -> None:
+        shape = tuple(self.log_weights.shape) if isinstance(self.log_weights, Tensor) else None
+        if not isinstance(self.particles, Tensor) or shape is None or len(shape) != 2 or 0 in shape:
+            raise InvalidInput(
+                f"a result holds particles {shown(self.particles)} and log-weights {shown(self.log_weights)}; give "
+                "tensors [populations, particles, D] and [populations, particles], as a run returns"
+            )
+        if tuple(self.particles.shape[:2]) != shape:
+            raise InvalidInput(
+                f"particles have shape {tuple(self.particles.shape)} and log-weights {shape}; their first two axes, "
+                "populations and particles, must agree"
+            )
 
     def __repr__(self) -> str:
         populations, n = self.log_weights.shape
@@ -130,7 +157,7 @@ class Result:
         """Write the run as one HTML file that needs nothing else; `view` says how states look (tt.Images, ...)."""
         from .viz.report import write_report
 
-        return write_report(self, Path(path), view, title)
+        return write_report(self, path_of("path", path), view, title)
 
     def expectation(self, h: Callable[[Tensor], Tensor]) -> Tensor:
         """Weighted mean of h(x); h maps a batch of states [B, D] to values [B, ...]."""
@@ -170,8 +197,9 @@ class Result:
 
     def draw(self, n: int, seed: int = 0) -> Tensor:
         """n unweighted draws from the union by mass, in random order [n, D]. Same seed, same draws."""
-        if n < 1:
-            raise InvalidInput(f"cannot draw {n} samples; ask for at least one")
+        if isinstance(n := plain(n), bool) or not isinstance(n, int) or n < 1:
+            raise InvalidInput(f"cannot draw {n!r} samples; ask for a whole number of them, at least one")
+        check_free(8 * n * (3 + self.particles[0, 0].numel()), f"{n} draws", self.particles.device)
         stream = Stream(seed, device=self.particles.device)
         log_w = self.log_weights.reshape(-1)
         height = (torch.arange(n, device=log_w.device) + stream.uniforms(0, OUTPUT, 1, (0, 1))[0]) / n
@@ -195,12 +223,18 @@ class Result:
     @staticmethod
     def union(results: Sequence[Result]) -> Result:
         """Several runs as one: their populations side by side. Mass needs no correction."""
+        results = listed("the results to unite", results, "give a list of results")
         if not results:
             raise InvalidInput("no results to unite; give at least one")
+        for strange in (found for found in results if not isinstance(found, Result)):
+            raise InvalidInput(f"one of the results to unite is {shown(strange)}; give results of runs")
         first = results[0]
         for other in results[1:]:
             if other.log_weights.shape[1:] != first.log_weights.shape[1:] or not torch.equal(other.times, first.times):
                 raise InvalidInput("results to unite must have the same number of particles and the same time grid")
+            kinds = [(one.particles.shape[2:], one.particles.dtype) for one in (first, other)]
+            if kinds[0] != kinds[1]:
+                raise InvalidInput(f"results to unite have particles of {kinds[0]} and {kinds[1]}; they must be alike")
         return Result(
             torch.cat([r.particles for r in results]),
             torch.cat([r.log_weights for r in results]),
@@ -221,14 +255,16 @@ class Result:
         return self.log_weights
 
     def _values(self, h: Callable[[Tensor], Tensor]) -> Tensor:
+        function("h", h, "(x)", "of a batch of states [B, D]")
+        need, device = "return a number, or several, for each state", self.log_weights.device
         batch, shape = self.particles.flatten(0, 1), self.log_weights.shape
         try:
-            value = torch.as_tensor(h(batch))
+            value = tensor_of("what h returned", h(batch), need, device)
         except IndexError:  # written for [populations, particles, D]
             value = torch.empty(0)
         if value.shape[:1] == batch.shape[:1]:
             return value.unflatten(0, shape)
-        value = torch.as_tensor(h(self.particles))
+        value = tensor_of("what h returned", h(self.particles), need, device)
         if value.shape[:2] != shape:
             raise InvalidInput(
                 f"h returned shape {tuple(value.shape)}; of a batch of states {tuple(batch.shape)} it must return "
@@ -254,11 +290,17 @@ class Result:
                 "two of the united runs share a seed and a population number, so they are copies and no error bar can "
                 "be had; run them with different seeds, or with first_population"
             )
-        return interval(estimate, by(estimate, self._history()), level)
+        function("by", by, "(estimate, history)", "tt.across_populations or tt.genealogy()")
+        level, spread = number("the level of an interval", level), by(estimate, self._history())
+        if not isinstance(spread, Spread):
+            raise InvalidInput(f"`by` returned {shown(spread)}; give tt.across_populations or tt.genealogy()")
+        return interval(estimate, spread, level)
 
     def save(self, folder: str | Path, view: View | None = None) -> Path:
         """Write particles.safetensors, then particles.json with its checksum, into a folder; a view as view.json."""
-        folder = Path(folder)
+        folder = folder_of("folder", folder)
+        if view is not None:
+            has("view", view, ("described", "tile"), "give tt.Images, tt.TextView or the like")
         names = _TENSORS + _KEPT * (len(self.snapshot_steps) > 0)
         tensors = {name: getattr(self, name).cpu().contiguous() for name in names}
         json.dumps([self.log_z, self.settings], allow_nan=False)  # fail before anything is replaced
@@ -278,7 +320,7 @@ class Result:
     @staticmethod
     def load(folder: str | Path) -> Result:
         """Read what `save` wrote; a missing, foreign or damaged file is refused."""
-        folder = Path(folder)
+        folder = path_of("folder", folder)
         try:
             header = json.loads((folder / "particles.json").read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError) as e:

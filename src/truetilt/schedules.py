@@ -7,7 +7,7 @@ end of the schedule. Generation runs t = 1 -> 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache, wraps
 from itertools import pairwise
@@ -16,10 +16,11 @@ from typing import Any, NamedTuple, Protocol, TypeVar, cast
 import torch
 from torch import Tensor
 
-from .types import InvalidInput
+from .types import LONGEST, InvalidInput, listed, number, plain, reals, settle, shown, whole
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 Grid = tuple[float, ...]  # 1 = t_0 > t_1 > ... > t_T = 0
+MOST_STEPS = LONGEST - 1
 
 
 class Sigma(NamedTuple):
@@ -35,7 +36,11 @@ class NoiseSchedule(Protocol):
 
 
 def _time(t: float | Tensor) -> Tensor:
-    t = torch.as_tensor(t, dtype=torch.float64)
+    t = (
+        torch.tensor(t, dtype=torch.float64)
+        if isinstance(t, float)
+        else reals("time", t, "it must lie in [0, 1] (data at 0, noise at 1)")
+    )
     if not bool(((t >= 0) & (t <= 1)).all()):
         raise InvalidInput(f"time is {t.tolist()}; it must lie in [0, 1] (data at 0, noise at 1)")
     return t
@@ -52,9 +57,11 @@ def _remembered(schedule: Method) -> Method:
     return cast("Method", sigma)
 
 
-def _fraction(name: str, eps: float) -> None:
+def _fraction(name: str, eps: float) -> float:
+    eps = number(name, eps, "it must lie strictly between 0 and 1")
     if not 0 < eps < 1:
         raise InvalidInput(f"{name} is {eps}; it must lie strictly between 0 and 1")
+    return eps
 
 
 @dataclass(frozen=True)
@@ -64,7 +71,7 @@ class LogLinear:
     eps: float = 1e-3
 
     def __post_init__(self) -> None:
-        _fraction("eps", self.eps)
+        settle(self, eps=_fraction("eps", self.eps))
 
     @_remembered
     def __call__(self, t: float | Tensor) -> Sigma:
@@ -83,6 +90,7 @@ class Geometric:
     high: float = 20.0
 
     def __post_init__(self) -> None:
+        settle(self, low=number("low", self.low), high=number("high", self.high))
         if not 0 < self.low < self.high < math.inf:
             raise InvalidInput(f"sigma runs from {self.low} to {self.high}; need 0 < low < high < inf")
 
@@ -105,7 +113,7 @@ class Cosine:
     eps: float = 1e-3
 
     def __post_init__(self) -> None:
-        _fraction("eps", self.eps)
+        settle(self, eps=_fraction("eps", self.eps))
 
     @_remembered
     def __call__(self, t: float | Tensor) -> Sigma:
@@ -121,13 +129,15 @@ class Cosine:
 
 def uniform_grid(steps: int) -> Grid:
     """`steps` equal steps from t = 1 to t = 0."""
-    _check_steps(steps)
+    steps = whole("steps", steps, 1, MOST_STEPS)
     return (*(1 - i / steps for i in range(steps)), 0.0)
 
 
 def masked_fraction_grid(schedule: NoiseSchedule, steps: int) -> Grid:
     """Times between which the noised fraction 1 - exp(-sigma) falls by equal amounts."""
-    _check_steps(steps)
+    steps = whole("steps", steps, 1, MOST_STEPS)
+    if not callable(schedule) or not callable(getattr(schedule, "time_of", None)):
+        raise InvalidInput(f"schedule is {shown(schedule)}; give a noise schedule such as tt.LogLinear()")
     top = float(-torch.expm1(-schedule(1.0).value))
     inner = tuple(schedule.time_of(-math.log1p(-top * (1 - i / steps))) for i in range(1, steps))
     if 0.0 in inner:
@@ -138,7 +148,7 @@ def masked_fraction_grid(schedule: NoiseSchedule, steps: int) -> Grid:
     return check_grid((1.0, *inner, 0.0))
 
 
-def check_whole(grid: Grid) -> Grid:
+def check_whole(grid: Iterable[float]) -> Grid:
     """A grid that samples data: it falls strictly from 1 to 0."""
     grid = check_grid(grid)
     if grid[0] != 1 or grid[-1] != 0:
@@ -148,16 +158,15 @@ def check_whole(grid: Grid) -> Grid:
     return grid
 
 
-def check_grid(grid: Grid) -> Grid:
+def check_grid(grid: Iterable[float]) -> Grid:
     """A grid must fall strictly and stay inside [0, 1]."""
+    if isinstance(plain(grid), int | float):
+        raise InvalidInput(f"the time grid is {shown(grid)}; give times that fall from 1 to 0, tt.uniform_grid(50)")
+    times = listed("the time grid", grid, "give times that fall from 1 to 0, such as tt.uniform_grid(50)")
+    grid = tuple(float(number("a time of the grid", t, "times are numbers from 1 to 0")) for t in times)
     if len(grid) < 2:
         raise InvalidInput(f"the time grid has {len(grid)} points; it needs at least a start and an end")
     for step, (t, s) in enumerate(pairwise(grid)):
         if not 0 <= s < t <= 1:
             raise InvalidInput(f"the time grid goes from {t} to {s} at step {step}; times must fall from 1 to 0")
-    return tuple(grid)
-
-
-def _check_steps(steps: int) -> None:
-    if steps < 1:
-        raise InvalidInput(f"steps is {steps}; at least one step is needed")
+    return grid

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .types import InvalidInput, Particles
+from .types import InvalidInput, Particles, listed, plain
 
 
 class Snapshots(NamedTuple):
@@ -28,16 +28,19 @@ def chosen_steps(wanted: int | Sequence[int] | None, steps: int) -> tuple[int, .
     """The steps to keep of a run of so many: a number of them, evenly from the first draw to the end, or these."""
     if wanted is None:
         return ()
-    if isinstance(wanted, bool) or not isinstance(wanted, int | Sequence) or isinstance(wanted, str):
-        raise InvalidInput(f"snapshots is {wanted!r}; give how many to keep, or a list of steps from 0 to {steps}")
-    if isinstance(wanted, int):
-        if wanted < 0:
+    need = f"give how many to keep, or a list of steps from 0 to {steps}"
+    count = plain(wanted)
+    if isinstance(count, bool):
+        raise InvalidInput(f"snapshots is {wanted!r}; {need}")
+    if isinstance(count, int):
+        if count < 0:
             raise InvalidInput(f"snapshots is {wanted}; give how many to keep, 0 or more")
-        return evenly(steps + 1, wanted)
-    for step in wanted:
+        return evenly(steps + 1, count)
+    named = [plain(step) for step in listed("snapshots", wanted, need)]
+    for step in named:
         if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step <= steps:
             raise InvalidInput(f"snapshots names step {step!r}; steps are whole numbers from 0 to {steps}")
-    return tuple(sorted(set(wanted)))
+    return tuple(sorted(set(named)))
 
 
 def evenly(count: int, kept: int) -> tuple[int, ...]:

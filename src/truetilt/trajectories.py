@@ -13,11 +13,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .memory import check_room
 from .schedules import check_whole
-from .smc.conditional import Lineage, Rule, conditional_smc, keep_lineage
+from .smc.conditional import Lineage, Rule, check_shape, conditional_smc, keep_lineage
 from .smc.paths import Trajectory
 from .smc.stream import Stream
-from .types import FeynmanKac, InvalidInput, State
+from .spelling import spelled
+from .types import LONGEST, FeynmanKac, InvalidInput, State, check_sampled, shown, whole
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Sweeps:
     last: Trajectory
 
 
+@spelled()
 @torch.no_grad()
 def particle_gibbs(
     fk: FeynmanKac,
@@ -49,13 +52,16 @@ def particle_gibbs(
     To go on, pass `last` as the reference and the sweeps done as `first_sweep`: the same chains, bit for bit. Chain k
     is the run with `first_chain=k` alone. For the memory a sweep takes see `conditional_smc`.
     """
-    grid, rule = check_whole(tuple(grid)), Rule(threshold, lineage)
-    if sweeps < 1 or first_sweep < 0:
-        raise InvalidInput(f"{sweeps} sweeps after {first_sweep}; run at least one, after 0 or more")
+    check_sampled(fk)
+    grid, rule = check_whole(grid), Rule(threshold, lineage)
+    sweeps, first_sweep = whole("sweeps", sweeps, 1, LONGEST), whole("first_sweep", first_sweep, 0, 2**40)
+    if reference is not None and not isinstance(reference, Trajectory):
+        raise InvalidInput(f"reference is {shown(reference)}; give a tt.Trajectory, such as `last` of earlier sweeps")
     if chains is None:
         chains = 64 if reference is None else reference.states.shape[1]
     stream = Stream(seed, first_chain, getattr(getattr(fk, "model", None), "device", "cpu"))
-    shape = (chains, particles)
+    shape = check_shape((chains, particles))
+    check_room(fk, shape, 2 * len(grid), stream.device)
     path = conditional_smc(fk, grid, None, shape, (stream, 0), rule) if reference is None else reference
     states, movement = [], []
     for sweep in range(first_sweep + 1, first_sweep + sweeps + 1):

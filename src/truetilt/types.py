@@ -13,10 +13,32 @@ from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from .arguments import LARGEST as LARGEST
+from .arguments import LONGEST as LONGEST
+from .arguments import called as called
+from .arguments import device_here as device_here
+from .arguments import folder_of as folder_of
+from .arguments import function as function
+from .arguments import has as has
+from .arguments import listed as listed
+from .arguments import number as number
+from .arguments import path_of as path_of
+from .arguments import plain as plain
+from .arguments import reals as reals
+from .arguments import settle as settle
+from .arguments import shown as shown
+from .arguments import tensor_of as tensor_of
+from .arguments import truth as truth
+from .arguments import whole as whole
 from .checks import Questions as Questions
 from .checks import asks_freely as asks_freely
 from .checks import check as check
 from .checks import sites_where as sites_where
+from .errors import DegenerateWeights as DegenerateWeights
+from .errors import InvalidInput as InvalidInput
+from .errors import InvalidWeights as InvalidWeights
+from .errors import Stopped as Stopped
+from .errors import TruetiltError as TruetiltError
 from .logits import Last as Last
 from .logits import SiteLogits as SiteLogits
 from .logits import batch_of as batch_of
@@ -29,26 +51,6 @@ LogWeights = Tensor  # float64 [..., N], unnormalised
 Aux = dict[str, Tensor]  # what a model remembers of each particle, [..., N, ...]
 
 NEG_INF = -torch.inf
-
-
-class TruetiltError(Exception):
-    """The base of every error this library raises on purpose."""
-
-
-class InvalidInput(TruetiltError, ValueError):
-    """An argument is out of range or two of them do not fit; the message names both sides and the remedy."""
-
-
-class InvalidWeights(TruetiltError, ArithmeticError):
-    """A weight became NaN or +inf; the message names the step."""
-
-
-class DegenerateWeights(TruetiltError, ArithmeticError):
-    """Every particle of every population has weight zero; the message names the step."""
-
-
-class Stopped(TruetiltError):
-    """A run was asked to end (SIGTERM) and saved what it had; the message says where and how to go on."""
 
 
 class Particles(NamedTuple):
@@ -226,8 +228,32 @@ class Model:
     device: torch.device | str = "cpu"
 
     def __post_init__(self) -> None:
-        if self.length < 1:
-            raise InvalidInput(f"length is {self.length}; a state needs at least one site")
+        check_process(self.process)
+        settle(self, length=whole("length", self.length, 1))
+        for name in ("base", "conditional", "potential"):
+            if getattr(self, name) is not None:
+                function(f"the model's {name}", getattr(self, name), "(x, t)")
+        device_here(self.device)
+
+
+def check_model(model: object) -> None:
+    """A model of tokens."""
+    if not isinstance(model, Model):
+        raise InvalidInput(
+            f"model is a {type(model).__name__}; wrap it, tt.Model(process, length, base, conditional, potential), or "
+            "run a diffusion of real vectors, tt.run(tt.continuous.Tilted(model, alpha), tt.uniform_grid(steps))"
+        )
+
+
+def check_sampled(fk: object) -> None:
+    """What a run can sample."""
+    need = "give what to sample, such as tt.Tilted(model, alpha) or tt.AnyOrder(model, alpha)"
+    has("fk", fk, ("start", "choices", "move"), need + ("; or call tt.sample" if isinstance(fk, Model) else ""))
+
+
+def check_process(process: object) -> None:
+    """A noising process of tokens."""
+    has("process", process, ("vocabulary", "states", "prior", "jumps"), "give tt.Masking(S) or tt.Uniform(S)")
 
 
 Schedule = Callable[[float], float]  # a number for each time

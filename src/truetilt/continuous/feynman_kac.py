@@ -16,7 +16,7 @@ from ..clock import Clockwork, Proposal, Tilt, check_alpha, check_reward, growin
 from ..guidance import check_strength, strength
 from ..ramps import LINEAR, SQUARE, Ramp, check_ramp
 from ..targets import NO_WEIGHTS, Remedies, steered, tempered
-from ..types import InvalidInput, Potential, Schedule, State, Target, take
+from ..types import InvalidInput, Potential, Schedule, State, Target, function, number, settle, shown, take
 from .kernels import Kernel, Score, euler_maruyama, reverse_drift
 from .laws import Gaussian
 from .models import Diffusion, checked
@@ -35,6 +35,7 @@ class OnClock(Clockwork):
                 f"continuous.{type(self).__name__} samples a continuous.Diffusion, and the model is a "
                 f"{type(self.model).__name__}; models of tokens go to tt.Tilted and its like"
             )
+        function("kernel", self.kernel, "(process, score, x, t, s)", "such as tt.continuous.euler_maruyama")
 
     def nowhere(self, shape: tuple[int, ...]) -> State:
         return torch.zeros((*shape, self.model.dimension), dtype=torch.float64, device=self.model.device)
@@ -44,7 +45,14 @@ class OnClock(Clockwork):
 
     def law(self, name: str, score: Score | None, x: State, interval: tuple[float, float]) -> Gaussian:
         """One reverse step of a score, with its answers checked."""
-        return self.kernel(self.model.process, checked(name, score, interval), x, *interval)
+        return self.step(checked(name, score, interval), x, interval)
+
+    def step(self, score: Score, x: State, interval: tuple[float, float]) -> Gaussian:
+        """The kernel's step, which must be a Gaussian law."""
+        law = self.kernel(self.model.process, score, x, *interval)
+        if not isinstance(law, Gaussian):
+            raise InvalidInput(f"the kernel returned {shown(law)}; it must return the continuous.Gaussian of a step")
+        return law
 
 
 @dataclass(frozen=True)
@@ -56,8 +64,8 @@ class _Edges(OnClock):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_alpha(self.alpha)
-        check_strength(self.beta)
+        settle(self, alpha=check_alpha(self.alpha))
+        settle(self, beta=check_strength(self.beta))
         if self.model.conditional is None:
             raise InvalidInput(
                 f"{type(self).__name__} needs a conditional score; give the model one (or use Tilted or Steered)"
@@ -102,7 +110,7 @@ class Girsanov(_Edges):
     def propose(self, x: State, t: float, s: float) -> Proposal:
         base = _once(checked("base", self.model.base, (t, s)))
         conditional = _once(checked("conditional", self.model.conditional, (t, s)))
-        p, p_zeta = (self.kernel(self.model.process, score, x, t, s) for score in (base, conditional))
+        p, p_zeta = (self.step(score, x, (t, s)) for score in (base, conditional))
         f, f_zeta = (reverse_drift(self.model.process, score, x, t) for score in (base, conditional))
         beta, g2 = strength(self.beta, t), self.model.process.diffusion(t)
         b = f + beta * (f_zeta - f)
@@ -153,8 +161,8 @@ class Tilted(OnClock):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_alpha(self.alpha)
-        check_strength(self.beta)
+        settle(self, alpha=check_alpha(self.alpha))
+        settle(self, beta=check_strength(self.beta))
         check_ramp(self.ramp)
         if self.model.conditional is None or self.model.potential is None:
             raise InvalidInput("Tilted needs a conditional score and a potential log p(zeta|x, t); give the model both")
@@ -178,6 +186,7 @@ class Tilted(OnClock):
         With the whole share guidance starves some modes, and p_zeta/q makes up for it in a few heavy weights, which the
         effective sample size does not see; half of it leaves the other half to the potential.
         """
+        share = number("the share of guidance", share)
         if not 0 <= share <= 1:
             raise InvalidInput(f"the share of guidance is {share}; give 0 (none) to 1 (all of the exponent)")
         return replace(self, beta=Growing(1 + share * (self.alpha - 1), self.ramp))
@@ -204,7 +213,9 @@ class Steered(OnClock):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_reward(self.strength)
+        settle(self, strength=check_reward(self.reward, self.strength))
+        if self.proposal is not None:
+            function("proposal", self.proposal, "(x, t)")
         check_ramp(self.ramp)
 
     @property
@@ -232,6 +243,10 @@ class Unweighted(OnClock):
     """No weights: what a score samples by itself. With a `Guided` score, plain guidance."""
 
     score: Score
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        function("score", self.score, "(x, t)")
 
     @property
     def target(self) -> Target:

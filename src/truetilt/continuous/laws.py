@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..types import InvalidInput, State, take
+from ..types import InvalidInput, State, number, reals, settle, take
 
 _HALF_CELL = 2.0**-54  # uniforms are multiples of 2^-53: each stands for the middle of its cell
 _LOG_ROOT_TAU = 0.5 * math.log(2 * math.pi)
@@ -22,6 +22,10 @@ class Gaussian:
     std: float
 
     def __post_init__(self) -> None:
+        if not isinstance(self.mean, Tensor) or not self.mean.is_floating_point():
+            settle(self, mean=reals("mean", self.mean, "give the mean of each coordinate, float64 [..., D]"))
+        if not isinstance(self.std, float):
+            settle(self, std=float(number("the noise of a step", self.std)))
         if not 0 < self.std < math.inf:
             raise InvalidInput(
                 f"the noise of a step is {self.std}; it must be positive and finite (is the step empty?)"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..types import InvalidInput, State
+from ..types import InvalidInput, State, listed, number, reals, settle, shown, whole
 from .laws import normal_quantile
 
 _LOG_TAU = math.log(2 * math.pi)
@@ -27,7 +27,10 @@ class Observation:
     std: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "value", torch.as_tensor(self.value, dtype=torch.float64))
+        settle(self, value=reals("the values seen", self.value, "give one number for each coordinate"))
+        sites = listed("coordinates", self.coordinates, "give a tuple of coordinates, counted from 0")
+        settle(self, coordinates=tuple(whole("a coordinate", site, 0) for site in sites))
+        settle(self, std=number("std", self.std, "an observation needs a positive error"))
         if self.value.shape != (len(self.coordinates),) or len(set(self.coordinates)) < len(self.coordinates):
             raise InvalidInput(
                 f"{tuple(self.value.shape)} values for coordinates {self.coordinates}; give one for each, none twice"
@@ -56,7 +59,10 @@ class GaussianMixture:
     std: Tensor | float
 
     def __post_init__(self) -> None:
-        weights, means, std = (torch.as_tensor(v, dtype=torch.float64) for v in (self.weights, self.means, self.std))
+        named = ("weights", "means", "std")
+        weights, means, std = (
+            reals(name, getattr(self, name), "give numbers: [K], [K, D] and [K, D]") for name in named
+        )
         if weights.dim() != 1 or means.dim() != 2 or len(weights) != len(means):
             raise InvalidInput(
                 f"weights of shape {tuple(weights.shape)} and means of shape {tuple(means.shape)}; give [K] and [K, D]"
@@ -105,6 +111,8 @@ class GaussianMixture:
 
     def given(self, seen: Observation) -> tuple[GaussianMixture, float]:
         """The law of x given zeta, and log p(zeta)."""
+        if not isinstance(seen, Observation):
+            raise InvalidInput(f"what is seen is {shown(seen)}; give a continuous.Observation")
         if max(seen.coordinates, default=0) >= self.dimension or min(seen.coordinates, default=0) < 0:
             raise InvalidInput(f"coordinates {seen.coordinates} of states with {self.dimension}; count from 0")
         at, error = list(seen.coordinates), seen.std**2
@@ -125,6 +133,10 @@ class GaussianMixture:
 
     def _log_parts(self, x: State) -> Tensor:
         """log w_k N(x; mean_k, std_k) [..., K], the squares multiplied out."""
+        if x.shape[-1:] != (self.dimension,):
+            raise InvalidInput(
+                f"states are {shown(x)} and the mixture has {self.dimension} coordinates; they must agree"
+            )
         inverse = 1 / self.variances
         linear = inverse * self.means
         square = x.square() @ inverse.T - 2 * (x @ linear.T) + (linear * self.means).sum(-1)

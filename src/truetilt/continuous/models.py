@@ -8,9 +8,23 @@ import torch
 from torch import Tensor
 
 from ..guidance import check_strength, strength
-from ..types import InvalidInput, InvalidWeights, Potential, Schedule, State, batch_of
+from ..types import (
+    InvalidInput,
+    InvalidWeights,
+    Potential,
+    Schedule,
+    State,
+    batch_of,
+    device_here,
+    function,
+    number,
+    reals,
+    settle,
+    shown,
+    whole,
+)
 from .kernels import Score
-from .processes import Process
+from .processes import Process, check_noise
 
 
 @dataclass(frozen=True)
@@ -28,8 +42,12 @@ class Diffusion:
     device: torch.device | str = "cpu"
 
     def __post_init__(self) -> None:
-        if self.dimension < 1:
-            raise InvalidInput(f"dimension is {self.dimension}; a state needs at least one coordinate")
+        check_noise(self.process)
+        settle(self, dimension=whole("dimension", self.dimension, 1))
+        for name in ("base", "conditional", "potential"):
+            if getattr(self, name) is not None:
+                function(f"the model's {name}", getattr(self, name), "(x, t)")
+        device_here(self.device)
 
 
 @dataclass(frozen=True)
@@ -41,11 +59,13 @@ class Guided:
     beta: float | Schedule
 
     def __post_init__(self) -> None:
-        check_strength(self.beta)
+        settle(self, beta=check_strength(self.beta))
+        for name in ("base", "conditional"):
+            function(name, getattr(self, name), "(x, t)")
 
     def __call__(self, x: State, t: float) -> Tensor:
-        base = self.base(x, t)
-        return base + strength(self.beta, t) * (self.conditional(x, t) - base)
+        base, conditional = _answer(self.base, x, t), _answer(self.conditional, x, t)
+        return base + strength(self.beta, t) * (conditional - base)
 
 
 @dataclass(frozen=True)
@@ -60,15 +80,33 @@ class Predictor:
     beta: float | Schedule = 1.0
 
     def __post_init__(self) -> None:
-        check_strength(self.beta)
+        settle(self, beta=check_strength(self.beta))
+        for name in ("base", "potential"):
+            function(name, getattr(self, name), "(x, t)")
 
     def __call__(self, x: State, t: float) -> Tensor:
         beta = strength(self.beta, t)
-        return self.base(x, t) + (beta * gradient(self.potential, x, t) if beta else 0.0)
+        return _answer(self.base, x, t) + (beta * gradient(self.potential, x, t) if beta else 0.0)
+
+
+def _answer(score: Score, x: State, t: float) -> Tensor:
+    """What a score says of states, of their own shape."""
+    found = score(x, t)
+    if not isinstance(found, Tensor) or found.shape != x.shape:
+        raise InvalidInput(
+            f"a score returned {shown(found)} for states {tuple(x.shape)}; return grad log p_t(x), alike"
+        )
+    return found
 
 
 def gradient(potential: Potential, x: State, t: float) -> Tensor:
     """grad of potential(x, t) in x by automatic differentiation, also where gradients are switched off."""
+    function("potential", potential, "(x, t)")
+    if not isinstance(x, Tensor) or not x.is_floating_point():
+        x = reals("x", x, "give states, float64 [..., D]")
+    t = number("t", t)
+    if x.dim() < 1:
+        raise InvalidInput(f"x is {shown(x)}; give states, float64 [..., D]")
     with torch.enable_grad():
         leaf = x.detach().requires_grad_()
         value = potential(leaf, t)
@@ -95,7 +133,7 @@ def checked(name: str, score: Score | None, interval: tuple[float, float]) -> Sc
         where, shape, x = f"step t = {interval[0]:.6g} -> {interval[1]:.6g}", x.shape, batch_of(x)
         try:
             value = score(x, t)
-        except RuntimeError as error:  # torch's own words say nothing of where
+        except (RuntimeError, InvalidInput) as error:  # torch's own words say nothing of where
             raise InvalidInput(
                 f"{where}: the {name} score failed on states {tuple(x.shape)} ({error}); does its dimension fit the "
                 "model's?"

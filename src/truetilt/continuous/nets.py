@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from ..networks import evaluating
-from ..types import InvalidInput, State
-from .processes import Process
+from ..types import InvalidInput, State, function, listed, reals, settle, shown, whole
+from .processes import Process, check_noise
 
 Reading = Callable[[Tensor, State, float, float], Tensor]  # (what the net returned, x, m, s) to eps
 Clock = Callable[[float, Process], float]  # the time a net is told
@@ -47,7 +47,7 @@ def trained_steps(alphas_cumprod: Sequence[float] | Tensor) -> Clock:
     `alphas_cumprod` is the scheduler's table, falling. Noise levels are matched, not times, so a network trained on one
     variance-preserving schedule may run on another, within the levels it has seen.
     """
-    table = torch.as_tensor(alphas_cumprod).detach().double().cpu()
+    table = reals("alphas_cumprod", alphas_cumprod, "give a list of numbers that falls inside (0, 1)", "cpu")
     if table.dim() != 1 or len(table) < 2 or not bool(((table > 0) & (table < 1)).all() & (table.diff() < 0).all()):
         raise InvalidInput("alphas_cumprod must be a list of numbers that falls strictly inside (0, 1)")
     log_odds = torch.logit(table)
@@ -84,10 +84,18 @@ class NetScore:
     batch: int | None = None
 
     def __post_init__(self) -> None:
-        if self.shape is not None and math.prod(self.shape) < 1:
-            raise InvalidInput(f"the network's shape is {self.shape}; give sizes such as (3, 32, 32)")
-        if self.batch is not None and self.batch < 1:
-            raise InvalidInput(f"batch is {self.batch}; give at least one row at a time, or None for all")
+        check_noise(self.process)
+        if self.condition is None or not callable(self.net):
+            function("net", self.net, "(x, time)")
+        function("reads", self.reads, "(predicted, x, m, s)", "such as tt.continuous.noise")
+        function("clock", self.clock, "(t, process)", "such as tt.continuous.trained_steps(alphas_cumprod)")
+        if self.shape is not None:
+            sizes = listed("the network's shape", self.shape, "give sizes such as (3, 32, 32)")
+            settle(self, shape=tuple(whole("a size of the network's shape", size, 1) for size in sizes))
+        if self.condition is not None and not isinstance(self.condition, dict):
+            raise InvalidInput(f"condition is {shown(self.condition)}; give what the network is told, by keyword")
+        if self.batch is not None:
+            settle(self, batch=whole("batch", self.batch, 1))
 
     def __call__(self, x: State, t: float) -> Tensor:
         m, s = self.process.mean(t), self.process.std(t)

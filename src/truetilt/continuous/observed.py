@@ -13,11 +13,11 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal, kl_divergence
 
 from ..clock import check_alpha
-from ..types import State
+from ..types import InvalidInput, State, device_here, shown
 from .kernels import Score
 from .mixtures import GaussianMixture, Observation
 from .models import Diffusion
-from .processes import Process
+from .processes import Process, check_noise
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,9 @@ class Observed:
     seen: Observation
 
     def __post_init__(self) -> None:
+        check_noise(self.process)
+        if not isinstance(self.p0, GaussianMixture):
+            raise InvalidInput(f"p0 is {shown(self.p0)}; give a continuous.GaussianMixture")
         _ = self.conditional_law  # refuses coordinates that are not there
 
     @cached_property
@@ -79,7 +82,7 @@ class Observed:
 
     def log_z_tempered(self, alpha: float) -> float:
         """What edge weights estimate: log E_p0[p(zeta|x)^alpha] - alpha log p(zeta)."""
-        return self.log_z(alpha) - alpha * self.log_evidence
+        return self.log_z(alpha) - check_alpha(alpha) * self.log_evidence
 
     def log_z_tilted(self, alpha: float) -> float:
         """What the tilted conditional estimates: log E_p0[p(zeta|x)^alpha] - log p(zeta)."""
@@ -102,13 +105,14 @@ class Observed:
         return float(kl_divergence(start, MultivariateNormal(mean, covariance)))
 
     def to(self, device: torch.device | str) -> Observed:
+        device_here(device)
         law = GaussianMixture(
             self.p0.weights.to(device), self.p0.means.to(device), torch.as_tensor(self.p0.std).to(device)
         )
         return replace(self, p0=law, seen=replace(self.seen, value=self.seen.value.to(device)))
 
     def _tempered(self, alpha: float) -> tuple[GaussianMixture, float]:
-        check_alpha(alpha)
+        alpha = check_alpha(alpha)
         if alpha == 0:
             return self.p0, 0.0
         sharp, constant = self.seen.power(alpha)

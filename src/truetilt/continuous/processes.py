@@ -13,8 +13,10 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from ..types import InvalidInput
+from ..types import LARGEST, InvalidInput, has, number, settle
 from .laws import Gaussian
+
+_MOST_NOISE = 700.0  # exp of it is still a float64
 
 
 class Step(NamedTuple):
@@ -36,7 +38,14 @@ class Process(Protocol):
     def prior(self, shape: tuple[int, ...], device: torch.device | str = "cpu") -> Gaussian: ...
 
 
+def check_noise(process: object) -> None:
+    """A noising process of real vectors."""
+    parts = ("mean", "std", "drift", "diffusion", "frozen", "prior")
+    has("process", process, parts, "give tt.continuous.VP(), SubVP() or VE()")
+
+
 def _check_time(t: float) -> float:
+    t = t if isinstance(t, float) else number("time", t, "it must lie in [0, 1] (data at 0, noise at 1)")
     if not 0 <= t <= 1:
         raise InvalidInput(f"time is {t}; it must lie in [0, 1] (data at 0, noise at 1)")
     return t
@@ -54,9 +63,15 @@ class _Shrinking(ABC):
     beta_max: float = 20.0
 
     def __post_init__(self) -> None:
+        settle(self, **{name: number(name, getattr(self, name)) for name in ("beta_min", "beta_max")})
         if not 0 < self.beta_min <= self.beta_max < math.inf:
             raise InvalidInput(
                 f"beta runs from {self.beta_min} to {self.beta_max}; need 0 < beta_min <= beta_max < inf"
+            )
+        if self.total(1.0) > _MOST_NOISE:
+            raise InvalidInput(
+                f"beta runs from {self.beta_min} to {self.beta_max}; its mean must not exceed {_MOST_NOISE}: beyond, "
+                "nothing of the data is left in float64"
             )
 
     def rate(self, t: float) -> float:
@@ -121,8 +136,12 @@ class VE:
     sigma_max: float = 50.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.sigma_min < self.sigma_max < math.inf:
-            raise InvalidInput(f"sigma runs from {self.sigma_min} to {self.sigma_max}; need 0 < low < high < inf")
+        settle(self, **{name: number(name, getattr(self, name)) for name in ("sigma_min", "sigma_max")})
+        if not 1 / LARGEST <= self.sigma_min < self.sigma_max <= LARGEST:
+            raise InvalidInput(
+                f"sigma runs from {self.sigma_min} to {self.sigma_max}; need {1 / LARGEST:.0e} <= low < high <= "
+                f"{LARGEST:.0e}"
+            )
 
     @property
     def log_ratio(self) -> float:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..clock import ClockMove, Clockwork
 from ..schedules import check_whole
-from ..types import InvalidInput, Particles
+from ..types import InvalidInput, Particles, reals, shown
 
 
 class Line(NamedTuple):
@@ -47,7 +47,10 @@ def line_flow(fk: Clockwork, grid: Sequence[float], points: Tensor) -> Line:
     The trapezium rule on a Gaussian with points one standard deviation apart errs by 5e-9 of it; mass that leaves the
     ends is lost.
     """
-    grid, gaps = check_whole(tuple(grid)), points.diff()
+    if not isinstance(fk, Clockwork):
+        raise InvalidInput(f"fk is {shown(fk)}; give a model in clock time, such as tt.continuous.Tilted(model, alpha)")
+    grid, points = check_whole(grid), reals("points", points, "give two or more in a row, rising in equal steps")
+    gaps = points.diff()
     if points.dim() != 1 or len(points) < 2 or not bool((gaps > 0).all()) or float(gaps.max() / gaps.min()) > 1.001:
         raise InvalidInput(f"points of shape {tuple(points.shape)}; give two or more in a row, rising in equal steps")
     y = points.double()[None, :, None]

@@ -18,14 +18,14 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from ..api import run
 from ..result import Result
 from ..smc.shards import WHOLE, Settings, Shard, Whole
-from ..types import DegenerateWeights, FeynmanKac, InvalidInput
+from ..types import DegenerateWeights, FeynmanKac, InvalidInput, whole
 from .ranks import Ranks, compare, gathered
 from .world import World, world
 
 
 def particle_shard(particles: int) -> Shard:
     """This rank's share of each population, for `run(..., shard=)`, `sample` and `reveal`."""
-    here = world()
+    here, particles = world(), whole("particles", particles, 1)
     return WHOLE if here.size == 1 else Ranks(here, particles)
 
 
@@ -53,6 +53,7 @@ def run_populations(
     if here.size == 1:
         alone = partial(run, populations=populations, first_population=first_population, checkpoint=checkpoint)
         return alone(fk, grid, **options)
+    populations = whole("populations", populations, 1)
     compare(here, {"populations": populations, "first_population": first_population})
     if populations < here.size:
         raise InvalidInput(

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from ..types import InvalidInput, TruetiltError
+from ..types import LONGEST, InvalidInput, TruetiltError, number, settle, whole
 
 PATIENCE = 600.0  # seconds a rank waits for the others
 _GRACE = 3.0  # seconds in which those who live say so
@@ -41,8 +41,13 @@ class World:
         """Whether this rank is the one that writes."""
         return self.rank == 0
 
+    def __post_init__(self) -> None:
+        settle(self, size=whole("size", self.size, 1, LONGEST))
+        settle(self, rank=whole("rank", self.rank, 0, self.size - 1))
+
     def cuts(self, count: int) -> list[int]:
         """Where each rank's share of `count` begins, and the end: shares differ by at most one."""
+        count = whole("count", count, 0)
         return [count * rank // self.size for rank in range(self.size + 1)]
 
     def together(self, work: Callable[[], T]) -> T:
@@ -71,6 +76,8 @@ _JOINED: list[World] = []  # the meeting this process is in, if it called it
 
 def world(patience: float = PATIENCE) -> World:
     """The ranks of this job; joins them when first asked. A process that no launcher started is alone."""
+    if not 0 < number("patience", patience, "give seconds to wait for the others") < 2**31:
+        raise InvalidInput(f"patience is {patience}; give seconds to wait for the others, more than 0")
     if dist.is_available() and dist.is_initialized():
         return _JOINED[0] if _JOINED else World(dist.get_rank(), dist.get_world_size())
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:

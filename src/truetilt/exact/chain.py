@@ -18,10 +18,11 @@ from torch import Tensor
 from ..feynman_kac import check_alpha
 from ..laws import invert_cdf
 from ..processes import Masking, Uniform
-from ..types import NEG_INF, InvalidInput, Model, SiteLogits, Tokens
+from ..types import NEG_INF, InvalidInput, Model, SiteLogits, Tokens, check_process, reals, shown
 from .messages import normalised, sweep
 from .spans import Spans
 
+_NUMBERS = "give numbers: a tensor, an array or nested lists"
 _LARGEST_TABLE = 1 << 23  # entries of the table that answers for masked states; longer chains pass messages
 
 
@@ -34,7 +35,8 @@ class ChainLaw:
     log_factors: Tensor  # [D, V]; -inf forbids
 
     def __post_init__(self) -> None:
-        initial, transitions, factors = self.initial.double(), self.transitions.double(), self.log_factors.double()
+        named = ("initial", "transitions", "log_factors")
+        initial, transitions, factors = (reals(name, getattr(self, name), _NUMBERS) for name in named)
         _check_shapes(initial, transitions, factors)
         _check_rows("initial", initial)
         _check_rows("transitions", transitions)
@@ -83,6 +85,7 @@ class ChainLaw:
 
     def draw(self, u: Tensor) -> Tokens:
         """Exact draws, one uniform of [0, 1) a site [..., D]: filter backward, then invert each site's CDF in turn."""
+        u = reals("the uniforms", u, _NUMBERS, self.initial.device)
         if u.shape[-1:] != (self.length,) or not ((u >= 0) & (u < 1)).all():
             raise InvalidInput(f"uniforms have shape {tuple(u.shape)}; give [..., {self.length}] numbers in [0, 1)")
         log_site, size = self.log_factors + self._messages(self._unseen)[1][0], len(self.initial)
@@ -153,7 +156,8 @@ class Chain:
     factors: Tensor  # [D, V], p(zeta|x) up to a constant a site
 
     def __post_init__(self) -> None:
-        factors, size = self.factors.double(), self.process.vocabulary
+        check_process(self.process)
+        factors, size = reals("factors", self.factors, _NUMBERS), self.process.vocabulary
         if factors.dim() != 2 or factors.shape[-1] != size:
             raise InvalidInput(
                 f"factors has shape {tuple(factors.shape)}; give one row a site, as long as the process's {size} tokens"
@@ -180,7 +184,7 @@ class Chain:
 
     def target(self, alpha: float) -> ChainLaw:
         """pi_alpha ~ p0 p(zeta|x)^alpha; 0^0 counts as 1."""
-        check_alpha(alpha)
+        alpha = check_alpha(alpha)
         return replace(self.p0, log_factors=alpha * self.factors.log()) if alpha != 0 else self.p0
 
     @property
@@ -194,7 +198,7 @@ class Chain:
 
     def log_z_tempered(self, alpha: float) -> Tensor:
         """What `Tempered` estimates: the same less alpha log p(zeta)."""
-        return self.log_z(alpha) - alpha * self.log_evidence
+        return self.log_z(alpha) - check_alpha(alpha) * self.log_evidence
 
     def log_z_tilted(self, alpha: float) -> Tensor:
         """What `Tilted` estimates: the same less log p(zeta)."""
@@ -225,6 +229,14 @@ class ChainScore:
     process: Masking | Uniform
     law: ChainLaw
     fallback: ChainLaw | None = None
+
+    def __post_init__(self) -> None:
+        check_process(self.process)
+        if not isinstance(self.law, ChainLaw) or not isinstance(self.fallback, ChainLaw | None):
+            raise InvalidInput(f"the law is {shown(self.law)}, the fallback {shown(self.fallback)}; give tt.ChainLaw")
+        sizes = {len(law.initial) for law in (self.law, self.fallback) if law is not None}
+        if sizes != {self.process.vocabulary}:
+            raise InvalidInput(f"chains of {sizes} tokens for a process of {self.process.vocabulary}; they must agree")
 
     def __call__(self, x: Tokens, t: float) -> SiteLogits:
         _check_states(x, self.law.length, self.process.states)
@@ -285,5 +297,6 @@ def _check_rows(name: str, table: Tensor) -> None:
 
 
 def _check_states(x: Tokens, length: int, size: int) -> None:
-    if x.is_floating_point() or x.shape[-1:] != (length,) or ((x < 0) | (x >= size)).any():
-        raise InvalidInput(f"states have shape {tuple(x.shape)}; give [..., {length}] tokens from 0 to {size - 1}")
+    tokens = isinstance(x, Tensor) and x.dtype in (torch.int64, torch.int32)
+    if not tokens or x.shape[-1:] != (length,) or ((x < 0) | (x >= size)).any():
+        raise InvalidInput(f"states are {shown(x)}; give [..., {length}] tokens from 0 to {size - 1}")

@@ -14,7 +14,19 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from ..types import NEG_INF, InvalidInput, Process, Score
+from ..schedules import check_grid
+from ..types import (
+    NEG_INF,
+    InvalidInput,
+    InvalidWeights,
+    Process,
+    Score,
+    SiteLogits,
+    check_process,
+    function,
+    reals,
+    shown,
+)
 from .tables import enumerate_states, flat_index
 
 _TERMS = 24  # of the exponential series, after scaling to rates of at most 1: error below 1e-23
@@ -23,14 +35,19 @@ _SQUARINGS_TO_INFINITY = 1100  # 2^1100 exceeds every ratio of float64 rates
 
 def forward_equation(process: Process, score: Score, start: Tensor, grid: Sequence[float]) -> Tensor:
     """The law at the end of the grid of the process that starts from `start` [K] and jumps at the score's rates."""
+    check_process(process)
+    function("score", score, "(x, t)")
+    start, grid = reals("start", start, "give the probability of every state"), check_grid(grid)
+    if not bool((start >= 0).all()) or not float(start.sum()) < math.inf:
+        raise InvalidInput("start has negative, NaN or infinite entries; give the probability of every state")
     length = _length(process, start)
-    law = start.double()
+    law = start
     for t, s in pairwise(grid):
         middle = 0.5 * (t + s)
         generator, clock = jump_generator(process, score, middle, (t, s), length)
         law = law @ transition(generator, clock)
     if not bool((law >= 0).all()) or abs(float(law.sum()) - float(start.sum())) > 1e-9:
-        raise ArithmeticError(f"the forward equation lost mass: {float(start.sum())} became {float(law.sum())}")
+        raise InvalidWeights(f"the forward equation lost mass: {float(start.sum())} became {float(law.sum())}")
     return law
 
 
@@ -39,7 +56,12 @@ def jump_generator(
 ) -> tuple[Tensor, float]:
     """Off-diagonal intensities [K, K] of single-site jumps with the score frozen at `at`, and the clock to run them."""
     x = enumerate_states(process.states, length)
-    frozen = process.jumps(score(x, at), x, at, at / 2)  # the second time only sets the clock, replaced below
+    logits = score(x, at)
+    if not isinstance(logits, SiteLogits) or logits.index.shape != x.shape or logits.vocabulary != process.vocabulary:
+        raise InvalidInput(
+            f"the score returned {shown(logits)}; it must return tt.SiteLogits of states {tuple(x.shape)}"
+        )
+    frozen = process.jumps(logits, x, at, at / 2)  # the second time only sets the clock, replaced below
     clock = process.jumps(score(x[:1], interval[0]), x[:1], *interval).log_clock.exp()
     log_rate = frozen.log_reference[..., None] + frozen.logits.dense()  # [K, D, S]
     log_rate = torch.where(frozen.movable[..., None], log_rate, NEG_INF)

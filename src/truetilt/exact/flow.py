@@ -14,8 +14,24 @@ import torch
 from torch import Tensor
 
 from ..feynman_kac import ClockMove
+from ..memory import check_free
+from ..schedules import check_grid
 from ..smc.weights import check_weights
-from ..types import NEG_INF, Aux, FeynmanKac, Law, ListedLaw, Move, Particles, SiteOdds, Tokens
+from ..types import (
+    NEG_INF,
+    Aux,
+    FeynmanKac,
+    InvalidInput,
+    Law,
+    ListedLaw,
+    Model,
+    Move,
+    Particles,
+    SiteOdds,
+    Tokens,
+    check_sampled,
+    whole,
+)
 from .tables import enumerate_states, flat_index
 
 _CHUNK = 1 << 18  # how many numbers an intermediate product may hold: what a cache holds
@@ -38,6 +54,10 @@ class Limit(NamedTuple):
 
 def flow(fk: FeynmanKac, grid: Sequence[float], size: int, length: int) -> Limit:
     """Push mass through every move; `size` counts the states of a site, mask included."""
+    check_sampled(fk)
+    grid, size, length = check_grid(grid), whole("size", size, 2), whole("length", length, 1)
+    _check_model(getattr(fk, "model", None), size, length)
+    check_free(8 * size**length * (length + 2), f"all {size}^{length} states")
     first = fk.start((1,), grid[0])
     states = enumerate_states(size, length, first.log_before.device)
     log_mass, aux = push(first, torch.zeros(1, dtype=torch.float64, device=states.device), states, size)
@@ -48,6 +68,17 @@ def flow(fk: FeynmanKac, grid: Sequence[float], size: int, length: int) -> Limit
         log_mass, aux = push_branches(fk.branches(particles, t, s), particles.log_w, states, size)
     check_weights(log_mass, f"exact flow at t = {grid[-1]:.6g}")
     return Limit(states, log_mass)
+
+
+def _check_model(model: object, size: int, length: int) -> None:
+    """The sum goes over the states of the model that is sampled, where it has one."""
+    if model is not None and not isinstance(model, Model):
+        raise InvalidInput("flow sums over tokens, and fk samples real vectors; use tt.continuous.line_flow")
+    if model is not None and (size, length) != (model.process.states, model.length):
+        raise InvalidInput(
+            f"flow over {length} sites of {size} states, and the model has {model.length} of {model.process.states} "
+            "(a mask is a state too); give those"
+        )
 
 
 def push_branches(

@@ -14,8 +14,11 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor
 
+from ..clock import check_alpha
 from ..processes import Masking, Uniform
-from ..types import NEG_INF, InvalidInput, Last, Model, SiteLogits, Tokens
+from ..types import NEG_INF, InvalidInput, Last, Model, SiteLogits, Tokens, check_process, number, reals, settle
+
+_TABLE = "give a table of probabilities, one axis a site: a tensor, an array or nested lists"
 
 
 @dataclass(frozen=True)
@@ -27,8 +30,13 @@ class Table:
     likelihood: Tensor  # [S] * D, p(zeta|x) up to a constant
 
     def __post_init__(self) -> None:
-        p0, likelihood = self.p0.double(), self.likelihood.double()
+        check_process(self.process)
+        p0, likelihood = (reals(name, getattr(self, name), _TABLE) for name in ("p0", "likelihood"))
         size = (self.process.vocabulary,) * p0.dim()
+        if likelihood.device != p0.device:
+            raise InvalidInput(
+                f"p0 is on {p0.device} and the likelihood on {likelihood.device}; put both on one device"
+            )
         if p0.dim() < 1 or tuple(p0.shape) != size:
             raise InvalidInput(
                 f"p0 has shape {tuple(p0.shape)}; give one axis a site, each as long as the process's "
@@ -64,16 +72,17 @@ class Table:
 
     def target(self, alpha: float) -> Tensor:
         """pi_alpha ~ p0 p(zeta|x)^alpha as a table; 0^0 counts as 1."""
+        alpha = check_alpha(alpha)
         tilted = self.p0 * self.likelihood**alpha
         return tilted / tilted.sum()
 
     def log_z(self, alpha: float) -> Tensor:
         """log of sum p0 p(zeta|x)^alpha, less nothing: see `log_z_tempered` and `log_z_tilted`."""
-        return (self.p0 * self.likelihood**alpha).sum().log()
+        return (self.p0 * self.likelihood ** check_alpha(alpha)).sum().log()
 
     def log_z_tempered(self, alpha: float) -> Tensor:
         """What `Tempered` estimates: the same less alpha log p(zeta)."""
-        return self.log_z(alpha) - alpha * self.evidence.log()
+        return self.log_z(alpha) - check_alpha(alpha) * self.evidence.log()
 
     def log_z_tilted(self, alpha: float) -> Tensor:
         """What `Tilted` estimates: the same less log p(zeta)."""
@@ -89,7 +98,7 @@ class Table:
 
     def expected(self, alpha: float, t: float) -> Tensor:
         """log E[p(zeta|X_0)^alpha | X_t = x] over the noised space (Prop. 3.2); -inf where x is impossible."""
-        joint = noised(self.process, self.p0 * self.likelihood**alpha, t)
+        joint = noised(self.process, self.p0 * self.likelihood ** check_alpha(alpha), t)
         return torch.where(joint > 0, joint.log() - self.marginal(t).log(), NEG_INF)
 
     def potential(self, x: Tokens, t: float) -> Tensor:
@@ -98,7 +107,12 @@ class Table:
 
     def lookup(self, table: Tensor, x: Tokens) -> Tensor:
         """Read a table over the noised space at states [..., D]."""
-        return table.reshape(-1)[flat_index(x, self.process.states)]
+        if x.shape[-1:] != (self.length,):
+            raise InvalidInput(f"states have shape {tuple(x.shape)} and the table {self.length} sites; they must agree")
+        try:
+            return table.reshape(-1)[flat_index(x, self.process.states)]
+        except IndexError as error:
+            raise InvalidInput(f"states hold tokens outside 0 to {self.process.states - 1} ({error})") from error
 
     def model(self) -> Model:
         """The exact base, conditional score and potential, ready to sample."""
@@ -124,12 +138,22 @@ class TableScore:
     p0: Tensor
     fallback: Tensor | None = None
 
+    def __post_init__(self) -> None:
+        check_process(self.process)
+        for name in ("p0", "fallback"):
+            if name == "p0" or self.fallback is not None:
+                settle(self, **{name: check_law(self.process, name, getattr(self, name))})
+
     @property
     def particle_bytes(self) -> int:
         """Rows are shared; a particle is a few words a site."""
         return 8 * 24 * self.p0.dim()
 
     def __call__(self, x: Tokens, t: float) -> SiteLogits:
+        if x.shape[-1:] != (self.p0.dim(),):
+            raise InvalidInput(
+                f"states have shape {tuple(x.shape)} and the table {self.p0.dim()} sites; they must agree"
+            )
         return SiteLogits(self._rows(t), line_index(x, self.process.states))
 
     def _rows(self, t: float) -> Tensor:
@@ -148,8 +172,21 @@ class TableScore:
         return torch.where(mass > 0, rows.log() - mass.log(), other)
 
 
+def check_law(process: Masking | Uniform, name: str, table: Tensor) -> Tensor:
+    """A table with one axis a site, none negative, as a float64 tensor."""
+    table = reals(name, table, _TABLE)
+    if table.dim() < 1 or tuple(table.shape) != (process.vocabulary,) * table.dim():
+        raise InvalidInput(
+            f"{name} has shape {tuple(table.shape)}; give one axis a site, each as long as the process's "
+            f"{process.vocabulary} tokens"
+        )
+    _check_entries(name, table)
+    return table
+
+
 def noised(process: Masking | Uniform, p0: Tensor, t: float) -> Tensor:
     """The law of x_t as a table over the noised space, for any (unnormalised) law of x_0."""
+    t = t if isinstance(t, float) else number("time", t)
     keep = float(torch.exp(-process.schedule(t).value))
     lost = -math.expm1(-float(process.schedule(t).value))
     if isinstance(process, Masking):

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ..processes import Uniform
 from ..schedules import Grid, check_grid
-from ..smc.stream import Stream
-from ..types import InvalidInput, Schedule
+from ..smc.stream import Stream, check_seed
+from ..types import LONGEST, InvalidInput, Schedule, called, function, listed, number, settle
 
 _TIMES = 15  # the stream's purpose for candidate times: none of the sampler's
 _PIECES = 64  # of a bound that changes with time
@@ -28,7 +28,8 @@ class Candidates:
     bounds: tuple[float, ...]  # one a candidate
 
     def __post_init__(self) -> None:
-        check_grid(self.grid)
+        settle(self, grid=check_grid(self.grid))
+        settle(self, bounds=tuple(listed("bounds", self.bounds, "give one number for each candidate time")))
         if len(self.bounds) != len(self.grid) - 2:
             raise InvalidInput(
                 f"{len(self.bounds)} bounds for a grid of {len(self.grid)} times; give one for each time but the first "
@@ -60,11 +61,18 @@ def poisson_times(process: Uniform, bound: float | Schedule, seed: int) -> Candi
         raise InvalidInput(
             f"{type(process).__name__} has an infinite clock, with no end of candidates; use FirstHitting"
         )
-    end = float(process.schedule(1.0).value)
+    if callable(bound):
+        function("bound", bound, "(t)")
+    seed, end = check_seed(seed), float(process.schedule(1.0).value)
     noise = [end * (1 - k / _PIECES) for k in range(_PIECES + 1)]
     at = [_bound_at(bound, process.schedule.time_of(n)) for n in noise]
     height = torch.tensor([max(pair) for pair in pairwise(at)], dtype=torch.float64)
     mass = height * (end / process.vocabulary / _PIECES)
+    if float(mass.sum()) > LONGEST / 2:
+        raise InvalidInput(
+            f"the bound asks for about {float(mass.sum()):.3g} candidate times; at most {LONGEST // 2:,}: give a "
+            "lower bound (see least_bound)"
+        )
     point = _arrivals(float(mass.sum()), seed)
     piece = torch.searchsorted(mass.cumsum(0), point, right=True).clamp(max=_PIECES - 1)
     inside = (point - (mass.cumsum(0) - mass)[piece]) / mass[piece]
@@ -75,7 +83,9 @@ def poisson_times(process: Uniform, bound: float | Schedule, seed: int) -> Candi
 
 
 def _bound_at(bound: float | Schedule, t: float) -> float:
-    value = float(cast("Schedule", bound)(t)) if callable(bound) else float(bound)
+    value = float(
+        number("the bound on rates", called("bound", cast("Schedule", bound), t) if callable(bound) else bound)
+    )
     if not 0 < value < math.inf:
         raise InvalidInput(f"the bound on rates is {value} at t = {t:.6g}; it must be finite and above 0")
     return value

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..clock import check_alpha
 from ..guidance import Guide, rate_level
 from ..processes import Masking
 from ..targets import Remedies, tempered
-from ..types import NEG_INF, InvalidInput, LogWeights, Model, Particles, Schedule, Target, Tokens
+from ..types import NEG_INF, InvalidInput, LogWeights, Model, Particles, Schedule, Target, Tokens, check_model, settle
 from .events import JumpLaw, PathMove, PointLaw
 from .rates import Generator, Rates, edge
 
@@ -33,6 +34,8 @@ class FirstHitting:
     guide: Guide = rate_level
 
     def __post_init__(self) -> None:
+        check_model(self.model)
+        settle(self, alpha=check_alpha(self.alpha))
         if not isinstance(self.model.process, Masking):
             raise InvalidInput(
                 f"first hitting needs hazards that stand still between jumps, and {type(self.model.process).__name__} "

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from ..feynman_kac import check_alpha, evaluate_all
-from ..guidance import Guide, check_strength, rate_level, strength
-from ..types import NEG_INF, InvalidInput, InvalidWeights, Jumps, Model, Schedule, Tokens, take
+from ..guidance import Guide, check_guide, check_strength, guided, rate_level, strength
+from ..types import NEG_INF, InvalidInput, InvalidWeights, Jumps, Model, Schedule, Tokens, check_model, settle, take
 
 
 class Rates(NamedTuple):
@@ -36,9 +36,11 @@ class Generator:
     guide: Guide = rate_level
 
     def __post_init__(self) -> None:
-        check_alpha(self.alpha)
+        check_model(self.model)
+        settle(self, alpha=check_alpha(self.alpha))
         if self.beta is not None:
-            check_strength(self.beta)
+            settle(self, beta=check_strength(self.beta))
+        check_guide(self.guide)
         if self.model.conditional is None:
             raise InvalidInput("jumps in continuous time need a conditional score; give the model one")
         if self.alpha == 0 and self.beta not in (0, None):
@@ -55,8 +57,8 @@ class Generator:
         tilted = process.jumps(rate_level(process, base, conditional, self.alpha, at), x, t, s)
         proposed = tilted
         if self.beta is not None:
-            guided = self.guide(process, base, conditional, strength(self.beta, t), at)
-            proposed = process.jumps(guided, x, t, s)
+            leaning = guided(self.guide, process, base, conditional, strength(self.beta, t), at)
+            proposed = process.jumps(leaning, x, t, s)
         return Rates(proposed, tilted, site_rates(proposed).sum(-1), r - self.alpha * (r - r1))
 
 

@@ -12,12 +12,25 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..clock import check_alpha
 from ..feynman_kac import ClockMove, Proposal
 from ..guidance import Guide, rate_level
 from ..processes import Uniform
 from ..schedules import Grid
 from ..targets import Remedies, tempered
-from ..types import InvalidInput, InvalidWeights, Model, Particles, Schedule, Target, Tokens
+from ..types import (
+    InvalidInput,
+    InvalidWeights,
+    Model,
+    Particles,
+    Schedule,
+    Target,
+    Tokens,
+    check_model,
+    number,
+    settle,
+    shown,
+)
 from .candidates import Candidates
 from .events import JumpLaw, JumpMove, PathMove, PointLaw
 from .rates import Generator, Rates
@@ -41,8 +54,14 @@ class Uniformised:
     guide: Guide = rate_level
 
     def __post_init__(self) -> None:
+        check_model(self.model)
+        settle(self, alpha=check_alpha(self.alpha))
         if not isinstance(self.model.process, Uniform):
             raise InvalidInput(f"{type(self.model.process).__name__} has an infinite clock; use FirstHitting")
+        if not isinstance(self.candidates, Candidates):
+            raise InvalidInput(
+                f"candidates is {shown(self.candidates)}; give those of tt.poisson_times(process, bound)"
+            )
         Generator(self.model, self.alpha, self.beta, self.guide)
 
     @property
@@ -93,7 +112,12 @@ def least_bound(
     model: Model, alpha: float, x: Tokens, t: float, beta: float | Schedule | None = None, guide: Guide = rate_level
 ) -> float:
     """What a bound must exceed for `Uniformised` to run through these states at time t."""
-    rates = Generator(model, alpha, beta, guide)(x, t, 0.0)
+    generator, t = Generator(model, alpha, beta, guide), number("t", t)
+    if not isinstance(x, Tensor) or x.dtype != torch.int64 or x.shape[-1:] != (model.length,) or not 0 < t <= 1:
+        raise InvalidInput(f"x is {shown(x)} at t = {t}; give int64 states [..., {model.length}], at a time in (0, 1]")
+    if x.numel() and not 0 <= int(x.min()) <= int(x.max()) < model.process.states:
+        raise InvalidInput(f"x holds tokens outside 0 to {model.process.states - 1}; give states of this process")
+    rates = generator(x, t, 0.0)
     return float(_needed(rates, beta is None).max())
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..types import InvalidInput, Score, SiteLogits, Tokens
+from ..types import InvalidInput, Score, SiteLogits, Tokens, function, shown
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,9 @@ class Distinct:
     score: Score
 
     def __post_init__(self) -> None:
-        if not callable(self.score):
+        if callable(self.score):
+            function("the score", self.score, "(x, t)")
+        else:
             raise InvalidInput(f"the score is a {type(self.score).__name__}; give what maps (x, t) to tt.SiteLogits")
 
     @property
@@ -36,7 +38,10 @@ class Distinct:
         states, which = x.reshape(-1, x.shape[-1]).unique(dim=0, return_inverse=True)
         if len(states) == x[..., 0].numel():
             return self.score(x, t)
-        return shared(self.score(states, t), which.reshape(x.shape[:-1]))
+        answer = self.score(states, t)
+        if not isinstance(answer, SiteLogits) or answer.index.shape != states.shape:
+            raise InvalidInput(f"the score returned {shown(answer)}; it must return tt.SiteLogits of them")
+        return shared(answer, which.reshape(x.shape[:-1]))
 
 
 def shared(answer: SiteLogits, which: Tensor) -> SiteLogits:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ..processes import Masking, Uniform
-from ..types import InvalidInput, Model, Process, Tokens
+from ..types import InvalidInput, Model, Process, Tokens, check_process, device_here, settle, shown, truth, whole
 from ..viz.views import Images
 from .classifier import Classifier
 from .layers import compiled, placed
@@ -50,6 +51,10 @@ class Digits:
     dtype: torch.dtype | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.nets, Mapping):
+            raise InvalidInput(f"nets is {shown(self.nets)}; give them by name, {{'unet': net, ...}}")
+        check_process(self.process)
+        settle(self, batch=whole("batch", self.batch, 1))
         if "unet" not in self.nets:
             raise InvalidInput(f"the nets are {sorted(self.nets)}; a bundle needs one called 'unet'")
         shapes = {name: _shape(net) for name, net in self.nets.items()}
@@ -90,6 +95,8 @@ class Digits:
         if "judge" not in self.nets:
             raise InvalidInput(f"the nets are {sorted(self.nets)}; judging needs one called 'judge'")
         top = _shape(self.nets["judge"])[1] - 1
+        if not isinstance(x, Tensor) or x.is_complex() or x.dim() < 1 or x.shape[-1] != self.side**2:
+            raise InvalidInput(f"digits are {shown(x)}; give tokens, int64 [..., {self.side**2}]")
         if x.is_floating_point():
             raise InvalidInput(f"digits of {x.dtype}; give whole grey levels as tokens (NaN and fractions are none)")
         if x.numel() and not 0 <= int(x.min()) <= int(x.max()) <= top:
@@ -114,6 +121,10 @@ def load(
 
     `compile` has torch compile each net when it is first asked: half a minute, then about three times as fast on a GPU.
     """
+    device_here(device)
+    compile, batch = truth("compile", compile), None if batch is None else whole("batch", batch, 1)
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise InvalidInput(f"dtype is {shown(dtype)}; give torch.bfloat16, torch.float16, or None for float32")
     folder = _bundle(name_or_folder)
     if (folder / CONFIG).is_file():
         net, process = _text_net(name_or_folder, folder)
@@ -165,6 +176,8 @@ def _process(folder: Path, vocabulary: int) -> Process:
 
 def from_pretrained(folder_or_hub_id: str | Path) -> Pretrained:
     """One net of whatever architecture its config names."""
+    if not isinstance(folder_or_hub_id, str | Path) or not str(folder_or_hub_id):
+        raise InvalidInput(f"the folder is {shown(folder_or_hub_id)}; give a folder, or a hub id owner/name")
     folder = find_folder(folder_or_hub_id, (CONFIG, WEIGHTS))
     found = read_architecture(folder)
     if found not in _ARCHITECTURES:
@@ -178,6 +191,14 @@ def embedded(name: str) -> Path:
 
 
 def _bundle(name: str | Path) -> Path:
+    if not isinstance(name, str | Path) or not str(name):
+        raise InvalidInput(f"the name is {shown(name)}; give {' or '.join(EMBEDDED)}, a folder, or a hub id owner/name")
+    near = get_close_matches(str(name).lower().replace("_", "-"), EMBEDDED, 1)
+    if str(name) not in EMBEDDED and near and not Path(name).exists():
+        raise InvalidInput(
+            f"there is no folder {name}, and no net of that name; did you mean {near[0]}? Embedded are "
+            f"{' and '.join(EMBEDDED)}"
+        )
     if str(name) not in EMBEDDED:
         return find_folder(
             name, [CONFIG, WEIGHTS, *FILES, *(f"{part}/{file}" for part in PARTS for file in (CARD, CONFIG, WEIGHTS))]

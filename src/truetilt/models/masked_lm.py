@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..networks import check_logits
-from ..types import NEG_INF, InvalidInput, Process, SiteLogits, Tokens
+from ..types import NEG_INF, InvalidInput, Process, SiteLogits, Tokens, listed, shown, truth, whole
 from .score import check_length, score_of_posterior
 
 Answer = Callable[..., Any]  # logits, or an output that has them
@@ -39,7 +39,11 @@ class Denoiser(nn.Module):
 
     def __init__(self, net: nn.Module, vocabulary: int, length: int, *, masked: bool = True) -> None:
         super().__init__()
-        self.net, self.config = net, ForeignConfig(vocabulary, length, masked)
+        _check_net(net)
+        self.config = ForeignConfig(
+            whole("vocabulary", vocabulary, 2), whole("length", length, 1), truth("masked", masked)
+        )
+        self.net = net
         self.train(net.training)
 
     def trunk(self, x: Tokens, sigma: Tensor, label: Tensor | None = None) -> Tensor:
@@ -75,18 +79,26 @@ class MaskedLM(nn.Module):
         length: int | None = None,
     ) -> None:
         super().__init__()
+        _check_net(net)
         theirs = getattr(net, "config", None)
         vocabulary = getattr(theirs, "vocab_size", None) if vocabulary is None else vocabulary
         if vocabulary is None:
             raise InvalidInput(
                 f"{type(net).__name__} has no config.vocab_size; give vocabulary=, how many tokens its logits are of"
             )
+        vocabulary, mask_token = whole("vocabulary", vocabulary, 2), whole("mask_token", mask_token, 0)
+        never = [whole("a token of never", token, 0) for token in listed("never", never, "give a list of tokens")]
+        length = None if length is None else whole("length", length, 1)
+        if parts is not None and (
+            not isinstance(parts, tuple | list) or len(parts) != 2 or not all(map(callable, parts))
+        ):
+            raise InvalidInput(f"parts is {shown(parts)}; give two functions, the net's trunk and its head")
         if not all(0 <= token < vocabulary for token in (mask_token, *never)):
             raise InvalidInput(
                 f"mask_token is {mask_token} and never is {tuple(never)}; the net's tokens are 0 to {vocabulary - 1}: "
                 "was the tokenizer made for this net?"
             )
-        self.net, self.mask_token, self.shift = net, mask_token, shift
+        self.net, self.mask_token, self.shift = net, mask_token, truth("shift", shift)
         self.train(net.training)
         self.config = ForeignConfig(vocabulary, _longest(theirs) if length is None else length)
         self.never = tuple({mask_token, *never})
@@ -103,6 +115,11 @@ class MaskedLM(nn.Module):
 
     def log_score(self, process: Process, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
         return score_of_posterior(process, logits, x, t)
+
+
+def _check_net(net: object) -> None:
+    if not isinstance(net, nn.Module):
+        raise InvalidInput(f"the net is {shown(net)}; give a torch.nn.Module")
 
 
 def _longest(config: Any) -> int:

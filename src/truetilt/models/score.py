@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ..logits import Last
 from ..networks import evaluating
 from ..processes import Masking
-from ..types import InvalidInput, Model, Process, Score, SiteLogits, Tokens, asks_freely
+from ..types import LONGEST, InvalidInput, Model, Process, Score, SiteLogits, Tokens, asks_freely, settle, shown, whole
 from .distinct import all_equal, first_answer
 
 FORMS = ("potential", "deft", "cfg")
@@ -37,8 +37,9 @@ class Padded:
     ask: Callable[..., Tensor] | None = None  # a part of the net, asked in its place
 
     def __post_init__(self) -> None:
-        if self.batch < 1:
-            raise InvalidInput(f"batch is {self.batch}; a net is asked about at least one state at a time")
+        settle(self, batch=whole("batch", self.batch, 1, LONGEST))
+        if self.dtype is not None and not (isinstance(self.dtype, torch.dtype) and self.dtype.is_floating_point):
+            raise InvalidInput(f"dtype is {shown(self.dtype)}; give torch.bfloat16, torch.float16, or None for float32")
 
     def __call__(self, x: Tokens, t: float, labels: Tensor | None = None) -> Iterator[Tensor]:
         """The net's answers on states [n, D], batch by batch, told a label each [n] if any."""

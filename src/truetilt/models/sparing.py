@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from ..logits import Last, LazyRows
-from ..types import SiteLogits, Tokens
+from ..types import InvalidInput, SiteLogits, Tokens, function, listed, settle, shown
 from .dealt import check_deal
+from .score import check_class
 from .text import TextScore
 
 
@@ -30,6 +31,16 @@ class Sparing:
     score: TextScore
     labels: tuple[int, ...] = ()
     seen: Callable[[int], None] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.score, TextScore):
+            raise InvalidInput(f"the score is {shown(self.score)}; give a tt.TextScore of a text net")
+        labels = listed("labels", self.labels, "give a tuple of classes")
+        for label in labels:
+            check_class(self.score.net, label)
+        settle(self, labels=tuple(labels))
+        if self.seen is not None:
+            function("seen", self.seen, "(count)")
 
     @property
     def process(self) -> Any:

@@ -17,7 +17,22 @@ from torch import Tensor
 from ..logits import LazyRows
 from ..networks import evaluating
 from ..processes import Masking
-from ..types import InvalidInput, Model, Process, Score, SiteLogits, Tokens
+from ..types import (
+    LONGEST,
+    InvalidInput,
+    Model,
+    Process,
+    Score,
+    SiteLogits,
+    Tokens,
+    check_process,
+    function,
+    listed,
+    plain,
+    settle,
+    shown,
+    whole,
+)
 from .distinct import all_equal, first_answer
 from .score import Padded, check_class, check_length, rows_of, rows_read, sites_read
 
@@ -52,6 +67,7 @@ class TextScore:
     dtype: torch.dtype | None = None
 
     def __post_init__(self) -> None:
+        check_process(self.process)
         missing = [name for name in ("trunk", "head", "log_score") if not callable(getattr(self.net, name, None))]
         if missing:
             raise InvalidInput(
@@ -137,6 +153,9 @@ class Infill:
     given: tuple[int | None, ...]  # None at open sites
 
     def __post_init__(self) -> None:
+        function("score", self.score, "(x, t)")
+        need = "give the tokens of the text, None at open sites"
+        settle(self, given=tuple(plain(token) for token in listed("given", self.given, need)))
         if not self.length:
             raise InvalidInput(f"the text has {len(self.given)} tokens and none is open; leave None where to fill in")
         check_tokens([token for token in self.given if token is not None], _vocabulary(self.score))
@@ -160,6 +179,10 @@ class Infill:
         if x.shape[-1] != self.length:
             raise InvalidInput(f"states of {x.shape[-1]} sites for a text with {self.length} open; give as many")
         answer = self.score(self.whole(x), t)
+        if not isinstance(answer, SiteLogits) or answer.index.shape[-1:] != (len(self.given),):
+            raise InvalidInput(
+                f"the score returned {shown(answer)} for texts of {len(self.given)}; return tt.SiteLogits"
+            )
         return SiteLogits(answer.store, answer.index[..., self._open(x.device)])
 
     def whole(self, x: Tokens) -> Tokens:
@@ -174,6 +197,8 @@ class Infill:
 
 def prompted(score: Score, length: int, prefix: Sequence[int] = (), suffix: Sequence[int] = ()) -> Infill:
     """The Score of `length` open sites between the tokens of a prompt: a condition in words."""
+    length = whole("length", length, 1, LONGEST)
+    prefix, suffix = (listed("the prompt", part, "give a list of tokens") for part in (prefix, suffix))
     if not len(prefix) + len(suffix):
         raise InvalidInput("the prompt is empty; give at least one token before or after the open sites")
     return Infill(score, (*prefix, *[None] * length, *suffix))
@@ -218,11 +243,14 @@ class Text:
 
     def model(self, condition: int | Sequence[int] | None = None, *, length: int | None = None) -> Model:
         """The model of `length` tokens under a class or under a prompt, given as tokens; by default as many as fit."""
+        condition = plain(condition)
+        if condition is not None and not isinstance(condition, int | Sequence):
+            raise InvalidInput(f"the condition is {shown(condition)}; give a class, or the tokens of a prompt")
         if isinstance(condition, str):
             raise InvalidInput(f"the condition is the text {condition!r}; encode it, and give its tokens")
         prompt = condition if isinstance(condition, Sequence) else ()
         length = max(1, self.length - len(prompt)) if length is None else length
-        if not 1 <= length <= self.length:
+        if not 1 <= whole("length", length, 0) <= self.length:
             raise InvalidInput(f"length is {length}; the net reads {self.length} tokens, so give 1 to {self.length}")
         base, conditional = self.score(), None
         if condition is not None:

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..smc.stream import DRAW, Stream
-from ..types import InvalidInput, Tokens
+from ..smc.stream import DRAW, Stream, check_seed
+from ..types import InvalidInput, Tokens, shown
 from .layers import Moment
 from .pretrained import Pretrained
 from .transformer import Block, Norm, Rotary, TokenTable
@@ -59,7 +59,10 @@ class TextClassifier(Pretrained[TextClassifierConfig]):
 
     def __init__(self, config: TextClassifierConfig | None = None, seed: int | None = 0) -> None:
         super().__init__()
-        self.config = config = config or TextClassifierConfig()
+        config = TextClassifierConfig() if config is None else config
+        if not isinstance(config, TextClassifierConfig):
+            raise InvalidInput(f"config is {shown(config)}; give a tt.TextClassifierConfig")
+        self.config, seed = config, None if seed is None else check_seed(seed)
         with torch.device("meta"):
             self._build(config)
         _start(self.to_empty(device="cpu"), seed)

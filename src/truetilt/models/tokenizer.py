@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..storage import write_with
-from ..types import InvalidInput
+from ..types import InvalidInput, has, path_of, shown, whole
 from .pretrained import read_card
 
 TOKENIZER = "tokenizer.json"
@@ -39,6 +39,7 @@ class Tokenizer:
     inner: Any  # tokenizers.Tokenizer
 
     def __post_init__(self) -> None:
+        has("inner", self.inner, ("token_to_id", "encode", "decode"), "give a Tokenizer of the package tokenizers")
         if self.inner.token_to_id(END) is None:
             raise InvalidInput(f"the tokenizer has no token {END}; a text model needs one to end a text")
         self.inner.encode_special_tokens = True  # whatever a text contains, it cannot end itself
@@ -103,7 +104,9 @@ class Tokenizer:
 
 def load_tokenizer(folder: str | Path, vocabulary: int | None = None) -> Tokenizer:
     """The tokenizer.json of a folder; beside a net's card, or given its `vocabulary`, it must be the net's own."""
-    path = Path(folder) / TOKENIZER
+    path = path_of("folder", folder) / TOKENIZER
+    if vocabulary is not None:
+        vocabulary = whole("vocabulary", vocabulary, 1)
     if not path.is_file():
         raise InvalidInput(f"{folder} has no {TOKENIZER}; it lies beside the net it was made for")
     try:
@@ -134,8 +137,10 @@ def tokenizer_copier(source: str | Path, fingerprint: str) -> Callable[[Path], N
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Tokenizer:
     """A byte-level BPE of at most this many tokens; the same texts give the same tokenizer."""
-    if vocabulary <= _BYTES:
+    if whole("vocabulary", vocabulary, 0, 2**24) <= _BYTES:
         raise InvalidInput(f"vocabulary is {vocabulary}; every byte and the end need a token, so give at least 257")
+    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
+        raise InvalidInput(f"texts is {shown(texts)}; give a list of texts")
     library = _library()
     inner = library.Tokenizer(library.models.BPE())
     inner.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=True)  # a word is one token wherever it is
@@ -144,13 +149,19 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Tokenizer:
     trainer = library.trainers.BpeTrainer(
         vocab_size=vocabulary, special_tokens=[END], initial_alphabet=alphabet, show_progress=False
     )
-    inner.train_from_iterator(texts, trainer)
+    inner.train_from_iterator(map(_text, texts), trainer)
     return Tokenizer(inner)
+
+
+def _text(text: object) -> str:
+    if not isinstance(text, str):
+        raise InvalidInput(f"one of the texts is {shown(text)}; give a list of texts")
+    return text
 
 
 def gpt2_tokenizer(folder: str | Path) -> Tokenizer:
     """GPT-2's own tokenizer from its two files, encoder.json and vocab.bpe."""
-    folder, library = Path(folder), _library()
+    folder, library = path_of("folder", folder), _library()
     for name in ("encoder.json", "vocab.bpe"):
         if not (folder / name).is_file():
             raise InvalidInput(f"{folder} has no {name}; GPT-2's tokenizer is encoder.json and vocab.bpe")

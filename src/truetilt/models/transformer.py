@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ..processes import Masking
-from ..smc.stream import DRAW, Stream
-from ..types import InvalidInput, Process, SiteLogits, Tokens
+from ..smc.stream import DRAW, Stream, check_seed
+from ..types import InvalidInput, Process, SiteLogits, Tokens, shown
 from .pretrained import Pretrained
 from .score import check_length
 
@@ -66,7 +66,10 @@ class SEDD(Pretrained[SEDDConfig]):
 
     def __init__(self, config: SEDDConfig | None = None, seed: int | None = 0) -> None:
         super().__init__()
-        self.config = config = config or SEDDConfig()
+        config = SEDDConfig() if config is None else config
+        if not isinstance(config, SEDDConfig):
+            raise InvalidInput(f"config is {shown(config)}; give a tt.SEDDConfig")
+        self.config, seed = config, None if seed is None else check_seed(seed)
         with torch.device("meta"):
             self._build(config)
         _start(self.to_empty(device="cpu"), seed)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -26,7 +26,14 @@ from ..types import (
     Particles,
     Resampled,
     State,
+    check_sampled,
+    function,
+    listed,
+    number,
+    settle,
+    shown,
     take,
+    whole,
 )
 from .paths import REMEDY, Generation, Trajectory, check_reference, trace_back
 from .resampling import adaptive, multinomial
@@ -73,6 +80,8 @@ class Rule:
     lineage: Lineage = keep_lineage
 
     def __post_init__(self) -> None:
+        settle(self, threshold=number("the ESS threshold", self.threshold))
+        function("lineage", self.lineage, "(move, log_w, y, u)", "such as tt.keep_lineage or tt.ancestor_sampling")
         if not 0 <= self.threshold <= 1:
             raise InvalidInput(f"the ESS threshold is {self.threshold}; give a fraction of the particles in [0, 1]")
 
@@ -108,10 +117,18 @@ def conditional_smc(
     Every particle of every step is held until the sweep ends, (steps + 1) x chains x particles x (state + choices +
     memory + 2) words of 8 bytes; run the chains in parts (`Stream.first_population`) to hold less.
     """
-    check_shape(shape)
+    check_sampled(fk)
+    shape, (stream, sweep) = check_shape((_pair("shape", shape)[0], shape[1])), _pair("at", at)
+    grid = tuple(number("a time of the grid", t) for t in listed("the time grid", grid, "give times from 1 to 0"))
+    sweep = whole("the number of the sweep", sweep, 0)
+    if not isinstance(stream, Stream) or not isinstance(rule, Rule) or not isinstance(reference, Trajectory | None):
+        raise InvalidInput(
+            f"the stream is {shown(stream)}, the rule {shown(rule)}, the reference {shown(reference)}; give tt.Stream, "
+            "tt.Rule, and tt.Trajectory or None"
+        )
     if reference is not None:
         check_reference(fk, grid, reference, shape[0])
-    history = list(generations(fk, grid, reference, shape, at, rule))
+    history = list(generations(fk, grid, reference, shape, (stream, sweep), rule))
     log_w = history[-1].particles.log_w
     dead = int((log_mean_exp(log_w) == NEG_INF).sum())
     if dead and reference is None:
@@ -119,9 +136,14 @@ def conditional_smc(
             f"{dead} of {shape[0]} chains ended with no path of positive weight; start with more than {shape[1]} "
             "particles a chain, or give a reference"
         )
-    stream, sweep = at
     u = stream.uniforms(sweep * len(grid), OUTPUT, shape[0], (0, 1))
     return trace_back(history, multinomial(log_w, u).ancestors[:, :1])
+
+
+def _pair(name: str, value: Sequence[Any]) -> Sequence[Any]:
+    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != 2:
+        raise InvalidInput(f"{name} is {shown(value)}; give two values: (chains, particles), (stream, sweep)")
+    return value
 
 
 def generations(
@@ -182,13 +204,15 @@ def hold(values: Tensor, kept: Tensor) -> Tensor:
     return torch.cat([kept.unsqueeze(1), values[:, 1:]], 1)
 
 
-def check_shape(shape: tuple[int, int]) -> None:
-    """A reference alone cannot move."""
+def check_shape(shape: tuple[int, int]) -> tuple[int, int]:
+    """Chains and particles as plain whole numbers. A reference alone cannot move."""
+    shape = whole("the number of chains", shape[0], 0), whole("the number of particles", shape[1], 0)
     if shape[0] < 1 or shape[1] < 2:
         raise InvalidInput(
             f"{shape[0]} chains of {shape[1]} particles; need at least 1 chain, and at least 2 particles in it: "
             "the reference and one that may replace it"
         )
+    return shape
 
 
 def check_possible(log_q: Tensor, where: str) -> None:

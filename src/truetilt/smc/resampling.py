@@ -14,32 +14,76 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..types import NEG_INF, InvalidInput, LogWeights, Resampled, Resampler, asks_freely
+from ..types import (
+    NEG_INF,
+    InvalidInput,
+    LogWeights,
+    Resampled,
+    Resampler,
+    asks_freely,
+    check,
+    function,
+    number,
+    settle,
+    shown,
+)
 from .weights import effective_sample_size, log_mean_exp, normalised
+
+
+def resampled(scheme: Resampler, log_w: LogWeights, u: Tensor) -> Resampled:
+    """What a scheme does; a stranger's answer is looked at."""
+    found = scheme(log_w, u)
+    if isinstance(scheme, Adaptive | Partial) or scheme is never or scheme in SCHEMES.values():
+        return found
+    if not isinstance(found, tuple) or len(found) != 2 or not all(isinstance(part, Tensor) for part in found):
+        raise InvalidInput(f"the resampler returned {shown(found)}; it must return ancestors and log-weights")
+    ancestors, weights = found
+    if ancestors.shape != log_w.shape or ancestors.dtype != torch.int64 or weights.shape != log_w.shape:
+        raise InvalidInput(
+            f"the resampler returned ancestors {ancestors.dtype} {tuple(ancestors.shape)} and log-weights "
+            f"{tuple(weights.shape)} for {tuple(log_w.shape)} particles; ancestors are int64, both of that shape"
+        )
+    strange = (ancestors.min() < 0) | (ancestors.max() >= log_w.shape[-1])
+    check(strange, lambda: InvalidInput(f"the resampler named ancestors outside 0 to {log_w.shape[-1] - 1}"))
+    return Resampled(ancestors, weights.to(log_w))
+
+
+def _check(log_w: LogWeights, u: Tensor) -> None:
+    """Log-weights and as many uniforms, known by their shapes alone."""
+    tensors = isinstance(log_w, Tensor) and isinstance(u, Tensor) and log_w.is_floating_point() and not log_w.is_meta
+    if not tensors or not log_w.dim() or not log_w.shape[-1] or u.shape[:-1] != log_w.shape[:-1] or not u.dim():
+        raise InvalidInput(
+            f"log-weights are {shown(log_w)} and uniforms {shown(u)}; give two tensors of one shape [..., N]"
+        )
 
 
 def never(log_w: LogWeights, u: Tensor) -> Resampled:
     """Everyone is their own ancestor."""
+    _check(log_w, u)
     return Resampled(torch.arange(log_w.shape[-1], device=log_w.device).expand(log_w.shape), log_w)
 
 
 def multinomial(log_w: LogWeights, u: Tensor) -> Resampled:
     """N independent draws."""
+    _check(log_w, u)
     return _equal(log_w, _invert(normalised(log_w), u))
 
 
 def stratified(log_w: LogWeights, u: Tensor) -> Resampled:
     """One draw in each of N equal slices."""
+    _check(log_w, u)
     return _equal(log_w, _invert(normalised(log_w), _slices(u)))
 
 
 def systematic(log_w: LogWeights, u: Tensor) -> Resampled:
     """One uniform shifts N equally spaced points."""
+    _check(log_w, u)
     return _equal(log_w, _invert(normalised(log_w), _slices(u[..., :1].expand_as(u))))
 
 
 def residual(log_w: LogWeights, u: Tensor) -> Resampled:
     """floor(N w) copies for sure, the rest drawn from the remainders."""
+    _check(log_w, u)
     expected = normalised(log_w) * log_w.shape[-1]
     sure = (expected * (1 + 1e-14)).floor()  # N w that rounding left just under a whole number is that number
     taken = sure.sum(-1, keepdim=True)
@@ -54,6 +98,7 @@ def ssp(log_w: LogWeights, u: Tensor) -> Resampled:
 
     Two fractional counts meet; one of them becomes 0 or 1, the other carries the rest to the next round.
     """
+    _check(log_w, u)
     expected = normalised(log_w) * log_w.shape[-1]
     sure = expected.floor()
     carried = expected - sure
@@ -91,7 +136,9 @@ class Partial:
     size: int | float
 
     def __post_init__(self) -> None:
-        size = self.size
+        _check_scheme(self.scheme)
+        size = number("the size of partial resampling", self.size)
+        settle(self, size=size)
         if not (0 < size <= 1 if isinstance(size, float) else size >= 1):
             raise InvalidInput(f"partial resampling of size {size}: give a count of at least 1 or a fraction in (0, 1]")
 
@@ -102,7 +149,7 @@ class Partial:
             raise InvalidInput(f"partial resampling of {m} particles, but the population has {n}")
         order = log_w.argsort(dim=-1, stable=True)
         chosen = torch.cat([order[..., : m - m // 2], order[..., n - m // 2 :]], -1)
-        inner = self.scheme(log_w.gather(-1, chosen), u[..., :m])
+        inner = resampled(self.scheme, log_w.gather(-1, chosen), u[..., :m])
         everyone = never(log_w, u).ancestors
         return Resampled(
             everyone.scatter(-1, chosen, chosen.gather(-1, inner.ancestors)), log_w.scatter(-1, chosen, inner.log_w)
@@ -117,6 +164,8 @@ class Adaptive:
     threshold: float
 
     def __post_init__(self) -> None:
+        _check_scheme(self.scheme)
+        settle(self, threshold=number("the ESS threshold", self.threshold))
         if not 0 <= self.threshold <= 1:
             raise InvalidInput(f"the ESS threshold is {self.threshold}; give a fraction of the particles in [0, 1]")
 
@@ -125,8 +174,12 @@ class Adaptive:
         old = never(log_w, u)
         if asks_freely(low) and not low.any():  # else to ask costs more than to resample
             return old
-        new = self.scheme(log_w, u)
+        new = resampled(self.scheme, log_w, u)
         return Resampled(torch.where(low, new.ancestors, old.ancestors), torch.where(low, new.log_w, old.log_w))
+
+
+def _check_scheme(scheme: object) -> None:
+    function("the scheme", scheme, "(log_w, u)", "such as tt.systematic or tt.multinomial")
 
 
 def partial(scheme: Resampler, size: int | float) -> Partial:
@@ -159,7 +212,8 @@ def described(resample: Resampler) -> dict[str, Any]:
 def name_of(function: Callable[..., Any]) -> str:
     """The bare name of what this package offers; a stranger's comes with its module, so that none passes for ours."""
     name = getattr(function, "__qualname__", type(function).__qualname__)
-    return name if function.__module__.startswith(f"{__package__}.") else f"{function.__module__}.{name}"
+    module = getattr(function, "__module__", None) or type(function).__module__
+    return name if module.startswith(f"{__package__}.") else f"{module}.{name}"
 
 
 def in_words(description: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ..types import (
+    LONGEST,
     FeynmanKac,
     InvalidInput,
     LogWeights,
@@ -24,9 +25,14 @@ from ..types import (
     Questions,
     Resampler,
     StepInfo,
+    has,
+    plain,
+    settle,
+    shown,
+    whole,
 )
 from .coupling import Coupling, independent
-from .resampling import never
+from .resampling import never, resampled
 from .shards import WHOLE, Drawing, Drawn, Origin, Shard, Whole
 from .stream import CHOOSE, COUPLE, DRAW, PURPOSES, RESAMPLE, Stream
 from .weights import check_weights, effective_sample_size, log_mean_exp
@@ -43,8 +49,8 @@ class Source:
     shard: Shard = WHOLE
 
     def __post_init__(self) -> None:
-        if self.chunk is not None and (not isinstance(self.chunk, int) or self.chunk < 1):
-            raise InvalidInput(f"chunk is {self.chunk!r}; give at least one particle at a time, or None for all")
+        if self.chunk is not None:
+            settle(self, chunk=whole("chunk", self.chunk, 1))
         if self.couple is not independent and not isinstance(self.shard, Whole):
             raise InvalidInput(
                 "coupled draws sort the particles of all ranks by state, which ranks do not know of each other; use "
@@ -62,7 +68,10 @@ class Source:
         if self.couple is independent:
             return u
         spare = self.stream.uniforms(number, COUPLE + key, populations, (0, n * width)).reshape(u.shape)
-        return self.couple(u, labels, spare)
+        coupled = self.couple(u, labels, spare)
+        if not isinstance(coupled, Tensor) or coupled.shape != u.shape or coupled.dtype != u.dtype:
+            raise InvalidInput(f"couple returned {shown(coupled)}; it must return uniforms, float64 {tuple(u.shape)}")
+        return coupled
 
 
 @dataclass(frozen=True)
@@ -79,9 +88,10 @@ class Rejuvenation:
     at_end: int = 0
 
     def __post_init__(self) -> None:
-        for count in (self.each_step, self.after_resampling, self.at_end):
-            if not isinstance(count, int) or count < 0:
-                raise InvalidInput(f"a number of moves is {count}; it must be a whole number, at least 0")
+        has("kernel", self.kernel, ("move", "choices"), "give moves, such as tt.Gibbs(tt.AnyOrder(model, alpha))")
+        whole("the number of choices of the kernel", self.kernel.choices, 0)
+        for name in ("each_step", "after_resampling", "at_end"):
+            settle(self, **{name: whole(f"a number of moves, {name},", getattr(self, name), 0, LONGEST)})
 
     def counts(self, resampled: Tensor, last: bool) -> Tensor:
         """How many moves each population makes now [populations]."""
@@ -141,10 +151,13 @@ def onward(
         yield particles, info
 
 
-def check_shape(shape: tuple[int, int]) -> None:
-    """Populations and particles are whole numbers, at least one of each."""
-    if not all(isinstance(size, int) and size >= 1 for size in shape):
-        raise InvalidInput(f"{shape[0]} populations of {shape[1]} particles; need whole numbers, at least one of each")
+def check_shape(shape: tuple[int, int]) -> tuple[int, int]:
+    """Populations and particles as plain whole numbers, at least one of each."""
+    found = [plain(size) for size in shape]
+    if not all(isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in found):
+        said = f"{shown(shape[0])} populations of {shown(shape[1])} particles"
+        raise InvalidInput(f"{said}; need whole numbers, at least one of each")
+    return found[0], found[1]
 
 
 def rejuvenate(
@@ -207,7 +220,8 @@ def advance(
     check_weights(all_log_w, where, shard.complete)
     ess = effective_sample_size(all_log_w)
     populations, n = all_log_w.shape
-    ancestors, all_log_w = resample(all_log_w, source.stream.uniforms(number, RESAMPLE, populations, (0, n)))
+    u = source.stream.uniforms(number, RESAMPLE, populations, (0, n))
+    ancestors, all_log_w = resampled(resample, all_log_w, u)
     how = Drawing(
         lambda own: source.uniforms(number, DRAW, own.labels, own.uniforms), lambda own, u: _draw(own, u, source.chunk)
     )

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..types import InvalidInput
+from ..types import device_here, settle, whole
 
 DRAW, RESAMPLE, OUTPUT, CHOOSE, COUPLE = range(5)  # purposes: a key each, so that no uniform is used twice
 PURPOSES = 16  # room for each of them, and for COUPLE on top of each
@@ -36,10 +36,12 @@ class Stream:
     device: torch.device | str = "cpu"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.seed < 2**63 or self.seed != int(self.seed):
-            raise InvalidInput(f"seed is {self.seed}; give a whole number from 0 to 2^63 - 1")
-        if self.first_population < 0:
-            raise InvalidInput(f"first_population is {self.first_population}; populations are numbered from 0")
+        settle(
+            self,
+            seed=check_seed(self.seed),
+            first_population=whole("first_population", self.first_population, 0, 2**62),
+        )
+        device_here(self.device)
 
     def uniforms(self, step: int, purpose: int, populations: int, counters: tuple[int, int]) -> Tensor:
         """float64 uniforms in [0, 1), [populations, last - first], one for each counter from first to last."""
@@ -47,6 +49,11 @@ class Stream:
         if device.type == "cpu" or populations * (counters[1] - counters[0]) <= _FEW:
             return torch.from_numpy(_by_host(keys, counters)).to(device, non_blocking=True)
         return _by_device(torch.from_numpy(keys.view(np.int64).copy()).to(device, non_blocking=True), counters)
+
+
+def check_seed(seed: int) -> int:
+    """The seed as a plain whole number."""
+    return whole("seed", seed, 0, 2**63 - 1)
 
 
 @lru_cache(maxsize=256)

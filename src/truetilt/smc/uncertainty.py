@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..types import InvalidInput, LogWeights
+from ..types import InvalidInput, LogWeights, settle, whole
 from .diagnostics import lineage
 from .resampling import adaptive, described, in_words, multinomial, never
 from .weights import log_mean_exp, normalised
@@ -135,8 +135,8 @@ class Genealogy:
     lag: int | None = None
 
     def __post_init__(self) -> None:
-        if self.lag is not None and self.lag < 1:
-            raise InvalidInput(f"the lag is {self.lag} steps; give at least 1, or None for the first draw")
+        if self.lag is not None:
+            settle(self, lag=whole("the lag in steps (None for the first draw)", self.lag, 1))
 
     def __call__(self, estimate: Estimate, history: History) -> Spread:
         resampled = _resampled(history)

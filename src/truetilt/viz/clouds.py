@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..snapshots import evenly
-from ..types import InvalidInput
+from ..types import InvalidInput, listed, settle, whole
 from .disks import disks
 from .views import MASKED
 
@@ -31,6 +31,7 @@ class Disks:
     shape = "line"
 
     def __post_init__(self) -> None:
+        settle(self, vocabulary=whole("vocabulary", self.vocabulary, 0))
         if not 2 <= self.vocabulary <= LARGEST_TABLE:
             raise InvalidInput(f"disks for {self.vocabulary} tokens; they can show 2 to {LARGEST_TABLE}")
 
@@ -81,6 +82,12 @@ class Points:
     axes: tuple[int, int] = (0, 1)
 
     shape = "line"
+
+    def __post_init__(self) -> None:
+        named = listed("axes", self.axes, "give two coordinates, such as (0, 1)")
+        if len(named) != 2:
+            raise InvalidInput(f"axes is {self.axes}; give two coordinates, such as (0, 1)")
+        settle(self, axes=tuple(whole("one of the axes", axis, 0) for axis in named))
 
     def tile(self, x: np.ndarray, before: np.ndarray | None) -> str:
         shown = ", ".join(f"{v:.3g}" for v in x[:6].tolist())

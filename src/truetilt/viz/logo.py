@@ -29,7 +29,7 @@ class SequenceLogo:
     shape = "line"
 
     def __post_init__(self) -> None:
-        if len(self.alphabet) < 2 or len(set(self.alphabet)) < len(self.alphabet):
+        if not isinstance(self.alphabet, str) or len(self.alphabet) < 2 or len(set(self.alphabet)) < len(self.alphabet):
             raise InvalidInput(f"the alphabet is {self.alphabet!r}; give two or more letters, each once")
 
     def heights(self, x: np.ndarray, weights: np.ndarray) -> np.ndarray:

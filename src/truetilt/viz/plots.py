@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..types import InvalidInput
+from ..types import InvalidInput, has, whole
 from . import digest
 from .kinds import suggested_view
-from .views import View
+from .views import View, check_view
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,7 +47,7 @@ class Plots:
     def genealogy(self, ax: Axes | None = None, population: int = 0) -> Axes:
         """Who descends from whom in one population: thick what reaches the end, faint what dies."""
         count = self.run.log_weights.shape[0]
-        if not 0 <= population < count:
+        if not 0 <= (population := whole("population", population, 0)) < count:
             raise InvalidInput(f"population {population} of {count}; they are numbered from 0")
         ax = _axes(ax)
         tree, _ = digest.family_tree(self.run, population)
@@ -74,6 +74,7 @@ class Plots:
 
     def samples(self, ax: Axes | None = None, view: View | None = None) -> Axes:
         """The particles of the end as `view` shows them: all weighted in one picture, or draws by mass side by side."""
+        check_view(view)
         ax, x = _axes(ax), digest.plain(self.run.particles).flatten(0, 1).flatten(1)
         view, weights = view or suggested_view(x), self.run.weights.reshape(-1).cpu().numpy()
         states = x.numpy()
@@ -92,6 +93,7 @@ class Plots:
 
 def _axes(ax: Axes | None) -> Axes:
     if ax is not None:
+        has("ax", ax, ("plot", "fill_between", "set_title"), "give matplotlib axes, or None for new ones")
         return ax
     from matplotlib import pyplot
 

@@ -19,11 +19,11 @@ import torch
 from .. import __version__
 from ..storage import write_with
 from ..trust import Figures, Verdict
-from ..types import InvalidInput
+from ..types import InvalidInput, folder_of, shown
 from . import digest
 from .kinds import suggested_view
 from .tiles import frames
-from .views import View
+from .views import View, check_view
 from .words import asked, is_veiled, runs_of
 
 ROWS = 32  # populations in the table
@@ -37,6 +37,10 @@ HEADS = {
 
 def write_report(run: digest.Run, path: Path, view: View | None = None, title: str | None = None) -> Path:
     """Write the report of a run; the file is whole or absent."""
+    check_view(view)
+    folder_of("the folder of the report", path.parent)
+    if title is not None and not isinstance(title, str):
+        raise InvalidInput(f"title is {shown(title)}; give a text")
     if path.is_dir():
         raise InvalidInput(f"{path} is a folder; give the name of an HTML file in it, such as {path / 'run.html'}")
     text = report(run, view, title)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ..types import InvalidInput
+from ..types import InvalidInput, function, has, settle, whole
 from .png import as_uri
 from .sheets import sheet
 
@@ -57,6 +57,7 @@ class Images:
     shape = "picture"
 
     def __post_init__(self) -> None:
+        settle(self, side=whole("side", self.side, 0), levels=whole("levels", self.levels, 0))
         if self.side < 1 or self.levels < 2:
             raise InvalidInput(f"images of side {self.side} with {self.levels} levels; need at least 1 and 2")
 
@@ -94,6 +95,13 @@ class TextView:
     mask: int | None = None
 
     shape = "text"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.decode, type):  # str will do
+            function("decode", self.decode, "(token)")
+        settle(self, vocabulary=whole("vocabulary", self.vocabulary, 1))
+        if self.mask is not None:
+            settle(self, mask=whole("mask", self.mask, 0))
 
     def tile(self, x: np.ndarray, before: np.ndarray | None) -> str:
         out: list[str] = []
@@ -187,3 +195,14 @@ def _written(ax: Axes, lines: list[str]) -> None:
         ax.text(0.0, -number, safe, family="monospace", fontsize=7.5, va="top")
     ax.set(xlim=(0, 1), ylim=(-len(lines), 0.5))
     ax.axis("off")
+
+
+def check_view(view: object) -> None:
+    """How states look, or nothing."""
+    if view is not None:
+        has(
+            "view",
+            view,
+            ("tile", "picture", "draw", "described"),
+            "give tt.Images, tt.TextView, tt.Numbers or the like",
+        )

@@ -1,0 +1,201 @@
+"""Checks of what a caller gives, asked where a value is built or a run begins: numbers, functions, tensors, devices.
+
+Each returns the argument in its plain form (a Python number, a float64 tensor) or raises `InvalidInput` with the name
+of the argument, what it was and what to give. Numbers may come as numpy scalars or tensors of one element; truth values
+and texts are no numbers.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import os
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from numbers import Real
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .errors import InvalidInput
+
+_SHOWN = 60  # characters of a value that a message quotes
+LONGEST = 1_000_000  # entries of a list that is read one by one: an endless one must not be read to its end
+LARGEST = 1e9  # a finite number that log-weights can be multiplied by and keep their digits
+
+
+def shown(value: object) -> str:
+    """A value as a message quotes it: short, and whatever it is."""
+    if isinstance(value, Tensor | np.ndarray) and value.ndim > 0:
+        return f"a {type(value).__name__} of shape {tuple(value.shape)}"
+    try:
+        text = repr(value)
+    except Exception:  # a stranger's repr may do anything
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... (a {type(value).__name__})"
+
+
+def plain(value: Any) -> Any:
+    """The Python number inside a numpy scalar or a tensor of one element; anything else as it is."""
+    if isinstance(value, Tensor | np.ndarray | np.generic) and math.prod(value.shape) == 1 and not _is_meta(value):
+        return value.item()
+    return value
+
+
+def _is_meta(value: object) -> bool:
+    return isinstance(value, Tensor) and value.is_meta
+
+
+def number(name: str, value: object, need: str = "give a number") -> float:
+    """A real number; NaN and infinity are the caller's to refuse."""
+    found = plain(value)
+    if isinstance(found, bool) or not isinstance(found, Real):
+        raise InvalidInput(f"{name} is {shown(value)}; {need}")
+    if isinstance(found, float):
+        return found
+    try:
+        exact = isinstance(found, int) and float(found) == found and -(2**53) < found < 2**53
+        return found if exact else float(found)
+    except OverflowError as error:
+        raise InvalidInput(f"{name} is a number beyond float64; {need}") from error
+
+
+def whole(name: str, value: object, least: int, most: int | None = None) -> int:
+    """A whole number within these bounds, as a plain int."""
+    found = plain(value)
+    upper = "" if most is None else f" and at most {most:,}"
+    if isinstance(found, bool) or not isinstance(found, int) or found < least or (most is not None and found > most):
+        raise InvalidInput(f"{name} is {shown(value)}; give a whole number, at least {least}{upper}")
+    return found
+
+
+def truth(name: str, value: object) -> bool:
+    """True or False."""
+    found = plain(value)
+    if not isinstance(found, bool):
+        raise InvalidInput(f"{name} is {shown(value)}; give True or False")
+    return found
+
+
+def function(name: str, value: object, takes: str, hint: str = "") -> None:
+    """A function that can be called with these arguments, named as in "(x, t)"; `hint` says what to give."""
+    if not callable(value):
+        raise InvalidInput(f"{name} is {shown(value)}; give a function of {takes}{hint and ', ' + hint}")
+    count = takes.count(",") + 1
+    try:
+        if isinstance(value, type):
+            raise TypeError("a class, not a function")
+        signature = inspect.signature(value.forward if isinstance(value, torch.nn.Module) else value)
+    except ValueError as error:  # a builtin does not say; those of torch take one tensor
+        if count == 1:
+            return
+        raise InvalidInput(f"{name} is {shown(value)}; give a function of {takes}{hint and ', ' + hint}") from error
+    except TypeError as error:
+        raise InvalidInput(f"{name} is {shown(value)} ({error}); give a function of {takes}") from error
+    try:
+        signature.bind(*range(count))
+    except TypeError as error:
+        raise InvalidInput(
+            f"{name} is called with {takes}, and {shown(value)} cannot be ({error}); give a function of "
+            f"{takes}{hint and ', ' + hint}"
+        ) from error
+
+
+def called(name: str, value: Callable[..., Any], *args: Any) -> Any:
+    """What a function returns; one that cannot take what it is called with is refused."""
+    try:
+        return value(*args)
+    except TypeError as error:
+        raise InvalidInput(f"{name} cannot be called with {', '.join(map(shown, args))} ({error})") from error
+
+
+def has(name: str, value: object, parts: Sequence[str], need: str) -> None:
+    """An object with these attributes: a process, a model, a network."""
+    if isinstance(value, type) or not all(hasattr(value, part) for part in parts):
+        raise InvalidInput(f"{name} is {shown(value)}; {need}")
+
+
+def reals(name: str, value: object, need: str, device: torch.device | str | None = None) -> Tensor:
+    """Real numbers as a float64 tensor: of a tensor, an array or nested lists."""
+    return tensor_of(name, value, need, device).double()
+
+
+def tensor_of(name: str, value: object, need: str, device: torch.device | str | None = None) -> Tensor:
+    """Real numbers as a tensor of their own dtype, without gradients: of a tensor, an array or nested lists."""
+    if isinstance(value, Tensor):
+        found = value.detach()
+    elif not _numeric(value):
+        raise InvalidInput(f"{name} is {shown(value)}; {need}")
+    else:
+        try:
+            found = torch.as_tensor(value)
+            if found.is_floating_point() and not isinstance(value, np.ndarray | np.generic):
+                found = torch.as_tensor(value, dtype=torch.float64)  # Python's numbers keep their digits
+        except (TypeError, ValueError, RuntimeError, OverflowError, IndexError) as error:
+            raise InvalidInput(f"{name} is {shown(value)}, of which no tensor can be made ({error}); {need}") from error
+    if found.is_complex() or found.is_meta or found.layout != torch.strided or found.is_quantized:
+        raise InvalidInput(f"{name} is a tensor of {found.dtype} ({found.layout}, on {found.device}); {need}")
+    return found if device is None else found.to(device)
+
+
+def _numeric(value: object) -> bool:
+    """Whether numbers can be looked for in a value: it is one, or a list of lists that is not too long."""
+    if isinstance(value, np.ndarray | np.generic | int | float | Real):
+        return True
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes) and len(value) <= LONGEST
+
+
+def path_of(name: str, value: object) -> Path:
+    """The path of a file or folder."""
+    if not isinstance(value, str | os.PathLike) or not str(value) or "\0" in str(value):
+        raise InvalidInput(f"{name} is {shown(value)}; give a path")
+    return Path(value)
+
+
+def folder_of(name: str, value: object) -> Path:
+    """The path of a folder, which no file is in the way of."""
+    found = path_of(name, value)
+    taken = [part for part in (found, *found.parents) if part.is_file()]
+    if taken:
+        raise InvalidInput(f"{name} is {str(found)!r} and {taken[0]} is a file; give a folder")
+    return found
+
+
+def listed(name: str, value: object, need: str) -> list[Any]:
+    """The entries of a list, an array or whatever can be gone through, if there are not too many."""
+    one = isinstance(value, Tensor | np.ndarray) and value.ndim == 0
+    if one or isinstance(value, str | bytes | dict | set) or not isinstance(value, Iterable):
+        raise InvalidInput(f"{name} is {shown(value)}; {need}")
+    found = list(islice(value, LONGEST + 1))
+    if len(found) > LONGEST:
+        raise InvalidInput(f"{name} has more than {LONGEST:,} entries; {need}")
+    return found
+
+
+def device_here(value: object, name: str = "device") -> None:
+    """A device that is here."""
+    try:
+        found = torch.device(cast("str", value))
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise InvalidInput(f"{name} is {shown(value)}; give 'cpu' or 'cuda'") from error
+    if isinstance(value, bool) or found.type == "meta":
+        raise InvalidInput(f"{name} is {shown(value)}; give 'cpu' or 'cuda'")
+    if found.type == "cuda" and not (found.index or 0) < torch.cuda.device_count():
+        raise InvalidInput(
+            f"{name} is {str(found)!r} and torch finds {torch.cuda.device_count()} CUDA devices here; give 'cpu', or "
+            "install a torch built for the GPU of this machine"
+        )
+    if found.type not in ("cpu", "cuda"):
+        try:
+            torch.empty(0, device=found)
+        except (RuntimeError, NotImplementedError, AssertionError) as error:
+            raise InvalidInput(f"{name} is {str(found)!r}, which torch cannot use here; give 'cpu'") from error
+
+
+def settle(record: object, **values: object) -> None:
+    """Write the plain form of arguments into a frozen record, while it is built."""
+    for name, value in values.items():
+        object.__setattr__(record, name, value)

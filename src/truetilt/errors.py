@@ -1,0 +1,23 @@
+"""The errors this library raises on purpose, each with words that name the fault and the remedy."""
+
+from __future__ import annotations
+
+
+class TruetiltError(Exception):
+    """The base of every error this library raises on purpose."""
+
+
+class InvalidInput(TruetiltError, ValueError):
+    """An argument is out of range or two of them do not fit; the message names both sides and the remedy."""
+
+
+class InvalidWeights(TruetiltError, ArithmeticError):
+    """A weight became NaN or +inf; the message names the step."""
+
+
+class DegenerateWeights(TruetiltError, ArithmeticError):
+    """Every particle of every population has weight zero; the message names the step."""
+
+
+class Stopped(TruetiltError):
+    """A run was asked to end (SIGTERM) and saved what it had; the message says where and how to go on."""

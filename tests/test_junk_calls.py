@@ -1,0 +1,344 @@
+"""Junk arguments of the public API: refused by name and remedy where they are given, or taken for what they mean."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import truetilt as tt
+from problems import table
+from truetilt import continuous as c
+
+PROBLEM = table(tt.Masking, 3, 2)
+MODEL = PROBLEM.model()
+GRID = tt.uniform_grid(3)
+TILTED = tt.Tilted(MODEL, 2.0)
+RESULT = tt.run(TILTED, GRID, particles=8, populations=3)
+MIXTURE = c.GaussianMixture([0.3, 0.7], [[-1.0], [1.2]], 0.5)
+REAL = c.Observed(c.VP(), MIXTURE, c.Observation([0.8], (0,), 1.0)).model()
+
+
+def sampled(**options):
+    return tt.sample(MODEL, **{"alpha": 2.0, "particles": 8, "num_inference_steps": 3} | options)
+
+
+def revealed(choose):
+    fk = tt.AnyOrder(MODEL, 2.0, choose=choose)
+    return tt.run(fk, tt.masked_fraction_grid(tt.LogLinear(), 2), particles=4)
+
+
+def refused(words, call):
+    with pytest.raises(tt.InvalidInput, match=words):
+        call()
+
+
+@pytest.mark.parametrize(
+    "alpha", ["4", None, True, 1j, 1e308, 10**400, [2.0], torch.ones(2), np.array([1, 2]), "x" * 999]
+)
+def test_an_exponent_that_is_no_number_in_reach(alpha):
+    refused("alpha is", lambda: sampled(alpha=alpha))
+    refused("alpha is", lambda: PROBLEM.target(alpha))
+    refused("alpha is", lambda: c.Tilted(REAL, alpha))
+    refused("alpha is", lambda: tt.FirstHitting(MODEL, alpha))
+
+
+@pytest.mark.parametrize("seed", [None, -1, 1.5, 2.0, True, "0", 2**63, 10**30, math.nan])
+def test_seeds(seed):
+    refused("seed is", lambda: sampled(seed=seed))
+    refused("seed is", lambda: RESULT.draw(3, seed=seed))
+    refused("seed is", lambda: tt.pilot(TILTED, GRID, particles=4, seed=seed))
+
+
+@pytest.mark.parametrize("two", [2, np.float32(2), np.int64(2), np.array(2.0), torch.tensor(2.0), torch.tensor([2])])
+def test_numbers_of_numpy_and_torch_are_numbers(two):
+    """The same bits as those of a Python number, and settings fit for JSON."""
+    given = sampled(alpha=two, seed=np.int64(3), particles=torch.tensor(8), populations=np.int8(2))
+    plain = sampled(alpha=2.0, seed=3, particles=8, populations=2)
+    assert torch.equal(given.particles, plain.particles)
+    assert torch.equal(given.log_weights, plain.log_weights)
+    assert given.settings["seed"] == 3
+    assert type(given.settings["seed"]) is int
+    assert given.settings["model"]["alpha"] == 2
+    assert type(given.settings["model"]["alpha"]) in (int, float)
+
+
+@pytest.mark.parametrize("grid", [50, 50.0, np.int64(50), torch.tensor(50)])
+def test_a_number_is_no_grid(grid):
+    for call in (tt.run, tt.pilot, tt.particle_gibbs):
+        refused(r"give times that fall from 1 to 0, tt\.uniform_grid\(50\)", lambda call=call: call(TILTED, grid))
+
+
+@pytest.mark.parametrize(
+    "grid",
+    ["abc", None, (), (1.0,), (1.0, math.nan, 0.0), (1.0, "x", 0.0), (0.0, 1.0), {1.0: 2}, object(), torch.ones(3, 3)],
+)
+def test_grids_that_are_none(grid):
+    refused("grid", lambda: tt.run(TILTED, grid))
+
+
+def test_an_endless_grid_is_not_read_to_its_end():
+    refused("more than 1,000,000 entries", lambda: tt.run(TILTED, itertools.count()))
+    refused("steps is", lambda: tt.uniform_grid(10**12))
+    refused("steps is", lambda: tt.masked_fraction_grid(tt.LogLinear(), 2**63))
+
+
+def test_grids_of_arrays_and_generators_are_grids():
+    plain = tt.run(TILTED, (1.0, 0.5, 0.0), particles=8)
+    for grid in (np.array([1.0, 0.5, 0.0]), torch.tensor([1.0, 0.5, 0.0]), (t for t in (1, 0.5, 0))):
+        assert torch.equal(tt.run(TILTED, grid, particles=8).log_weights, plain.log_weights)
+
+
+@pytest.mark.parametrize("options", [{"particles": 2**63 - 1}, {"particles": 10**12}, {"populations": 10**400}])
+def test_more_particles_than_memory_holds_are_refused_by_number(options):
+    refused(rf"{next(iter(options.values()))}.* MiB of memory are free", lambda: sampled(**options))
+    refused("MiB of memory are free", lambda: RESULT.draw(10**12))
+    refused("MiB of memory are free", lambda: tt.flow(TILTED, GRID, 10**6, 10))
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:7", "nowhere", 3.5, None, "meta"])
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_device_that_is_not_here(device):
+    refused("device is", lambda: tt.load("mnist", device))
+    refused("device is", lambda: tt.Model(MODEL.process, 2, MODEL.base, device=device))
+    refused("device is", lambda: c.Diffusion(c.VP(), 1, REAL.base, device=device))
+
+
+@pytest.mark.parametrize("reward", [lambda x: 0, lambda x, t, s: 0, "reward", None, int, torch.sin, nn.Linear(2, 2)])
+def test_a_reward_is_a_function_of_x_and_t(reward):
+    refused(r"the reward .*give a function of \(x, t\)", lambda: tt.Steered(MODEL, reward))
+    refused(r"the reward .*give a function of \(x, t\)", lambda: c.Steered(REAL, reward))
+    refused(r"\(x, t\)", lambda: tt.Model(MODEL.process, 2, MODEL.base, reward or 1))
+
+
+@pytest.mark.parametrize(
+    "kind", [torch.Tensor.int, torch.Tensor.bool, torch.Tensor.float, torch.Tensor.numpy, torch.Tensor.tolist]
+)
+def test_rewards_of_any_real_kind_are_numbers(kind):
+    def counted(x):
+        return (x == 1).sum(-1).double().clamp(max=1.0)
+
+    as_it_is = tt.run(tt.Steered(MODEL, lambda x, t: counted(x)), GRID, particles=8)
+    of_a_kind = tt.run(tt.Steered(MODEL, lambda x, t: kind(counted(x))), GRID, particles=8)
+    of_grad = tt.run(tt.Steered(MODEL, lambda x, t: counted(x).requires_grad_()), GRID, particles=8)
+    assert torch.equal(as_it_is.log_weights, of_a_kind.log_weights)
+    assert torch.equal(as_it_is.log_weights, of_grad.log_weights)
+    assert not of_grad.log_weights.requires_grad
+
+
+@pytest.mark.parametrize("value", [None, "junk", {}, object(), torch.ones(8, dtype=torch.complex64), [[1, 2], [3]]])
+def test_a_reward_that_returns_no_numbers(value):
+    refused("what the potential returned", lambda: tt.run(tt.Steered(MODEL, lambda x, t: value), GRID, particles=8))
+
+
+def test_an_error_of_the_callers_own_comes_through():
+    class Mine(Exception):
+        pass
+
+    def reward(x, t):
+        raise Mine
+
+    with pytest.raises(Mine):
+        tt.run(tt.Steered(MODEL, reward), GRID, particles=8)
+
+
+def test_tables_and_chains_of_lists():
+    p0, likelihood = [[0.1, 0.2], [0.3, 0.4]], np.array([[0.9, 0.1], [0.5, 0.5]])
+    made = tt.Table(tt.Masking(2), p0, likelihood)
+    assert torch.equal(made.p0, torch.tensor(p0, dtype=torch.float64) / torch.tensor(p0, dtype=torch.float64).sum())
+    assert tt.Chain(tt.Masking(2), [0.3, 0.7], p0, p0).length == 2
+    for junk in ("x", None, [[1, 2], [3]], {1: 2}, range(10**9), torch.ones(2, 2, dtype=torch.complex64)):
+        refused("p0 is", lambda junk=junk: tt.Table(tt.Masking(2), junk, likelihood))
+        refused("initial is", lambda junk=junk: tt.Chain(tt.Masking(2), junk, p0, p0))
+    refused("process is", lambda: tt.Table("masking", p0, likelihood))
+    refused("process is", lambda: tt.Table(tt.Masking, p0, likelihood))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        ({"steps": 10}, "num_inference_steps"),
+        ({"num_steps": 10}, "num_inference_steps"),
+        ({"n_particles": 10}, "particles"),
+        ({"n": 10}, "particles"),
+        ({"random_state": 1}, "seed"),
+        ({"partciles": 3}, "particles"),
+        ({"resampler": tt.systematic}, "resample"),
+    ],
+)
+def test_a_near_miss_of_a_parameter_says_which_is_meant(wrong, meant):
+    with pytest.raises(TypeError, match=rf"has no parameter '{next(iter(wrong))}'; it means {meant}$"):
+        tt.sample(MODEL, 2.0, **wrong)
+
+
+def test_parameters_of_other_entry_points():
+    with pytest.raises(TypeError, match=r"run\(\) has no parameter 'steps'; it means grid"):
+        tt.run(TILTED, GRID, steps=3)
+    with pytest.raises(TypeError, match=r"reveal\(\) has no parameter 'steps'; it means sites_per_step"):
+        tt.reveal(MODEL, 2.0, steps=3)
+    with pytest.raises(TypeError, match=r"particle_gibbs\(\) has no parameter 'n_chains'; it means chains"):
+        tt.particle_gibbs(TILTED, GRID, n_chains=3)
+    with pytest.raises(TypeError, match=r"pilot\(\) has no parameter 'zzz'; it takes fk, grid, fall"):
+        tt.pilot(TILTED, GRID, zzz=3)
+
+
+@pytest.mark.parametrize("name", ["tiny-review", "tiny_reviews", "MNIST", "mnsit"])
+def test_a_near_miss_of_an_embedded_name(name):
+    refused("Embedded are mnist and tiny-reviews", lambda: tt.load(name))
+
+
+@pytest.mark.parametrize("name", [None, 3, "", b"mnist", [], MODEL])
+def test_what_is_no_name_of_a_net(name):
+    refused("give mnist or tiny-reviews", lambda: tt.load(name))
+    refused("give a folder", lambda: tt.from_pretrained(name))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"beta": "1"}, "beta is '1'"),
+        ({"beta": True}, "beta is True"),
+        ({"beta": -1.0}, "beta is -1"),
+        ({"beta": len}, "beta cannot be called with 1.0"),
+        ({"beta": lambda: 1.0}, r"give a function of \(t\)"),
+        ({"beta": lambda t: "x"}, "beta is 'x'"),
+        ({"kernel": lambda x: x}, "kernel is called with"),
+        ({"kernel": lambda *_: None}, "the kernel returned None"),
+        ({"particles": True}, "True particles"),
+        ({"particles": "8"}, "'8' particles"),
+        ({"particles": 8.0}, "8.0 particles"),
+        ({"populations": None}, "None populations"),
+        ({"num_inference_steps": "3"}, "steps is '3'"),
+        ({"chunk": 0}, "chunk is 0"),
+        ({"chunk": "all"}, "chunk is 'all'"),
+        ({"chunk": True}, "chunk is True"),
+        ({"couple": "systematic"}, "couple is"),
+        ({"couple": lambda u, labels, spare: None}, "couple returned None"),
+        ({"resample": lambda u: u}, "resample is called with"),
+        ({"resample": lambda log_w, u: None}, "the resampler returned None"),
+        ({"resample": lambda log_w, u: (u, log_w)}, "ancestors torch.float64"),
+        ({"resample": lambda log_w, u: (u.long() - 1, log_w)}, "ancestors outside 0 to 7"),
+        ({"resample": tt.adaptive(lambda log_w, u: 3, 1.0)}, "the resampler returned 3"),
+        ({"moves": "gibbs"}, "moves is a str"),
+        ({"snapshots": "all"}, "snapshots is 'all'"),
+        ({"snapshots": [0.5]}, "snapshots names step 0.5"),
+        ({"snapshots": itertools.count()}, "snapshots has more than"),
+        ({"callback_on_step_end": 3}, "callback_on_step_end is 3"),
+        ({"watch": lambda: 0}, "watch is called with"),
+        ({"shard": 3}, "shard is 3"),
+        ({"first_population": 1.5}, "first_population is 1.5"),
+    ],
+)
+def test_options_of_a_run(options, words):
+    refused(words, lambda: sampled(**options))
+
+
+@pytest.mark.parametrize(
+    ("words", "call"),
+    [
+        ("fk is", lambda: tt.run(MODEL, GRID)),
+        ("fk is", lambda: tt.flow("x", GRID, 4, 2)),
+        ("model is a str", lambda: tt.AnyOrder("model", 2.0)),
+        ("model is a str", lambda: tt.FirstHitting("model", 2.0)),
+        ("order", lambda: tt.AnyOrder(MODEL, 2.0, order=("a", "b"))),
+        ("order", lambda: tt.AnyOrder(MODEL, 2.0, order=3)),
+        ("choose returned", lambda: revealed(lambda masked, log_mass: 0.0)),
+        ("no law of the masked", lambda: revealed(lambda masked, log_mass: masked.double())),
+        ("ramp is", lambda: tt.Tilted(MODEL, 2.0, "square")),
+        ("must return numbers", lambda: tt.Tilted(MODEL, 2.0, lambda u: "x")),
+        ("guide is", lambda: tt.Tempered(MODEL, 2.0, guide="rate")),
+        ("the guide returned", lambda: tt.run(tt.Tempered(MODEL, 2.0, 2.0, lambda *_: 3), GRID)),
+        ("score is", lambda: tt.Unweighted(MODEL, "score")),
+        ("vocabulary is", lambda: tt.Masking("3")),
+        ("schedule is", lambda: tt.Uniform(3, "cosine")),
+        ("eps is", lambda: tt.Cosine("x")),
+        ("power", lambda: tt.Power("2")),
+        ("of a ramp", lambda: tt.Frozen("ab", "cd")),
+        ("the scheme is", lambda: tt.adaptive("systematic")),
+        ("threshold is", lambda: tt.adaptive(tt.systematic, "half")),
+        ("size of partial", lambda: tt.partial(tt.systematic, None)),
+        ("log-weights are", lambda: tt.systematic([0.0], [0.5])),
+        ("number of moves", lambda: tt.Rejuvenation(tt.Gibbs(tt.AnyOrder(MODEL, 2.0)), at_end=2**63)),
+        ("kernel is", lambda: tt.Rejuvenation("gibbs")),
+        ("choices of the kernel", lambda: tt.Rejuvenation(tt.AnyOrder(MODEL, 2.0))),
+        ("scan is", lambda: tt.Gibbs(tt.AnyOrder(MODEL, 2.0), "random")),
+        ("size of a block", lambda: tt.Block(tt.AnyOrder(MODEL, 2.0), 2.5)),
+        ("lineage is", lambda: tt.Rule(0.5, "keep")),
+        ("reference is", lambda: tt.particle_gibbs(TILTED, GRID, "path")),
+        ("sweeps is", lambda: tt.particle_gibbs(TILTED, GRID, sweeps=0.5)),
+        ("shape is", lambda: tt.conditional_smc(TILTED, GRID, None, 3, (tt.Stream(0), 0))),
+        ("start", lambda: tt.forward_equation(MODEL.process, MODEL.base, "x", GRID)),
+        ("the score returned", lambda: tt.forward_equation(MODEL.process, lambda x, t: x, torch.eye(16)[15], GRID)),
+        ("candidate times", lambda: tt.poisson_times(tt.Uniform(3), 1e12, 0)),
+        ("candidates is", lambda: tt.Uniformised(table(tt.Uniform, 3, 2).model(), 1.0, "x")),
+        ("the score is", lambda: tt.Sparing(MODEL.base)),
+        ("given is", lambda: tt.Infill(MODEL.base, "a text")),
+        ("the net is", lambda: tt.MaskedLM("net", 1)),
+        ("mask_token is", lambda: tt.MaskedLM(nn.Linear(2, 2), "1", vocabulary=3)),
+        ("length is", lambda: tt.Denoiser(nn.Linear(2, 2), 3, "4")),
+        ("config is", lambda: tt.SEDD("small")),
+        ("values", lambda: tt.SiteLogits.of("x")),
+        ("rows are", lambda: tt.SiteLogits([1], [2])),
+        ("axes", lambda: tt.Points("xy")),
+        ("alphabet", lambda: tt.SequenceLogo(4)),
+        ("beta_min is", lambda: c.VP("x")),
+        ("its mean must not exceed", lambda: c.VP(0.1, 1e308)),
+        ("sigma runs", lambda: c.VE(0.01, 1e308)),
+        ("weights is", lambda: c.GaussianMixture("x", [[0.0]], 1.0)),
+        ("a coordinate is", lambda: c.Observation([0.8], (0.5,), 1.0)),
+        ("p0 is", lambda: c.Observed(c.VP(), "mixture", None)),
+        ("process is", lambda: c.Diffusion(tt.Masking(3), 1, REAL.base)),
+        ("dimension is", lambda: c.Diffusion(c.VP(), 1.5, REAL.base)),
+        ("points is", lambda: c.line_flow(c.Tilted(REAL, 2.0), GRID, "x")),
+        ("rank is", lambda: tt.distributed.World(3, 2)),
+        ("patience", lambda: tt.distributed.world("long")),
+    ],
+)
+def test_constructors_and_functions(words, call):
+    refused(words, call)
+
+
+@pytest.mark.parametrize(
+    ("words", "call"),
+    [
+        ("cannot draw -1 samples", lambda: RESULT.draw(-1)),
+        ("cannot draw '3' samples", lambda: RESULT.draw("3")),
+        ("h is 3", lambda: RESULT.expectation(3)),
+        ("what h returned", lambda: RESULT.expectation(lambda x: "x")),
+        ("h returned shape", lambda: RESULT.expectation(lambda x: 1.0)),
+        ("level of an interval", lambda: RESULT.expectation_interval(lambda x: x, 2)),
+        ("level of an interval", lambda: RESULT.log_z_interval("high")),
+        ("by is", lambda: RESULT.log_z_interval(by="populations")),
+        ("`by` returned", lambda: RESULT.log_z_interval(by=lambda estimate, history: 3)),
+        ("results to unite", lambda: tt.Result.union(3)),
+        ("results to unite is 'a'", lambda: tt.Result.union(["a", RESULT])),
+        ("particles of", lambda: tt.Result.union([RESULT, tt.run(c.Tilted(REAL, 2), GRID, particles=8)])),
+        ("folder is", lambda: RESULT.save(3)),
+        ("folder is", lambda: tt.Result.load(None)),
+        ("is a file", lambda: RESULT.save(Path(__file__))),
+        ("view is", lambda: RESULT.save("nowhere", view="images")),
+        ("path is", lambda: RESULT.report(3)),
+        ("view is", lambda: RESULT.report("run.html", view=3)),
+        ("ax is", lambda: RESULT.plot.ess("axes")),
+        ("population is", lambda: RESULT.plot.genealogy(population="first")),
+        ("view is", lambda: RESULT.plot.samples(view=3)),
+        ("a result holds", lambda: tt.Result("x", "y", *[RESULT.times] * 4)),
+    ],
+)
+def test_methods_of_a_result(words, call):
+    refused(words, call)
+
+
+def test_settings_in_numbers_of_numpy_can_be_saved(tmp_path):
+    result = sampled(particles=np.int64(4), seed=np.int32(2), first_population=np.int64(1))
+    assert tt.Result.load(result.save(tmp_path / "run")).settings["first_population"] == 1
+
+
+def test_lists_of_python_numbers_keep_their_digits():
+    """A list goes to float64, not through torch's float32."""
+    assert float(c.GaussianMixture([0.3, 0.7], [[0.1]] * 2, 0.2).std[0, 0]) == 0.2
