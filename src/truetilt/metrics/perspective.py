@@ -22,7 +22,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 import torch
 from torch import Tensor
 
-from ..storage import write_with
+from ..storage import read_bytes, write_with
 from ..types import InvalidInput, TruetiltError
 from .polite import BUSY, Gate, Manners, retry_after
 
@@ -144,7 +144,7 @@ def read_cache(path: Path) -> dict[str, tuple[float, ...]]:
     """Scores by digest; a last line that was cut short is taken out of the file."""
     if not path.is_file():
         return {}
-    lines = path.read_bytes().splitlines(keepends=True)
+    lines = read_bytes(path).splitlines(keepends=True)
     if lines and not lines[-1].endswith(b"\n"):
         whole = b"".join(lines[:-1])
         write_with(path, lambda temporary: _write(temporary, whole))
@@ -154,7 +154,7 @@ def read_cache(path: Path) -> dict[str, tuple[float, ...]]:
         try:
             row = json.loads(line)
             found[row["digest"]] = tuple(float(score) for score in row["scores"].values())
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InvalidInput(f"{path}, line {number} is not an answer; take it out, or name another cache") from error
     return found
 

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ..models.pretrained import read_json
 from ..models.tokenizer import TOKENIZER, Tokenizer, load_tokenizer
+from ..storage import check_plain
 from ..types import InvalidInput
 from .packing import packed, padded
 
@@ -56,7 +57,7 @@ class Corpus:
             withheld, sources = tuple(found["withheld"]), tuple(found["sources"])
             names = tuple(found["classes"]), groups, withheld, sources, found["fingerprints"]
             return Corpus(folder, sizes["length"], sizes["vocabulary"], sizes["end"], *names)
-        except (KeyError, TypeError, ValueError, AttributeError) as e:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as e:
             raise InvalidInput(f"{folder / CORPUS} lacks {e}; prepare the texts again") from e
 
     @property
@@ -77,9 +78,11 @@ class Corpus:
         for name in (TOKENS, ROWS):
             path = self.folder / name
             try:
-                found.append(np.load(path, allow_pickle=False))
-            except (OSError, ValueError, EOFError) as e:
+                found.append(np.load(check_plain(path), allow_pickle=False))
+            except (OSError, ValueError, EOFError, TypeError, SyntaxError, OverflowError, MemoryError) as e:
                 raise InvalidInput(f"{path} cannot be read ({e}); prepare the texts again") from e
+            if not isinstance(found[-1], np.ndarray):
+                raise InvalidInput(f"{path} is no array; prepare the texts again")
             if fingerprint(found[-1]) != self.fingerprints.get(name):
                 raise InvalidInput(f"{path} is not the file that {CORPUS} names; prepare the texts again")
         return found[0], found[1]
