@@ -19,6 +19,8 @@ def main() -> None:
         run()
     except KeyboardInterrupt:
         _stop()
+    except OSError as error:  # stdout is full: nothing more can be said there
+        _unsaid(error)
     finally:
         _flush()
 
@@ -44,8 +46,12 @@ def _flush() -> None:
     try:
         sys.stdout.flush()
     except OSError as error:
-        os.write(2, f"error: stdout: {error.strerror}\n".encode())
-        os._exit(1)
+        _unsaid(error)
+
+
+def _unsaid(error: OSError) -> None:
+    os.write(2, f"error: {error.filename or 'stdout'}: {error.strerror}\n".encode("utf-8", "backslashreplace"))
+    os._exit(1)
 
 
 if __name__ == "__main__":

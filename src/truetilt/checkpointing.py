@@ -195,6 +195,7 @@ def check_tensors(path: Path, tensors: dict[str, Tensor], identity: dict[str, An
         raise InvalidInput(f"{path} holds other tensors than a run has after step {step}; {_AGAIN}")
     both, rows = (identity["populations"], identity["particles"]), (step + 1, identity["populations"])
     whole, real, count = (torch.int64, torch.float32, torch.float64), (torch.float64,), (torch.int32,)
+    expected: dict[str, tuple[tuple[int, ...], tuple[torch.dtype, ...]]]
     expected = {"log_w": (both, real), "ancestors": ((*rows, both[1]), count), "times": ((step + 1, 2), real)}
     expected |= dict.fromkeys(("ess", "log_z", "moved", "accepted"), (rows, (torch.float64, torch.float32)))
     expected |= {f"kept.{k}.x": (tuple(tensors["x"].shape), (tensors["x"].dtype,)) for k in kept}

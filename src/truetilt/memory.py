@@ -69,7 +69,7 @@ def check_run(sizes: tuple[int, int, int], length: int, kept: int, device: torch
     check_fits(particles * populations * each + _STEP * steps, words, device)
 
 
-def told_bytes(size: int) -> str:
+def told_bytes(size: float) -> str:
     """A size to read: 3.2 GiB."""
     for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
         if size < 1024:

@@ -119,6 +119,8 @@ def check_writable(path: Path) -> None:
         raise InvalidInput(f"{str(path)!r} is no name of a file ({error})") from error
     if not stat.S_ISREG(mode):
         raise InvalidInput(f"{path} is {_kind(mode)}; give the name of a plain file, or of one that is not there yet")
+    if not os.path.exists(os.path.realpath(path)):  # open somewhere, and without a name
+        raise InvalidInput(f"{path} is a file that was removed; give the name of a plain file")
 
 
 def check_folder(folder: Path) -> None:
@@ -163,7 +165,7 @@ def check_plain(path: Path, most: int = BINARY) -> Path:
 def read_bytes(path: Path, most: int = BINARY) -> bytes:
     """What a plain file holds."""
     with opened_plain(path, most) as file:
-        return file.read(most)
+        return file.read(os.fstat(file.fileno()).st_size)
 
 
 def read_text(path: Path, most: int = TEXT) -> str:

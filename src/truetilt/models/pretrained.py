@@ -195,7 +195,7 @@ def check_finite(path: Path, weights: Mapping[str, Tensor]) -> None:
     odd = [name for name, tensor in weights.items() if tensor.dtype not in _NUMBERS or tensor.layout != torch.strided]
     if odd:
         raise InvalidInput(f"{path}: {odd[0]} is of {weights[odd[0]].dtype}; weights are floats of 16 to 64 bits")
-    bad = [name for name, tensor in weights.items() if not tensor.isfinite().all()]
+    bad = [name for name, tensor in weights.items() if not tensor.float().isfinite().all()]  # as nets compute
     if bad:
         raise InvalidInput(f"{path}: {bad[0]} holds NaN or infinity; the training diverged or the file is damaged")
 

@@ -119,9 +119,7 @@ _CHECKS: Mapping[str, Callable[[Any], str]] = {
     "resampling": _one_of(RESAMPLING),
     "seed": _whole(0, 2**53),
     "pace": _one_of(PACES),
-    "device": lambda value: (
-        "" if isinstance(value, str) and value in devices() else f"Choose one of {', '.join(devices())}."
-    ),
+    "device": lambda value: _one_of(dict.fromkeys(devices()))(value),
 }
 
 

@@ -24,7 +24,7 @@ _CHOICES = {
     "rows": ("segments", "packed"),
     "export_dtype": ("float32", "float16", "bfloat16"),
 }
-_LONGEST = 1 << 20  # bytes of a configuration
+_LONGEST, _DEEPEST = 1 << 20, 20  # bytes of a configuration, and lists or names within one another
 _POSITIVE = ("steps", "batch", "lr", "clip", "log_every", "checkpoint_every", "evaluation_passes")
 _WHOLE = ("steps", "batch", "seed", "data_seed", "warmup", "max_shift", "log_every", "checkpoint_every")
 _NOT_NEGATIVE = ("seed", "data_seed", "warmup", "weight_decay", "max_shift")
@@ -177,8 +177,13 @@ def parse_file(path: Path) -> Any:
     except ImportError as e:
         raise InvalidInput(f"reading {path} needs pyyaml; install it, or give the configuration as JSON") from e
     try:
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
-            raise InvalidInput("it uses aliases (*name), which a configuration does not; write the values out")
+        depth = 0
+        for event in yaml.parse(text, yaml.SafeLoader):  # one by one: a trap is seen before it closes
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if isinstance(event, yaml.AliasEvent):
+                raise InvalidInput("it uses aliases (*name), which a configuration does not; write the values out")
+            if depth > _DEEPEST:
+                raise InvalidInput(f"lists or names lie within one another more than {_DEEPEST} deep")
         return yaml.safe_load(text)
     except Exception as e:  # beside its own errors the reader raises what its parts do: RecursionError, KeyError, ...
         raise InvalidInput(f"{path} is no YAML: {' '.join(str(e).split())[:300] or type(e).__name__}") from e
@@ -200,7 +205,7 @@ def _typed(name: str, kind: Any, value: Any, where: str) -> Any:
     wanted = {"str": str, "bool": bool}.get(kind, dict if kind.startswith("Mapping") else None)
     if wanted is not None and isinstance(value, wanted):
         return _plain(value) if wanted is dict else value
-    raise InvalidInput(f"{where}: {name} is {str(value)[:200]!r}; it must be of kind {kind}")
+    raise InvalidInput(f"{where}: {name} is {repr(value)[:200]}; it must be of kind {kind}")
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
