@@ -29,6 +29,8 @@ lint: $(VENV)/.installed-dev  ## style, format, types and spelling
 prove: $(VENV)/.installed-dev  ## the slow proofs
 	$(BIN)/pytest -m prove -n 2
 	$(BIN)/python proofs/run.py
+	$(BIN)/python proofs/fuzz_files.py
+	$(BIN)/python proofs/fuzz_commands.py
 
 bench: $(VENV)/.installed-core  ## the benchmarks
 	$(BIN)/python benchmarks/run.py

@@ -179,5 +179,9 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
     other = jobs.Settings(seed=1)
     assert len(dict(jobs.answers(experiment, other, tmp_path))) == 3
     assert len(done) == 7  # other settings, other jobs: nothing is taken over
-    jobs.forget(tmp_path)
+    (tmp_path / "jobs" / "mine.json").write_text("{}")
+    jobs.forget(tmp_path, found)
+    assert [path.name for path in (tmp_path / "jobs").iterdir()] == ["mine.json"]  # of others nothing is removed
+    (tmp_path / "jobs" / "mine.json").unlink()
+    jobs.forget(tmp_path, found)
     assert not Path(tmp_path / "jobs").exists()

@@ -1,5 +1,58 @@
-"""`python -m truetilt` is `truetilt`."""
+"""`python -m truetilt` and `truetilt`: the command line, which an interrupt ends in one line from its first moment.
 
-from .cli import main
+Nothing else is imported before a handler of SIGINT stands: torch takes seconds, and an import that is broken off
+half-way cannot be unwound. So an interrupt during an import ends the process at once; any other is a KeyboardInterrupt.
+"""
 
-main()
+import os
+import signal
+import sys
+from types import FrameType
+
+
+def main() -> None:
+    """Entry point of `truetilt`."""
+    signal.signal(signal.SIGINT, _interrupted)
+    try:
+        from .cli import main as run
+
+        run()
+    except KeyboardInterrupt:
+        _stop()
+    except OSError as error:  # stdout is full: nothing more can be said there
+        _unsaid(error)
+    finally:
+        _flush()
+
+
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    importing, writing = False, False
+    while frame is not None:
+        importing |= frame.f_code.co_filename.startswith("<frozen importlib")
+        writing |= frame.f_code.co_name in ("write_with", "write_folder")  # has something to tidy up
+        frame = frame.f_back
+    if importing and not writing:
+        _stop()
+    raise KeyboardInterrupt
+
+
+def _stop() -> None:
+    os.write(2, b"error: stopped\n")
+    os._exit(130)
+
+
+def _flush() -> None:
+    """What is still to be said is said now: where stdout is full or closed, that is one line and no traceback."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        _unsaid(error)
+
+
+def _unsaid(error: OSError) -> None:
+    os.write(2, f"error: {error.filename or 'stdout'}: {error.strerror}\n".encode("utf-8", "backslashreplace"))
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -163,7 +163,7 @@ def run(
     told |= {"first_population": first_population, "steps": len(grid) - 1}
     shard.compare(told | {"grid": grid, "snapshots": wanted})
     device = getattr(getattr(fk, "model", None), "device", "cpu")
-    check_room(fk, (populations, shard.share(particles)), len(grid), device)
+    check_room(fk, (populations, shard.share(particles)), len(grid) - 1, device)
     chunk = fitting_chunk(fk, (populations, shard.share(particles)), device) if isinstance(chunk, str) else chunk
     source = Source(Stream(seed, first_population, device), couple, chunk, shard=shard)
     settings = told | _versions(device)

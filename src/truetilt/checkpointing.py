@@ -6,9 +6,8 @@ checkpoint holds every particle, whoever computed it: any number of ranks may go
 
 from __future__ import annotations
 
-import hashlib
 import json
-import shutil
+import re
 import signal
 import threading
 from collections.abc import Callable
@@ -22,12 +21,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from .smc.shards import Shard
-from .storage import write_folder, write_json, write_with
+from .storage import check_plain, read_json, remove_written, sha256_of, write_folder, write_json, write_with
 from .types import InvalidInput, Particles, StepInfo, Stopped
 
 _FORMAT, _VERSION = "truetilt-checkpoint", 1
 _TENSORS, _FACTS = "state.safetensors", "state.json"
 _PER_STEP = ("ess", "log_z", "ancestors", "moved", "accepted")
+_NAMED, _PART = re.compile(r"step-\d{8,}"), re.compile(r"\.step-\d{8,}-\w+\.(part|old)")
 _KEPT = 2
 EVERY = 10  # steps between checkpoints where the user says nothing
 
@@ -102,11 +102,11 @@ class Checkpoints:
         if self.shard.first == 0:
             write_folder(self.folder / f"step-{record.step:08d}", lambda beside: self._write(beside, whole))
             for old in found(self.folder)[:-_KEPT]:
-                shutil.rmtree(old)
+                remove_written(old, (_TENSORS, _FACTS))
 
     def _write(self, folder: Path, whole: Record) -> None:
         write_with(folder / _TENSORS, lambda path: save_file(_tensors(whole), path))
-        facts = {"format": _FORMAT, "version": _VERSION, "step": whole.step, "sha256": _digest(folder / _TENSORS)}
+        facts = {"format": _FORMAT, "version": _VERSION, "step": whole.step, "sha256": sha256_of(folder / _TENSORS)}
         write_json(folder / _FACTS, facts | {"identity": self.identity})
 
     def load(self, fresh: Record, device: torch.device | str) -> Record:
@@ -115,6 +115,7 @@ class Checkpoints:
         if not saved:
             return fresh
         tensors = {name: value.to(device) for name, value in read(saved[-1], self.identity).items()}
+        check_tensors(saved[-1], tensors, self.identity)
         kept = sorted({int(name.split(".")[1]) for name in tensors if name.startswith("kept.")})
         aux = {name.removeprefix("aux."): value for name, value in tensors.items() if name.startswith("aux.")}
         rows = zip(*(tensors[name] for name in _PER_STEP), strict=True)
@@ -148,19 +149,28 @@ def _tensors(record: Record) -> dict[str, Tensor]:
 
 def found(folder: Path) -> list[Path]:
     """The checkpoints in a folder, the oldest first."""
-    return sorted(path for path in Path(folder).glob("step-*") if path.is_dir())
+    return sorted(path for path in Path(folder).glob("step-*") if _NAMED.fullmatch(path.name) and path.is_dir())
+
+
+def forget(folder: Path) -> None:
+    """Remove the checkpoints of a folder and nothing of others; then the folder, if it is empty."""
+    parts = [path for path in Path(folder).glob(".step-*") if _PART.fullmatch(path.name) and path.is_dir()]
+    for path in (*found(folder), *parts):  # what a killed process left half done is named as ours
+        remove_written(path, (_TENSORS, _FACTS, *(half.name for half in path.glob(".state-*"))))
+    remove_written(Path(folder), ())
 
 
 def read(path: Path, identity: dict[str, Any]) -> dict[str, Tensor]:
     """The tensors of a checkpoint, once its format, checksum and run are those expected."""
     remedy = f"remove {path} to go on from the one before, or choose another folder"
     try:
-        facts = json.loads((path / _FACTS).read_text(encoding="utf-8"))
+        facts = read_json(path / _FACTS)
     except (OSError, ValueError) as e:
         raise InvalidInput(f"{path / _FACTS} cannot be read ({e}); {remedy}") from e
     if not isinstance(facts, dict) or (facts.get("format"), facts.get("version")) != (_FORMAT, _VERSION):
         raise InvalidInput(f"{path} is not a truetilt checkpoint of version {_VERSION}; choose another folder")
-    theirs = facts.get("identity") or {}
+    theirs = facts.get("identity")
+    theirs = theirs if isinstance(theirs, dict) else {}
     differing = sorted(key for key in identity.keys() | theirs.keys() if identity.get(key) != theirs.get(key))
     if differing:
         raise InvalidInput(
@@ -168,12 +178,66 @@ def read(path: Path, identity: dict[str, Any]) -> dict[str, Tensor]:
             "and versions, or choose another folder"
         )
     try:
-        if _digest(path / _TENSORS) != facts.get("sha256"):
+        if sha256_of(path / _TENSORS) != facts.get("sha256"):
             raise InvalidInput(f"{path / _TENSORS} does not match its checksum: it is damaged or cut short; {remedy}")
-        return load_file(path / _TENSORS)
+        return load_file(check_plain(path / _TENSORS))
     except (OSError, SafetensorError) as e:
         raise InvalidInput(f"{path / _TENSORS} cannot be read ({e}); {remedy}") from e
 
 
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def check_tensors(path: Path, tensors: dict[str, Tensor], identity: dict[str, Any]) -> None:
+    """Names, shapes and numbers of a checkpoint are those of the run it says it is."""
+    step, wanted = _last_step(path), {"x", "log_w", "times", *_PER_STEP}
+    kept = [k for k in identity["snapshots"] if k <= step]
+    wanted |= {f"kept.{k}.{part}" for k in kept for part in ("x", "log_w")}
+    named = {name for name in tensors if not name.startswith("aux.")}
+    if named != wanted or not 0 <= step <= identity["steps"]:
+        raise InvalidInput(f"{path} holds other tensors than a run has after step {step}; {_AGAIN}")
+    both, rows = (identity["populations"], identity["particles"]), (step + 1, identity["populations"])
+    whole, real, count = (torch.int64, torch.float32, torch.float64), (torch.float64,), (torch.int32,)
+    expected: dict[str, tuple[tuple[int, ...], tuple[torch.dtype, ...]]]
+    expected = {"log_w": (both, real), "ancestors": ((*rows, both[1]), count), "times": ((step + 1, 2), real)}
+    expected |= dict.fromkeys(("ess", "log_z", "moved", "accepted"), (rows, (torch.float64, torch.float32)))
+    expected |= {f"kept.{k}.x": (tuple(tensors["x"].shape), (tensors["x"].dtype,)) for k in kept}
+    expected |= {f"kept.{k}.log_w": (both, real) for k in kept}
+    wrong = [name for name, (shape, kinds) in expected.items() if not _is(tensors[name], shape, kinds)]
+    apart = [name for name in tensors if name == "x" or name.startswith("aux.")]
+    wrong += [name for name in apart if tensors[name].shape[:2] != both or tensors["x"].dtype not in whole]
+    if wrong:
+        raise InvalidInput(f"{path}: {wrong[0]} has a shape or kind that this run does not have; {_AGAIN}")
+    grid, ancestors = torch.tensor(identity["grid"], dtype=torch.float64), tensors["ancestors"]
+    times = torch.stack([grid[: step + 1].roll(1), grid[: step + 1]], -1)
+    times[0] = grid[0]
+    same = torch.equal(tensors["times"].cpu(), times)
+    bad = [name for name in wanted if name.endswith("log_w") and _no_weight(tensors[name])]
+    if bad or not same or bool((ancestors < 0).any()) or bool((ancestors >= both[1]).any()):
+        raise InvalidInput(f"{path} holds numbers that this run cannot have; {_AGAIN}")
+
+
+_AGAIN = "remove it to go on from the one before, or choose another folder"
+
+
+def check_states(folder: Path | None, length: int, states: int) -> None:
+    """The particles of the last checkpoint are states of so many sites and tokens, where there is a checkpoint."""
+    saved = found(folder) if folder is not None else []
+    if not saved:
+        return
+    try:
+        x = load_file(check_plain(saved[-1] / _TENSORS)).get("x")
+    except (OSError, ValueError, SafetensorError) as e:
+        raise InvalidInput(f"{saved[-1] / _TENSORS} cannot be read ({e}); {_AGAIN}") from e
+    if x is None or x.dtype != torch.int64 or x.shape[-1] != length or not bool(((x >= 0) & (x < states)).all()):
+        raise InvalidInput(f"{saved[-1]} holds no states of {length} sites and {states} tokens; {_AGAIN}")
+
+
+def _last_step(path: Path) -> int:
+    return int(path.name.removeprefix("step-"))
+
+
+def _is(tensor: Tensor, shape: tuple[int, ...], kinds: tuple[torch.dtype, ...]) -> bool:
+    return tuple(tensor.shape) == tuple(shape) and tensor.dtype in kinds
+
+
+def _no_weight(log_w: Tensor) -> bool:
+    """Whether some log-weight is NaN or +inf."""
+    return bool((log_w.isnan() | (log_w == torch.inf)).any())

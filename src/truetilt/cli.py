@@ -160,6 +160,9 @@ def sample(
     """Sample p0(x) p(zeta|x)^alpha: digits (mnist), texts (tiny-reviews), or a table beside its exact answer."""
     folder = out or Path("runs/sample")
     with _Plainly("stopped; nothing was written", folder if checkpoint_every else None):
+        from .storage import check_folder
+
+        check_folder(folder)
         from .experiments.own_digits import Wish, settled
         from .experiments.resuming import Asked
 
@@ -200,9 +203,12 @@ def report(
     """Write a run as one HTML file: what was asked, what came out, how far to trust it. Prints where it lies."""
     with _Plainly():
         from .result import Result
+        from .storage import check_writable
         from .viz.kinds import saved_view
 
-        typer.echo(Result.load(folder).report(out or folder / "report.html", saved_view(folder), title))
+        path = out or folder / "report.html"
+        check_writable(path)
+        typer.echo(Result.load(folder).report(path, saved_view(folder), title))
 
 
 @app.command()

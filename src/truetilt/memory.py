@@ -1,4 +1,7 @@
-"""How many particles to draw at a time: as many as fit into half of the memory that is free."""
+"""What fits into memory: how many particles to draw at a time, and whether a size that is asked for can be had at all.
+
+Sizes are refused by a lower bound of what they take, with the number named, before anything is made.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +14,7 @@ from .types import FeynmanKac, InvalidInput
 _SHARE = 0.5  # of what is free: the rest is for what this estimate leaves out
 _COPIES = 6  # of a row a site: scores, laws and weights of the base, the conditional and the proposal
 _WORD = 8  # bytes of a float64
-
-
-def check_room(fk: FeynmanKac, shape: tuple[int, int], times: int, device: torch.device | str) -> None:
-    """Refuse a run whose states and ancestors alone, kept to the end, exceed the memory that is free."""
-    populations, particles = shape
-    sites = getattr(getattr(fk, "model", None), "length", 1)
-    needed = _WORD * populations * particles * (2 * sites + times)
-    check_free(needed, f"{populations} populations of {particles} particles over {times - 1} steps", device)
-
-
-def check_free(needed: int, words: str, device: torch.device | str = "cpu") -> None:
-    """Refuse what takes more bytes than are free."""
-    free = free_bytes(device)
-    if needed > free:
-        raise InvalidInput(
-            f"{words} take at least {needed // 2**20:,} MiB, and {free // 2**20:,} MiB of memory are free; ask for "
-            "fewer"
-        )
+_STEP = 2048  # bytes of the record of a step beside its particles
 
 
 def fitting_chunk(fk: FeynmanKac, shape: tuple[int, int], device: torch.device | str) -> int | None:
@@ -64,6 +50,39 @@ def free_bytes(device: torch.device | str) -> int:
         held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + held
     return _available()
+
+
+def check_fits(needed: int, what: str, device: torch.device | str = "cpu") -> None:
+    """Refuse what takes more bytes than are free; `what` names it with its numbers."""
+    free = free_bytes(device)
+    if needed > free:
+        raise InvalidInput(f"{what} would take {told_bytes(needed)} and {told_bytes(free)} are free; take fewer")
+
+
+def check_run(sizes: tuple[int, int, int], length: int, kept: int, device: torch.device | str = "cpu") -> None:
+    """Refuse (particles, populations, steps) whose record alone does not fit: who descends from whom, and states."""
+    particles, populations, steps = sizes
+    if min(sizes) < 1:
+        return  # refused by whoever runs it, in its own words
+    each = 4 * (steps + 1) + _WORD * length * (1 + min(kept, steps + 1))
+    words = f"{particles:,} particles in {populations:,} populations over {steps:,} steps"
+    check_fits(particles * populations * each + _STEP * steps, words, device)
+
+
+def check_room(fk: FeynmanKac, shape: tuple[int, int], steps: int, device: torch.device | str) -> None:
+    """Refuse a run of this model, of (populations, particles), whose record alone does not fit."""
+    model: Any = getattr(fk, "model", None)
+    length = getattr(model, "length", None) or getattr(model, "dimension", 1)
+    check_run((shape[1], shape[0], steps), length, 1, device)
+
+
+def told_bytes(size: float) -> str:
+    """A size to read: 3.2 GiB."""
+    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024:
+            return f"{size:.3g} {unit}"
+        size = size // 1024 if size > 2**60 else size / 1024
+    return "more than 1,000 TiB"
 
 
 def _available() -> int:

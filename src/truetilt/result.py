@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from .memory import check_free
+from .memory import check_fits
+from .saved import check_header, check_tensors
 from .smc.diagnostics import roots
 from .smc.resampling import multinomial
 from .smc.stream import OUTPUT, Stream
@@ -33,7 +34,7 @@ from .smc.uncertainty import (
 )
 from .smc.weights import effective_sample_size, log_mean_exp, normalised
 from .snapshots import Snapshots, no_snapshots, united
-from .storage import write_json, write_with
+from .storage import check_plain, read_json, sha256_of, write_json, write_with
 from .targets import Constant, Remedies
 from .trust import Known, Trust, figures_of, judge
 from .types import (
@@ -199,7 +200,7 @@ class Result:
         """n unweighted draws from the union by mass, in random order [n, D]. Same seed, same draws."""
         if isinstance(n := plain(n), bool) or not isinstance(n, int) or n < 1:
             raise InvalidInput(f"cannot draw {n!r} samples; ask for a whole number of them, at least one")
-        check_free(8 * n * (3 + self.particles[0, 0].numel()), f"{n} draws", self.particles.device)
+        check_fits(8 * n * (3 + self.particles[0, 0].numel()), f"{n} draws", self.particles.device)
         stream = Stream(seed, device=self.particles.device)
         log_w = self.log_weights.reshape(-1)
         height = (torch.arange(n, device=log_w.device) + stream.uniforms(0, OUTPUT, 1, (0, 1))[0]) / n
@@ -308,7 +309,7 @@ class Result:
         header = {
             "format": _FORMAT,
             "version": _VERSION,
-            "sha256": _digest(folder / "particles.safetensors"),
+            "sha256": sha256_of(folder / "particles.safetensors"),
             "log_z": self.log_z,
             "settings": self.settings,
         }
@@ -322,23 +323,25 @@ class Result:
         """Read what `save` wrote; a missing, foreign or damaged file is refused."""
         folder = path_of("folder", folder)
         try:
-            header = json.loads((folder / "particles.json").read_text(encoding="utf-8"))
+            header = read_json(folder / "particles.json")
         except (FileNotFoundError, NotADirectoryError) as e:
             raise InvalidInput(f"{folder} holds no particles.json; give the folder that Result.save wrote") from e
-        except (json.JSONDecodeError, UnicodeDecodeError) as e:
+        except (OSError, ValueError) as e:
             raise InvalidInput(f"{folder / 'particles.json'} is not JSON ({e}); the file is damaged or foreign") from e
         ours = isinstance(header, dict) and header.get("format") == _FORMAT and header.get("version") == _VERSION
         if not ours or "settings" not in header:
             raise InvalidInput(f"{folder / 'particles.json'} is not a truetilt result of version {_VERSION}")
         path = folder / "particles.safetensors"
-        if not path.is_file() or _digest(path) != header.get("sha256"):
+        if not path.is_file() or sha256_of(path) != header.get("sha256"):
             raise InvalidInput(
                 f"{path} is missing or does not match the checksum in particles.json; save the result again"
             )
         try:
-            tensors = load_file(path)
-        except SafetensorError as e:
+            tensors = load_file(check_plain(path))
+        except (OSError, SafetensorError) as e:
             raise InvalidInput(f"{path} cannot be read ({e}); save the result again") from e
+        check_tensors(path, tensors)
+        check_header(folder / "particles.json", header["settings"], len(tensors["log_weights"]))
         return Result(**tensors, settings=header["settings"])
 
 
@@ -363,9 +366,5 @@ def _known(settings: dict[str, Any]) -> Known:
 def _repeated(settings: dict[str, Any]) -> bool:
     """Whether two of the united runs drew a population from the same uniforms."""
     runs = [r for r in _runs(settings) if {"seed", "first_population", "populations"} <= r.keys()]
-    drawn = [(r["seed"], r["first_population"] + k) for r in runs for k in range(r["populations"])]
-    return len(set(drawn)) < len(drawn)
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    drawn = sorted((r["seed"], r["first_population"], r["first_population"] + r["populations"]) for r in runs)
+    return any(one[0] == next[0] and next[1] < one[2] for one, next in pairwise(drawn))

@@ -1,20 +1,44 @@
-"""Files that are whole or absent: written beside their name, flushed, then renamed."""
+"""Files: written whole or not at all, and read only where they are plain and of bounded size.
+
+What is written lies beside its name under a name of its own, is flushed, then renamed. A pipe, a device or a folder is
+neither read nor replaced: a pipe never answers, and a device such as /dev/zero never ends.
+"""
 
 from __future__ import annotations
 
+import errno
+import gzip
+import hashlib
+import io
 import json
+import lzma
 import os
 import shutil
+import stat
 import tempfile
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+from safetensors import SafetensorError
+
+from .types import InvalidInput
+
+TEXT = 128 << 20  # bytes of the longest text or JSON file that is read
+BINARY = 16 << 30  # and of the longest file that is read into memory whole
+_DEEPEST = 100  # lists and names within one another in JSON
+_BLOCK = 1 << 20
+_WORD = 1 << 63
+_UNPACK: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open}
 
 
 def write_with(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a temporary file in the same folder, then put it in place of `path`."""
+    """Let `write` fill a temporary file in the same folder, then put it in place of `path`, a plain file or none."""
+    check_writable(path)
+    path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
+    handle, name = tempfile.mkstemp(prefix=f".{path.stem[:100]}-", suffix=path.suffix[:50], dir=path.parent)
     os.close(handle)
     try:
         write(Path(name))
@@ -22,27 +46,46 @@ def write_with(path: Path, write: Callable[[Path], None]) -> None:
             os.fsync(file.fileno())
         os.chmod(name, 0o666 & ~_umask())
         os.replace(name, path)
+    except (OSError, SafetensorError) as error:  # a full disk, in whoever's words: it is `path` that was not written
+        Path(name).unlink(missing_ok=True)
+        number = getattr(error, "errno", None) or errno.EIO
+        words = getattr(error, "strerror", None) or str(error)
+        raise OSError(number, f"{words}; it was not written", str(path)) from error
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
 
 
+def write_text(path: Path, text: str) -> None:
+    """A text in UTF-8, whole or not at all; half characters (lone surrogates) become question marks."""
+    write_with(path, lambda temporary: _write_bytes(temporary, text.encode("utf-8", "replace")))
+
+
 def write_json(path: Path, value: Any) -> None:
     """Pretty JSON; NaN and infinity are refused, because readers would choke on them."""
-    text = json.dumps(value, indent=1, allow_nan=False) + "\n"
-    write_with(path, lambda temporary: _write_text(temporary, text))
+    try:
+        text = json.dumps(value, indent=1, allow_nan=False) + "\n"
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{path} cannot be written: a value is NaN, infinite or endless ({error})") from error
+    write_with(path, lambda temporary: _write_bytes(temporary, text.encode("ascii")))
 
 
 def write_folder(target: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a folder beside `target`, then put it in its place; what others left half done is removed."""
+    """Let `write` fill a new folder beside `target`, then put it in its place; strangers' files there stay."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    for left in target.parent.glob(".*.part"):
-        shutil.rmtree(left, ignore_errors=True)
-    beside = target.parent / f".{target.name}.part"
-    beside.mkdir()
-    write(beside)
-    shutil.rmtree(target, ignore_errors=True)
-    os.replace(beside, target)
+    beside = Path(tempfile.mkdtemp(prefix=f".{target.name}-", suffix=".part", dir=target.parent))
+    aside = beside.with_suffix(".old")
+    try:
+        write(beside)
+        os.chmod(beside, 0o777 & ~_umask())
+        if target.is_dir():
+            os.replace(target, aside)
+        os.replace(beside, target)
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+    if aside.is_dir():
+        _carry_over(aside, target)
     handle = os.open(target.parent, os.O_RDONLY)
     try:
         os.fsync(handle)  # makes the renaming itself durable
@@ -50,8 +93,148 @@ def write_folder(target: Path, write: Callable[[Path], None]) -> None:
         os.close(handle)
 
 
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
+def _carry_over(old: Path, new: Path) -> None:
+    """Empty a folder that was replaced: what the new one has too is removed, the rest moves there."""
+    for path in old.iterdir():
+        if not os.path.lexists(new / path.name):
+            os.replace(path, new / path.name)
+    remove_written(old, [path.name for path in old.iterdir() if not path.is_dir()])
+
+
+def remove_written(folder: Path, names: Iterable[str]) -> None:
+    """Remove these files of a folder, then the folder if nothing of others is left in it."""
+    for name in names:
+        (folder / name).unlink(missing_ok=True)
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def check_writable(path: Path) -> None:
+    """What is there must be a plain file or nothing: a device, a pipe or a folder cannot be replaced."""
+    try:
+        mode = os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except ValueError as error:
+        raise InvalidInput(f"{str(path)!r} is no name of a file ({error})") from error
+    if not stat.S_ISREG(mode):
+        raise InvalidInput(f"{path} is {_kind(mode)}; give the name of a plain file, or of one that is not there yet")
+    if not os.path.exists(os.path.realpath(path)):  # open somewhere, and without a name
+        raise InvalidInput(f"{path} is a file that was removed; give the name of a plain file")
+
+
+def check_folder(folder: Path) -> None:
+    """A folder that can be made or written into; asked before work whose result goes there."""
+    there = Path(folder).absolute()
+    while not os.path.lexists(there) and there != there.parent:
+        there = there.parent
+    if not there.is_dir():
+        raise InvalidInput(f"{there} is no folder, so {folder} cannot be written into; name another folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise InvalidInput(f"{there} cannot be written into; name another folder, or change its permissions")
+
+
+def opened_plain(path: Path, most: int) -> BinaryIO:
+    """A plain file of at most so many bytes, open for reading; a pipe or a device is refused and never waited for."""
+    try:
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    except ValueError as error:  # half characters, or a zero byte
+        raise InvalidInput(f"{str(path)!r} is no name of a file ({error})") from error
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a socket
+            raise InvalidInput(f"{path} is no plain file; copy what it holds into one") from error
+        raise
+    try:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise InvalidInput(f"{path} is {_kind(found.st_mode)}; only plain files are read")
+        if found.st_size > most:
+            raise InvalidInput(f"{path} has {found.st_size:,} bytes and at most {most:,} are read; it is another file")
+    except BaseException:
+        os.close(handle)
+        raise
+    return os.fdopen(handle, "rb")
+
+
+def check_plain(path: Path, most: int = BINARY) -> Path:
+    """The path, if a plain file of at most so many bytes lies there: for readers that open it themselves."""
+    with opened_plain(path, most):
+        return path
+
+
+def read_bytes(path: Path, most: int = BINARY) -> bytes:
+    """What a plain file holds."""
+    with opened_plain(path, most) as file:
+        return file.read(os.fstat(file.fileno()).st_size)
+
+
+def read_text(path: Path, most: int = TEXT) -> str:
+    """The text of a plain file in UTF-8."""
+    return read_bytes(path, most).decode("utf-8")
+
+
+def read_unpacked(path: Path, most: int = BINARY) -> bytes:
+    """What a plain file holds, unpacked if its first bytes are those of gzip or xz; at most so many bytes."""
+    raw = read_bytes(path, most)
+    unpack = next((unpack for mark, unpack in _UNPACK.items() if raw.startswith(mark)), None)
+    if unpack is None:
+        return raw
+    try:
+        with unpack(io.BytesIO(raw)) as file:
+            found = file.read(most + 1)
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+        raise InvalidInput(f"{path} is no whole gzip or xz file; it may be cut short ({error})") from error
+    if len(found) > most:
+        raise InvalidInput(f"{path} unpacks to more than {most:,} bytes; it is another file")
+    return found
+
+
+def read_json(path: Path, most: int = TEXT) -> Any:
+    """The values of a plain JSON file; what is wrong with its content is a ValueError."""
+    return parse_json(read_text(path, most))
+
+
+def parse_json(text: str) -> Any:
+    """The values of a JSON text. Whole numbers of more than 64 bits are read as floats, deep nesting is refused."""
+    try:
+        found = json.loads(text, parse_int=_whole)
+    except RecursionError as error:
+        raise InvalidInput(f"lists or names lie within one another more than {_DEEPEST} deep") from error
+    level = [found]
+    for _ in range(_DEEPEST + 1):
+        level = [inner for value in level for inner in _within(value) if type(inner) in (list, dict)]
+        if not level:
+            return found
+    raise InvalidInput(f"lists or names lie within one another more than {_DEEPEST} deep")
+
+
+def _within(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _whole(digits: str) -> int | float:
+    number = int(digits) if len(digits) < 30 else _WORD
+    return number if -_WORD <= number < _WORD else float(digits)
+
+
+def sha256_of(path: Path) -> str:
+    """The checksum of a plain file, read block by block."""
+    found = hashlib.sha256()
+    with opened_plain(path, BINARY) as file:
+        while block := file.read(_BLOCK):
+            found.update(block)
+    return found.hexdigest()
+
+
+def _kind(mode: int) -> str:
+    kinds = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
+    return next((words for is_kind, words in kinds if is_kind(mode)), "a device")
+
+
+def _write_bytes(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
 
 
 def _umask() -> int:

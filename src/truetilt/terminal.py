@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -28,8 +29,9 @@ def device(name: str) -> str:
         if torch.device(name).type not in ("cpu", "cuda"):
             raise RuntimeError("only cpu and cuda are supported")
         torch.empty(1, device=name)
-    except (RuntimeError, AssertionError) as e:
-        raise typer.BadParameter(f"cannot compute on {name!r} ({str(e).splitlines()[0]}); use --device cpu") from e
+    except (RuntimeError, AssertionError, ValueError, OverflowError) as e:
+        reason = str(e).splitlines()[0] if str(e) else type(e).__name__
+        raise typer.BadParameter(f"cannot compute on {name!r} ({reason}); use --device cpu") from e
     return name
 
 
@@ -44,7 +46,7 @@ def show(result: dict[str, Any], columns: tuple[str, ...], folder: Path, as_json
     if as_json:
         typer.echo(json.dumps(result, allow_nan=False))
     for found in texts:
-        typer.echo(found["text"])
+        typer.echo(str(found["text"]).encode("utf-8", "replace").decode("utf-8"))
     table = Table(*columns)
     for row in result["rows"]:
         table.add_row(*(_cell(row.get(column)) for column in columns))
@@ -82,6 +84,10 @@ class progress:
         self.bar.close()
 
 
+_OUT_OF_MEMORY = re.compile(r"not enough memory|out of memory|can't allocate|Storage size|overflow", re.IGNORECASE)
+_LONGEST = 1000  # characters of an error
+
+
 class Plainly:
     """Errors as one line and an exit code, never a traceback."""
 
@@ -97,6 +103,10 @@ class Plainly:
         return None
 
     def __exit__(self, kind: type | None, error: BaseException | None, _: object) -> None:
+        if isinstance(error, KeyboardInterrupt):  # perhaps while torch is imported: nothing more is
+            _fail(self.stopped, 130)
+        if error is None or isinstance(error, SystemExit | typer.Exit | typer.BadParameter):
+            return
         from .types import InvalidInput, Stopped, TruetiltError
 
         if isinstance(error, InvalidInput):
@@ -107,10 +117,15 @@ class Plainly:
             _fail(str(error), 1)
         if isinstance(error, OSError):
             _fail(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), 1)
-        if isinstance(error, KeyboardInterrupt):
-            _fail(self.stopped, 130)
+        if isinstance(error, UnicodeEncodeError):
+            _fail("a name or a text holds half a character (a lone surrogate); write it in UTF-8", 2)
+        if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(str(error))):
+            _fail(f"memory ran out ({error or type(error).__name__}); take fewer particles, populations or steps", 1)
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    typer.echo(f"error: {message}", err=True)
+    """One line on stderr, cut where it is endless, and the exit code."""
+    line = " ".join(message.split())
+    line = line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 4 :]}"
+    typer.echo("error: " + line.encode("utf-8", "backslashreplace").decode("utf-8"), err=True)
     raise typer.Exit(code)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..feynman_kac import ClockMove
-from ..memory import check_free
+from ..memory import check_fits
 from ..schedules import check_grid
 from ..smc.weights import check_weights
 from ..types import (
@@ -57,7 +57,7 @@ def flow(fk: FeynmanKac, grid: Sequence[float], size: int, length: int) -> Limit
     check_sampled(fk)
     grid, size, length = check_grid(grid), whole("size", size, 2), whole("length", length, 1)
     _check_model(getattr(fk, "model", None), size, length)
-    check_free(8 * size**length * (length + 2), f"all {size}^{length} states")
+    check_fits(8 * size**length * (length + 2), f"all {size}^{length} states")
     first = fk.start((1,), grid[0])
     states = enumerate_states(size, length, first.log_before.device)
     log_mass, aux = push(first, torch.zeros(1, dtype=torch.float64, device=states.device), states, size)

@@ -13,8 +13,9 @@ import multiprocessing
 import os
 import platform
 import shlex
+import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import __version__
-from ..storage import write_json, write_with
+from ..storage import check_folder, read_json, remove_written, write_json, write_with
 
 Answer = dict[str, Any]
 RANK, RANKS = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
@@ -59,6 +60,7 @@ class Experiment(NamedTuple):
 
 def carry_out(experiment: Experiment, settings: Settings, folder: Path, advance: Callable[[], Any]) -> Answer:
     """Run the jobs, write result.json and figure.png, then forget the jobs. A rank that is not the first has none."""
+    check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     found = {}
     for name, answer in answers(experiment, settings, folder):
@@ -71,7 +73,7 @@ def carry_out(experiment: Experiment, settings: Settings, folder: Path, advance:
     figure = experiment.draw(result)
     write_json(folder / "result.json", result)
     write_with(folder / "figure.png", lambda path: figure.savefig(path, dpi=150))
-    forget(folder)
+    forget(folder, found)
     return result
 
 
@@ -114,12 +116,9 @@ def answers(experiment: Experiment, settings: Settings, folder: Path) -> Iterato
         yield job.name, found
 
 
-def forget(folder: Path) -> None:
-    """Remove the finished jobs once the result is written."""
-    for path in (folder / "jobs").glob("*.json"):
-        path.unlink()
-    if (folder / "jobs").is_dir() and not any((folder / "jobs").iterdir()):
-        (folder / "jobs").rmdir()
+def forget(folder: Path, names: Iterable[str]) -> None:
+    """Remove the finished jobs of these names once the result is written."""
+    remove_written(folder / "jobs", [f"{name}.json" for name in names])
 
 
 def _run(jobs: list[Job], settings: Settings) -> Iterator[tuple[Job, Answer]]:
@@ -141,6 +140,7 @@ def _run(jobs: list[Job], settings: Settings) -> Iterator[tuple[Job, Answer]]:
 def _one_thread() -> None:
     import torch
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asked ends this one
     torch.set_num_threads(1)
 
 
@@ -161,7 +161,7 @@ def _package() -> str:
 
 def _kept(path: Path, mark: str) -> Answer | None:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_json(path)
         return found["answer"] if found["fingerprint"] == mark else None
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
-import lzma
 import math
 import re
-import zlib
 from pathlib import Path
 
 import numpy as np
 
+from ..storage import TEXT, check_plain, read_unpacked
 from ..types import InvalidInput
 
 LETTERS, LENGTH = "ACGT", 8
@@ -22,7 +20,6 @@ FORMATS = (
     "arrays as Design-Bench has them (*x*.npy [n, 8] and *y*.npy [n]), or one .csv, .tsv or .txt (.gz or .xz too) "
     "whose header names a sequence and a score column"
 )
-PACKED = {b"\x1f\x8b": gzip.decompress, b"\xfd7zXZ\x00": lzma.decompress}  # by how such files begin
 
 
 def array_pairs(files: list[Path]) -> list[tuple[Path, Path]]:
@@ -61,8 +58,8 @@ def read_arrays(x_path: Path, y_path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 def _load(path: Path) -> np.ndarray:
     try:
-        found = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as e:
+        found = np.load(check_plain(path), allow_pickle=False)
+    except (OSError, ValueError, EOFError, TypeError, SyntaxError, OverflowError, MemoryError) as e:
         raise InvalidInput(f"{path} cannot be read as an array of numbers; it may be cut short ({e})") from e
     if not isinstance(found, np.ndarray) or found.dtype.kind not in "iuf":
         raise InvalidInput(f"{path} is not an array of numbers")
@@ -81,10 +78,8 @@ def is_table(path: Path) -> bool:
 def _text(path: Path) -> str:
     """The text of a file; its first bytes say whether and how it is packed."""
     try:
-        raw = path.read_bytes()
-        unpack = next((unpack for mark, unpack in PACKED.items() if raw.startswith(mark)), bytes)
-        return unpack(raw).decode("utf-8-sig")
-    except (gzip.BadGzipFile, lzma.LZMAError, EOFError, zlib.error, UnicodeDecodeError) as e:
+        return read_unpacked(path, TEXT).decode("utf-8-sig")
+    except (OSError, ValueError) as e:
         raise InvalidInput(f"{path} cannot be read as text; it may be cut short ({e})") from e
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +11,13 @@ from typing import Any
 import torch
 
 from ..api import sample
+from ..checkpointing import check_states
 from ..exact.files import read_table
+from ..exact.tables import Table
+from ..memory import check_run
 from ..metrics.divergences import total_variation
 from ..storage import write_json, write_with
+from ..types import InvalidInput
 from ..viz.clouds import LARGEST_TABLE, Disks
 from ..viz.disks import disks
 from . import toys
@@ -32,6 +37,9 @@ def sample_table(
     """Sample, save the particles, and say how far the weighted histogram is from the exact target."""
     table = read_table(path, *noise)
     (alpha, beta), (particles, populations, steps, seed) = strengths, sizes
+    _check_strength(table, alpha)
+    check_run((particles, populations, steps), table.length, SNAPSHOTS)
+    check_states(options.get("checkpoint"), table.length, table.process.states)
     result = sample(
         table.model(), alpha, beta, particles=particles, populations=populations, num_inference_steps=steps, seed=seed,
         snapshots=SNAPSHOTS, **options,
@@ -61,6 +69,15 @@ def sample_table(
     write_json(folder / "result.json", summary)
     write_with(folder / "figure.png", lambda out: _draw(target, law).savefig(out, dpi=150))
     return summary
+
+
+def _check_strength(table: Table, alpha: float) -> None:
+    """The exact target must be a law in float64, or there is nothing to compare with."""
+    if 0 <= alpha < math.inf and not bool(table.target(alpha).isfinite().all()):
+        raise InvalidInput(
+            f"alpha is {alpha}: p(zeta|x)^alpha is zero or infinite for every state of this table; take a smaller "
+            "alpha, or scale the likelihood so that its largest value is 1"
+        )
 
 
 def command(name: str | Path, options: dict[str, Any]) -> str:

@@ -5,11 +5,14 @@ A bundle is embedded (mnist, tiny-reviews) or a folder of the user's own; for ta
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..api import sample
+from ..checkpointing import check_states
+from ..memory import check_run
 from ..metrics.images import accuracy, grey_levels, mean_distance
 from ..models.hub import EMBEDDED, load
 from ..models.reviews import Reviews, is_reviews
@@ -89,6 +92,8 @@ def sample_bundle(name: str, wish: Wish, folder: Path, options: dict[str, Any]) 
     model = nets.model(condition, "potential" if wish.beta is None else "cfg")
     if "judge" not in nets.nets:
         raise InvalidInput(f"{name} holds {sorted(nets.nets)} and no judge, by whom samples are shown; add one")
+    check_run((wish.particles or 0, wish.populations, wish.steps or 0), model.length, SNAPSHOTS, wish.device)
+    check_states(options.get("checkpoint"), model.length, model.process.vocabulary + 1)
     result = sample(
         model, wish.alpha, wish.beta, particles=wish.particles or 0, populations=wish.populations,
         num_inference_steps=wish.steps or 0, seed=wish.seed, chunk=64, snapshots=SNAPSHOTS, **options,
@@ -112,7 +117,7 @@ def sample_bundle(name: str, wish: Wish, folder: Path, options: dict[str, Any]) 
 
 
 def _class_number(condition: str | int | None) -> int:
-    if not str(condition).removeprefix("-").isdigit():
+    if not re.fullmatch(r"-?[0-9]{1,9}", str(condition)):
         raise InvalidInput(f"the condition is {condition!r}; digits have numbers for classes, such as --condition 4")
     return int(condition or 0)
 

@@ -15,8 +15,10 @@ from torch import Tensor
 
 from ..any_order import AnyOrder
 from ..api import run, sample
+from ..checkpointing import check_states
 from ..feynman_kac import Tilted
 from ..kernels import tweedie
+from ..memory import check_run
 from ..models.hub import load
 from ..models.infilling import given_text
 from ..models.reviews import Reviews
@@ -52,6 +54,8 @@ def sample_text(name: str, nets: Reviews, wish: Any, folder: Path, options: dict
     """Texts of a class: sampled, saved, judged; figure.png shows draws."""
     condition = nets.classes[nets.facts.number(wish.condition)]
     model = nets.model(condition, "potential" if wish.beta is None else "cfg")
+    check_run((wish.particles, wish.populations, wish.steps), model.length, SNAPSHOTS, wish.device)
+    check_states(options.get("checkpoint"), model.length, model.process.vocabulary + 1)
     result = sample(
         model, wish.alpha, wish.beta, particles=wish.particles, populations=wish.populations,
         num_inference_steps=wish.steps, seed=wish.seed, snapshots=SNAPSHOTS, **options,
@@ -68,6 +72,7 @@ def infill(name: str, asked: Gaps, folder: Path) -> dict[str, Any]:
         raise InvalidInput(f"{name} holds {type(nets).__name__}, and gaps are filled by text nets; name tiny-reviews")
     given = row_with_gaps(nets, asked.text)
     fk, inside = _filling(nets, given, asked)
+    check_run((asked.particles, asked.populations, inside.length), nets.length, SNAPSHOTS, asked.device)
     grid = masked_fraction_grid(nets.process.schedule, inside.length)
     result = run(
         fk, grid, particles=asked.particles, populations=asked.populations, seed=asked.seed, snapshots=SNAPSHOTS
@@ -110,7 +115,7 @@ def row_with_gaps(nets: Reviews, text: str) -> Given:
     row: list[int | None] = []
     for number, part in enumerate(parts):
         if number % 2:
-            row += [None] * _size(part)
+            row += [None] * _size(part, nets.length)
         elif part.strip():
             row += _joined(nets, part) if number and not part.startswith(" ") else nets.encode(part)
     if len(row) > nets.length:
@@ -118,7 +123,9 @@ def row_with_gaps(nets: Reviews, text: str) -> Given:
     return (*row, *[nets.tokenizer.end] * (nets.length - len(row)))
 
 
-def _size(digits: str | None) -> int:
+def _size(digits: str | None, most: int) -> int:
+    if digits is not None and (len(digits) > 9 or int(digits) > most):
+        raise InvalidInput(f"a gap of {digits[:30]} tokens; the nets read {most} in all: write a smaller [MASK:n]")
     size = 1 if digits is None else int(digits)
     if size < 1:
         raise InvalidInput("a gap of 0 tokens is none; write [MASK:n] with n of at least 1")

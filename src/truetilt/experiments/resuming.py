@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from ..checkpointing import forget, found
 from ..models.hub import EMBEDDED
-from ..storage import write_json
-from ..types import InvalidInput, StepInfo
+from ..storage import read_bytes, read_json, remove_written, write_json, write_with
+from ..types import InvalidInput, StepInfo, TruetiltError
 from .jobs import RANK, RANKS
 from .own_digits import Wish, sample_any, settled
 
@@ -30,12 +29,12 @@ class Asked(NamedTuple):
 
 def carry_out(asked: Asked, folder: Path, advance: Callable[[int], Any]) -> dict[str, Any]:
     """Sample as asked, from the last checkpoint if there is one; forget the checkpoints once the result is written."""
-    reached = 0
+    reached, begun = 0, False
 
     def tick(done: int, total: int, info: StepInfo) -> None:
-        nonlocal reached
+        nonlocal reached, begun
         advance(done - reached)
-        reached = done
+        reached, begun = done, True
 
     wish = settled(Path(asked.model), asked.wish)
     options: dict[str, Any] = {"callback_on_step_end": tick}
@@ -43,17 +42,52 @@ def carry_out(asked: Asked, folder: Path, advance: Callable[[int], Any]) -> dict
         from ..distributed import particle_shard
 
         options["shard"] = particle_shard(wish.particles or 0)
+    stoppable = asked.every is not None and RANK == 0
     if asked.every is not None:
         options |= {"checkpoint": folder / _CHECKPOINTS, "checkpoint_every": asked.every}
-        if RANK == 0:
-            write_json(folder / _FILE, _plain(asked))
-    with TemporaryDirectory() as elsewhere:  # every rank has the result, and the first one's is kept
-        out = folder if RANK == 0 else Path(elsewhere)
-        summary = sample_any(Path(asked.model), wish, asked.noise, out, options)
-    if asked.every is not None and RANK == 0:
+    fresh = not folder.exists()
+    before = _begin(asked, folder) if stoppable else None
+    try:
+        with TemporaryDirectory() as elsewhere:  # every rank has the result, and the first one's is kept
+            out = folder if RANK == 0 else Path(elsewhere)
+            summary = sample_any(Path(asked.model), wish, asked.noise, out, options)
+    except TruetiltError:
+        if stoppable and not begun:  # refused: the folder is left as it was
+            _put_back(folder, before, fresh)
+        raise
+    if stoppable:
         (folder / _FILE).unlink()
-        shutil.rmtree(folder / _CHECKPOINTS, ignore_errors=True)
+        forget(folder / _CHECKPOINTS)
     return summary
+
+
+def _begin(asked: Asked, folder: Path) -> bytes | None:
+    """Write down what is asked, unless it would take the place of another run that was stopped; what lay there."""
+    path, mine = folder / _FILE, _plain(asked)
+    before = read_bytes(path) if path.is_file() else None
+    if before is not None and found(folder / _CHECKPOINTS):
+        theirs = _plain(read_asked(folder))
+        differing = sorted(name for name in ("found", "wish", "noise") if mine[name] != theirs[name])
+        if differing:
+            raise InvalidInput(
+                f"{folder} holds a run that was stopped and asked for something else; `truetilt resume {folder}` goes "
+                "on with it, or give another --out"
+            )
+    write_json(path, mine)
+    return before
+
+
+def _put_back(folder: Path, before: bytes | None, fresh: bool) -> None:
+    if before is None:
+        (folder / _FILE).unlink(missing_ok=True)
+        if fresh:
+            remove_written(folder, ())
+    else:
+        write_with(folder / _FILE, lambda path: _write(path, before))
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
 
 
 def _plain(asked: Asked) -> dict[str, Any]:
@@ -65,7 +99,7 @@ def read_asked(folder: Path) -> Asked:
     """What the stopped command in a folder was asked."""
     path = folder / _FILE
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        told = read_json(path)
     except (FileNotFoundError, NotADirectoryError) as e:
         raise InvalidInput(
             f"{folder} holds no stopped run ({_FILE} is missing): it is finished, or was started without "
@@ -74,11 +108,33 @@ def read_asked(folder: Path) -> Asked:
     except (OSError, ValueError) as e:
         raise InvalidInput(f"{path} cannot be read ({e}); start the run again in another folder") from e
     try:
-        if (found["format"], found["version"]) != (_FORMAT, _VERSION):
+        if (told["format"], told["version"]) != (_FORMAT, _VERSION):
             raise KeyError("format")
-        model = found["model"]
-        here = str(model) in EMBEDDED or Path(model).resolve() == Path(found["found"])
-        model = model if here else found["found"]  # resumed from another folder
-        return Asked(model, Wish(**found["wish"]), (found["noise"][0], found["noise"][1]), found["every"])
-    except (KeyError, TypeError, IndexError) as e:
+        model, (process, eps) = _known(told["model"], str), told["noise"]
+        here = model in EMBEDDED or Path(model).resolve() == Path(told["found"])
+        model = model if here else _known(told["found"], str)  # resumed from another folder
+        wish = Wish(**told["wish"])
+        for name, kinds in _KINDS.items():
+            _known(getattr(wish, name), *kinds)
+        return Asked(model, wish, (_known(process, str), _known(eps, float)), _known(told["every"], int))
+    except (KeyError, TypeError, ValueError, OSError) as e:
         raise InvalidInput(f"{path} was not written by this version of truetilt; start the run again") from e
+
+
+_KINDS: dict[str, tuple[type, ...]] = {  # of a settled wish
+    "condition": (str, int, type(None)),
+    "alpha": (float, int),
+    "beta": (float, int, type(None)),
+    "particles": (int,),
+    "populations": (int,),
+    "steps": (int,),
+    "seed": (int,),
+    "device": (str,),
+}
+
+
+def _known(value: Any, *kinds: type) -> Any:
+    """The value, if it is of one of these kinds."""
+    if type(value) not in kinds:
+        raise TypeError(f"{value!r} is of another kind")
+    return value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 
 from ..fingerprints import fingerprint
 from ..models.reviews import Reviews
+from ..storage import read_json
 from ..types import InvalidInput
 from .jobs import Answer, Job, Settings
 from .text_rows import Line, read_lines
@@ -80,9 +80,10 @@ def _earlier(part: Part, settings: Settings) -> Any:
     if part.only is None or not path.is_file():
         return None
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_json(path)
         there = found["identity"]
-    except (ValueError, KeyError, TypeError) as e:
+        there.get("seed")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
         raise InvalidInput(f"{path} holds no part of this grid; give another --out") from e
     here = identity(settings)
     if there != here:

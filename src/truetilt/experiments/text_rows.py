@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..metrics.text import distinct
 from ..smc.uncertainty import student_quantile
-from ..storage import write_with
+from ..storage import parse_json, read_text, write_with
 from ..types import InvalidInput
 from .jobs import Answer
 
@@ -152,6 +152,6 @@ def read_lines(folder: Path) -> list[Line]:
     if not path.is_file():
         raise InvalidInput(f"{folder} has no {TEXTS}; give the folder that a text task wrote")
     try:
-        return [Line(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
-    except (ValueError, TypeError) as e:
+        return [Line(**parse_json(line)) for line in read_text(path).splitlines()]
+    except (OSError, ValueError, TypeError) as e:
         raise InvalidInput(f"{path} is damaged ({e}); run the task again") from e

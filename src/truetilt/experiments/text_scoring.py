@@ -6,7 +6,6 @@ about a text twice, nor is BERTScore for a row, so that parts of a grid may be s
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -17,7 +16,7 @@ from ..metrics.bertscore import bertscore
 from ..metrics.encoders import minilm
 from ..metrics.perplexity import CausalLM, perplexity
 from ..metrics.references import causal_lm, needed, package_folder, smollm2
-from ..storage import write_json, write_with
+from ..storage import read_json, write_json, write_with
 from ..types import InvalidInput
 from .controlled import all_claims, score_of
 from .jobs import Answer
@@ -87,8 +86,13 @@ def score_folder(
     path = folder / "result.json"
     if not path.is_file():
         raise InvalidInput(f"{folder} has no result.json; give the folder that a text task wrote (with {TEXTS})")
-    result, lines = json.loads(path.read_text(encoding="utf-8")), read_lines(folder)
+    try:
+        result, lines = read_json(path), read_lines(folder)
+    except (OSError, ValueError) as e:
+        raise InvalidInput(f"{path} cannot be read ({e}); give the folder that a text task wrote") from e
     wanted = "infill" if task is None else task.name
+    if not isinstance(result, dict) or not {"experiment", "rows", "notes"} <= result.keys():
+        raise InvalidInput(f"{path} is no result of a text task; give the folder that one wrote")
     if result.get("experiment") != wanted:
         raise InvalidInput(f"{folder} holds {result.get('experiment')!r}, not {wanted!r}; give its own folder")
     if how.reference == NONE and how.judge == OWN and task is not None:

@@ -7,9 +7,7 @@ judge can. The service itself is not asked: it ends in 2026.
 from __future__ import annotations
 
 import csv
-import gzip
 import io
-import lzma
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +16,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..storage import read_unpacked
 from ..types import InvalidInput
 from .judges import Encode, LinearJudge, calibrated, fitted
 from .regression import pearson, spearman
 
 CLASSES = ("not toxic", "toxic")
-_PACKED = {b"\x1f\x8b": gzip.decompress, b"\xfd7zXZ\x00": lzma.decompress}  # by how such files begin
 
 
 class Scored(NamedTuple):
@@ -100,9 +98,7 @@ def _scored(path: str | Path, rows: Sequence[Sequence[str]], text: int, score: i
 def _content(path: Path) -> str:
     if not path.is_file():
         raise InvalidInput(f"there is no file {path}; give a CSV file, plain, gzip or xz")
-    raw = path.read_bytes()
-    unpack = next((unpack for begin, unpack in _PACKED.items() if raw.startswith(begin)), bytes)
     try:
-        return unpack(raw).decode("utf-8")
-    except (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError) as error:
+        return read_unpacked(path).decode("utf-8")
+    except (OSError, ValueError) as error:
         raise InvalidInput(f"{path} is broken, cut short or not UTF-8 ({error}); copy it again") from error

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from ..types import InvalidInput, Tokens
 from .layers import Attention, Level, Moment, TokenGrid, ZeroLinear, group_norm, halve, start
-from .pretrained import Pretrained, check_sizes
+from .pretrained import Pretrained, check_grid_weights, check_sizes
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ class Classifier(Pretrained[ClassifierConfig]):
     def __init__(self, config: ClassifierConfig | None = None, seed: int | None = 0) -> None:
         super().__init__()
         self.config = config = config or ClassifierConfig()
+        check_grid_weights(config)
         with torch.device("meta"):
             self._build(config)
         start(self, seed)

@@ -6,7 +6,6 @@ because opening one runs whatever it contains.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from abc import ABC
@@ -20,12 +19,17 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from ..storage import write_json, write_with
+from ..memory import check_fits
+from ..storage import check_plain, write_json, write_with
+from ..storage import read_json as read_values
 from ..types import InvalidInput
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 CARD = "card.json"
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+_NUMBERS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+_MOST_GRIDS = 16
+MOST_BLOCKS = 1000  # of a net, and of each grid of one
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
 Config = TypeVar("Config")
@@ -59,7 +63,7 @@ class Pretrained(nn.Module, ABC, Generic[Config]):
 def config_of(kind: Any, values: Mapping[str, Any], where: str) -> Any:
     """A config of this kind from plain values, as JSON or YAML have them; unknown and missing keys are named."""
     known = {f.name: f for f in fields(kind)}
-    unknown = sorted(values.keys() - known.keys())
+    unknown = sorted(map(str, values.keys() - known.keys()))
     missing = sorted(n for n, f in known.items() if n not in values and f.default is MISSING)
     if unknown or missing:
         raise InvalidInput(
@@ -75,11 +79,32 @@ def check_sizes(config: Any) -> None:
         value = getattr(config, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < low:
             raise InvalidInput(f"{name} is {value!r}; give a whole number of at least {low}")
+    check_blocks(config.blocks)
     channels = config.channels
     if not isinstance(channels, tuple) or not channels or any(type(c) is not int or c < 1 for c in channels):
         raise InvalidInput(f"channels is {channels!r}; give one whole number for each grid, from the finest")
+    if len(channels) > _MOST_GRIDS:
+        raise InvalidInput(f"channels names {len(channels):,} grids; give at most {_MOST_GRIDS}, each halves the side")
     if not isinstance(config.attention, bool):
         raise InvalidInput(f"attention is {config.attention!r}; give true or false")
+
+
+def check_blocks(blocks: int) -> None:
+    """A net of more blocks than anyone trains is a slip, and would take hours to build."""
+    if blocks > MOST_BLOCKS:
+        raise InvalidInput(f"blocks is {blocks:,}; give at most {MOST_BLOCKS:,}")
+
+
+def check_weights_fit(parameters: int, config: Any) -> None:
+    """Refuse sizes whose weights alone, in float32, do not fit into memory; asked before a net is built."""
+    check_fits(4 * parameters, f"a net of {parameters:,} weights ({str(config)[:300]})")
+
+
+def check_grid_weights(config: Any) -> None:
+    """The same for a net of grids, by its convolutions and its tables of tokens and labels."""
+    grids = sum(18 * config.blocks * width * width for width in config.channels)
+    tables = config.embedding * (config.vocabulary + 1) + config.condition * (config.classes + 1)
+    check_weights_fit(grids + tables + config.condition**2, config)
 
 
 def find_folder(name: str | Path, patterns: Iterable[str]) -> Path:
@@ -139,9 +164,10 @@ def read_card(folder: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
+    """The named values of a JSON file."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        values = read_values(path)
+    except (OSError, ValueError) as error:
         raise InvalidInput(f"{path} is not JSON ({error}); save the net again") from error
     if not isinstance(values, dict):
         raise InvalidInput(f"{path} holds {type(values).__name__}, not named values; save the net again")
@@ -154,19 +180,22 @@ def read_weights(folder: Path, expected: Mapping[str, Tensor], optional: Collect
     if not path.is_file():
         raise InvalidInput(f"{folder} has no {WEIGHTS}{_pickles_in(folder)}")
     try:
-        with safe_open(path, framework="pt") as file:
+        with safe_open(check_plain(path), framework="pt") as file:
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
         check_shapes(path, shapes, {name: tuple(tensor.shape) for name, tensor in expected.items()}, optional)
         weights = load_file(path)
-    except SafetensorError as error:
+    except (OSError, SafetensorError) as error:
         raise InvalidInput(f"{path} is broken or cut short ({error}); copy it again") from error
     check_finite(path, weights)
     return weights
 
 
 def check_finite(path: Path, weights: Mapping[str, Tensor]) -> None:
-    """Every number of every tensor is finite."""
-    bad = [name for name, tensor in weights.items() if not tensor.isfinite().all()]
+    """Every tensor holds real numbers, and every number is finite."""
+    odd = [name for name, tensor in weights.items() if tensor.dtype not in _NUMBERS or tensor.layout != torch.strided]
+    if odd:
+        raise InvalidInput(f"{path}: {odd[0]} is of {weights[odd[0]].dtype}; weights are floats of 16 to 64 bits")
+    bad = [name for name, tensor in weights.items() if not tensor.float().isfinite().all()]  # as nets compute
     if bad:
         raise InvalidInput(f"{path}: {bad[0]} holds NaN or infinity; the training diverged or the file is damaged")
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..processes import Masking, Uniform
 from ..schedules import Geometric, LogLinear, NoiseSchedule
+from ..storage import check_plain
 from ..types import InvalidInput, Process
 from .pretrained import CONFIG, WEIGHTS, check_finite, check_shapes, find_folder, read_json, read_weights
 from .transformer import SEDD, SEDDConfig
@@ -98,15 +99,16 @@ def _weights(folder: Path, net: SEDD) -> dict[str, Tensor]:
 def _unpickled(path: Path) -> dict[str, Tensor]:
     """The tensors of a .bin file; anything else in it is refused unopened."""
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        found = torch.load(check_plain(path), map_location="cpu", weights_only=True)
     except UnpicklingError as error:
         raise InvalidInput(
             f"{path} is cut short, or holds more than tensors and would run code when opened ({_first_line(error)}); "
             f"download it again, or ask its authors for {WEIGHTS}"
         ) from error
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+    except Exception as error:  # torch's reader raises whatever its parts do: struct.error, AttributeError, ...
         raise InvalidInput(f"{path} is broken or cut short ({_first_line(error)}); download it again") from error
-    if not isinstance(found, dict) or not all(isinstance(tensor, Tensor) for tensor in found.values()):
+    named = isinstance(found, dict) and all(isinstance(name, str) for name in found)
+    if not named or not all(isinstance(tensor, Tensor) for tensor in found.values()):
         raise InvalidInput(f"{path} holds no table of named tensors; it is not a published SEDD model")
     return found
 

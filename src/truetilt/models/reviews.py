@@ -6,6 +6,7 @@ Texts go in and out as words. A row is a text, its end, and more ends up to the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,6 +49,8 @@ class Facts:
         first = [name for members in self.groups.values() for name in members]
         if first != list(self.classes[: len(first)]):
             raise InvalidInput(f"the groups hold {first} and the classes begin otherwise: {list(self.classes)}")
+        if any(not 0 <= told <= len(self.classes) for told in self.withheld):
+            raise InvalidInput(f"withheld tells {list(self.withheld)[:9]}; classes are 0 to {len(self.classes)} (none)")
         if len(self.withheld) <= len(self.classes) - 1:
             raise InvalidInput(
                 f"withheld has {len(self.withheld)} entries for {len(self.classes)} classes; give each one"
@@ -57,7 +60,7 @@ class Facts:
         """The number of a class, given by its name or its number."""
         if condition in self.classes:
             return self.classes.index(str(condition))
-        if str(condition).isdigit() and int(condition) < len(self.classes):
+        if re.fullmatch("[0-9]{1,9}", str(condition)) and int(condition) < len(self.classes):
             return int(condition)
         meant = [name for name in self.classes if name.lower() == str(condition).strip().lower()]
         hint = f" (is it {meant[0]!r} that you mean?)" if meant else ""
@@ -257,9 +260,9 @@ def _facts(folder: Path) -> Facts:
         )
     try:
         classes = tuple(str(name) for name in card["classes"])
-        groups = {name: tuple(members) for name, members in card["groups"].items()}
+        groups = {name: tuple(map(str, members)) for name, members in card["groups"].items()}
         withheld = tuple(int(number) for number in card["withheld"])
-    except (TypeError, AttributeError, ValueError) as e:
+    except (TypeError, AttributeError, ValueError, OverflowError) as e:
         raise InvalidInput(
             f"{folder / CARD} does not say what the classes mean ({e}); copy the card that training left there"
         ) from e

@@ -18,7 +18,7 @@ from torch.nn import functional
 from ..smc.stream import DRAW, Stream, check_seed
 from ..types import InvalidInput, Tokens, shown
 from .layers import Moment
-from .pretrained import Pretrained
+from .pretrained import Pretrained, check_blocks, check_weights_fit
 from .transformer import Block, Norm, Rotary, TokenTable
 
 
@@ -40,6 +40,7 @@ class TextClassifierConfig:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < low:
                 raise InvalidInput(f"{name} is {value!r}; give a whole number of at least {low}")
+        check_blocks(self.blocks)
         groups = self.groups
         if not isinstance(groups, tuple) or not groups or any(type(size) is not int or size < 2 for size in groups):
             raise InvalidInput(f"groups is {groups!r}; give the number of classes of each group, at least two")
@@ -63,6 +64,9 @@ class TextClassifier(Pretrained[TextClassifierConfig]):
         if not isinstance(config, TextClassifierConfig):
             raise InvalidInput(f"config is {shown(config)}; give a tt.TextClassifierConfig")
         self.config, seed = config, None if seed is None else check_seed(seed)
+        each = 12 * config.hidden**2 + 6 * config.hidden * config.condition
+        tables = (config.vocabulary + config.classes) * config.hidden + config.condition**2
+        check_weights_fit(config.blocks * each + tables, config)
         with torch.device("meta"):
             self._build(config)
         _start(self.to_empty(device="cpu"), seed)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..storage import write_with
+from ..storage import TEXT, check_plain, parse_json, read_text, write_text
 from ..types import InvalidInput, has, path_of, shown, whole
 from .pretrained import read_card
 
@@ -57,10 +57,13 @@ class Tokenizer:
         """The tokens of a text, without an end."""
         if not isinstance(text, str) or not text.strip():
             raise InvalidInput(f"the text is {text!r}; give at least one character that is no space")
+        _check_whole(text)
         return self.inner.encode(text).ids
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of many texts, faster than one by one."""
+        for text in texts:
+            _check_whole(text)
         return [found.ids for found in self.inner.encode_batch(list(texts))]
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -86,7 +89,7 @@ class Tokenizer:
     def save(self, folder: str | Path) -> None:
         """Write tokenizer.json, whole or not at all."""
         text = self.inner.to_str(pretty=True)
-        write_with(Path(folder) / TOKENIZER, lambda path: _write(path, text))
+        write_text(Path(folder) / TOKENIZER, text)
 
     def check_fits(self, vocabulary: int, fingerprint: str | None = None, where: str = "the net") -> None:
         """A net must know as many tokens, and come from this very tokenizer where that is recorded."""
@@ -110,10 +113,11 @@ def load_tokenizer(folder: str | Path, vocabulary: int | None = None) -> Tokeniz
     if not path.is_file():
         raise InvalidInput(f"{folder} has no {TOKENIZER}; it lies beside the net it was made for")
     try:
-        found = Tokenizer(_library().Tokenizer.from_file(str(path)))
-    except InvalidInput:
+        library = _library()
+        found = Tokenizer(library.Tokenizer.from_str(read_text(path, TEXT)))
+    except (InvalidInput, KeyboardInterrupt):
         raise
-    except Exception as error:  # the library raises plain Exception for whatever it cannot read
+    except BaseException as error:  # the library raises plain Exception for what it cannot read, or panics
         raise InvalidInput(f"{path} is no tokenizer ({error}); copy it again") from error
     recorded = read_card(Path(folder)).get("tokenizer")
     found.check_fits(found.vocabulary if vocabulary is None else vocabulary, recorded, str(folder))
@@ -124,15 +128,15 @@ def tokenizer_copier(source: str | Path, fingerprint: str) -> Callable[[Path], N
     """What writes a folder's tokenizer.json to another, if it is the one of this fingerprint; needs no library."""
     path = Path(source) / TOKENIZER
     try:
-        text = path.read_text(encoding="utf-8")
-        found = _named(json.loads(text))
+        text = read_text(path)
+        found = _named(parse_json(text))
     except (OSError, ValueError) as error:
         raise InvalidInput(f"{path} cannot be read ({error}); copy it again") from error
     if found != fingerprint:
         raise InvalidInput(
             f"{path} is the tokenizer {found}, and the texts were encoded by {fingerprint}: it is another"
         )
-    return lambda target: write_with(target / TOKENIZER, lambda path: _write(path, text))
+    return lambda target: write_text(target / TOKENIZER, text)
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Tokenizer:
@@ -166,7 +170,8 @@ def gpt2_tokenizer(folder: str | Path) -> Tokenizer:
         if not (folder / name).is_file():
             raise InvalidInput(f"{folder} has no {name}; GPT-2's tokenizer is encoder.json and vocab.bpe")
     try:
-        model = library.models.BPE.from_file(str(folder / "encoder.json"), str(folder / "vocab.bpe"))
+        files = (check_plain(folder / name, TEXT) for name in ("encoder.json", "vocab.bpe"))
+        model = library.models.BPE.from_file(*map(str, files))
     except Exception as error:  # as above
         raise InvalidInput(f"{folder} holds no tokenizer of GPT-2 ({error}); fetch the two files again") from error
     inner = library.Tokenizer(model)
@@ -188,5 +193,9 @@ def _library() -> Any:
     return tokenizers
 
 
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
+def _check_whole(text: str) -> None:
+    """Half a character (a lone surrogate) has no bytes, so no tokens."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"the text {text[:80]!r} holds half a character (a lone surrogate); write UTF-8") from error

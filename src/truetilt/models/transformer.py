@@ -18,7 +18,7 @@ from torch.nn import functional
 from ..processes import Masking
 from ..smc.stream import DRAW, Stream, check_seed
 from ..types import InvalidInput, Process, SiteLogits, Tokens, shown
-from .pretrained import Pretrained
+from .pretrained import Pretrained, check_blocks, check_weights_fit
 from .score import check_length
 
 _WAVES = 128  # of the total noise, each as cosine and sine
@@ -47,6 +47,10 @@ class SEDDConfig:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < low:
                 raise InvalidInput(f"{name} is {value!r}; give a whole number of at least {low}")
+        for name in ("masked", "scale_by_sigma", "positions"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidInput(f"{name} is {getattr(self, name)!r}; give true or false")
+        check_blocks(self.blocks)
         if self.hidden % (2 * self.heads):
             raise InvalidInput(f"hidden is {self.hidden} for {self.heads} heads; each head needs an even, equal share")
         if self.scale_by_sigma and not self.masked:
@@ -70,6 +74,10 @@ class SEDD(Pretrained[SEDDConfig]):
         if not isinstance(config, SEDDConfig):
             raise InvalidInput(f"config is {shown(config)}; give a tt.SEDDConfig")
         self.config, seed = config, None if seed is None else check_seed(seed)
+        each = 12 * config.hidden**2 + 6 * config.hidden * config.condition
+        tables = 2 * config.rows * config.hidden + config.condition * (config.classes + config.condition)
+        tables += config.length * config.hidden * config.positions
+        check_weights_fit(config.blocks * each + tables, config)
         with torch.device("meta"):
             self._build(config)
         _start(self.to_empty(device="cpu"), seed)

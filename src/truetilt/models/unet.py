@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from ..types import Tokens
 from .layers import Attention, Level, Moment, Residual, Rise, TokenGrid, ZeroLinear, group_norm, halve, start
-from .pretrained import Pretrained, check_sizes
+from .pretrained import Pretrained, check_grid_weights, check_sizes
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class UNet(Pretrained[UNetConfig]):
     def __init__(self, config: UNetConfig | None = None, seed: int | None = 0) -> None:
         super().__init__()
         self.config = config = config or UNetConfig()
+        check_grid_weights(config)
         with torch.device("meta"):
             self._build(config)
         start(self, seed)

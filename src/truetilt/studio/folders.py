@@ -10,6 +10,7 @@ from ..models.published import is_published
 from ..models.reviews import is_reviews
 from ..types import InvalidInput
 
+_MOST = 10_000  # classes that are listed
 TABLE, DIGITS, REVIEWS, TEXT = "table", "digits", "reviews", "text"
 
 
@@ -30,6 +31,8 @@ def found_at(path: str | Path) -> Found:
             return Found()
         if place.is_file():
             return Found(TABLE)
+        if not place.is_dir():  # a pipe or a device, which never ends
+            return Found()
         if is_reviews(place):
             return _reviews(place)
         return _text(place) if (place / CONFIG).is_file() else Found(DIGITS)
@@ -52,7 +55,7 @@ def _text(folder: Path) -> Found:
         if is_published(folder):
             return Found(TEXT, masked=read_json(folder / CONFIG)["graph"]["type"] == "absorb")
         config = read_json(folder / CONFIG)
-        classes = tuple(str(number) for number in range(int(config.get("classes") or 0)))
+        classes = tuple(str(number) for number in range(min(int(config.get("classes") or 0), _MOST)))
         return Found(TEXT, classes, masked=bool(config.get("masked", True)))
-    except (InvalidInput, KeyError, TypeError, AttributeError):
+    except (InvalidInput, KeyError, TypeError, AttributeError, ValueError, OverflowError):
         return Found(TEXT)

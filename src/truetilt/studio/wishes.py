@@ -5,7 +5,7 @@ Faults are told by field, so that each can be shown where it arose.
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -89,7 +89,7 @@ def what_is_there(values: Mapping[str, Any]) -> Found:
 
 def _number(low: float, high: float) -> Callable[[Any], str]:
     def check(value: Any) -> str:
-        fits = isinstance(value, int | float) and math.isfinite(value) and low <= value <= high
+        fits = isinstance(value, int | float) and low <= value <= high
         return "" if fits else f"Give a number from {low:g} to {high:g}."
 
     return check
@@ -97,14 +97,14 @@ def _number(low: float, high: float) -> Callable[[Any], str]:
 
 def _whole(low: int, high: int) -> Callable[[Any], str]:
     def check(value: Any) -> str:
-        fits = isinstance(value, int | float) and math.isfinite(value) and value == int(value) and low <= value <= high
+        fits = isinstance(value, int | float) and low <= value <= high and value == int(value)
         return "" if fits else f"Give a whole number from {low:,} to {high:,}."
 
     return check
 
 
 def _one_of(known: Mapping[str, Any]) -> Callable[[Any], str]:
-    return lambda value: "" if value in known else f"Choose one of {', '.join(known)}."
+    return lambda value: "" if isinstance(value, str) and value in known else f"Choose one of {', '.join(known)}."
 
 
 _CHECKS: Mapping[str, Callable[[Any], str]] = {
@@ -119,7 +119,7 @@ _CHECKS: Mapping[str, Callable[[Any], str]] = {
     "resampling": _one_of(RESAMPLING),
     "seed": _whole(0, 2**53),
     "pace": _one_of(PACES),
-    "device": lambda value: "" if value in devices() else f"Choose one of {', '.join(devices())}.",
+    "device": lambda value: _one_of(dict.fromkeys(devices()))(value),
 }
 
 
@@ -171,7 +171,8 @@ def _reviews_faults(there: Found, given: str, sampler: str) -> dict[str, str]:
     if not there.classes:  # a card that says nothing: whoever loads it tells
         return {}
     names = there.classes
-    name = given if given in names else names[int(given)] if given.isdecimal() and int(given) < len(names) else ""
+    number = int(given) if re.fullmatch("[0-9]{1,9}", given) else len(names)
+    name = given if given in names else names[number] if number < len(names) else ""
     if not name:
         return {"condition": f"Choose one of {', '.join(names)}."}
     if sampler == "tilted" and name not in there.judged:

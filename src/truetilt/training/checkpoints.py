@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import shutil
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,11 +12,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from ..storage import write_folder, write_json, write_with
+from ..storage import check_plain, read_json, remove_written, write_folder, write_json, write_with
 from ..types import InvalidInput
 
 _TENSORS, _FACTS = "state.safetensors", "state.json"
 _MOMENTS = ("exp_avg", "exp_avg_sq")
+_NAMED = re.compile(r"step-\d{8,}")
 _KEPT = 2
 
 
@@ -50,22 +50,24 @@ def save_checkpoint(folder: Path, learner: Learner, progress: Progress, fingerpr
 
     write_folder(target, write)
     for old in found_checkpoints(folder)[:-_KEPT]:
-        shutil.rmtree(old)
+        remove_written(old, (_TENSORS, _FACTS))
     return target
 
 
 def found_checkpoints(folder: Path) -> list[Path]:
     """The checkpoints of a run, the oldest first."""
-    return sorted(path for path in folder.glob("step-*") if path.is_dir())
+    return sorted(path for path in folder.glob("step-*") if _NAMED.fullmatch(path.name) and path.is_dir())
 
 
 def load_checkpoint(path: Path, learner: Learner, fingerprint: str) -> Progress:
     """Put everything back where it was."""
     try:
-        facts: dict[str, Any] = json.loads((path / _FACTS).read_text(encoding="utf-8"))
-        tensors = load_file(path / _TENSORS)
-        progress = Progress(facts["step"], facts["window"], facts["seconds"])
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as e:
+        facts: dict[str, Any] = read_json(path / _FACTS)
+        tensors = load_file(check_plain(path / _TENSORS))
+        progress = Progress(facts["step"], facts["window"], float(facts["seconds"]))
+        if any(type(count) is not int or count < 0 for count in progress[:2]) or not 0 <= progress.seconds < 1e12:
+            raise ValueError("its step, window or seconds are no such numbers")
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, SafetensorError) as e:
         raise InvalidInput(f"{path} cannot be read ({e}); remove it to go on from the one before") from e
     if facts.get("fingerprint") != fingerprint:
         raise InvalidInput(
@@ -95,15 +97,21 @@ def _restore(learner: Learner, tensors: dict[str, Tensor], path: Path) -> None:
     """Copy in place, so that every tensor keeps the layout it was trained in."""
     read: Callable[[str], Tensor] = tensors.__getitem__
     try:
-        for name, tensor in learner.weights.items():
-            tensor.copy_(read(f"net.{name}"))
-        for name, tensor in learner.ema.items():
-            tensor.copy_(read(f"ema.{name}"))
-        learner.loss_sum.copy_(read("loss_sum"))
-        state = {}
+        found = {f"net.{name}": (tensor, read(f"net.{name}")) for name, tensor in learner.weights.items()}
+        found |= {f"ema.{name}": (tensor, read(f"ema.{name}")) for name, tensor in learner.ema.items()}
+        found |= {"loss_sum": (learner.loss_sum, read("loss_sum"))}
+        state: dict[int, dict[str, Tensor]] = {}
         for number, (name, parameter) in enumerate(_learned(learner)):
-            state[number] = {key: torch.zeros_like(parameter).copy_(read(f"{key}.{name}")) for key in _MOMENTS}
+            state[number] = {key: torch.zeros_like(parameter) for key in _MOMENTS}
+            found |= {f"{key}.{name}": (state[number][key], read(f"{key}.{name}")) for key in _MOMENTS}
             state[number]["step"] = read(f"step.{name}")
+            if state[number]["step"].shape != () or state[number]["step"].dtype != torch.float32:
+                raise RuntimeError(f"step.{name} is no single number")
+        for name, (own, saved) in found.items():  # all is checked before anything is changed
+            if own.shape != saved.shape or own.dtype != saved.dtype:
+                raise RuntimeError(f"{name} is {tuple(saved.shape)} of {saved.dtype}, not {tuple(own.shape)}")
+        for own, saved in found.values():
+            own.copy_(saved)
     except (KeyError, RuntimeError) as e:
         raise InvalidInput(f"{path} does not fit this network ({e}); resume with the same configuration") from e
     groups = learner.optimizer.state_dict()["param_groups"]

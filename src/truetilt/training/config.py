@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..processes import Masking, Uniform
+from ..storage import parse_json, read_text
 from ..types import InvalidInput
 
 TASKS = ("unconditional", "conditional", "deft", "potential", "classifier")
@@ -23,7 +24,9 @@ _CHOICES = {
     "rows": ("segments", "packed"),
     "export_dtype": ("float32", "float16", "bfloat16"),
 }
+_LONGEST, _DEEPEST = 1 << 20, 20  # bytes of a configuration, and lists or names within one another
 _POSITIVE = ("steps", "batch", "lr", "clip", "log_every", "checkpoint_every", "evaluation_passes")
+_WHOLE = ("steps", "batch", "seed", "data_seed", "warmup", "max_shift", "log_every", "checkpoint_every")
 _NOT_NEGATIVE = ("seed", "data_seed", "warmup", "weight_decay", "max_shift")
 _FREE = (  # what may change between a run and its resumption without changing what is learned
     "data",
@@ -85,6 +88,9 @@ class TrainConfig:
         for name in _NOT_NEGATIVE:
             if not getattr(self, name) >= 0:
                 raise InvalidInput(f"{name} is {getattr(self, name)}; it must be at least 0")
+        for name in _WHOLE:
+            if getattr(self, name) >= 2**63:
+                raise InvalidInput(f"{name} is {getattr(self, name)}; it must be below 2^63")
         self._check_ranges()
         self._check_modality()
 
@@ -121,7 +127,7 @@ class TrainConfig:
         """The noising process over the network's vocabulary."""
         made = Masking if self.process == "masking" else Uniform
         size = self.net.get("vocabulary", 256)
-        if not isinstance(size, int):
+        if isinstance(size, bool) or not isinstance(size, int):
             raise InvalidInput(f"net.vocabulary is {size!r}; give a whole number of grey levels or tokens")
         return made(size)
 
@@ -158,12 +164,12 @@ def config_of(values: Mapping[str, Any], where: str = "the configuration") -> Tr
 def parse_file(path: Path) -> Any:
     """The plain values of a YAML or JSON file."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as e:
+        text = read_text(path, _LONGEST)
+    except (OSError, ValueError) as e:
         raise InvalidInput(f"{path} cannot be read as text ({e}); name a YAML or JSON file") from e
     if path.suffix == ".json":
         try:
-            return json.loads(text)
+            return parse_json(text)
         except ValueError as e:
             raise InvalidInput(f"{path} is no JSON: {e}") from e
     try:
@@ -171,9 +177,16 @@ def parse_file(path: Path) -> Any:
     except ImportError as e:
         raise InvalidInput(f"reading {path} needs pyyaml; install it, or give the configuration as JSON") from e
     try:
+        depth = 0
+        for event in yaml.parse(text, yaml.SafeLoader):  # one by one: a trap is seen before it closes
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if isinstance(event, yaml.AliasEvent):
+                raise InvalidInput("it uses aliases (*name), which a configuration does not; write the values out")
+            if depth > _DEEPEST:
+                raise InvalidInput(f"lists or names lie within one another more than {_DEEPEST} deep")
         return yaml.safe_load(text)
-    except yaml.YAMLError as e:
-        raise InvalidInput(f"{path} is no YAML: {' '.join(str(e).split())}") from e
+    except Exception as e:  # beside its own errors the reader raises what its parts do: RecursionError, KeyError, ...
+        raise InvalidInput(f"{path} is no YAML: {' '.join(str(e).split())[:300] or type(e).__name__}") from e
 
 
 def _typed(name: str, kind: Any, value: Any, where: str) -> Any:
@@ -192,7 +205,7 @@ def _typed(name: str, kind: Any, value: Any, where: str) -> Any:
     wanted = {"str": str, "bool": bool}.get(kind, dict if kind.startswith("Mapping") else None)
     if wanted is not None and isinstance(value, wanted):
         return _plain(value) if wanted is dict else value
-    raise InvalidInput(f"{where}: {name} is {value!r}; it must be of kind {kind}")
+    raise InvalidInput(f"{where}: {name} is {repr(value)[:200]}; it must be of kind {kind}")
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:

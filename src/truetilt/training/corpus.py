@@ -17,8 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..memory import check_fits
 from ..models.pretrained import read_json
 from ..models.tokenizer import TOKENIZER, Tokenizer, load_tokenizer
+from ..storage import check_plain
 from ..types import InvalidInput
 from .packing import packed, padded
 
@@ -55,9 +57,38 @@ class Corpus:
             sizes = {name: int(found[name]) for name in ("length", "vocabulary", "end")}
             withheld, sources = tuple(found["withheld"]), tuple(found["sources"])
             names = tuple(found["classes"]), groups, withheld, sources, found["fingerprints"]
-            return Corpus(folder, sizes["length"], sizes["vocabulary"], sizes["end"], *names)
-        except (KeyError, TypeError, ValueError, AttributeError) as e:
+            made = Corpus(folder, sizes["length"], sizes["vocabulary"], sizes["end"], *names)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as e:
             raise InvalidInput(f"{folder / CORPUS} lacks {e}; prepare the texts again") from e
+        made._check()
+        return made
+
+    def _check(self) -> None:
+        """What corpus.json says agrees with itself."""
+        classes, members = self.classes, [name for group in self.groups.values() for name in group]
+        fits = self.length >= 1 and 0 <= self.end < self.vocabulary < 2**31 and isinstance(self.fingerprints, dict)
+        names = all(isinstance(name, str) for name in (*classes, *members, *self.sources))
+        told = all(type(number) is int and 0 <= number <= len(classes) for number in self.withheld)
+        if not (
+            fits and names and told and members == list(classes[: len(members)]) and TOKENIZER in self.fingerprints
+        ):
+            raise InvalidInput(f"{self.folder / CORPUS} does not agree with itself; prepare the texts again")
+        if len(self.withheld) != len(classes) + 1:
+            raise InvalidInput(f"{self.folder / CORPUS}: withheld names one class for each and one for none")
+
+    def _check_arrays(self, tokens: np.ndarray, rows: np.ndarray) -> None:
+        """Tokens and rows are whole numbers of the kinds corpus.json tells of."""
+        whole = tokens.dtype.kind in "iu" and rows.dtype.kind in "iu"
+        if not whole or tokens.ndim != 1 or rows.ndim != 2 or rows.shape[1] != len(COLUMNS) or not len(tokens):
+            raise InvalidInput(f"{self.folder} holds arrays of other shapes than a corpus has; prepare the texts again")
+        low = np.array([0, 0, -1, 0, 0])
+        high = np.array([self.length, 1, len(self.classes) - 1, len(PARTS) - 1, len(self.sources) - 1])
+        inside = ((rows >= low) & (rows <= high)).all() and int(tokens.min()) >= 0
+        if not inside or int(tokens.max()) >= self.vocabulary:
+            raise InvalidInput(
+                f"{self.folder} holds tokens, labels or parts that {CORPUS} does not know; prepare again"
+            )
+        check_fits(8 * len(rows) * self.length, f"{len(rows):,} rows of {self.length:,} tokens")
 
     @property
     def group_sizes(self) -> tuple[int, ...]:
@@ -77,11 +108,14 @@ class Corpus:
         for name in (TOKENS, ROWS):
             path = self.folder / name
             try:
-                found.append(np.load(path, allow_pickle=False))
-            except (OSError, ValueError, EOFError) as e:
+                found.append(np.load(check_plain(path), allow_pickle=False))
+            except (OSError, ValueError, EOFError, TypeError, SyntaxError, OverflowError, MemoryError) as e:
                 raise InvalidInput(f"{path} cannot be read ({e}); prepare the texts again") from e
+            if not isinstance(found[-1], np.ndarray):
+                raise InvalidInput(f"{path} is no array; prepare the texts again")
             if fingerprint(found[-1]) != self.fingerprints.get(name):
                 raise InvalidInput(f"{path} is not the file that {CORPUS} names; prepare the texts again")
+        self._check_arrays(found[0], found[1])
         return found[0], found[1]
 
     def texts(self, parts: tuple[str, ...], labelled: bool, packing: bool = False) -> Texts:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +13,11 @@ import torch
 from torch import Tensor
 
 from ..smc.stream import Stream
+from ..storage import read_unpacked
 from ..types import InvalidInput, Tokens
 
 _PREFIX = {"train": "train", "test": "t10k"}
+_LARGEST = 4 << 30  # bytes of a file, unpacked
 _IMAGES, _LABELS = 2051, 2049  # the magic numbers: unsigned bytes in three dimensions, in one
 _SUBSET = 7  # purpose of the uniforms that choose a subset
 
@@ -141,10 +141,7 @@ def _read(path: Path, magic: int) -> np.ndarray:
 
 
 def _content(path: Path) -> bytes:
-    if path.suffix != ".gz":
-        return path.read_bytes()
     try:
-        with gzip.open(path) as file:
-            return file.read()
-    except (EOFError, gzip.BadGzipFile, zlib.error) as e:
-        raise InvalidInput(f"{path} is no whole gzip file ({e}); fetch it again") from e
+        return read_unpacked(path, _LARGEST)
+    except (OSError, InvalidInput) as e:
+        raise InvalidInput(f"{path} is no whole gzip file, or no file ({e}); fetch it again") from e

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import torch
 from .. import __version__
 from ..models.layers import placed
 from ..models.pretrained import CARD
-from ..storage import write_json
+from ..storage import read_json, write_json
 from .checkpoints import Learner, Progress
 from .evaluation import evaluate
 from .journal import read_losses
@@ -52,4 +51,4 @@ def export(run: Run, learner: Learner, progress: Progress) -> dict[str, Any]:
         "config": {**asdict(config), "data": Path(config.data).name, "base": Path(config.base).name},
     }
     write_json(folder / CARD, card)
-    return json.loads((folder / CARD).read_text(encoding="utf-8"))
+    return read_json(folder / CARD)

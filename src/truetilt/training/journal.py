@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..storage import write_with
+from ..storage import parse_json, read_text, write_text
+from ..types import InvalidInput
 
 _NAME = "loss.jsonl"
 
@@ -17,7 +18,7 @@ class Journal:
     def __init__(self, folder: Path, step: int = 0) -> None:
         kept = [line for line in read_losses(folder) if line["step"] <= step]
         text = "".join(json.dumps(line) + "\n" for line in kept)
-        write_with(folder / _NAME, lambda path: _write(path, text))
+        write_text(folder / _NAME, text)
         self._file = open(folder / _NAME, "a", encoding="utf-8")  # noqa: SIM115
         self._board = _tensorboard(folder / "tensorboard", step)
 
@@ -39,16 +40,17 @@ def read_losses(folder: Path) -> list[dict[str, Any]]:
     """The lines of a run's loss.jsonl; a last line that was cut off is left out."""
     path = folder / _NAME
     found = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            break
+    try:
+        for line in read_text(path).splitlines() if path.exists() else []:
+            values = parse_json(line)
+            if not isinstance(values, dict) or type(values.get("step")) is not int:
+                break
+            found.append(values)
+    except InvalidInput:
+        raise
+    except ValueError:  # a line that was cut off
+        pass
     return found
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
 
 
 def _tensorboard(folder: Path, step: int) -> Any:

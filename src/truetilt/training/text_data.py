@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from ..models.wording import normalise
+from ..storage import check_plain
 from ..types import InvalidInput
 
 csv.field_size_limit(10**8)
@@ -58,6 +59,7 @@ def opened(path: Path) -> IO[str]:
     """A text file, decompressed on the way if its name says so."""
     if not path.is_file():
         raise InvalidInput(f"there is no file {path}; check the data folder and the name")
+    check_plain(path)
     if path.suffix == ".xz":
         return lzma.open(path, "rt", encoding="utf-8", newline="\n")
     if path.suffix == ".gz":

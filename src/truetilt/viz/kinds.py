@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..storage import read_json
 from ..types import InvalidInput
 from .clouds import LARGEST_TABLE, Disks, Points
 from .logo import SequenceLogo
@@ -38,7 +38,7 @@ def view_of(described: Any) -> View:
         raise InvalidInput(f"a view of kind {kind!r}; known are {', '.join(_KINDS)}")
     try:
         return _KINDS[kind](described)
-    except (KeyError, TypeError, ValueError, IndexError) as e:
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as e:
         raise InvalidInput(f"the view of kind {kind!r} is not whole ({e!r}); save the result with it again") from e
 
 
@@ -48,9 +48,10 @@ def saved_view(folder: Path) -> View | None:
     if not path.is_file():
         return None
     try:
-        return view_of(json.loads(path.read_text(encoding="utf-8")))
-    except (json.JSONDecodeError, UnicodeDecodeError) as e:
+        found = read_json(path)
+    except (OSError, ValueError) as e:
         raise InvalidInput(f"{path} is not JSON ({e}); remove it, or save the result again with its view") from e
+    return view_of(found)
 
 
 def suggested_view(x: Tensor) -> View:

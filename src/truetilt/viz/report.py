@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from .. import __version__
-from ..storage import write_with
+from ..storage import write_text
 from ..trust import Figures, Verdict
 from ..types import InvalidInput, folder_of, shown
 from . import digest
@@ -44,7 +44,7 @@ def write_report(run: digest.Run, path: Path, view: View | None = None, title: s
     if path.is_dir():
         raise InvalidInput(f"{path} is a folder; give the name of an HTML file in it, such as {path / 'run.html'}")
     text = report(run, view, title)
-    write_with(path, lambda temporary: _write(temporary, text))
+    write_text(path, text)
     return path
 
 
@@ -179,10 +179,6 @@ def _embedded(value: Any) -> str:
 
 def _asset(name: str) -> str:
     return (files("truetilt.viz") / "assets" / name).read_text(encoding="utf-8")
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8", newline="\n")
 
 
 def _sig(value: Any, digits: int = 5) -> str:
