@@ -96,9 +96,9 @@ def test_grids_of_arrays_and_generators_are_grids():
 
 @pytest.mark.parametrize("options", [{"particles": 2**63 - 1}, {"particles": 10**12}, {"populations": 10**400}])
 def test_more_particles_than_memory_holds_are_refused_by_number(options):
-    refused(rf"{next(iter(options.values()))}.* MiB of memory are free", lambda: sampled(**options))
-    refused("MiB of memory are free", lambda: RESULT.draw(10**12))
-    refused("MiB of memory are free", lambda: tt.flow(TILTED, GRID, 10**6, 10))
+    refused(rf"{next(iter(options.values())):,} .* would take .* are free", lambda: sampled(**options))
+    refused("are free; take fewer", lambda: RESULT.draw(10**12))
+    refused("are free; take fewer", lambda: tt.flow(TILTED, GRID, 10**6, 10))
 
 
 @pytest.mark.parametrize("device", ["cuda", "cuda:7", "nowhere", 3.5, None, "meta"])

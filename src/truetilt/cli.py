@@ -147,9 +147,16 @@ def sample(
     process: Annotated[ProcessName, typer.Option(help="The noising process.")] = ProcessName.masking,
     sigma_eps: Annotated[float, typer.Option(help="What is kept of the data at t = 1 (log-linear schedule).")] = 1e-3,
     particles: Annotated[
-        int | None, typer.Option(help="Particles in each population; 1000 of a table, 64 digits, 16 texts.")
+        int | None,
+        typer.Option(
+            help="Particles in each population; 1000 of a table. Without --populations nets spread them: 64 digits, "
+            "16 texts in all."
+        ),
     ] = None,
-    populations: Annotated[int, typer.Option(help="Independent populations.")] = 1,
+    populations: Annotated[
+        int | None,
+        typer.Option(help="Independent populations, for error bars: 16; of nets as many as have 4 particles each."),
+    ] = None,
     steps: Annotated[int | None, typer.Option(help="Time steps; 100 for a table, 50 for digits, 64 for texts.")] = None,
     seed: Seed = 0,
     device: Device = "cpu",
@@ -217,7 +224,7 @@ def studio(
     port: Annotated[int, typer.Option(help="The port.", min=1, max=65535)] = 7860,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open a browser.")] = False,
 ) -> None:
-    """Choose, run and watch in a browser: `pip install 'truetilt[ui]'`. On this machine only, and offline."""
+    """Choose, run and watch in a browser: `pip install 'truetilt\\[ui]'`. On this machine only, and offline."""
     with _Plainly("stopped"):
         from .studio.server import serve
 

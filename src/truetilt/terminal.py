@@ -54,6 +54,8 @@ def show(result: dict[str, Any], columns: tuple[str, ...], folder: Path, as_json
     for note in result.get("notes", ()):
         typer.echo(f"note: {note}", err=True)
     typer.echo(f"written: {folder / 'result.json'} and {folder / 'figure.png'}", err=True)
+    if "log_z" in result:
+        typer.echo(f"log Z here is {result['log_z']}", err=True)
     for line in result.get("verdict", ()):
         typer.echo(line, err=True)
     if "page" in result:

@@ -17,9 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..api import run, sample
-from ..feynman_kac import Unweighted
-from ..guidance import Guided, posterior_level
-from ..kernels import tweedie
+from ..defaults import default_guidance
 from ..metrics.images import accuracy, diversity_ratio, grey_levels
 from ..models.hub import Digits, load
 from ..result import Result
@@ -31,6 +29,7 @@ from ..viz.sheets import sheet
 from .digits import QUICK_BATCH, Meter, cost_of, reference
 from .jobs import Answer
 from .own import SNAPSHOTS
+from .own_digits import spread
 
 DIGIT, ALPHA = 4, 3.0
 DIGITS, STEPS = 32, 32  # of each sampler; steps of truetilt, guidance takes half as many
@@ -68,20 +67,17 @@ def _guided(nets: Digits, count: int, seed: int) -> Drawn:
     """Plain guidance of strength ALPHA, without weights, in half as many steps: it passes the U-Net twice in each."""
     meter = Meter()
     model = meter.watch(nets.model(DIGIT, "cfg"))
-    if model.conditional is None:
-        raise InvalidInput("guidance needs a conditional model, and this one has none")
-    guided = Guided(model.process, model.base, model.conditional, ALPHA, posterior_level)
-    fk, grid = Unweighted(model, guided, kernel=tweedie), uniform_grid(STEPS // 2)
+    fk, grid = default_guidance(model, ALPHA), uniform_grid(STEPS // 2)
     return Drawn(run(fk, grid, particles=count, seed=seed, resample=never, chunk=QUICK_BATCH), meter)
 
 
 @torch.no_grad()
 def _tilted(nets: Digits, count: int, seed: int) -> Drawn:
     """As `truetilt sample mnist` has it."""
-    meter = Meter()
+    meter, (particles, populations) = Meter(), spread(count)
     result = sample(
-        meter.watch(nets.model(DIGIT)), ALPHA, particles=count, num_inference_steps=STEPS, seed=seed,
-        chunk=QUICK_BATCH, snapshots=SNAPSHOTS,
+        meter.watch(nets.model(DIGIT)), ALPHA, particles=particles, populations=populations,
+        num_inference_steps=STEPS, seed=seed, chunk=QUICK_BATCH, snapshots=SNAPSHOTS,
     )  # fmt: skip
     told = {"bundle": "mnist", "condition": DIGIT, "command": f"truetilt demo --digits {count} --seed {seed}"}
     return Drawn(replace(result, settings=result.settings | told), meter)

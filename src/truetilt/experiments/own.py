@@ -62,6 +62,7 @@ def sample_table(
     summary = {
         "settings": result.settings,
         "rows": [{"quantity": name, "value": value} for name, value in rows.items()],
+        "log_z": result.log_z_words,
         "verdict": result.trust().lines,
         "law": law.tolist(),
         "target": target.tolist(),

@@ -17,6 +17,7 @@ from ..metrics.images import accuracy, grey_levels, mean_distance
 from ..models.hub import EMBEDDED, load
 from ..models.reviews import Reviews, is_reviews
 from ..result import Result
+from ..smc.uncertainty import RECOMMENDED
 from ..storage import write_json, write_with
 from ..types import InvalidInput
 from ..viz.sheets import sheet
@@ -31,6 +32,7 @@ from .own_text import sample_text
 TABLE_NOISE = ("masking", 1e-3)  # the process a table has unless told otherwise
 PARTICLES, STEPS = 64, 50  # what is taken where the user says nothing
 COLUMNS = 16
+LEAST = 4  # particles in a population, where populations are made of a number of particles
 
 
 class Wish(NamedTuple):
@@ -40,7 +42,7 @@ class Wish(NamedTuple):
     alpha: float
     beta: float | None = None
     particles: int | None = None
-    populations: int = 1
+    populations: int | None = None
     steps: int | None = None
     seed: int = 0
     device: str = "cpu"
@@ -63,10 +65,22 @@ def settled(name: Path, wish: Wish) -> Wish:
     particles, steps = (PARTICLES, STEPS) if nets else (TABLE_PARTICLES, TABLE_STEPS)
     if str(name) == "tiny-reviews" or is_reviews(Path(name)):
         particles, steps = TEXT_PARTICLES, TEXT_STEPS
+    particles, populations = particles if wish.particles is None else wish.particles, wish.populations
+    if populations is None:
+        particles, populations = spread(particles) if nets else (particles, RECOMMENDED)
     return wish._replace(
-        particles=particles if wish.particles is None else wish.particles,
-        steps=steps if wish.steps is None else wish.steps,
+        particles=particles, populations=populations, steps=steps if wish.steps is None else wish.steps
     )
+
+
+def spread(particles: int) -> tuple[int, int]:
+    """So many particles in all as (particles, populations): as many populations as are advised, with 4 or more in each.
+
+    Populations are compared for error bars; fewer where they do not come out even.
+    """
+    counts = (count for count in range(RECOMMENDED, 1, -1) if particles % count == 0 and particles // count >= LEAST)
+    populations = next(counts, 1)
+    return particles // populations, populations
 
 
 def sample_any(
@@ -78,7 +92,7 @@ def sample_any(
         if noise != TABLE_NOISE:
             raise InvalidInput(f"{name} holds nets, which know their process; leave out --process and --sigma-eps")
         return sample_bundle(str(name), wish, folder, options)
-    sizes = (wish.particles or 0, wish.populations, wish.steps or 0, wish.seed)
+    sizes = (wish.particles or 0, wish.populations or 0, wish.steps or 0, wish.seed)
     return sample_table(name, noise, (wish.alpha, wish.beta), sizes, folder, options)
 
 
@@ -92,10 +106,10 @@ def sample_bundle(name: str, wish: Wish, folder: Path, options: dict[str, Any]) 
     model = nets.model(condition, "potential" if wish.beta is None else "cfg")
     if "judge" not in nets.nets:
         raise InvalidInput(f"{name} holds {sorted(nets.nets)} and no judge, by whom samples are shown; add one")
-    check_run((wish.particles or 0, wish.populations, wish.steps or 0), model.length, SNAPSHOTS, wish.device)
+    check_run((wish.particles or 0, wish.populations or 0, wish.steps or 0), model.length, SNAPSHOTS, wish.device)
     check_states(options.get("checkpoint"), model.length, model.process.vocabulary + 1)
     result = sample(
-        model, wish.alpha, wish.beta, particles=wish.particles or 0, populations=wish.populations,
+        model, wish.alpha, wish.beta, particles=wish.particles or 0, populations=wish.populations or 0,
         num_inference_steps=wish.steps or 0, seed=wish.seed, chunk=64, snapshots=SNAPSHOTS, **options,
     )  # fmt: skip
     told = {"bundle": name, "condition": condition, "command": command(name, wish._asdict())}
@@ -107,6 +121,7 @@ def sample_bundle(name: str, wish: Wish, folder: Path, options: dict[str, Any]) 
     summary = {
         "settings": result.settings,
         "rows": [{"quantity": quantity, "value": value} for quantity, value in rows.items()],
+        "log_z": result.log_z_words,
         "verdict": result.trust().lines,
     }
     write_json(folder / "result.json", summary)

@@ -164,6 +164,7 @@ def _written(nets: Reviews, condition: str | None, result: Result, given: Given 
     summary = {
         "settings": result.settings,
         "rows": [{"quantity": quantity, "value": value} for quantity, value in rows.items()],
+        "log_z": result.log_z_words,
         "verdict": result.trust().lines,
         "particles": _told(nets, words_of(nets, x, given), weights.tolist()),
         "texts": [{"text": text} for text in words_of(nets, drawn, given)],
