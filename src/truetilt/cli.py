@@ -54,7 +54,7 @@ def root(version: Annotated[bool, typer.Option("--version", help="Show the versi
 
 @app.command()
 def demo(
-    digits: Annotated[int, typer.Option(help="Digits drawn by guidance and by truetilt, of each.", min=2)] = 32,
+    digits: Annotated[int, typer.Option(help="Digits drawn by guidance and by truetilt, of each.", min=2)] = 16,
     seed: Seed = 0,
     device: Device = "cpu",
     out: Out = None,

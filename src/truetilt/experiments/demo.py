@@ -32,7 +32,7 @@ from .own import SNAPSHOTS
 from .own_digits import spread
 
 DIGIT, ALPHA = 4, 3.0
-DIGITS, STEPS = 32, 32  # of each sampler; steps of truetilt, guidance takes half as many
+STEPS = 32  # of truetilt; guidance takes half as many
 COLUMNS = 8
 PAGE, REPORT = "index.html", "report.html"
 TITLES = {"guidance": f"guidance, β = {ALPHA:g}", "truetilt": f"truetilt, α = {ALPHA:g}"}
@@ -105,7 +105,7 @@ def _draw(nets: Digits, runs: dict[str, Drawn], rows: list[Answer], seed: int) -
 
     count = len(runs["guidance"].result.particles.flatten(0, 1))
     lines = -(-count // COLUMNS)
-    figure = Figure(figsize=(11, 0.66 * lines + 0.6), layout="constrained")
+    figure = Figure(figsize=(11, 0.66 * lines + 0.7), layout="constrained")
     for ax, (name, drawn), row in zip(figure.subplots(1, 2), runs.items(), rows, strict=True):
         x = drawn.result.draw(count, seed)
         wrong = (nets.judge(x).argmax(-1) != DIGIT).tolist()
