@@ -98,7 +98,9 @@ def test_grids_of_arrays_and_generators_are_grids():
 def test_more_particles_than_memory_holds_are_refused_by_number(options):
     refused(rf"{next(iter(options.values())):,} .* would take .* are free", lambda: sampled(**options))
     refused("are free; take fewer", lambda: RESULT.draw(10**12))
-    refused("are free; take fewer", lambda: tt.flow(TILTED, GRID, 10**6, 10))
+    large = tt.Unweighted(tt.Model(tt.Masking(10**6), 10, MODEL.base), MODEL.base)
+    refused("are free; take fewer", lambda: tt.flow(large, GRID, 10**6 + 1, 10))
+    refused("the model has 2 of 4", lambda: tt.flow(TILTED, GRID, 3, 2))
 
 
 @pytest.mark.parametrize("device", ["cuda", "cuda:7", "nowhere", 3.5, None, "meta"])
@@ -284,6 +286,9 @@ def test_options_of_a_run(options, words):
         ("config is", lambda: tt.SEDD("small")),
         ("values", lambda: tt.SiteLogits.of("x")),
         ("rows are", lambda: tt.SiteLogits([1], [2])),
+        ("start", lambda: tt.forward_equation(MODEL.process, MODEL.base, [2.0], GRID)),
+        ("log-weights are", lambda: tt.stratified(torch.ones(3, 3).to_sparse(), torch.ones(3, 3))),
+        ("the base knows", lambda: tt.Predictor(tt.Masking(5), MODEL.base, MODEL.potential)),
         ("axes", lambda: tt.Points("xy")),
         ("alphabet", lambda: tt.SequenceLogo(4)),
         ("beta_min is", lambda: c.VP("x")),
@@ -337,6 +342,10 @@ def test_methods_of_a_result(words, call):
 def test_settings_in_numbers_of_numpy_can_be_saved(tmp_path):
     result = sampled(particles=np.int64(4), seed=np.int32(2), first_population=np.int64(1))
     assert tt.Result.load(result.save(tmp_path / "run")).settings["first_population"] == 1
+
+
+def test_whole_numbers_beyond_torch_are_numbers():
+    assert c.Observed(c.VP(), MIXTURE, c.Observation([0.8], (0,), 10**12)).log_evidence < 0
 
 
 def test_lists_of_python_numbers_keep_their_digits():

@@ -143,7 +143,8 @@ class Predictor:
 
     def __call__(self, x: Tokens, t: float) -> SiteLogits:
         found = self.base(x, t)
-        if not isinstance(found, SiteLogits) or found.index.shape != x.shape:
+        size = self.process.vocabulary
+        if not isinstance(found, SiteLogits) or found.index.shape != x.shape or found.vocabulary != size:
             raise InvalidInput(f"the base returned {shown(found)} for states {tuple(x.shape)}; return tt.SiteLogits")
         base = found.dense()
         here = self._asked(x, t)[..., None]

@@ -30,7 +30,7 @@ class Observation:
         settle(self, value=reals("the values seen", self.value, "give one number for each coordinate"))
         sites = listed("coordinates", self.coordinates, "give a tuple of coordinates, counted from 0")
         settle(self, coordinates=tuple(whole("a coordinate", site, 0) for site in sites))
-        settle(self, std=number("std", self.std, "an observation needs a positive error"))
+        settle(self, std=float(number("std", self.std, "an observation needs a positive error")))
         if self.value.shape != (len(self.coordinates),) or len(set(self.coordinates)) < len(self.coordinates):
             raise InvalidInput(
                 f"{tuple(self.value.shape)} values for coordinates {self.coordinates}; give one for each, none twice"

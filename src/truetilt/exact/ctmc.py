@@ -114,6 +114,6 @@ def _length(process: Process, start: Tensor) -> int:
     length = 0
     while process.states**length < start.numel():
         length += 1
-    if process.states**length != start.numel() or start.dim() != 1:
+    if length < 1 or process.states**length != start.numel() or start.dim() != 1:
         raise InvalidInput(f"a start of shape {tuple(start.shape)} is no law on sites of {process.states} states each")
     return length

@@ -50,7 +50,12 @@ def resampled(scheme: Resampler, log_w: LogWeights, u: Tensor) -> Resampled:
 
 def _check(log_w: LogWeights, u: Tensor) -> None:
     """Log-weights and as many uniforms, known by their shapes alone."""
-    tensors = isinstance(log_w, Tensor) and isinstance(u, Tensor) and log_w.is_floating_point() and not log_w.is_meta
+    tensors = (
+        isinstance(log_w, Tensor)
+        and isinstance(u, Tensor)
+        and log_w.is_floating_point()
+        and not (log_w.is_meta or log_w.is_sparse)
+    )
     if not tensors or not log_w.dim() or not log_w.shape[-1] or u.shape[:-1] != log_w.shape[:-1] or not u.dim():
         raise InvalidInput(
             f"log-weights are {shown(log_w)} and uniforms {shown(u)}; give two tensors of one shape [..., N]"

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..types import InvalidInput, LogWeights, settle, whole
+from ..types import InvalidInput, LogWeights, plain, settle, shown
 from .diagnostics import lineage
 from .resampling import adaptive, described, in_words, multinomial, never
 from .weights import log_mean_exp, normalised
@@ -136,7 +136,10 @@ class Genealogy:
 
     def __post_init__(self) -> None:
         if self.lag is not None:
-            settle(self, lag=whole("the lag in steps (None for the first draw)", self.lag, 1))
+            lag = plain(self.lag)
+            if isinstance(lag, bool) or not isinstance(lag, int) or lag < 1:
+                raise InvalidInput(f"the lag is {shown(lag)} steps; give at least 1, or None for the first draw")
+            settle(self, lag=lag)
 
     def __call__(self, estimate: Estimate, history: History) -> Spread:
         resampled = _resampled(history)

@@ -85,7 +85,7 @@ def _told(run: digest.Run, view: View | None) -> dict[str, Any]:
         "sizes": {"populations": populations, "particles": particles, "steps": len(times) - 1},
         "trust": trust,
         "head": HEADS[trust.verdict],
-        "came_out": _came_out(trust.figures, len(times) - 1),
+        "came_out": _came_out(trust.figures, len(times) - 1, run.log_z_words),
         "rows": [rows[k] for k in digest.evenly(len(rows), ROWS)],
         "tops": {key: max(row[key] for row in rows) or 1 for key in ("mass", "ess", "roots")},
         "row_count": len(rows),
@@ -100,7 +100,13 @@ def _when(step: int, last: int) -> str:
     return "at the end" if step > last else f"at step {step}"
 
 
-def _came_out(f: Figures, last: int) -> list[tuple[str, str, float, str]]:
+def _lowest(f: Figures, last: int) -> str:
+    """When the effective sample size was lowest."""
+    when = _when(f.ess_lowest_step, last)
+    return when if f.populations == 1 else f"at each population's worst step, on average; {when} in the worst"
+
+
+def _came_out(f: Figures, last: int, constant: str) -> list[tuple[str, str, float, str]]:
     """(name, as shown, in full, in words) of the figures that matter."""
     bar = f.log_z_interval
     everyone = f.populations * f.particles
@@ -109,9 +115,9 @@ def _came_out(f: Figures, last: int) -> list[tuple[str, str, float, str]]:
     else:
         spread = f"95 % interval {_sig(bar.low)} to {_sig(bar.high)}"
     return [
-        ("log Z", _sig(f.log_z), f.log_z, spread),
+        ("log Z", _sig(f.log_z), f.log_z, f"{spread}; it is {constant}"),
         ("effective particles", _sig(f.union_ess, 4), f.union_ess, f"of {everyone:,}; {f.ess_end:.0%} at the end"),
-        ("lowest ESS on the way", f"{f.ess_lowest:.1%}", f.ess_lowest, _when(f.ess_lowest_step, last)),
+        ("lowest ESS on the way", f"{f.ess_lowest:.1%}", f.ess_lowest, _lowest(f, last)),
         ("first draws that survive", _sig(f.roots, 4), f.roots, f"of {f.particles} in a population"),
     ]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ..types import InvalidInput, function, has, settle, whole
+from ..types import InvalidInput, called, function, has, settle, whole
 from .png import as_uri
 from .sheets import sheet
 
@@ -144,7 +144,7 @@ class TextView:
         return f"<ins>{text}</ins>" if kind == "new" else text
 
     def _piece(self, token: int) -> str:
-        return str(self.decode(token)) if 0 <= token < self.vocabulary else f"⟨{token}⟩"
+        return str(called("decode", self.decode, token)) if 0 <= token < self.vocabulary else f"⟨{token}⟩"
 
     def _text(self, row: np.ndarray) -> str:
         return _read("".join(MASKED if token == self.mask else self._piece(token) for token in row.tolist()))
