@@ -269,7 +269,7 @@ def test_options_of_a_run(options, words):
         ("kernel is", lambda: tt.Rejuvenation("gibbs")),
         ("choices of the kernel", lambda: tt.Rejuvenation(tt.AnyOrder(MODEL, 2.0))),
         ("scan is", lambda: tt.Gibbs(tt.AnyOrder(MODEL, 2.0), "random")),
-        ("size of a block", lambda: tt.Block(tt.AnyOrder(MODEL, 2.0), 2.5)),
+        ("a block of 2.5", lambda: tt.Block(tt.AnyOrder(MODEL, 2.0), 2.5)),
         ("lineage is", lambda: tt.Rule(0.5, "keep")),
         ("reference is", lambda: tt.particle_gibbs(TILTED, GRID, "path")),
         ("sweeps is", lambda: tt.particle_gibbs(TILTED, GRID, sweeps=0.5)),

@@ -36,9 +36,9 @@ from .types import (
     check_model,
     function,
     listed,
+    plain,
     settle,
     shown,
-    whole,
 )
 
 Answers = tuple[SiteLogits, SiteLogits]  # of the base and of the conditional network
@@ -99,13 +99,11 @@ class AnyOrder:
     def _check_order(self) -> None:
         if self.order is None:
             return
-        need = f"it must name each of the {self.model.length} sites once"
-        sites = listed("order", self.order, need)
-        settle(self, order=tuple(whole("a site of the order", site, 0, self.model.length - 1) for site in sites))
-        if sorted(self.order) != list(range(self.model.length)):
-            raise InvalidInput(
-                f"order is {self.order}; it must be a tuple that names each of the {self.model.length} sites once"
-            )
+        need = f"it must be a tuple that names each of the {self.model.length} sites once"
+        order = tuple(plain(site) for site in listed("order", self.order, need))
+        if any(type(site) is not int for site in order) or sorted(order) != list(range(self.model.length)):
+            raise InvalidInput(f"order is {shown(self.order)}; {need}")
+        settle(self, order=order)
         if self.choose is not uniform_sites:
             raise InvalidInput("sites come in the given order, so none is left to choose; give `order` or `choose`")
 

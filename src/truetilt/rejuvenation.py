@@ -32,10 +32,10 @@ from .types import (
     Tokens,
     check,
     function,
+    plain,
     settle,
     shown,
     take,
-    whole,
 )
 
 Scan = Callable[
@@ -112,7 +112,10 @@ class Block:
 
     def __post_init__(self) -> None:
         check_kind(self, AnyOrder)
-        settle(self, size=whole("the size of a block in sites", self.size, 1, self.fk.model.length))
+        size = plain(self.size)
+        if type(size) is not int or not 1 <= size <= self.fk.model.length:
+            raise InvalidInput(f"a block of {shown(size)} sites in {self.fk.model.length}; give 1 to all of them")
+        settle(self, size=size)
 
     @property
     def target(self) -> Target:
