@@ -152,7 +152,7 @@ def test_usage_errors(arguments, words, tmp_path):
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     run = truetilt("demo", "--out", tmp_path / "file" / "x")
-    assert run.returncode == 1
+    assert run.returncode == 2
     assert str(tmp_path / "file") in run.stderr
     assert "Traceback" not in run.stderr
 
