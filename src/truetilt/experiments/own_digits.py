@@ -57,7 +57,10 @@ def settled(name: Path, wish: Wish) -> Wish:
     """The wish with its gaps filled; nets need a class, a table has a condition of its own."""
     nets = is_bundle(name)
     if nets and wish.condition is None:
-        raise InvalidInput(f"{name} holds nets of several classes; say which one to sample with --condition")
+        raise InvalidInput(
+            f"{name} holds nets of several classes; say which one to sample with --condition (samples without a "
+            "condition: tt.Unweighted in Python, see 'How to choose')"
+        )
     if not nets and wish.condition is not None and name.suffix == ".json":
         raise InvalidInput(f"{name} is a table, which has its condition inside; leave out --condition")
     if not nets and wish.condition is not None:
