@@ -255,6 +255,20 @@ def test_genealogy_of_one_particle_and_senseless_lags_are_refused():
         result_of(WEIGHTS).log_z_interval(by=tt.genealogy(lag=3))
 
 
+def test_a_value_that_never_varies_has_no_interval_and_says_so():
+    result = result_of([[1.0, 2.0], [2.0, 1.0], [1.0, 4.0]])
+    alone = result.expectation_interval(lambda x: x[..., 0].double())
+    never = result.expectation_interval(lambda x: torch.zeros_like(x[..., 0]).double())
+    both = result.expectation_interval(lambda x: torch.cat([torch.zeros_like(x), x], -1).double())
+    assert (never.estimate, never.stderr, never.low, never.high) == (0.0, math.inf, -math.inf, math.inf)
+    assert (never.method, alone.method) == ("Student t across 3 populations",) * 2
+    assert "no particle differs from the others" in never.reason
+    assert not alone.reason
+    assert both.reason == never.reason
+    assert both.stderr.tolist() == pytest.approx([math.inf, alone.stderr])
+    assert both.high.tolist() == pytest.approx([math.inf, alone.high])
+
+
 # Genealogy: by hand.
 
 FAMILY = torch.tensor([[[0, 1, 2]], [[0, 0, 2]], [[0, 1, 2]]])  # particles 0 and 1 are sisters from step 1 on
