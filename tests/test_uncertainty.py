@@ -18,7 +18,9 @@ from problems import FALSE_ALARM, flow, table, z_limit
 from truetilt.smc.diagnostics import lineage
 from truetilt.smc.resampling import SCHEMES, described, in_words
 from truetilt.smc.uncertainty import (
+    History,
     ancestral_variance,
+    of_log_z,
     student_quantile,
 )
 
@@ -267,6 +269,14 @@ def test_a_value_that_never_varies_has_no_interval_and_says_so():
     assert both.reason == never.reason
     assert both.stderr.tolist() == pytest.approx([math.inf, alone.stderr])
     assert both.high.tolist() == pytest.approx([math.inf, alone.high])
+
+
+def test_draws_are_independent_unless_they_are_said_to_be_coupled():
+    log_w = torch.tensor([[0.0, 0.5, 1.0]], dtype=torch.float64)
+    history = History(log_w, FAMILY, torch.full((3, 1), 3.0, dtype=torch.float64), {"name": "multinomial"})
+    assert tt.genealogy()(of_log_z(log_w), history).method == "genealogy"
+    with pytest.raises(tt.InvalidInput, match="multinomial with draws that particles share"):
+        tt.genealogy()(of_log_z(log_w), history._replace(coupled=True))
 
 
 # Genealogy: by hand.
