@@ -494,8 +494,3 @@ def test_a_state_that_cannot_be_finished_dies_without_nan():
     fk = tt.FirstHitting(tt.Model(proc, 2, apart(0), apart(1)), 2.0)
     with pytest.raises(tt.DegenerateWeights, match="every particle has weight zero"):
         tt.run(fk, (1.0, 0.5, 0.0), particles=10)
-    at = Particles(torch.full((3, 2), 2), torch.zeros(3, dtype=torch.float64), {})
-    still = replace(fk, beta=0.5)  # which proposes nothing at all
-    move = still.move(at, 1.0, 0.5, torch.zeros(3, 6, dtype=torch.float64))  # a wait of 0 / 0
-    assert torch.equal(move.law.x, at.x)
-    assert not move.log_before.isnan().any()
