@@ -279,6 +279,18 @@ def test_draws_are_independent_unless_they_are_said_to_be_coupled():
         tt.genealogy()(of_log_z(log_w), history._replace(coupled=True))
 
 
+@pytest.mark.parametrize("constant", [1.0, 7.0, -0.3])
+def test_an_event_that_every_particle_shows_has_no_interval_either(constant):
+    """Weights sum to one up to rounding only; that error is no spread."""
+    generator = torch.Generator().manual_seed(0)
+    for count in range(2, 30):
+        weights = torch.rand(count, 7, generator=generator, dtype=torch.float64) + 0.1
+        found = result_of(weights.tolist()).expectation_interval(lambda x: torch.full(x.shape[:-1], constant))
+        assert found.estimate == pytest.approx(constant, rel=1e-6)
+        assert found.stderr == math.inf
+        assert "no particle differs from the others" in found.reason
+
+
 # Genealogy: by hand.
 
 FAMILY = torch.tensor([[[0, 1, 2]], [[0, 0, 2]], [[0, 1, 2]]])  # particles 0 and 1 are sisters from step 1 on
