@@ -31,6 +31,27 @@ class Mutation(NamedTuple):
     make: Callable[[], None]
 
 
+class Mutant(NamedTuple):
+    """A change of one module, by the number that `mutations` gives it."""
+
+    module: str
+    line: int
+    number: int
+    change: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.module}:{self.line} {self.change} #{self.number}"
+
+
+class Task(NamedTuple):
+    """A mutant, the tests it is put to, and how long they usually take."""
+
+    mutant: Mutant
+    tests: list[str]
+    seconds: float
+
+
 def mutations(tree: ast.Module) -> Iterator[Mutation]:
     """Every change that can be made to a module, always in the same order; make at most one in a tree."""
     for parent, name, index, node in _expressions(tree):

@@ -12,6 +12,8 @@ from problems import clean, hard_table, table, tv, z_limit
 from truetilt.exact.tables import flat_index
 from truetilt.metrics.divergences import histogram, kl
 from truetilt.smc.coupling import fingerprint
+from truetilt.smc.stream import CHOOSE, Stream
+from truetilt.types import Particles
 
 
 def grid(problem, steps=None):
@@ -205,6 +207,18 @@ def test_hard_constraints_are_exact_at_every_alpha():
         assert_exact(problem, alpha, beta=0.0)
         if alpha > 0:
             assert_exact(problem, alpha, beta=0.0, ramp=tt.Power(1.0))
+
+
+def test_several_sites_at_once_are_any_of_their_sets_alike():
+    problem = table(tt.Masking, 2, 4)
+    fk, times = tt.AnyOrder(problem.model(), 1.0), tt.masked_fraction_grid(problem.process.schedule, 4)
+    assert [fk.choices(1.0, times[k]) for k in range(4)] == [0, 1, 4, 4]
+    u = Stream(0).uniforms(1, CHOOSE, 1, (0, 24_000)).reshape(1, 6000, 4)
+    start = Particles(torch.full((1, 6000, 4), 2), torch.zeros(1, 6000).double(), {"log_ratio": torch.zeros(1, 6000)})
+    sites = fk.move(start, 1.0, times[2], u).law.sites.sort(-1).values
+    pairs, count = sites[0].unique(dim=0, return_counts=True)
+    assert len(pairs) == 6
+    assert (count - 1000).abs().max() < 5 * 1000**0.5
 
 
 def test_reveal_is_the_any_order_clock():

@@ -200,3 +200,16 @@ def test_a_schedule_bad_in_between_is_rejected_when_it_shows(beta):
 def test_tempered_rejects_a_bad_beta_too(process):
     with pytest.raises(tt.InvalidInput, match=r"beta is -1\.0"):
         tt.Tempered(table(process, 3, 2).model(), 2.0, beta=-1.0)
+
+
+def test_left_out_the_strength_is_one_and_ramps_are_the_usual():
+    model = table(tt.Masking, 3, 2).model()
+    usual = {
+        tt.Tempered(model, 2.0): tt.Tempered(model, 2.0, 1.0, tt.rate_level, kernel=tt.euler),
+        tt.Tilted(model, 2.0): tt.Tilted(model, 2.0, tt.Power(2.0), kernel=tt.euler),
+        tt.Steered(model, model.potential): tt.Steered(model, model.potential, 1.0, tt.Power(1.0), kernel=tt.euler),
+        tt.AnyOrder(model, 2.0): tt.AnyOrder(model, 2.0, None, None, tt.Power(0.0)),
+    }
+    assert len(usual) == 4
+    for short, long in usual.items():
+        assert short == long

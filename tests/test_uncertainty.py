@@ -18,7 +18,9 @@ from problems import FALSE_ALARM, flow, table, z_limit
 from truetilt.smc.diagnostics import lineage
 from truetilt.smc.resampling import SCHEMES, described, in_words
 from truetilt.smc.uncertainty import (
+    History,
     ancestral_variance,
+    of_log_z,
     student_quantile,
 )
 
@@ -253,6 +255,40 @@ def test_genealogy_of_one_particle_and_senseless_lags_are_refused():
         tt.genealogy(lag=0)
     with pytest.raises(tt.InvalidInput, match="lag of 3 steps forgets"):
         result_of(WEIGHTS).log_z_interval(by=tt.genealogy(lag=3))
+
+
+def test_a_value_that_never_varies_has_no_interval_and_says_so():
+    result = result_of([[1.0, 2.0], [2.0, 1.0], [1.0, 4.0]])
+    alone = result.expectation_interval(lambda x: x[..., 0].double())
+    never = result.expectation_interval(lambda x: torch.zeros_like(x[..., 0]).double())
+    both = result.expectation_interval(lambda x: torch.cat([torch.zeros_like(x), x], -1).double())
+    assert (never.estimate, never.stderr, never.low, never.high) == (0.0, math.inf, -math.inf, math.inf)
+    assert (never.method, alone.method) == ("Student t across 3 populations",) * 2
+    assert "no particle differs from the others" in never.reason
+    assert not alone.reason
+    assert both.reason == never.reason
+    assert both.stderr.tolist() == pytest.approx([math.inf, alone.stderr])
+    assert both.high.tolist() == pytest.approx([math.inf, alone.high])
+
+
+def test_draws_are_independent_unless_they_are_said_to_be_coupled():
+    log_w = torch.tensor([[0.0, 0.5, 1.0]], dtype=torch.float64)
+    history = History(log_w, FAMILY, torch.full((3, 1), 3.0, dtype=torch.float64), {"name": "multinomial"})
+    assert tt.genealogy()(of_log_z(log_w), history).method == "genealogy"
+    with pytest.raises(tt.InvalidInput, match="multinomial with draws that particles share"):
+        tt.genealogy()(of_log_z(log_w), history._replace(coupled=True))
+
+
+@pytest.mark.parametrize("constant", [1.0, 7.0, -0.3])
+def test_an_event_that_every_particle_shows_has_no_interval_either(constant):
+    """Weights sum to one up to rounding only; that error is no spread."""
+    generator = torch.Generator().manual_seed(0)
+    for count in range(2, 30):
+        weights = torch.rand(count, 7, generator=generator, dtype=torch.float64) + 0.1
+        found = result_of(weights.tolist()).expectation_interval(lambda x: torch.full(x.shape[:-1], constant))
+        assert found.estimate == pytest.approx(constant, rel=1e-6)
+        assert found.stderr == math.inf
+        assert "no particle differs from the others" in found.reason
 
 
 # Genealogy: by hand.

@@ -99,7 +99,8 @@ def of_mean(log_w: LogWeights, values: Tensor) -> Estimate:
     """The weighted mean of values [populations, N, ...]: each particle errs by w (value - mean) / sum of w."""
     w = _shares(log_w).reshape(log_w.shape + (1,) * (values.dim() - 2))
     value = torch.where(w > 0, values.double(), 0.0)  # a weightless particle may be anything
-    mean = (w * value).sum((0, 1))
+    ends = [torch.where(w > 0, value, sign * torch.inf) for sign in (1, -1)]
+    mean = (w * value).sum((0, 1)).clamp(ends[0].amin((0, 1)), ends[1].amax((0, 1)))  # where all agree, not a bit off
     return Estimate(mean, torch.where(w > 0, w * (value - mean), 0.0), centred=True)
 
 
