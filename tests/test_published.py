@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+import random
 from pathlib import Path
 
 import huggingface_hub
@@ -161,6 +162,15 @@ def test_half_a_download_is_refused(tmp_path, pickled, share):
     whole = path.read_bytes()
     path.write_bytes(whole[: int(share * len(whole))])
     with pytest.raises(tt.InvalidInput, match=r"cut short.*(again|authors)"):
+        tt.load(folder)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("head", [b"", b"PK\x03\x04", b"\x80\x02"], ids=["noise", "zip", "pickle"])
+def test_random_bytes_in_place_of_weights_are_refused(tmp_path, head, seed):
+    folder = write(tmp_path / "sedd", pickled=True)
+    (folder / PICKLED).write_bytes(head + random.Random(seed).randbytes(2000))
+    with pytest.raises(tt.InvalidInput, match=r"pytorch_model.bin .*(again|authors)"):
         tt.load(folder)
 
 
