@@ -23,9 +23,9 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 import truetilt as tt
+from truetilt.core.storage import write_json
 from truetilt.models.score import Padded
 from truetilt.smc.sampler import Source, trace
-from truetilt.storage import write_json
 
 _CUDA = DeviceType.CUDA
 WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")

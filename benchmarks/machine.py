@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from truetilt.experiments.jobs import device_name
-from truetilt.storage import write_json
+from truetilt.commands.jobs import device_name
+from truetilt.core.storage import write_json
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -21,7 +21,7 @@ import torch
 from machine import keep
 
 import truetilt as tt
-from truetilt.experiments.table1 import random_table
+from truetilt.paper.table1 import random_table
 
 SITES, TOKENS, ALPHA = 6, 2, 3.0
 SIZES = [10**k for k in range(1, 7)]

@@ -13,11 +13,11 @@ from pathlib import Path
 import torch
 
 import truetilt as tt
-from truetilt.experiments.jobs import device_name
-from truetilt.experiments.table1 import random_table
+from truetilt.commands.jobs import device_name
+from truetilt.core.storage import write_json
+from truetilt.core.types import Model, SiteLogits
+from truetilt.paper.table1 import random_table
 from truetilt.smc.resampling import SCHEMES
-from truetilt.storage import write_json
-from truetilt.types import Model, SiteLogits
 
 STEPS, ROUNDS = 20, 5
 

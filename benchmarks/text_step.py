@@ -24,9 +24,9 @@ from machine import named
 from torch import Tensor
 
 import truetilt as tt
+from truetilt.core.storage import write_json
+from truetilt.core.types import FeynmanKac, Particles
 from truetilt.smc.sampler import Source, onward
-from truetilt.storage import write_json
-from truetilt.types import FeynmanKac, Particles
 
 TIME, REVEALS, ALPHA, BETA, LABEL = 0.5, 10, 2.0, 1.5, 1
 TINY = tt.SEDDConfig(vocabulary=2000, length=128, hidden=64, blocks=2, heads=2, classes=2)

@@ -12,9 +12,9 @@ from statistics import mean
 import torch
 
 import truetilt as tt
-from truetilt.experiments.table1 import random_table
+from truetilt.core.storage import write_json
 from truetilt.metrics.divergences import total_variation
-from truetilt.storage import write_json
+from truetilt.paper.table1 import random_table
 
 SIZES, ALPHAS, TARGETS = ((2, 10), (4, 5)), (2.0, 4.0), 6
 PARTICLES, POPULATIONS, STEPS = 500, 16, 100

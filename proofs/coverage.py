@@ -9,7 +9,7 @@ import torch
 from tqdm import tqdm
 
 import truetilt as tt
-from truetilt.experiments.table1 import random_table
+from truetilt.paper.table1 import random_table
 
 RUNS, BATCH, STEPS = 1000, 50, 10
 ACROSS = (16, 50)  # populations and particles of a run

@@ -116,7 +116,7 @@ def _wrong(case: Any, asked: dict[str, Any], found: Any) -> str:
     import torch
 
     import truetilt as tt
-    from truetilt.arguments import plain
+    from truetilt.core.arguments import plain
 
     if not isinstance(found, tt.Result) or case.exact is None or found.particles.is_floating_point():
         return ""
@@ -212,7 +212,7 @@ def main() -> None:
     import fuzz_cases
     import torch
 
-    from truetilt.storage import write_json
+    from truetilt.core.storage import write_json
 
     torch.set_num_threads(1)
     found = calls(given.calls, given.seed)

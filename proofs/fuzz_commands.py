@@ -26,7 +26,7 @@ from fuzz_files import make_asked, make_config, make_digits, make_idx, make_resu
 from fuzzing import Case, Wrong, carried_out, report
 
 import truetilt as tt
-from truetilt.storage import read_json
+from truetilt.core.storage import read_json
 
 SECONDS = 120
 NUMBERS = (
@@ -328,7 +328,7 @@ def _apart(words: list[str]) -> tuple[int, str]:
 
 def _within(words: list[str]) -> tuple[int, str]:
     """As the entry point does it, with stdout and stderr in files."""
-    from truetilt.cli import app
+    from truetilt.cli.main.main import app
 
     said = os.open("said", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
     for stream in (sys.stdout, sys.stderr):
@@ -367,9 +367,6 @@ def main() -> int:
     told = words.parse_args()
     torch.set_num_threads(1)
     random.seed(told.seed)
-    import truetilt.experiments.infill
-    import truetilt.experiments.own_digits
-    import truetilt.experiments.resuming  # noqa: F401
 
     with tempfile.TemporaryDirectory() as place:
         prepared(Path(place))

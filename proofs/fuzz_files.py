@@ -28,7 +28,7 @@ from fuzzing import Case, Wrong, carried_out, changed, report
 from safetensors.torch import load_file, save_file
 
 import truetilt as tt
-from truetilt.storage import read_json, sha256_of
+from truetilt.core.storage import read_json, sha256_of
 
 SECONDS = 60
 TABLE = {"p0": [[1, 2, 3], [2, 1, 1], [0, 1, 4]], "likelihood": [[0.9, 0.1, 0.4], [0.2, 0.5, 0.5], [0.7, 0.9, 0.1]]}
@@ -86,7 +86,7 @@ def checkpoint(folder: Path, sealed: bool) -> None:
 
 
 def asked(folder: Path, sealed: bool) -> None:
-    from truetilt.experiments.resuming import carry_out, read_asked
+    from truetilt.commands.resume import carry_out, read_asked
 
     carry_out(read_asked(folder), folder, lambda done: None)
 
@@ -118,8 +118,8 @@ def reviews(folder: Path, sealed: bool) -> None:
 
 def studio(folder: Path, sealed: bool) -> None:
     from truetilt.studio.folders import found_at
+    from truetilt.studio.form import faults, first_wish, wish_of
     from truetilt.studio.problems import posed
-    from truetilt.studio.wishes import faults, first_wish, wish_of
 
     for path in (folder, *folder.iterdir()):
         found_at(path)
@@ -146,7 +146,7 @@ def idx(folder: Path, sealed: bool) -> None:
 
 
 def landscape(folder: Path, sealed: bool) -> None:
-    from truetilt.experiments.landscape import read_landscape
+    from truetilt.paper.landscape import read_landscape
 
     read_landscape(folder)
 
@@ -168,8 +168,8 @@ def make_checkpoint(folder: Path) -> None:
 
 
 def make_asked(folder: Path) -> None:
-    from truetilt.experiments.own_digits import Wish
-    from truetilt.experiments.resuming import Asked, carry_out
+    from truetilt.commands.resume import Asked, carry_out
+    from truetilt.commands.sample import Wish
 
     make_table(folder)
     steps = 0

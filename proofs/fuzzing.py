@@ -172,7 +172,7 @@ def _read(told: bytes) -> tuple[str, str]:
 
 def report(path: Path, command: str, seed: int, found: list[Found]) -> int:
     """Write the counts as JSON, print what is not as it should be; the exit code."""
-    from truetilt.storage import write_json
+    from truetilt.core.storage import write_json
 
     names = (DONE, REFUSED, TRACEBACK, HANG, WRONG)
     total = Counter(one.outcome for one in found)

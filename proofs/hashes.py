@@ -183,7 +183,15 @@ def commands() -> Iterator[tuple[str, object]]:
         }
         for name, words in asked.items():
             out = str(Path(folder) / name)
-            command = [sys.executable, "-c", "from truetilt.cli import main; main()", "sample", *words, "--out", out]
+            command = [
+                sys.executable,
+                "-c",
+                "from truetilt.cli.main import main; main()",
+                "sample",
+                *words,
+                "--out",
+                out,
+            ]
             subprocess.run(command, check=True, capture_output=True, env=_environment())
             yield f"truetilt sample, {name}", tt.Result.load(out)
 
@@ -191,8 +199,8 @@ def commands() -> Iterator[tuple[str, object]]:
 def studio() -> Iterator[tuple[str, object]]:
     """What the studio runs at first for each model, and the plain guidance beside it."""
     from truetilt.studio import plans
+    from truetilt.studio.form import first_wish
     from truetilt.studio.problems import posed
-    from truetilt.studio.wishes import first_wish
 
     for model, steps in {"nine": 8, "six": 8, "mnist": 2, "tiny-reviews": 2}.items():
         wish = first_wish(model)._replace(particles=4, populations=2, steps=steps)

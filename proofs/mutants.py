@@ -92,7 +92,7 @@ def summary(outcomes: dict[str, str], equivalent: dict[str, str]) -> dict:
 
 def record(options: argparse.Namespace, outcomes: dict[str, str]) -> dict:
     """Write the figures of this run beside those of the others."""
-    from truetilt.storage import write_json
+    from truetilt.core.storage import write_json
 
     kept = json.loads(OUTPUT.read_text()) if OUTPUT.exists() else {}
     equivalent = kept.get("equivalent", {})

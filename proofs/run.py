@@ -18,11 +18,11 @@ from coverage import coverage
 from tqdm import tqdm
 
 import truetilt as tt
+from truetilt.commands.jobs import Settings, carry_out, device_name
+from truetilt.core.storage import write_json
 from truetilt.exact.tables import flat_index
-from truetilt.experiments import chain, figure3, figure4, figures, sde, table1, tfbind8, toys
-from truetilt.experiments.jobs import Settings, carry_out, device_name
+from truetilt.paper import chain, figure3, figure4, figures, sde, table1, tfbind8, toys
 from truetilt.smc.resampling import SCHEMES
-from truetilt.storage import write_json
 
 HERE = Path(__file__).parent
 

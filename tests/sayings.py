@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from truetilt.core.storage import write_json
 from truetilt.models.tokenizer import END, TOKENIZER, Tokenizer
-from truetilt.storage import write_json
 from truetilt.training.config import TrainConfig, config_of
 from truetilt.training.corpus import CORPUS, PARTS, ROWS, TOKENS, fingerprint
 

@@ -9,11 +9,11 @@ import torch
 
 import truetilt as tt
 from problems import clean, hard_table, table, tv, z_limit
+from truetilt.core.types import Particles
 from truetilt.exact.tables import flat_index
 from truetilt.metrics.divergences import histogram, kl
 from truetilt.smc.coupling import fingerprint
 from truetilt.smc.stream import CHOOSE, Stream
-from truetilt.types import Particles
 
 
 def grid(problem, steps=None):

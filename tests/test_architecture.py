@@ -206,7 +206,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
         _ = tt.no_such_name
 
 
-@pytest.mark.parametrize("module", ["truetilt", "truetilt.cli"])
+@pytest.mark.parametrize("module", ["truetilt", "truetilt.cli.main"])
 def test_importing_does_not_wait_for_torch(module):
     code = f"import sys, {module}; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

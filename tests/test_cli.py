@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from truetilt.cli.main.main import app
 from typer.testing import CliRunner
-
-from truetilt.cli import app
 
 TABLE = {"p0": [[2, 3, 4], [3, 1, 1], [1, 1, 1]], "likelihood": [[0.1, 0.5, 0.9], [0.4, 0.1, 0.3], [0.2, 0, 0.7]]}
 
@@ -29,7 +28,7 @@ def table_file(tmp_path):
 
 def test_help_answers_without_torch():
     code = (
-        "import sys; from truetilt.cli import app; from typer.testing import CliRunner; "
+        "import sys; from truetilt.cli.main import app; from typer.testing import CliRunner; "
         "r = CliRunner().invoke(app, ['reproduce', '--help']); "
         "print(r.exit_code, 'table1' in r.output, 'torch' in sys.modules)"
     )
@@ -158,7 +157,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
-    from truetilt.experiments import jobs
+    from truetilt.commands import jobs
 
     done = []
 

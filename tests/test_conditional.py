@@ -16,6 +16,7 @@ import torch
 
 import truetilt as tt
 from problems import hard_table, table, z_limit
+from truetilt.core.types import Particles, Resampled, take
 from truetilt.exact.flow import push, push_branches
 from truetilt.exact.joint import JointTempered
 from truetilt.exact.tables import enumerate_states, flat_index
@@ -23,7 +24,6 @@ from truetilt.smc import conditional
 from truetilt.smc.conditional import NO_RESAMPLING, Rule, generations, resample
 from truetilt.smc.paths import trace_back
 from truetilt.smc.stream import OUTPUT, Stream
-from truetilt.types import Particles, Resampled, take
 
 CHAINS, STEPS, RARE = 20_000, 5, 20  # cells that expect fewer contributions than RARE are pooled
 LIMIT = z_limit(400)

@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from truetilt.core.target.base import ClockMove, Proposal, powers
+from truetilt.core.target.ramps import FULL
 
 import truetilt as tt
 from problems import z_limit
 from test_architecture import MODULES, imports, room
 from truetilt import continuous as c
-from truetilt.clock import ClockMove, Proposal, powers
 from truetilt.continuous.feynman_kac import Increment
-from truetilt.ramps import FULL
-from truetilt.types import Particles
+from truetilt.core.types import Particles
 
 PROCESS = c.VP(1.0, 20.0)  # more noise at the end than the default, so that few points resolve a step
 ALPHA = 3.0

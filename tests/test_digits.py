@@ -6,21 +6,23 @@ from itertools import pairwise
 
 import pytest
 import torch
+from truetilt.cli.main.main import app
 from typer.testing import CliRunner
 
 import truetilt as tt
-from truetilt.cli import app
-from truetilt.experiments import digit_samplers, digits, figure3, figure4, own_digits
-from truetilt.experiments.digit_samplers import SAMPLERS, Plan, SeveralSites, sample_digits, shape_of
-from truetilt.experiments.jobs import Settings, carry_out
+from truetilt.commands import digits
+from truetilt.commands import sample as own_digits
+from truetilt.commands.jobs import Settings, carry_out
+from truetilt.core.types import InvalidInput, Particles, SiteLogits
 from truetilt.metrics.images import mean_distance
 from truetilt.models.classifier import Classifier, ClassifierConfig
-from truetilt.models.dealt import DealtDeft, DealtPotential, DealtScore, SideBySide, dealt
+from truetilt.models.conditions import DealtDeft, DealtPotential, DealtScore, SideBySide, dealt
 from truetilt.models.hub import Digits
 from truetilt.models.unet import UNet, UNetConfig
+from truetilt.paper import digit_samplers, figure3, figure4
+from truetilt.paper.digit_samplers import SAMPLERS, Plan, SeveralSites, sample_digits, shape_of
 from truetilt.smc.sampler import Source, trace
 from truetilt.smc.stream import Stream
-from truetilt.types import InvalidInput, Particles, SiteLogits
 
 SMALL = {"side": 4, "vocabulary": 4, "classes": 10, "channels": (8, 8), "blocks": 1, "embedding": 8, "condition": 8}
 KEYS = {

@@ -17,14 +17,14 @@ from forked import on_ranks, start, wait
 from problems import hard_table, table, z_limit
 from test_unbiased import N, z_scores
 from truetilt import distributed
-from truetilt.checkpointing import found
+from truetilt.commands import jobs
+from truetilt.core.types import take
 from truetilt.distributed.exchange import packed, plan, visits
 from truetilt.distributed.world import World
-from truetilt.experiments import jobs
+from truetilt.runtime.checkpoints import found
 from truetilt.smc.resampling import Resampled
 from truetilt.smc.sampler import Source
 from truetilt.smc.weights import log_mean_exp
-from truetilt.types import take
 
 WHOLE = {name: run(name) for name in cases()}
 

@@ -5,12 +5,12 @@ import torch
 
 import truetilt as tt
 from problems import clean, flow, guided, hard_table, miss, table, tv
+from truetilt.core.types import Particles
 from truetilt.exact.ctmc import jump_generator, transition
 from truetilt.exact.flow import push_factored, push_listed
 from truetilt.exact.joint import JointTempered, JointTilted
 from truetilt.exact.tables import flat_index, noised
 from truetilt.metrics.divergences import kl
-from truetilt.types import Particles
 
 BOTH = pytest.mark.parametrize("process", [tt.Masking, tt.Uniform])
 ALPHAS = pytest.mark.parametrize("alpha", [0.5, 2.0, 4.0, 8.0])

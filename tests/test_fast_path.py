@@ -14,11 +14,13 @@ from torch.utils.weak import WeakIdKeyDictionary
 import truetilt as tt
 from cases import MASKED, cases, run, same, text
 from problems import table
-from truetilt import checks, laws, memory
-from truetilt.checks import Questions, check, sites_where
-from truetilt.logits import Last
+from truetilt.core import device as checks
+from truetilt.core.device import Questions, check, sites_where
+from truetilt.core.logits import Last
+from truetilt.diffusion import laws
+from truetilt.diffusion.processes import log1mexp
 from truetilt.models.score import NetScore
-from truetilt.processes import log1mexp
+from truetilt.runtime import memory
 from truetilt.smc.sampler import Source, trace
 from truetilt.smc.stream import Stream
 

@@ -4,14 +4,15 @@ import json
 
 import pytest
 import torch
+from truetilt.cli.main.main import app
 from typer.testing import CliRunner
 
 import truetilt as tt
 from sayings import LENGTH
-from truetilt.cli import app
-from truetilt.experiments import fillings, infill, text_rows, text_samplers
-from truetilt.experiments.fillings import Plan, Way, fill
-from truetilt.experiments.text_rows import mean_interval
+from truetilt.paper import gap_fillers as fillings
+from truetilt.paper import infill, text_rows, text_samplers
+from truetilt.paper.gap_fillers import Plan, Way, fill
+from truetilt.paper.text_rows import mean_interval
 
 
 @pytest.fixture(scope="module")

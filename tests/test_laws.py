@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import truetilt as tt
 from problems import FIXED, TOP
-from truetilt.laws import SiteLaw, invert_cdf, skip_mass
-from truetilt.types import SiteOdds
+from truetilt.core.types import SiteOdds
+from truetilt.diffusion.laws import SiteLaw, invert_cdf, skip_mass
 
 INF = math.inf
 V = 4  # tokens; token V is the mask

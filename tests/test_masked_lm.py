@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 import truetilt as tt
-from truetilt.logits import LazyRows
+from truetilt.core.logits import LazyRows
+from truetilt.core.types import NEG_INF
 from truetilt.smc.sampler import Source, trace
-from truetilt.types import NEG_INF
 
 V, L = 13, 6
 

@@ -9,7 +9,7 @@ import torch
 
 import truetilt as tt
 from problems import TOP, table, z_limit
-from truetilt import storage
+from truetilt.core import storage
 from truetilt.smc.stream import Stream
 
 INF = math.inf

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from truetilt.cli.main.main import app
 from typer.testing import CliRunner
 
 import truetilt as tt
 from cases import CLOCK, MASKED, cases, run, same
 from problems import table
-from truetilt import checkpointing
-from truetilt.checkpointing import found
-from truetilt.cli import app
-from truetilt.fingerprints import fingerprint
-from truetilt.storage import write_json
+from truetilt.core.fingerprints import fingerprint
+from truetilt.core.storage import write_json
+from truetilt.runtime import checkpoints as checkpointing
+from truetilt.runtime.checkpoints import found
 
 PROOF = Path(__file__).parent.parent / "proofs" / "kills.json"
 

@@ -6,12 +6,12 @@ from itertools import product
 
 import pytest
 import torch
+from truetilt.cli.main.main import app
 from typer.testing import CliRunner
 
 import truetilt as tt
 from sayings import CLASSES, LENGTH, NOTE, WORDS, V
-from truetilt.cli import app
-from truetilt.experiments.own_text import row_with_gaps, words_of
+from truetilt.commands.sample_text import row_with_gaps, words_of
 from truetilt.metrics.judges import judged
 from truetilt.models.infilling import Retimed, given_text
 from truetilt.models.reviews import Facts, Reviews

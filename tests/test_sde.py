@@ -5,8 +5,8 @@ import json
 import pytest
 import torch
 
-from truetilt.experiments import sde
-from truetilt.experiments.jobs import Settings, carry_out
+from truetilt.commands.jobs import Settings, carry_out
+from truetilt.paper import sde
 
 KEYS = {"dimension", "alpha", "method", "steps", "particles", "ratio_to_floor", "log_z_error", "ess"}
 
@@ -47,7 +47,7 @@ def result(tmp_path_factory):
     patch.setattr(sde, "cells", small)
     patch.setattr(sde, "REFERENCE", 2000)
     patch.setattr(sde, "VALUES", ("guidance at 1", "guidance", "smc-tilted-plain", "smc-edges"))
-    patch.setattr("truetilt.experiments.jobs.os.cpu_count", lambda: 1)  # other processes would not see the patches
+    patch.setattr("truetilt.commands.jobs.os.cpu_count", lambda: 1)  # other processes would not see the patches
     folder = tmp_path_factory.mktemp("sde")
     found = carry_out(sde.EXPERIMENT, Settings(True), folder, lambda: None)
     patch.undo()

@@ -7,7 +7,7 @@ import torch
 
 import truetilt as tt
 from problems import table
-from truetilt.snapshots import chosen_steps, evenly
+from truetilt.runtime.snapshots import chosen_steps, evenly
 
 FK = tt.Tempered(table(tt.Masking, 3, 2).model(), 3.0)
 GRID = tt.uniform_grid(10)
@@ -85,7 +85,7 @@ def test_a_union_keeps_the_steps_that_all_kept():
 
 
 def test_some_populations_alone_keep_their_snapshots():
-    from truetilt.experiments.digits import part_of
+    from truetilt.commands.digits import part_of
 
     whole = tt.run(FK, GRID, particles=4, populations=5, snapshots=3)
     part = part_of(whole, 1, 2)

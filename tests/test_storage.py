@@ -13,19 +13,19 @@ import pytest
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from truetilt.cli.main.main import app
 from typer.testing import CliRunner
 
 import truetilt as tt
 from problems import table
-from truetilt import storage
-from truetilt.cli import app
+from truetilt.core import storage
+from truetilt.core.storage import sha256_of, write_folder, write_json, write_text, write_with
 from truetilt.exact.files import read_table
-from truetilt.memory import check_fits, check_run, told_bytes
 from truetilt.models.pretrained import config_of
 from truetilt.models.unet import UNet, UNetConfig
-from truetilt.storage import sha256_of, write_folder, write_json, write_text, write_with
+from truetilt.runtime.memory import check_fits, check_run, told_bytes
 from truetilt.studio.folders import Found, found_at
-from truetilt.studio.wishes import faults, first_wish
+from truetilt.studio.form import faults, first_wish
 from truetilt.training.checkpoints import load_checkpoint
 from truetilt.training.config import parse_file
 
@@ -227,7 +227,7 @@ def test_a_net_that_cannot_fit_is_refused_before_it_is_built(sizes):
 def test_a_table_whose_noised_space_cannot_fit_is_refused(tmp_path):
     cube = torch.ones((2,) * 16).tolist()
     (tmp_path / "cube.json").write_text(json.dumps({"p0": cube, "likelihood": cube}))
-    import truetilt.memory as memory
+    import truetilt.runtime.memory as memory
 
     before, memory._available = memory._available, lambda: 2**28
     try:
@@ -334,8 +334,8 @@ def test_a_training_checkpoint_with_other_shapes_changes_nothing(tmp_path):
 
 def stopped(small, out, seed):
     """A run that was killed after some steps."""
-    from truetilt.experiments import resuming
-    from truetilt.experiments.own_digits import Wish
+    from truetilt.commands import resume as resuming
+    from truetilt.commands.sample import Wish
 
     reached = 0
 

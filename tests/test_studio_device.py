@@ -17,9 +17,9 @@ from unittest import mock
 
 import torch
 
+from truetilt.studio.form import first_wish
 from truetilt.studio.jobs import CANCELLED, DONE, FAILED, Job
 from truetilt.studio.sessions import Studio
-from truetilt.studio.wishes import first_wish
 
 DEVICE = "cuda:0" if torch.cuda.is_available() else "cpu"
 WORDS = find_spec("tokenizers") is not None  # else the digits

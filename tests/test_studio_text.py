@@ -8,20 +8,20 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from truetilt.cli.main.main import app
 from typer.testing import CliRunner
 
 import truetilt as tt
 from test_models import stirred
 from test_studio import answer, called, choose, current, finished, harmless, house, opened, set_values  # noqa: F401
-from truetilt.cli import app
+from truetilt.core.types import Particles, StepInfo
 from truetilt.models.text_classifier import TextClassifier, TextClassifierConfig
 from truetilt.models.tokenizer import END, Tokenizer
 from truetilt.studio import jobs, pictures
 from truetilt.studio.choices import SAMPLERS
 from truetilt.studio.folders import REVIEWS, TEXT, found_at
+from truetilt.studio.form import faults, first_wish, wish_of
 from truetilt.studio.jobs import CANCELLED, DONE, FAILED, Frame, Job, Lane
-from truetilt.studio.wishes import faults, first_wish, wish_of
-from truetilt.types import Particles, StepInfo
 from truetilt.viz.report import report
 from truetilt.viz.words import asked as told
 from truetilt.viz.words import is_veiled

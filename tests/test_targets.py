@@ -8,7 +8,7 @@ import torch
 import truetilt as tt
 from problems import table
 from truetilt import continuous as c
-from truetilt.targets import NO_WEIGHTS, Target
+from truetilt.core.target import NO_WEIGHTS, Target
 
 ONE, OTHER = table(tt.Masking, 3, 2, seed=1), table(tt.Masking, 3, 2, seed=2)
 MODEL, CLOCK = ONE.model(), tt.uniform_grid(8)

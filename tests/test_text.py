@@ -8,11 +8,11 @@ import torch
 import truetilt as tt
 from problems import table
 from test_transformer import TINY, inputs, stirred
-from truetilt.logits import LazyRows
-from truetilt.models.dealt import dealt
+from truetilt.core.logits import LazyRows
+from truetilt.core.types import SiteLogits
+from truetilt.models.conditions import dealt
 from truetilt.models.score import DeftScore
 from truetilt.models.transformer import SEDDConfig
-from truetilt.types import SiteLogits
 
 MASKING = tt.Masking(3)
 P0 = torch.tensor(

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import truetilt as tt
-from truetilt.experiments import text_rows
-from truetilt.experiments.controlled import all_claims
-from truetilt.experiments.text_rows import Line, claims, difference, distinct_2, mean_interval, perplexity_of, ratio
+from truetilt.paper import text_rows
+from truetilt.paper.controlled import all_claims
+from truetilt.paper.text_rows import Line, claims, difference, distinct_2, mean_interval, perplexity_of, ratio
 
 
 def lines_of(right, row="r", nats=None, texts=None):

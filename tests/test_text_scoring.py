@@ -8,15 +8,15 @@ import pytest
 import torch
 
 import truetilt as tt
-from truetilt.experiments import text_judges, text_scoring
-from truetilt.experiments.text_grid import Task
-from truetilt.experiments.text_judges import Verdicts, fit_judge, labelled
-from truetilt.experiments.text_rows import Line, perplexity_of, read_lines, write_lines
-from truetilt.experiments.text_scoring import Scoring, judged, score_folder, scored
+from truetilt.core.storage import write_json
 from truetilt.metrics.judges import LinearJudge
 from truetilt.metrics.perplexity import CausalLM
 from truetilt.metrics.references import adapted, causal_lm, save_adapter, tuned
-from truetilt.storage import write_json
+from truetilt.paper import text_judges, text_scoring
+from truetilt.paper.text_grid import Task
+from truetilt.paper.text_judges import Verdicts, fit_judge, labelled
+from truetilt.paper.text_rows import Line, perplexity_of, read_lines, write_lines
+from truetilt.paper.text_scoring import Scoring, judged, score_folder, scored
 from truetilt.training.corpus import Corpus
 
 MOOD = Task("sentiment", "moods", ("low", "high"), {})

@@ -6,25 +6,17 @@ from dataclasses import replace
 
 import pytest
 import torch
+from truetilt.cli.main.main import app
 from typer.testing import CliRunner
 
 import truetilt as tt
 from sayings import LENGTH
-from truetilt.cli import app
-from truetilt.experiments import controlled, sentiment, text_grid, text_plots, text_rows, text_scoring, toxicity
-from truetilt.experiments.jobs import Settings, carry_out, command
-from truetilt.experiments.text_grid import Task
-from truetilt.experiments.text_rows import Line
-from truetilt.experiments.text_samplers import (
-    SAMPLERS,
-    Case,
-    Lots,
-    asked_at_once,
-    draws_of_each,
-    in_lots,
-    sample_texts,
-)
+from truetilt.commands.jobs import Settings, carry_out, command
 from truetilt.metrics.perplexity import CausalLM
+from truetilt.paper import controlled, sentiment, text_grid, text_plots, text_rows, text_scoring, toxicity
+from truetilt.paper.text_grid import Task
+from truetilt.paper.text_rows import Line
+from truetilt.paper.text_samplers import SAMPLERS, Case, Lots, asked_at_once, draws_of_each, in_lots, sample_texts
 from truetilt.result import Result
 
 MOOD = Task("sentiment", "moods", ("low", "high"), {"low": "x", "high": "y"})
@@ -74,7 +66,7 @@ def test_a_larger_alpha_makes_the_judge_surer(nets):
 
 
 def test_lots_change_nothing(nets, monkeypatch):
-    from truetilt.experiments import text_samplers
+    from truetilt.paper import text_samplers
 
     fk = SAMPLERS["smc-populations"].build(nets.model("high", "cfg"), 2.0, 1.0)
     options = {"resample": SAMPLERS["smc-populations"].resample}
@@ -209,9 +201,9 @@ def test_commands_say_what_is_missing(bundle_folder, tmp_path, arguments, words)
 
 def test_nets_are_asked_about_particles_that_reveal_and_say_the_same(nets):
     """Bit for bit the run with every answer, at the price of the sites."""
-    from truetilt.experiments.digits import Meter
-    from truetilt.experiments.text_samplers import watched
-    from truetilt.models.dealt import dealt
+    from truetilt.commands.digits import Meter
+    from truetilt.models.conditions import dealt
+    from truetilt.paper.text_samplers import watched
 
     model, meters = dealt([nets.model(c, "cfg") for c in ("low", "high")]), (Meter(), Meter())
     build, grid = SAMPLERS["smc-populations"].build, tt.uniform_grid(60)

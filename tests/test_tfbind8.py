@@ -10,13 +10,14 @@ import sys
 import numpy as np
 import pytest
 import torch
+from truetilt.cli.main.main import app
 from typer.testing import CliRunner
 
 import truetilt as tt
-from truetilt.cli import app
-from truetilt.experiments import jobs, tfbind8
-from truetilt.experiments.binding import lean_model, prior_law, problem
-from truetilt.experiments.landscape import Landscape, read_landscape
+from truetilt.commands import jobs
+from truetilt.paper import tfbind8
+from truetilt.paper.binding import lean_model, prior_law, problem
+from truetilt.paper.landscape import Landscape, read_landscape
 
 WORDS = np.array(["".join(letters) for letters in itertools.product("ACGT", repeat=8)])
 DIGITS = np.array(list(itertools.product(range(4), repeat=8)))

@@ -122,7 +122,7 @@ def test_the_time_to_fit_plans_the_steps_once(config_file, data, tmp_path, capsy
 
 
 def test_the_command_trains_and_refuses(config_file, data, tmp_path):
-    from truetilt.cli import app
+    from truetilt.cli.main.main import app
 
     arguments = ["train", "classifier", "--config", str(config_file), "--data", str(data), "--out", str(tmp_path / "r")]
     done = CliRunner().invoke(app, [*arguments, "--json"])
@@ -139,7 +139,7 @@ def test_the_command_trains_and_refuses(config_file, data, tmp_path):
 
 def test_help_of_training_answers_without_torch():
     code = (
-        "import sys; from truetilt.cli import app; from typer.testing import CliRunner; "
+        "import sys; from truetilt.cli.main import app; from typer.testing import CliRunner; "
         "r = CliRunner().invoke(app, ['train', '--help']); print(r.exit_code, 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -11,7 +11,7 @@ import torch
 
 import truetilt as tt
 from problems import table
-from truetilt.trust import ALONE, CHECKS, FEW, HARDLY_ANY, SCATTER, THIN, TORN, UNSURE, VARIED, Figures, judge
+from truetilt.smc.trust import ALONE, CHECKS, FEW, HARDLY_ANY, SCATTER, THIN, TORN, UNSURE, VARIED, Figures, judge
 
 SMALL = table(tt.Masking, 3, 2, seed=6)
 LARGE = table(tt.Masking, 50, 2, seed=1)

@@ -17,12 +17,7 @@ import truetilt as tt
 from problems import FALSE_ALARM, flow, table, z_limit
 from truetilt.smc.diagnostics import lineage
 from truetilt.smc.resampling import SCHEMES, described, in_words
-from truetilt.smc.uncertainty import (
-    History,
-    ancestral_variance,
-    of_log_z,
-    student_quantile,
-)
+from truetilt.smc.uncertainty import History, ancestral_variance, of_log_z, student_quantile
 
 INF = math.inf
 

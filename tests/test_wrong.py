@@ -9,19 +9,19 @@ from itertools import pairwise
 
 import pytest
 import torch
+from truetilt.core.target.time_grid import OnClock, Proposal, powers
 
 import truetilt as tt
 from problems import clean, flow, guided, hard_table, miss, table, tv, z_limit
 from test_unbiased import z_scores
+from truetilt.core.types import Resampled, SiteOdds
+from truetilt.diffusion.laws import SiteLaw
 from truetilt.exact.ctmc import jump_generator
 from truetilt.exact.tables import flat_index
-from truetilt.feynman_kac import OnClock, Proposal, powers
-from truetilt.laws import SiteLaw
 from truetilt.metrics.divergences import histogram
 from truetilt.smc.resampling import never
 from truetilt.smc.sampler import Source, trace
 from truetilt.smc.stream import Stream
-from truetilt.types import Resampled, SiteOdds
 
 ALPHA = 4.0
 

@@ -14,7 +14,7 @@ def main() -> None:
     """Entry point of `truetilt`."""
     signal.signal(signal.SIGINT, _interrupted)
     try:
-        from .cli import main as run
+        from .cli.main import main as run
 
         run()
     except KeyboardInterrupt:

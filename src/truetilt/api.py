@@ -15,28 +15,11 @@ from typing import Any, Literal, cast
 import torch
 
 from . import __version__
-from .any_order import AnyOrder
-from .checkpointing import EVERY, Checkpoints, Record
-from .clock import check_alpha
-from .defaults import default_sampler
-from .feynman_kac import Tempered
-from .fingerprints import fingerprint
-from .kernels import Kernel
-from .memory import check_room, fitting_chunk
-from .networks import hidden_in_training
-from .processes import Masking
-from .ramps import FULL, Ramp
-from .result import Result
-from .schedules import check_whole, masked_fraction_grid, uniform_grid
-from .smc.coupling import Coupling, independent
-from .smc.resampling import adaptive, described, name_of, never, systematic
-from .smc.sampler import Rejuvenation, Source, check_shape, onward, trace
-from .smc.shards import WHOLE, Shard
-from .smc.stream import Stream, check_seed
-from .snapshots import chosen_steps, stacked
-from .spelling import spelled
-from .targets import NO_WEIGHTS, UNKNOWN
-from .types import (
+from .core.eval_mode import hidden_in_training
+from .core.fingerprints import fingerprint
+from .core.parameter_names import spelled
+from .core.target import NO_WEIGHTS, UNKNOWN
+from .core.types import (
     FeynmanKac,
     InvalidInput,
     Model,
@@ -51,6 +34,23 @@ from .types import (
     path_of,
     whole,
 )
+from .diffusion.kernels import Kernel
+from .diffusion.processes import Masking
+from .diffusion.schedules import check_whole, masked_fraction_grid, uniform_grid
+from .result import Result
+from .runtime.checkpoints import EVERY, Checkpoints, Record
+from .runtime.memory import check_room, fitting_chunk
+from .runtime.snapshots import chosen_steps, stacked
+from .smc.coupling import Coupling, independent
+from .smc.resampling import adaptive, described, name_of, never, systematic
+from .smc.sampler import Rejuvenation, Source, check_shape, onward, trace
+from .smc.shards import WHOLE, Shard
+from .smc.stream import Stream, check_seed
+from .targets.any_order import AnyOrder
+from .targets.base import check_alpha
+from .targets.defaults import default_sampler
+from .targets.ramps import FULL, Ramp
+from .targets.time_grid import Tempered
 
 Callback = Callable[[int, int, StepInfo], None]  # (steps done, steps in all, what happened)
 Watch = Callable[[int, Particles, StepInfo], None]  # (steps done, the particles, what happened)

@@ -15,11 +15,28 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from .memory import check_fits
-from .saved import check_header, check_tensors
+from .core.storage import check_plain, read_json, sha256_of, write_json, write_with
+from .core.target import Constant, Remedies
+from .core.types import (
+    DegenerateWeights,
+    InvalidInput,
+    folder_of,
+    function,
+    has,
+    listed,
+    number,
+    path_of,
+    plain,
+    shown,
+    tensor_of,
+)
+from .runtime.memory import check_fits
+from .runtime.saved import check_header, check_tensors
+from .runtime.snapshots import Snapshots, no_snapshots, united
 from .smc.diagnostics import roots
 from .smc.resampling import multinomial
 from .smc.stream import OUTPUT, Stream
+from .smc.trust import Known, Trust, figures_of, judge
 from .smc.uncertainty import (
     Estimate,
     History,
@@ -33,23 +50,6 @@ from .smc.uncertainty import (
     of_mean,
 )
 from .smc.weights import effective_sample_size, log_mean_exp, normalised
-from .snapshots import Snapshots, no_snapshots, united
-from .storage import check_plain, read_json, sha256_of, write_json, write_with
-from .targets import Constant, Remedies
-from .trust import Known, Trust, figures_of, judge
-from .types import (
-    DegenerateWeights,
-    InvalidInput,
-    folder_of,
-    function,
-    has,
-    listed,
-    number,
-    path_of,
-    plain,
-    shown,
-    tensor_of,
-)
 
 if TYPE_CHECKING:
     from .viz.plots import Plots

@@ -1,4 +1,4 @@
-"""What is sampled: the Feynman-Kac values of `truetilt.feynman_kac` for diffusions of real vectors.
+"""What is sampled: the Feynman-Kac values of `truetilt.targets.time_grid` for diffusions of real vectors.
 
 Edge weights are ratios of Gaussian transition densities (`Tempered`), or Girsanov's integrals in elapsed time
 (`Girsanov`); `Tilted`, `Steered` and `Unweighted` are what they are on tokens.
@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from ..clock import Clockwork, Proposal, Tilt, check_alpha, check_reward, growing, powers
-from ..guidance import check_strength, strength
-from ..ramps import LINEAR, SQUARE, Ramp, check_ramp
-from ..targets import NO_WEIGHTS, Remedies, steered, tempered
-from ..types import InvalidInput, Potential, Schedule, State, Target, function, number, settle, shown, take
+from ..core.target import NO_WEIGHTS, Remedies, steered, tempered
+from ..core.types import InvalidInput, Potential, Schedule, State, Target, function, number, settle, shown, take
+from ..diffusion.guidance import check_strength, strength
+from ..targets.base import Clockwork, Proposal, Tilt, check_alpha, check_reward, growing, powers
+from ..targets.ramps import LINEAR, SQUARE, Ramp, check_ramp
 from .kernels import Kernel, Score, euler_maruyama, reverse_drift
 from .laws import Gaussian
 from .models import Diffusion, checked

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from ..types import State
+from ..core.types import State
 from .laws import Gaussian
 from .processes import Process, Step
 

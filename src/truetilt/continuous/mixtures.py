@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..types import InvalidInput, State, listed, number, reals, settle, shown, whole
+from ..core.types import InvalidInput, State, listed, number, reals, settle, shown, whole
 from .laws import normal_quantile
 
 _LOG_TAU = math.log(2 * math.pi)

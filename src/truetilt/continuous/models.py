@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..guidance import check_strength, strength
-from ..types import (
+from ..core.types import (
     InvalidInput,
     InvalidWeights,
     Potential,
@@ -23,6 +22,7 @@ from ..types import (
     shown,
     whole,
 )
+from ..diffusion.guidance import check_strength, strength
 from .kernels import Score
 from .processes import Process, check_noise
 

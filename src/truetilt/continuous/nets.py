@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..networks import evaluating
-from ..types import InvalidInput, State, function, listed, reals, settle, shown, whole
+from ..core.eval_mode import evaluating
+from ..core.types import InvalidInput, State, function, listed, reals, settle, shown, whole
 from .processes import Process, check_noise
 
 Reading = Callable[[Tensor, State, float, float], Tensor]  # (what the net returned, x, m, s) to eps

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.distributions import MultivariateNormal, kl_divergence
 
-from ..clock import check_alpha
-from ..types import InvalidInput, State, device_here, shown
+from ..core.types import InvalidInput, State, device_here, shown
+from ..targets.base import check_alpha
 from .kernels import Score
 from .mixtures import GaussianMixture, Observation
 from .models import Diffusion

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from ..types import LARGEST, InvalidInput, has, number, settle
+from ..core.types import LARGEST, InvalidInput, has, number, settle
 from .laws import Gaussian
 
 _MOST_NOISE = 700.0  # exp of it is still a float64

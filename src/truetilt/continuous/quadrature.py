@@ -12,9 +12,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..clock import ClockMove, Clockwork
-from ..schedules import check_whole
-from ..types import InvalidInput, Particles, reals, shown
+from ..core.types import InvalidInput, Particles, reals, shown
+from ..diffusion.schedules import check_whole
+from ..targets.base import ClockMove, Clockwork
 
 
 class Line(NamedTuple):

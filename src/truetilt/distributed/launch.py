@@ -16,9 +16,9 @@ import torch
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from ..api import run
+from ..core.types import DegenerateWeights, FeynmanKac, InvalidInput, whole
 from ..result import Result
 from ..smc.shards import WHOLE, Settings, Shard, Whole
-from ..types import DegenerateWeights, FeynmanKac, InvalidInput, whole
 from .ranks import Ranks, compare, gathered
 from .world import World, world
 

@@ -16,8 +16,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ..core.types import InvalidInput, Move, Particles
 from ..smc.shards import Drawing, Drawn, Origin, Settings
-from ..types import InvalidInput, Move, Particles
 from .exchange import Plan, packed, plan, visits
 from .world import World
 

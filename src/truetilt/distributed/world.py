@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from ..types import LONGEST, InvalidInput, TruetiltError, number, settle, whole
+from ..core.types import LONGEST, InvalidInput, TruetiltError, number, settle, whole
 
 PATIENCE = 600.0  # seconds a rank waits for the others
 _GRACE = 3.0  # seconds in which those who live say so

@@ -15,10 +15,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from ..feynman_kac import check_alpha
-from ..laws import invert_cdf
-from ..processes import Masking, Uniform
-from ..types import NEG_INF, InvalidInput, Model, SiteLogits, Tokens, check_process, reals, shown
+from ..core.types import NEG_INF, InvalidInput, Model, SiteLogits, Tokens, check_process, reals, shown
+from ..diffusion.laws import invert_cdf
+from ..diffusion.processes import Masking, Uniform
+from ..targets.time_grid import check_alpha
 from .messages import normalised, sweep
 from .spans import Spans
 

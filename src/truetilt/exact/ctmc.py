@@ -14,8 +14,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from ..schedules import check_grid
-from ..types import (
+from ..core.types import (
     NEG_INF,
     InvalidInput,
     InvalidWeights,
@@ -27,6 +26,7 @@ from ..types import (
     reals,
     shown,
 )
+from ..diffusion.schedules import check_grid
 from .tables import enumerate_states, flat_index
 
 _TERMS = 24  # of the exponential series, after scaling to rates of at most 1: error below 1e-23

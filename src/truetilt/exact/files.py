@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from ..memory import check_fits
-from ..processes import Masking, Uniform
-from ..schedules import LogLinear
-from ..storage import read_json
-from ..types import InvalidInput
+from ..core.storage import read_json
+from ..core.types import InvalidInput
+from ..diffusion.processes import Masking, Uniform
+from ..diffusion.schedules import LogLinear
+from ..runtime.memory import check_fits
 from .tables import Table
 
 _COPIES = 4  # float64 tables over the noised space that a step has at a time, at the least

@@ -13,11 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..feynman_kac import ClockMove
-from ..memory import check_fits
-from ..schedules import check_grid
-from ..smc.weights import check_weights
-from ..types import (
+from ..core.types import (
     NEG_INF,
     Aux,
     FeynmanKac,
@@ -32,6 +28,10 @@ from ..types import (
     check_sampled,
     whole,
 )
+from ..diffusion.schedules import check_grid
+from ..runtime.memory import check_fits
+from ..smc.weights import check_weights
+from ..targets.time_grid import ClockMove
 from .tables import enumerate_states, flat_index
 
 _CHUNK = 1 << 18  # how many numbers an intermediate product may hold: what a cache holds

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..laws import invert_cdf
-from ..types import NEG_INF, Aux, LogWeights, Particles, Tokens, take
+from ..core.types import NEG_INF, Aux, LogWeights, Particles, Tokens, take
+from ..diffusion.laws import invert_cdf
 from .tables import Table, flat_index, noised
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..types import NEG_INF
+from ..core.types import NEG_INF
 
 _SPAN = -690.0  # exp of less may be no normal float64
 _BLOCK, _LANE = 64, 8  # rows and columns of a product are padded to multiples of these

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..types import NEG_INF, Tokens
+from ..core.types import NEG_INF, Tokens
 
 
 class Spans(NamedTuple):

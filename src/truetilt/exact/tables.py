@@ -14,9 +14,9 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor
 
-from ..clock import check_alpha
-from ..processes import Masking, Uniform
-from ..types import NEG_INF, InvalidInput, Last, Model, SiteLogits, Tokens, check_process, number, reals, settle
+from ..core.types import NEG_INF, InvalidInput, Last, Model, SiteLogits, Tokens, check_process, number, reals, settle
+from ..diffusion.processes import Masking, Uniform
+from ..targets.base import check_alpha
 
 _TABLE = "give a table of probabilities, one axis a site: a tensor, an array or nested lists"
 

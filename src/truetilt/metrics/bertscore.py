@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from ..types import InvalidInput
+from ..core.types import InvalidInput
 
 
 class Embedded(NamedTuple):

@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..core.types import InvalidInput, Tokens
 from ..smc.diagnostics import roots
-from ..types import InvalidInput, Tokens
 
 LEVELS = 256
 NEIGHBOURS = 5  # of Naeem et al. 2020

@@ -16,9 +16,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from ..core.storage import write_json, write_with
+from ..core.types import InvalidInput
 from ..models.pretrained import CONFIG, WEIGHTS, config_of, find_folder, read_config, read_weights
-from ..storage import write_json, write_with
-from ..types import InvalidInput
 from .images import accuracy
 from .regression import least_cross_entropy
 

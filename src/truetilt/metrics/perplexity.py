@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from ..networks import evaluating
-from ..types import InvalidInput, Tokens
+from ..core.eval_mode import evaluating
+from ..core.types import InvalidInput, Tokens
 
 
 @dataclass(frozen=True)

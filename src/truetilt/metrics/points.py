@@ -10,8 +10,8 @@ import math
 import torch
 from torch import Tensor
 
+from ..core.types import InvalidInput
 from ..smc.stream import OUTPUT, Stream
-from ..types import InvalidInput
 
 _ROWS = 1024  # of a kernel matrix at a time
 

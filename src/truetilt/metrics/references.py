@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from ..core.types import InvalidInput, TruetiltError
 from ..smc.stream import DRAW, OUTPUT, Stream
-from ..types import InvalidInput, TruetiltError
 from .perplexity import CausalLM, logits_of
 
 _ROWS, _LENGTH = 8, 128  # of a batch of tuning

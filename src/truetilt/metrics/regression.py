@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..types import InvalidInput, TruetiltError
+from ..core.types import InvalidInput, TruetiltError
 
 
 @torch.enable_grad()

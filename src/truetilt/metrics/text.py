@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..types import InvalidInput, Tokens
+from ..core.types import InvalidInput, Tokens
 
 Text = Sequence[Hashable]
 Grams = Counter[tuple[Hashable, ...]]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..types import InvalidInput, Tokens
+from ..core.types import InvalidInput, Tokens
 from .layers import Attention, Level, Moment, TokenGrid, ZeroLinear, group_norm, halve, start
 from .pretrained import Pretrained, check_grid_weights, check_sizes
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..types import InvalidInput, Score, SiteLogits, Tokens, function, shown
+from ..core.types import InvalidInput, Score, SiteLogits, Tokens, function, shown
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..processes import Masking, Uniform
-from ..types import InvalidInput, Model, Process, Tokens, check_process, device_here, settle, shown, truth, whole
+from ..core.types import InvalidInput, Model, Process, Tokens, check_process, device_here, settle, shown, truth, whole
+from ..diffusion.processes import Masking, Uniform
 from ..viz.views import Images
 from .classifier import Classifier
 from .layers import compiled, placed

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from ..processes import Masking
-from ..types import InvalidInput, Model, Potential, Score, SiteLogits, Tokens
+from ..core.types import InvalidInput, Model, Potential, Score, SiteLogits, Tokens
+from ..diffusion.processes import Masking
 from .text import Infill
 
 

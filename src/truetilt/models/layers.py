@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ..core.types import InvalidInput, Tokens
 from ..smc.stream import DRAW, Stream
-from ..types import InvalidInput, Tokens
 
 _OCTAVES = 4  # waves of the grey value: 1/2, 1, 2 and 4 periods over the vocabulary
 _TIME_WAVES = 32

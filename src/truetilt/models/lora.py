@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from ..core.storage import write_json, write_with
+from ..core.types import InvalidInput
 from ..smc.stream import DRAW, Stream
-from ..storage import write_json, write_with
-from ..types import InvalidInput
 from .transformer import SEDD
 
 _TARGETS = r"blocks\.\d+\.(attn_qkv|attn_out|mlp\.0|mlp\.2)"  # not the perceptron of the noise

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..networks import check_logits
-from ..types import NEG_INF, InvalidInput, Process, SiteLogits, Tokens, listed, shown, truth, whole
+from ..core.eval_mode import check_logits
+from ..core.types import NEG_INF, InvalidInput, Process, SiteLogits, Tokens, listed, shown, truth, whole
 from .score import check_length, score_of_posterior
 
 Answer = Callable[..., Any]  # logits, or an output that has them

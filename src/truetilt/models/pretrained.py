@@ -19,10 +19,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from ..memory import check_fits
-from ..storage import check_plain, write_json, write_with
-from ..storage import read_json as read_values
-from ..types import InvalidInput
+from ..core.storage import check_plain, write_json, write_with
+from ..core.storage import read_json as read_values
+from ..core.types import InvalidInput
+from ..runtime.memory import check_fits
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 CARD = "card.json"

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..processes import Masking, Uniform
-from ..schedules import Geometric, LogLinear, NoiseSchedule
-from ..storage import check_plain
-from ..types import InvalidInput, Process
+from ..core.storage import check_plain
+from ..core.types import InvalidInput, Process
+from ..diffusion.processes import Masking, Uniform
+from ..diffusion.schedules import Geometric, LogLinear, NoiseSchedule
 from .pretrained import CONFIG, WEIGHTS, check_finite, check_shapes, find_folder, read_json, read_weights
 from .transformer import SEDD, SEDDConfig
 

@@ -15,8 +15,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from ..processes import Masking
-from ..types import InvalidInput, Model, Tokens
+from ..core.types import InvalidInput, Model, Tokens
+from ..diffusion.processes import Masking
 from ..viz.views import TextView, view_of_tokens
 from .infilling import with_gaps
 from .layers import placed
@@ -24,9 +24,9 @@ from .pretrained import CARD, CONFIG, WEIGHTS, Pretrained, read_card
 from .score import FORMS, DeftScore, NetPotential, Once, Padded, class_log_probs
 from .text import TextScore, check_tokens
 from .text_classifier import TextClassifier
+from .text_form import normalise
 from .tokenizer import TOKENIZER, Tokenizer, load_tokenizer
 from .transformer import SEDD
-from .wording import normalise
 
 PARTS: Mapping[str, type[Pretrained]] = {
     "sedd": SEDD,

@@ -15,10 +15,22 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from ..logits import Last
-from ..networks import evaluating
-from ..processes import Masking
-from ..types import LONGEST, InvalidInput, Model, Process, Score, SiteLogits, Tokens, asks_freely, settle, shown, whole
+from ..core.eval_mode import evaluating
+from ..core.logits import Last
+from ..core.types import (
+    LONGEST,
+    InvalidInput,
+    Model,
+    Process,
+    Score,
+    SiteLogits,
+    Tokens,
+    asks_freely,
+    settle,
+    shown,
+    whole,
+)
+from ..diffusion.processes import Masking
 from .distinct import all_equal, first_answer
 
 FORMS = ("potential", "deft", "cfg")

@@ -14,10 +14,9 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor
 
-from ..logits import LazyRows
-from ..networks import evaluating
-from ..processes import Masking
-from ..types import (
+from ..core.eval_mode import evaluating
+from ..core.logits import LazyRows
+from ..core.types import (
     LONGEST,
     InvalidInput,
     Model,
@@ -33,6 +32,7 @@ from ..types import (
     shown,
     whole,
 )
+from ..diffusion.processes import Masking
 from .distinct import all_equal, first_answer
 from .score import Padded, check_class, check_length, rows_of, rows_read, sites_read
 

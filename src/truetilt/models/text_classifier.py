@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ..core.types import InvalidInput, Tokens, shown
 from ..smc.stream import DRAW, Stream, check_seed
-from ..types import InvalidInput, Tokens, shown
 from .layers import Moment
 from .pretrained import Pretrained, check_blocks, check_weights_fit
 from .transformer import Block, Norm, Rotary, TokenTable

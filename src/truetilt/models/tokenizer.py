@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..storage import TEXT, check_plain, parse_json, read_text, write_text
-from ..types import InvalidInput, has, path_of, shown, whole
+from ..core.storage import TEXT, check_plain, parse_json, read_text, write_text
+from ..core.types import InvalidInput, has, path_of, shown, whole
 from .pretrained import read_card
 
 TOKENIZER = "tokenizer.json"

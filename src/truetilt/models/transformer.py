@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..processes import Masking
+from ..core.types import InvalidInput, Process, SiteLogits, Tokens, shown
+from ..diffusion.processes import Masking
 from ..smc.stream import DRAW, Stream, check_seed
-from ..types import InvalidInput, Process, SiteLogits, Tokens, shown
 from .pretrained import Pretrained, check_blocks, check_weights_fit
 from .score import check_length
 

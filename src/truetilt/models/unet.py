@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..types import Tokens
+from ..core.types import Tokens
 from .layers import Attention, Level, Moment, Residual, Rise, TokenGrid, ZeroLinear, group_norm, halve, start
 from .pretrained import Pretrained, check_grid_weights, check_sizes
 

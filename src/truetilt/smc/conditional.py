@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from ..types import (
+from ..core.types import (
     NEG_INF,
     DegenerateWeights,
     FeynmanKac,

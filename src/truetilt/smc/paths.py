@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..types import Aux, FeynmanKac, InvalidInput, Particles, State, take
+from ..core.types import Aux, FeynmanKac, InvalidInput, Particles, State, take
 
 REMEDY = "give a path made with this model and grid (reference=None makes one)"
 

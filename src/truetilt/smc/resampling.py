@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..types import (
+from ..core.types import (
     NEG_INF,
     InvalidInput,
     LogWeights,

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..types import (
+from ..core.types import (
     LONGEST,
     FeynmanKac,
     InvalidInput,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from ..types import Aux, LogWeights, Move, Particles, State, asks_freely
+from ..core.types import Aux, LogWeights, Move, Particles, State, asks_freely
 
 Settings = Mapping[str, Any]  # how a run goes, as plain data
 

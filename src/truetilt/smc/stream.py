@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..types import device_here, settle, whole
+from ..core.types import device_here, settle, whole
 
 DRAW, RESAMPLE, OUTPUT, CHOOSE, COUPLE = range(5)  # purposes: a key each, so that no uniform is used twice
 PURPOSES = 16  # room for each of them, and for COUPLE on top of each

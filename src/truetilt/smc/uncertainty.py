@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..types import InvalidInput, LogWeights, plain, settle, shown
+from ..core.types import InvalidInput, LogWeights, plain, settle, shown
 from .diagnostics import lineage
 from .resampling import adaptive, described, in_words, multinomial, never
 from .weights import log_mean_exp, normalised

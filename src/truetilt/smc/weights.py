@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from ..types import NEG_INF, DegenerateWeights, InvalidWeights, Last, LogWeights, TruetiltError, check
+from ..core.types import NEG_INF, DegenerateWeights, InvalidWeights, Last, LogWeights, TruetiltError, check
 
 _SIZES = Last()  # a step records the effective sample size that its resampler asks for
 

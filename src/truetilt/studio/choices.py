@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ..core.types import Resampler
 from ..smc.resampling import adaptive, multinomial, never, partial, systematic
-from ..types import Resampler
 
 
 class Choice(NamedTuple):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from ..core.types import InvalidInput
 from ..models.pretrained import CONFIG, read_card, read_json
 from ..models.published import is_published
 from ..models.reviews import is_reviews
-from ..types import InvalidInput
 
 _MOST = 10_000  # classes that are listed
 TABLE, DIGITS, REVIEWS, TEXT = "table", "digits", "reviews", "text"

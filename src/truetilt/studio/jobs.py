@@ -19,13 +19,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from ..core.types import Particles, StepInfo, TruetiltError
 from ..result import Result
 from ..smc.weights import normalised
-from ..types import Particles, StepInfo, TruetiltError
+from .form import Wish
 from .plans import Plan, caution, command_of, guidance, no_command, options, plan, python_of
 from .problem import Problem
 from .problems import posed
-from .wishes import Wish
 
 log = logging.getLogger(__name__)
 EVERY = 0.2  # seconds between pictures

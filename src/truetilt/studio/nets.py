@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..core.types import InvalidInput
 from ..models.hub import Digits, load
 from ..models.reviews import Reviews
 from ..models.text import Text
-from ..types import InvalidInput
+from .form import Wish
 from .problem import Problem
-from .wishes import Wish
 
 
 def posed_nets(name: str, wish: Wish) -> Problem:

@@ -8,12 +8,12 @@ from typing import Any
 
 import gradio as gr
 
-from ..types import InvalidInput
+from ..core.types import InvalidInput
 from . import pictures
 from .choices import MODELS, PACES, PROCESSES, RESAMPLING, SAMPLERS
 from .folders import found_at
+from .form import Wish, devices, faults, first_wish, wish_of
 from .sessions import Studio
-from .wishes import Wish, devices, faults, first_wish, wish_of
 
 POLL = 0.2  # seconds between looks at a run
 SUITED = ("model", "path", "process", "condition", "prompt", "alpha", "particles", "populations", "steps")

@@ -16,8 +16,8 @@ from ..continuous import Observed
 from ..exact.tables import Table, enumerate_states, flat_index
 from ..metrics.divergences import histogram, total_variation
 from ..result import Result
-from ..snapshots import evenly
-from ..trust import Trust, Verdict
+from ..runtime.snapshots import evenly
+from ..smc.trust import Trust, Verdict
 from ..viz.kinds import suggested_view
 from ..viz.views import View
 from .jobs import CANCELLED, DONE, FAILED, RUNNING, Frame, Job, Lane

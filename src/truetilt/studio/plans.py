@@ -12,17 +12,17 @@ from typing import Any, NamedTuple
 
 from .. import continuous
 from ..api import reveal, run
-from ..defaults import default_guidance, default_guide, default_kernel, default_sampler
-from ..feynman_kac import Tilted
-from ..guidance import posterior_level
-from ..kernels import tweedie
+from ..core.types import FeynmanKac, InvalidInput, Model, Resampler
+from ..diffusion.guidance import posterior_level
+from ..diffusion.kernels import tweedie
+from ..diffusion.schedules import uniform_grid
 from ..result import Result
-from ..schedules import uniform_grid
 from ..smc.resampling import never
-from ..types import FeynmanKac, InvalidInput, Model, Resampler
+from ..targets.defaults import default_guidance, default_guide, default_kernel, default_sampler
+from ..targets.time_grid import Tilted
 from .choices import RESAMPLING
+from .form import Wish
 from .problem import Problem
-from .wishes import Wish
 
 SNAPSHOTS = 8  # kept for the report, as on the command line
 

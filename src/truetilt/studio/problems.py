@@ -11,13 +11,13 @@ from typing import Any
 import torch
 
 from .. import continuous
+from ..diffusion.processes import Masking, Uniform
 from ..exact.files import read_table
 from ..exact.tables import Table
-from ..processes import Masking, Uniform
 from ..viz.clouds import LARGEST_TABLE, Disks, Points
+from .form import Wish
 from .nets import posed_nets
 from .problem import Problem
-from .wishes import Wish
 
 NINE = ([[5, 17, 21], [4, 9, 22], [2, 9, 11]], [[0.9, 0.01, 0.39], [0.23, 0.52, 0.53], [0.71, 0.94, 0.11]])
 SIX = ([11, 39, 16, 4, 2, 28], [0.1, 0.11, 0.15, 0.58, 0.56, 0.29])

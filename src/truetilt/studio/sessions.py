@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from .form import Wish
 from .jobs import Job, Pool
-from .wishes import Wish
 
 KEPT = 50  # reports
 

@@ -12,11 +12,11 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from ..processes import Masking, Uniform
+from ..core.types import Tokens
+from ..diffusion.processes import Masking, Uniform
 from ..smc.stream import Stream
-from ..types import Tokens
-from .goals import Batch, Rows
 from .losses import Noise, Noised, corrupt
+from .task import Batch, Rows
 
 ORDER, TIMES, NOISE, LABELS, SHIFTS, EVALUATION = range(6)  # purposes: a key each, so that no uniform is used twice
 

@@ -12,8 +12,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from ..storage import check_plain, read_json, remove_written, write_folder, write_json, write_with
-from ..types import InvalidInput
+from ..core.storage import check_plain, read_json, remove_written, write_folder, write_json, write_with
+from ..core.types import InvalidInput
 
 _TENSORS, _FACTS = "state.safetensors", "state.json"
 _MOMENTS = ("exp_avg", "exp_avg_sq")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..types import InvalidInput
+from ..core.types import InvalidInput
 from .config import TrainConfig, read_config
 from .loop import Report, carry_out, steps_within
 from .runs import Run

@@ -10,9 +10,9 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from ..processes import Masking, Uniform
-from ..storage import parse_json, read_text
-from ..types import InvalidInput
+from ..core.storage import parse_json, read_text
+from ..core.types import InvalidInput
+from ..diffusion.processes import Masking, Uniform
 
 TASKS = ("unconditional", "conditional", "deft", "potential", "classifier")
 _CHOICES = {

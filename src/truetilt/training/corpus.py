@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..memory import check_fits
+from ..core.storage import check_plain
+from ..core.types import InvalidInput
 from ..models.pretrained import read_json
 from ..models.tokenizer import TOKENIZER, Tokenizer, load_tokenizer
-from ..storage import check_plain
-from ..types import InvalidInput
+from ..runtime.memory import check_fits
 from .packing import packed, padded
 
 CORPUS, TOKENS, ROWS = "corpus.json", "tokens.npy", "rows.npy"

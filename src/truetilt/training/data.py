@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..core.storage import read_unpacked
+from ..core.types import InvalidInput, Tokens
 from ..smc.stream import Stream
-from ..storage import read_unpacked
-from ..types import InvalidInput, Tokens
 
 _PREFIX = {"train": "train", "test": "t10k"}
 _LARGEST = 4 << 30  # bytes of a file, unpacked

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from ..models.score import normalised
 from ..smc.stream import Stream
 from .batches import EVALUATION, times
-from .goals import LogScores, Rows, Task
 from .losses import Noise, Noised, bound, corrupt, corrupt_from_all
+from .task import LogScores, Rows, Task
 
 POTENTIAL_TIMES = (0.0, 0.25, 0.5, 0.75, 0.9)
 _BATCH = 250

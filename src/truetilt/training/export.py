@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from .. import __version__
+from ..core.storage import read_json, write_json
 from ..models.layers import placed
 from ..models.pretrained import CARD
-from ..storage import read_json, write_json
 from .checkpoints import Learner, Progress
 from .evaluation import evaluate
 from .journal import read_losses

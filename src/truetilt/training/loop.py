@@ -17,14 +17,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..storage import write_json
-from ..types import TruetiltError
+from ..core.storage import write_json
+from ..core.types import TruetiltError
 from .checkpoints import Learner, Progress, save_checkpoint
 from .config import TrainConfig
 from .export import export
-from .goals import Batch
 from .journal import Journal
 from .runs import Run, fresh, start
+from .task import Batch
 
 Report = Callable[[int, float], None]  # the step and the mean loss since the last report
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from ..processes import Masking, Uniform
-from ..types import InvalidInput, Tokens
+from ..core.types import InvalidInput, Tokens
+from ..diffusion.processes import Masking, Uniform
 
 
 class Noise(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from ..types import InvalidInput
+from ..core.types import InvalidInput
 
 
 def segments(parts: Sequence[Sequence[int]], length: int) -> Iterator[list[int]]:

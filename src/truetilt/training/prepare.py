@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core.storage import write_json, write_with
+from ..core.types import InvalidInput, TruetiltError
 from ..models.tokenizer import TOKENIZER, Tokenizer, gpt2_tokenizer, load_tokenizer, train_tokenizer
-from ..storage import write_json, write_with
-from ..types import InvalidInput, TruetiltError
 from .corpus import COLUMNS, CORPUS, PARTS, ROWS, TOKENS, fingerprint
 from .packing import segments
 from .recipe import Recipe, Source, fraction, half_of, read_recipe, roots

@@ -15,7 +15,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from ..types import InvalidInput
+from ..core.types import InvalidInput
 from .config import parse_file
 from .text_data import READERS
 

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..types import InvalidInput
+from ..core.types import InvalidInput
 from .batches import Batches
 from .checkpoints import Learner, Progress, found_checkpoints, load_checkpoint
 from .config import TrainConfig
 from .data import Digits, load_digits, subset, tokens_of
-from .goals import Rows, Task, quick, weights_fingerprint
+from .task import Rows, Task, quick, weights_fingerprint
 from .tasks import build_task
 from .text_tasks import load_texts
 

@@ -13,22 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..core.types import InvalidInput
+from ..diffusion.processes import Masking, Uniform
 from ..models.classifier import Classifier, ClassifierConfig
 from ..models.layers import compiled, placed
 from ..models.pretrained import config_of
 from ..models.unet import UNet, UNetConfig
-from ..processes import Masking, Uniform
-from ..types import InvalidInput
 from .config import TrainConfig
-from .goals import Batch, LogScores, Loss, Task
-from .losses import (
-    Noised,
-    deft_edges,
-    log_scores,
-    posterior_cross_entropy,
-    potential_cross_entropy,
-    score_entropy,
-)
+from .losses import Noised, deft_edges, log_scores, posterior_cross_entropy, potential_cross_entropy, score_entropy
+from .task import Batch, LogScores, Loss, Task
 from .text_tasks import text_task
 
 

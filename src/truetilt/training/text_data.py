@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from ..models.wording import normalise
-from ..storage import check_plain
-from ..types import InvalidInput
+from ..core.storage import check_plain
+from ..core.types import InvalidInput
+from ..models.text_form import normalise
 
 csv.field_size_limit(10**8)
 _SPLITS = ("train", "dev", "test")

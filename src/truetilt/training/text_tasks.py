@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..core.types import InvalidInput
+from ..diffusion.processes import Masking, Uniform
 from ..models.hub import load
 from ..models.layers import placed
 from ..models.lora import adapt, merged, save_adapter
@@ -22,16 +24,14 @@ from ..models.pretrained import config_of
 from ..models.score import normalised
 from ..models.text import Text
 from ..models.text_classifier import TextClassifier, TextClassifierConfig
+from ..models.text_form import normalise
 from ..models.tokenizer import TOKENIZER, tokenizer_copier
 from ..models.transformer import SEDD, SEDDConfig
-from ..models.wording import normalise
-from ..processes import Masking, Uniform
-from ..types import InvalidInput
 from .config import TrainConfig
 from .corpus import Corpus, Texts, mixed
 from .data import subset
-from .goals import Batch, Task, quick, weights_fingerprint
 from .losses import Noised, score_entropy
+from .task import Batch, Task, quick, weights_fingerprint
 
 Answer = Callable[[nn.Module, Noised, Tensor], Tensor]  # a net, noised tokens, labels told -> its numbers [B, D, V]
 

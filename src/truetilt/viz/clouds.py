@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..snapshots import evenly
-from ..types import InvalidInput, listed, settle, whole
+from ..core.types import InvalidInput, listed, settle, whole
+from ..runtime.snapshots import evenly
 from .disks import disks
 from .views import MASKED
 

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..runtime.snapshots import Snapshots, evenly
+from ..smc.trust import Trust
 from ..smc.uncertainty import History, across_populations, interval, of_log_z
 from ..smc.weights import log_mean_exp
-from ..snapshots import Snapshots, evenly
-from ..trust import Trust
 from .genealogy import COLUMNS, Forest, forest
 
 POINTS = 300  # of a curve over steps

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..snapshots import evenly
+from ..runtime.snapshots import evenly
 
 COLUMNS, LINES = 160, 60  # at most: what can be told apart on a screen
 

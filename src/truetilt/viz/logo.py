@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..types import InvalidInput
+from ..core.types import InvalidInput
 from .views import MASKED
 
 if TYPE_CHECKING:

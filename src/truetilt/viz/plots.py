@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..types import InvalidInput, has, whole
+from ..core.types import InvalidInput, has, whole
 from . import digest
 from .kinds import suggested_view
 from .views import View, check_view

@@ -8,7 +8,7 @@ import zlib
 
 import numpy as np
 
-from ..types import InvalidInput
+from ..core.types import InvalidInput
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _CLEAR = 1  # the grey that stands for see-through; ink of this level is drawn one darker

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from .. import __version__
-from ..storage import write_text
-from ..trust import Figures, Verdict
-from ..types import InvalidInput, folder_of, shown
+from ..core.storage import write_text
+from ..core.types import InvalidInput, folder_of, shown
+from ..smc.trust import Figures, Verdict
 from . import digest
 from .kinds import suggested_view
 from .tiles import frames

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..types import InvalidInput
+from ..core.types import InvalidInput
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

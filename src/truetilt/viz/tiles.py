@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..runtime.snapshots import evenly
 from ..smc.diagnostics import lineage
 from ..smc.weights import normalised
-from ..snapshots import evenly
 from .digest import Run, plain
 from .views import View
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ..types import InvalidInput, called, function, has, settle, whole
+from ..core.types import InvalidInput, called, function, has, settle, whole
 from .png import as_uri
 from .sheets import sheet
 

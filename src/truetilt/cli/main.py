@@ -1,0 +1,284 @@
+"""The command line. Heavy imports wait until a command runs: `--help` answers without torch.
+
+Results go to stdout (`--json`) or are shown as a table; progress and messages go to stderr. Exit codes: 0 done, 1
+failed, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .. import __version__
+from . import text as cli_text
+from .terminal import Device, Every, Idx, Json, Out, Quick, Seed
+from .terminal import Plainly as _Plainly
+from .terminal import device as _device
+from .terminal import progress as _progress
+from .terminal import show as _show
+
+app = typer.Typer(
+    help="Sample from the distribution that guidance only promises.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+reproduce = typer.Typer(help="Reproduce a figure or table of the paper.", no_args_is_help=True)
+app.add_typer(reproduce, name="reproduce")
+cli_text.register(app, reproduce)
+
+
+class ProcessName(StrEnum):
+    masking = "masking"
+    uniform = "uniform"
+
+
+class TaskName(StrEnum):
+    unconditional = "unconditional"
+    conditional = "conditional"
+    deft = "deft"
+    potential = "potential"
+    classifier = "classifier"
+
+
+@app.callback(invoke_without_command=True)
+def root(version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False) -> None:
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit()
+
+
+@app.command()
+def demo(
+    digits: Annotated[int, typer.Option(help="Digits drawn by guidance and by truetilt, of each.", min=2)] = 16,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Figures 1 and 2 of the paper and digits, guidance beside truetilt, on one page; a minute or two on a CPU."""
+    folder = out or Path("runs/demo")
+    with _Plainly():
+        from ..commands.demo import draw_digits, misses, write_page
+        from ..commands.jobs import Settings, carry_out
+        from ..paper import figures
+
+        settings = Settings(True, seed, _device(device))
+        with _progress(len(figures.DEMO.jobs(settings)) + 2, "demo") as advance:
+            result = carry_out(figures.DEMO, settings, folder, advance)
+            figures.keep_run(device, seed, folder)
+            advance()
+            drawn = draw_digits(digits, seed, device, folder / "digits")
+            advance()
+        page = write_page(folder, result, drawn).resolve()
+        told = {"notes": [f"tv compares what was drawn with the exact target: {misses(result)}"], "page": str(page)}
+        _show(result | told, figures.DEMO.columns, folder, as_json)
+
+
+def _reproduces(name: str, words: str) -> None:
+    """The command of an experiment that needs nothing of the user's."""
+
+    def command(
+        quick: Quick = False, seed: Seed = 0, device: Device = "cpu", out: Out = None, as_json: Json = False
+    ) -> None:
+        _experiment(name, quick, seed, device, out, as_json)
+
+    reproduce.command(name, help=words)(command)
+
+
+def _reproduces_digits(name: str, words: str) -> None:
+    """The command of an experiment that can compare with real digits."""
+
+    def command(
+        data: Idx = None,
+        quick: Quick = False,
+        seed: Seed = 0,
+        device: Device = "cpu",
+        out: Out = None,
+        as_json: Json = False,
+    ) -> None:
+        _experiment(name, quick, seed, device, out, as_json, data)
+
+    reproduce.command(name, help=words)(command)
+
+
+_reproduces("figure1", "Six states of one site: guidance misses the tempered target.")
+_reproduces("figure2", "Nine states of two sites, at alpha = 2 and 4.")
+_reproduces("table1", "KL between random targets and every sampler, for one and two sites, masking and uniform.")
+_reproduces_digits("figure3", "Class-conditional digits from every sampler: pictures, accuracy, diversity, log-ratios.")
+_reproduces_digits(
+    "figure4", "Accuracy and diversity of digits against the number of particles, both ways of resampling."
+)
+_reproduces("chain", "Markov chains of up to 256 sites: every sampler's error against network evaluations.")
+_reproduces("sde", "Diffusions of real vectors: every sampler against exact Gaussian mixtures, D = 2, 8, 32.")
+
+
+@reproduce.command()
+def tfbind8(
+    data: Annotated[
+        Path, typer.Option(help="Folder with the scores of all DNA 8-mers: .npy, .csv, .tsv or .txt, also .gz or .xz.")
+    ],
+    quick: Quick = False,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """All 65,536 DNA 8-mers with measured binding (TF Bind 8): every sampler against the exact answer."""
+    _experiment("tfbind8", quick, seed, device, out, as_json, data)
+
+
+@app.command()
+def sample(
+    model: Annotated[
+        Path,
+        typer.Argument(help='A table, JSON {"p0": [...], "likelihood": [...]}; or mnist, tiny-reviews, or their like.'),
+    ],
+    condition: Annotated[str | None, typer.Option(help="The class to sample; for nets, not for tables.")] = None,
+    alpha: Annotated[float, typer.Option(help="Exponent of the condition in the target.")] = 1.0,
+    beta: Annotated[
+        float | None,
+        typer.Option(help="Guide the proposal, weigh by edge ratios. Without it the conditional is tilted."),
+    ] = None,
+    process: Annotated[ProcessName, typer.Option(help="The noising process.")] = ProcessName.masking,
+    sigma_eps: Annotated[float, typer.Option(help="What is kept of the data at t = 1 (log-linear schedule).")] = 1e-3,
+    particles: Annotated[
+        int | None,
+        typer.Option(
+            help="Particles in each population; 1000 of a table. Without --populations nets spread them: 64 digits, "
+            "16 texts in all."
+        ),
+    ] = None,
+    populations: Annotated[
+        int | None,
+        typer.Option(help="Independent populations, for error bars: 16; of nets as many as have 4 particles each."),
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Time steps; 100 for a table, 50 for digits, 64 for texts.")] = None,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    out: Annotated[Path | None, typer.Option(help="Folder for the result; runs/sample if not given.")] = None,
+    checkpoint_every: Every = None,
+    as_json: Json = False,
+) -> None:
+    """Sample p0(x) p(zeta|x)^alpha: digits (mnist), texts (tiny-reviews), or a table beside its exact answer."""
+    folder = out or Path("runs/sample")
+    with _Plainly("stopped; nothing was written", folder if checkpoint_every else None):
+        from ..core.storage import check_folder
+
+        check_folder(folder)
+        from ..commands.resume import Asked
+        from ..commands.sample import Wish, settled
+
+        asked = (particles, populations, steps, seed)
+        wish = settled(model, Wish(condition, alpha, beta, *asked, _device(device)))
+        _sample(Asked(str(model), wish, (process.value, sigma_eps), checkpoint_every), folder, as_json)
+
+
+@app.command()
+def resume(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The --out of a stopped `sample`.")],
+    as_json: Json = False,
+) -> None:
+    """Go on with a run that was stopped or killed, from its last checkpoint and to the same bits."""
+    with _Plainly(folder=folder):
+        from ..commands.resume import read_asked
+
+        asked = read_asked(folder)
+        _device(asked.wish.device)
+        _sample(asked, folder, as_json)
+
+
+def _sample(asked: Any, folder: Path, as_json: bool) -> None:
+    from ..commands.resume import carry_out
+
+    with _progress(asked.wish.steps or 0, "steps") as advance:
+        summary = carry_out(asked, folder, advance)
+    (folder / "report.html").unlink(missing_ok=True)  # of the run before
+    _show(summary, ("quantity", "value"), folder, as_json)
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that sample, demo or Result.save wrote.")],
+    out: Annotated[Path | None, typer.Option(help="The file to write; DIR/report.html if not given.")] = None,
+    title: Annotated[str | None, typer.Option(help="Heading of the report.")] = None,
+) -> None:
+    """Write a run as one HTML file: what was asked, what came out, how far to trust it. Prints where it lies."""
+    with _Plainly():
+        from ..core.storage import check_writable
+        from ..result import Result
+        from ..viz.kinds import saved_view
+
+        path = out or folder / "report.html"
+        check_writable(path)
+        typer.echo(Result.load(folder).report(path, saved_view(folder), title))
+
+
+@app.command()
+def studio(
+    host: Annotated[str, typer.Option(help="Where to listen; another than this machine lets others in.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port.", min=1, max=65535)] = 7860,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open a browser.")] = False,
+) -> None:
+    """Choose, run and watch in a browser: `pip install 'truetilt\\[ui]'`. On this machine only, and offline."""
+    with _Plainly("stopped"):
+        from ..studio.server import serve
+
+        serve(host, port, lambda words: typer.echo(words, err=True), not no_browser)
+
+
+@app.command()
+def train(
+    task: Annotated[TaskName, typer.Argument(help="What to train; the configuration must be for it.")],
+    config: Annotated[Path, typer.Option(help="YAML or JSON; see configs/mnist.")],
+    data: Annotated[Path | None, typer.Option(help="Folder of the IDX files, or of prepared texts.")] = None,
+    base: Annotated[Path | None, typer.Option(help="deft: the frozen network; text: the one to start from.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Instead of the configuration's.", min=1)] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/train/NAME if not given.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")] = False,
+    device: Device = "cpu",
+    as_json: Json = False,
+) -> None:
+    """Train a network, export the running mean of its weights, and measure it on the test digits."""
+    with _Plainly("stopped; --resume goes on from the last checkpoint"):
+        from ..core.storage import write_json, write_with
+        from ..training.command import counted, read_plan, run_training
+        from ..training.journal import read_losses
+        from ..viz.losses import draw_losses
+
+        changes = {"data": data and str(data), "base": base and str(base), "steps": steps}
+        plan, folder = read_plan(config, changes, task.value), out or Path("runs/train") / config.stem
+        with _progress(plan.steps, task.value) as advance:
+            card = run_training(plan, folder, _device(device), resume, counted(advance))
+        figure = draw_losses(read_losses(folder), f"{task.value}, {card['steps']} steps")
+        write_json(folder / "result.json", card)
+        write_with(folder / "figure.png", lambda path: figure.savefig(path, dpi=150))
+        _show(card, ("quantity", "value"), folder, as_json)
+
+
+def _experiment(
+    name: str, quick: bool, seed: int, device: str, out: Path | None, as_json: bool, data: Path | None = None
+) -> None:
+    with _Plainly():
+        from ..commands.jobs import Settings, carry_out
+        from ..paper import chain, figure3, figure4, figures, sde, table1, tfbind8
+
+        toys = (figures.FIGURE1, figures.FIGURE2, table1.EXPERIMENT)
+        every = (*toys, chain.EXPERIMENT, sde.EXPERIMENT, tfbind8.EXPERIMENT, figure3.EXPERIMENT, figure4.EXPERIMENT)
+        experiment = next(e for e in every if e.name == name)
+        folder = out or Path("runs") / name
+        settings = Settings(quick, seed, _device(device), None if data is None else str(data))
+        with _progress(len(experiment.jobs(settings)), experiment.title) as advance:
+            result = carry_out(experiment, settings, folder, advance)
+        _show(result, experiment.columns, folder, as_json)
+
+
+def main() -> None:
+    """Entry point of `truetilt`."""
+    os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning")
+    app()

@@ -1,0 +1,133 @@
+"""What every command has in common: its options, errors in one line, progress on stderr, results on stdout."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+Quick = Annotated[bool, typer.Option("--quick", help="Fewer targets and samples: at most a few minutes.")]
+Seed = Annotated[int, typer.Option(help="Seed of the run; the same seed gives the same bits.", min=0)]
+Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda or cuda:N.")]
+Out = Annotated[Path | None, typer.Option(help="Folder for result.json and figure.png; runs/NAME if not given.")]
+Every = Annotated[
+    int | None, typer.Option("--checkpoint-every", help="Save every so many steps; `truetilt resume` goes on.", min=1)
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, everything else on stderr.")]
+Idx = Annotated[Path | None, typer.Option("--data", help="Folder with the IDX files of MNIST; coverage needs it.")]
+
+
+def device(name: str) -> str:
+    import torch
+
+    try:
+        if torch.device(name).type not in ("cpu", "cuda"):
+            raise RuntimeError("only cpu and cuda are supported")
+        torch.empty(1, device=name)
+    except (RuntimeError, AssertionError, ValueError, OverflowError) as e:
+        reason = str(e).splitlines()[0] if str(e) else type(e).__name__
+        raise typer.BadParameter(f"cannot compute on {name!r} ({reason}); use --device cpu") from e
+    return name
+
+
+def show(result: dict[str, Any], columns: tuple[str, ...], folder: Path, as_json: bool) -> None:
+    """The result on stdout: JSON, texts or a table; where it lies on stderr. Of several ranks the first speaks."""
+    if os.environ.get("RANK", "0") != "0":
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    texts = () if as_json else result.get("texts", ())
+    if as_json:
+        typer.echo(json.dumps(result, allow_nan=False))
+    for found in texts:
+        typer.echo(str(found["text"]).encode("utf-8", "replace").decode("utf-8"))
+    table = Table(*columns)
+    for row in result["rows"]:
+        table.add_row(*(_cell(row.get(column)) for column in columns))
+    Console(stderr=as_json or bool(texts), width=None if sys.stdout.isatty() else 120).print(table)
+    for note in result.get("notes", ()):
+        typer.echo(f"note: {note}", err=True)
+    typer.echo(f"written: {folder / 'result.json'} and {folder / 'figure.png'}", err=True)
+    if "log_z" in result:
+        typer.echo(f"log Z here is {result['log_z']}", err=True)
+    for line in result.get("verdict", ()):
+        typer.echo(line, err=True)
+    if "page" in result:
+        typer.echo(f"open in a browser: {Path(result['page']).as_uri()}", err=True)
+    elif (folder / "particles.json").is_file():
+        typer.echo(f"look at it: truetilt report {folder}", err=True)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+class progress:
+    """A bar with the time left, on stderr; silent when that is no terminal."""
+
+    def __init__(self, total: int, title: str) -> None:
+        from tqdm import tqdm
+
+        hidden = None if os.environ.get("RANK", "0") == "0" else True
+        self.bar = tqdm(total=total, desc=title, file=sys.stderr, disable=hidden, leave=False)
+
+    def __enter__(self) -> Any:
+        return self.bar.update
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.close()
+
+
+_OUT_OF_MEMORY = re.compile(r"not enough memory|out of memory|can't allocate|Storage size|overflow", re.IGNORECASE)
+_LONGEST = 1000  # characters of an error
+
+
+class Plainly:
+    """Errors as one line and an exit code, never a traceback."""
+
+    def __init__(
+        self,
+        stopped: str = "stopped; the finished jobs are kept, and the same command goes on from there",
+        folder: Path | None = None,
+    ) -> None:
+        self.resume = f"`truetilt resume {folder or 'DIR'}`"
+        self.stopped = stopped if folder is None else f"stopped; {self.resume} goes on from the last checkpoint"
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type | None, error: BaseException | None, _: object) -> None:
+        if isinstance(error, KeyboardInterrupt):  # perhaps while torch is imported: nothing more is
+            _fail(self.stopped, 130)
+        if error is None or isinstance(error, SystemExit | typer.Exit | typer.BadParameter):
+            return
+        from ..core.types import InvalidInput, Stopped, TruetiltError
+
+        if isinstance(error, InvalidInput):
+            _fail(str(error), 2)
+        if isinstance(error, Stopped):
+            _fail(f"{error} ({self.resume})", 143)
+        if isinstance(error, TruetiltError):
+            _fail(str(error), 1)
+        if isinstance(error, OSError):
+            _fail(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), 1)
+        if isinstance(error, UnicodeEncodeError):
+            _fail("a name or a text holds half a character (a lone surrogate); write it in UTF-8", 2)
+        if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(str(error))):
+            _fail(f"memory ran out ({error or type(error).__name__}); take fewer particles, populations or steps", 1)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    """One line on stderr, cut where it is endless, and the exit code."""
+    line = " ".join(message.split())
+    line = line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 4 :]}"
+    typer.echo("error: " + line.encode("utf-8", "backslashreplace").decode("utf-8"), err=True)
+    raise typer.Exit(code)

@@ -1,0 +1,158 @@
+"""What `truetilt demo` shows beside the figures: digits by guidance and by truetilt, and one page with all of it.
+
+Both samplers ask the same nets equally often: a step of guidance takes two passes through the U-Net, one with the class
+and one without, and a step of truetilt takes one. truetilt also asks its potential, a smaller net, once a step.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any, NamedTuple
+
+import torch
+
+from ..api import run, sample
+from ..core.storage import write_json, write_with
+from ..core.types import InvalidInput
+from ..diffusion.schedules import uniform_grid
+from ..metrics.images import accuracy, diversity_ratio, grey_levels
+from ..models.hub import Digits, load
+from ..result import Result
+from ..smc.resampling import never
+from ..targets.defaults import default_guidance
+from ..viz.sheets import sheet
+from .digits import QUICK_BATCH, Meter, cost_of, reference
+from .jobs import Answer
+from .sample import spread
+from .sample_table import SNAPSHOTS
+
+DIGIT, ALPHA = 4, 3.0
+STEPS = 32  # of truetilt; guidance takes half as many
+COLUMNS = 8
+PAGE, REPORT = "index.html", "report.html"
+TITLES = {"guidance": f"guidance, β = {ALPHA:g}", "truetilt": f"truetilt, α = {ALPHA:g}"}
+
+
+class Drawn(NamedTuple):
+    """A run of one sampler and what it asked of the nets."""
+
+    result: Result
+    meter: Meter
+
+
+def draw_digits(count: int, seed: int, device: str, folder: Path) -> Answer:
+    """Digits of one class by guidance and by truetilt: figure.png, result.json and the report of truetilt's run."""
+    if count < 2:
+        raise InvalidInput(f"{count} digits cannot be compared; give at least 2")
+    nets = load("mnist", device, batch=min(count, QUICK_BATCH))
+    runs = {"guidance": _guided(nets, count, seed), "truetilt": _tilted(nets, count, seed)}
+    rows = [_row(nets, name, drawn) for name, drawn in runs.items()]
+    result = runs["truetilt"].result
+    result.save(folder, nets.view)
+    result.report(folder / REPORT, nets.view)
+    answer = {"digit": DIGIT, "alpha": ALPHA, "particles": count, "rows": rows, "verdict": result.trust().lines}
+    write_json(folder / "result.json", answer)
+    figure = _draw(nets, runs, rows, seed)
+    write_with(folder / "figure.png", lambda path: figure.savefig(path, dpi=150))
+    return answer
+
+
+@torch.no_grad()
+def _guided(nets: Digits, count: int, seed: int) -> Drawn:
+    """Plain guidance of strength ALPHA, without weights, in half as many steps: it passes the U-Net twice in each."""
+    meter = Meter()
+    model = meter.watch(nets.model(DIGIT, "cfg"))
+    fk, grid = default_guidance(model, ALPHA), uniform_grid(STEPS // 2)
+    return Drawn(run(fk, grid, particles=count, seed=seed, resample=never, chunk=QUICK_BATCH), meter)
+
+
+@torch.no_grad()
+def _tilted(nets: Digits, count: int, seed: int) -> Drawn:
+    """As `truetilt sample mnist` has it."""
+    meter, (particles, populations) = Meter(), spread(count)
+    result = sample(
+        meter.watch(nets.model(DIGIT)), ALPHA, particles=particles, populations=populations,
+        num_inference_steps=STEPS, seed=seed, chunk=QUICK_BATCH, snapshots=SNAPSHOTS,
+    )  # fmt: skip
+    told = {"bundle": "mnist", "condition": DIGIT, "command": f"truetilt demo --digits {count} --seed {seed}"}
+    return Drawn(replace(result, settings=result.settings | told), meter)
+
+
+def _row(nets: Digits, name: str, drawn: Drawn) -> Answer:
+    """How the weighted digits look to the judge and how varied they are, with what they cost."""
+    x, weights = drawn.result.particles.flatten(0, 1), drawn.result.weights.reshape(-1)
+    cost = cost_of(drawn.meter, len(x), 0.0)
+    real = reference()[DIGIT]["test"]["distance"]
+    return {
+        "method": name,
+        "accuracy": accuracy(nets.judge(x), DIGIT, weights),
+        "diversity_ratio": diversity_ratio(x, real, weights, nets.process.vocabulary),
+        "network_evaluations": cost.networks,
+        "potential_evaluations": cost.potentials,
+    }
+
+
+def _draw(nets: Digits, runs: dict[str, Drawn], rows: list[Answer], seed: int) -> Any:
+    """Guidance on the left, truetilt on the right; framed in red what the judge takes for another digit."""
+    from matplotlib.figure import Figure
+
+    from ..viz.disks import COLOURS
+
+    count = len(runs["guidance"].result.particles.flatten(0, 1))
+    lines = -(-count // COLUMNS)
+    figure = Figure(figsize=(11, 0.66 * lines + 0.7), layout="constrained")
+    for ax, (name, drawn), row in zip(figure.subplots(1, 2), runs.items(), rows, strict=True):
+        x = drawn.result.draw(count, seed)
+        wrong = (nets.judge(x).argmax(-1) != DIGIT).tolist()
+        sheet(ax, grey_levels(x, nets.process.vocabulary).cpu().numpy(), min(COLUMNS, count), " ", wrong)
+        told = f"judged a {DIGIT}: {row['accuracy']:.0%} · variety: {row['diversity_ratio']:.0%} of real digits’"
+        ax.set_title(f"{TITLES[name]}\n{told}", fontsize=10, color=COLOURS[name])
+    return figure
+
+
+def misses(result: Answer) -> str:
+    """How far each sampler lies from the exact targets, in words, with the figures of this run."""
+    miss = {kind: [r["tv"] for r in result["rows"] if r["method"] == kind] for kind in ("guidance", "truetilt")}
+    return (
+        f"guidance puts {min(miss['guidance']):.1%} to {max(miss['guidance']):.1%} of the probability in the wrong "
+        f"place, truetilt {min(miss['truetilt']):.1%} to {max(miss['truetilt']):.1%}"
+    )
+
+
+def write_page(folder: Path, toys: Answer, digits: Answer) -> Path:
+    """One HTML file with both pictures inside, the figures of this run in words, and links to the two reports."""
+    rows = {row["method"]: row for row in digits["rows"]}
+    told = {
+        "misses": misses(toys),
+        "toys": _picture(folder / "figure.png"),
+        "digits": _picture(folder / "digits" / "figure.png"),
+        "digit": DIGIT,
+        "samples": f"{toys['samples']:,}",
+        "digits_each": digits["particles"],
+        "alpha": f"{ALPHA:g}",
+        "rows": "".join(_line(name, rows[name]) for name in TITLES),
+        "command": escape(toys["command"]),
+        "version": toys["version"],
+    }
+    page = Template((files("truetilt.commands") / "assets" / PAGE).read_text(encoding="utf-8")).substitute(told)
+    write_with(folder / PAGE, lambda path: _write(path, page))
+    return folder / PAGE
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", newline="\n")
+
+
+def _line(name: str, row: Answer) -> str:
+    shown = (f"{row['accuracy']:.1%}", f"{row['diversity_ratio']:.1%}")
+    counted = (f"{row['network_evaluations']:g}", f"{row['potential_evaluations']:g}")
+    return f"<tr><th>{TITLES[name]}</th>{''.join(f'<td>{cell}</td>' for cell in (*shown, *counted))}</tr>"
+
+
+def _picture(path: Path) -> str:
+    return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode("ascii")

@@ -1,0 +1,167 @@
+"""What every experiment is: jobs that can run apart, a way to put their answers together, and a figure.
+
+A job's answer is plain JSON. Finished jobs are kept beside the result until it is whole, so that an interrupted run
+goes on where it stopped. Under `torchrun` the jobs are dealt over the ranks, which share the folder and say nothing to
+each other; the first one waits for the rest and writes the result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+import platform
+import shlex
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .. import __version__
+from ..core.storage import check_folder, read_json, remove_written, write_json, write_with
+
+Answer = dict[str, Any]
+RANK, RANKS = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
+_PAUSE = 0.2  # seconds between two looks for what other ranks have finished
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a user may choose of any experiment."""
+
+    quick: bool = False
+    seed: int = 0
+    device: str = "cpu"
+    data: str | None = None  # a folder of the user's, for the experiments that read one
+    more: tuple[tuple[str, str], ...] = ()  # further options of the command, by name
+
+
+class Job(NamedTuple):
+    name: str
+    work: Callable[..., Answer]
+    arguments: tuple[Any, ...]
+
+
+class Experiment(NamedTuple):
+    """An experiment as a value: see the modules beside this one."""
+
+    name: str
+    title: str
+    jobs: Callable[[Settings], list[Job]]
+    collect: Callable[[Settings, dict[str, Answer]], Answer]
+    draw: Callable[[Answer], Any]  # a matplotlib figure
+    columns: tuple[str, ...]  # of the table in the terminal
+
+
+def carry_out(experiment: Experiment, settings: Settings, folder: Path, advance: Callable[[], Any]) -> Answer:
+    """Run the jobs, write result.json and figure.png, then forget the jobs. A rank that is not the first has none."""
+    check_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    found = {}
+    for name, answer in answers(experiment, settings, folder):
+        found[name] = answer
+        advance()
+    if RANK > 0:
+        return {}
+    result = {"version": __version__, "command": command(experiment, settings), "seed": settings.seed}
+    result |= {"device": device_name(settings.device)} | experiment.collect(settings, found)
+    figure = experiment.draw(result)
+    write_json(folder / "result.json", result)
+    write_with(folder / "figure.png", lambda path: figure.savefig(path, dpi=150))
+    forget(folder, found)
+    return result
+
+
+def command(experiment: Experiment, settings: Settings) -> str:
+    """What to type to get this result again."""
+    words = ["truetilt", "demo"] if experiment.name == "demo" else ["truetilt", "reproduce", experiment.name]
+    if settings.quick and experiment.name != "demo":
+        words.append("--quick")
+    if settings.data is not None:
+        words.append(f"--data {shlex.quote(settings.data)}")
+    words += [f"--{name} {shlex.quote(value)}" for name, value in settings.more]
+    return " ".join([*words, f"--seed {settings.seed}", f"--device {settings.device}"])
+
+
+def device_name(device: str) -> str:
+    """The name of the machine part that computed."""
+    import torch
+
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else f"cpu ({platform.machine()})"
+
+
+def answers(experiment: Experiment, settings: Settings, folder: Path) -> Iterator[tuple[str, Answer]]:
+    """Every job's name and answer as it comes; on the CPU as many at a time as there are cores, or ranks."""
+    kept = folder / "jobs"
+    mark = _fingerprint(experiment, settings)
+    jobs = experiment.jobs(settings)
+    waiting = []
+    for job in jobs[RANK::RANKS]:
+        found = _kept(kept / f"{job.name}.json", mark)
+        if found is None:
+            waiting.append(job)
+        else:
+            yield job.name, found
+    for job, answer in _run(waiting, settings):
+        write_json(kept / f"{job.name}.json", {"fingerprint": mark, "answer": answer})
+        yield job.name, answer
+    for job in (job for number, job in enumerate(jobs) if RANK == 0 and number % RANKS):
+        while (found := _kept(kept / f"{job.name}.json", mark)) is None:
+            time.sleep(_PAUSE)  # if its rank dies, the launcher ends this one too
+        yield job.name, found
+
+
+def forget(folder: Path, names: Iterable[str]) -> None:
+    """Remove the finished jobs of these names once the result is written."""
+    remove_written(folder / "jobs", [f"{name}.json" for name in names])
+
+
+def _run(jobs: list[Job], settings: Settings) -> Iterator[tuple[Job, Answer]]:
+    workers = min(len(jobs), os.cpu_count() or 1) if RANKS == 1 else 1
+    if settings.device != "cpu" or workers < 2 or len(jobs) < 4:
+        for job in jobs:
+            yield job, job.work(*job.arguments)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_one_thread) as pool:
+        futures = {pool.submit(job.work, *job.arguments): job for job in jobs}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _one_thread() -> None:
+    import torch
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asked ends this one
+    torch.set_num_threads(1)
+
+
+def _fingerprint(experiment: Experiment, settings: Settings) -> str:
+    text = json.dumps([experiment.name, asdict(settings), __version__, _package()], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@lru_cache(maxsize=1)
+def _package() -> str:
+    """A name for the code and the embedded networks: what another version of them began, this one does not finish."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parents[1].rglob("*")):
+        if path.suffix in (".py", ".json", ".safetensors"):
+            digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _kept(path: Path, mark: str) -> Answer | None:
+    try:
+        found = read_json(path)
+        return found["answer"] if found["fingerprint"] == mark else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,140 @@
+"""A sampling command that can be stopped: what was asked lies beside its checkpoints until the result is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+from ..core.storage import read_bytes, read_json, remove_written, write_json, write_with
+from ..core.types import InvalidInput, StepInfo, TruetiltError
+from ..models.hub import EMBEDDED
+from ..runtime.checkpoints import forget, found
+from .jobs import RANK, RANKS
+from .sample import Wish, sample_any, settled
+
+_FORMAT, _VERSION = "truetilt-asked", 1
+_FILE, _CHECKPOINTS = "asked.json", "checkpoints"
+
+
+class Asked(NamedTuple):
+    """All that a sampling command says: what is sampled and how, a table's noise, the steps between checkpoints."""
+
+    model: str
+    wish: Wish
+    noise: tuple[str, float]
+    every: int | None = None
+
+
+def carry_out(asked: Asked, folder: Path, advance: Callable[[int], Any]) -> dict[str, Any]:
+    """Sample as asked, from the last checkpoint if there is one; forget the checkpoints once the result is written."""
+    reached, begun = 0, False
+
+    def tick(done: int, total: int, info: StepInfo) -> None:
+        nonlocal reached, begun
+        advance(done - reached)
+        reached, begun = done, True
+
+    wish = settled(Path(asked.model), asked.wish)
+    options: dict[str, Any] = {"callback_on_step_end": tick}
+    if RANKS > 1:
+        from ..distributed import particle_shard
+
+        options["shard"] = particle_shard(wish.particles or 0)
+    stoppable = asked.every is not None and RANK == 0
+    if asked.every is not None:
+        options |= {"checkpoint": folder / _CHECKPOINTS, "checkpoint_every": asked.every}
+    fresh = not folder.exists()
+    before = _begin(asked, folder) if stoppable else None
+    try:
+        with TemporaryDirectory() as elsewhere:  # every rank has the result, and the first one's is kept
+            out = folder if RANK == 0 else Path(elsewhere)
+            summary = sample_any(Path(asked.model), wish, asked.noise, out, options)
+    except TruetiltError:
+        if stoppable and not begun:  # refused: the folder is left as it was
+            _put_back(folder, before, fresh)
+        raise
+    if stoppable:
+        (folder / _FILE).unlink()
+        forget(folder / _CHECKPOINTS)
+    return summary
+
+
+def _begin(asked: Asked, folder: Path) -> bytes | None:
+    """Write down what is asked, unless it would take the place of another run that was stopped; what lay there."""
+    path, mine = folder / _FILE, _plain(asked)
+    before = read_bytes(path) if path.is_file() else None
+    if before is not None and found(folder / _CHECKPOINTS):
+        theirs = _plain(read_asked(folder))
+        differing = sorted(name for name in ("found", "wish", "noise") if mine[name] != theirs[name])
+        if differing:
+            raise InvalidInput(
+                f"{folder} holds a run that was stopped and asked for something else; `truetilt resume {folder}` goes "
+                "on with it, or give another --out"
+            )
+    write_json(path, mine)
+    return before
+
+
+def _put_back(folder: Path, before: bytes | None, fresh: bool) -> None:
+    if before is None:
+        (folder / _FILE).unlink(missing_ok=True)
+        if fresh:
+            remove_written(folder, ())
+    else:
+        write_with(folder / _FILE, lambda path: _write(path, before))
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
+def _plain(asked: Asked) -> dict[str, Any]:
+    plain = {"model": asked.model, "found": str(Path(asked.model).resolve()), "wish": asked.wish._asdict()}
+    return {"format": _FORMAT, "version": _VERSION} | plain | {"noise": list(asked.noise), "every": asked.every}
+
+
+def read_asked(folder: Path) -> Asked:
+    """What the stopped command in a folder was asked."""
+    path = folder / _FILE
+    try:
+        told = read_json(path)
+    except (FileNotFoundError, NotADirectoryError) as e:
+        raise InvalidInput(
+            f"{folder} holds no stopped run ({_FILE} is missing): it is finished, or was started without "
+            "--checkpoint-every"
+        ) from e
+    except (OSError, ValueError) as e:
+        raise InvalidInput(f"{path} cannot be read ({e}); start the run again in another folder") from e
+    try:
+        if (told["format"], told["version"]) != (_FORMAT, _VERSION):
+            raise KeyError("format")
+        model, (process, eps) = _known(told["model"], str), told["noise"]
+        here = model in EMBEDDED or Path(model).resolve() == Path(told["found"])
+        model = model if here else _known(told["found"], str)  # resumed from another folder
+        wish = Wish(**told["wish"])
+        for name, kinds in _KINDS.items():
+            _known(getattr(wish, name), *kinds)
+        return Asked(model, wish, (_known(process, str), _known(eps, float)), _known(told["every"], int))
+    except (KeyError, TypeError, ValueError, OSError) as e:
+        raise InvalidInput(f"{path} was not written by this version of truetilt; start the run again") from e
+
+
+_KINDS: dict[str, tuple[type, ...]] = {  # of a settled wish
+    "condition": (str, int, type(None)),
+    "alpha": (float, int),
+    "beta": (float, int, type(None)),
+    "particles": (int,),
+    "populations": (int,),
+    "steps": (int,),
+    "seed": (int,),
+    "device": (str,),
+}
+
+
+def _known(value: Any, *kinds: type) -> Any:
+    """The value, if it is of one of these kinds."""
+    if type(value) not in kinds:
+        raise TypeError(f"{value!r} is of another kind")
+    return value

@@ -1,0 +1,165 @@
+"""Sampling what the user names: a class of digits from a bundle of nets, with a contact sheet; a table, or texts.
+
+A bundle is embedded (mnist, tiny-reviews) or a folder of the user's own; for tables see `own`, for texts `own_text`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..api import sample
+from ..core.storage import write_json, write_with
+from ..core.types import InvalidInput
+from ..metrics.images import accuracy, grey_levels, mean_distance
+from ..models.hub import EMBEDDED, load
+from ..models.reviews import Reviews, is_reviews
+from ..result import Result
+from ..runtime.checkpoints import check_states
+from ..runtime.memory import check_run
+from ..smc.uncertainty import RECOMMENDED
+from ..viz.sheets import sheet
+from . import digits
+from .sample_table import PARTICLES as TABLE_PARTICLES
+from .sample_table import SNAPSHOTS, command, sample_table
+from .sample_table import STEPS as TABLE_STEPS
+from .sample_text import PARTICLES as TEXT_PARTICLES
+from .sample_text import STEPS as TEXT_STEPS
+from .sample_text import sample_text
+
+TABLE_NOISE = ("masking", 1e-3)  # the process a table has unless told otherwise
+PARTICLES, STEPS = 64, 50  # what is taken where the user says nothing
+COLUMNS = 16
+LEAST = 4  # particles in a population, where populations are made of a number of particles
+
+
+class Wish(NamedTuple):
+    """What the user asks for; what is None is settled by what is sampled."""
+
+    condition: str | int | None
+    alpha: float
+    beta: float | None = None
+    particles: int | None = None
+    populations: int | None = None
+    steps: int | None = None
+    seed: int = 0
+    device: str = "cpu"
+
+
+def is_bundle(name: str | Path) -> bool:
+    """Whether a name means nets rather than a table: an embedded bundle or a folder."""
+    return str(name) in EMBEDDED or Path(name).is_dir()
+
+
+def settled(name: Path, wish: Wish) -> Wish:
+    """The wish with its gaps filled; nets need a class, a table has a condition of its own."""
+    nets = is_bundle(name)
+    if nets and wish.condition is None:
+        raise InvalidInput(
+            f"{name} holds nets of several classes; say which one to sample with --condition (samples without a "
+            "condition: tt.Unweighted in Python, see 'How to choose')"
+        )
+    if not nets and wish.condition is not None and name.suffix == ".json":
+        raise InvalidInput(f"{name} is a table, which has its condition inside; leave out --condition")
+    if not nets and wish.condition is not None:
+        raise InvalidInput(f"{name} is no bundle of nets; name {', '.join(EMBEDDED)}, or a folder that holds some")
+    particles, steps = (PARTICLES, STEPS) if nets else (TABLE_PARTICLES, TABLE_STEPS)
+    if str(name) == "tiny-reviews" or is_reviews(Path(name)):
+        particles, steps = TEXT_PARTICLES, TEXT_STEPS
+    particles, populations = particles if wish.particles is None else wish.particles, wish.populations
+    if populations is None:
+        particles, populations = spread(particles) if nets else (particles, RECOMMENDED)
+    return wish._replace(
+        particles=particles, populations=populations, steps=steps if wish.steps is None else wish.steps
+    )
+
+
+def spread(particles: int) -> tuple[int, int]:
+    """So many particles in all as (particles, populations): as many populations as are advised, with 4 or more in each.
+
+    Populations are compared for error bars; fewer where they do not come out even.
+    """
+    counts = (count for count in range(RECOMMENDED, 1, -1) if particles % count == 0 and particles // count >= LEAST)
+    populations = next(counts, 1)
+    return particles // populations, populations
+
+
+def sample_any(
+    name: Path, wish: Wish, noise: tuple[str, float], folder: Path, options: dict[str, Any]
+) -> dict[str, Any]:
+    """Sample a bundle or a table; `noise` is the process of a table, nets know theirs; `options` go to `run`."""
+    wish = settled(name, wish)
+    if is_bundle(name):
+        if noise != TABLE_NOISE:
+            raise InvalidInput(f"{name} holds nets, which know their process; leave out --process and --sigma-eps")
+        return sample_bundle(str(name), wish, folder, options)
+    sizes = (wish.particles or 0, wish.populations or 0, wish.steps or 0, wish.seed)
+    return sample_table(name, noise, (wish.alpha, wish.beta), sizes, folder, options)
+
+
+def sample_bundle(name: str, wish: Wish, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+    """Sample, save the particles, and say how good they are; figure.png shows draws, the wrong ones framed."""
+    wish = settled(Path(name), wish)
+    nets = load(name, wish.device)
+    if isinstance(nets, Reviews):
+        return sample_text(name, nets, wish, folder, options)
+    condition = _class_number(wish.condition)
+    model = nets.model(condition, "potential" if wish.beta is None else "cfg")
+    if "judge" not in nets.nets:
+        raise InvalidInput(f"{name} holds {sorted(nets.nets)} and no judge, by whom samples are shown; add one")
+    check_run((wish.particles or 0, wish.populations or 0, wish.steps or 0), model.length, SNAPSHOTS, wish.device)
+    check_states(options.get("checkpoint"), model.length, model.process.vocabulary + 1)
+    result = sample(
+        model, wish.alpha, wish.beta, particles=wish.particles or 0, populations=wish.populations or 0,
+        num_inference_steps=wish.steps or 0, seed=wish.seed, chunk=64, snapshots=SNAPSHOTS, **options,
+    )  # fmt: skip
+    told = {"bundle": name, "condition": condition, "command": command(name, wish._asdict())}
+    result = replace(result, settings=result.settings | told)
+    rows = _figures(name, nets, condition, result)
+    drawn = result.draw(min(64, result.log_weights.numel()), wish.seed)
+    wrong = (nets.judge(drawn).argmax(-1) != condition).tolist()
+    result.save(folder, nets.view)
+    summary = {
+        "settings": result.settings,
+        "rows": [{"quantity": quantity, "value": value} for quantity, value in rows.items()],
+        "log_z": result.log_z_words,
+        "verdict": result.trust().lines,
+    }
+    write_json(folder / "result.json", summary)
+    title = f"class {condition}, α = {wish.alpha:g}: {len(drawn)} draws; in red what the judge calls another"
+    picture = _draw(grey_levels(drawn, nets.process.vocabulary).cpu().numpy(), title, wrong)
+    write_with(folder / "figure.png", lambda out: picture.savefig(out, dpi=150))
+    return summary
+
+
+def _class_number(condition: str | int | None) -> int:
+    if not re.fullmatch(r"-?[0-9]{1,9}", str(condition)):
+        raise InvalidInput(f"the condition is {condition!r}; digits have numbers for classes, such as --condition 4")
+    return int(condition or 0)
+
+
+def _figures(name: str, nets: digits.Bundle, condition: int, result: Result) -> dict[str, Any]:
+    """Quantities of the weighted union."""
+    x, weights, levels = result.particles.flatten(0, 1), result.weights.reshape(-1), nets.process.vocabulary
+    out = {
+        "taken for the class by the judge": accuracy(nets.judge(x), condition, weights),
+        "log Z": result.log_z,
+        "effective sample size": float(result.final_ess.sum()),
+        "particles": len(x),
+        "surviving first draws": int(result.roots.sum()),
+    }
+    if name in EMBEDDED and len(x) > 1:
+        real = digits.reference()[condition]["test"]["distance"]
+        out["diversity, of real digits"] = mean_distance(x, weights, levels) / real
+    return out
+
+
+def _draw(images: Any, title: str, wrong: list[bool]) -> Any:
+    from matplotlib.figure import Figure
+
+    lines = -(-len(images) // COLUMNS)
+    figure = Figure(figsize=(9, 0.6 * lines + 0.6), layout="constrained")
+    sheet(figure.subplots(), images, min(COLUMNS, len(images)), title, wrong)
+    return figure

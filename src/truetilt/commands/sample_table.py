@@ -1,0 +1,108 @@
+"""Sampling a table of the user's own, from a JSON file, beside its exact answer."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..api import sample
+from ..core.storage import write_json, write_with
+from ..core.types import InvalidInput
+from ..exact.files import read_table
+from ..exact.tables import Table
+from ..metrics.divergences import total_variation
+from ..paper import toys
+from ..runtime.checkpoints import check_states
+from ..runtime.memory import check_run
+from ..viz.clouds import LARGEST_TABLE, Disks
+from ..viz.disks import disks
+
+PARTICLES, STEPS = 1000, 100  # what is taken where the user says nothing
+SNAPSHOTS = 8  # kept for the report
+
+
+def sample_table(
+    path: Path,
+    noise: tuple[str, float],
+    strengths: tuple[float, float | None],
+    sizes: tuple[int, int, int, int],
+    folder: Path,
+    options: dict[str, Any],
+) -> dict[str, Any]:
+    """Sample, save the particles, and say how far the weighted histogram is from the exact target."""
+    table = read_table(path, *noise)
+    (alpha, beta), (particles, populations, steps, seed) = strengths, sizes
+    _check_strength(table, alpha)
+    check_run((particles, populations, steps), table.length, SNAPSHOTS)
+    check_states(options.get("checkpoint"), table.length, table.process.states)
+    result = sample(
+        table.model(), alpha, beta, particles=particles, populations=populations, num_inference_steps=steps, seed=seed,
+        snapshots=SNAPSHOTS, **options,
+    )  # fmt: skip
+    asked = {"alpha": alpha, "beta": beta, "process": noise[0], "sigma-eps": noise[1]}
+    asked |= {"particles": particles, "populations": populations, "steps": steps, "seed": seed}
+    result = replace(result, settings=result.settings | {"bundle": path.name, "command": command(path, asked)})
+    target, law = table.target(alpha), toys.weighted_law(table, result)
+    exact_z = table.log_z_tilted(alpha) if beta is None else table.log_z_tempered(alpha)
+    rows = {
+        "total variation to the exact target": float(total_variation(target, law)),
+        "log Z": result.log_z,
+        "log Z, exact": float(exact_z),
+        "effective sample size": float(result.final_ess.sum()),
+        "particles": particles * populations,
+        "surviving first draws": int(result.roots.sum()),
+    }
+    shown = Disks(target.shape[0]) if _fits_disks(target) else None
+    result.save(folder, shown)
+    summary = {
+        "settings": result.settings,
+        "rows": [{"quantity": name, "value": value} for name, value in rows.items()],
+        "log_z": result.log_z_words,
+        "verdict": result.trust().lines,
+        "law": law.tolist(),
+        "target": target.tolist(),
+    }
+    write_json(folder / "result.json", summary)
+    write_with(folder / "figure.png", lambda out: _draw(target, law).savefig(out, dpi=150))
+    return summary
+
+
+def _check_strength(table: Table, alpha: float) -> None:
+    """The exact target must be a law in float64, or there is nothing to compare with."""
+    if 0 <= alpha < math.inf and not bool(table.target(alpha).isfinite().all()):
+        raise InvalidInput(
+            f"alpha is {alpha}: p(zeta|x)^alpha is zero or infinite for every state of this table; take a smaller "
+            "alpha, or scale the likelihood so that its largest value is 1"
+        )
+
+
+def command(name: str | Path, options: dict[str, Any]) -> str:
+    """What to type for the same run; options that are None are left out."""
+    told = [part for key, value in options.items() if value is not None for part in (f"--{key}", str(value))]
+    return shlex.join(["truetilt", "sample", str(name), *told])
+
+
+def _fits_disks(target: torch.Tensor) -> bool:
+    return target.dim() <= 2 and 2 <= target.shape[0] <= LARGEST_TABLE
+
+
+def _draw(target: torch.Tensor, law: torch.Tensor) -> Any:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 4.5), layout="constrained")
+    if _fits_disks(target):
+        unit = float(torch.maximum(target.max(), law.max()))
+        for ax, (kind, table) in zip(figure.subplots(1, 2), {"target": target, "truetilt": law}.items(), strict=True):
+            disks(ax, table.numpy(), kind, unit)
+            ax.set_title("target" if kind == "target" else "truetilt (weighted)")
+        return figure
+    ax = figure.subplots()
+    ax.loglog(target.reshape(-1), law.reshape(-1).clamp(min=1e-10), ".", ms=3)
+    ax.set_xlabel("exact probability")
+    ax.set_ylabel("weighted frequency")
+    return figure

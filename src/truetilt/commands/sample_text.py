@@ -1,0 +1,210 @@
+"""Sampling texts that the user asks for: of a class, from a bundle of text nets, or with gaps to be filled in.
+
+A gap is written [MASK] or [MASK:n], n tokens. Without a class the condition of a gap is the text around it.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from ..api import run, sample
+from ..core.storage import write_json, write_with
+from ..core.types import FeynmanKac, InvalidInput, Model
+from ..diffusion.kernels import tweedie
+from ..diffusion.schedules import masked_fraction_grid
+from ..models.hub import load
+from ..models.infilling import given_text
+from ..models.reviews import Reviews
+from ..models.text import Infill
+from ..result import Result
+from ..runtime.checkpoints import check_states
+from ..runtime.memory import check_run
+from ..targets.any_order import AnyOrder
+from ..targets.time_grid import Tilted
+from ..training.text_data import normalise
+from .sample_table import SNAPSHOTS, command
+
+PARTICLES, STEPS = 16, 64  # what is taken where the user says nothing
+SHOWN = 24  # texts in the figure
+_GAP = re.compile(r"\[mask(?::(\d+))?\]")
+
+Given = tuple[int | None, ...]
+
+
+class Gaps(NamedTuple):
+    """A text with gaps and how they are to be filled; what is None is settled by what is asked."""
+
+    text: str
+    condition: str | None = None
+    alpha: float = 1.0
+    beta: float | None = None
+    particles: int = PARTICLES
+    populations: int = 1
+    seed: int = 0
+    device: str = "cpu"
+
+
+def sample_text(name: str, nets: Reviews, wish: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+    """Texts of a class: sampled, saved, judged; figure.png shows draws."""
+    condition = nets.classes[nets.facts.number(wish.condition)]
+    model = nets.model(condition, "potential" if wish.beta is None else "cfg")
+    check_run((wish.particles, wish.populations, wish.steps), model.length, SNAPSHOTS, wish.device)
+    check_states(options.get("checkpoint"), model.length, model.process.vocabulary + 1)
+    result = sample(
+        model, wish.alpha, wish.beta, particles=wish.particles, populations=wish.populations,
+        num_inference_steps=wish.steps, seed=wish.seed, snapshots=SNAPSHOTS, **options,
+    )  # fmt: skip
+    told = {"bundle": name, "condition": condition, "command": command(name, wish._asdict())}
+    result = replace(result, settings=result.settings | told)
+    return _written(nets, condition, result, None, folder)
+
+
+def infill(name: str, asked: Gaps, folder: Path) -> dict[str, Any]:
+    """Fill the gaps of a text, one token a step, save the particles and say what came out."""
+    nets = load(name, asked.device)
+    if not isinstance(nets, Reviews):
+        raise InvalidInput(f"{name} holds {type(nets).__name__}, and gaps are filled by text nets; name tiny-reviews")
+    given = row_with_gaps(nets, asked.text)
+    fk, inside = _filling(nets, given, asked)
+    check_run((asked.particles, asked.populations, inside.length), nets.length, SNAPSHOTS, asked.device)
+    grid = masked_fraction_grid(nets.process.schedule, inside.length)
+    result = run(
+        fk, grid, particles=asked.particles, populations=asked.populations, seed=asked.seed, snapshots=SNAPSHOTS
+    )
+    words = ["truetilt", "infill", asked.text]
+    plain = {key: value for key, value in asked._asdict().items() if key != "text" and value is not None}
+    words += [part for key, value in ({"model": name} | plain).items() for part in (f"--{key}", str(value))]
+    told = {"bundle": name, "condition": asked.condition, "text": asked.text, "command": shlex.join(words)}
+    result = replace(result, particles=inside.whole(result.particles), settings=result.settings | told)
+    if len(result.snapshot_steps):
+        result = replace(result, snapshot_particles=inside.whole(result.snapshot_particles))
+    return _written(nets, asked.condition, result, given, folder)
+
+
+def _filling(nets: Reviews, given: Given, asked: Gaps) -> tuple[FeynmanKac, Infill]:
+    """What is sampled, and the whole texts that its states stand for."""
+    if asked.condition is None:
+        plain = Model(nets.process, nets.length, nets.base(), None, None, nets.device)
+        model = given_text(plain, nets.checked(given))
+        fk: FeynmanKac = AnyOrder(model, asked.alpha, asked.beta)
+    elif asked.beta is None:
+        model = nets.model(asked.condition, "potential", given)
+        fk = Tilted(model, asked.alpha, kernel=tweedie)
+    else:
+        model = nets.model(asked.condition, "cfg", given)
+        fk = AnyOrder(model, asked.alpha, asked.beta)
+    inside = model.conditional
+    if not isinstance(inside, Infill):
+        raise InvalidInput("a text with gaps needs a Score of its gaps")
+    return fk, inside
+
+
+def row_with_gaps(nets: Reviews, text: str) -> Given:
+    """The tokens of a text with None at its gaps, then its end and more ends up to the length of the nets."""
+    if not text.strip():
+        raise InvalidInput("the text is empty; write one with a gap, such as 'the film was [MASK:8].'")
+    parts = _GAP.split(normalise(text))
+    if len(parts) == 1:
+        raise InvalidInput(f"{text!r} has no gap; write [MASK] for one token, [MASK:8] for eight")
+    row: list[int | None] = []
+    for number, part in enumerate(parts):
+        if number % 2:
+            row += [None] * _size(part, nets.length)
+        elif part.strip():
+            row += _joined(nets, part) if number and not part.startswith(" ") else nets.encode(part)
+    if len(row) > nets.length:
+        raise InvalidInput(f"the text has {len(row)} tokens with its gaps and the nets read {nets.length}; shorten it")
+    return (*row, *[nets.tokenizer.end] * (nets.length - len(row)))
+
+
+def _size(digits: str | None, most: int) -> int:
+    if digits is not None and (len(digits) > 9 or int(digits) > most):
+        raise InvalidInput(f"a gap of {digits[:30]} tokens; the nets read {most} in all: write a smaller [MASK:n]")
+    size = 1 if digits is None else int(digits)
+    if size < 1:
+        raise InvalidInput("a gap of 0 tokens is none; write [MASK:n] with n of at least 1")
+    return size
+
+
+def _joined(nets: Reviews, part: str) -> list[int]:
+    """The tokens of what goes on without a space, such as a full stop: encoded behind a word, which is dropped."""
+    word = nets.tokenizer.encode("a")
+    found = nets.tokenizer.encode(f"a{part}")
+    return found[len(word) :] if found[: len(word)] == word and len(found) > len(word) else nets.tokenizer.encode(part)
+
+
+def words_of(nets: Reviews, x: Tensor, given: Given | None) -> list[str]:
+    """Texts of rows [n, D]: up to the end, or of a text with gaps all of it."""
+    if given is None:
+        return nets.decode(x)
+    end = nets.tokenizer.end
+    return [nets.tokenizer.decode([token for token in row if token != end]) for row in x.tolist()]
+
+
+def _written(nets: Reviews, condition: str | None, result: Result, given: Given | None, folder: Path) -> dict[str, Any]:
+    """The summary, result.json, figure.png and the particles."""
+    x, weights = result.particles.flatten(0, 1), result.weights.reshape(-1)
+    drawn = result.draw(len(x), result.settings["seed"])
+    rows: dict[str, Any] = {
+        "log Z": result.log_z,
+        "effective sample size": float(result.final_ess.sum()),
+        "particles": len(x),
+        "surviving first draws": int(result.roots.sum()),
+    }
+    if condition is not None and "judge" in nets.nets:
+        _, right = nets.verdicts(words_of(nets, x, given), condition)
+        rows = {"taken for the class by the judge": float((weights.cpu() * right).sum())} | rows
+    result.save(folder, nets.view)
+    summary = {
+        "settings": result.settings,
+        "rows": [{"quantity": quantity, "value": value} for quantity, value in rows.items()],
+        "log_z": result.log_z_words,
+        "verdict": result.trust().lines,
+        "particles": _told(nets, words_of(nets, x, given), weights.tolist()),
+        "texts": [{"text": text} for text in words_of(nets, drawn, given)],
+    }
+    write_json(folder / "result.json", summary)
+    figure = _drawn(summary)
+    write_with(folder / "figure.png", lambda path: figure.savefig(path, dpi=150))
+    return summary
+
+
+def _told(nets: Reviews, texts: list[str], weights: list[float]) -> list[dict[str, Any]]:
+    """Each particle as words, with its weight and what the judge makes of it."""
+    out: list[dict[str, Any]] = [{"text": text, "weight": w} for text, w in zip(texts, weights, strict=True)]
+    if "judge" in nets.nets:
+        for entry, log_p in zip(out, nets.judge(texts).exp().tolist(), strict=True):
+            entry["judge"] = dict(zip(nets.facts.judged, log_p, strict=True))
+    return out
+
+
+def _drawn(summary: dict[str, Any]) -> Any:
+    """The first draws, a line or two each."""
+    import textwrap
+
+    from matplotlib.figure import Figure
+
+    texts = [entry["text"] for entry in summary["texts"][:SHOWN]]
+    lines = [textwrap.fill(text, 110, max_lines=3, placeholder=" …") or "(empty)" for text in texts]
+    height = sum(line.count("\n") + 1.6 for line in lines)
+    figure = Figure(figsize=(9, 0.17 * height + 0.4), layout="constrained")
+    ax, place = figure.subplots(), 0.0
+    for line in lines:
+        ax.text(0.0, -place, _printable(line).replace("$", r"\$"), fontsize=8, va="top")
+        place += line.count("\n") + 1.6
+    ax.set(xlim=(0, 1), ylim=(-place, 0.5))
+    ax.axis("off")
+    condition, alpha = summary["settings"]["condition"], summary["settings"]["model"].get("alpha", 1.0)
+    ax.set_title(f"{condition or 'given the text'}, α = {alpha:g}: {len(lines)} draws", fontsize=9, loc="left")
+    return figure
+
+
+def _printable(line: str) -> str:
+    """What the figure's font has: Latin, Greek, Cyrillic and marks; ▢ for the rest, which result.json has whole."""
+    return "".join(c if c in "\n…" or (c.isprintable() and ord(c) < 0x530) else "▢" for c in line)

@@ -1,0 +1,78 @@
+"""How networks are asked: in eval mode where they are ours to switch; and what can be noticed of their answers."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from types import CellType
+from typing import Any
+
+from torch import Tensor, nn
+
+from .device import check
+
+
+@contextmanager
+def evaluating(net: Any) -> Generator[None, None, None]:
+    """In eval mode meanwhile. Switching walks over every module, so it is done only where there is need."""
+    training = getattr(net, "training", False)
+    if training:
+        net.eval()
+    try:
+        yield
+    finally:
+        if training:
+            net.train()
+
+
+def check_logits(answer: Tensor) -> None:
+    """Warn if a net that should return logits [B, D, S] returns probabilities: rows of its first state sum to 1."""
+    rows = answer[:1].detach()
+    if rows.numel() and rows.is_floating_point():
+        whole = (rows >= 0).all() & ((rows.float().sum(-1) - 1).abs() < _ROUNDING).all()
+        check(whole, _probabilities)
+
+
+_ROUNDING = 1e-3  # of a sum of probabilities in half precision
+
+
+def _probabilities() -> UserWarning:
+    return UserWarning(
+        "the network seems to return probabilities (its rows are not negative and sum to 1) where logits are due, and "
+        "log_softmax of probabilities is nearly uniform; return logits or log-probabilities"
+    )
+
+
+def hidden_in_training(value: Any) -> list[nn.Module]:
+    """Networks in train mode inside plain functions: closures, attributes, globals. Our adapters switch theirs."""
+    return [net for net in _networks(value, ()) if net.training]
+
+
+def _networks(value: Any, above: tuple[int, ...]) -> Iterator[nn.Module]:
+    if isinstance(value, nn.Module):
+        yield value
+    elif id(value) not in above and len(above) < _DEEPEST:
+        for part in _within(value):
+            yield from _networks(part, (*above, id(value)))
+
+
+_DEEPEST = 8  # records in records
+
+
+def _within(value: Any) -> list[Any]:
+    """What a function or a record calls upon; of our own records not their networks, which they ask in eval mode."""
+    if isinstance(value, functools.partial):
+        return [value.func, *value.args, *value.keywords.values()]
+    if hasattr(value, "__self__"):
+        return [value.__self__]
+    if hasattr(value, "__code__"):
+        cells = [cell.cell_contents for cell in value.__closure__ or () if cell != CellType()]
+        known = [value.__globals__.get(name) for name in value.__code__.co_names]
+        return [*cells, *(part for part in known if isinstance(part, nn.Module) or hasattr(part, "__code__"))]
+    if is_dataclass(value) and not isinstance(value, type):
+        parts = [getattr(value, field.name) for field in fields(value)]
+        ours = type(value).__module__.split(".")[0] == __name__.split(".")[0]
+        return [part for part in parts if not (ours and isinstance(part, nn.Module))]
+    return list(vars(value).values()) if callable(value) and hasattr(value, "__dict__") else []

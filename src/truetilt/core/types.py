@@ -1,0 +1,259 @@
+"""Shapes, records and protocols: the words every other room speaks.
+
+Leading dimensions are independent populations; the particle axis is the last axis of a log-weight. A record is
+immutable, and a class is either a Protocol or final.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from .arguments import LARGEST as LARGEST
+from .arguments import LONGEST as LONGEST
+from .arguments import called as called
+from .arguments import device_here as device_here
+from .arguments import folder_of as folder_of
+from .arguments import function as function
+from .arguments import has as has
+from .arguments import listed as listed
+from .arguments import number as number
+from .arguments import path_of as path_of
+from .arguments import plain as plain
+from .arguments import reals as reals
+from .arguments import settle as settle
+from .arguments import shown as shown
+from .arguments import tensor_of as tensor_of
+from .arguments import truth as truth
+from .arguments import whole as whole
+from .device import Questions as Questions
+from .device import asks_freely as asks_freely
+from .device import check as check
+from .device import sites_where as sites_where
+from .errors import DegenerateWeights as DegenerateWeights
+from .errors import InvalidInput as InvalidInput
+from .errors import InvalidWeights as InvalidWeights
+from .errors import Stopped as Stopped
+from .errors import TruetiltError as TruetiltError
+from .logits import Last as Last
+from .logits import SiteLogits as SiteLogits
+from .logits import batch_of as batch_of
+from .logits import take as take
+from .target import Target as Target
+
+State = Tensor  # any dtype; [..., N, D] tokens (int64) or reals: the sampler never looks inside
+Tokens = Tensor  # int64 [..., D]
+LogWeights = Tensor  # float64 [..., N], unnormalised
+Aux = dict[str, Tensor]  # what a model remembers of each particle, [..., N, ...]
+
+NEG_INF = -torch.inf
+
+
+class Particles(NamedTuple):
+    """A weighted population: states, log-weights and what the model remembers of each state."""
+
+    x: State
+    log_w: LogWeights
+    aux: Aux
+
+
+class Resampled(NamedTuple):
+    """Whom each particle descends from, and its weight now. Total mass is what it was."""
+
+    ancestors: Tensor  # int64 [..., N]
+    log_w: LogWeights
+
+
+class StepInfo(NamedTuple):
+    """What a reader wants to know of a step."""
+
+    t: float
+    s: float
+    ess: Tensor  # [...], of the weights the resampler saw
+    log_z: Tensor  # [...], after the step
+    ancestors: Tensor  # int64 [..., N]
+    moved: Tensor  # [...], share of the particles that a rejuvenating move changed
+    accepted: Tensor  # [...], chance that such a move was accepted; 0 where none was made
+
+
+class Law(Protocol):
+    """What a step may draw. Uniforms in, states out; and the exact probability of each."""
+
+    def sample(self, u: Tensor) -> State: ...
+    def log_prob(self, y: State) -> Tensor: ...
+    def take(self, ancestors: Tensor) -> Law: ...
+
+
+@runtime_checkable
+class ListedLaw(Law, Protocol):
+    """A law that can list what it draws: states [N, m, D] and log-probabilities [N, m]."""
+
+    def support(self) -> tuple[Tokens, Tensor]: ...
+
+
+class SitewiseLaw(Law, Protocol):
+    """A law that is a product over sites; `frozen` says which states it cannot change."""
+
+    @property
+    def x(self) -> Tokens: ...
+    @property
+    def odds(self) -> SiteOdds: ...
+    def frozen(self) -> Tensor: ...
+
+
+class Move(Protocol):
+    """A law and its weight, never a draw. `log_before` is known before the draw, `after` once y is drawn."""
+
+    @property
+    def uniforms(self) -> int: ...  # how many uniforms a particle needs
+    @property
+    def log_before(self) -> LogWeights: ...
+    @property
+    def labels(self) -> Tensor: ...  # [..., N, m]: particles with equal labels have the same law
+    @property
+    def law(self) -> Law: ...
+    def after(self, y: State) -> tuple[LogWeights, Aux]: ...
+    def take(self, ancestors: Tensor) -> Move: ...
+
+
+class FeynmanKac(Protocol):
+    """What is sampled: a first move out of nothing, then a move for each interval t -> s.
+
+    A move may hang on a choice that comes before its weight (which site to reveal): it takes `choices` uniforms a
+    particle, and `branches` lists every choice with its log-probability, for exact answers. `target` says what the
+    weighted particles aim at; None where a model does not say, and then no moves can be checked against it.
+    """
+
+    @property
+    def target(self) -> Target | None: ...
+    def start(self, shape: tuple[int, ...], t: float) -> Move: ...
+    def choices(self, t: float, s: float) -> int: ...
+    def move(self, particles: Particles, t: float, s: float, u: Tensor) -> Move: ...
+    def branches(self, particles: Particles, t: float, s: float) -> Sequence[tuple[Tensor, Move]]: ...
+
+
+class Redraw(Move, Protocol):
+    """A move of a Markov kernel: no weight, and the chance that what it proposes is accepted."""
+
+    @property
+    def log_accept(self) -> LogWeights: ...
+
+
+class MoveKernel(Protocol):
+    """A Markov kernel on particles at time t that leaves their `target` alone; `number` counts moves in a row."""
+
+    @property
+    def target(self) -> Target | None: ...
+    @property
+    def choices(self) -> int: ...
+    def move(self, particles: Particles, t: float, number: int, u: Tensor) -> Redraw: ...
+
+
+class Resampler(Protocol):
+    """Properly weighted: E[sum_i w~_i phi(x_{a_i})] = sum_i w_i phi(x_i) for every phi. u is uniform [..., N]."""
+
+    def __call__(self, log_w: LogWeights, u: Tensor) -> Resampled: ...
+
+
+class Score(Protocol):
+    """log p_t(y) / p_t(x) for every y that differs from x at one site (up to a constant a row, see `processes`).
+
+    A sampler asks about a batch of states x [B, D]; all its particles of all populations are in one batch.
+    """
+
+    def __call__(self, x: Tokens, t: float) -> SiteLogits: ...
+
+
+class Potential(Protocol):
+    """A log-value of each state at time t: log p_t(zeta|x), a reward, a noisy classifier; [B] for a batch x [B, D].
+
+    Between the ends it may be any finite number. -inf kills a particle for good, so on the way it must be the truth: a
+    hard constraint on clean states goes with the ramp `at_end`.
+    """
+
+    def __call__(self, x: Tokens, t: float) -> Tensor: ...
+
+
+class Process(Protocol):
+    """A forward noising process on tokens; see `processes`."""
+
+    bridge_keeps_support: ClassVar[bool]
+    edges_tolerate_grids: ClassVar[bool]
+
+    @property
+    def vocabulary(self) -> int: ...
+    @property
+    def states(self) -> int: ...
+    def prior(self, shape: tuple[int, ...], device: torch.device | str = "cpu") -> SitewiseLaw: ...
+    def jumps(self, log_score: SiteLogits, x: Tokens, t: float, s: float) -> Jumps: ...
+    def bridge(self, log_score: SiteLogits, x: Tokens, t: float, s: float) -> SiteOdds: ...
+    def posterior(self, log_score: SiteLogits, x: Tokens, t: float) -> SiteLogits: ...
+    def score(self, log_posterior: SiteLogits, x: Tokens, t: float) -> SiteLogits: ...
+
+
+class Jumps(NamedTuple):
+    """Integrated intensity of each jump over t -> s: exp(log_clock + log_reference + logits[v]) to v != x."""
+
+    logits: SiteLogits
+    movable: Tensor  # bool [..., D]; the rest of a site's entries mean nothing where it is false
+    log_reference: Tensor  # [..., D]
+    log_total: Tensor  # [..., D], log of the sum over v != x of exp(log_reference + logits[v])
+    log_clock: Tensor  # scalar; +inf when the step must leave
+
+
+class SiteOdds(NamedTuple):
+    """Per site: P(stay) = exp(log_hold), P(v) = exp(log_move + logits[v]) for v != x."""
+
+    logits: SiteLogits
+    log_hold: Tensor  # [..., D]
+    log_move: Tensor  # [..., D]
+
+    def take(self, ancestors: Tensor) -> SiteOdds:
+        return SiteOdds(self.logits.take(ancestors), take(self.log_hold, ancestors), take(self.log_move, ancestors))
+
+
+@dataclass(frozen=True)
+class Model:
+    """A diffusion model under one condition: the base score, the conditional score, the potential log p_t(zeta|x)."""
+
+    process: Process
+    length: int
+    base: Score
+    conditional: Score | None = None
+    potential: Potential | None = None
+    device: torch.device | str = "cpu"
+
+    def __post_init__(self) -> None:
+        check_process(self.process)
+        settle(self, length=whole("length", self.length, 1))
+        for name in ("base", "conditional", "potential"):
+            if getattr(self, name) is not None:
+                function(f"the model's {name}", getattr(self, name), "(x, t)")
+        device_here(self.device)
+
+
+def check_model(model: object) -> None:
+    """A model of tokens."""
+    if not isinstance(model, Model):
+        raise InvalidInput(
+            f"model is a {type(model).__name__}; wrap it, tt.Model(process, length, base, conditional, potential), or "
+            "run a diffusion of real vectors, tt.run(tt.continuous.Tilted(model, alpha), tt.uniform_grid(steps))"
+        )
+
+
+def check_sampled(fk: object) -> None:
+    """What a run can sample."""
+    need = "give what to sample, such as tt.Tilted(model, alpha) or tt.AnyOrder(model, alpha)"
+    has("fk", fk, ("start", "choices", "move"), need + ("; or call tt.sample" if isinstance(fk, Model) else ""))
+
+
+def check_process(process: object) -> None:
+    """A noising process of tokens."""
+    has("process", process, ("vocabulary", "states", "prior", "jumps"), "give tt.Masking(S) or tt.Uniform(S)")
+
+
+Schedule = Callable[[float], float]  # a number for each time

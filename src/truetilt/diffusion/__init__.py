@@ -1,0 +1,1 @@
+"""What a diffusion is: noise schedules, processes and their reversal, laws of a step, kernels, guidance."""

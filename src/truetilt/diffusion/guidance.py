@@ -1,0 +1,206 @@
+"""Guidance: how a proposal leans towards a condition. Pure functions of two log-scores and beta.
+
+Rate-level guidance multiplies rates, R^beta = R g^beta, and so changes how fast sites unmask; posterior-level guidance
+mixes the posteriors and leaves the unmasking rate alone. Both keep the zeros of the base.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+import torch
+from torch import Tensor
+
+from ..core.eval_mode import check_logits, evaluating
+from ..core.types import (
+    LARGEST,
+    NEG_INF,
+    InvalidInput,
+    Potential,
+    Process,
+    Schedule,
+    Score,
+    SiteLogits,
+    Tokens,
+    batch_of,
+    called,
+    check_process,
+    function,
+    number,
+    settle,
+    shown,
+    tensor_of,
+)
+
+_STRENGTH = f"guidance strength must be finite and at least 0, at most {LARGEST:.0e}"
+
+
+class Guide(Protocol):
+    def __call__(
+        self, process: Process, base: SiteLogits, conditional: SiteLogits, beta: float, at: tuple[Tokens, float]
+    ) -> SiteLogits: ...
+
+
+def rate_level(
+    process: Process, base: SiteLogits, conditional: SiteLogits, beta: float, at: tuple[Tokens, float]
+) -> SiteLogits:
+    """The paper's guided rate R^beta = R (R^1 / R)^beta (Definition 3.1); at beta = 1 the conditional rate itself."""
+    if beta == 1:
+        return conditional
+    return base.join(conditional, lambda p, p_zeta: interpolate(p, p_zeta, beta))
+
+
+def posterior_level(
+    process: Process, base: SiteLogits, conditional: SiteLogits, beta: float, at: tuple[Tokens, float]
+) -> SiteLogits:
+    """softmax of (1 - beta) log p(x0|x) + beta log p(x0|x, zeta), at the base's unmasking rate."""
+    p, p_zeta = process.posterior(base, *at), process.posterior(conditional, *at)
+    return process.score(p.join(p_zeta, lambda p, p_zeta: interpolate(p, p_zeta, beta)).normalised(), *at)
+
+
+def interpolate(base: Tensor, conditional: Tensor, beta: float) -> Tensor:
+    """(1 - beta) base + beta conditional in log space; what the base cannot do stays impossible, and 0^0 = 1."""
+    if beta == 0:
+        return base
+    mixed = torch.add(base, conditional - base, alpha=beta)
+    return mixed.masked_fill_(base == NEG_INF, NEG_INF)
+
+
+@dataclass(frozen=True)
+class Guided:
+    """A Score that leans: what plain guidance samples from."""
+
+    process: Process
+    base: Score
+    conditional: Score
+    beta: float | Schedule
+    guide: Guide = rate_level
+
+    def __post_init__(self) -> None:
+        settle(self, beta=check_strength(self.beta))
+        check_process(self.process)
+        for name in ("base", "conditional"):
+            function(name, getattr(self, name), "(x, t)")
+        check_guide(self.guide)
+
+    def __call__(self, x: Tokens, t: float) -> SiteLogits:
+        base, conditional = self.base(x, t), self.conditional(x, t)
+        for answer in (base, conditional):
+            if not isinstance(answer, SiteLogits) or answer.index.shape != x.shape:
+                raise InvalidInput(
+                    f"a score returned {shown(answer)} for states {tuple(x.shape)}; return tt.SiteLogits"
+                )
+        return guided(self.guide, self.process, base, conditional, strength(self.beta, t), (x, t))
+
+
+@dataclass(frozen=True)
+class PosteriorScore:
+    """The Score of a network of posteriors: net(x, t) returns logits of the clean token [B, D, S] of states [B, D].
+
+    A torch module is asked in eval mode.
+    """
+
+    process: Process
+    net: Callable[[Tokens, float], Tensor]
+
+    def __post_init__(self) -> None:
+        check_process(self.process)
+        function("net", self.net, "(x, t)")
+
+    def __call__(self, x: Tokens, t: float) -> SiteLogits:
+        batch, need = batch_of(x), "it must be [B, D, S], logits of the clean token"
+        with evaluating(self.net):
+            logits = tensor_of("what the network answered", self.net(batch, t), need)
+        if logits.dim() != 3 or logits.shape[:2] != batch.shape:
+            found = tuple(logits.shape)
+            raise InvalidInput(
+                f"the network answered {found} to a batch of states {tuple(batch.shape)}; it must be [B, D, S], logits "
+                "of the clean token"
+            )
+        check_logits(logits)
+        return self.process.score(SiteLogits.of(logits.log_softmax(-1).reshape(*x.shape, -1)), x, t)
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """The conditional Score of a classifier log p_t(zeta|x), by exact ratios over every neighbour of x."""
+
+    process: Process
+    base: Score
+    log_likelihood: Potential
+
+    def __post_init__(self) -> None:
+        check_process(self.process)
+        for name in ("base", "log_likelihood"):
+            function(name, getattr(self, name), "(x, t)")
+        known = getattr(getattr(self.base, "process", None), "vocabulary", self.process.vocabulary)
+        if known != self.process.vocabulary:
+            raise InvalidInput(
+                f"the base knows {known} tokens and the process {self.process.vocabulary}; they must agree"
+            )
+
+    def __call__(self, x: Tokens, t: float) -> SiteLogits:
+        found = self.base(x, t)
+        size = self.process.vocabulary
+        if not isinstance(found, SiteLogits) or found.index.shape != x.shape or found.vocabulary != size:
+            raise InvalidInput(f"the base returned {shown(found)} for states {tuple(x.shape)}; return tt.SiteLogits")
+        base = found.dense()
+        here = self._asked(x, t)[..., None]
+        ratio = torch.stack([self._neighbours(x, t, d) for d in range(x.shape[-1])], -2) - here[..., None]
+        return SiteLogits.of(base + torch.where((here == NEG_INF)[..., None], 0.0, ratio))
+
+    def _neighbours(self, x: Tokens, t: float, d: int) -> Tensor:
+        """log p_t(zeta|y) for y = x with site d set to each token [..., S]."""
+        size = self.process.vocabulary
+        y = x.unsqueeze(-2).expand(*x.shape[:-1], size, x.shape[-1]).clone()
+        y[..., d] = torch.arange(size, device=x.device)
+        return self._asked(y, t)
+
+    def _asked(self, y: Tokens, t: float) -> Tensor:
+        """log p_t(zeta|y) [...] of states [..., D], asked as one batch."""
+        batch, need = batch_of(y), "return one log-probability a state"
+        value = tensor_of("what the classifier returned", self.log_likelihood(batch, t), need, y.device)
+        if value.shape != batch.shape[:1]:
+            raise InvalidInput(
+                f"the classifier returned shape {tuple(value.shape)} for a batch of states {tuple(batch.shape)}; it "
+                f"must return one log-probability a state, [{len(batch)}]"
+            )
+        return (value if value.is_floating_point() else value.double()).reshape(y.shape[:-1])
+
+
+def strength(beta: float | Schedule, t: float) -> float:
+    """beta at time t, checked: a schedule may misbehave anywhere."""
+    value = float(
+        number(
+            "beta", called("beta", cast("Schedule", beta), t) if callable(beta) else beta, f"{_STRENGTH}, at t = {t}"
+        )
+    )
+    if not 0 <= value <= LARGEST:
+        raise InvalidInput(f"beta is {value} at t = {t}; {_STRENGTH}")
+    return value
+
+
+def check_strength(beta: float | Schedule) -> float | Schedule:
+    """Fail at construction, at both ends of a schedule; a number comes back in its plain form."""
+    if callable(beta):
+        function("beta", beta, "(t)")
+    for t in (1.0, 0.0):
+        strength(beta, t)
+    return beta if callable(beta) else number("beta", beta)
+
+
+def guided(
+    guide: Guide, process: Process, base: SiteLogits, conditional: SiteLogits, beta: float, at: tuple[Tokens, float]
+) -> SiteLogits:
+    """What a guide makes of two scores, which must be a score again."""
+    found = guide(process, base, conditional, beta, at)
+    if not isinstance(found, SiteLogits) or found.vocabulary != process.vocabulary or found.index.shape != at[0].shape:
+        raise InvalidInput(f"the guide returned {shown(found)}; it must return tt.SiteLogits of the states it is given")
+    return found
+
+
+def check_guide(guide: object) -> None:
+    """A way of guiding."""
+    function("guide", guide, "(process, base, conditional, beta, at)", "such as tt.rate_level or tt.posterior_level")

@@ -1,0 +1,235 @@
+"""Forward noising processes, masking and uniform: the home of the mask token and of sigma.
+
+A score is log p_t(y)/p_t(x) for y = x with one site set to v. For masking it is absolute (the mask's own entry counts
+as 0) and only masked sites are read; for uniform only differences within a row matter (entry v less the entry at x).
+Both are what a SEDD network returns. Score, posterior p(x0 = v | x) and reverse rates convert in every direction.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ..core.types import NEG_INF, InvalidInput, Jumps, SiteLogits, SiteOdds, Tokens, settle, shown, whole
+from .laws import SiteLaw
+from .schedules import LogLinear, NoiseSchedule
+
+_SOON = 1e-6  # a time that is not yet 0
+_LEAST = 1e-300  # a sum over other tokens that rounding made 0 or negative: so rare that no draw will show it
+
+
+def _checked(process: Masking | Uniform) -> None:
+    """At least two tokens, and a schedule."""
+    settle(process, vocabulary=whole("vocabulary", process.vocabulary, 2, 2**31 - 1))
+    if not callable(process.schedule) or not callable(getattr(process.schedule, "time_of", None)):
+        raise InvalidInput(f"schedule is {shown(process.schedule)}; give a noise schedule such as tt.LogLinear()")
+
+
+def _flat_row(x: Tokens, size: int) -> SiteLogits:
+    """One row of equal log-weights that every site shares."""
+    return SiteLogits(torch.zeros(1, size, dtype=torch.float64, device=x.device), torch.zeros_like(x))
+
+
+def log1mexp(a: Tensor) -> Tensor:
+    """log(1 - exp(-a)) for a >= 0."""
+    return (-torch.expm1(-a)).log()
+
+
+def log_add(a: Tensor, b: Tensor) -> Tensor:
+    """log(exp(a) + exp(b)), by functions of one argument.
+
+    `torch.logaddexp` rounds the last few entries of a tensor unlike the others, so a chunk would change bits.
+    """
+    high, low = torch.maximum(a, b), torch.minimum(a, b)
+    gap = torch.where(low == NEG_INF, NEG_INF, low - high)
+    return high + torch.log1p(torch.exp(gap))
+
+
+@lru_cache(maxsize=256)
+def _log_lost(sigma: float) -> float:
+    """log(1 - exp(-sigma)) as a number of the host's: a device would wait to be handed it."""
+    return float(log1mexp(torch.tensor(sigma, dtype=torch.float64)))
+
+
+@lru_cache(maxsize=256)
+def _log_clock(sigma: float, later: float) -> Tensor:
+    """log of log (1 - exp(-sigma)) / (1 - exp(-later)), which is how long a masked site has to wait."""
+    return torch.tensor(_log_lost(sigma) - _log_lost(later), dtype=torch.float64).log()
+
+
+@lru_cache(maxsize=1024)
+def _share_lost(sigma: float, top: float) -> float:
+    """(1 - exp(-sigma)) / (1 - exp(-top)), likewise."""
+    lost, most = (torch.expm1(-torch.tensor(value, dtype=torch.float64)) for value in (sigma, top))
+    return float(lost / most)
+
+
+@dataclass(frozen=True)
+class Masking:
+    """Each site is kept with probability exp(-sigma(t)), else it is the mask, token `vocabulary`."""
+
+    vocabulary: int
+    schedule: NoiseSchedule = field(default_factory=LogLinear)
+    bridge_keeps_support: ClassVar[bool] = True  # whatever score is bridged
+    edges_tolerate_grids: ClassVar[bool] = True  # a site is revealed once, so edge ratios stay bounded
+
+    def __post_init__(self) -> None:
+        _checked(self)
+
+    @property
+    def mask(self) -> int:
+        return self.vocabulary
+
+    @property
+    def states(self) -> int:
+        return self.vocabulary + 1
+
+    def corrupt(self, x0: Tokens, t: float, u: Tensor) -> Tokens:
+        """Draw x_t given x_0 from uniforms of the shape of x0."""
+        return torch.where(u < torch.exp(-self.schedule(t).value), x0, self.mask)
+
+    def prior(self, shape: tuple[int, ...], device: torch.device | str = "cpu") -> SiteLaw:
+        """Every site masked. Exact whatever sigma(1): which sites are masked says nothing about their tokens."""
+        x = torch.full(shape, self.mask, device=device)
+        zeros = torch.zeros(shape, dtype=torch.float64, device=device)
+        return SiteLaw(x, SiteOdds(_flat_row(x, self.vocabulary), zeros, zeros + NEG_INF))
+
+    def count_masked(self, length: int, t: float) -> int:
+        """How many of `length` sites are masked at time t, counting from all of them at t = 1."""
+        return round(length * _share_lost(float(self.schedule(t).value), float(self.schedule(1.0).value)))
+
+    def time_masked(self, length: int, count: int) -> float:
+        """A time at which `count` of `length` sites are masked: what to tell a network that sees such a state.
+
+        Never 0 while any is masked, though a schedule that starts above 0 has no time with so little noise.
+        """
+        top = -torch.expm1(-self.schedule(1.0).value)
+        time = self.schedule.time_of(-math.log1p(-float(top) * count / length))
+        return max(time, _SOON) if count > 0 else time
+
+    def log_odds_kept(self, t: float) -> float:
+        """log of exp(-sigma) / (1 - exp(-sigma)): a score is a posterior times this."""
+        sigma = float(self.schedule(t).value)
+        return -sigma - _log_lost(sigma)
+
+    def posterior(self, log_score: SiteLogits, x: Tokens, t: float) -> SiteLogits:
+        """p(x0 = v | x) at masked sites, normalised."""
+        return log_score.normalised()
+
+    def score(self, log_posterior: SiteLogits, x: Tokens, t: float) -> SiteLogits:
+        return log_posterior.map(lambda rows: rows + self.log_odds_kept(t))
+
+    def rates(self, log_score: SiteLogits, x: Tokens, t: float) -> SiteLogits:
+        """log of the reverse rate to each v, -inf at revealed sites."""
+        log_rate = (log_score.dense() + self.schedule(t).rate.log()).masked_fill((x != self.mask)[..., None], NEG_INF)
+        return SiteLogits.of(log_rate)
+
+    def score_of_rates(self, log_rates: SiteLogits, x: Tokens, t: float) -> SiteLogits:
+        return log_rates.with_rows(log_rates.rows - self.schedule(t).rate.log())
+
+    def jumps(self, log_score: SiteLogits, x: Tokens, t: float, s: float) -> Jumps:
+        """The posterior is frozen at t; the schedule is integrated: the clock is log (1-e^-sigma_t)/(1-e^-sigma_s)."""
+        hazard = log_score.map(lambda rows: rows - self.log_odds_kept(t))
+        log_clock = _log_clock(float(self.schedule(t).value), float(self.schedule(s).value))
+        total = hazard.per_site(hazard.rows.logsumexp(-1))
+        return Jumps(hazard, x == self.mask, torch.zeros_like(total), total, log_clock)
+
+    def bridge(self, log_score: SiteLogits, x: Tokens, t: float, s: float) -> SiteOdds:
+        """Exact law of one site at s given x at t: still masked with (1-e^-sigma_s)/(1-e^-sigma_t), else revealed."""
+        stay = _log_lost(float(self.schedule(s).value)) - _log_lost(float(self.schedule(t).value))
+        fixed = x != self.mask
+        posterior = self.posterior(log_score, x, t)
+        hold = (posterior.flaws() + stay).masked_fill_(fixed, 0.0)  # NaN where the score is, or is only -inf
+        move = torch.full_like(hold, _log_lost(-stay)).masked_fill_(fixed, NEG_INF)
+        return SiteOdds(posterior, hold, move)
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Each site is kept with probability exp(-sigma(t)), else it is redrawn uniformly over the vocabulary."""
+
+    vocabulary: int
+    schedule: NoiseSchedule = field(default_factory=LogLinear)
+    bridge_keeps_support: ClassVar[bool] = False  # un-mixing a score that no law has can ask for less than nothing
+    edges_tolerate_grids: ClassVar[bool] = False  # sites jump many times, at rates that alpha makes large
+
+    def __post_init__(self) -> None:
+        _checked(self)
+
+    @property
+    def states(self) -> int:
+        return self.vocabulary
+
+    def corrupt(self, x0: Tokens, t: float, u: Tensor) -> Tokens:
+        """Draw x_t given x_0 from uniforms of the shape of x0."""
+        keep = torch.exp(-self.schedule(t).value)
+        redraw = ((u - keep) / (1 - keep) * self.vocabulary).clamp(0, self.vocabulary - 1).long()
+        return torch.where(u < keep, x0, redraw)
+
+    def prior(self, shape: tuple[int, ...], device: torch.device | str = "cpu") -> SiteLaw:
+        """Uniform tokens: p_1 itself up to the exp(-sigma(1)) of data that survives."""
+        x = torch.zeros(shape, dtype=torch.int64, device=device)
+        each = torch.full(shape, 1 / self.vocabulary, dtype=torch.float64, device=device).log()
+        return SiteLaw(x, SiteOdds(_flat_row(x, self.vocabulary), each, each))
+
+    def posterior(self, log_score: SiteLogits, x: Tokens, t: float) -> SiteLogits:
+        """p(x0 = v | x) is proportional to (score - (1-e^-sigma) mean score)[v] times the chance of v -> x."""
+        clean = self._unmix(log_score, self.schedule(t).value).dense()
+        stay, switch = self._forward(self.schedule(t).value)
+        log_forward = switch.log().expand_as(clean).scatter(-1, x[..., None], stay.log().expand(*x.shape, 1))
+        return SiteLogits.of(torch.log_softmax(clean + log_forward, -1))
+
+    def score(self, log_posterior: SiteLogits, x: Tokens, t: float) -> SiteLogits:
+        """score[v] = sum over x0 of p(x0 | x) q(v | x0) / q(x | x0)."""
+        keep, (stay, switch) = torch.exp(-self.schedule(t).value), self._forward(self.schedule(t).value)
+        posterior = log_posterior.dense().exp()
+        forward = switch.expand_as(posterior).scatter(-1, x[..., None], stay.expand(*x.shape, 1))
+        weight = posterior / forward
+        return SiteLogits.of((keep * weight + switch * weight.sum(-1, keepdim=True)).log())
+
+    def rates(self, log_score: SiteLogits, x: Tokens, t: float) -> SiteLogits:
+        """log of the reverse rate to each v != x; -inf at v = x."""
+        values = log_score.dense()
+        here = x[..., None]
+        ratio = values - values.gather(-1, here)
+        scale = (self.schedule(t).rate / self.vocabulary).log()
+        return SiteLogits.of((ratio + scale).scatter(-1, here, NEG_INF))
+
+    def score_of_rates(self, log_rates: SiteLogits, x: Tokens, t: float) -> SiteLogits:
+        scale = (self.schedule(t).rate / self.vocabulary).log()
+        return SiteLogits.of((log_rates.dense() - scale).scatter(-1, x[..., None], 0.0))
+
+    def jumps(self, log_score: SiteLogits, x: Tokens, t: float, s: float) -> Jumps:
+        """The score is frozen at t; the clock is (sigma_t - sigma_s) / S."""
+        here = log_score.pick(x)
+        every = log_score.per_site(log_score.rows.logsumexp(-1))
+        clock = (self.schedule(t).value - self.schedule(s).value) / self.vocabulary
+        others = torch.expm1(every - here).clamp(min=_LEAST)
+        return Jumps(log_score, torch.ones_like(x, dtype=torch.bool), -here, others.log(), clock.log())
+
+    def bridge(self, log_score: SiteLogits, x: Tokens, t: float, s: float) -> SiteOdds:
+        """Exact law of one site at s given x at t: the row un-mixed back to s, times the chance of s -> t."""
+        noise = self.schedule(t).value - self.schedule(s).value
+        earlier = self._unmix(log_score, noise)
+        stay, switch = self._forward(noise)
+        here = earlier.pick(x)
+        every = earlier.per_site(earlier.rows.logsumexp(-1))
+        others = every + log1mexp((every - here).clamp(min=_LEAST))
+        log_all = log_add(here + stay.log(), others + switch.log())
+        return SiteOdds(earlier, here + stay.log() - log_all, switch.log() - log_all)
+
+    def _forward(self, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Chance that a site ends where it is, and at any one other token, after this much noise."""
+        switch = -torch.expm1(-noise) / self.vocabulary
+        return torch.exp(-noise) + switch, switch
+
+    def _unmix(self, log_score: SiteLogits, noise: Tensor) -> SiteLogits:
+        """Undo `noise` on each row, up to a constant. A learned score may ask for less than none: that is none."""
+        r = (log_score.rows - log_score.rows.amax(-1, keepdim=True)).exp()
+        clean = r + torch.expm1(-noise) * r.mean(-1, keepdim=True)
+        return log_score.with_rows(clean.clamp(min=0.0).log())

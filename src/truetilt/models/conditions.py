@@ -1,0 +1,112 @@
+"""Many conditions in one run: populations are dealt to the classes in equal parts, and one network batch serves all.
+
+Nets of ours are asked with a label for each row; any other score or potential is asked class by class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..core.types import InvalidInput, Model, Score, SiteLogits, Tokens
+from .score import DeftScore, NetPotential, NetScore, Padded, class_log_probs
+from .text import TextScore
+
+
+def dealt(models: Sequence[Model]) -> Model:
+    """One model whose populations are under the conditions of these, in turn; all but the condition is shared."""
+    names = ("base", "conditional", "potential")
+    return replace(models[0], **{name: _together([getattr(model, name) for model in models]) for name in names})
+
+
+def _together(nets: list[Any]) -> Any:
+    first = nets[0]
+    if len(nets) == 1 or all(net == first for net in nets):
+        return first
+    labels: tuple[Any, ...] = tuple(getattr(net, "label", None) for net in nets)
+    if any(net != _labelled(first, label) for net, label in zip(nets, labels, strict=True)):
+        return SideBySide(tuple(nets))  # they differ in more than the label
+    if isinstance(first, DeftScore):
+        return DealtDeft(first.asked or first.base, DealtScore(first.guide, labels))
+    return (DealtPotential if isinstance(first, NetPotential) else DealtScore)(first, labels)
+
+
+def _labelled(net: Any, label: int | None) -> Any:
+    """This net under another label; None where it is none of ours."""
+    return replace(net, label=label) if isinstance(net, NetScore | TextScore | DeftScore | NetPotential) else None
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """A Score or a Potential for each condition, asked in turn."""
+
+    parts: tuple[Any, ...]
+
+    def __call__(self, x: Tokens, t: float) -> Any:
+        check_deal(x, len(self.parts))
+        answers = [part(piece, t) for part, piece in zip(self.parts, x.chunk(len(self.parts)), strict=True)]
+        if isinstance(answers[0], Tensor):
+            return torch.cat(answers)
+        return SiteLogits.cat(answers)
+
+
+@dataclass(frozen=True)
+class DealtScore:
+    """A net's Score with a label for each part of the populations; `score` says how the net is asked."""
+
+    score: NetScore | TextScore
+    labels: tuple[Any, ...]
+
+    def __call__(self, x: Tokens, t: float) -> SiteLogits:
+        return self.score.score_of(self.logits(x, t), x, t)
+
+    def logits(self, x: Tokens, t: float) -> SiteLogits:
+        """As `NetScore.logits`."""
+        check_deal(x, len(self.labels))
+        states = x[..., 0].numel()
+        labels = torch.tensor(self.labels, device=x.device).repeat_interleave(states // len(self.labels))
+        return self.score.logits(x, t, labels)
+
+
+@dataclass(frozen=True)
+class DealtDeft:
+    """DEFT's conditional Score with a label for each part of the populations."""
+
+    base: Score
+    guide: DealtScore
+
+    def __call__(self, x: Tokens, t: float) -> SiteLogits:
+        return self.base(x, t).join(self.guide.logits(x, t), torch.add)
+
+
+@dataclass(frozen=True)
+class DealtPotential:
+    """log p_t(label | x) with a label for each part of the populations."""
+
+    potential: NetPotential
+    labels: tuple[int, ...]
+
+    def __call__(self, x: Tokens, t: float) -> Tensor:
+        check_deal(x, len(self.labels))
+        how = self.potential
+        log_probs = class_log_probs(Padded(how.net, how.batch, how.dtype), x, t)
+        label = torch.tensor(self.labels, device=x.device).repeat_interleave(x.shape[0] // len(self.labels))
+        wide = label.reshape(-1, *[1] * (log_probs.dim() - 1)).expand(*log_probs.shape[:-1], 1)
+        return log_probs.gather(-1, wide).squeeze(-1)
+
+
+def check_deal(x: Tokens, parts: int) -> None:
+    """States must come out even; whoever runs populations sees to it that they do."""
+    if x.dim() < 2 or x.shape[0] % parts:
+        raise InvalidInput(f"states {tuple(x.shape)} cannot be dealt to {parts} conditions equally; give populations")
+
+
+def each_its_row(rows: Tensor, x: Tokens) -> Tensor:
+    """Rows [parts, k] dealt to states [..., D] in equal parts [..., k]."""
+    check_deal(x, len(rows))
+    each = rows.repeat_interleave(x[..., 0].numel() // len(rows), 0)
+    return each.reshape(*x.shape[:-1], rows.shape[-1])

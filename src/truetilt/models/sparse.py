@@ -1,0 +1,86 @@
+"""Asking a text net only about the states somebody reads: at 1000 steps of 64 sites, one particle in sixteen.
+
+Where a sampler chooses its sites before it looks at their logits (any-order, tweedie steps of masking), a particle that
+reveals nothing needs no answer: it holds by the schedule alone, and its weight stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..core.logits import Last, LazyRows
+from ..core.types import InvalidInput, SiteLogits, Tokens, function, listed, settle, shown
+from .conditions import check_deal
+from .score import check_class
+from .text import TextScore
+
+
+@dataclass(frozen=True)
+class Sparing:
+    """The Score of a text net, asked when rows are read and about the states they are of; `seen` is told how many.
+
+    Batches are padded, so no answer differs from that of `score`, unless a net rounds by the place in its batch. With
+    `labels` the populations are dealt to them in equal parts, as `dealt` does.
+    """
+
+    score: TextScore
+    labels: tuple[int, ...] = ()
+    seen: Callable[[int], None] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.score, TextScore):
+            raise InvalidInput(f"the score is {shown(self.score)}; give a tt.TextScore of a text net")
+        labels = listed("labels", self.labels, "give a tuple of classes")
+        for label in labels:
+            check_class(self.score.net, label)
+        settle(self, labels=tuple(labels))
+        if self.seen is not None:
+            function("seen", self.seen, "(count)")
+
+    @property
+    def process(self) -> Any:
+        return self.score.process
+
+    @property
+    def net(self) -> Any:
+        return self.score.net
+
+    def __call__(self, x: Tokens, t: float) -> SiteLogits:
+        flat, labels = x.reshape(-1, x.shape[-1]), self._labels(x)
+        shape = (x.numel(), self.process.vocabulary)
+        return SiteLogits(LazyRows(shape, lambda numbers: self._rows(flat, labels, numbers, t)), _numbers(x))
+
+    def _labels(self, x: Tokens) -> Tensor | None:
+        """The label of each state [n]."""
+        if not self.labels:
+            return None
+        check_deal(x, len(self.labels))
+        return torch.tensor(self.labels, device=x.device).repeat_interleave(x[..., 0].numel() // len(self.labels))
+
+    def _rows(self, flat: Tokens, labels: Tensor | None, numbers: Tensor, t: float) -> Tensor:
+        """Rows by number, state after state and site after site."""
+        if not len(numbers):  # nobody reveals anything
+            return torch.empty(0, self.process.vocabulary, device=flat.device)
+        length = flat.shape[-1]
+        states, which = (numbers // length).unique(return_inverse=True)
+        if self.seen is not None:
+            self.seen(len(states))
+        here = flat[states]
+        logits = self.score.logits(here, t, None if labels is None else labels[states])
+        answer = self.score.score_of(logits, here, t)
+        return answer.store[answer.index[which, numbers % length]]
+
+
+_NUMBERED = Last()  # base and conditional are asked about one tensor, and must agree on its sites
+
+
+def _numbers(x: Tokens) -> Tensor:
+    found = _NUMBERED.found((x,))
+    if found is None:
+        found = _NUMBERED.keep((x,), torch.arange(x.numel(), device=x.device).reshape(x.shape))
+    return found

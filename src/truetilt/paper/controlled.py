@@ -1,0 +1,141 @@
+"""Text under a condition, as the paper's figures have it: judge's score and perplexity against beta, a line an alpha.
+
+50 particles x 5 runs against 250 guided samples, 100 and 1000 steps, partial resampling of half, two ways to guide; our
+samplers beside them. Nets of 64 sites have nothing to do in most of 1000 steps: a particle reveals a site in fewer than
+one step in ten, so 1000 steps mean one site at a time, and 100 steps mean one or two. The claims compare independent
+draws, one of each population, at an alpha and a beta fixed beforehand.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import zip_longest
+from pathlib import Path
+
+from ..commands.jobs import Answer, Experiment, Job, Settings
+from ..metrics.images import surviving_roots
+from .text_grid import BASELINE, Task, cases
+from .text_parts import Part, chosen, identity, in_order, joined, nets_of
+from .text_plots import draw_curves
+from .text_rows import Line, by_population, claims, distinct_2, mean_interval, write_lines
+from .text_samplers import SAMPLERS, Case, Drawn, sample_texts
+
+COLUMNS = ("method", "condition", "alpha", "beta", "steps", "score", "perplexity", "distinct_2", "network_evaluations")
+
+
+def jobs(task: Task, part: Part, settings: Settings) -> list[Job]:
+    """One job a case; what is missing is missed before any begins."""
+    nets = nets_of(settings)
+    for condition in task.conditions:
+        nets.facts.rivals(nets.facts.number(condition))
+    wanted = [case for case in cases(task, settings.quick) if SAMPLERS[case.method].form in ("cfg", *nets.nets)]
+    return chosen(part, [Job(case.name, one_case, (task, case, settings)) for case in wanted], settings)
+
+
+def one_case(task: Task, case: Case, settings: Settings) -> Answer:
+    """Sample and judge: a row for each class, without perplexity, and its texts."""
+    nets = nets_of(settings)
+    every = sample_texts(nets, case, settings.seed, task.prompts.get(case.conditions[0]))
+    rows, kept = [], []
+    for condition, drawn in zip(case.conditions, every, strict=True):
+        flat = [text for texts in drawn.texts for text in texts]
+        log_p, right = nets.verdicts(flat, condition)
+        populations = [number for number, texts in enumerate(drawn.texts) for _ in texts]
+        parts = zip(populations, flat, right.tolist(), log_p.tolist(), strict=True)
+        lines = [Line(case.row(condition), number, text, bool(ok), value) for number, text, ok, value in parts]
+        rows.append(_row(task, case, condition, lines, drawn))
+        kept += [line.__dict__ for line in lines]
+    return {"rows": rows, "lines": kept}
+
+
+def _row(task: Task, case: Case, condition: str, lines: Sequence[Line], drawn: Drawn) -> Answer:
+    found = mean_interval(by_population(lines, score_of(task, condition)))
+    result, particles = drawn.result, case.shape[1]
+    return {
+        "task": task.name,
+        "name": case.row(condition),
+        "method": case.method,
+        "condition": condition,
+        "alpha": case.alpha,
+        "beta": case.beta,
+        "steps": len(result.times) - 1,
+        "score": found["value"],
+        "score_low": found["low"],
+        "score_high": found["high"],
+        "perplexity": None,
+        "distinct_2": distinct_2(lines),
+        "network_evaluations": drawn.cost.networks,
+        "potential_evaluations": drawn.cost.potentials,
+        "runs": case.shape[0],
+        "particles": particles,
+        "claim": case.claim,
+        "empty": sum(not line.words for line in lines),
+        "roots": surviving_roots(result.ancestors) / result.log_weights.shape[0],
+        "ess": float((result.final_ess / particles).mean()),
+        "seconds": drawn.cost.seconds,
+    }
+
+
+def score_of(task: Task, condition: str) -> Callable[[Line], float]:
+    """What is averaged of each text. A group has two classes, so the chance of one is that of the other's absence."""
+    if task.chance_of is None:
+        return lambda line: float(line.right)
+    asked = task.chance_of == condition
+    return lambda line: math.exp(line.log_p) if asked else -math.expm1(line.log_p)
+
+
+def collect(task: Task, part: Part, settings: Settings, answers: dict[str, Answer]) -> Answer:
+    """Rows in the order of the grid, claims without perplexity as yet; the texts go to a file of their own."""
+    every = cases(task, settings.quick)
+    found = [answers[case.name] for case in every if case.name in answers]
+    new = [Line(**line) for answer in found for line in answer["lines"]]
+    rows, lines = joined(part, settings, [row for answer in found for row in answer["rows"]], new)
+    rows = in_order([case.row(condition) for case in every for condition in case.conditions], rows)
+    write_lines(part.folder, lines)
+    notes = [f"perplexity: truetilt reproduce {task.name} --score {part.folder} --reference smollm2|tuned|FOLDER"]
+    if not settings.quick:
+        notes.append("with 64 sites a particle reveals in fewer than one step in ten of 1000: one site at a time")
+    missing = {case.row(c) for case in every for c in case.conditions} - {row["name"] for row in rows}
+    if missing:
+        notes.append(f"{len(missing)} rows of the grid are not here (--only, or nets that the bundle has not)")
+    out = {"experiment": task.name, "score": task.score_words, "identity": identity(settings), "rows": rows}
+    apart = [] if task.chance_of is None else list(task.conditions)  # classes whose mean score would say nothing
+    return out | {"apart": apart, "claims": all_claims(rows, lines), "notes": notes}
+
+
+def all_claims(rows: Sequence[Answer], lines: Sequence[Line]) -> dict[str, Answer]:
+    """Each claimant against guidance, by condition and, where there are several, over all of them together."""
+    own: dict[str, list[Line]] = {row["name"]: [] for row in rows if row["claim"]}
+    for line in lines:
+        if line.row in own:
+            own[line.row].append(line)
+    methods: dict[str, dict[str, list[Line]]] = {}
+    for row in rows:
+        if row["claim"]:
+            methods.setdefault(row["method"], {})[row["condition"]] = own[row["name"]]
+    guided, found = methods.pop(BASELINE, {}), {}
+    for method, parts in methods.items():
+        both = [condition for condition in parts if condition in guided]
+        found |= {f"{method}, {condition}": claims(parts[condition], guided[condition]) for condition in both}
+        if len(both) > 1:
+            found[f"{method}, all"] = claims(*(_together([side[c] for c in both]) for side in (parts, guided)))
+    return found
+
+
+def _together(parts: Sequence[Sequence[Line]]) -> list[Line]:
+    """The lines of several conditions in turn, their populations numbered apart."""
+    apart = [
+        [replace(line, population=len(parts) * line.population + k) for line in own] for k, own in enumerate(parts)
+    ]
+    return [line for lines in zip_longest(*apart) for line in lines if line is not None]
+
+
+def experiment(task: Task, folder: Path, only: str | None = None) -> Experiment:
+    """The task as an experiment that keeps its texts in a folder."""
+    part = Part(folder, only)
+    return Experiment(
+        task.name, task.title, partial(jobs, task, part), partial(collect, task, part), draw_curves, COLUMNS
+    )

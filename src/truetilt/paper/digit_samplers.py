@@ -1,0 +1,177 @@
+"""The samplers of the digit experiments by name: guidance, the paper's SMC, populations, the tilted conditional, moves.
+
+`alpha` is the exponent of the target; for guidance it is the strength beta. All are run on the clock, from the class-
+conditional net; `form` says which nets are asked.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial as given
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..api import run
+from ..commands.digits import Bundle, Cost, Meter, cost_of
+from ..core.types import FeynmanKac, InvalidInput, Model, Particles, Resampler, Score, Target
+from ..diffusion.guidance import Guide, Guided, posterior_level, rate_level
+from ..diffusion.schedules import uniform_grid
+from ..models.conditions import dealt
+from ..result import Result
+from ..smc.resampling import adaptive, never, partial, systematic
+from ..smc.sampler import Rejuvenation
+from ..targets.any_order import AnyOrder, tilted_rows
+from ..targets.moves import ask, earlier, gain, hide, remembered
+from ..targets.ramps import FULL
+from ..targets.reveal_move import RevealLaw, RevealMove
+from ..targets.time_grid import Tempered, Tilted, Unweighted
+
+STEPS, QUICK_STEPS = 100, 50
+MOVES, SITES = 100, 8  # of the Gibbs moves: how many, and how many sites each redraws
+AT_ONCE = {"cpu": 256, "cuda": 2048}  # particles whose dense laws (a few MB each) are held together
+
+_HALF = adaptive(systematic, 0.5)
+_PARTIAL = adaptive(partial(systematic, 0.5), 0.5)
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """How a method is built from a model and alpha, which nets it asks, and how its particles are grouped."""
+
+    build: Callable[[Model, float], FeynmanKac]
+    resample: Resampler = never
+    form: str = "cfg"
+    populations: int = 1
+    moves: int = 0
+
+
+def _needed(model: Model) -> Score:
+    if model.conditional is None:
+        raise InvalidInput("the digit samplers need a conditional score and the model has none")
+    return model.conditional
+
+
+def _conditional(model: Model, alpha: float) -> FeynmanKac:
+    """Guidance of strength 1: the conditional net alone."""
+    return Unweighted(model, _needed(model))
+
+
+def _guided(guide: Guide, model: Model, beta: float) -> FeynmanKac:
+    return Unweighted(model, Guided(model.process, model.base, _needed(model), beta, guide))
+
+
+def _full_exponent(model: Model, alpha: float) -> FeynmanKac:
+    return Tilted(model, alpha, FULL)
+
+
+SAMPLERS = {
+    "guidance": Sampler(_conditional),
+    "guidance-rate": Sampler(given(_guided, rate_level)),
+    "guidance-posterior": Sampler(given(_guided, posterior_level)),
+    "smc": Sampler(Tempered, _HALF),
+    "smc-partial": Sampler(Tempered, _PARTIAL),
+    "smc-populations": Sampler(Tempered, _HALF, populations=16),
+    "smc-deft": Sampler(Tempered, _HALF, form="deft"),
+    "smc-deft-partial": Sampler(Tempered, _PARTIAL, form="deft"),
+    "tilted": Sampler(Tilted, _HALF, form="potential"),
+    "tilted-full-exponent": Sampler(_full_exponent, _HALF, form="potential"),
+    "tilted-populations": Sampler(Tilted, _HALF, form="potential", populations=16),
+    "guidance-gibbs": Sampler(given(_guided, posterior_level), moves=MOVES),
+}
+
+
+@dataclass(frozen=True)
+class SeveralSites:
+    """Remask a few sites and redraw them at once from their adapted laws, as if they were independent: no correction.
+
+    With one site this is `Gibbs`. Several distant pixels are nearly independent given all the others.
+    """
+
+    fk: AnyOrder
+    size: int
+
+    @property
+    def target(self) -> Target:
+        return self.fk.target
+
+    @property
+    def choices(self) -> int:
+        return self.fk.model.length
+
+    def move(self, particles: Particles, t: float, number: int, u: Tensor) -> RevealMove:
+        sites = u.topk(self.size, largest=False).indices
+        old, hidden = particles.x.gather(-1, sites), hide(self.fk, particles.x, sites)
+        p, p_zeta = ask(self.fk, hidden, earlier(self.fk, t, self.size), sites)
+        adapted, _ = tilted_rows(p, p_zeta, self.fk.exponent(t))
+        without = remembered(particles, t) - gain(p, p_zeta, old)
+        return RevealMove(RevealLaw(hidden, sites, adapted), torch.zeros_like(without), p, p_zeta, without, None)
+
+
+class Plan(NamedTuple):
+    """One run: the classes, samples of each, time steps, the seed, and the number of its first population."""
+
+    conditions: tuple[int, ...]
+    shape: tuple[int, int]  # populations and particles of each class
+    steps: int
+    seed: int
+    first_population: int = 0
+
+
+class Sampled(NamedTuple):
+    """The populations of all classes, class by class, and the cost of one class."""
+
+    result: Result
+    cost: Cost
+
+
+def shape_of(sampler: Sampler, samples: int) -> tuple[int, int]:
+    """Samples of a class as populations and particles; a few samples make fewer populations of four."""
+    populations = min(sampler.populations, max(1, samples // 4))
+    return populations, samples // populations
+
+
+@torch.no_grad()
+def sample_digits(nets: Bundle, sampler: Sampler, alpha: float, plan: Plan) -> Sampled:
+    """All classes in one run."""
+    meter = Meter()
+    model = meter.watch(joint_model(nets, plan.conditions, sampler.form))
+    begin = time.perf_counter()
+    result = launch(sampler.build(model, alpha), plan, sampler.resample, _moves(model, alpha, sampler.moves))
+    result = replace(result, log_weights=result.log_weights.cpu().to(result.log_weights.device))  # waits for the GPU
+    classes = len(plan.conditions)
+    return Sampled(
+        result, cost_of(meter, classes * plan.shape[0] * plan.shape[1], (time.perf_counter() - begin) / classes)
+    )
+
+
+def joint_model(nets: Bundle, conditions: Sequence[int], form: str) -> Model:
+    """One model for several classes, dealt over the populations."""
+    return dealt([nets.model(condition, form) for condition in conditions])
+
+
+def launch(
+    fk: FeynmanKac,
+    plan: Plan,
+    resample: Resampler,
+    moves: Rejuvenation | None = None,
+    grid: Sequence[float] | None = None,
+) -> Result:
+    """Run with as many particles at a time as memory likes, on equal steps of time unless a grid is given."""
+    populations, particles = plan.shape[0] * len(plan.conditions), plan.shape[1]
+    device = torch.device(getattr(fk, "model").device)  # noqa: B009
+    most = max(1, AT_ONCE["cpu" if device.type == "cpu" else "cuda"] // populations)
+    return run(
+        fk, grid or uniform_grid(plan.steps), particles=particles, populations=populations, seed=plan.seed,
+        first_population=plan.first_population, resample=resample, moves=moves, chunk=min(most, particles),
+    )  # fmt: skip
+
+
+def _moves(model: Model, alpha: float, count: int) -> Rejuvenation | None:
+    """So many moves at the end, towards p0(x) p(zeta|x)^alpha."""
+    if count == 0:
+        return None
+    return Rejuvenation(SeveralSites(AnyOrder(model, alpha), min(SITES, model.length)), at_end=count)

@@ -1,0 +1,258 @@
+"""Filling the gaps of many texts in one run: each text is a population or several, all have equally many gaps.
+
+p(gaps) is the net's own answer with the given tokens masked, p(gaps|text) with them there. Two baselines fill in
+otherwise: reconstruction samples whole texts and overwrites what is known, prompting writes the text with its gaps in
+front and lets the net write the whole after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..api import run
+from ..commands.digits import Meter
+from ..commands.sample_text import Given
+from ..core.types import FeynmanKac, InvalidInput, Model, Score, SiteLogits, Tokens
+from ..diffusion.guidance import Guided, posterior_level, rate_level
+from ..diffusion.kernels import euler, tweedie
+from ..diffusion.schedules import masked_fraction_grid, uniform_grid
+from ..models.conditions import each_its_row
+from ..models.infilling import Retimed
+from ..models.reviews import Reviews
+from ..smc.resampling import adaptive, never, partial, systematic
+from ..smc.sampler import Rejuvenation
+from ..targets.any_order import AnyOrder
+from ..targets.moves import Gibbs
+from ..targets.time_grid import Tempered, Unweighted
+from .text_samplers import Lots, draws_of_each, watched
+
+RECONSTRUCTION, PROMPTING = "reconstruction", "prompting"
+EVERY_ROW = (RECONSTRUCTION, "guidance-rate")
+MARK = " ..."  # what stands for a gap in a prompt
+
+
+class Way(NamedTuple):
+    """A method and its strengths."""
+
+    method: str
+    alpha: float | None = None
+    beta: float | None = None
+
+    @property
+    def name(self) -> str:
+        pairs = (("a", self.alpha), ("b", self.beta))
+        return "-".join([self.method, *(f"{letter}{value:g}" for letter, value in pairs if value is not None)])
+
+
+class Plan(NamedTuple):
+    """Populations and particles of each text, texts drawn of it, time steps and the seed."""
+
+    shape: tuple[int, int]
+    draws: int
+    steps: int
+    seed: int
+
+
+class Filled(NamedTuple):
+    """Whole texts [texts, draws, D]; the share of given tokens drawn as they were, where they were drawn at all."""
+
+    x: Tokens
+    kept: Tensor | None  # [texts, draws]
+    evaluations: float  # a particle
+    steps: int
+
+
+@dataclass(frozen=True)
+class Gapped:
+    """The Score of the gaps of many texts, to which populations are dealt in equal parts; a state fills the gaps."""
+
+    score: Score  # of whole texts
+    around: Tensor  # int64 [texts, D]: given tokens, or masks where they are not to be seen
+    sites: Tensor  # int64 [texts, gaps]
+
+    def __call__(self, x: Tokens, t: float) -> SiteLogits:
+        answer = self.score(self.whole(x), t)
+        return SiteLogits(answer.store, answer.index.gather(-1, each_its_row(self.sites, x)))
+
+    def whole(self, x: Tokens) -> Tokens:
+        """The texts [..., D] with their gaps filled from x [..., gaps]."""
+        return each_its_row(self.around, x).scatter(-1, each_its_row(self.sites, x), x)
+
+
+@dataclass
+class Noted:
+    """The chance the net gave each known token where it was last masked, before it was overwritten [B, D]."""
+
+    chance: Tensor | None = None
+
+    def note(self, chance: Tensor, masked: Tensor) -> None:
+        before = torch.zeros_like(chance) if self.chance is None else self.chance
+        self.chance = torch.where(masked, chance, before)
+
+
+@dataclass(frozen=True)
+class Overwritten:
+    """The Score of whole texts whose known tokens are overwritten as they appear; the net sees them only then."""
+
+    score: Score
+    known: Tensor  # int64 [texts, D], -1 at gaps; populations are dealt to the texts in equal parts
+    mask: int
+    noted: Noted
+
+    def __call__(self, x: Tokens, t: float) -> SiteLogits:
+        rows, known = self.score(x, t).dense(), each_its_row(self.known, x)
+        size, token = rows.logsumexp(-1, keepdim=True), known.clamp(min=0)[..., None]
+        self.noted.note((rows.gather(-1, token) - size).exp()[..., 0].double(), x == self.mask)
+        fixed = torch.full_like(rows, -torch.inf).scatter(-1, token, size)
+        return SiteLogits.of(torch.where((known >= 0)[..., None], fixed, rows))
+
+
+@torch.no_grad()
+def fill(nets: Reviews, texts: Sequence[Given], way: Way, plan: Plan) -> Filled:
+    """Every text filled in one way; texts with as many open sites share a run."""
+    layouts = [_layout(nets, given, way.method) for given in texts]
+    groups: dict[int, list[int]] = {}
+    for number, (row, _) in enumerate(layouts):
+        groups.setdefault(row.count(None), []).append(number)
+    room = Lots(plan.shape, plan.seed, 1, way.method in EVERY_ROW).room(nets.device)
+    many = max(1, room // (plan.shape[0] * plan.shape[1]))
+    found: list[tuple[int, Tensor, Tensor | None]] = []
+    meter, steps, first = Meter(), [], 0
+    for _, numbers in sorted(groups.items()):
+        for k in range(0, len(numbers), many):
+            lot = numbers[k : k + many]
+            rows = torch.tensor([[-1 if v is None else v for v in layouts[n][0]] for n in lot], device=nets.device)
+            x, kept, taken = _fill_lot(nets, rows, way, (plan, first), meter)
+            found += [(n, x[j], None if kept is None else kept[j]) for j, n in enumerate(lot)]
+            steps.append((taken, len(lot)))
+            first += len(lot) * plan.shape[0]
+    found.sort(key=lambda entry: entry[0])
+    whole = torch.stack([_unlaid(x, layouts[n][1], nets.tokenizer.end) for n, x, _ in found])
+    shares = None if found[0][2] is None else torch.stack([own for _, _, own in found if own is not None])
+    if way.method == PROMPTING:
+        shares = torch.stack([kept_share(x, given, nets.tokenizer.end) for x, given in zip(whole, texts, strict=True)])
+    particles = len(texts) * plan.shape[0] * plan.shape[1]
+    mean_steps = round(sum(taken * size for taken, size in steps) / len(texts))
+    return Filled(whole, shares, sum(meter.states.values()) / particles, mean_steps)
+
+
+def kept_share(x: Tokens, given: Given, end: int) -> Tensor:
+    """The share of given tokens of the text that each row [n, D] has where they were."""
+    sites = [site for site, token in enumerate(given) if token not in (None, end)]
+    if not sites:
+        raise InvalidInput("no token of the text is given; there is none to keep")
+    tokens = torch.tensor([given[site] for site in sites], device=x.device)
+    return (x[..., sites] == tokens).double().mean(-1)
+
+
+def prompt_of(nets: Reviews, given: Given) -> list[int]:
+    """The text as a prompt: its given tokens, and a mark for each gap however long."""
+    mark, end, out = nets.tokenizer.encode(MARK), nets.tokenizer.end, []
+    for site, token in enumerate(given):
+        if token is None:
+            out += mark if not site or given[site - 1] is not None else []
+        elif token != end:
+            out.append(token)
+    return out
+
+
+def prompt_fits(nets: Reviews, given: Given) -> bool:
+    """Whether a prompt and the whole text behind it find room."""
+    return len(prompt_of(nets, given)) + _used(given, nets.tokenizer.end) <= nets.length
+
+
+def _used(given: Given, end: int) -> int:
+    return sum(token != end for token in given)
+
+
+def _layout(nets: Reviews, given: Given, method: str) -> tuple[list[int | None], tuple[int, int]]:
+    """The row that is filled, and where in it the text lies: its first site and its length."""
+    if method != PROMPTING:
+        return list(given), (0, nets.length)
+    if not prompt_fits(nets, given):
+        raise InvalidInput(f"the text with its prompt does not fit into {nets.length} tokens; leave it out")
+    prompt, size, end = prompt_of(nets, given), _used(given, nets.tokenizer.end), nets.tokenizer.end
+    return [*prompt, *[None] * size, *[end] * (nets.length - len(prompt) - size)], (len(prompt), size)
+
+
+def _unlaid(x: Tokens, where: tuple[int, int], end: int) -> Tokens:
+    """The text of rows [n, D], at the beginning of rows of its own."""
+    first, size = where
+    return torch.full_like(x, end).slice_scatter(x[:, first : first + size], -1, 0, size)
+
+
+def _fill_lot(
+    nets: Reviews, rows: Tensor, way: Way, how: tuple[Plan, int], meter: Meter
+) -> tuple[Tokens, Tensor | None, int]:
+    """Whole rows [texts, draws, D] of one lot, what was kept of the given if it was drawn, and the steps taken."""
+    (plan, first), noted = how, Noted()
+    fk, inside, options = _built(nets, rows, way, meter, noted)
+    length = getattr(fk, "model").length  # noqa: B009
+    clock = masked_fraction_grid(nets.process.schedule, length)
+    grid = clock if isinstance(fk, AnyOrder) else uniform_grid(plan.steps)
+    populations, particles = plan.shape
+    result = run(
+        fk, grid, particles=particles, populations=populations * len(rows), seed=plan.seed, first_population=first,
+        **options,
+    )  # fmt: skip
+    x = draws_of_each(result, plan.seed, max(1, plan.draws // populations))
+    if len(x) < populations * len(rows):
+        raise InvalidInput(f"{populations * len(rows) - len(x)} populations died; lower alpha, or take more particles")
+    x = inside.whole(x) if inside is not None else x
+    return x.reshape(len(rows), -1, x.shape[-1]), _noted_share(noted, rows, nets.tokenizer.end), len(grid) - 1
+
+
+def _noted_share(noted: Noted, rows: Tensor, end: int) -> Tensor | None:
+    """The mean chance of the given tokens of each text, by particle."""
+    if noted.chance is None:
+        return None
+    chance = noted.chance.reshape(len(rows), -1, rows.shape[-1])
+    own = ((rows >= 0) & (rows != end)).double()[:, None]
+    return (chance * own).sum(-1) / own.sum(-1)
+
+
+def _built(
+    nets: Reviews, rows: Tensor, way: Way, meter: Meter, noted: Noted
+) -> tuple[FeynmanKac, Gapped | None, dict[str, Any]]:
+    """What is run, how its states become whole rows, and the options of the run."""
+    options: dict[str, Any] = {"resample": never}
+    if way.method == RECONSTRUCTION:
+        plain = meter.watch(Model(nets.process, nets.length, nets.base(), None, None, nets.device))
+        score = Overwritten(plain.base, rows, nets.process.mask, noted)
+        return Unweighted(plain, score, kernel=tweedie), None, options
+    model = watched(gap_model(nets, rows), meter, way.method in EVERY_ROW)
+    inside: Any = model.conditional
+    whole = Gapped(nets.base(), rows, _sites(rows))
+    alpha, beta = 1.0 if way.alpha is None else way.alpha, 1.0 if way.beta is None else way.beta
+    if way.method == PROMPTING:
+        return Unweighted(model, inside, kernel=tweedie), whole, options
+    if way.method.startswith("any-order"):
+        return AnyOrder(model, alpha), whole, {"resample": adaptive(systematic, 0.5)}
+    if way.method == "smc-partial":
+        fk: FeynmanKac = Tempered(model, alpha, beta, posterior_level, kernel=tweedie)
+        return fk, whole, {"resample": adaptive(partial(systematic, 0.5), 0.5)}
+    guide, kernel = (rate_level, euler) if way.method == "guidance-rate" else (posterior_level, tweedie)
+    beta = alpha if way.method == "guidance-gibbs" else beta
+    score = {0.0: model.base, 1.0: inside}.get(beta) or Guided(model.process, model.base, inside, beta, guide)
+    if way.method == "guidance-gibbs":
+        options["moves"] = Rejuvenation(Gibbs(AnyOrder(model, alpha)), at_end=model.length)
+    return Unweighted(model, score, kernel=kernel), whole, options
+
+
+def _sites(rows: Tensor) -> Tensor:
+    """Where the gaps of each row are, equally many [texts, gaps]."""
+    return (rows < 0).nonzero()[:, 1].reshape(len(rows), -1)
+
+
+def gap_model(nets: Reviews, rows: Tensor) -> Model:
+    """The model of the gaps of rows [texts, D] (-1 there), whose condition is the text around: the base sees none."""
+    sites, length = _sites(rows), rows.shape[-1]
+    gaps, net = sites.shape[-1], nets.base()
+    blank = torch.full_like(rows, nets.process.mask)
+    base = Gapped(Retimed(net, length, gaps, length - gaps), blank, sites)
+    return Model(nets.process, gaps, base, Gapped(Retimed(net, length, gaps), rows, sites), None, nets.device)

@@ -1,0 +1,157 @@
+"""What texts are worth, as rows with intervals, and the claims: accuracy, perplexity and diversity of two samples.
+
+Sampling keeps its texts as JSON lines; perplexity is a second stage, which may run on another machine. Populations are
+independent, particles of one are not: all intervals are across populations.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..commands.jobs import Answer
+from ..core.storage import parse_json, read_text, write_with
+from ..core.types import InvalidInput
+from ..metrics.text import distinct
+from ..smc.uncertainty import student_quantile
+
+TEXTS = "texts.jsonl"
+LEVEL = 0.95
+GROUPS = 20  # of populations, left out one after another
+MOST_PERPLEXITY, LEAST_DISTINCT = 1.05, 0.95  # of guidance's
+
+
+@dataclass(frozen=True)
+class Line:
+    """A text with the row and population it is of, and what was measured of it."""
+
+    row: str
+    population: int
+    text: str
+    right: bool
+    log_p: float
+    nats: float | None = None  # by the reference, over so many tokens
+    tokens: int = 0
+    right_own: bool | None = None  # by the bundle's own judge, where a second one has the word
+    log_p_own: float | None = None
+
+    @property
+    def words(self) -> list[str]:
+        return self.text.split()
+
+
+def mean_interval(values: Sequence[Sequence[float]]) -> Answer:
+    """The mean of the populations' means, with its Student interval across them; none for a single population."""
+    means = [statistics.fmean(own) for own in values]
+    value = statistics.fmean(means)
+    if len(means) < 2:
+        return {"value": value, "low": None, "high": None}
+    reach = student_quantile(LEVEL, len(means) - 1) * statistics.stdev(means) / math.sqrt(len(means))
+    return {"value": value, "low": value - reach, "high": value + reach}
+
+
+def by_population(lines: Sequence[Line], measure: Callable[[Line], float]) -> list[list[float]]:
+    found: dict[int, list[float]] = {}
+    for line in lines:
+        found.setdefault(line.population, []).append(measure(line))
+    return list(found.values())
+
+
+def distinct_2(lines: Sequence[Line]) -> float | None:
+    """distinct-2 of the words of all texts that have any; None where no text has two words."""
+    texts = [line.words for line in lines if line.words]
+    return distinct(texts, 2) if any(len(words) > 1 for words in texts) else None
+
+
+def perplexity_of(lines: Sequence[Line]) -> float | None:
+    """Perplexity over all tokens, of the texts that the reference was asked about."""
+    asked = [line for line in lines if line.nats is not None]
+    if not asked:
+        return None
+    return math.exp(sum(line.nats or 0.0 for line in asked) / sum(line.tokens for line in asked))
+
+
+def difference(ours: Sequence[Line], theirs: Sequence[Line], measure: Callable[[Line], float]) -> Answer:
+    """Difference of means across populations with Welch's interval."""
+    means = [[statistics.fmean(own) for own in by_population(lines, measure)] for lines in (ours, theirs)]
+    if min(map(len, means)) < 2:
+        raise InvalidInput("a difference needs at least two populations on each side; draw more")
+    parts = [statistics.variance(own) / len(own) for own in means]
+    value, total = statistics.fmean(means[0]) - statistics.fmean(means[1]), sum(parts)
+    if total == 0:
+        return {"value": value, "low": value, "high": value}
+    freedom = total**2 / sum(part**2 / (len(own) - 1) for part, own in zip(parts, means, strict=True))
+    reach = student_quantile(LEVEL, max(1, math.floor(freedom))) * math.sqrt(total)
+    return {"value": value, "low": value - reach, "high": value + reach}
+
+
+def ratio(ours: Sequence[Line], theirs: Sequence[Line], of: Callable[[Sequence[Line]], float | None]) -> Answer | None:
+    """of(ours) / of(theirs) with a jackknife interval over groups of populations; None where it is not known.
+
+    Samples are cut to the same number of texts, since distinct-n falls with it.
+    """
+    size = min(len(ours), len(theirs))
+    both = list(ours)[:size], list(theirs)[:size]
+    values = [of(lines) for lines in both]
+    if None in values:
+        return None
+    spreads = [_jackknife(lines, of) for lines in both]
+    log_ratio = math.log(values[0] or 0.0) - math.log(values[1] or 0.0)
+    reach = student_quantile(LEVEL, GROUPS - 1) * math.sqrt(sum(spreads))
+    low, high = (math.exp(log_ratio + side * reach) for side in (-1, 1))
+    return {"value": math.exp(log_ratio), "low": low, "high": high}
+
+
+def _jackknife(lines: Sequence[Line], of: Callable[[Sequence[Line]], float | None]) -> float:
+    """The variance of log of(lines), leaving out groups of populations in turn; for distinct-n it errs high."""
+    order = {population: place for place, population in enumerate(dict.fromkeys(line.population for line in lines))}
+    groups = min(GROUPS, len(order))
+    if groups < 2:
+        raise InvalidInput("a ratio's interval needs at least two populations on each side; draw more")
+    logs = []
+    for left_out in range(groups):
+        value = of([line for line in lines if order[line.population] % groups != left_out])
+        if not value:
+            raise InvalidInput("without some of its populations a sample has nothing to measure; draw more")
+        logs.append(math.log(value))
+    return (groups - 1) * statistics.pvariance(logs)
+
+
+def claims(ours: Sequence[Line], theirs: Sequence[Line]) -> Answer:
+    """Does one sample beat another on the judge without paying in perplexity or diversity?"""
+    accuracy = difference(ours, theirs, lambda line: float(line.right))
+    cost, variety = ratio(ours, theirs, perplexity_of), ratio(ours, theirs, distinct_2)
+    return {
+        "draws": [len(ours), len(theirs)],
+        "accuracy_difference": accuracy,
+        "log_p_difference": difference(ours, theirs, lambda line: math.exp(line.log_p)),
+        "perplexity_ratio": cost,
+        "distinct_2_ratio": variety,
+        "more_accurate": accuracy["low"] > 0,
+        "as_fluent": None if cost is None else cost["value"] <= MOST_PERPLEXITY,
+        "as_varied": None if variety is None else variety["value"] >= LEAST_DISTINCT,
+    }
+
+
+def write_lines(folder: Path, lines: Sequence[Line]) -> None:
+    text = "".join(json.dumps(line.__dict__, allow_nan=False) + "\n" for line in lines)
+
+    def write(path: Path) -> None:
+        path.write_text(text, encoding="utf-8")
+
+    write_with(folder / TEXTS, write)
+
+
+def read_lines(folder: Path) -> list[Line]:
+    """The texts that a run kept."""
+    path = folder / TEXTS
+    if not path.is_file():
+        raise InvalidInput(f"{folder} has no {TEXTS}; give the folder that a text task wrote")
+    try:
+        return [Line(**parse_json(line)) for line in read_text(path).splitlines()]
+    except (OSError, ValueError, TypeError) as e:
+        raise InvalidInput(f"{path} is damaged ({e}); run the task again") from e

@@ -1,0 +1,273 @@
+"""The samplers of the text experiments by name: guidance, prompts, the paper's SMC, populations, tilted, moves.
+
+`alpha` is the exponent of the target and `beta` how the proposal is guided. The paper's own forms (guidance-rate, smc,
+smc-partial and their DEFT kin) guide rates and take Euler steps; all others reveal sites by the schedule alone, so that
+errors in the size of learned rates do not count, and nets are asked only about particles that reveal something.
+Conditions share a run: populations are dealt to them in equal parts.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from functools import partial as given
+from typing import Any, NamedTuple
+
+import torch
+
+from ..api import run
+from ..commands.digits import Cost, Meter, cost_of, part_of
+from ..core.types import FeynmanKac, InvalidInput, Model, Resampler, Score, Tokens
+from ..diffusion.guidance import Guide, Guided, posterior_level, rate_level
+from ..diffusion.kernels import Kernel, euler, tweedie
+from ..diffusion.schedules import masked_fraction_grid, uniform_grid
+from ..models.conditions import DealtScore, dealt
+from ..models.hub import load
+from ..models.infilling import filled
+from ..models.reviews import Reviews
+from ..models.sparse import Sparing
+from ..models.text import TextScore
+from ..result import Result
+from ..smc.resampling import adaptive, never, partial, systematic
+from ..smc.sampler import Rejuvenation
+from ..smc.stream import OUTPUT, Stream
+from ..targets.any_order import AnyOrder
+from ..targets.moves import Gibbs
+from ..targets.time_grid import Tempered, Tilted, Unweighted
+
+PARTICLES, FEW = 50, 4  # of a population: the paper's, and where there are many populations
+MOVES = 64  # Gibbs moves at the end, as many as sites
+AT_ONCE = {"cpu": 64, "cuda": 2048}  # particles held together where all their rows are read
+ROOM = {"cpu": 512, "cuda": 16384}  # the same where few are
+BATCH = {"cpu": 16, "cuda": 512}
+
+_HALF = adaptive(systematic, 0.5)
+_PARTIAL = adaptive(partial(systematic, 0.5), 0.5)
+
+
+class Case(NamedTuple):
+    """Rows to be: a method, the classes, its strengths, time steps, populations of each class and particles of each."""
+
+    method: str
+    conditions: tuple[str, ...]
+    alpha: float | None
+    beta: float | None
+    steps: int
+    shape: tuple[int, int]
+    claim: bool = False  # one draw of each population, all independent; else as many as particles
+
+    @property
+    def name(self) -> str:
+        """Of all its rows together."""
+        return self.row(self.conditions[0] if len(self.conditions) == 1 else None)
+
+    def row(self, condition: str | None) -> str:
+        """The name of the row of one class."""
+        pairs = (("a", self.alpha), ("b", self.beta))
+        strengths = [f"{letter}{value:g}" for letter, value in pairs if value is not None]
+        words = [self.method, *([] if condition is None else [condition]), *strengths, str(self.steps)]
+        return "-".join([*words, *["claim"] * self.claim])
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """How a method is built from a model, alpha and beta; which nets it asks; how its particles are grouped."""
+
+    build: Callable[[Model, float, float], FeynmanKac]
+    resample: Resampler = never
+    form: str = "cfg"
+    particles: int = PARTICLES
+    any_order: bool = False
+    moves: int = 0
+    every_row: bool = False  # whether a step needs the rates of all sites, and so every particle's answer
+
+
+def _needed(model: Model) -> Score:
+    if model.conditional is None:
+        raise InvalidInput("the text samplers need a conditional score and the model has none")
+    return model.conditional
+
+
+def _guided(guide: Guide, kernel: Kernel, model: Model, alpha: float, beta: float) -> FeynmanKac:
+    """At strength 1 the conditional net alone, at 0 the base alone: one evaluation a step."""
+    if beta in (0, 1):
+        return Unweighted(model, _needed(model) if beta else model.base, kernel=kernel)
+    return Unweighted(model, Guided(model.process, model.base, _needed(model), beta, guide), kernel=kernel)
+
+
+def _tempered(guide: Guide, kernel: Kernel, model: Model, alpha: float, beta: float) -> FeynmanKac:
+    return Tempered(model, alpha, beta, guide, kernel=kernel)
+
+
+def _tilted(model: Model, alpha: float, beta: float) -> FeynmanKac:
+    return Tilted(model, alpha, kernel=tweedie)
+
+
+def _any_order(model: Model, alpha: float, beta: float) -> FeynmanKac:
+    return AnyOrder(model, alpha)
+
+
+def _base_alone(model: Model, alpha: float, beta: float) -> FeynmanKac:
+    return Unweighted(model, model.base, kernel=tweedie)
+
+
+_PAPER, _OURS = given(_tempered, rate_level, euler), given(_tempered, posterior_level, tweedie)
+SAMPLERS = {
+    "guidance-rate": Sampler(given(_guided, rate_level, euler), every_row=True),
+    "guidance-posterior": Sampler(given(_guided, posterior_level, tweedie)),
+    "guidance-deft": Sampler(given(_guided, rate_level, euler), form="deft", every_row=True),
+    "prompting": Sampler(_base_alone),
+    "smc": Sampler(_PAPER, _HALF, every_row=True),
+    "smc-partial": Sampler(_PAPER, _PARTIAL, every_row=True),
+    "smc-paper-16": Sampler(_PAPER, _PARTIAL, particles=16, every_row=True),
+    "smc-deft": Sampler(_PAPER, _HALF, form="deft", every_row=True),
+    "smc-deft-partial": Sampler(_PAPER, _PARTIAL, form="deft", every_row=True),
+    "smc-posterior": Sampler(_OURS, _PARTIAL),
+    "smc-populations": Sampler(_OURS, _HALF, particles=FEW),
+    "tilted": Sampler(_tilted, _HALF, form="potential"),
+    "tilted-populations": Sampler(_tilted, _HALF, form="potential", particles=FEW),
+    "any-order": Sampler(_any_order, _HALF, any_order=True),
+    "any-order-populations": Sampler(_any_order, _HALF, particles=FEW, any_order=True),
+    "guidance-gibbs": Sampler(given(_guided, posterior_level, tweedie), moves=MOVES),
+}
+
+
+class Drawn(NamedTuple):
+    """Texts of each living population, and what they cost a particle."""
+
+    texts: list[list[str]]
+    result: Result
+    cost: Cost
+
+
+@lru_cache(maxsize=1)
+def bundle(name: str, device: str) -> Reviews:
+    """The nets, loaded once a process; on a GPU in float16, whose rounding adds less to log-ratios than bfloat16's."""
+    kind = torch.device(device).type
+    found = load(name, device, batch=BATCH.get(kind, 512), dtype=None if kind == "cpu" else torch.float16)
+    if not isinstance(found, Reviews):
+        raise InvalidInput(f"{name} holds {type(found).__name__}; the text tasks need a bundle of text nets")
+    return found
+
+
+@torch.no_grad()
+def sample_texts(nets: Reviews, case: Case, seed: int, prompt: str | None = None) -> list[Drawn]:
+    """Run a case, as many populations together as memory likes, and draw its texts, class by class."""
+    sampler, meter = SAMPLERS[case.method], Meter()
+    model = watched(_model(nets, case, sampler.form, prompt), meter, sampler.every_row, asked_at_once(nets, case))
+    alpha, beta = 1.0 if case.alpha is None else case.alpha, 1.0 if case.beta is None else case.beta
+    fk = sampler.build(model, alpha, alpha if sampler.moves else beta)
+    moves = Rejuvenation(Gibbs(AnyOrder(model, alpha)), at_end=sampler.moves) if sampler.moves else None
+    begin, many = time.perf_counter(), len(case.conditions)
+    options = {"resample": sampler.resample, "moves": moves}
+    results = in_lots(fk, grid_of(nets, case, model), Lots(case.shape, seed, many, sampler.every_row), options)
+    rows = [r.draw_independent(seed)[:, None] if case.claim else draws_of_each(r, seed) for r in results]
+    texts = [[nets.decode(own) for own in x] for x in rows]
+    cost = cost_of(meter, many * case.shape[0] * case.shape[1], (time.perf_counter() - begin) / many)
+    return [Drawn(own, result, cost) for own, result in zip(texts, results, strict=True)]
+
+
+def asked_at_once(nets: Reviews, case: Case) -> float:
+    """How many states a step of a case is expected to ask about: those that reveal a site."""
+    sampler, most = SAMPLERS[case.method], len(case.conditions) * case.shape[0] * case.shape[1]
+    share = 1.0 if sampler.any_order else 1 - (1 - 1 / case.steps) ** nets.length
+    return share * min(most, Lots(case.shape, 0, every_row=sampler.every_row).room(nets.device))
+
+
+def watched(model: Model, meter: Meter, every_row: bool, states: float = math.inf) -> Model:
+    """The model with its nets counted and, unless every row is read anyway, asked about as few states as will do.
+
+    So many states are expected at once: batches are padded, and for a few a small one does.
+    """
+    if every_row:
+        return meter.watch(model)
+    spared = {name: _sparing(getattr(model, name), meter, name, states) for name in ("base", "conditional")}
+    return replace(meter.watch(model), **spared)
+
+
+def _sparing(score: Any, meter: Meter, name: str, states: float) -> Any:
+    def seen(states: int) -> None:
+        meter.states[name] = meter.states.get(name, 0) + states
+
+    if isinstance(score, DealtScore) and isinstance(score.score, TextScore):
+        return Sparing(_in_small_batches(score.score, states), score.labels, seen)
+    if isinstance(score, TextScore):
+        return Sparing(_in_small_batches(score, states), (), seen)
+    parts = {part: _sparing(getattr(score, part), meter, name, states) for part in ("score",) if hasattr(score, part)}
+    return replace(score, **parts) if parts else score
+
+
+def _in_small_batches(score: TextScore, states: float) -> TextScore:
+    """The score asked in the least batch that is a power of two and holds so many states, if its own is larger."""
+    fitting = 2 ** math.ceil(math.log2(max(1.0, min(states, score.batch))))
+    return replace(score, batch=min(fitting, score.batch))
+
+
+def _model(nets: Reviews, case: Case, form: str, prompt: str | None) -> Model:
+    if case.method != "prompting":
+        return dealt([nets.model(condition, form) for condition in case.conditions])
+    if prompt is None or len(case.conditions) > 1:
+        raise InvalidInput("prompting needs the words of the prompt, and one class at a time")
+    words = nets.encode(prompt)
+    if len(words) >= nets.length:
+        raise InvalidInput(f"the prompt has {len(words)} tokens and the nets read {nets.length}; shorten it")
+    inside = filled(nets.base(case.conditions[0]), (*words, *[None] * (nets.length - len(words))))
+    return Model(nets.process, inside.length, inside, None, None, nets.device)
+
+
+def grid_of(nets: Reviews, case: Case, model: Model) -> tuple[float, ...]:
+    """Equal steps of time; on the any-order clock equally many sites a step, at least one."""
+    if not SAMPLERS[case.method].any_order:
+        return tuple(uniform_grid(case.steps))
+    sites = max(1, round(model.length / case.steps))
+    return tuple(masked_fraction_grid(nets.process.schedule, math.ceil(model.length / sites)))
+
+
+class Lots(NamedTuple):
+    """Populations and particles of each of so many conditions, which may be too many to run together."""
+
+    shape: tuple[int, int]
+    seed: int
+    parts: int = 1
+    every_row: bool = True
+
+    def room(self, device: torch.device | str) -> int:
+        """Particles that find room together."""
+        return (AT_ONCE if self.every_row else ROOM)["cpu" if torch.device(device).type == "cpu" else "cuda"]
+
+
+def in_lots(fk: FeynmanKac, grid: Sequence[float], asked: Lots, options: dict[str, Any]) -> list[Result]:
+    """All populations, condition by condition, a lot of them at a time.
+
+    A population of a single condition is the same whatever lot it is in.
+    """
+    (populations, particles), seed, parts, _ = asked
+    room, lots = asked.room(getattr(fk, "model").device), []  # noqa: B009
+    many = max(1, room // (particles * parts))
+    for first in range(0, populations, many):
+        here = min(many, populations - first)
+        chunk = min(particles, max(1, room // (here * parts)))
+        found = run(
+            fk, grid, particles=particles, populations=here * parts, seed=seed, first_population=first * parts,
+            chunk=chunk, **options,
+        )  # fmt: skip
+        lots.append([part_of(found, part * here, here) for part in range(parts)] if parts > 1 else [found])
+    return [own[0] if len(own) == 1 else Result.union(own) for own in map(list, zip(*lots, strict=True))]
+
+
+def draws_of_each(result: Result, seed: int, many: int | None = None) -> Tokens:
+    """So many unweighted draws from each living population [living, many, D]; by default as it has particles."""
+    log_w, device = result.log_weights, result.log_weights.device
+    alive = (result.population_log_z > -torch.inf).nonzero().squeeze(-1)
+    if not len(alive):
+        raise InvalidInput("every population died: there is nothing to draw; lower alpha, or take more particles")
+    n = log_w.shape[1] if many is None else many
+    u = Stream(seed, device=device).uniforms(3, OUTPUT, len(log_w), (0, 1))[alive]
+    cdf = log_w[alive].softmax(-1).cumsum(-1)
+    height = (torch.arange(n, device=device) + u) / n * cdf[:, -1:]
+    top = torch.nextafter(cdf[:, -1:], torch.zeros_like(cdf[:, -1:]))
+    chosen = torch.searchsorted(cdf, torch.minimum(height, top), right=True)
+    return result.particles[alive].gather(1, chosen[..., None].expand(-1, -1, result.particles.shape[-1]))

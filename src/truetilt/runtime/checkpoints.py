@@ -1,0 +1,243 @@
+"""Stopping and going on: what a run has so far, written every few steps, whole or absent, the last two kept.
+
+A step is a function of the particles before it and of its number, so particles and record are all that a run is. A
+checkpoint holds every particle, whoever computed it: any number of ranks may go on from it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from ..core.storage import check_plain, read_json, remove_written, sha256_of, write_folder, write_json, write_with
+from ..core.types import InvalidInput, Particles, StepInfo, Stopped
+from ..smc.shards import Shard
+
+_FORMAT, _VERSION = "truetilt-checkpoint", 1
+_TENSORS, _FACTS = "state.safetensors", "state.json"
+_PER_STEP = ("ess", "log_z", "ancestors", "moved", "accepted")
+_NAMED, _PART = re.compile(r"step-\d{8,}"), re.compile(r"\.step-\d{8,}-\w+\.(part|old)")
+_KEPT = 2
+EVERY = 10  # steps between checkpoints where the user says nothing
+
+
+_NOBODY = Particles(torch.empty(0), torch.empty(0), {})
+
+
+@dataclass
+class Record:
+    """What a run has so far: its particles, what happened at each step, and the particles it was asked to keep."""
+
+    particles: Particles = _NOBODY
+    infos: list[StepInfo] = field(default_factory=list)
+    kept: list[tuple[int, Particles]] = field(default_factory=list)
+    keep: tuple[int, ...] = ()  # the steps whose particles are kept
+
+    @property
+    def step(self) -> int:
+        """How many steps are done; -1 before the first draw."""
+        return len(self.infos) - 1
+
+    def whole(self, shard: Shard) -> Record:
+        """The same with the particles of all ranks."""
+        kept = [(step, _spread(shard.everyone, particles)) for step, particles in self.kept]
+        return Record(_spread(shard.everyone, self.particles), self.infos, kept)
+
+    def add(self, particles: Particles, info: StepInfo) -> None:
+        """One more step."""
+        self.particles = particles
+        self.infos.append(info._replace(ancestors=info.ancestors.int()))
+        if self.step in self.keep:
+            self.kept.append((self.step, particles._replace(aux={})))
+
+
+class Checkpoints:
+    """The checkpoints of one run in one folder. While it is entered, SIGTERM means: finish the step, save, stop."""
+
+    def __init__(self, folder: str | Path, every: int, identity: dict[str, Any], shard: Shard) -> None:
+        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+            raise InvalidInput(f"checkpoint_every is {every!r}; give a whole number of steps, at least 1")
+        self.folder, self.every, self.shard = Path(folder), every, shard
+        self.identity = json.loads(json.dumps(identity))
+        self._asked, self._before = False, None
+
+    def __enter__(self) -> Checkpoints:
+        if threading.current_thread() is threading.main_thread():  # elsewhere Python hears no signal
+            self._before = signal.signal(signal.SIGTERM, self._ask)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGTERM, self._before)
+
+    def _ask(self, number: int, frame: object) -> None:
+        self._asked = True
+
+    def after_step(self, record: Record, steps: int) -> None:
+        """Save where it is due. Asked to end before the end, save and raise `Stopped`."""
+        stop = self.shard.agreed(self._asked) and record.step < steps
+        if stop or record.step == steps or (record.step > 0 and record.step % self.every == 0):
+            self.save(record)
+        if stop:
+            self.shard.agreed(True)  # nobody leaves before all is written
+            raise Stopped(
+                f"stopped after step {record.step} of {steps}, which is saved in {self.folder}; the same run with the "
+                "same folder goes on from there"
+            )
+
+    def save(self, record: Record) -> None:
+        """Write step-N, then drop all but the last two; of several ranks the first writes."""
+        whole = record.whole(self.shard)
+        if self.shard.first == 0:
+            write_folder(self.folder / f"step-{record.step:08d}", lambda beside: self._write(beside, whole))
+            for old in found(self.folder)[:-_KEPT]:
+                remove_written(old, (_TENSORS, _FACTS))
+
+    def _write(self, folder: Path, whole: Record) -> None:
+        write_with(folder / _TENSORS, lambda path: save_file(_tensors(whole), path))
+        facts = {"format": _FORMAT, "version": _VERSION, "step": whole.step, "sha256": sha256_of(folder / _TENSORS)}
+        write_json(folder / _FACTS, facts | {"identity": self.identity})
+
+    def load(self, fresh: Record, device: torch.device | str) -> Record:
+        """The last checkpoint's record, or the fresh one where there is none; a damaged or foreign one is refused."""
+        saved = found(self.folder)
+        if not saved:
+            return fresh
+        tensors = {name: value.to(device) for name, value in read(saved[-1], self.identity).items()}
+        check_tensors(saved[-1], tensors, self.identity)
+        kept = sorted({int(name.split(".")[1]) for name in tensors if name.startswith("kept.")})
+        aux = {name.removeprefix("aux."): value for name, value in tensors.items() if name.startswith("aux.")}
+        rows = zip(*(tensors[name] for name in _PER_STEP), strict=True)
+        return Record(
+            _spread(self._mine, Particles(tensors["x"], tensors["log_w"], aux)),
+            [StepInfo(t, s, *row) for (t, s), row in zip(tensors["times"].tolist(), rows, strict=True)],
+            [(k, _spread(self._mine, Particles(tensors[f"kept.{k}.x"], tensors[f"kept.{k}.log_w"], {}))) for k in kept],
+            fresh.keep,
+        )
+
+    def _mine(self, everyone: Tensor) -> Tensor:
+        return self.shard.mine(everyone).clone()
+
+
+def _spread(change: Callable[[Tensor], Tensor], particles: Particles) -> Particles:
+    """Every tensor of the particles changed."""
+    aux = {key: change(value) for key, value in particles.aux.items()}
+    return Particles(change(particles.x), change(particles.log_w), aux)
+
+
+def _tensors(record: Record) -> dict[str, Tensor]:
+    """A whole record by names, in memory of its own."""
+    tensors = {"x": record.particles.x, "log_w": record.particles.log_w}
+    tensors |= {f"aux.{key}": value for key, value in record.particles.aux.items()}
+    for step, kept in record.kept:
+        tensors |= {f"kept.{step}.x": kept.x, f"kept.{step}.log_w": kept.log_w}
+    tensors |= {name: torch.stack([getattr(info, name) for info in record.infos]) for name in _PER_STEP}
+    tensors["times"] = torch.tensor([[info.t, info.s] for info in record.infos], dtype=torch.float64)
+    return {name: value.cpu().clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}
+
+
+def found(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, the oldest first."""
+    return sorted(path for path in Path(folder).glob("step-*") if _NAMED.fullmatch(path.name) and path.is_dir())
+
+
+def forget(folder: Path) -> None:
+    """Remove the checkpoints of a folder and nothing of others; then the folder, if it is empty."""
+    parts = [path for path in Path(folder).glob(".step-*") if _PART.fullmatch(path.name) and path.is_dir()]
+    for path in (*found(folder), *parts):  # what a killed process left half done is named as ours
+        remove_written(path, (_TENSORS, _FACTS, *(half.name for half in path.glob(".state-*"))))
+    remove_written(Path(folder), ())
+
+
+def read(path: Path, identity: dict[str, Any]) -> dict[str, Tensor]:
+    """The tensors of a checkpoint, once its format, checksum and run are those expected."""
+    remedy = f"remove {path} to go on from the one before, or choose another folder"
+    try:
+        facts = read_json(path / _FACTS)
+    except (OSError, ValueError) as e:
+        raise InvalidInput(f"{path / _FACTS} cannot be read ({e}); {remedy}") from e
+    if not isinstance(facts, dict) or (facts.get("format"), facts.get("version")) != (_FORMAT, _VERSION):
+        raise InvalidInput(f"{path} is not a truetilt checkpoint of version {_VERSION}; choose another folder")
+    theirs = facts.get("identity")
+    theirs = theirs if isinstance(theirs, dict) else {}
+    differing = sorted(key for key in identity.keys() | theirs.keys() if identity.get(key) != theirs.get(key))
+    if differing:
+        raise InvalidInput(
+            f"{path} belongs to another run: it differs in {', '.join(differing)}; go on with the same model, settings "
+            "and versions, or choose another folder"
+        )
+    try:
+        if sha256_of(path / _TENSORS) != facts.get("sha256"):
+            raise InvalidInput(f"{path / _TENSORS} does not match its checksum: it is damaged or cut short; {remedy}")
+        return load_file(check_plain(path / _TENSORS))
+    except (OSError, SafetensorError) as e:
+        raise InvalidInput(f"{path / _TENSORS} cannot be read ({e}); {remedy}") from e
+
+
+def check_tensors(path: Path, tensors: dict[str, Tensor], identity: dict[str, Any]) -> None:
+    """Names, shapes and numbers of a checkpoint are those of the run it says it is."""
+    step, wanted = _last_step(path), {"x", "log_w", "times", *_PER_STEP}
+    kept = [k for k in identity["snapshots"] if k <= step]
+    wanted |= {f"kept.{k}.{part}" for k in kept for part in ("x", "log_w")}
+    named = {name for name in tensors if not name.startswith("aux.")}
+    if named != wanted or not 0 <= step <= identity["steps"]:
+        raise InvalidInput(f"{path} holds other tensors than a run has after step {step}; {_AGAIN}")
+    both, rows = (identity["populations"], identity["particles"]), (step + 1, identity["populations"])
+    whole, real, count = (torch.int64, torch.float32, torch.float64), (torch.float64,), (torch.int32,)
+    expected: dict[str, tuple[tuple[int, ...], tuple[torch.dtype, ...]]]
+    expected = {"log_w": (both, real), "ancestors": ((*rows, both[1]), count), "times": ((step + 1, 2), real)}
+    expected |= dict.fromkeys(("ess", "log_z", "moved", "accepted"), (rows, (torch.float64, torch.float32)))
+    expected |= {f"kept.{k}.x": (tuple(tensors["x"].shape), (tensors["x"].dtype,)) for k in kept}
+    expected |= {f"kept.{k}.log_w": (both, real) for k in kept}
+    wrong = [name for name, (shape, kinds) in expected.items() if not _is(tensors[name], shape, kinds)]
+    apart = [name for name in tensors if name == "x" or name.startswith("aux.")]
+    wrong += [name for name in apart if tensors[name].shape[:2] != both or tensors["x"].dtype not in whole]
+    if wrong:
+        raise InvalidInput(f"{path}: {wrong[0]} has a shape or kind that this run does not have; {_AGAIN}")
+    grid, ancestors = torch.tensor(identity["grid"], dtype=torch.float64), tensors["ancestors"]
+    times = torch.stack([grid[: step + 1].roll(1), grid[: step + 1]], -1)
+    times[0] = grid[0]
+    same = torch.equal(tensors["times"].cpu(), times)
+    bad = [name for name in wanted if name.endswith("log_w") and _no_weight(tensors[name])]
+    if bad or not same or bool((ancestors < 0).any()) or bool((ancestors >= both[1]).any()):
+        raise InvalidInput(f"{path} holds numbers that this run cannot have; {_AGAIN}")
+
+
+_AGAIN = "remove it to go on from the one before, or choose another folder"
+
+
+def check_states(folder: Path | None, length: int, states: int) -> None:
+    """The particles of the last checkpoint are states of so many sites and tokens, where there is a checkpoint."""
+    saved = found(folder) if folder is not None else []
+    if not saved:
+        return
+    try:
+        x = load_file(check_plain(saved[-1] / _TENSORS)).get("x")
+    except (OSError, ValueError, SafetensorError) as e:
+        raise InvalidInput(f"{saved[-1] / _TENSORS} cannot be read ({e}); {_AGAIN}") from e
+    if x is None or x.dtype != torch.int64 or x.shape[-1] != length or not bool(((x >= 0) & (x < states)).all()):
+        raise InvalidInput(f"{saved[-1]} holds no states of {length} sites and {states} tokens; {_AGAIN}")
+
+
+def _last_step(path: Path) -> int:
+    return int(path.name.removeprefix("step-"))
+
+
+def _is(tensor: Tensor, shape: tuple[int, ...], kinds: tuple[torch.dtype, ...]) -> bool:
+    return tuple(tensor.shape) == tuple(shape) and tensor.dtype in kinds
+
+
+def _no_weight(log_w: Tensor) -> bool:
+    """Whether some log-weight is NaN or +inf."""
+    return bool((log_w.isnan() | (log_w == torch.inf)).any())

@@ -1,0 +1,90 @@
+"""Whether what a saved result holds is a result: names, shapes, kinds and ranges of its tensors, and its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..core.types import InvalidInput
+
+_WEIGHTED = ("particles", "log_weights", "times", "ess", "log_z_path", "ancestors", "moved", "accepted")
+_KEPT = ("snapshot_steps", "snapshot_particles", "snapshot_log_weights")  # all of them, or none
+_REAL = (torch.float64, torch.float32)
+_STATES = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.float64, torch.float32)
+
+
+def check_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """A result has these tensors, of shapes that agree; log-weights are numbers or -inf, ancestors are particles."""
+    names = {*_WEIGHTED, *(_KEPT if any(name in tensors for name in _KEPT) else ())}
+    if tensors.keys() != names:
+        odd = sorted(tensors.keys() ^ names)
+        raise InvalidInput(f"{path} lacks or has too many of {', '.join(odd[:4])}; it is no saved result")
+    particles, log_w, steps = tensors["particles"], tensors["log_weights"], tensors["times"].numel()
+    if particles.dim() < 3 or particles.dtype not in _STATES or particles.numel() == 0:
+        raise InvalidInput(f"{path}: particles are {_told(particles)}; states are [populations, particles, sites]")
+    both = tuple(particles.shape[:2])
+    rows, none = (steps, both[0]), (0, 0)
+    _expect(path, tensors, "times", [(steps,)] * (steps > 0), _REAL)
+    _expect(path, tensors, "log_weights", [both], (torch.float64,))
+    for name in ("ess", "log_z_path"):
+        _expect(path, tensors, name, [rows], _REAL)
+    for name in ("moved", "accepted"):
+        _expect(path, tensors, name, [rows, none], _REAL)
+    _expect(path, tensors, "ancestors", [(*rows, both[1])], (torch.int32, torch.int64))
+    ancestors = tensors["ancestors"]
+    if bool(((ancestors < 0) | (ancestors >= both[1])).any()):
+        raise InvalidInput(f"{path}: ancestors name particles from 0 to {both[1] - 1}, and there are others")
+    _check_weights(path, "log_weights", log_w)
+    if "snapshot_steps" in tensors:
+        _check_kept(path, tensors, tuple(particles.shape), steps)
+
+
+def _check_kept(path: Path, tensors: Mapping[str, Tensor], shape: tuple[int, ...], steps: int) -> None:
+    kept = tensors["snapshot_steps"]
+    _expect(path, tensors, "snapshot_steps", [(len(kept),)] if kept.dim() == 1 else [], (torch.int64,))
+    _expect(path, tensors, "snapshot_particles", [(len(kept), *shape)], (tensors["particles"].dtype,))
+    _expect(path, tensors, "snapshot_log_weights", [(len(kept), *shape[:2])], (torch.float64,))
+    found = kept.tolist()
+    if found != sorted(set(found)) or not found or not 0 <= found[0] <= found[-1] < steps:
+        raise InvalidInput(f"{path}: snapshot_steps are {found[:9]}; they rise, from 0 to {steps - 1} at most")
+    _check_weights(path, "snapshot_log_weights", tensors["snapshot_log_weights"])
+
+
+def _check_weights(path: Path, name: str, log_w: Tensor) -> None:
+    if bool((log_w.isnan() | (log_w == torch.inf)).any()):
+        raise InvalidInput(f"{path}: {name} hold NaN or +inf, which no run gives; save the result again")
+
+
+def _expect(
+    path: Path, tensors: Mapping[str, Tensor], name: str, shapes: list[tuple[int, ...]], kinds: tuple[torch.dtype, ...]
+) -> None:
+    tensor = tensors[name]
+    if tuple(tensor.shape) not in shapes or tensor.dtype not in kinds:
+        wanted = " or ".join(map(str, shapes)) or "at least one"
+        raise InvalidInput(f"{path}: {name} is {_told(tensor)} and must be {wanted} of {kinds[0]}; save it again")
+
+
+def _told(tensor: Tensor) -> str:
+    return f"{tuple(tensor.shape)} of {tensor.dtype}"
+
+
+def check_header(path: Path, settings: Any, populations: int) -> None:
+    """The settings are named values; where they say how many populations were run, there are so many."""
+    if not isinstance(settings, dict):
+        raise InvalidInput(f"{path}: the settings are of kind {type(settings).__name__}, not named values")
+    parts = settings.get("united")
+    if "united" in settings:
+        if not isinstance(parts, list) or not parts:
+            raise InvalidInput(f"{path}: united is {str(parts)[:80]}; it lists the settings of every run")
+        for part in parts:
+            check_header(path, part, populations)
+    for name, least, most in (("seed", 0, 2**63), ("first_population", 0, 2**63), ("populations", 1, populations)):
+        value = settings.get(name, least)
+        if type(value) is not int or not least <= value <= most:
+            raise InvalidInput(
+                f"{path}: {name} is {str(value)[:80]}, and there are {populations} populations; it is damaged"
+            )

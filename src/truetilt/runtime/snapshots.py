@@ -1,0 +1,76 @@
+"""States kept on the way: after which steps of a run, and those of several runs side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..core.types import InvalidInput, Particles, listed, plain
+
+
+class Snapshots(NamedTuple):
+    """Particles after chosen steps, with their weights then. Step 0 is the first draw."""
+
+    steps: Tensor  # int64 [kept]
+    particles: Tensor  # [kept, populations, particles, D]
+    log_weights: Tensor  # float64 [kept, populations, particles], unnormalised
+
+
+def no_snapshots() -> Snapshots:
+    """What a run has that was asked for none."""
+    return Snapshots(torch.zeros(0, dtype=torch.int64), torch.zeros(0, 0), torch.zeros(0, 0, dtype=torch.float64))
+
+
+def chosen_steps(wanted: int | Sequence[int] | None, steps: int) -> tuple[int, ...]:
+    """The steps to keep of a run of so many: a number of them, evenly from the first draw to the end, or these."""
+    if wanted is None:
+        return ()
+    need = f"give how many to keep, or a list of steps from 0 to {steps}"
+    count = plain(wanted)
+    if isinstance(count, bool):
+        raise InvalidInput(f"snapshots is {wanted!r}; {need}")
+    if isinstance(count, int):
+        if count < 0:
+            raise InvalidInput(f"snapshots is {wanted}; give how many to keep, 0 or more")
+        return evenly(steps + 1, count)
+    named = [plain(step) for step in listed("snapshots", wanted, need)]
+    for step in named:
+        if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step <= steps:
+            raise InvalidInput(f"snapshots names step {step!r}; steps are whole numbers from 0 to {steps}")
+    return tuple(sorted(set(named)))
+
+
+def evenly(count: int, kept: int) -> tuple[int, ...]:
+    """`kept` of the numbers 0 .. count - 1, evenly spaced, the first and the last among them; one means the last."""
+    if kept >= count:
+        return tuple(range(count))
+    if kept < 2:
+        return (count - 1,) * kept
+    return tuple(round(k * (count - 1) / (kept - 1)) for k in range(kept))
+
+
+def stacked(kept: Sequence[tuple[int, Particles]]) -> Snapshots:
+    """Snapshots from the particles after each kept step."""
+    if not kept:
+        return no_snapshots()
+    return Snapshots(
+        torch.tensor([step for step, _ in kept], dtype=torch.int64),
+        torch.stack([particles.x for _, particles in kept]),
+        torch.stack([particles.log_w for _, particles in kept]),
+    )
+
+
+def united(parts: Sequence[Snapshots]) -> Snapshots:
+    """The populations of several runs side by side, at the steps that every one of them kept."""
+    common = sorted(set.intersection(*(set(part.steps.tolist()) for part in parts)))
+    if not common:
+        return no_snapshots()
+    rows = [[part.steps.tolist().index(step) for step in common] for part in parts]
+    return Snapshots(
+        torch.tensor(common, dtype=torch.int64),
+        torch.cat([part.particles[row] for part, row in zip(parts, rows, strict=True)], 1),
+        torch.cat([part.log_weights[row] for part, row in zip(parts, rows, strict=True)], 1),
+    )

@@ -1,0 +1,194 @@
+"""What is asked for in the form: read, checked field by field, and kept as one record.
+
+Faults are told by field, so that each can be shown where it arose.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ..core.types import InvalidInput
+from ..models.hub import embedded
+from .choices import MODELS, PACES, PROCESSES, RESAMPLING, SAMPLERS
+from .folders import DIGITS, REVIEWS, TABLE, TEXT, Found, found_at
+
+MOST = 200_000  # particles of all populations together
+STEPS = 5_000
+MOVES = 100_000_000  # particles times steps: the record of who descends from whom
+
+
+class Wish(NamedTuple):
+    """One run, as the form says it. The order is the form's."""
+
+    model: str = "nine"
+    path: str = ""
+    process: str = "masking"
+    condition: str | int | None = None  # as written; whoever poses the problem reads it
+    prompt: str = ""
+    sampler: str = "tilted"
+    alpha: float = 4.0
+    beta: float = 1.0
+    particles: int = 500
+    populations: int = 4
+    steps: int = 50
+    resampling: str = "half"
+    seed: int = 0
+    device: str = "cpu"
+    pace: str = "watch"  # changes no bit
+
+
+def first_wish(model: str = "nine") -> Wish:
+    """What the form says at the start, and after another model was chosen."""
+    choice = MODELS[model]
+    alpha, particles, populations, steps = choice.start
+    return Wish(
+        model, condition=choice.asked, alpha=alpha, particles=particles, populations=populations, steps=steps
+    )  # fmt: skip
+
+
+def devices() -> list[str]:
+    """Where one can compute here."""
+    import torch
+
+    return ["cpu", *(f"cuda:{k}" for k in range(torch.cuda.device_count()))]
+
+
+def faults(values: Mapping[str, Any]) -> dict[str, str]:
+    """What is wrong, by field; nothing where all is well."""
+    told = {name: check(values[name]) for name, check in _CHECKS.items()}
+    found = {name: words for name, words in told.items() if words}
+    if "model" not in found:
+        found |= _model_faults(values)
+    if not {"particles", "populations", "steps"} & found.keys():
+        found |= _size_faults(values["particles"] * values["populations"], values["steps"])
+    return found
+
+
+def wish_of(values: Mapping[str, Any]) -> Wish:
+    """The record of values without faults."""
+    found = faults(values)
+    if found:
+        raise InvalidInput("; ".join(f"{name}: {words}" for name, words in found.items()))
+    read: dict[str, Any] = dict(values) | {name: _trimmed(values[name]) for name in ("path", "prompt")}
+    read |= {name: int(values[name]) for name in ("particles", "populations", "steps", "seed")}
+    read |= {name: float(values[name]) for name in ("alpha", "beta")}
+    read["condition"] = _trimmed(values["condition"]) or None
+    return Wish(**read)
+
+
+def what_is_there(values: Mapping[str, Any]) -> Found:
+    """What the chosen model is; the user's own is looked at."""
+    if values["model"] == "own":
+        return found_at(_trimmed(values["path"]))
+    if values["model"] == "tiny-reviews":
+        return found_at(embedded("tiny-reviews"))
+    return Found({"mnist": DIGITS, "plane": "plane"}.get(values["model"], TABLE), masked=values["model"] == "nine")
+
+
+def _number(low: float, high: float) -> Callable[[Any], str]:
+    def check(value: Any) -> str:
+        fits = isinstance(value, int | float) and low <= value <= high
+        return "" if fits else f"Give a number from {low:g} to {high:g}."
+
+    return check
+
+
+def _whole(low: int, high: int) -> Callable[[Any], str]:
+    def check(value: Any) -> str:
+        fits = isinstance(value, int | float) and low <= value <= high and value == int(value)
+        return "" if fits else f"Give a whole number from {low:,} to {high:,}."
+
+    return check
+
+
+def _one_of(known: Mapping[str, Any]) -> Callable[[Any], str]:
+    return lambda value: "" if isinstance(value, str) and value in known else f"Choose one of {', '.join(known)}."
+
+
+_CHECKS: Mapping[str, Callable[[Any], str]] = {
+    "model": _one_of(MODELS),
+    "process": _one_of(PROCESSES),
+    "sampler": _one_of(SAMPLERS),
+    "alpha": _number(0, 100),
+    "beta": _number(0, 100),
+    "particles": _whole(1, MOST),
+    "populations": _whole(1, 4096),
+    "steps": _whole(1, STEPS),
+    "resampling": _one_of(RESAMPLING),
+    "seed": _whole(0, 2**53),
+    "pace": _one_of(PACES),
+    "device": lambda value: _one_of(dict.fromkeys(devices()))(value),
+}
+
+
+def _trimmed(value: Any) -> str:
+    return "" if value is None else str(value).strip()
+
+
+def _number_in(text: str) -> float | None:
+    """The number that a text is."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _size_faults(particles: float, steps: float) -> dict[str, str]:
+    if particles > MOST:
+        return {"particles": f"Together more than {MOST:,} particles; take fewer particles or populations."}
+    if particles * steps > MOVES:
+        return {"steps": f"Particles times steps is more than {MOVES:,}; take fewer of either."}
+    return {}
+
+
+def _model_faults(values: Mapping[str, Any]) -> dict[str, str]:
+    """What the chosen model does not take."""
+    there = what_is_there(values)
+    if not there.kind:
+        return {"path": "There is nothing at this path; name a table (.json) or a folder of networks on this machine."}
+    masked = values["process"] == "masking" if (values["model"], there.kind) == ("own", TABLE) else there.masked
+    if values["sampler"] == "any-order" and not (masked and there.kind != "plane"):
+        return {"sampler": "This model has nothing masked to reveal; choose another sampler."}
+    given, number = _trimmed(values["condition"]), _number_in(_trimmed(values["condition"]))
+    if there.kind == "plane":
+        return _at("condition", _number(-10, 10)(number))
+    if there.kind == DIGITS:
+        most, lead = (9, "") if values["model"] == "mnist" else (1_000_000, "Networks need a class. ")
+        return _at("condition", _whole(0, most)(number), lead)
+    if there.kind == REVIEWS:
+        return _reviews_faults(there, given, values["sampler"])
+    return _text_faults(there, given, _trimmed(values["prompt"]), values["sampler"]) if there.kind == TEXT else {}
+
+
+def _at(field: str, words: str, lead: str = "") -> dict[str, str]:
+    return {field: f"{lead}{words}"} if words else {}
+
+
+def _reviews_faults(there: Found, given: str, sampler: str) -> dict[str, str]:
+    """The class, by name or number; one that no classifier knows cannot be tilted by it."""
+    if not there.classes:  # a card that says nothing: whoever loads it tells
+        return {}
+    names = there.classes
+    number = int(given) if re.fullmatch("[0-9]{1,9}", given) else len(names)
+    name = given if given in names else names[number] if number < len(names) else ""
+    if not name:
+        return {"condition": f"Choose one of {', '.join(names)}."}
+    if sampler == "tilted" and name not in there.judged:
+        return {"condition": f"No classifier knows {name}, so it cannot be tilted; choose another class or sampler."}
+    return {}
+
+
+def _text_faults(there: Found, given: str, prompt: str, sampler: str) -> dict[str, str]:
+    """One text net: a class by its number, or a prompt; there is no classifier to tilt by."""
+    if sampler == "tilted":
+        return {"sampler": "One text net has no classifier to tilt by; choose another sampler."}
+    if given and prompt:
+        return {"prompt": "Give a class or a prompt, not both; empty one of them."}
+    if not given and not prompt:
+        return {"condition" if there.classes else "prompt": "Give a class by its number, or a prompt."}
+    if given and given not in there.classes:
+        known = f"a class from 0 to {len(there.classes) - 1}" if there.classes else "a prompt; this net has no classes"
+        return {"condition": f"Give {known}."}
+    return {}

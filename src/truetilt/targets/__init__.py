@@ -1,0 +1,1 @@
+"""What is sampled: Feynman-Kac values and how their exponents grow, the moves that keep them, their exact jumps."""

@@ -1,0 +1,45 @@
+"""What is run where nobody says otherwise: the sampler of a model, and the plain guidance it is compared with.
+
+`tt.sample`, the command line and the studio all ask here, so that what stands side by side takes the same steps.
+"""
+
+from __future__ import annotations
+
+from ..core.types import InvalidInput, Model, Process, Schedule
+from ..diffusion.guidance import Guide, Guided, posterior_level, rate_level
+from ..diffusion.kernels import Kernel, euler, tweedie
+from .time_grid import Tempered, Tilted, Unweighted
+
+
+def default_kernel(process: Process) -> Kernel:
+    """The step: the exact law of each site where every score has one (masking), else Euler's."""
+    return tweedie if process.bridge_keeps_support else euler
+
+
+def default_guide(kernel: object) -> Guide:
+    """The level of guidance: posteriors for tweedie steps, which read proportions alone; else rates."""
+    return posterior_level if kernel is tweedie else rate_level
+
+
+def default_sampler(
+    model: Model, alpha: float, beta: float | Schedule | None = None, kernel: Kernel | None = None
+) -> Tilted | Tempered | Unweighted:
+    """`Tilted` for a model with a potential; else, or when a proposal strength is given, the paper's edge ratios.
+
+    A model of p0 alone has one target, alpha = 0: unconditional samples, which need no weights.
+    """
+    kernel = default_kernel(model.process) if kernel is None else kernel
+    if model.conditional is None and alpha == 0:
+        return Unweighted(model, model.base, kernel=kernel)
+    if beta is None and model.potential is not None:
+        return Tilted(model, alpha, kernel=kernel)
+    return Tempered(model, alpha, 1.0 if beta is None else beta, default_guide(kernel), kernel=kernel)
+
+
+def default_guidance(model: Model, beta: float | Schedule, kernel: Kernel | None = None) -> Unweighted:
+    """Plain guidance of strength beta, by the steps that `default_sampler` takes: no weights, and no target hit."""
+    if model.conditional is None:
+        raise InvalidInput("guidance needs a conditional score, and this model has none; give it one")
+    kernel = default_kernel(model.process) if kernel is None else kernel
+    score = Guided(model.process, model.base, model.conditional, beta, default_guide(kernel))
+    return Unweighted(model, score, kernel=kernel)

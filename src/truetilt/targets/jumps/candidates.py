@@ -1,0 +1,101 @@
+"""Times at which particles of the uniform process may jump: a Poisson process, drawn from a seed before the run."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from ...core.types import LONGEST, InvalidInput, Schedule, called, function, listed, number, settle
+from ...diffusion.processes import Uniform
+from ...diffusion.schedules import Grid, check_grid
+from ...smc.stream import Stream, check_seed
+
+_TIMES = 15  # the stream's purpose for candidate times: none of the sampler's
+_PIECES = 64  # of a bound that changes with time
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Times at which particles may jump, and the bound on rates in force at each; see `poisson_times`."""
+
+    grid: Grid  # a start, the candidates, an end
+    bounds: tuple[float, ...]  # one a candidate
+
+    def __post_init__(self) -> None:
+        settle(self, grid=check_grid(self.grid))
+        settle(self, bounds=tuple(listed("bounds", self.bounds, "give one number for each candidate time")))
+        if len(self.bounds) != len(self.grid) - 2:
+            raise InvalidInput(
+                f"{len(self.bounds)} bounds for a grid of {len(self.grid)} times; give one for each time but the first "
+                "and the last"
+            )
+        for t, bound in zip(self.grid[1:-1], self.bounds, strict=True):
+            _bound_at(bound, t)
+
+    def bound(self, t: float, s: float) -> float | None:
+        """The bound at candidate t; None on the way to the first."""
+        if (t, s) not in self._bounds:
+            raise InvalidInput(
+                f"the run goes from t = {t:.6g} to {s:.6g}, which are not successive candidate times; "
+                "run it on the grid of its candidates"
+            )
+        return self._bounds[t, s]
+
+    @cached_property
+    def _bounds(self) -> dict[tuple[float, float], float | None]:
+        return dict(zip(pairwise(self.grid), (None, *self.bounds), strict=True))
+
+
+def poisson_times(process: Uniform, bound: float | Schedule, seed: int) -> Candidates:
+    """A Poisson process of candidate times, at rate `bound` a unit of the clock sigma(t) / S, exact for any seed.
+
+    A bound that changes with time is held over each of 64 pieces of the clock at the larger of its values at the ends.
+    """
+    if not isinstance(process, Uniform):
+        raise InvalidInput(
+            f"{type(process).__name__} has an infinite clock, with no end of candidates; use FirstHitting"
+        )
+    if callable(bound):
+        function("bound", bound, "(t)")
+    seed, end = check_seed(seed), float(process.schedule(1.0).value)
+    noise = [end * (1 - k / _PIECES) for k in range(_PIECES + 1)]
+    at = [_bound_at(bound, process.schedule.time_of(n)) for n in noise]
+    height = torch.tensor([max(pair) for pair in pairwise(at)], dtype=torch.float64)
+    mass = height * (end / process.vocabulary / _PIECES)
+    if float(mass.sum()) > LONGEST / 2:
+        raise InvalidInput(
+            f"the bound asks for about {float(mass.sum()):.3g} candidate times; at most {LONGEST // 2:,}: give a "
+            "lower bound (see least_bound)"
+        )
+    point = _arrivals(float(mass.sum()), seed)
+    piece = torch.searchsorted(mass.cumsum(0), point, right=True).clamp(max=_PIECES - 1)
+    inside = (point - (mass.cumsum(0) - mass)[piece]) / mass[piece]
+    sigma = (end * (1 - (piece + inside) / _PIECES)).tolist()
+    found = [(process.schedule.time_of(value), b) for value, b in zip(sigma, height[piece].tolist(), strict=True)]
+    found = [(t, b) for t, b in found if t > 0]  # a schedule that jumps at 0 keeps that noise
+    return Candidates((1.0, *(t for t, _ in found), 0.0), tuple(b for _, b in found))
+
+
+def _bound_at(bound: float | Schedule, t: float) -> float:
+    value = float(
+        number("the bound on rates", called("bound", cast("Schedule", bound), t) if callable(bound) else bound)
+    )
+    if not 0 < value < math.inf:
+        raise InvalidInput(f"the bound on rates is {value} at t = {t:.6g}; it must be finite and above 0")
+    return value
+
+
+def _arrivals(end: float, seed: int) -> Tensor:
+    """The points of a Poisson process of rate 1 on [0, end): gaps are drawn until they pass the end."""
+    stream, count = Stream(seed), math.ceil(end + 6 * math.sqrt(end)) + 16
+    point = torch.zeros(1, dtype=torch.float64)
+    while float(point[-1]) <= end:
+        gaps = -torch.log1p(-stream.uniforms(0, _TIMES, 1, (len(point) - 1, len(point) - 1 + count))[0])
+        point = torch.cat([point, point[-1] + gaps.cumsum(0)])
+    return point[1:][point[1:] < end]

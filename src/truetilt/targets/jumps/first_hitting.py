@@ -1,0 +1,141 @@
+"""Masking in continuous time: every particle runs its own jumps, in closed form, with nothing cut off."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...core.target import Remedies, tempered
+from ...core.types import (
+    NEG_INF,
+    InvalidInput,
+    LogWeights,
+    Model,
+    Particles,
+    Schedule,
+    Target,
+    Tokens,
+    check_model,
+    settle,
+)
+from ...diffusion.guidance import Guide, rate_level
+from ...diffusion.processes import Masking
+from ..base import check_alpha
+from .events import JumpLaw, PathMove, PointLaw
+from .rates import Generator, Rates, edge
+
+
+@dataclass(frozen=True)
+class FirstHitting:
+    """pi ~ p0(x) p(zeta|x)^alpha, masking: every particle reveals its sites one by one, each at its own exact time.
+
+    Hazards stand still between jumps, so waiting times are exponential in the clock, and an interval has at most D
+    jumps: nothing is cut off. Networks see the current state but the time of the interval's start; where posteriors do
+    not depend on time, as they should not, that is exact. Every interval ends in resampling but the last, which keeps
+    its weights; its clock is infinite, so its waiting times do not matter and are integrated out.
+    """
+
+    model: Model
+    alpha: float
+    beta: float | Schedule = 1.0
+    guide: Guide = rate_level
+
+    def __post_init__(self) -> None:
+        check_model(self.model)
+        settle(self, alpha=check_alpha(self.alpha))
+        if not isinstance(self.model.process, Masking):
+            raise InvalidInput(
+                f"first hitting needs hazards that stand still between jumps, and {type(self.model.process).__name__} "
+                "has none; use Uniformised there"
+            )
+        Generator(self.model, self.alpha, self.beta, self.guide)
+
+    @property
+    def remedies(self) -> Remedies:
+        return Remedies("a smaller alpha", "a potential (tt.Tilted) instead of edge ratios")
+
+    @property
+    def target(self) -> Target:
+        return tempered(self.model, self.alpha, self.alpha, weights="edge ratios")
+
+    def rates(self, x: Tokens, t: float, s: float) -> Rates:
+        return Generator(self.model, self.alpha, self.beta, self.guide)(x, t, s)
+
+    def start(self, shape: tuple[int, ...], t: float) -> PathMove:
+        x = torch.full((*shape, self.model.length), self.model.process.states - 1, device=self.model.device)
+        zeros = torch.zeros(shape, dtype=torch.float64, device=x.device)
+        return PathMove(PointLaw(x), zeros, zeros)
+
+    def choices(self, t: float, s: float) -> int:
+        """When, where and to what, for each site there is."""
+        return 3 * self.model.length
+
+    def move(self, particles: Particles, t: float, s: float, u: Tensor) -> PathMove:
+        x, shape = particles.x, particles.x.shape[:-1]
+        y, log_w = self._run(x.reshape(-1, x.shape[-1]), (t, s), u.reshape(-1, x.shape[-1], 3))
+        law, log_w = PointLaw(y.reshape(x.shape)), log_w.reshape(shape)
+        zeros = torch.zeros_like(log_w)
+        return PathMove(law, log_w, zeros) if s > 0 else PathMove(law, zeros, log_w)
+
+    def branches(self, particles: Particles, t: float, s: float) -> list[tuple[Tensor, PathMove]]:
+        """Every order of reveals before s, its times integrated out, for particles [N, D] of a small space."""
+        zeros = torch.zeros_like(particles.log_w)
+        return list(self._orders(particles.x, (t, s), (zeros, zeros), ()))
+
+    def _run(self, x: Tokens, interval: tuple[float, float], u: Tensor) -> tuple[Tokens, LogWeights]:
+        """Paths from x [M, D] over an interval: their ends and log-weights."""
+        x, log_w = x.clone(), torch.zeros(len(x), dtype=torch.float64, device=x.device)
+        spent, running = torch.zeros_like(log_w), self._masked(x)
+        for now in u.unbind(1):  # each jump reveals a site: there are no more than D
+            i = running.nonzero().squeeze(-1)
+            if len(i) == 0:
+                break
+            rates = self.rates(x[i], *interval)
+            left = rates.proposed.log_clock.exp() - spent[i]
+            wait = torch.where(rates.leave > 0, -torch.log1p(-now[i, 0]) / rates.leave, torch.inf)
+            jumps, elapsed = wait < left, torch.minimum(wait, left)
+            y = JumpLaw(x[i], rates.proposed, torch.zeros_like(wait)).sample(now[i, 1:])
+            log_jump = edge(rates.tilted, x[i], y) - edge(rates.proposed, x[i], y)
+            log_w[i] += _log_held(rates, elapsed, left) + torch.where(jumps, log_jump, 0.0)
+            x[i] = torch.where(jumps[:, None], y, x[i])
+            spent[i] += elapsed
+            running[i] = jumps & self._masked(x[i])
+        return x, log_w
+
+    def _orders(
+        self, x: Tokens, interval: tuple[float, float], log_edges: tuple[Tensor, Tensor], exits: tuple[Tensor, ...]
+    ) -> Iterator[tuple[Tensor, PathMove]]:
+        """This order of reveals and those that go on from it; exits are [N, 2] a state, proposed and of mass."""
+        rates = self.rates(x, *interval)
+        exits = (*exits, torch.stack([rates.leave, rates.exit], -1))
+        log_time = log_chance(torch.stack(exits, -1), float(rates.proposed.log_clock.exp()))
+        log_p, log_mass = (torch.where(e > NEG_INF, e + log_time[:, k], NEG_INF) for k, e in enumerate(log_edges))
+        log_w = torch.where(log_p > NEG_INF, log_mass - log_p, NEG_INF)
+        yield log_p, PathMove(PointLaw(x), log_w, torch.zeros_like(log_w))
+        for d in range(self.model.length):
+            for v in range(self.model.process.vocabulary):
+                y = x.clone()
+                y[:, d] = torch.where(rates.tilted.movable[:, d], v, x[:, d])
+                further = log_edges[0] + edge(rates.proposed, x, y), log_edges[1] + edge(rates.tilted, x, y)
+                if (further[0] > NEG_INF).any():
+                    yield from self._orders(y, interval, further, exits)
+
+    def _masked(self, x: Tokens) -> Tensor:
+        return (x == self.model.process.states - 1).any(-1)
+
+
+def log_chance(exits: Tensor, clock: float) -> Tensor:
+    """log of the integral over the times of k jumps of exp(-sum of exit rate * stay) [...], for exits [..., k + 1]."""
+    if clock == math.inf:
+        return torch.where(exits[..., -1] == 0, -exits[..., :-1].log().sum(-1), NEG_INF)
+    ladder = torch.diag_embed(-exits) + torch.diag(torch.ones_like(exits.flatten()[: exits.shape[-1] - 1]), 1)
+    return torch.linalg.matrix_exp(clock * ladder)[..., 0, -1].log()
+
+
+def _log_held(rates: Rates, elapsed: Tensor, left: Tensor) -> Tensor:
+    """The integral of Q(x) - exit; where the clock has no end, its exponential's mean over the wait, Q(x) / exit."""
+    return torch.where(left.isinf(), rates.leave.log() - rates.exit.log(), (rates.leave - rates.exit) * elapsed)

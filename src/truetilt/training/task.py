@@ -1,0 +1,124 @@
+"""What a task is: a value of plain functions, so that the loop and the evaluation know nothing of any task.
+
+Rows are what a task learns from: tokens, labels, and what is told of them; `Digits` and `Texts` are such.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from ..diffusion.processes import Masking, Uniform
+from ..models.classifier import Classifier
+from ..models.layers import compiled
+from ..models.text_classifier import TextClassifier
+from ..models.transformer import SEDD
+from ..models.unet import UNet
+from .losses import Noised
+
+Net = UNet | Classifier | SEDD | TextClassifier
+
+
+class Rows(Protocol):
+    """Rows of tokens and their labels."""
+
+    unit: ClassVar[str]  # what a card calls them
+
+    @property
+    def tokens(self) -> Tensor: ...  # integers [n, D]
+    @property
+    def labels(self) -> Tensor: ...  # int64 [n]
+    @property
+    def used(self) -> Tensor | None: ...  # int64 [n]: sites that are not padding; None: all are
+    @property
+    def kinds(self) -> Mapping[str, Tensor]: ...  # bool [n]: rows that have a figure of their own
+    @property
+    def count(self) -> int: ...
+
+    def told_instead(self, labels: Tensor, classes: int) -> Tensor:
+        """What a network is told where these labels are withheld."""
+        ...
+
+    def take(self, chosen: Tensor) -> Any:
+        """These rows, by number."""
+        ...
+
+    def to(self, device: torch.device | str) -> Any: ...
+    def fingerprint(self) -> str: ...
+
+
+class Batch(NamedTuple):
+    """Noised rows and the labels a network is told and asked for."""
+
+    noised: Noised
+    label: Tensor  # int64 [B]; what is true
+    told: Tensor  # int64 [B]; the label, or what is told instead where it is withheld
+
+
+Loss = Callable[[nn.Module, Batch], Tensor]  # the network, perhaps compiled, and a batch -> nats [B]
+LogScores = Callable[[nn.Module, Noised, Tensor], Tensor]  # a network, noised tokens, labels told -> [B, D, V]
+
+
+def _as_it_is(net: Any) -> Any:
+    return net
+
+
+def _nothing(folder: Path) -> None:
+    return None
+
+
+@dataclass(frozen=True)
+class Task:
+    """What the loop and the evaluation need to know of a task."""
+
+    net: Net
+    process: Masking | Uniform
+    loss: Loss
+    log_scores: LogScores | None = None  # of a diffusion task
+    told: bool = True  # is the network told the label?
+    clean: bool = False  # does it see t = 0 alone?
+    base: nn.Module | None = None  # frozen, under a guide
+    started_from: str = ""  # a name for the weights it began with, where they were somebody's
+    given: int = 0  # sites that hold a prompt
+    plain: Callable[[Any], Any] = _as_it_is  # the network as it is saved
+    leave: Callable[[Path], None] = _nothing  # writes what belongs beside it
+    facts: Mapping[str, Any] = field(default_factory=dict)  # for its card
+
+    @property
+    def classes(self) -> int:
+        return self.net.config.classes
+
+    @property
+    def length(self) -> int:
+        """Sites of a row."""
+        return self.net.config.length - self.given
+
+    @property
+    def scale(self) -> int:
+        """What a loss is divided by: diffusion losses are stated a dimension."""
+        return self.length if self.log_scores is not None else 1
+
+
+def weights_fingerprint(net: nn.Module | None) -> str:
+    """A name for exactly these weights; of nothing, nothing."""
+    if net is None:
+        return ""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(net.state_dict().items()):
+        digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def quick(net: Any, wanted: bool) -> nn.Module:
+    """The network compiled; of a transformer the blocks alone, so that its wide head stays as it was written."""
+    if not isinstance(net, SEDD | TextClassifier):
+        return compiled(net, wanted)
+    for block in net.blocks if wanted else ():
+        block.compile()
+    return net
