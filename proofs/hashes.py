@@ -186,7 +186,7 @@ def commands() -> Iterator[tuple[str, object]]:
             command = [
                 sys.executable,
                 "-c",
-                "from truetilt.cli.main import main; main()",
+                "from truetilt.cli import main; main()",
                 "sample",
                 *words,
                 "--out",

@@ -31,8 +31,8 @@ from mutations import Mutant, Task, mutations
 from nursery import NOTES, SOURCE, TESTS, note, read, work
 
 OUTPUT = Path(__file__).parent / "mutants.json"
-TARGETS = ("smc/*", "jumps/*", "feynman_kac", "clock", "any_order", "reveals", "ramps", "exponents", "rejuvenation")
-OUTER = ("cli", "experiments", "studio", "training")  # tests of these are slow, and of something else
+TARGETS = ("smc/*", "targets/*", "targets/jumps/*")
+OUTER = ("cli", "commands", "paper", "studio", "training")  # tests of these are slow, and of something else
 
 
 def all_mutants(only: str | None) -> list[Mutant]:

@@ -17,10 +17,10 @@ import signal
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import _lru_cache_wrapper, partial
 from importlib import import_module
+from inspect import CO_OPTIMIZED
 from pathlib import Path
 from types import CodeType, FunctionType
 
@@ -63,7 +63,8 @@ class Cover:
 
     def _enter(self, frame, event, arg):
         name = self.names.get(frame.f_code.co_filename)
-        return partial(self._line, name) if name else None
+        in_function = frame.f_code.co_flags & CO_OPTIMIZED  # who imports a module first has not tested it
+        return partial(self._line, name) if name and in_function else None
 
     def _line(self, name, frame, event, arg):
         self.lines.add(f"{name}:{frame.f_lineno}")
@@ -202,8 +203,7 @@ def try_alone(house: Path, task: Task, notes: Path) -> None:
     original = path.read_text()
     try:
         path.write_text(mutated(original, task.mutant.number))
-        homes = Counter(t.split("::")[0].removeprefix("tests/") for t in task.tests)
-        files = [home for home, _ in homes.most_common(2)]  # to collect more takes longer than to run them
+        files = sorted({t.split("::")[0].removeprefix("tests/") for t in task.tests})
         code = run_tests(house, files, Chosen(task.tests), READING + PATIENCE + SLOWER * task.seconds) if files else 0
     finally:
         path.write_text(original)

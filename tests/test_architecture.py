@@ -14,48 +14,20 @@ MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts): ast.parse(path.read_text(encoding="utf-8"))
     for path in sorted(ROOT.rglob("*.py"))
 }
-EXACTLY = {  # a room and all it may import of ours
-    "errors": set(),
-    "spelling": set(),
-    "arguments": {"errors"},
-    "checks": set(),
-    "logits": {"arguments", "errors"},
-    "fingerprints": set(),
-    "targets": {"fingerprints"},
-    "types": {"arguments", "checks", "errors", "logits", "targets"},
-    "schedules": {"types"},
-    "laws": {"types", "logits"},
-    "processes": {"types", "schedules", "laws"},
-    "kernels": {"types", "laws", "processes"},
-    "guidance": {"types", "networks"},
-    "ramps": {"types"},
-    "reveals": {"types", "laws"},
-    "networks": {"checks"},
-    "clock": {"types", "targets", "ramps"},
-    "feynman_kac": {"types", "targets", "clock", "kernels", "guidance", "ramps"},
-    "continuous.laws": {"types"},
-    "continuous.processes": {"types", "continuous.laws"},
-    "continuous.kernels": {"types", "continuous.laws", "continuous.processes"},
-    "continuous.models": {"types", "guidance", "continuous.processes", "continuous.kernels"},
-    "continuous.nets": {"types", "networks", "continuous.processes"},
-    "continuous.mixtures": {"types", "continuous.laws"},
-    "continuous.feynman_kac": {
-        *("types", "targets", "clock", "guidance", "ramps"),
-        *("continuous.laws", "continuous.kernels", "continuous.models"),
-    },
-    "continuous.quadrature": {"types", "clock", "schedules"},
-    "metrics.text": {"types"},
-    "metrics.bertscore": {"types"},
-    "metrics.regression": {"types"},
-    "metrics.perplexity": {"types", "networks"},
-    "jumps.rates": {"types", "guidance", "feynman_kac"},
-    "jumps.events": {"types", "laws", "jumps.rates"},
-    "jumps.first_hitting": {"types", "targets", "processes", "clock", "guidance", "jumps.rates", "jumps.events"},
-    "jumps.candidates": {"types", "schedules", "processes", "smc.stream"},
-    "jumps.uniformised": {
-        *("types", "targets", "schedules", "processes", "clock", "guidance", "feynman_kac"),
-        *("jumps.rates", "jumps.events", "jumps.candidates"),
-    },
+RANKS = (  # folders and modules from the lowest to the highest: each imports itself and what stands before it
+    *("core", "diffusion", "smc", "runtime", "targets", "feynman_kac", "continuous", "exact"),
+    *("viz", "models", "metrics", "training", "result", "api", "distributed"),
+    *("commands", "paper", "studio", "cli", "__main__"),
+)
+ONLY = {  # stricter than its rank: all that a folder may import of ours
+    "core": set(),
+    "diffusion": {"core"},
+    "smc": {"core"},
+    "runtime": {"core", "smc"},
+    "continuous": {"core", "diffusion", "targets"},
+    "exact": {"core", "diffusion", "smc", "runtime", "targets"},
+    "viz": {"core", "smc", "runtime", "continuous"},
+    "models": {"core", "diffusion", "smc", "runtime", "viz"},
 }
 RANDOM = {"rand", "randn", "randint", "randperm", "rand_like", "randn_like", "normal", "bernoulli", "multinomial"}
 each_module = pytest.mark.parametrize("module", MODULES)
@@ -93,44 +65,28 @@ def calls(module):
 
 
 def test_the_reader_of_imports_sees_them():
-    assert imports("kernels") >= {"laws", "types"}
-    assert imports("smc.sampler") >= {"types", "smc.weights", "smc.stream"}
-    assert imports("exact.flow") >= {"feynman_kac", "smc.weights", "exact.tables"}
+    assert imports("diffusion.kernels") >= {"diffusion.laws", "core.types"}
+    assert imports("smc.sampler") >= {"core.types", "smc.weights", "smc.stream"}
+    assert imports("exact.flow") >= {"targets.time_grid", "smc.weights", "exact.tables"}
 
 
-@pytest.mark.parametrize("module", EXACTLY)
+def test_every_folder_and_module_has_a_rank():
+    assert {room(module) for module in MODULES} - {"__init__"} == set(RANKS)
+    assert set(ONLY) <= set(RANKS)
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name != "__init__"])
 def test_imports_go_one_way(module):
-    assert imports(module) <= EXACTLY[module]
+    """A folder imports itself and lower ones: nobody imports the command line, only it the studio and the paper."""
+    own = room(module)
+    lower = ONLY.get(own, set(RANKS[: RANKS.index(own)]))
+    assert imported_rooms(module) - {own, "__all__"} <= lower
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if room(name) == "smc"])
-def test_smc_knows_only_types_and_itself(module):
-    assert imported_rooms(module) <= {"types", "smc"}
-
-
-@pytest.mark.parametrize("module", [name for name in MODULES if room(name) == "exact"])
-def test_exact_answers_know_nothing_of_those_who_ask(module):
-    assert not imported_rooms(module) & {"experiments", "cli", "api", "viz", "result"}
-
-
-@pytest.mark.parametrize("module", [name for name in MODULES if room(name) == "viz"])
-def test_pictures_know_nothing_of_those_who_show_them(module):
-    assert not imported_rooms(module) & {"experiments", "cli", "api", "result", "models", "training"}
-
-
-@each_module
-def test_nobody_imports_the_command_line(module):
-    assert "cli" not in imported_rooms(module) or module == "__main__"
-
-
-@each_module
-def test_only_the_command_line_imports_experiments(module):
-    assert "experiments" not in imported_rooms(module) or room(module) in {"cli", "cli_text", "experiments"}
-
-
-@each_module
-def test_only_the_command_line_opens_the_studio(module):
-    assert "studio" not in imported_rooms(module) or room(module) in {"cli", "studio"}
+def test_the_order_is_seen_to_be_broken():
+    """A wrong variant: the sampler that knew a target would be noticed."""
+    assert "targets" not in ONLY["smc"]
+    assert RANKS.index("targets") > RANKS.index("smc")
 
 
 def test_no_two_modules_import_each_other():
@@ -140,11 +96,11 @@ def test_no_two_modules_import_each_other():
     assert [module for module, seen in reach.items() if module in seen] == []
 
 
-TERMINAL = {"cli", "cli_text", "terminal", "experiments"}
+TERMINAL = {"cli", "commands", "paper"}
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if room(name) not in TERMINAL])
-def test_only_the_command_line_and_experiments_print(module):
+def test_only_the_command_line_and_its_commands_print(module):
     assert [node.lineno for name, node in calls(module) if name == "print"] == []
 
 
@@ -171,7 +127,7 @@ def random_calls(module):
 def test_calls_of_generators_are_seen():
     drawing = [module for module in MODULES if random_calls(module)]
     assert drawing
-    assert {room(module) for module in drawing} == {"experiments"}
+    assert {room(module) for module in drawing} <= {"commands", "paper"}
 
 
 @each_module
@@ -182,7 +138,7 @@ def test_nothing_is_drawn_from_a_global_generator(module):
         assert node.args, f"{name} without a seed"
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if room(name) != "experiments"])
+@pytest.mark.parametrize("module", [name for name in MODULES if room(name) not in {"commands", "paper"}])
 def test_the_library_draws_from_its_stream_alone(module):
     assert random_calls(module) == []
     assert not any(name.endswith("manual_seed") for name, _ in calls(module))

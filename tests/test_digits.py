@@ -294,6 +294,15 @@ def test_a_table_takes_no_condition(tmp_path):
     with pytest.raises(InvalidInput, match="leave out --condition"):
         own_digits.settled(tmp_path / "table.json", own_digits.Wish(4, 3.0))
     table = own_digits.settled(tmp_path / "table.json", own_digits.Wish(None, 3.0))
-    assert (table.particles, table.steps) == (1000, 100)
+    assert (table.particles, table.populations, table.steps) == (1000, 16, 100)
     mnist = own_digits.settled(tmp_path, own_digits.Wish(4, 3.0))
-    assert (mnist.particles, mnist.steps) == (64, 50)
+    assert (mnist.particles, mnist.populations, mnist.steps) == (4, 16, 50)
+    asked = own_digits.settled(tmp_path, own_digits.Wish(4, 3.0, particles=30, populations=1))
+    assert (asked.particles, asked.populations) == (30, 1)
+
+
+@pytest.mark.parametrize(
+    ("particles", "spread"), [(64, (4, 16)), (16, (4, 4)), (100, (10, 10)), (1000, (100, 10)), (7, (7, 1)), (2, (2, 1))]
+)
+def test_particles_are_spread_over_populations_of_four_or_more(particles, spread):
+    assert own_digits.spread(particles) == spread

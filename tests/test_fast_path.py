@@ -14,6 +14,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 import truetilt as tt
 from cases import MASKED, cases, run, same, text
 from problems import table
+from truetilt import api
 from truetilt.core import device as checks
 from truetilt.core.device import Questions, check, sites_where
 from truetilt.core.logits import Last
@@ -351,6 +352,7 @@ def test_answers_of_one_batch_outlive_the_next(as_on_a_device):
 def test_a_chunk_that_fits_changes_no_bit(name, monkeypatch):
     whole = run(name)
     monkeypatch.setattr(memory, "free_bytes", lambda device: 8 * 24 * 3 * 2 * 5)  # five particles of a table
+    monkeypatch.setattr(api, "check_room", lambda *_: None)  # though the record of the run takes more
     assert memory.fitting_chunk(cases()[name][0], (1, 37), "cpu") == 5
     assert same(run(name, chunk="auto"), whole)
 

@@ -96,7 +96,7 @@ def test_log_z_interval_is_students_t_on_the_masses_over_their_mean():
 
 def test_expectation_interval_is_that_of_a_ratio_of_means():
     h = torch.tensor([[1.0, 0.0], [2.0, 5.0], [math.nan, INF], [4.0, 4.0]], dtype=torch.float64)
-    got = result_of(WEIGHTS).expectation_interval(lambda x: h, level=0.9)
+    got = result_of(WEIGHTS).expectation_interval(lambda x: h.flatten(), level=0.9)
     z, top = torch.tensor([2.0, 3.0, 0.0, 1.0]).double(), torch.tensor([0.5, 12.0, 0.0, 4.0]).double()
     ratio = top.sum() / z.sum()
     error = ((top - ratio * z) / z.mean()).std() / 2
@@ -303,11 +303,11 @@ def test_variance_of_an_expectation_sums_families():
     result = result_of([w.tolist()], FAMILY)
     mean = float((w * h).sum())
     sisters, other = 0.2 * (1 - mean) + 0.3 * (2 - mean), 0.5 * (4 - mean)
-    got = result.expectation_interval(lambda x: h[None], by=tt.genealogy())
+    got = result.expectation_interval(lambda x: h, by=tt.genealogy())
     assert got.estimate == pytest.approx(mean, rel=1e-12)
     assert got.stderr**2 == pytest.approx(3.375 * (sisters**2 + other**2), rel=1e-9)
     assert got.high - mean == pytest.approx(1.959963985 * got.stderr, rel=1e-8)
-    recent = result.expectation_interval(lambda x: h[None], by=tt.genealogy(lag=1))  # nobody is related since
+    recent = result.expectation_interval(lambda x: h, by=tt.genealogy(lag=1))  # nobody is related since
     alone = float((w * (h - mean)).square().sum())
     assert recent.stderr**2 == pytest.approx(2.25 * alone, rel=1e-9)
     assert recent.method == "genealogy of 1 steps"

@@ -164,7 +164,7 @@ def run(
     shard.compare(told | {"grid": grid, "snapshots": wanted})
     device = getattr(getattr(fk, "model", None), "device", "cpu")
     check_room(fk, (populations, shard.share(particles)), len(grid) - 1, device)
-    chunk = fitting_chunk(fk, (populations, shard.share(particles)), device) if isinstance(chunk, str) else chunk
+    chunk = fitting_chunk(fk, (populations, shard.share(particles)), device) if chunk == "auto" else chunk
     source = Source(Stream(seed, first_population, device), couple, chunk, shard=shard)
     settings = told | _versions(device)
     checkpoints, record = None, Record(keep=wanted)

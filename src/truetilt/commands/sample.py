@@ -1,6 +1,6 @@
 """Sampling what the user names: a class of digits from a bundle of nets, with a contact sheet; a table, or texts.
 
-A bundle is embedded (mnist, tiny-reviews) or a folder of the user's own; for tables see `own`, for texts `own_text`.
+A bundle is embedded (mnist, tiny-reviews) or a folder of the user's own; tables: `sample_table`; texts: `sample_text`.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ from ..api import sample
 from ..core.storage import write_json, write_with
 from ..core.types import InvalidInput
 from ..exact.files import read_table
-from ..exact.tables import Table
-from ..metrics.divergences import total_variation
-from ..paper import toys
+from ..exact.tables import Table, flat_index
+from ..metrics.divergences import histogram, total_variation
+from ..result import Result
 from ..runtime.checkpoints import check_states
 from ..runtime.memory import check_run
 from ..viz.clouds import LARGEST_TABLE, Disks
@@ -47,7 +47,7 @@ def sample_table(
     asked = {"alpha": alpha, "beta": beta, "process": noise[0], "sigma-eps": noise[1]}
     asked |= {"particles": particles, "populations": populations, "steps": steps, "seed": seed}
     result = replace(result, settings=result.settings | {"bundle": path.name, "command": command(path, asked)})
-    target, law = table.target(alpha), toys.weighted_law(table, result)
+    target, law = table.target(alpha), weighted_law(table, result)
     exact_z = table.log_z_tilted(alpha) if beta is None else table.log_z_tempered(alpha)
     rows = {
         "total variation to the exact target": float(total_variation(target, law)),
@@ -79,6 +79,13 @@ def _check_strength(table: Table, alpha: float) -> None:
             f"alpha is {alpha}: p(zeta|x)^alpha is zero or infinite for every state of this table; take a smaller "
             "alpha, or scale the likelihood so that its largest value is 1"
         )
+
+
+def weighted_law(table: Table, result: Result) -> torch.Tensor:
+    """The weighted histogram of a result, as a table."""
+    vocabulary = table.process.vocabulary
+    counts = histogram(flat_index(result.particles, vocabulary), result.weights, vocabulary**table.length)
+    return counts.reshape(table.p0.shape)
 
 
 def command(name: str | Path, options: dict[str, Any]) -> str:

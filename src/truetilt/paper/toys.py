@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..api import run
+from ..commands.sample_table import weighted_law as weighted_law
 from ..core.types import FeynmanKac, InvalidInput, Model, Resampler
 from ..diffusion.guidance import Guide, Guided, posterior_level, rate_level
 from ..diffusion.processes import Masking
@@ -122,13 +123,6 @@ def exact_law(table: Table, alpha: float, method: str) -> Tensor:
     model, chosen = table.model(), METHODS[method]
     limit = flow(chosen.build(model, alpha), chosen.grid(model), size, table.length)
     return limit.law.reshape((size,) * table.length)[(slice(0, vocabulary),) * table.length]
-
-
-def weighted_law(table: Table, result: Result) -> Tensor:
-    """The weighted histogram of a result, as a table."""
-    vocabulary = table.process.vocabulary
-    counts = histogram(flat_index(result.particles, vocabulary), result.weights, vocabulary**table.length)
-    return counts.reshape(table.p0.shape)
 
 
 def drawn_law(table: Table, draws: Tensor) -> Tensor:

@@ -83,8 +83,9 @@ class Interval:
 
 
 def of_a_probability(found: Interval) -> Interval:
-    """The same interval where the estimate is a probability: its ends are in [0, 1]."""
-    low, high = (torch.as_tensor(end).clamp(0.0, 1.0) for end in (found.low, found.high))
+    """The same interval where the estimate is a probability: its ends are in [0, 1], but for those it does not have."""
+    ends = (torch.as_tensor(end) for end in (found.low, found.high))
+    low, high = (torch.where(end.isinf(), end, end.clamp(0.0, 1.0)) for end in ends)
     if isinstance(found.estimate, Tensor):
         return replace(found, low=low, high=high)
     return replace(found, low=float(low), high=float(high))
