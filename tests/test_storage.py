@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 import torch
 from safetensors import SafetensorError
@@ -461,3 +462,16 @@ def test_a_full_stdout_is_one_line():
         told = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert told.returncode == 1
     assert len(told.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("spoiled", [b"}]", b"(((", b"'", b"\x00", b"}" * 9])
+def test_an_array_with_a_broken_header_is_a_value_error(tmp_path, spoiled):
+    path = tmp_path / "a.npy"
+    np.save(path, np.arange(12, dtype=np.uint16))
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"}", spoiled, 1))
+    with pytest.raises(ValueError, match="Error: "):
+        storage.read_array(path)
+    np.savez(tmp_path / "many.npz", a=np.zeros(2))
+    with pytest.raises(ValueError, match="several arrays"):
+        storage.read_array(tmp_path / "many.npz")

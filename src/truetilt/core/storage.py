@@ -33,6 +33,21 @@ _WORD = 1 << 63
 _UNPACK: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open}
 
 
+def read_array(path: Path) -> Any:
+    """The array of a .npy file; ValueError where it is none, whatever numpy's reader stumbles over."""
+    import numpy as np
+
+    try:
+        found = np.load(check_plain(path), allow_pickle=False)
+    except OSError:
+        raise
+    except Exception as error:  # its parts raise what they like: SyntaxError, TokenError, MemoryError, ...
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+    if not isinstance(found, np.ndarray):
+        raise ValueError("it holds several arrays")
+    return found
+
+
 def write_with(path: Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a temporary file in the same folder, then put it in place of `path`, a plain file or none."""
     check_writable(path)

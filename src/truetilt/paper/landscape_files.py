@@ -10,8 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
+<<<<<<< HEAD:src/truetilt/paper/landscape_files.py
 from ..core.storage import TEXT, check_plain, read_unpacked
 from ..core.types import InvalidInput
+=======
+from ..storage import TEXT, read_array, read_unpacked
+from ..types import InvalidInput
+>>>>>>> main:src/truetilt/experiments/landscape_files.py
 
 LETTERS, LENGTH = "ACGT", 8
 SEQUENCE_NAMES = ("sequence", "seq", "8mer", "kmer", "dna", "x")
@@ -58,10 +63,10 @@ def read_arrays(x_path: Path, y_path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 def _load(path: Path) -> np.ndarray:
     try:
-        found = np.load(check_plain(path), allow_pickle=False)
-    except (OSError, ValueError, EOFError, TypeError, SyntaxError, OverflowError, MemoryError) as e:
+        found = read_array(path)
+    except (OSError, ValueError) as e:
         raise InvalidInput(f"{path} cannot be read as an array of numbers; it may be cut short ({e})") from e
-    if not isinstance(found, np.ndarray) or found.dtype.kind not in "iuf":
+    if found.dtype.kind not in "iuf":
         raise InvalidInput(f"{path} is not an array of numbers")
     return found
 

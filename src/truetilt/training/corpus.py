@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.storage import check_plain
 from ..core.types import InvalidInput
 from ..models.pretrained import read_json
 from ..models.tokenizer import TOKENIZER, Tokenizer, load_tokenizer
@@ -108,11 +107,9 @@ class Corpus:
         for name in (TOKENS, ROWS):
             path = self.folder / name
             try:
-                found.append(np.load(check_plain(path), allow_pickle=False))
-            except (OSError, ValueError, EOFError, TypeError, SyntaxError, OverflowError, MemoryError) as e:
+                found.append(read_array(path))
+            except (OSError, ValueError) as e:
                 raise InvalidInput(f"{path} cannot be read ({e}); prepare the texts again") from e
-            if not isinstance(found[-1], np.ndarray):
-                raise InvalidInput(f"{path} is no array; prepare the texts again")
             if fingerprint(found[-1]) != self.fingerprints.get(name):
                 raise InvalidInput(f"{path} is not the file that {CORPUS} names; prepare the texts again")
         self._check_arrays(found[0], found[1])
