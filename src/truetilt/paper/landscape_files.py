@@ -10,13 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-<<<<<<< HEAD:src/truetilt/paper/landscape_files.py
-from ..core.storage import TEXT, check_plain, read_unpacked
+from ..core.storage import TEXT, read_array, read_unpacked
 from ..core.types import InvalidInput
-=======
-from ..storage import TEXT, read_array, read_unpacked
-from ..types import InvalidInput
->>>>>>> main:src/truetilt/experiments/landscape_files.py
 
 LETTERS, LENGTH = "ACGT", 8
 SEQUENCE_NAMES = ("sequence", "seq", "8mer", "kmer", "dna", "x")
