@@ -475,3 +475,21 @@ def test_an_array_with_a_broken_header_is_a_value_error(tmp_path, spoiled):
     np.savez(tmp_path / "many.npz", a=np.zeros(2))
     with pytest.raises(ValueError, match="several arrays"):
         storage.read_array(tmp_path / "many.npz")
+
+
+def test_a_model_that_is_a_link_to_itself_is_one_line(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    words = [
+        "sample",
+        str(tmp_path / "loop"),
+        "--alpha",
+        "2",
+        "--checkpoint-every",
+        "5",
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    run = CliRunner().invoke(app, words)
+    assert run.exit_code in (1, 2)
+    assert run.stderr.startswith("error: ")
+    assert len(run.stderr.splitlines()) == 1

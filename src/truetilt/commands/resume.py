@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -91,7 +92,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _plain(asked: Asked) -> dict[str, Any]:
-    plain = {"model": asked.model, "found": str(Path(asked.model).resolve()), "wish": asked.wish._asdict()}
+    plain = {"model": asked.model, "found": os.path.realpath(asked.model), "wish": asked.wish._asdict()}
     return {"format": _FORMAT, "version": _VERSION} | plain | {"noise": list(asked.noise), "every": asked.every}
 
 
@@ -111,7 +112,7 @@ def read_asked(folder: Path) -> Asked:
         if (told["format"], told["version"]) != (_FORMAT, _VERSION):
             raise KeyError("format")
         model, (process, eps) = _known(told["model"], str), told["noise"]
-        here = model in EMBEDDED or Path(model).resolve() == Path(told["found"])
+        here = model in EMBEDDED or os.path.realpath(model) == told["found"]
         model = model if here else _known(told["found"], str)  # resumed from another folder
         wish = Wish(**told["wish"])
         for name, kinds in _KINDS.items():
