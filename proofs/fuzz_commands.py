@@ -328,7 +328,7 @@ def _apart(words: list[str]) -> tuple[int, str]:
 
 def _within(words: list[str]) -> tuple[int, str]:
     """As the entry point does it, with stdout and stderr in files."""
-    from truetilt.cli.main.main import app
+    from truetilt.cli.main import app
 
     said = os.open("said", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
     for stream in (sys.stdout, sys.stderr):

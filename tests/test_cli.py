@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from truetilt.cli.main.main import app
 from typer.testing import CliRunner
+
+from truetilt.cli.main import app
 
 TABLE = {"p0": [[2, 3, 4], [3, 1, 1], [1, 1, 1]], "likelihood": [[0.1, 0.5, 0.9], [0.4, 0.1, 0.3], [0.2, 0, 0.7]]}
 

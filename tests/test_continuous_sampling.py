@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from truetilt.core.target.base import ClockMove, Proposal, powers
-from truetilt.core.target.ramps import FULL
 
 import truetilt as tt
 from problems import z_limit
@@ -20,6 +18,8 @@ from test_architecture import MODULES, imports, room
 from truetilt import continuous as c
 from truetilt.continuous.feynman_kac import Increment
 from truetilt.core.types import Particles
+from truetilt.targets.base import ClockMove, Proposal, powers
+from truetilt.targets.ramps import FULL
 
 PROCESS = c.VP(1.0, 20.0)  # more noise at the end than the default, so that few points resolve a step
 ALPHA = 3.0

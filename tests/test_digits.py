@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import pytest
 import torch
-from truetilt.cli.main.main import app
 from typer.testing import CliRunner
 
 import truetilt as tt
+from truetilt.cli.main import app
 from truetilt.commands import digits
 from truetilt.commands import sample as own_digits
 from truetilt.commands.jobs import Settings, carry_out

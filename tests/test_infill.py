@@ -4,11 +4,11 @@ import json
 
 import pytest
 import torch
-from truetilt.cli.main.main import app
 from typer.testing import CliRunner
 
 import truetilt as tt
 from sayings import LENGTH
+from truetilt.cli.main import app
 from truetilt.paper import gap_fillers as fillings
 from truetilt.paper import infill, text_rows, text_samplers
 from truetilt.paper.gap_fillers import Plan, Way, fill

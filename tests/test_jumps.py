@@ -12,9 +12,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from truetilt.core.target.jumps.events import PointLaw
-from truetilt.core.target.jumps.first_hitting import log_chance
-from truetilt.core.target.jumps.rates import Rates, edge
 
 import truetilt as tt
 from problems import clean, hard_table, miss, reverse_rates, table, tv, z_limit
@@ -25,6 +22,9 @@ from truetilt.exact.joint import transitions
 from truetilt.exact.tables import flat_index
 from truetilt.smc.sampler import Source, trace
 from truetilt.smc.stream import Stream
+from truetilt.targets.jumps.events import PointLaw
+from truetilt.targets.jumps.first_hitting import log_chance
+from truetilt.targets.jumps.rates import Rates, edge
 
 BETAS = pytest.mark.parametrize("beta", [0.0, 0.5, 1.0, 2.0, 4.0])
 ADAPTED_TOO = pytest.mark.parametrize("beta", [None, 0.0, 1.0, 2.0])

@@ -4,13 +4,13 @@ import itertools
 
 import pytest
 import torch
-from truetilt.core.target.moves import AcceptLaw
 
 import truetilt as tt
 from problems import clean, hard_table, table, tv, z_limit
 from truetilt.core.types import Particles
 from truetilt.exact.flow import push
 from truetilt.exact.tables import flat_index
+from truetilt.targets.moves import AcceptLaw
 
 PROBLEM = table(tt.Masking, 3, 3, seed=4)
 GRID = tt.masked_fraction_grid(PROBLEM.process.schedule, 3)

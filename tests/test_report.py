@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from truetilt.cli.main.main import app
 from typer.testing import CliRunner
 
 import truetilt as tt
 from problems import table
+from truetilt.cli.main import app
 from truetilt.viz import tiles, words
 from truetilt.viz.report import report
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from truetilt.cli.main.main import app
 from typer.testing import CliRunner
 
 import truetilt as tt
 from cases import CLOCK, MASKED, cases, run, same
 from problems import table
+from truetilt.cli.main import app
 from truetilt.core.fingerprints import fingerprint
 from truetilt.core.storage import write_json
 from truetilt.runtime import checkpoints as checkpointing

@@ -6,11 +6,11 @@ from itertools import product
 
 import pytest
 import torch
-from truetilt.cli.main.main import app
 from typer.testing import CliRunner
 
 import truetilt as tt
 from sayings import CLASSES, LENGTH, NOTE, WORDS, V
+from truetilt.cli.main import app
 from truetilt.commands.sample_text import row_with_gaps, words_of
 from truetilt.metrics.judges import judged
 from truetilt.models.infilling import Retimed, given_text

@@ -14,11 +14,11 @@ import pytest
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from truetilt.cli.main.main import app
 from typer.testing import CliRunner
 
 import truetilt as tt
 from problems import table
+from truetilt.cli.main import app
 from truetilt.core import storage
 from truetilt.core.storage import sha256_of, write_folder, write_json, write_text, write_with
 from truetilt.exact.files import read_table

@@ -13,13 +13,12 @@ import time
 
 import pytest
 import torch
-from truetilt.cli.main.main import app
-from truetilt.core.target.defaults import default_guidance, default_sampler
 from typer.testing import CliRunner
 
 import truetilt as tt
 from problems import table
 from test_models import CLASSIFIER, UNET, stirred
+from truetilt.cli.main import app
 from truetilt.models import hub
 from truetilt.models.unet import UNet
 from truetilt.studio import form as wishes
@@ -28,6 +27,7 @@ from truetilt.studio.choices import MODELS, RESAMPLING, SAMPLERS
 from truetilt.studio.form import Wish, faults, first_wish, wish_of
 from truetilt.studio.jobs import CANCELLED, DONE, FAILED, Job, Pool
 from truetilt.studio.problems import posed
+from truetilt.targets.defaults import default_guidance, default_sampler
 
 HOSTILE = "<img src=x onerror='window.hit=1'>${window.hit=2}{{hit}}\"&"
 OWN = {"p0": [[2, 3, 4], [3, 1, 1], [1, 1, 1]], "likelihood": [[0.1, 0.5, 0.9], [0.4, 0.1, 0.3], [0.2, 0.05, 0.7]]}

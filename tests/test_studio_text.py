@@ -8,12 +8,12 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from truetilt.cli.main.main import app
 from typer.testing import CliRunner
 
 import truetilt as tt
 from test_models import stirred
 from test_studio import answer, called, choose, current, finished, harmless, house, opened, set_values  # noqa: F401
+from truetilt.cli.main import app
 from truetilt.core.types import Particles, StepInfo
 from truetilt.models.text_classifier import TextClassifier, TextClassifierConfig
 from truetilt.models.tokenizer import END, Tokenizer

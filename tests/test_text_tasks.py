@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from truetilt.cli.main.main import app
 from typer.testing import CliRunner
 
 import truetilt as tt
 from sayings import LENGTH
+from truetilt.cli.main import app
 from truetilt.commands.jobs import Settings, carry_out, command
 from truetilt.metrics.perplexity import CausalLM
 from truetilt.paper import controlled, sentiment, text_grid, text_plots, text_rows, text_scoring, toxicity

@@ -400,8 +400,9 @@ def test_the_uniform_process_trains_too(corpus, tmp_path):
 
 
 def test_the_command_trains_on_texts(corpus, tmp_path):
-    from truetilt.cli.main.main import app
     from typer.testing import CliRunner
+
+    from truetilt.cli.main import app
 
     config = {"task": "classifier", "modality": "text", "net": SIZES["classifier"], "steps": 4, "batch": 4}
     (tmp_path / "tiny.json").write_text(json.dumps(config))

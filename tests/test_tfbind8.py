@@ -10,10 +10,10 @@ import sys
 import numpy as np
 import pytest
 import torch
-from truetilt.cli.main.main import app
 from typer.testing import CliRunner
 
 import truetilt as tt
+from truetilt.cli.main import app
 from truetilt.commands import jobs
 from truetilt.paper import tfbind8
 from truetilt.paper.binding import lean_model, prior_law, problem

@@ -122,7 +122,7 @@ def test_the_time_to_fit_plans_the_steps_once(config_file, data, tmp_path, capsy
 
 
 def test_the_command_trains_and_refuses(config_file, data, tmp_path):
-    from truetilt.cli.main.main import app
+    from truetilt.cli.main import app
 
     arguments = ["train", "classifier", "--config", str(config_file), "--data", str(data), "--out", str(tmp_path / "r")]
     done = CliRunner().invoke(app, [*arguments, "--json"])

@@ -9,7 +9,6 @@ from itertools import pairwise
 
 import pytest
 import torch
-from truetilt.core.target.time_grid import OnClock, Proposal, powers
 
 import truetilt as tt
 from problems import clean, flow, guided, hard_table, miss, table, tv, z_limit
@@ -22,6 +21,7 @@ from truetilt.metrics.divergences import histogram
 from truetilt.smc.resampling import never
 from truetilt.smc.sampler import Source, trace
 from truetilt.smc.stream import Stream
+from truetilt.targets.time_grid import OnClock, Proposal, powers
 
 ALPHA = 4.0
 
