@@ -275,7 +275,7 @@ def test_a_guide_net_is_added_lazily():
     x = torch.full((3, 9), 11)
     got = score(x, 0.4)
     assert isinstance(got.store, LazyRows)
-    log_g = tt.TextScore(guide, tt.Masking(11), 1).logits(x, 0.4).dense()
+    log_g = tt.TextScore(guide, tt.Masking(11), 1).logits(Batch(batch_of(x)), 0.4).dense().reshape(*x.shape, -1)
     torch.testing.assert_close(got.dense(), text.score()(x, 0.4).dense() + log_g)
 
 

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -61,36 +61,34 @@ def _alike(one: Tensor, other: Tensor) -> bool:
     return one is other or torch.equal(one, other)
 
 
-class Last:
-    """The last answer, for whoever asks about the very same tensors again. It keeps none of them alive."""
+class Sites:
+    """Sites chosen in a step, and the rows they read in each index: looked up once for all logits that share one.
 
-    def __init__(self) -> None:
-        self._last: tuple[list[tuple[weakref.ref[Tensor], int | None]], Any] = ([], None)
+    `where` is what `nonzero(as_tuple=True)` gives, sites in one line [k]; or one int64 tensor [..., k] that names k
+    sites of each particle.
+    """
 
-    def keep(self, about: Sequence[Tensor], answer: Any) -> Any:
-        """Remember an answer for as long as the tensors live."""
-        self._last = ([(weakref.ref(tensor, self._forget), _version(tensor)) for tensor in about], answer)
-        return answer
+    def __init__(self, where: Tensor | tuple[Tensor, ...]) -> None:
+        self.where = where
+        self._rows: list[tuple[Tensor, RowsRead]] = []  # by index; a step has one or two
 
-    def _forget(self, gone: weakref.ref[Tensor]) -> None:
-        if any(kept is gone for kept, _ in self._last[0]):
-            self._last = ([], None)
-
-    def found(self, about: Sequence[Tensor]) -> Any:
-        """The answer, or None where the tensors are others, or were written to."""
-        known, answer = self._last
-        if len(about) != len(known):
-            return None
-        pairs = zip(known, about, strict=True)
-        return answer if all(kept() is t and was == _version(t) for (kept, was), t in pairs) else None
+    def rows(self, index: Tensor) -> RowsRead:
+        """The rows that these sites read in an index [..., D]."""
+        for known, rows in self._rows:
+            if known is index:
+                return rows
+        chosen = index.gather(-1, self.where) if isinstance(self.where, Tensor) else index[self.where]
+        own = torch.arange(chosen.numel(), device=chosen.device).reshape(chosen.shape)
+        self._rows.append((index, RowsRead(chosen, chosen.reshape(-1), own)))
+        return self._rows[-1][1]
 
 
-def _version(tensor: Tensor) -> int | None:
-    """How often a tensor was written to; one made in inference mode does not say."""
-    return None if tensor.is_inference() else tensor._version
+class RowsRead(NamedTuple):
+    """Which rows chosen sites read."""
 
-
-_READ = Last()
+    index: Tensor  # the number of each site's row
+    numbers: Tensor  # the same in one line
+    own: Tensor  # the index of these sites in a store that holds just their rows
 
 
 def mapped(rows: Rows, change: Callable[[Tensor], Tensor]) -> Rows:
@@ -181,25 +179,16 @@ class SiteLogits:
     def vocabulary(self) -> int:
         return self.store.shape[-1]
 
-    def at(self, sites: Tensor) -> SiteLogits:
-        """Only these sites, int64 [..., k]; rows nobody reads are dropped when that is fewer."""
-        return self._read((self.index, sites), lambda: self.index.gather(-1, sites))
+    def at(self, sites: Tensor | Sites) -> SiteLogits:
+        """Only these sites, int64 [..., k]; rows that no site reads are dropped when that makes the store smaller."""
+        return self.among(sites if isinstance(sites, Sites) else Sites(sites))
 
-    def among(self, where: tuple[Tensor, ...]) -> SiteLogits:
-        """Only the sites that `nonzero(as_tuple=True)` names, in one line [k]; other rows are dropped likewise."""
-        return self._read((self.index, *where), lambda: self.index[where])
-
-    def _read(self, about: Sequence[Tensor], chosen: Callable[[], Tensor]) -> SiteLogits:
-        """Sites chosen of these tensors. Logits that share an index and are read alike share what is read, too."""
-        found = _READ.found(about)
-        if found is None:
-            index = chosen()
-            own = torch.arange(index.numel(), device=index.device).reshape(index.shape)
-            found = _READ.keep(about, (index, index.reshape(-1), own))
-        index, numbers, own = found
-        if isinstance(self.store, Tensor) and index.numel() >= len(self.store):
-            return SiteLogits(self.store, index)
-        return SiteLogits(self.store[numbers], own)
+    def among(self, sites: tuple[Tensor, ...] | Sites) -> SiteLogits:
+        """Only these sites, in one line [k] if they are named as `nonzero(as_tuple=True)` names them."""
+        read = (sites if isinstance(sites, Sites) else Sites(sites)).rows(self.index)
+        if isinstance(self.store, Tensor) and read.index.numel() >= len(self.store):
+            return SiteLogits(self.store, read.index)
+        return SiteLogits(self.store[read.numbers], read.own)
 
     def with_rows(self, rows: Tensor) -> SiteLogits:
         return SiteLogits(rows, self.index)

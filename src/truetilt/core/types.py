@@ -30,6 +30,9 @@ from .arguments import shown as shown
 from .arguments import tensor_of as tensor_of
 from .arguments import truth as truth
 from .arguments import whole as whole
+from .batch import Batch as Batch
+from .batch import BatchScore as BatchScore
+from .batch import ask as ask
 from .device import Questions as Questions
 from .device import asks_freely as asks_freely
 from .device import check as check
@@ -39,8 +42,8 @@ from .errors import InvalidInput as InvalidInput
 from .errors import InvalidWeights as InvalidWeights
 from .errors import Stopped as Stopped
 from .errors import TruetiltError as TruetiltError
-from .logits import Last as Last
 from .logits import SiteLogits as SiteLogits
+from .logits import Sites as Sites
 from .logits import batch_of as batch_of
 from .logits import take as take
 from .target import Target as Target
@@ -66,6 +69,17 @@ class Resampled(NamedTuple):
 
     ancestors: Tensor  # int64 [..., N]
     log_w: LogWeights
+
+
+class Step(NamedTuple):
+    """A step of a run: its number, counting from 1 (the first draw is 0), and the interval t -> s that it crosses."""
+
+    number: int
+    t: float
+    s: float
+
+    def __str__(self) -> str:
+        return f"step {self.number} (t = {self.t:.6g} -> {self.s:.6g})"
 
 
 class StepInfo(NamedTuple):

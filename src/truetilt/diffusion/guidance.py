@@ -17,6 +17,8 @@ from ..core.eval_mode import check_logits, evaluating
 from ..core.types import (
     LARGEST,
     NEG_INF,
+    Batch,
+    BatchScore,
     InvalidInput,
     Potential,
     Process,
@@ -24,6 +26,7 @@ from ..core.types import (
     Score,
     SiteLogits,
     Tokens,
+    ask,
     batch_of,
     called,
     check_process,
@@ -69,7 +72,7 @@ def interpolate(base: Tensor, conditional: Tensor, beta: float) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Guided:
+class Guided(BatchScore):
     """A Score that leans: what plain guidance samples from."""
 
     process: Process
@@ -85,8 +88,8 @@ class Guided:
             function(name, getattr(self, name), "(x, t)")
         check_guide(self.guide)
 
-    def __call__(self, x: Tokens, t: float) -> SiteLogits:
-        base, conditional = self.base(x, t), self.conditional(x, t)
+    def ask(self, batch: Batch, t: float) -> SiteLogits:
+        base, conditional, x = ask(self.base, batch, t), ask(self.conditional, batch, t), batch.x
         for answer in (base, conditional):
             if not isinstance(answer, SiteLogits) or answer.index.shape != x.shape:
                 raise InvalidInput(
@@ -124,7 +127,7 @@ class PosteriorScore:
 
 
 @dataclass(frozen=True)
-class Predictor:
+class Predictor(BatchScore):
     """The conditional Score of a classifier log p_t(zeta|x), by exact ratios over every neighbour of x."""
 
     process: Process
@@ -141,9 +144,8 @@ class Predictor:
                 f"the base knows {known} tokens and the process {self.process.vocabulary}; they must agree"
             )
 
-    def __call__(self, x: Tokens, t: float) -> SiteLogits:
-        found = self.base(x, t)
-        size = self.process.vocabulary
+    def ask(self, batch: Batch, t: float) -> SiteLogits:
+        found, x, size = ask(self.base, batch, t), batch.x, self.process.vocabulary
         if not isinstance(found, SiteLogits) or found.index.shape != x.shape or found.vocabulary != size:
             raise InvalidInput(f"the base returned {shown(found)} for states {tuple(x.shape)}; return tt.SiteLogits")
         base = found.dense()

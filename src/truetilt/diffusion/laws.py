@@ -6,15 +6,14 @@ share a row share its CDF: the cost of a draw is a binary search, not a pass ove
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import cast
 
 import torch
 from torch import Tensor
 
-from ..core.logits import Last, begin
+from ..core.logits import Sites, begin
 from ..core.types import NEG_INF, InvalidWeights, SiteLogits, SiteOdds, Tokens, check, sites_where, take
-
-_DRAWN = Last()  # which sites the last draw changed: the weights of that draw ask again
 
 
 @dataclass(frozen=True)
@@ -23,6 +22,7 @@ class SiteLaw:
 
     x: Tokens
     odds: SiteOdds
+    _drawn: list[tuple[Tokens, Sites]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def sample(self, u: Tensor) -> Tokens:
         """One uniform a site [..., D] to the next state. Only the sites that leave pay for a jump."""
@@ -30,23 +30,30 @@ class SiteLaw:
         leaving = sites_where(u >= hold, lambda: begin(self.odds.logits.store))
         held = hold[leaving]
         rest = (u[leaving] - held) / (1 - held)
-        y = self.x.index_put(leaving, _jump(rest, self.x[leaving], self.odds.logits.among(leaving)))
-        _DRAWN.keep((self.x, y), leaving)
+        sites = Sites(leaving)
+        y = self.x.index_put(leaving, _jump(rest, self.x[leaving], self.odds.logits.among(sites)))
+        self._drawn[:] = [(y, sites)]
         return y
 
-    def log_prob(self, y: Tokens) -> Tensor:
-        return self.site_log_prob(y).sum(-1)
+    def changed(self, y: Tokens) -> Sites:
+        """The sites where y differs from x by a token; known without asking a device if this law drew y itself."""
+        if self._drawn and self._drawn[0][0] is y:
+            return self._drawn[0][1]
+        return Sites(sites_where((y != self.x) & (y < self.odds.logits.vocabulary)))
 
-    def site_log_prob(self, y: Tokens) -> Tensor:
+    def log_prob(self, y: Tokens, changed: Sites | None = None) -> Tensor:
+        """log-probability of y [...]; `changed` is what a law from the same x says has changed."""
+        return self.site_log_prob(y, changed).sum(-1)
+
+    def site_log_prob(self, y: Tokens, changed: Sites | None = None) -> Tensor:
         """[..., D]; a jump to a state outside the vocabulary (back to the mask) has probability zero."""
-        x, y, log_move, index = torch.broadcast_tensors(self.x, y, self.odds.log_move, self.odds.logits.index)
-        jumping = _DRAWN.found((self.x, y))  # all that a draw changed, if y is one
-        if jumping is None:
-            jumping = sites_where((y != x) & (y < self.odds.logits.vocabulary))
-        read = SiteLogits(self.odds.logits.store, index).among(jumping)  # only what jumps is looked up
-        log_jump = torch.full(y.shape, NEG_INF, dtype=torch.float64, device=y.device)
-        log_jump = log_jump.index_put(jumping, log_move[jumping] + read.pick(y[jumping]))
-        return torch.where(y == x, self.odds.log_hold, log_jump)
+        x, z, log_move, index = torch.broadcast_tensors(self.x, y, self.odds.log_move, self.odds.logits.index)
+        sites = self.changed(y) if changed is None else changed
+        jumping = cast("tuple[Tensor, ...]", sites.where)
+        read = SiteLogits(self.odds.logits.store, index).among(sites)  # only what jumps is looked up
+        log_jump = torch.full(z.shape, NEG_INF, dtype=torch.float64, device=z.device)
+        log_jump = log_jump.index_put(jumping, log_move[jumping] + read.pick(z[jumping]))
+        return torch.where(z == x, self.odds.log_hold, log_jump)
 
     def frozen(self) -> Tensor:
         """True where no site can change [...]."""

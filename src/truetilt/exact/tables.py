@@ -14,7 +14,19 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor
 
-from ..core.types import NEG_INF, InvalidInput, Last, Model, SiteLogits, Tokens, check_process, number, reals, settle
+from ..core.types import (
+    NEG_INF,
+    Batch,
+    BatchScore,
+    InvalidInput,
+    Model,
+    SiteLogits,
+    Tokens,
+    check_process,
+    number,
+    reals,
+    settle,
+)
 from ..diffusion.processes import Masking, Uniform
 from ..targets.base import check_alpha
 
@@ -127,7 +139,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class TableScore:
+class TableScore(BatchScore):
     """The exact Score of a law on an enumerable space.
 
     Where a state is impossible under the law its score is that of `fallback` (then uniform): no particle of positive
@@ -149,12 +161,13 @@ class TableScore:
         """Rows are shared; a particle is a few words a site."""
         return 8 * 24 * self.p0.dim()
 
-    def __call__(self, x: Tokens, t: float) -> SiteLogits:
+    def ask(self, batch: Batch, t: float) -> SiteLogits:
+        x, size = batch.x, self.process.states
         if x.shape[-1:] != (self.p0.dim(),):
             raise InvalidInput(
                 f"states have shape {tuple(x.shape)} and the table {self.p0.dim()} sites; they must agree"
             )
-        return SiteLogits(self._rows(t), line_index(x, self.process.states))
+        return SiteLogits(self._rows(t), batch.once(("lines", size), lambda: line_index(x, size)))
 
     def _rows(self, t: float) -> Tensor:
         if isinstance(self.process, Masking):
@@ -220,15 +233,8 @@ def lines(table: Tensor) -> Tensor:
 
 def line_index(x: Tokens, size: int) -> Tensor:
     """Which line runs through x along each axis [..., D]: the digits of the other sites, after the earlier axes."""
-    found = _LINES.found((x,))
-    if found is not None and found[0] == size:
-        return found[1]
     d = x.shape[-1]
-    index = _whole_product(x, _line_strides(d, size)) + torch.arange(d, device=x.device) * size ** (d - 1)
-    return _LINES.keep((x,), (size, index))[1]
-
-
-_LINES = Last()  # base and conditional are asked about one tensor
+    return _whole_product(x, _line_strides(d, size)) + torch.arange(d, device=x.device) * size ** (d - 1)
 
 
 @lru_cache(maxsize=16)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.types import InvalidInput, Model, Score, SiteLogits, Tokens
+from ..core.types import Batch, BatchScore, InvalidInput, Model, Score, SiteLogits, Tokens, ask
 from .score import DeftScore, NetPotential, NetScore, Padded, class_log_probs
 from .text import TextScore
 
@@ -55,32 +55,32 @@ class SideBySide:
 
 
 @dataclass(frozen=True)
-class DealtScore:
+class DealtScore(BatchScore):
     """A net's Score with a label for each part of the populations; `score` says how the net is asked."""
 
     score: NetScore | TextScore
     labels: tuple[Any, ...]
 
-    def __call__(self, x: Tokens, t: float) -> SiteLogits:
-        return self.score.score_of(self.logits(x, t), x, t)
+    def ask(self, batch: Batch, t: float) -> SiteLogits:
+        return self.score.score_of(self.logits(batch, t), batch.x, t)
 
-    def logits(self, x: Tokens, t: float) -> SiteLogits:
+    def logits(self, batch: Batch, t: float) -> SiteLogits:
         """As `NetScore.logits`."""
+        x = batch.x
         check_deal(x, len(self.labels))
-        states = x[..., 0].numel()
-        labels = torch.tensor(self.labels, device=x.device).repeat_interleave(states // len(self.labels))
-        return self.score.logits(x, t, labels)
+        labels = torch.tensor(self.labels, device=x.device).repeat_interleave(len(x) // len(self.labels))
+        return self.score.logits(batch, t, labels)
 
 
 @dataclass(frozen=True)
-class DealtDeft:
+class DealtDeft(BatchScore):
     """DEFT's conditional Score with a label for each part of the populations."""
 
     base: Score
     guide: DealtScore
 
-    def __call__(self, x: Tokens, t: float) -> SiteLogits:
-        return self.base(x, t).join(self.guide.logits(x, t), torch.add)
+    def ask(self, batch: Batch, t: float) -> SiteLogits:
+        return ask(self.base, batch, t).join(self.guide.logits(batch, t), torch.add)
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from typing import Any
 
 from torch import Tensor
 
-from ..core.types import InvalidInput, Score, SiteLogits, Tokens, function, shown
+from ..core.types import Batch, BatchScore, InvalidInput, Score, SiteLogits, Tokens, ask, function, shown
 
 
 @dataclass(frozen=True)
-class Distinct:
+class Distinct(BatchScore):
     """A Score that is asked about each distinct state once: for runs with many copies, that is often resampled ones.
 
     Sorting the states costs less than a network that is asked about a tenth fewer, and changes no bit of its answers
@@ -34,14 +34,14 @@ class Distinct:
     def batch(self) -> int:
         return getattr(self.score, "batch", 1)
 
-    def __call__(self, x: Tokens, t: float) -> SiteLogits:
-        states, which = x.reshape(-1, x.shape[-1]).unique(dim=0, return_inverse=True)
-        if len(states) == x[..., 0].numel():
-            return self.score(x, t)
-        answer = self.score(states, t)
-        if not isinstance(answer, SiteLogits) or answer.index.shape != states.shape:
+    def ask(self, batch: Batch, t: float) -> SiteLogits:
+        states, which = batch.once("distinct states", lambda: _distinct(batch.x))
+        if len(states.x) == len(batch.x):
+            return ask(self.score, batch, t)
+        answer = ask(self.score, states, t)
+        if not isinstance(answer, SiteLogits) or answer.index.shape != states.x.shape:
             raise InvalidInput(f"the score returned {shown(answer)}; it must return tt.SiteLogits of them")
-        return shared(answer, which.reshape(x.shape[:-1]))
+        return shared(answer, which)
 
 
 def shared(answer: SiteLogits, which: Tensor) -> SiteLogits:
@@ -49,10 +49,16 @@ def shared(answer: SiteLogits, which: Tensor) -> SiteLogits:
     return SiteLogits(answer.store, answer.index[which])
 
 
-def first_answer(score: Score, x: Tokens, t: float) -> SiteLogits:
+def _distinct(x: Tokens) -> tuple[Batch, Tensor]:
+    """The distinct states of a batch [k, D], and the number of each state's own [B]."""
+    states, which = x.unique(dim=0, return_inverse=True)
+    return Batch(states), which
+
+
+def first_answer(score: Score, batch: Batch, t: float) -> SiteLogits:
     """What a score says of states that are all the same, asked about one."""
-    answer = score(x.reshape(-1, x.shape[-1])[:1], t)
-    return SiteLogits(answer.store, answer.index.reshape(-1).expand(x.shape))
+    answer = ask(score, batch.once("first state", lambda: Batch(batch.x[:1])), t)
+    return SiteLogits(answer.store, answer.index.reshape(-1).expand(batch.x.shape))
 
 
 def all_equal(x: Tokens, t: float) -> bool:

@@ -12,13 +12,13 @@ from typing import Any
 
 import torch
 
-from ..core.types import InvalidInput, Model, Potential, Score, SiteLogits, Tokens
+from ..core.types import Batch, BatchScore, InvalidInput, Model, Potential, Score, SiteLogits, Tokens, ask
 from ..diffusion.processes import Masking
 from .text import Infill
 
 
 @dataclass(frozen=True)
-class Retimed:
+class Retimed(BatchScore):
     """A Score of whole texts told the noise of what it sees: `open_sites` as masked as the clock says, `hidden` all."""
 
     score: Any
@@ -47,23 +47,23 @@ class Retimed:
         masked = self.hidden + self.open_sites * share
         return self.process.time_masked(self.length, masked)
 
-    def __call__(self, x: Tokens, t: float) -> SiteLogits:
-        then, process = self.told(t), self.process
-        return process.score(process.posterior(self.score(x, then), x, then), x, t)
+    def ask(self, batch: Batch, t: float) -> SiteLogits:
+        then, process, x = self.told(t), self.process, batch.x
+        return process.score(process.posterior(ask(self.score, batch, then), x, then), x, t)
 
 
 @dataclass(frozen=True)
-class Unseen:
+class Unseen(BatchScore):
     """The Score of the open sites of a text whose given tokens are masked too: p(gaps) without the text around."""
 
     score: Score
     given: tuple[int | None, ...]
     process: Any
 
-    def __call__(self, x: Tokens, t: float) -> SiteLogits:
-        sites = open_sites(self.given).to(x.device)
-        blank = torch.full((*x.shape[:-1], len(self.given)), self.process.mask, device=x.device)
-        answer = self.score(blank.index_copy(-1, sites, x), t)
+    def ask(self, batch: Batch, t: float) -> SiteLogits:
+        x, sites = batch.x, open_sites(self.given).to(batch.x.device)
+        blank = torch.full((len(x), len(self.given)), self.process.mask, device=x.device)
+        answer = ask(self.score, Batch(blank.index_copy(-1, sites, x)), t)
         return SiteLogits(answer.store, answer.index[..., sites])
 
 

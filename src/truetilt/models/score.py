@@ -9,22 +9,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from ..core.eval_mode import evaluating
-from ..core.logits import Last
 from ..core.types import (
     LONGEST,
+    Batch,
+    BatchScore,
     InvalidInput,
     Model,
     Process,
     Score,
     SiteLogits,
     Tokens,
+    ask,
     asks_freely,
     settle,
     shown,
@@ -75,7 +77,7 @@ class Padded:
 
 
 @dataclass(frozen=True)
-class NetScore:
+class NetScore(BatchScore):
     """The Score of a net of posterior logits, under `label` (None: no condition)."""
 
     net: nn.Module
@@ -95,10 +97,10 @@ class NetScore:
                 f"the net knows {known} tokens and the process {needed}; they must be equal (the mask is not counted)"
             )
 
-    def __call__(self, x: Tokens, t: float) -> SiteLogits:
-        if all_equal(x, t):
-            return first_answer(self, x, t)
-        return self.score_of(self.logits(x, t), x, t)
+    def ask(self, batch: Batch, t: float) -> SiteLogits:
+        if all_equal(batch.x, t):
+            return first_answer(self, batch, t)
+        return self.score_of(self.logits(batch, t), batch.x, t)
 
     def score_of(self, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
         """The Score that the net's own numbers stand for."""
@@ -108,16 +110,15 @@ class NetScore:
     def _asked(self) -> Padded:
         return Padded(self.net, self.batch, self.dtype)
 
-    def logits(self, x: Tokens, t: float, labels: Tensor | None = None) -> SiteLogits:
+    def logits(self, batch: Batch, t: float, labels: Tensor | None = None) -> SiteLogits:
         """The net's own numbers where a sampler reads them: for masking, masked sites; the rest share one flat row.
 
-        `labels`, one for each state in a flat row, take the place of the score's own.
+        `labels`, one for each state [B], take the place of the score's own.
         """
-        read, index = sites_read(self.process, x)
-        flat = x.reshape(-1, x.shape[-1])
+        (read, index), x = sites_read(self.process, batch), batch.x
         if labels is None and self.label is not None:
-            labels = torch.full((len(flat),), self.label, device=x.device)
-        rows = rows_of(self._asked(flat, t, labels), read.reshape(flat.shape), self.batch)
+            labels = torch.full((len(x),), self.label, device=x.device)
+        rows = rows_of(self._asked(x, t, labels), read, self.batch)
         return SiteLogits(rows if rows.dtype == torch.float64 else rows.float(), index)
 
 
@@ -126,15 +127,19 @@ def score_of_posterior(process: Process, logits: SiteLogits, x: Tokens, t: float
     return process.score(logits.normalised(), x, t)
 
 
-def sites_read(process: Process, x: Tokens) -> tuple[Tensor, Tensor]:
-    """Where a sampler reads a score [..., D], for masking at masked sites, and their numbers from 1 on; else 0."""
-    found = _SITES.found((x,))
-    if found is not None and found[0] == process:
-        return found[1:]
-    read = x == process.mask if isinstance(process, Masking) else torch.ones_like(x, dtype=torch.bool)
+def sites_read(process: Process, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Where a sampler reads a score [B, D], for masking at masked sites, and their numbers from 1 on; else 0.
+
+    The base and the conditional share both tensors, so that their rows can be combined without comparing indices.
+    """
+    mask = process.mask if isinstance(process, Masking) else None
+    return batch.once(("sites read", mask), lambda: _sites_read(mask, batch.x))
+
+
+def _sites_read(mask: int | None, x: Tokens) -> tuple[Tensor, Tensor]:
+    read = torch.ones_like(x, dtype=torch.bool) if mask is None else x == mask
     rows = read if asks_freely(x) else torch.ones_like(read)
-    index = torch.where(read, rows.reshape(-1).cumsum(0).reshape(x.shape), 0)
-    return _SITES.keep((x,), (process, read, index))[1:]
+    return read, torch.where(read, rows.reshape(-1).cumsum(0).reshape(x.shape), 0)
 
 
 def rows_of(answers: Iterable[Tensor], read: Tensor, batch: int) -> Tensor:
@@ -164,25 +169,18 @@ def rows_read(read: Tensor) -> int:
     return int(read.sum()) if asks_freely(read) else read.numel()
 
 
-_SITES = Last()  # base and conditional are asked about one tensor, and must agree on its sites
-
-
 @dataclass(frozen=True)
-class Once:
-    """A Score that does not work out its last answer again: two parts of a model may ask it about the same tensor."""
+class Once(BatchScore):
+    """A Score that is asked once about a batch, though two parts of a model read its answer."""
 
     score: Score
-    last: Last = field(default_factory=Last, compare=False, repr=False)
 
-    def __call__(self, x: Tokens, t: float) -> SiteLogits:
-        found = self.last.found((x,))
-        if found is None or found[0] != t:
-            found = self.last.keep((x,), (t, self.score(x, t)))
-        return found[1]
+    def ask(self, batch: Batch, t: float) -> SiteLogits:
+        return batch.once(("answer", id(self.score), t), lambda: ask(self.score, batch, t))
 
 
 @dataclass(frozen=True)
-class DeftScore:
+class DeftScore(BatchScore):
     """DEFT's conditional Score: the frozen base's log-score plus a guide net's log g, edge by edge, unnormalised.
 
     `asked` answers for the base: a `Once` that is the model's own base too spares the second question.
@@ -202,8 +200,8 @@ class DeftScore:
         """The guide net, asked in the way the base is."""
         return replace(self.base, net=self.guide_net, label=self.label)
 
-    def __call__(self, x: Tokens, t: float) -> SiteLogits:
-        return (self.asked or self.base)(x, t).join(self.guide.logits(x, t), torch.add)
+    def ask(self, batch: Batch, t: float) -> SiteLogits:
+        return ask(self.asked or self.base, batch, t).join(self.guide.logits(batch, t), torch.add)
 
 
 @dataclass(frozen=True)

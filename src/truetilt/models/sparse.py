@@ -13,15 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.logits import Last, LazyRows
-from ..core.types import InvalidInput, SiteLogits, Tokens, function, listed, settle, shown
+from ..core.logits import LazyRows
+from ..core.types import Batch, BatchScore, InvalidInput, SiteLogits, Tokens, function, listed, settle, shown
 from .conditions import check_deal
 from .score import check_class
 from .text import TextScore
 
 
 @dataclass(frozen=True)
-class Sparing:
+class Sparing(BatchScore):
     """The Score of a text net, asked when rows are read and about the states they are of; `seen` is told how many.
 
     Batches are padded, so no answer differs from that of `score`, unless a net rounds by the place in its batch. With
@@ -50,17 +50,18 @@ class Sparing:
     def net(self) -> Any:
         return self.score.net
 
-    def __call__(self, x: Tokens, t: float) -> SiteLogits:
-        flat, labels = x.reshape(-1, x.shape[-1]), self._labels(x)
+    def ask(self, batch: Batch, t: float) -> SiteLogits:
+        x, labels = batch.x, self._labels(batch.x)
         shape = (x.numel(), self.process.vocabulary)
-        return SiteLogits(LazyRows(shape, lambda numbers: self._rows(flat, labels, numbers, t)), _numbers(x))
+        index = batch.once("site numbers", lambda: torch.arange(x.numel(), device=x.device).reshape(x.shape))
+        return SiteLogits(LazyRows(shape, lambda numbers: self._rows(x, labels, numbers, t)), index)
 
     def _labels(self, x: Tokens) -> Tensor | None:
         """The label of each state [n]."""
         if not self.labels:
             return None
         check_deal(x, len(self.labels))
-        return torch.tensor(self.labels, device=x.device).repeat_interleave(x[..., 0].numel() // len(self.labels))
+        return torch.tensor(self.labels, device=x.device).repeat_interleave(len(x) // len(self.labels))
 
     def _rows(self, flat: Tokens, labels: Tensor | None, numbers: Tensor, t: float) -> Tensor:
         """Rows by number, state after state and site after site."""
@@ -71,16 +72,6 @@ class Sparing:
         if self.seen is not None:
             self.seen(len(states))
         here = flat[states]
-        logits = self.score.logits(here, t, None if labels is None else labels[states])
+        logits = self.score.logits(Batch(here), t, None if labels is None else labels[states])
         answer = self.score.score_of(logits, here, t)
         return answer.store[answer.index[which, numbers % length]]
-
-
-_NUMBERED = Last()  # base and conditional are asked about one tensor, and must agree on its sites
-
-
-def _numbers(x: Tokens) -> Tensor:
-    found = _NUMBERED.found((x,))
-    if found is None:
-        found = _NUMBERED.keep((x,), torch.arange(x.numel(), device=x.device).reshape(x.shape))
-    return found

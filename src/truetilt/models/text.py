@@ -18,12 +18,15 @@ from ..core.eval_mode import evaluating
 from ..core.logits import LazyRows
 from ..core.types import (
     LONGEST,
+    Batch,
+    BatchScore,
     InvalidInput,
     Model,
     Process,
     Score,
     SiteLogits,
     Tokens,
+    ask,
     check_process,
     function,
     listed,
@@ -57,7 +60,7 @@ class TokenNet(Protocol):
 
 
 @dataclass(frozen=True)
-class TextScore:
+class TextScore(BatchScore):
     """The Score of a `TokenNet` under `label` (None: no condition), its rows made where they are read."""
 
     net: Any
@@ -90,10 +93,10 @@ class TextScore:
     def _asked(self) -> Padded:
         return Padded(self.net, self.batch, self.dtype, self.net.trunk)
 
-    def __call__(self, x: Tokens, t: float) -> SiteLogits:
-        if all_equal(x, t):
-            return first_answer(self, x, t)
-        return self.score_of(self.logits(x, t), x, t)
+    def ask(self, batch: Batch, t: float) -> SiteLogits:
+        if all_equal(batch.x, t):
+            return first_answer(self, batch, t)
+        return self.score_of(self.logits(batch, t), batch.x, t)
 
     @property
     def particle_bytes(self) -> int:
@@ -105,14 +108,14 @@ class TextScore:
         """The Score that the head's numbers stand for."""
         return self.net.log_score(self.process, logits, x, t)
 
-    def logits(self, x: Tokens, t: float, labels: Tensor | None = None) -> SiteLogits:
+    def logits(self, batch: Batch, t: float, labels: Tensor | None = None) -> SiteLogits:
         """The head's numbers, lazily, where a sampler reads them; other sites share what it makes of features of 0.
 
         The trunk runs when rows are read or begun, and not before: a sampler that counts its sites asks for them first.
-        `labels`, one for each state in a flat row, take the place of the score's own.
+        `labels`, one for each state [B], take the place of the score's own.
         """
-        check_length(x, self.net.config.length)
-        read, index = sites_read(self.process, x)
+        check_length(batch.x, self.net.config.length)
+        (read, index), x = sites_read(self.process, batch), batch.x
         sigma = float(cast("Masking", self.process).schedule(t).value)
         hidden = cache(lambda: self._hidden(x, read, sigma, labels))
         size = (1 + rows_read(read), self.process.vocabulary)
@@ -120,10 +123,9 @@ class TextScore:
 
     def _hidden(self, x: Tokens, read: Tensor, sigma: float, labels: Tensor | None) -> Tensor:
         """What the trunk says of the sites that are read, after a row for those that are not."""
-        flat = x.reshape(-1, x.shape[-1])
         if labels is None and self.label is not None:
-            labels = torch.full((len(flat),), self.label, device=x.device)
-        hidden = rows_of(self._asked(flat, sigma, labels), read.reshape(flat.shape), self.batch)
+            labels = torch.full((len(x),), self.label, device=x.device)
+        hidden = rows_of(self._asked(x, sigma, labels), read, self.batch)
         return hidden if self.dtype is None else hidden.to(self.dtype)
 
     @torch.no_grad()
@@ -142,7 +144,7 @@ class TextScore:
 
 
 @dataclass(frozen=True)
-class Infill:
+class Infill(BatchScore):
     """The Score of the open sites of a text whose other tokens are given; a state is what fills them, in order.
 
     The network reads the whole text. For masking this is the model given those tokens: clean tokens are part of what a
@@ -175,15 +177,18 @@ class Infill:
     def process(self) -> Any:
         return getattr(self.score, "process", None)
 
-    def __call__(self, x: Tokens, t: float) -> SiteLogits:
+    def ask(self, batch: Batch, t: float) -> SiteLogits:
+        x = batch.x
         if x.shape[-1] != self.length:
             raise InvalidInput(f"states of {x.shape[-1]} sites for a text with {self.length} open; give as many")
-        answer = self.score(self.whole(x), t)
+        texts = batch.once(("texts", self.given), lambda: Batch(self.whole(x)))
+        answer = ask(self.score, texts, t)
         if not isinstance(answer, SiteLogits) or answer.index.shape[-1:] != (len(self.given),):
             raise InvalidInput(
                 f"the score returned {shown(answer)} for texts of {len(self.given)}; return tt.SiteLogits"
             )
-        return SiteLogits(answer.store, answer.index[..., self._open(x.device)])
+        index = texts.once(("open", id(answer.index)), lambda: answer.index[..., self._open(x.device)])
+        return SiteLogits(answer.store, index)
 
     def whole(self, x: Tokens) -> Tokens:
         """The text [..., L] with its open sites filled from x [..., length]."""

@@ -17,7 +17,7 @@ from torch import Tensor
 from ..api import run
 from ..commands.digits import Meter
 from ..commands.sample_text import Given
-from ..core.types import FeynmanKac, InvalidInput, Model, Score, SiteLogits, Tokens
+from ..core.types import Batch, BatchScore, FeynmanKac, InvalidInput, Model, Score, SiteLogits, Tokens, ask
 from ..diffusion.guidance import Guided, posterior_level, rate_level
 from ..diffusion.kernels import euler, tweedie
 from ..diffusion.schedules import masked_fraction_grid, uniform_grid
@@ -68,15 +68,16 @@ class Filled(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Gapped:
+class Gapped(BatchScore):
     """The Score of the gaps of many texts, to which populations are dealt in equal parts; a state fills the gaps."""
 
     score: Score  # of whole texts
     around: Tensor  # int64 [texts, D]: given tokens, or masks where they are not to be seen
     sites: Tensor  # int64 [texts, gaps]
 
-    def __call__(self, x: Tokens, t: float) -> SiteLogits:
-        answer = self.score(self.whole(x), t)
+    def ask(self, batch: Batch, t: float) -> SiteLogits:
+        x = batch.x
+        answer = ask(self.score, Batch(self.whole(x)), t)
         return SiteLogits(answer.store, answer.index.gather(-1, each_its_row(self.sites, x)))
 
     def whole(self, x: Tokens) -> Tokens:
@@ -96,7 +97,7 @@ class Noted:
 
 
 @dataclass(frozen=True)
-class Overwritten:
+class Overwritten(BatchScore):
     """The Score of whole texts whose known tokens are overwritten as they appear; the net sees them only then."""
 
     score: Score
@@ -104,8 +105,9 @@ class Overwritten:
     mask: int
     noted: Noted
 
-    def __call__(self, x: Tokens, t: float) -> SiteLogits:
-        rows, known = self.score(x, t).dense(), each_its_row(self.known, x)
+    def ask(self, batch: Batch, t: float) -> SiteLogits:
+        x = batch.x
+        rows, known = ask(self.score, batch, t).dense(), each_its_row(self.known, x)
         size, token = rows.logsumexp(-1, keepdim=True), known.clamp(min=0)[..., None]
         self.noted.note((rows.gather(-1, token) - size).exp()[..., 0].double(), x == self.mask)
         fixed = torch.full_like(rows, -torch.inf).scatter(-1, token, size)

@@ -24,6 +24,7 @@ from ..core.types import (
     Particles,
     Questions,
     Resampler,
+    Step,
     StepInfo,
     has,
     plain,
@@ -33,7 +34,7 @@ from ..core.types import (
 )
 from .coupling import Coupling, independent
 from .resampling import never, resampled
-from .shards import WHOLE, Drawing, Drawn, Origin, Shard, Whole
+from .shards import WHOLE, Drawn, Origin, Shard, Whole
 from .stream import CHOOSE, COUPLE, DRAW, PURPOSES, RESAMPLE, Stream
 from .weights import check_weights, effective_sample_size, log_mean_exp
 
@@ -121,7 +122,8 @@ def trace(
     check_shape(shape)
     here = (shape[0], source.shard.share(shape[1]))
     log_w = torch.zeros(here, dtype=torch.float64, device=source.stream.device)
-    particles, info = advance(fk.start(here, grid[0]), log_w, (grid[0], grid[0]), never, (source, 0))
+    first = Step(0, grid[0], grid[0])
+    particles, info = advance(fk.start(here, first.t), log_w, first, never, source)
     yield particles, info
     yield from onward(fk, grid, (0, particles), resample, source, moves)
 
@@ -137,16 +139,16 @@ def onward(
     """Yield the particles after every step that is left, beginning with these after so many."""
     done, particles = begin
     questions = Questions()
-    for number, interval in list(enumerate(pairwise(grid), start=1))[done:]:
+    for here in steps_of(grid)[done:]:
+        last = here.number == len(grid) - 1
         with questions:
-            particles, info = step(fk, particles, interval, resample, (source, number))
+            particles, info = step(fk, particles, here, resample, source)
             if moves:
                 own = torch.arange(info.ancestors.shape[-1], device=info.ancestors.device)
-                counts = moves.counts((info.ancestors != own).any(-1), number == len(grid) - 1)
-                at = (source, number)
-                particles, moved = rejuvenate(moves.kernel, particles, counts, info.s, at, first=moves.before(number))
+                counts = moves.counts((info.ancestors != own).any(-1), last)
+                particles, moved = rejuvenate(moves, particles, counts, here, source)
                 info = info._replace(moved=moved.share, accepted=moved.accepted)
-        if number == len(grid) - 1:
+        if last:
             questions.settle()
         yield particles, info
 
@@ -160,18 +162,23 @@ def check_shape(shape: tuple[int, int]) -> tuple[int, int]:
     return found[0], found[1]
 
 
+def steps_of(grid: Sequence[float]) -> list[Step]:
+    """The steps over a time grid, after the first draw."""
+    return [Step(number, t, s) for number, (t, s) in enumerate(pairwise(grid), start=1)]
+
+
 def rejuvenate(
-    kernel: MoveKernel, particles: Particles, counts: Tensor, t: float, at: tuple[Source, int], *, first: int = 0
+    moves: Rejuvenation, particles: Particles, counts: Tensor, here: Step, source: Source
 ) -> tuple[Particles, Moved]:
-    """Move every particle of population k counts[k] times at time t; weights stay. Moves are numbered from `first`."""
-    source, number = at
+    """Move every particle of population k counts[k] times at the end of a step; weights stay."""
+    kernel, first, still = moves.kernel, moves.before(here.number), here._replace(t=here.s)
     share = accepted = torch.zeros(particles.log_w.shape[:-1], dtype=torch.float64, device=particles.log_w.device)
     each = 1 / counts.clamp(min=1)
     for k in range(int(counts.max())):
-        here, going = replace(source, lap=k + 1), k < counts
-        u = here.uniforms(number, CHOOSE, particles.x, kernel.choices)
-        move = kernel.move(particles, t, first + k, u)
-        after, _ = advance(move, particles.log_w, (t, t), never, (here, number))
+        own, going = replace(source, lap=k + 1), k < counts
+        u = own.uniforms(here.number, CHOOSE, particles.x, kernel.choices)
+        move = kernel.move(particles, here.s, first + k, u)
+        after, _ = advance(move, particles.log_w, still, never, own)
         changed = source.shard.everyone((after.x != particles.x).any(-1).double()).mean(-1)
         share = share + torch.where(going, changed * each, 0.0)
         accepting = source.shard.everyone(move.log_accept).exp().mean(-1)
@@ -191,46 +198,51 @@ def _mixed(chosen: Tensor, new: Particles, old: Particles) -> Particles:
 
 
 def step(
-    fk: FeynmanKac,
-    particles: Particles,
-    interval: tuple[float, float],
-    resample: Resampler,
-    at: tuple[Source, int],
+    fk: FeynmanKac, particles: Particles, here: Step, resample: Resampler, source: Source
 ) -> tuple[Particles, StepInfo]:
-    """One step t -> s of every particle; `at` is the source of uniforms and the step's number."""
-    source, number = at
-    u = source.uniforms(number, CHOOSE, particles.x, fk.choices(*interval))
-    origin = Origin(lambda here, v: fk.move(here, *interval, v), particles, u)
-    return advance(origin.make(particles, u), particles.log_w, interval, resample, at, origin)
+    """One step t -> s of every particle: choose, move, weigh, resample, draw, weigh the rest."""
+    u = source.uniforms(here.number, CHOOSE, particles.x, fk.choices(here.t, here.s))
+    origin = Origin(fk, here, particles, u)
+    return advance(origin.make(particles, u), particles.log_w, here, resample, source, origin)
 
 
 def advance(
-    move: Move,
-    log_w: LogWeights,
-    interval: tuple[float, float],
-    resample: Resampler,
-    at: tuple[Source, int],
-    origin: Origin | None = None,
+    move: Move, log_w: LogWeights, here: Step, resample: Resampler, source: Source, origin: Origin | None = None
 ) -> tuple[Particles, StepInfo]:
-    """Carry out a move on weighted particles. Weights and ancestors are everyone's, the rest is of the ones here."""
-    source, number = at
+    """Carry out a move on weighted particles: resample, draw, weigh.
+
+    Over ranks, log-weights and ancestors are gathered and the same on all; states and memory are this shard's.
+    """
     shard = source.shard
-    where = f"step {number} (t = {interval[0]:.6g} -> {interval[1]:.6g})"
     all_log_w = shard.everyone(log_w + move.log_before)
-    check_weights(all_log_w, where, shard.complete)
+    check_weights(all_log_w, str(here), shard.complete)
     ess = effective_sample_size(all_log_w)
     populations, n = all_log_w.shape
-    u = source.stream.uniforms(number, RESAMPLE, populations, (0, n))
+    u = source.stream.uniforms(here.number, RESAMPLE, populations, (0, n))
     ancestors, all_log_w = resampled(resample, all_log_w, u)
-    how = Drawing(
-        lambda own: source.uniforms(number, DRAW, own.labels, own.uniforms), lambda own, u: _draw(own, u, source.chunk)
-    )
-    x, log_after, aux = shard.draw(move, ancestors, origin, how)
+    x, log_after, aux = shard.draw(move, ancestors, origin, Draws(source, here.number))
     log_w = shard.mine(all_log_w) + log_after
     all_log_w = shard.everyone(log_w)
-    check_weights(all_log_w, where, shard.complete)
+    check_weights(all_log_w, str(here), shard.complete)
     none = torch.zeros_like(ess)
-    return Particles(x, log_w, aux), StepInfo(*interval, ess, log_mean_exp(all_log_w), ancestors, none, none)
+    return Particles(x, log_w, aux), StepInfo(here.t, here.s, ess, log_mean_exp(all_log_w), ancestors, none, none)
+
+
+@dataclass(frozen=True)
+class Draws:
+    """How the particles of a shard draw in a step: their uniforms, and the states that a move draws with them."""
+
+    source: Source
+    number: int  # of the step
+
+    def uniforms(self, move: Move) -> Tensor:
+        return self.source.uniforms(self.number, DRAW, move.labels, move.uniforms)
+
+    def sample(self, move: Move, u: Tensor) -> Drawn:
+        return _draw(move, u, self.source.chunk)
+
+    def __call__(self, move: Move) -> Drawn:
+        return self.sample(move, self.uniforms(move))
 
 
 def _draw(move: Move, u: Tensor, chunk: int | None) -> Drawn:

@@ -9,30 +9,33 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from ..core.types import Aux, LogWeights, Move, Particles, State, asks_freely
+from ..core.types import Aux, FeynmanKac, LogWeights, Move, Particles, State, Step, asks_freely
 
 Settings = Mapping[str, Any]  # how a run goes, as plain data
 
 
 class Origin(NamedTuple):
-    """What a move was made of: enough to make it again, of particles that came from elsewhere."""
+    """What a move was made of: enough to make it again for particles that arrive from another rank."""
 
-    make: Callable[[Particles, Tensor], Move]
+    fk: FeynmanKac
+    step: Step
     particles: Particles
-    u: Tensor  # of their choices
+    u: Tensor  # the uniforms of their choices
+
+    def make(self, particles: Particles, u: Tensor) -> Move:
+        """The move of this step for other particles."""
+        return self.fk.move(particles, self.step.t, self.step.s, u)
 
 
 Drawn = tuple[State, LogWeights, Aux]  # next states, what the draw adds to the log-weights, and memory
 
 
-class Drawing(NamedTuple):
-    """How particles here draw: the uniforms of a move's, and what it draws by them."""
+class Drawing(Protocol):
+    """How the particles of a shard draw in a step: the uniforms of a move, and what it draws with them."""
 
-    uniforms: Callable[[Move], Tensor]
-    sample: Callable[[Move, Tensor], Drawn]
-
-    def __call__(self, move: Move) -> Drawn:
-        return self.sample(move, self.uniforms(move))
+    def uniforms(self, move: Move) -> Tensor: ...
+    def sample(self, move: Move, u: Tensor) -> Drawn: ...
+    def __call__(self, move: Move) -> Drawn: ...
 
 
 class Shard(Protocol):

@@ -6,9 +6,7 @@ import math
 
 import torch
 
-from ..core.types import NEG_INF, DegenerateWeights, InvalidWeights, Last, LogWeights, TruetiltError, check
-
-_SIZES = Last()  # a step records the effective sample size that its resampler asks for
+from ..core.types import NEG_INF, DegenerateWeights, InvalidWeights, LogWeights, TruetiltError, check
 
 
 def log_mean_exp(log_w: LogWeights) -> torch.Tensor:
@@ -24,12 +22,9 @@ def normalised(log_w: LogWeights) -> torch.Tensor:
 
 def effective_sample_size(log_w: LogWeights) -> torch.Tensor:
     """(sum w)^2 / sum w^2, between 1 and N; 0 for a population without mass."""
-    found = _SIZES.found((log_w,))
-    if found is None:
-        log_sum = torch.logsumexp(log_w, -1)
-        log_ess = 2 * log_sum - torch.logsumexp(2 * log_w, -1)
-        found = _SIZES.keep((log_w,), log_ess.exp().masked_fill_(log_sum == NEG_INF, 0.0))
-    return found
+    log_sum = torch.logsumexp(log_w, -1)
+    log_ess = 2 * log_sum - torch.logsumexp(2 * log_w, -1)
+    return log_ess.exp().masked_fill_(log_sum == NEG_INF, 0.0)
 
 
 def check_weights(log_w: LogWeights, where: str, complete: bool = True) -> None:

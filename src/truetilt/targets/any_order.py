@@ -25,6 +25,7 @@ from ..core.types import (
     Particles,
     Schedule,
     SiteLogits,
+    Sites,
     Target,
     Tokens,
     check,
@@ -241,7 +242,8 @@ def _no_odds(x: Tokens) -> Tensor:
 
 def posteriors(model: Model, x: Tokens, t: float, answers: Answers, sites: Tensor) -> Answers:
     """log p(v | x) and log p(v | x, zeta) at chosen sites, over one index; both are looked at for NaN at once."""
-    p, p_zeta = (model.process.posterior(logits.at(sites), x, t) for logits in answers)
+    chosen = Sites(sites)
+    p, p_zeta = (model.process.posterior(logits.at(chosen), x, t) for logits in answers)
     p, p_zeta = p.aligned(p_zeta)
     found = p.per_site(p.rows[:, 0] + p_zeta.rows[:, 0]).isnan()
     check(found.any(), lambda: _flawed("base", p, t) if _flaws(p).any() else _flawed("conditional", p_zeta, t))

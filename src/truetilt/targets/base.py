@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import torch
 from torch import Tensor
 
+from ..core.logits import Sites
 from ..core.target import UNKNOWN, Remedies
 from ..core.types import (
     LARGEST,
@@ -37,6 +38,7 @@ from ..core.types import (
     take,
     tensor_of,
 )
+from ..diffusion.laws import SiteLaw
 from .ramps import Ramp
 
 AnyLaw = TypeVar("AnyLaw", bound=Law)
@@ -48,6 +50,17 @@ class Proposal(Generic[AnyLaw]):
 
     law: AnyLaw
     ratios: tuple[tuple[float, AnyLaw], ...] = ()
+
+    def log_ratio(self, y: State, zero: LogWeights) -> LogWeights:
+        """sum of c * log law(y), added to zeros; laws over sites share which of them the draw changed."""
+        if self.ratios and isinstance(self.law, SiteLaw):
+            changed = self.law.changed(y)
+            return sum((c * _over_sites(law, y, changed) for c, law in self.ratios), zero)
+        return sum((c * law.log_prob(y) for c, law in self.ratios), zero)
+
+
+def _over_sites(law: Law, y: State, changed: Sites) -> Tensor:
+    return law.log_prob(y, changed) if isinstance(law, SiteLaw) else law.log_prob(y)
 
 
 def powers(*ratios: tuple[float, Any]) -> tuple[tuple[float, Any], ...]:
@@ -86,7 +99,18 @@ class Tilt:
 
 def growing(potential: Potential, height: float, ramp: Ramp) -> Tilt:
     """A tilt whose exponent grows with elapsed time, up to `height`."""
-    return Tilt(potential, lambda t: height * ramp(1 - t))
+    return Tilt(potential, Growing(height, ramp))
+
+
+@dataclass(frozen=True)
+class Growing:
+    """An exponent in clock time: height * ramp(elapsed time)."""
+
+    height: float
+    ramp: Ramp
+
+    def __call__(self, t: float) -> float:
+        return self.height * self.ramp(1 - t)
 
 
 @dataclass(frozen=True)
@@ -121,7 +145,7 @@ class ClockMove(Generic[AnyLaw]):
         return self.proposal.law
 
     def after(self, y: State) -> tuple[LogWeights, Aux]:
-        log_ratio = sum((c * law.log_prob(y) for c, law in self.proposal.ratios), torch.zeros_like(self.log_tilt))
+        log_ratio = self.proposal.log_ratio(y, torch.zeros_like(self.log_tilt))
         log_end = self.end(y) if self.end else torch.zeros_like(self.log_tilt)
         return log_ratio + log_end - self.log_start, {"log_tilt": log_end}
 
@@ -165,7 +189,7 @@ class Clockwork(ABC):
     def start(self, shape: tuple[int, ...], t: float) -> ClockMove[Any]:
         nowhere = self.nowhere(shape)
         zeros = torch.zeros(shape, dtype=torch.float64, device=nowhere.device)
-        return ClockMove(nowhere, zeros, lambda x: Proposal(self.prior(x)), self._end(t))
+        return ClockMove(nowhere, zeros, FirstProposal(self), self._end(t))
 
     def choices(self, t: float, s: float) -> int:
         return 0
@@ -174,11 +198,43 @@ class Clockwork(ABC):
         return [(torch.zeros_like(particles.log_w), self.move(particles, t, s))]
 
     def move(self, particles: Particles, t: float, s: float, u: Tensor | None = None) -> ClockMove[Any]:
-        return ClockMove(particles.x, particles.aux["log_tilt"], lambda x: self.propose(x, t, s), self._end(s))
+        return ClockMove(particles.x, particles.aux["log_tilt"], ProposalOver(self, t, s), self._end(s))
 
     def _end(self, t: float) -> Callable[[State], LogWeights] | None:
-        tilt = self.tilt
-        return None if tilt is None else lambda y: tilt(y, t)
+        return None if self.tilt is None else EndTilt(self.tilt, t)
+
+
+@dataclass(frozen=True)
+class FirstProposal:
+    """How a model makes its first draw, whatever the blank states."""
+
+    fk: Clockwork
+
+    def __call__(self, x: State) -> Proposal[Any]:
+        return Proposal(self.fk.prior(x))
+
+
+@dataclass(frozen=True)
+class ProposalOver:
+    """How a model proposes from states over t -> s."""
+
+    fk: Clockwork
+    t: float
+    s: float
+
+    def __call__(self, x: State) -> Proposal[Any]:
+        return self.fk.propose(x, self.t, self.s)
+
+
+@dataclass(frozen=True)
+class EndTilt:
+    """The tilt at the time where a move ends."""
+
+    tilt: Tilt
+    t: float
+
+    def __call__(self, y: State) -> LogWeights:
+        return self.tilt(y, self.t)
 
 
 _EXPONENT = f"the target's exponent must be finite and at least 0, at most {LARGEST:.0e} (or log-weights lose digits)"

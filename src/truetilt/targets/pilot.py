@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..core.parameter_names import spelled
-from ..core.types import NEG_INF, InvalidInput, LogWeights, Particles, Tokens, number, take
+from ..core.types import NEG_INF, InvalidInput, LogWeights, Particles, Step, Tokens, number, take
 from ..diffusion.schedules import check_whole
 from ..runtime.memory import check_room
 from ..smc.resampling import adaptive, never, systematic
@@ -122,31 +122,34 @@ def _records(
     """Run along a ramp, and weigh every step with every share at its end."""
     start = replace(fk, ramp=ramp).start(shape, grid[0])
     log_w = torch.zeros(shape, dtype=torch.float64, device=fk.model.device)
-    state = advance(start, log_w, (grid[0], grid[0]), never, (source, -1))[0]
+    state = advance(start, log_w, Step(-1, grid[0], grid[0]), never, source)[0]
     resample = adaptive(systematic, 0.5)
-    for k, interval in enumerate(pairwise(grid), start=2):  # no run has steps of negative number
-        ancestors, log_w = resample(state.log_w, source.stream.uniforms(-k, RESAMPLE, shape[0], (0, shape[1])))
+    for k, (t, s) in enumerate(pairwise(grid), start=2):
+        here = Step(-k, t, s)  # no run has steps of negative number, so none draws these uniforms
+        u = source.stream.uniforms(here.number, RESAMPLE, shape[0], (0, shape[1]))
+        ancestors, log_w = resample(state.log_w, u)
         state = Particles(take(state.x, ancestors), log_w, {k: take(v, ancestors) for k, v in state.aux.items()})
-        step = _Step(fk, state, interval, ramp(1 - interval[0]), (source, -k))
-        after = torch.stack([step.to(share).log_w.flatten() for share in SHARES])
-        yield _Record(log_w.flatten(), _log_full(fk, state, interval[0]).flatten(), step.now, after)
-        state = step.to(ramp(1 - interval[1]))
+        trial = _Trial(fk, state, here, ramp(1 - t), source)
+        after = torch.stack([trial.to(share).log_w.flatten() for share in SHARES])
+        yield _Record(log_w.flatten(), _log_full(fk, state, t).flatten(), trial.now, after)
+        state = trial.to(ramp(1 - s))
 
 
-class _Step(NamedTuple):
+class _Trial(NamedTuple):
     """A step that can be taken with any share of the exponent at its end (at the last one, with all of it)."""
 
     fk: Ramped
     state: Particles
-    interval: tuple[float, float]
-    now: float
-    at: tuple[Source, int]
+    step: Step
+    now: float  # the share at its start
+    source: Source
 
     def to(self, share: float) -> Particles:
-        fk, (source, number) = replace(self.fk, ramp=_Ends(self.interval, (self.now, share))), self.at
-        u = source.uniforms(number, CHOOSE, self.state.x, fk.choices(*self.interval))
-        move = fk.move(self.state, *self.interval, u)
-        return advance(move, self.state.log_w, self.interval, never, self.at)[0]
+        """The particles after the step, with this share at its end."""
+        (number, t, s), state = self.step, self.state
+        fk = replace(self.fk, ramp=_Ends((t, s), (self.now, share)))
+        u = self.source.uniforms(number, CHOOSE, state.x, fk.choices(t, s))
+        return advance(fk.move(state, t, s, u), state.log_w, self.step, never, self.source)[0]
 
 
 def _log_full(fk: Ramped, state: Particles, t: float) -> Tensor:

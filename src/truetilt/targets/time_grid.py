@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..core.target import NO_WEIGHTS, Remedies, steered, tempered
 from ..core.types import (
+    Batch,
     InvalidInput,
     InvalidWeights,
     Model,
@@ -23,6 +24,7 @@ from ..core.types import (
     SitewiseLaw,
     Target,
     Tokens,
+    ask,
     batch_of,
     check,
     function,
@@ -106,7 +108,7 @@ def evaluate(model: Model, name: str, score: Score | None, x: Tokens, t: float) 
 
 def evaluate_all(model: Model, x: Tokens, t: float, **scores: Score | None) -> list[SiteLogits]:
     """What each score says of x: one batch is made and shown to all, and answers that share an index still do."""
-    batch, indices = batch_of(x), dict[int, Tensor]()
+    batch, indices = Batch(batch_of(x)), dict[int, Tensor]()
     answers = [_asked(model, name, score, batch, t) for name, score in scores.items()]
     for answer in answers:
         if id(answer.index) not in indices:
@@ -114,10 +116,10 @@ def evaluate_all(model: Model, x: Tokens, t: float, **scores: Score | None) -> l
     return [SiteLogits(answer.store, indices[id(answer.index)]) for answer in answers]
 
 
-def _asked(model: Model, name: str, score: Score | None, x: Tokens, t: float) -> SiteLogits:
+def _asked(model: Model, name: str, score: Score | None, batch: Batch, t: float) -> SiteLogits:
     if score is None:
         raise InvalidInput(f"this sampler needs a {name} score and the model has none")
-    logits, size = score(x, t), model.process.vocabulary
+    logits, size, x = ask(score, batch, t), model.process.vocabulary, batch.x
     if not isinstance(logits, SiteLogits):
         raise InvalidInput(
             f"the {name} score returned a {type(logits).__name__}; return tt.SiteLogits.of(log_scores), or give a "

@@ -82,10 +82,13 @@ class Uniformised:
     def start(self, shape: tuple[int, ...], t: float) -> ClockMove:
         if t != self.grid[0]:
             raise InvalidInput(f"the run starts at t = {t:.6g}, the candidates at {self.grid[0]:.6g}; run it on `grid`")
-        device, process = self.model.device, self.model.process
+        device = self.model.device
         nowhere = torch.zeros((*shape, self.model.length), dtype=torch.int64, device=device)
         zeros = torch.zeros(shape, dtype=torch.float64, device=device)
-        return ClockMove(nowhere, zeros, lambda x: Proposal(process.prior(tuple(x.shape), device)), None)
+        return ClockMove(nowhere, zeros, self._first, None)
+
+    def _first(self, x: Tokens) -> Proposal:
+        return Proposal(self.model.process.prior(tuple(x.shape), self.model.device))
 
     def choices(self, t: float, s: float) -> int:
         return 0
