@@ -17,13 +17,15 @@ from problems import table
 from truetilt import api
 from truetilt.core import device as checks
 from truetilt.core.device import Questions, check, sites_where
-from truetilt.core.logits import Last
+from truetilt.core.logits import Sites
+from truetilt.core.types import Batch, SiteOdds
 from truetilt.diffusion import laws
 from truetilt.diffusion.processes import log1mexp
 from truetilt.models.score import NetScore
 from truetilt.runtime import memory
 from truetilt.smc.sampler import Source, trace
 from truetilt.smc.stream import Stream
+from truetilt.targets.time_grid import evaluate_all
 
 WAITING = {"_local_scalar_dense", "nonzero", "equal", "is_nonzero", "_unique2", "unique_dim", "masked_select"}
 PACKAGE = Path(tt.__file__).parent  # wherever it lies: a clone may be called truetilt too
@@ -174,7 +176,7 @@ def by_scalar_tensors(self, log_score, x, t, s):
     stay = log1mexp(self.schedule(s).value) - log1mexp(self.schedule(t).value)
     movable, posterior = x == self.mask, self.posterior(log_score, x, t)
     hold = torch.where(movable, stay + posterior.flaws(), 0.0)
-    return tt.types.SiteOdds(posterior, hold, torch.where(movable, log1mexp(-stay), -math.inf))
+    return SiteOdds(posterior, hold, torch.where(movable, log1mexp(-stay), -math.inf))
 
 
 def by_unravelling(mask, meanwhile=None):
@@ -245,16 +247,35 @@ def test_questions_wait_only_inside_and_their_first_problem_is_raised(as_on_a_de
         sites_where(torch.zeros(3, dtype=torch.bool))
 
 
-def test_a_remembered_answer_is_of_the_very_same_tensors_unwritten():
-    last, x = Last(), torch.arange(3)
-    last.keep((x,), "yes")
-    assert last.found((x,)) == "yes"
-    assert last.found((x.clone(),)) is None
-    x[0] = 5
-    assert last.found((x,)) is None
-    last.keep((x,), "yes")
-    del x
-    assert last._last == ([], None)  # nothing is kept alive
+def test_a_batch_works_out_once_what_its_scores_share():
+    batch, made = Batch(torch.arange(6).reshape(2, 3)), []
+    first, again = (batch.once("key", lambda: made.append(1) or torch.zeros(2)) for _ in range(2))
+    assert first is again
+    assert made == [1]
+    assert Batch(batch.x).once("key", lambda: None) is None  # another batch knows nothing of it
+
+
+def test_base_and_conditional_share_an_index_and_so_the_rows_they_read():
+    model = text()
+    x = torch.randint(0, 12, (2, 4, 6), generator=torch.Generator().manual_seed(0))
+    base, conditional = evaluate_all(model, x, 0.5, base=model.base, conditional=model.conditional)
+    assert base.index is conditional.index
+    sites = Sites(torch.zeros(2, 4, 1, dtype=torch.int64))
+    assert sites.rows(base.index).numbers is sites.rows(conditional.index).numbers
+    apart = model.base(x, 0.5), model.conditional(x, 0.5)  # asked alone, each makes a batch of its own
+    assert apart[0].index is not apart[1].index
+    assert torch.equal(apart[0].dense(), base.dense())
+    assert torch.equal(apart[1].dense(), conditional.dense())
+
+
+def test_a_law_knows_what_it_drew_and_looks_at_what_it_did_not():
+    law = tt.tweedie(MASKED.process, MASKED.model().base(x := torch.full((1, 5, 3), 3), 0.9), x, 0.9, 0.2)
+    y = law.sample(torch.linspace(0, 0.999, 15, dtype=torch.float64).reshape(1, 5, 3))
+    drawn, looked = law.changed(y), law.changed(y.clone())
+    assert drawn is not looked
+    assert law.changed(y) is drawn
+    assert [w.tolist() for w in drawn.where] == [w.tolist() for w in looked.where]
+    assert torch.equal(law.log_prob(y), law.log_prob(y.clone()))
 
 
 # states that are equal

@@ -32,7 +32,7 @@ def test_reconstruction_keeps_the_known_and_sees_it_late(nets):
     assert torch.equal(rows[0, 0, 1], plain[0, 0, 1])
     assert rows[0, 0, 0].argmax() == 1
     assert float(rows[0, 0, 0].logsumexp(-1)) == pytest.approx(float(plain[0, 0, 0].logsumexp(-1)))
-    assert float(noted.chance[0, 0, 0]) == pytest.approx(float(plain[0, 0, 0].softmax(-1)[1]))
+    assert float(noted.chance[0, 0]) == pytest.approx(float(plain[0, 0, 0].softmax(-1)[1]))
     filled = fill(nets, [GIVEN], Way(fillings.RECONSTRUCTION), Plan((1, 16), 16, 12, 0))
     assert filled.x[0][:, [0, 2, 3, 4]].unique(dim=0).tolist() == [[1, 8, 0, 0]]
     assert (filled.steps, filled.evaluations) == (12, 12)

@@ -6,6 +6,7 @@ from torch import nn
 
 import truetilt as tt
 from problems import clean, flow, table, tv
+from truetilt.core.types import Batch
 from truetilt.models.classifier import Classifier, ClassifierConfig
 from truetilt.models.layers import grey_features
 from truetilt.models.score import DeftScore, NetPotential, NetScore, Padded, class_log_probs, digit_model
@@ -202,7 +203,11 @@ def misses(form, posterior_as_score=False):
     net = Exact(problem)
     base, conditional = NetScore(net, problem.process), NetScore(net, problem.process, 0)
     if posterior_as_score:
-        conditional = conditional.logits
+        right = conditional
+
+        def conditional(x, t):
+            return right.logits(Batch(x), t)
+
     model = tt.Model(problem.process, 2, base, conditional, NetPotential(Exact(problem, True), 0))
     fk = tt.Tilted(model, 2.0) if form == "potential" else tt.Tempered(model, 2.0)
     return tv(clean(flow(fk, problem, 30).law, problem), problem.target(2.0))

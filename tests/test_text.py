@@ -9,7 +9,7 @@ import truetilt as tt
 from problems import table
 from test_transformer import TINY, inputs, stirred
 from truetilt.core.logits import LazyRows
-from truetilt.core.types import SiteLogits
+from truetilt.core.types import Batch, SiteLogits, batch_of
 from truetilt.models.conditions import dealt
 from truetilt.models.score import DeftScore
 from truetilt.models.transformer import SEDDConfig

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from ..core.storage import write_json
-from ..core.types import InvalidInput, Model, Potential, Process, Score, Tokens
+from ..core.types import Batch, BatchScore, InvalidInput, Model, Potential, Process, Score, SiteLogits, Tokens, ask
 from ..metrics.images import accuracy, coverage, diversity_ratio, mean_distance, surviving_roots
 from ..models.hub import Digits, load
 from ..models.score import FORMS
@@ -102,11 +102,36 @@ class Meter:
         return replace(model, **{name: self._count(name, net) for name, net in nets.items() if net is not None})
 
     def _count(self, name: str, net: Score | Potential) -> Any:
-        def counted(x: Tokens, t: float) -> Any:
-            self.states[name] = self.states.get(name, 0) + x[..., 0].numel()
-            return net(x, t)
+        return (CountedPotential if name == "potential" else CountedScore)(net, name, self)
 
-        return counted
+    def add(self, name: str, states: int) -> None:
+        self.states[name] = self.states.get(name, 0) + states
+
+
+@dataclass(frozen=True)
+class CountedScore(BatchScore):
+    """A Score whose states are counted."""
+
+    score: Any
+    name: str
+    meter: Meter
+
+    def ask(self, batch: Batch, t: float) -> SiteLogits:
+        self.meter.add(self.name, len(batch.x))
+        return ask(self.score, batch, t)
+
+
+@dataclass(frozen=True)
+class CountedPotential:
+    """A Potential whose states are counted."""
+
+    potential: Any
+    name: str
+    meter: Meter
+
+    def __call__(self, x: Tokens, t: float) -> Tensor:
+        self.meter.add(self.name, len(x))
+        return self.potential(x, t)
 
 
 class Cost(NamedTuple):
