@@ -86,9 +86,9 @@ def checkpoint(folder: Path, sealed: bool) -> None:
 
 
 def asked(folder: Path, sealed: bool) -> None:
-    from truetilt.commands.resume import carry_out, read_asked
+    from truetilt.commands.resume import read_command, sample_or_resume
 
-    carry_out(read_asked(folder), folder, lambda done: None)
+    sample_or_resume(read_command(folder), folder, lambda done: None)
 
 
 def config(folder: Path, sealed: bool) -> None:
@@ -118,15 +118,15 @@ def reviews(folder: Path, sealed: bool) -> None:
 
 def studio(folder: Path, sealed: bool) -> None:
     from truetilt.studio.folders import found_at
-    from truetilt.studio.form import faults, first_wish, wish_of
-    from truetilt.studio.problems import posed
+    from truetilt.studio.form import faults, first_form, form_of
+    from truetilt.studio.problems import problem_of
 
     for path in (folder, *folder.iterdir()):
         found_at(path)
-        values = first_wish("own")._asdict() | {"path": str(path), "condition": "good"}
+        values = first_form("own")._asdict() | {"path": str(path), "condition": "good"}
         if not faults(values):
             try:
-                posed(wish_of(values))
+                problem_of(form_of(values))
             except tt.TruetiltError:
                 continue
 
@@ -168,8 +168,8 @@ def make_checkpoint(folder: Path) -> None:
 
 
 def make_asked(folder: Path) -> None:
-    from truetilt.commands.resume import Asked, carry_out
-    from truetilt.commands.sample import Wish
+    from truetilt.commands.resume import SampleCommand, sample_or_resume
+    from truetilt.commands.sample import SampleRequest
 
     make_table(folder)
     steps = 0
@@ -180,9 +180,9 @@ def make_asked(folder: Path) -> None:
         if steps == 5:
             raise KeyboardInterrupt
 
-    wish = Wish(None, 2.0, None, 20, 2, 8, 0, "cpu")
+    request = SampleRequest(None, 2.0, None, 20, 2, 8, 0, "cpu")
     with suppress(KeyboardInterrupt):
-        carry_out(Asked(str(folder / "table.json"), wish, ("masking", 1e-3), 2), folder, stop)
+        sample_or_resume(SampleCommand(str(folder / "table.json"), request, ("masking", 1e-3), 2), folder, stop)
 
 
 def make_config(folder: Path) -> None:

@@ -198,16 +198,20 @@ def commands() -> Iterator[tuple[str, object]]:
 
 def studio() -> Iterator[tuple[str, object]]:
     """What the studio runs at first for each model, and the plain guidance beside it."""
-    from truetilt.studio import plans
-    from truetilt.studio.form import first_wish
-    from truetilt.studio.problems import posed
+    from truetilt.studio import form as forms
+    from truetilt.studio import plans, problems
+
+    if hasattr(forms, "first_form"):
+        first_form, problem_of = forms.first_form, problems.problem_of
+    else:  # what they were called in 1.0 and before
+        first_form, problem_of = forms.first_wish, problems.posed
 
     for model, steps in {"nine": 8, "six": 8, "mnist": 2, "tiny-reviews": 2}.items():
-        wish = first_wish(model)._replace(particles=4, populations=2, steps=steps)
-        problem = posed(wish)
-        told = plans.options(problem, wish)
-        yield f"studio, guidance, {model}", plans.guidance(problem, wish).run(**told)
-        yield f"studio, {wish.sampler}, {model}", plans.plan(problem, wish).run(**told)
+        form = first_form(model)._replace(particles=4, populations=2, steps=steps)
+        problem = problem_of(form)
+        told = plans.options(problem, form)
+        yield f"studio, guidance, {model}", plans.guidance(problem, form).run(**told)
+        yield f"studio, {form.sampler}, {model}", plans.plan(problem, form).run(**told)
 
 
 SUITES: dict[str, Case] = {

@@ -88,7 +88,7 @@ class Nursery:
         return True
 
     def outcome(self, session, task: Task, chosen: Sequence[pytest.Item]) -> str:
-        def carry_out() -> int:
+        def in_child() -> int:
             if not transplant(self.born, self.house / "src/truetilt" / task.mutant.module, task.mutant.number):
                 return UNBORN
             for item, following in zip(chosen, [*chosen[1:], None], strict=True):
@@ -97,7 +97,7 @@ class Nursery:
                     return 1
             return 0
 
-        code = in_a_fork(carry_out, PATIENCE + SLOWER * task.seconds)
+        code = in_a_fork(in_child, PATIENCE + SLOWER * task.seconds)
         return {0: "survived", UNBORN: "unborn", BROKEN: "unborn", None: "hung"}.get(code, "noticed")
 
 
@@ -170,7 +170,7 @@ def in_a_fork(action: Callable[[], int], limit: float) -> int | None:
 def run_tests(house: Path, files: Sequence[str], plugin: object, limit: float) -> int | None:
     """pytest's exit code in a fork, which has torch already; None if it outran its limit."""
 
-    def carry_out() -> int:
+    def in_child() -> int:
         os.chdir(house)
         nothing = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
@@ -182,7 +182,7 @@ def run_tests(house: Path, files: Sequence[str], plugin: object, limit: float) -
         plain = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-seed=0", "--tb=no"]
         return int(pytest.main([*plain, *stop, *(f"tests/{f}" for f in files)], plugins=[plugin]))
 
-    return in_a_fork(carry_out, limit)
+    return in_a_fork(in_child, limit)
 
 
 def cover(house: Path, file: str, modules: Sequence[str]) -> dict:

@@ -18,7 +18,7 @@ from coverage import coverage
 from tqdm import tqdm
 
 import truetilt as tt
-from truetilt.commands.jobs import Settings, carry_out, device_name
+from truetilt.commands.jobs import Settings, device_name, run_experiment
 from truetilt.core.storage import write_json
 from truetilt.exact.tables import flat_index
 from truetilt.paper import chain, figure3, figure4, figures, sde, table1, tfbind8, toys
@@ -31,7 +31,7 @@ def reproduce(experiment, device: str, data: str | None = None) -> dict:
     """An experiment at full size; an interrupted one goes on where it stopped."""
     settings = Settings(quick=False, seed=0, device=device, data=data)
     bar = tqdm(total=len(experiment.jobs(settings)), desc=experiment.name, disable=None)
-    return carry_out(experiment, settings, Path("runs/proofs") / experiment.name, bar.update)
+    return run_experiment(experiment, settings, Path("runs/proofs") / experiment.name, bar.update)
 
 
 def guidance(model: tt.Model, alpha: float, kernel) -> tt.Unweighted:

@@ -29,6 +29,10 @@ ONLY = {  # stricter than its rank: all that a folder may import of ours
     "viz": {"core", "smc", "runtime", "continuous"},
     "models": {"core", "diffusion", "smc", "runtime", "viz"},
 }
+MIRRORED = {  # classes of continuous/ that are for real vectors what the class of this name is for tokens
+    *("Process", "Kernel", "NetScore", "Guided", "Predictor"),
+    *("OnClock", "Tempered", "Tilted", "Steered", "Unweighted", "Growing"),
+}
 RANDOM = {"rand", "randn", "randint", "randperm", "rand_like", "randn_like", "normal", "bernoulli", "multinomial"}
 each_module = pytest.mark.parametrize("module", MODULES)
 
@@ -142,6 +146,28 @@ def test_nothing_is_drawn_from_a_global_generator(module):
 def test_the_library_draws_from_its_stream_alone(module):
     assert random_calls(module) == []
     assert not any(name.endswith("manual_seed") for name, _ in calls(module))
+
+
+def homes_of_classes(modules):
+    """The modules that define each public class, by its name."""
+    homes = {}
+    for module, tree in modules.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(module)
+    return homes
+
+
+def test_a_class_name_has_one_meaning():
+    several = {name: homes for name, homes in homes_of_classes(MODULES).items() if len(homes) > 1}
+    assert set(several) == MIRRORED
+    for homes in several.values():
+        assert sorted(room(home) == "continuous" for home in homes) == [False, True]
+
+
+def test_a_second_class_of_a_name_is_seen():
+    twice = {name: ast.parse("class Plan: ...\nclass _Own: ...") for name in ("paper.a", "studio.b")}
+    assert homes_of_classes(twice) == {"Plan": ["paper.a", "studio.b"]}
 
 
 @each_module

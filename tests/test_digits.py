@@ -12,15 +12,21 @@ import truetilt as tt
 from truetilt.cli.main import app
 from truetilt.commands import digits
 from truetilt.commands import sample as own_digits
-from truetilt.commands.jobs import Settings, carry_out
+from truetilt.commands.jobs import Settings, run_experiment
 from truetilt.core.types import InvalidInput, Particles, SiteLogits
 from truetilt.metrics.images import mean_distance
 from truetilt.models.classifier import Classifier, ClassifierConfig
-from truetilt.models.conditions import DealtDeft, DealtPotential, DealtScore, SideBySide, dealt
+from truetilt.models.conditions import (
+    PerConditionDeft,
+    PerConditionPotential,
+    PerConditionScore,
+    SeparateNets,
+    per_condition,
+)
 from truetilt.models.hub import Digits
 from truetilt.models.unet import UNet, UNetConfig
 from truetilt.paper import digit_samplers, figure3, figure4
-from truetilt.paper.digit_samplers import SAMPLERS, Plan, SeveralSites, sample_digits, shape_of
+from truetilt.paper.digit_samplers import SAMPLERS, DigitRun, SeveralSites, sample_digits, shape_of
 from truetilt.smc.sampler import Source, trace
 from truetilt.smc.stream import Stream
 
@@ -71,11 +77,13 @@ def real(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("form", "kind"), [("cfg", DealtScore), ("deft", DealtDeft), ("potential", DealtScore)], ids=str
+    ("form", "kind"),
+    [("cfg", PerConditionScore), ("deft", PerConditionDeft), ("potential", PerConditionScore)],
+    ids=str,
 )
 def test_dealt_populations_get_the_answers_of_their_own_condition(nets, form, kind):
     models = [nets.model(c, form) for c in (4, 8, 9)]
-    together = dealt(models)
+    together = per_condition(models)
     assert isinstance(together.conditional, kind)
     assert together.base is models[0].base
     u = torch.rand(6, 5, 16, generator=torch.Generator().manual_seed(0))
@@ -85,14 +93,16 @@ def test_dealt_populations_get_the_answers_of_their_own_condition(nets, form, ki
         torch.cat([model.conditional(x[2 * k : 2 * k + 2], 0.5).dense() for k, model in enumerate(models)])[x == 4],
     )
     if form == "potential":
-        assert isinstance(together.potential, DealtPotential)
+        assert isinstance(together.potential, PerConditionPotential)
         alone = [model.potential(x[2 * k : 2 * k + 2], 0.5) for k, model in enumerate(models)]
         torch.testing.assert_close(together.potential(x, 0.5), torch.cat(alone))
 
 
 def test_wrong_deal_of_the_labels_is_seen(nets):
     x = torch.full((4, 1, 16), 4)
-    right, wrong = (dealt([nets.model(c, "cfg") for c in order]).conditional(x, 1.0) for order in ((4, 8), (8, 4)))
+    right, wrong = (
+        per_condition([nets.model(c, "cfg") for c in order]).conditional(x, 1.0) for order in ((4, 8), (8, 4))
+    )
     assert (right.dense() - wrong.dense()).abs().max() > 0.01
 
 
@@ -101,8 +111,8 @@ def test_scores_of_another_kind_are_asked_in_turn():
         return lambda x, t: SiteLogits.of(torch.full((*x.shape, 4), value))
 
     models = [tt.Model(tt.Masking(4), 16, answers(0.0), answers(float(k))) for k in range(2)]
-    together = dealt(models)
-    assert isinstance(together.conditional, SideBySide)
+    together = per_condition(models)
+    assert isinstance(together.conditional, SeparateNets)
     x = torch.zeros(4, 3, 16, dtype=torch.int64)
     assert together.conditional(x, 0.5).dense()[:, 0, 0, 0].tolist() == [0, 0, 1, 1]
     with pytest.raises(InvalidInput, match="cannot be dealt to 2"):
@@ -113,7 +123,7 @@ def test_deft_asks_its_base_once_a_step(nets, monkeypatch):
     asked = []
     forward = UNet.forward
     monkeypatch.setattr(UNet, "forward", lambda net, *inputs: asked.append(net) or forward(net, *inputs))
-    sample_digits(nets, SAMPLERS["smc-deft"], 2.0, Plan((4, 9), (1, 3), 4, seed=3))
+    sample_digits(nets, SAMPLERS["smc-deft"], 2.0, DigitRun((4, 9), (1, 3), 4, seed=3))
     assert asked.count(nets.nets["unet"]) == asked.count(nets.nets["deft"]) == 4
 
 
@@ -122,7 +132,7 @@ def test_every_sampler_runs_and_counts_its_networks(nets, method, monkeypatch):
     monkeypatch.setitem(digit_samplers.AT_ONCE, "cpu", 8)  # chunks change no count
     sampler = SAMPLERS[method]
     shape = shape_of(sampler, 8)
-    result, cost = sample_digits(nets, sampler, 2.0, Plan((4, 9), shape, 4, seed=3))
+    result, cost = sample_digits(nets, sampler, 2.0, DigitRun((4, 9), shape, 4, seed=3))
     assert result.particles.shape == (2 * shape[0], shape[1], 16)
     assert int(result.particles.max()) < 4
     evaluations = 4 if method == "guidance" or "tilted" in method else 8
@@ -132,7 +142,7 @@ def test_every_sampler_runs_and_counts_its_networks(nets, method, monkeypatch):
 
 
 def test_a_class_comes_out_the_same_alone_and_beside_others(nets):
-    plan = Plan((4, 8, 9), (2, 4), 4, seed=5)
+    plan = DigitRun((4, 8, 9), (2, 4), 4, seed=5)
     every = sample_digits(nets, SAMPLERS["tilted"], 3.0, plan).result
     alone = sample_digits(nets, SAMPLERS["tilted"], 3.0, plan._replace(conditions=(8,), first_population=2)).result
     own = digits.part_of(every, 2, 2)
@@ -158,7 +168,7 @@ def test_redrawing_one_site_is_a_gibbs_move(nets):
 
 
 def test_populations_are_counted_equally(nets):
-    result = sample_digits(nets, SAMPLERS["smc"], 3.0, Plan((4,), (3, 4), 4, seed=0)).result
+    result = sample_digits(nets, SAMPLERS["smc"], 3.0, DigitRun((4,), (3, 4), 4, seed=0)).result
     mass = digits.counted_equally(result).weights.sum(-1)
     torch.testing.assert_close(mass, torch.full_like(mass, 1 / 3))
 
@@ -174,7 +184,7 @@ def test_figure3_from_end_to_end(tiny, real, tmp_path, monkeypatch, quick, data)
     monkeypatch.setattr(figure3, "SAMPLES", 8)
     monkeypatch.setattr(digits, "CLASSES", (3, 4))
     settings = Settings(quick=quick, data=data)
-    result = carry_out(figure3.EXPERIMENT, settings, tmp_path, lambda: None)
+    result = run_experiment(figure3.EXPERIMENT, settings, tmp_path, lambda: None)
     assert json.loads((tmp_path / "result.json").read_text()) == result
     assert (tmp_path / "figure.png").read_bytes()[:4] == b"\x89PNG"
     runs = figure3.QUICK_RUNS if quick else figure3.RUNS
@@ -194,7 +204,7 @@ def test_figure4_from_end_to_end(tiny, real, tmp_path, monkeypatch):
     monkeypatch.setattr(figure4, "PARTICLES", (2, 3))
     monkeypatch.setattr(figure4, "REPEATS", 2)
     monkeypatch.setattr(digits, "CLASSES", (3, 4))
-    result = carry_out(figure4.EXPERIMENT, Settings(data="somewhere"), tmp_path, lambda: None)
+    result = run_experiment(figure4.EXPERIMENT, Settings(data="somewhere"), tmp_path, lambda: None)
     assert result["runs"] == 4
     assert len(result["rows"]) == 2 * (1 + 4 * 2)
     assert all(row.keys() >= KEYS and row["runs"] == 4 and row["coverage"] is not None for row in result["rows"])
@@ -283,7 +293,7 @@ def test_sampling_a_class_from_the_command_line(saved, tmp_path):
         (["--condition", "4", "--beta", "-1"], "beta is -1"),
     ],
 )
-def test_bad_wishes_are_named(saved, tmp_path, options, words):
+def test_bad_requests_are_named(saved, tmp_path, options, words):
     done = CliRunner().invoke(app, ["sample", str(saved), *options, "--out", str(tmp_path / "o")])
     assert done.exit_code == 2
     assert words in done.output.replace("\n", " ")
@@ -292,12 +302,12 @@ def test_bad_wishes_are_named(saved, tmp_path, options, words):
 
 def test_a_table_takes_no_condition(tmp_path):
     with pytest.raises(InvalidInput, match="leave out --condition"):
-        own_digits.settled(tmp_path / "table.json", own_digits.Wish(4, 3.0))
-    table = own_digits.settled(tmp_path / "table.json", own_digits.Wish(None, 3.0))
+        own_digits.with_defaults(tmp_path / "table.json", own_digits.SampleRequest(4, 3.0))
+    table = own_digits.with_defaults(tmp_path / "table.json", own_digits.SampleRequest(None, 3.0))
     assert (table.particles, table.populations, table.steps) == (1000, 16, 100)
-    mnist = own_digits.settled(tmp_path, own_digits.Wish(4, 3.0))
+    mnist = own_digits.with_defaults(tmp_path, own_digits.SampleRequest(4, 3.0))
     assert (mnist.particles, mnist.populations, mnist.steps) == (4, 16, 50)
-    asked = own_digits.settled(tmp_path, own_digits.Wish(4, 3.0, particles=30, populations=1))
+    asked = own_digits.with_defaults(tmp_path, own_digits.SampleRequest(4, 3.0, particles=30, populations=1))
     assert (asked.particles, asked.populations) == (30, 1)
 
 

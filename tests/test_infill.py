@@ -11,7 +11,7 @@ from sayings import LENGTH
 from truetilt.cli.main import app
 from truetilt.paper import gap_fillers as fillings
 from truetilt.paper import infill, text_rows, text_samplers
-from truetilt.paper.gap_fillers import Plan, Way, fill
+from truetilt.paper.gap_fillers import FillRun, Way, fill
 from truetilt.paper.text_rows import mean_interval
 
 
@@ -33,7 +33,7 @@ def test_reconstruction_keeps_the_known_and_sees_it_late(nets):
     assert rows[0, 0, 0].argmax() == 1
     assert float(rows[0, 0, 0].logsumexp(-1)) == pytest.approx(float(plain[0, 0, 0].logsumexp(-1)))
     assert float(noted.chance[0, 0]) == pytest.approx(float(plain[0, 0, 0].softmax(-1)[1]))
-    filled = fill(nets, [GIVEN], Way(fillings.RECONSTRUCTION), Plan((1, 16), 16, 12, 0))
+    filled = fill(nets, [GIVEN], Way(fillings.RECONSTRUCTION), FillRun((1, 16), 16, 12, 0))
     assert filled.x[0][:, [0, 2, 3, 4]].unique(dim=0).tolist() == [[1, 8, 0, 0]]
     assert (filled.steps, filled.evaluations) == (12, 12)
     assert 0.3 < float(filled.kept.mean()) < 0.8  # x or y is a coin, and so is the dot
@@ -56,7 +56,7 @@ WAYS = [Way("guidance-posterior", None, 0.5), Way("guidance-posterior", None, 1.
 def test_every_filler_keeps_the_given_and_fills_in_a_mood(nets, way):
     """Two texts at once, the gap elsewhere in each; a third has two gaps, and a run of its own."""
     texts = [GIVEN, (None, 4, 8, 0, 0), (2, None, None, 0, 0)]
-    filled = fill(nets, texts, way, Plan((2, 8), 16, 8, 0))
+    filled = fill(nets, texts, way, FillRun((2, 8), 16, 8, 0))
     first, second, third = filled.x
     assert first[:, [0, 2, 3, 4]].unique(dim=0).tolist() == [[1, 8, 0, 0]]
     assert second[:, 1:].unique(dim=0).tolist() == [[4, 8, 0, 0]]
@@ -68,9 +68,9 @@ def test_every_filler_keeps_the_given_and_fills_in_a_mood(nets, way):
 
 def test_a_text_is_filled_alike_whoever_shares_its_run(nets, monkeypatch):
     texts, way = [GIVEN, (None, 4, 8, 0, 0), (2, None, 8, 0, 0)], Way("smc-partial", 2.0, 1.0)
-    together = fill(nets, texts, way, Plan((1, 4), 4, 6, 0))
+    together = fill(nets, texts, way, FillRun((1, 4), 4, 6, 0))
     monkeypatch.setitem(text_samplers.ROOM, "cpu", 4)
-    assert torch.equal(together.x, fill(nets, texts, way, Plan((1, 4), 4, 6, 0)).x)
+    assert torch.equal(together.x, fill(nets, texts, way, FillRun((1, 4), 4, 6, 0)).x)
 
 
 def test_many_gaps_are_the_gaps_of_one(nets):
@@ -92,7 +92,7 @@ def test_prompting_writes_the_text_again_behind_its_gaps(nets):
     assert fillings.prompt_fits(nets, given) == (len(fillings.prompt_of(nets, given)) + 2 <= LENGTH)
     assert not fillings.prompt_fits(nets, (1, None, 8, 8, 8))
     with pytest.raises(tt.InvalidInput, match="does not fit"):
-        fill(nets, [(1, None, 8, 8, 8)], Way(fillings.PROMPTING), Plan((1, 2), 2, 4, 0))
+        fill(nets, [(1, None, 8, 8, 8)], Way(fillings.PROMPTING), FillRun((1, 2), 2, 4, 0))
     assert fillings.kept_share(torch.tensor([[1, 4, 8, 0, 0], [2, 4, 8, 0, 0]]), GIVEN, 0).tolist() == [1.0, 0.5]
 
 

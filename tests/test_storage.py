@@ -26,7 +26,7 @@ from truetilt.models.pretrained import config_of
 from truetilt.models.unet import UNet, UNetConfig
 from truetilt.runtime.memory import check_fits, check_run, told_bytes
 from truetilt.studio.folders import Found, found_at
-from truetilt.studio.form import faults, first_wish
+from truetilt.studio.form import faults, first_form
 from truetilt.training.checkpoints import load_checkpoint
 from truetilt.training.config import parse_file
 
@@ -152,11 +152,11 @@ def test_only_plain_files_of_bounded_size_are_read(what, tmp_path):
 def test_the_studio_finds_nothing_at_a_pipe_or_a_device(what, tmp_path):
     path = in_place_of(tmp_path / "net", what)
     assert found_at(path) == Found()
-    assert "path" in faults(first_wish("own")._asdict() | {"path": str(path)})
+    assert "path" in faults(first_form("own")._asdict() | {"path": str(path)})
 
 
 def test_the_studio_refuses_numbers_and_classes_of_any_size(tmp_path):
-    values = first_wish("nine")._asdict()
+    values = first_form("nine")._asdict()
     for name in ("alpha", "particles", "seed"):
         assert name in faults(values | {name: 10**400})
         assert name in faults(values | {name: float("nan")})
@@ -336,7 +336,7 @@ def test_a_training_checkpoint_with_other_shapes_changes_nothing(tmp_path):
 def stopped(small, out, seed):
     """A run that was killed after some steps."""
     from truetilt.commands import resume as resuming
-    from truetilt.commands.sample import Wish
+    from truetilt.commands.sample import SampleRequest
 
     reached = 0
 
@@ -346,9 +346,9 @@ def stopped(small, out, seed):
         if reached == 5:
             raise KeyboardInterrupt
 
-    wish = Wish(None, 2.0, None, 8, 1, 10, seed, "cpu")
+    request = SampleRequest(None, 2.0, None, 8, 1, 10, seed, "cpu")
     with pytest.raises(KeyboardInterrupt):
-        resuming.carry_out(resuming.Asked(str(small), wish, ("masking", 1e-3), 2), out, advance)
+        resuming.sample_or_resume(resuming.SampleCommand(str(small), request, ("masking", 1e-3), 2), out, advance)
 
 
 def contents(folder):

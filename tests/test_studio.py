@@ -21,12 +21,12 @@ from test_models import CLASSIFIER, UNET, stirred
 from truetilt.cli.main import app
 from truetilt.models import hub
 from truetilt.models.unet import UNet
-from truetilt.studio import form as wishes
+from truetilt.studio import form as forms
 from truetilt.studio import jobs, pictures, plans, server
 from truetilt.studio.choices import MODELS, RESAMPLING, SAMPLERS
-from truetilt.studio.form import Wish, faults, first_wish, wish_of
-from truetilt.studio.jobs import CANCELLED, DONE, FAILED, Job, Pool
-from truetilt.studio.problems import posed
+from truetilt.studio.form import RunForm, faults, first_form, form_of
+from truetilt.studio.jobs import CANCELLED, DONE, FAILED, Pool, StudioRun
+from truetilt.studio.problems import problem_of
 from truetilt.targets.defaults import default_guidance, default_sampler
 
 HOSTILE = "<img src=x onerror='window.hit=1'>${window.hit=2}{{hit}}\"&"
@@ -52,16 +52,16 @@ def own_nets(tmp_path_factory):
 
 
 def asked(own_table, own_nets):
-    """A small wish of every model and sampler that go together."""
+    """A small form for every model and sampler that go together."""
     out = {}
     for model in ("nine", "six", "plane", "table", "uniform table", "nets"):
         own = {"table": own_table, "uniform table": own_table, "nets": own_nets}.get(model)
         for sampler in SAMPLERS:
-            wish = first_wish("own" if own else model)._replace(sampler=sampler, path=own or "", beta=2.0, **SMALL)
-            wish = wish._replace(process="uniform" if "uniform" in model else "masking")
-            wish = wish._replace(condition=1 if model == "nets" else wish.condition)
-            if not faults(wish._asdict()):
-                out[f"{model}, {sampler}"] = wish
+            form = first_form("own" if own else model)._replace(sampler=sampler, path=own or "", beta=2.0, **SMALL)
+            form = form._replace(process="uniform" if "uniform" in model else "masking")
+            form = form._replace(condition=1 if model == "nets" else form.condition)
+            if not faults(form._asdict()):
+                out[f"{model}, {sampler}"] = form
     return out
 
 
@@ -79,7 +79,7 @@ def finished(job, pool=None, seconds=30):
 
 @pytest.mark.parametrize("model", [m for m in MODELS if m != "own"])
 def test_what_the_form_says_at_first_can_be_run(model):
-    assert faults(first_wish(model)._asdict()) == {}
+    assert faults(first_form(model)._asdict()) == {}
 
 
 WRONG = {
@@ -95,15 +95,15 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_bad_value_is_told_at_its_field_and_makes_no_run(name):
     field, value = WRONG[name]
-    values = first_wish()._asdict() | {field: value}
+    values = first_form()._asdict() | {field: value}
     assert list(faults(values)) == [field]
     with pytest.raises(tt.InvalidInput, match=field):
-        wish_of(values)
+        form_of(values)
 
 
 def test_faults_of_two_fields_together(own_table, own_nets, tmp_path):
     def found(**values):
-        return list(faults(first_wish(values.get("model", "nine"))._asdict() | values))
+        return list(faults(first_form(values.get("model", "nine"))._asdict() | values))
 
     assert found(particles=1000, populations=4000) == ["particles"]
     assert found(particles=1000, populations=100, steps=2000) == ["steps"]
@@ -138,9 +138,9 @@ def test_every_model_has_its_samplers(own_table, own_nets):
 def test_the_python_gives_the_same_bits_and_the_command_where_there_is_one(own_table, own_nets, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     commands = 0
-    for name, wish in asked(own_table, own_nets).items():
-        job = Job(wish, tmp_path)
-        job.carry_out()
+    for name, form in asked(own_table, own_nets).items():
+        job = StudioRun(form, tmp_path)
+        job.run()
         assert job.state == DONE, (name, job.message)
         first, space = job.lanes["run"].result, {}
         exec(job.python, space)
@@ -166,20 +166,20 @@ def test_the_python_gives_the_same_bits_and_the_command_where_there_is_one(own_t
 @pytest.mark.parametrize("scheme", RESAMPLING)
 def test_every_way_to_resample_is_written_as_it_is(scheme, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    wish = first_wish()._replace(resampling=scheme, sampler="tempered", **SMALL | {"steps": 15, "particles": 40})
-    job = Job(wish, tmp_path)
-    job.carry_out()
+    form = first_form()._replace(resampling=scheme, sampler="tempered", **SMALL | {"steps": 15, "particles": 40})
+    job = StudioRun(form, tmp_path)
+    job.run()
     space = {}
-    exec(plans.python_of(posed(wish), wish), space)
+    exec(plans.python_of(problem_of(form), form), space)
     assert torch.equal(space["result"].ancestors, job.lanes["run"].result.ancestors)
-    assert (plans.command_of(posed(wish), wish) is None) == (scheme != "half")
+    assert (plans.command_of(problem_of(form), form) is None) == (scheme != "half")
     resampled = not torch.equal(space["result"].ancestors, space["result"].ancestors[:1].expand(16, -1, -1))
     assert resampled == (scheme != "never")
 
 
 def test_plain_guidance_runs_beside_with_as_many_particles(tmp_path):
-    job = Job(first_wish()._replace(**SMALL), tmp_path)
-    job.carry_out()
+    job = StudioRun(first_form()._replace(**SMALL), tmp_path)
+    job.run()
     run, plain = job.lanes["run"].result, job.lanes["plain"].result
     assert run.log_weights.shape == plain.log_weights.shape == (2, 12)
     assert plain.settings["model"]["name"] == "Unweighted"
@@ -191,15 +191,15 @@ def test_plain_guidance_runs_beside_with_as_many_particles(tmp_path):
 @pytest.mark.parametrize("model", ["nine", "six"])
 def test_guidance_takes_the_steps_of_the_sampler_beside_it(model):
     """Side by side they differ in weights alone: one kernel, one level of guidance, the ones of tt.sample."""
-    wish = first_wish(model)._replace(**SMALL)
-    problem = posed(wish)
-    run, plain = plans.plan(problem, wish), plans.guidance(problem, wish)
+    form = first_form(model)._replace(**SMALL)
+    problem = problem_of(form)
+    run, plain = plans.plan(problem, form), plans.guidance(problem, form)
     kernel = "tt.tweedie" if model == "nine" else None
     for made in (run, plain):
         assert (kernel is None) or f"kernel={kernel}" in made.python
     options = {"particles": 4, "seed": 3}
     exact = tt.run(
-        default_guidance(problem.model, wish.alpha), tt.uniform_grid(wish.steps), resample=tt.never, **options
+        default_guidance(problem.model, form.alpha), tt.uniform_grid(form.steps), resample=tt.never, **options
     )
     assert torch.equal(plain.run(**options).particles, exact.particles)
     names = [
@@ -211,16 +211,16 @@ def test_guidance_takes_the_steps_of_the_sampler_beside_it(model):
 
 def test_being_watched_changes_no_bit(tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "WATCHED", 0.5)
-    both = [Job(first_wish()._replace(**SMALL | {"pace": pace}), tmp_path) for pace in ("watch", "fast")]
+    both = [StudioRun(first_form()._replace(**SMALL | {"pace": pace}), tmp_path) for pace in ("watch", "fast")]
     for job in both:
-        job.carry_out()
+        job.run()
     assert both[0].seconds > 0.5
     assert torch.equal(both[0].lanes["run"].result.log_weights, both[1].lanes["run"].result.log_weights)
 
 
 def test_guidance_alone_has_one_lane_and_no_verdict(tmp_path):
-    job = Job(first_wish()._replace(sampler="guidance", **SMALL), tmp_path)
-    job.carry_out()
+    job = StudioRun(first_form()._replace(sampler="guidance", **SMALL), tmp_path)
+    job.run()
     assert list(job.lanes) == ["run"]
     shown = pictures.stage(job)
     assert "without weights nothing says how far off it is" in shown
@@ -254,11 +254,15 @@ def pool():
     made.close()
 
 
-LONG = first_wish()._replace(steps=2000, particles=50, pace="fast")
+LONG = first_form()._replace(steps=2000, particles=50, pace="fast")
 
 
 def test_a_cancelled_run_stops_at_its_step_and_the_next_one_runs(pool, tmp_path):
-    first, second, third = (Job(LONG, tmp_path), Job(LONG, tmp_path), Job(first_wish()._replace(**SMALL), tmp_path))
+    first, second, third = (
+        StudioRun(LONG, tmp_path),
+        StudioRun(LONG, tmp_path),
+        StudioRun(first_form()._replace(**SMALL), tmp_path),
+    )
     for job in (first, second, third):
         pool.submit(job)
     while first.steps < 5:
@@ -278,7 +282,7 @@ def test_a_cancelled_run_stops_at_its_step_and_the_next_one_runs(pool, tmp_path)
 
 def test_a_run_that_is_not_cancelled_goes_on(pool, tmp_path):
     """The counter that the tests of cancelling watch does count."""
-    job = Job(LONG, tmp_path)
+    job = StudioRun(LONG, tmp_path)
     pool.submit(job)
     while job.steps < 5:
         time.sleep(0.005)
@@ -291,8 +295,8 @@ def test_a_run_that_is_not_cancelled_goes_on(pool, tmp_path):
 @pytest.mark.parametrize("text", ["{}", "[", '{"p0": [1, 1], "likelihood": [0, 0]}', '{"p0": 3, "likelihood": 3}'])
 def test_a_bad_table_is_a_message_and_the_worker_lives(pool, tmp_path, text):
     (tmp_path / "t.json").write_text(text)
-    wish = first_wish("own")._replace(path=str(tmp_path / "t.json"), **SMALL)
-    job, after = Job(wish, tmp_path), Job(first_wish()._replace(**SMALL), tmp_path)
+    form = first_form("own")._replace(path=str(tmp_path / "t.json"), **SMALL)
+    job, after = StudioRun(form, tmp_path), StudioRun(first_form()._replace(**SMALL), tmp_path)
     pool.submit(job)
     pool.submit(after)
     assert finished(job).state == FAILED
@@ -302,8 +306,8 @@ def test_a_bad_table_is_a_message_and_the_worker_lives(pool, tmp_path, text):
 
 
 def test_a_bug_is_a_line_and_the_worker_lives(pool, tmp_path, monkeypatch):
-    monkeypatch.setattr(jobs, "posed", lambda wish: 1 / 0)
-    job = Job(first_wish()._replace(**SMALL), tmp_path)
+    monkeypatch.setattr(jobs, "problem_of", lambda form: 1 / 0)
+    job = StudioRun(first_form()._replace(**SMALL), tmp_path)
     pool.submit(job)
     assert finished(job).message == "The run failed: ZeroDivisionError: division by zero"
 
@@ -493,8 +497,8 @@ def test_a_run_is_watched_to_its_end_and_its_report_opens(house, browser, monkey
         assert page.locator(".course .mean").count() == 1
         misses = [float(words) for words in page.locator(".miss b").all_inner_texts()]
         assert misses[0] < misses[1]
-        wish = first_wish()._replace(particles=60, steps=20, seed=5)
-        exact = tt.run(tt.Tilted(posed(wish).model, 4.0), tt.uniform_grid(20), particles=60, populations=4, seed=5)
+        form = first_form()._replace(particles=60, steps=20, seed=5)
+        exact = tt.run(tt.Tilted(problem_of(form).model, 4.0), tt.uniform_grid(20), particles=60, populations=4, seed=5)
         assert f"{exact.log_z:.5g}".replace("-", "−") in page.locator(".figures").inner_text()
         assert "tt.Tilted(model, 4.0, kernel=tt.tweedie)" in page.locator("#python").inner_text()
         assert "truetilt sample table.json" in page.locator("#shell").inner_text()
@@ -639,6 +643,6 @@ def test_points_and_digits_are_shown_in_the_dark_and_on_a_phone(house, browser, 
         assert dark == ("color_scheme" in options)
 
 
-def test_the_form_is_the_order_of_a_wish():
-    assert list(Wish._fields)[:5] == ["model", "path", "process", "condition", "prompt"]
-    assert wishes.devices()[0] == "cpu"
+def test_the_form_has_the_order_of_its_record():
+    assert list(RunForm._fields)[:5] == ["model", "path", "process", "condition", "prompt"]
+    assert forms.devices()[0] == "cpu"

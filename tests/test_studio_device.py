@@ -17,8 +17,8 @@ from unittest import mock
 
 import torch
 
-from truetilt.studio.form import first_wish
-from truetilt.studio.jobs import CANCELLED, DONE, FAILED, Job
+from truetilt.studio.form import first_form
+from truetilt.studio.jobs import CANCELLED, DONE, FAILED, StudioRun
 from truetilt.studio.sessions import Studio
 
 DEVICE = "cuda:0" if torch.cuda.is_available() else "cpu"
@@ -63,7 +63,7 @@ def waited(true, seconds=120.0):
 def ended(studio, model, way):
     """A job that ran on the device and ended in this way, and what was held in its midst."""
     short = way == "finished"
-    wish = first_wish(model)._replace(device=DEVICE, particles=2, populations=1, steps=2 if short else 200, pace="fast")
+    form = first_form(model)._replace(device=DEVICE, particles=2, populations=1, steps=2 if short else 200, pace="fast")
     seen = []
 
     def look(self, step, particles, info):
@@ -74,7 +74,7 @@ def ended(studio, model, way):
 
     room = "truetilt.studio.jobs"
     with mock.patch(f"{room}.Lane.look", look), mock.patch(f"{room}.log"):  # pytest keeps what is logged
-        job = studio.start("page", wish)
+        job = studio.start("page", form)
         if way in ("cancelled", "left"):
             waited(lambda: job.steps >= 3)
             studio.pool.cancel(job) if way == "cancelled" else studio.leave("page")
@@ -107,7 +107,7 @@ def test_a_run_that_ended_holds_no_network_and_no_memory():
 
 def frees_nothing(model):
     """The wrong variant: what is looked for is there if nobody frees it."""
-    with mock.patch.object(Job, "_free"):
+    with mock.patch.object(StudioRun, "_free"):
         before, _, after = check(model, "cancelled")
     assert after > before
 

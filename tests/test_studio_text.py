@@ -20,8 +20,8 @@ from truetilt.models.tokenizer import END, Tokenizer
 from truetilt.studio import jobs, pictures
 from truetilt.studio.choices import SAMPLERS
 from truetilt.studio.folders import REVIEWS, TEXT, found_at
-from truetilt.studio.form import faults, first_wish, wish_of
-from truetilt.studio.jobs import CANCELLED, DONE, FAILED, Frame, Job, Lane
+from truetilt.studio.form import faults, first_form, form_of
+from truetilt.studio.jobs import CANCELLED, DONE, FAILED, Lane, LaneFrame, StudioRun
 from truetilt.viz.report import report
 from truetilt.viz.words import asked as told
 from truetilt.viz.words import is_veiled
@@ -56,13 +56,13 @@ def texts(tmp_path_factory):
     return str(folder)
 
 
-def wished(path, **changes):
-    return first_wish("own")._replace(path=path, **SMALL | changes)
+def form_with(path, **changes):
+    return first_form("own")._replace(path=path, **SMALL | changes)
 
 
-def done(wish, folder):
-    job = Job(wish, folder)
-    job.carry_out()
+def done(form, folder):
+    job = StudioRun(form, folder)
+    job.run()
     assert job.state == DONE, job.message
     return job
 
@@ -83,7 +83,7 @@ def test_folders_are_told_apart_without_loading_them(texts, tmp_path):
 
 def test_bad_conditions_of_texts_are_told_at_their_fields(texts):
     def found(path=texts, **changes):
-        return list(faults(wished(path, **changes)._asdict()))
+        return list(faults(form_with(path, **changes)._asdict()))
 
     assert found() == found(condition="x") == found(condition="5") == ["condition"]
     assert found(condition="toxic") == found(condition=1) == found(condition=HOSTILE) == []
@@ -99,8 +99,8 @@ def test_bad_conditions_of_texts_are_told_at_their_fields(texts):
 def test_a_damaged_bundle_is_a_message(texts, tmp_path):
     shutil.copytree(texts, tmp_path / "b")
     (tmp_path / "b" / "sedd" / "card.json").write_text("{}")
-    job = Job(wished(str(tmp_path / "b"), condition="toxic"), tmp_path)
-    job.carry_out()
+    job = StudioRun(form_with(str(tmp_path / "b"), condition="toxic"), tmp_path)
+    job.run()
     assert job.state == FAILED
     assert "does not say what the classes mean" in job.message
 
@@ -112,7 +112,7 @@ def test_a_damaged_bundle_is_a_message(texts, tmp_path):
 @pytest.mark.parametrize("condition", ["toxic", "-dashed", HOSTILE])
 def test_python_and_command_give_the_same_bits(texts, tmp_path, monkeypatch, sampler, condition):
     monkeypatch.chdir(tmp_path)
-    job = done(wished(texts, condition=condition, sampler=sampler), tmp_path)
+    job = done(form_with(texts, condition=condition, sampler=sampler), tmp_path)
     first, space = job.lanes["run"].result, {}
     exec(job.python, space)
     assert torch.equal(space["result"].particles, first.particles)
@@ -131,7 +131,7 @@ def test_python_and_command_give_the_same_bits(texts, tmp_path, monkeypatch, sam
 @pytest.mark.parametrize("sampler", [s for s in SAMPLERS if s != "tilted"])
 def test_one_text_net_has_python_and_a_report_that_calls_it(texts, tmp_path, monkeypatch, sampler, said):
     monkeypatch.chdir(tmp_path)
-    job = done(wished(f"{texts}/sedd", sampler=sampler, **said), tmp_path)
+    job = done(form_with(f"{texts}/sedd", sampler=sampler, **said), tmp_path)
     first, space = job.lanes["run"].result, {}
     exec(job.python, space)
     assert torch.equal(space["result"].log_weights, first.log_weights)
@@ -146,15 +146,15 @@ def test_one_text_net_has_python_and_a_report_that_calls_it(texts, tmp_path, mon
 def test_a_prompt_without_a_tokenizer_is_a_message(texts, tmp_path):
     shutil.copytree(f"{texts}/sedd", tmp_path / "net")
     (tmp_path / "net" / "tokenizer.json").unlink()
-    job = Job(wished(str(tmp_path / "net"), prompt="the", sampler="tempered"), tmp_path)
-    job.carry_out()
+    job = StudioRun(form_with(str(tmp_path / "net"), prompt="the", sampler="tempered"), tmp_path)
+    job.run()
     assert "has no tokenizer.json" in job.message
 
 
 def test_texts_are_not_sampled_by_guided_rates(texts, tmp_path):
     """The wrong variant: Euler steps and guided rates give other bits."""
-    wish = wished(texts, condition="toxic", sampler="tempered")
-    first = done(wish, tmp_path).lanes["run"].result
+    form = form_with(texts, condition="toxic", sampler="tempered")
+    first = done(form, tmp_path).lanes["run"].result
     model = tt.load(texts).model("toxic", "cfg")
     wrong = tt.run(tt.Tempered(model, 4.0, 2.0), tt.uniform_grid(5), particles=10, populations=2, seed=3)
     assert not torch.equal(wrong.log_weights, first.log_weights)
@@ -202,7 +202,7 @@ def test_what_is_new_is_told_by_descent():
     assert lane.frame.before.tolist() == [[3, 9], [3, 9]]  # both of the second; by place the first would be [3, 2]
     shown = pictures._look(tt.TextView("abcdefghi".__getitem__, 9, 9), lane.frame)
     assert "<ins>" not in shown
-    by_place = Frame(3, lane.frame.x, lane.frame.weights, np.array([[3, 2], [3, 9]]))
+    by_place = LaneFrame(3, lane.frame.x, lane.frame.weights, np.array([[3, 2], [3, 9]]))
     assert "<span" in pictures._look(tt.TextView("abcdefghi".__getitem__, 9, 9), by_place)
 
 
@@ -217,8 +217,8 @@ def test_which_classes_are_veiled(name):
 
 
 def test_the_report_of_a_harsh_class_waits_for_a_click(texts, tmp_path):
-    harsh = done(wished(texts, condition="toxic"), tmp_path)
-    calm = done(wished(texts, condition="calm"), tmp_path)
+    harsh = done(form_with(texts, condition="toxic"), tmp_path)
+    calm = done(form_with(texts, condition="calm"), tmp_path)
     pages = [(tmp_path / f"{job.token}.html").read_text(encoding="utf-8") for job in (harsh, calm)]
     assert ['<details class="veil"><summary>Show texts' in page for page in pages] == [True, False]
     assert pages[0].index('<details class="veil"') < pages[0].index('class="frame"') < pages[0].index('id="again"')
@@ -230,7 +230,7 @@ def test_the_report_of_a_harsh_class_waits_for_a_click(texts, tmp_path):
 
 
 def test_hostile_classes_are_escaped_in_the_report(texts, tmp_path):
-    job = done(wished(texts, condition=HOSTILE), tmp_path)
+    job = done(form_with(texts, condition=HOSTILE), tmp_path)
     page = (tmp_path / f"{job.token}.html").read_text(encoding="utf-8")
     assert "onerror" in page
     assert "<img src=x" not in page
@@ -312,5 +312,5 @@ def test_a_run_of_texts_is_cancelled_and_the_condition_is_checked(house, browser
 
 
 def test_the_embedded_texts_can_be_asked_for():
-    assert wish_of(first_wish("tiny-reviews")._asdict()).condition == "positive"
-    assert faults(first_wish("tiny-reviews")._replace(condition="rude")._asdict()).keys() == {"condition"}
+    assert form_of(first_form("tiny-reviews")._asdict()).condition == "positive"
+    assert faults(first_form("tiny-reviews")._replace(condition="rude")._asdict()).keys() == {"condition"}

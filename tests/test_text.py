@@ -10,7 +10,7 @@ from problems import table
 from test_transformer import TINY, inputs, stirred
 from truetilt.core.logits import LazyRows
 from truetilt.core.types import Batch, SiteLogits, batch_of
-from truetilt.models.conditions import dealt
+from truetilt.models.conditions import per_condition
 from truetilt.models.score import DeftScore
 from truetilt.models.transformer import SEDDConfig
 
@@ -175,7 +175,7 @@ def test_parts_are_put_side_by_side_and_stay_lazy():
     x = torch.full((3, 4, 2), 3)
     x[:, 0, 0], x[1, 2, 1] = 1, 0
     models = [tt.Model(MASKING, 2, tt.Infill(m.base, g)) for m in (eager, lazy) for g in given]
-    whole, parts = (dealt(models[k : k + 3]).base(x, 0.5) for k in (0, 3))
+    whole, parts = (per_condition(models[k : k + 3]).base(x, 0.5) for k in (0, 3))
     assert isinstance(parts.store, LazyRows)
     sites = torch.tensor([1, 0]).expand(3, 4, 2)
     assert torch.equal(parts.at(sites).dense(), whole.at(sites).dense())
@@ -260,7 +260,7 @@ def test_the_score_is_the_nets_at_the_noise_of_that_time(config):
 
 def test_populations_of_many_labels_share_a_batch():
     text = tt.Text(stirred(LABELS), tt.Masking(11))
-    both = dealt([text.model(0), text.model(1)])
+    both = per_condition([text.model(0), text.model(1)])
     x = torch.full((2, 3, 9), 11)
     x[..., :3] = 5
     got = both.conditional(x, 0.6).dense()

@@ -14,7 +14,7 @@ from truetilt.models.tokenizer import load_tokenizer
 from truetilt.training.corpus import COLUMNS, PARTS, Corpus
 from truetilt.training.packing import packed, padded, segments
 from truetilt.training.prepare import main, place_all, prepare
-from truetilt.training.recipe import Recipe, Source, fraction, half_of, read_recipe, roots
+from truetilt.training.recipe import CorpusSource, Recipe, fraction, half_of, read_recipe, roots
 from truetilt.training.text_data import (
     Example,
     normalise,
@@ -229,8 +229,8 @@ def test_short_texts_may_be_a_source_of_their_own(shelf):
     """Which half a phrase is in does not depend on which source it came by."""
     recipe = read_recipe(shelf / "recipe.json")
     one = {text.text: text.part for text in place_all(recipe, shelf)}
-    films = {"long": Source("films", group="mood", nested=True, least_words=9)}
-    films["short"] = Source("films", group="mood", nested=True, most_words=8)
+    films = {"long": CorpusSource("films", group="mood", nested=True, least_words=9)}
+    films["short"] = CorpusSource("films", group="mood", nested=True, most_words=8)
     two = place_all(Recipe(films, recipe.groups), shelf)
     assert {text.source for text in two if len(text.text.split()) <= 8 and text.part != "test"} == {1}
     assert all(one[text.text] == text.part for text in two)
@@ -244,8 +244,8 @@ def test_a_source_may_come_after_the_tokenizer(shelf, tmp_path):
     found = {}
     for name, more in (
         ("without", {}),
-        ("read", {"more": Source("more.csv", group="tone")}),
-        ("after", {"more": Source("more.csv", group="tone", tokenizer=False)}),
+        ("read", {"more": CorpusSource("more.csv", group="tone")}),
+        ("after", {"more": CorpusSource("more.csv", group="tone", tokenizer=False)}),
     ):
         sources = {**recipe.sources, **more}
         found[name] = prepare(Recipe(sources, recipe.groups, recipe.kinds, 24, 300), shelf, tmp_path / name)
@@ -273,7 +273,7 @@ def test_labels_at_the_ends_of_long_texts(shelf, tmp_path):
     long = " ".join(f"this is the sentence number {k}." for k in range(6))
     write(shelf / "notes.csv", f"{long},1\n")
     recipe = read_recipe(shelf / "recipe.json")
-    notes = Source("notes.csv", group="tone", label_at="ends")
+    notes = CorpusSource("notes.csv", group="tone", label_at="ends")
     prepare(Recipe({**recipe.sources, "notes": notes}, recipe.groups, recipe.kinds, 16, 300), shelf, tmp_path / "out")
     rows = Corpus.read(tmp_path / "out").arrays()[1]
     labels = rows[rows[:, 4] == 1][:, 2].tolist()

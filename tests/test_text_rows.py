@@ -9,7 +9,7 @@ import torch
 import truetilt as tt
 from truetilt.paper import text_rows
 from truetilt.paper.controlled import all_claims
-from truetilt.paper.text_rows import Line, claims, difference, distinct_2, mean_interval, perplexity_of, ratio
+from truetilt.paper.text_rows import ScoredText, claims, difference, distinct_2, mean_interval, perplexity_of, ratio
 
 
 def lines_of(right, row="r", nats=None, texts=None):
@@ -17,7 +17,7 @@ def lines_of(right, row="r", nats=None, texts=None):
     n = len(right)
     texts = texts or [f"word{k} other{k} end" for k in range(n)]
     costs = [None] * n if nats is None else nats
-    return [Line(row, k, texts[k], bool(right[k]), -0.5, costs[k], 3) for k in range(n)]
+    return [ScoredText(row, k, texts[k], bool(right[k]), -0.5, costs[k], 3) for k in range(n)]
 
 
 def test_the_difference_has_the_textbook_interval():
@@ -34,7 +34,7 @@ def test_copies_within_a_population_do_not_narrow_the_interval():
     once, other = lines_of([k < 12 for k in range(20)]), lines_of([k < 8 for k in range(20)])
     copies = [line for line in once for _ in range(10)]
     assert difference(copies, other, lambda x: float(x.right)) == difference(once, other, lambda x: float(x.right))
-    alone = [Line("r", k, "a b", line.right, 0.0) for k, line in enumerate(copies)]  # wrong
+    alone = [ScoredText("r", k, "a b", line.right, 0.0) for k, line in enumerate(copies)]  # wrong
     wide, narrow = (difference(a, other, lambda x: float(x.right)) for a in (copies, alone))
     assert narrow["high"] - narrow["low"] < 0.85 * (wide["high"] - wide["low"])
 

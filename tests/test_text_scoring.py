@@ -13,14 +13,14 @@ from truetilt.metrics.judges import LinearJudge
 from truetilt.metrics.perplexity import CausalLM
 from truetilt.metrics.references import adapted, causal_lm, save_adapter, tuned
 from truetilt.paper import text_judges, text_scoring
-from truetilt.paper.text_grid import Task
+from truetilt.paper.text_grid import TextTask
 from truetilt.paper.text_judges import Verdicts, fit_judge, labelled
-from truetilt.paper.text_rows import Line, perplexity_of, read_lines, write_lines
+from truetilt.paper.text_rows import ScoredText, perplexity_of, read_lines, write_lines
 from truetilt.paper.text_scoring import Scoring, judged, score_folder, scored
 from truetilt.training.corpus import Corpus
 
-MOOD = Task("sentiment", "moods", ("low", "high"), {})
-TONE = Task("toxicity", "tones", ("rude", "calm"), {}, chance_of="rude", shown=False)
+MOOD = TextTask("sentiment", "moods", ("low", "high"), {})
+TONE = TextTask("toxicity", "tones", ("rude", "calm"), {}, chance_of="rude", shown=False)
 WORDS = ("low", "high", "calm", "rude")
 
 
@@ -45,8 +45,10 @@ def coins(asked):
 
 
 def test_the_reference_is_asked_about_some_of_a_row_all_of_a_claim_and_nothing_twice():
-    lines = [Line("grid", k // 10, f"text {k}", True, 0.0) for k in range(400)]
-    lines += [Line("claim", k, f"other {k}", True, 0.0) for k in range(150)] + [Line("claim", 150, "", True, 0.0)]
+    lines = [ScoredText("grid", k // 10, f"text {k}", True, 0.0) for k in range(400)]
+    lines += [ScoredText("claim", k, f"other {k}", True, 0.0) for k in range(150)] + [
+        ScoredText("claim", 150, "", True, 0.0)
+    ]
     asked = []
     found = scored(lines, coins(asked), {"claim"})
     own = [line for line in found if line.row == "grid" and line.nats is not None]
@@ -55,14 +57,14 @@ def test_the_reference_is_asked_about_some_of_a_row_all_of_a_claim_and_nothing_t
     assert sum(line.nats is not None for line in found if line.row == "claim") == 150
     assert perplexity_of(own) == pytest.approx(2.0)
     before = len(asked)
-    again = scored([*found, Line("new", 0, "one more", True, 0.0)], coins(asked), {"claim"})
+    again = scored([*found, ScoredText("new", 0, "one more", True, 0.0)], coins(asked), {"claim"})
     assert asked[before:] == ["one more"]
     assert again[:-1] == found
 
 
 def test_a_text_said_twice_counts_as_often_as_it_was_chosen():
     """Costs go to the chosen lines: spread over all equal texts they would weigh a row by its copies."""
-    lines = [Line("r", k, "the same" if k % 4 else f"text of its own {k}", True, 0.0) for k in range(400)]
+    lines = [ScoredText("r", k, "the same" if k % 4 else f"text of its own {k}", True, 0.0) for k in range(400)]
     found = scored(lines, coins([]), set())
     assert sum(line.nats is not None for line in found) == text_scoring.ASKED
 
@@ -70,7 +72,7 @@ def test_a_text_said_twice_counts_as_often_as_it_was_chosen():
 def test_answers_are_written_as_they_come(monkeypatch):
     monkeypatch.setattr(text_scoring, "_LOT", 3)
     kept = []
-    scored([Line("r", k, f"a {k}", True, 0.0) for k in range(8)], coins([]), set(), kept.append)
+    scored([ScoredText("r", k, f"a {k}", True, 0.0) for k in range(8)], coins([]), set(), kept.append)
     assert [sum(line.nats is not None for line in lines) for lines in kept] == [3, 6, 8]
 
 
@@ -109,7 +111,7 @@ def a_judge():
 
 
 def test_a_second_judge_has_the_word_and_the_first_is_kept(tmp_path, monkeypatch):
-    lines = [Line("r-high", k, text, False, -2.0) for k, text in enumerate(["x high", "x low", "", "y high"])]
+    lines = [ScoredText("r-high", k, text, False, -2.0) for k, text in enumerate(["x high", "x low", "", "y high"])]
     found = judged(lines, [{"name": "r-high", "condition": "high"}], a_judge())
     assert [line.right for line in found] == [True, False, False, True]
     assert found[0].log_p == pytest.approx(3 - math.log(1 + math.exp(3)))

@@ -11,16 +11,16 @@ from typer.testing import CliRunner
 import truetilt as tt
 from sayings import LENGTH
 from truetilt.cli.main import app
-from truetilt.commands.jobs import Settings, carry_out, command
+from truetilt.commands.jobs import Settings, command, run_experiment
 from truetilt.metrics.perplexity import CausalLM
 from truetilt.paper import controlled, sentiment, text_grid, text_plots, text_rows, text_scoring, toxicity
-from truetilt.paper.text_grid import Task
-from truetilt.paper.text_rows import Line
+from truetilt.paper.text_grid import TextTask
+from truetilt.paper.text_rows import ScoredText
 from truetilt.paper.text_samplers import SAMPLERS, Case, Lots, asked_at_once, draws_of_each, in_lots, sample_texts
 from truetilt.result import Result
 
-MOOD = Task("sentiment", "moods", ("low", "high"), {"low": "x", "high": "y"})
-TONE = Task("toxicity", "tones", ("rude", "calm"), {"rude": "n", "calm": "n"}, chance_of="rude", shown=False)
+MOOD = TextTask("sentiment", "moods", ("low", "high"), {"low": "x", "high": "y"})
+TONE = TextTask("toxicity", "tones", ("rude", "calm"), {"rude": "n", "calm": "n"}, chance_of="rude", shown=False)
 HIGH = {"x high", "y high", "x high .", "y high ."}
 
 
@@ -114,7 +114,7 @@ def small(task, folder, bundle_folder, monkeypatch, quick=True, only=None):
     monkeypatch.setattr(text_grid, "QUICK_BETAS", (0.0, 1.0))
     settings = Settings(quick, 0, "cpu", None, (("model", str(bundle_folder)), ("reference", "none")))
     monkeypatch.setattr("os.cpu_count", lambda: 1)  # in this process, which knows the smaller numbers
-    return carry_out(controlled.experiment(task, folder, only), settings, folder, lambda: None), settings
+    return run_experiment(controlled.experiment(task, folder, only), settings, folder, lambda: None), settings
 
 
 def chain_lm():
@@ -177,7 +177,7 @@ def test_toxicity_goes_both_ways_and_shows_no_text(bundle_folder, tmp_path, monk
     assert toxicity.TASK.conditions == ("toxic", "non-toxic")
     assert not toxicity.TASK.shown
     score = controlled.score_of(TONE, "rude"), controlled.score_of(TONE, "calm")
-    line = Line("r", 0, "n x rude", True, math.log(0.8))
+    line = ScoredText("r", 0, "n x rude", True, math.log(0.8))
     assert [f(line) for f in score] == pytest.approx([0.8, 0.2])
     result, _ = small(TONE, tmp_path, bundle_folder, monkeypatch, only="guidance")
     by_name = {row["name"]: row["score"] for row in result["rows"]}
@@ -201,11 +201,11 @@ def test_commands_say_what_is_missing(bundle_folder, tmp_path, arguments, words)
 
 def test_nets_are_asked_about_particles_that_reveal_and_say_the_same(nets):
     """Bit for bit the run with every answer, at the price of the sites."""
-    from truetilt.commands.digits import Meter
-    from truetilt.models.conditions import dealt
+    from truetilt.commands.digits import StateCounter
+    from truetilt.models.conditions import per_condition
     from truetilt.paper.text_samplers import watched
 
-    model, meters = dealt([nets.model(c, "cfg") for c in ("low", "high")]), (Meter(), Meter())
+    model, meters = per_condition([nets.model(c, "cfg") for c in ("low", "high")]), (StateCounter(), StateCounter())
     build, grid = SAMPLERS["smc-populations"].build, tt.uniform_grid(60)
     dense, spared = (
         tt.run(build(watched(model, m, every), 2.0, 1.5), grid, particles=4, populations=4, seed=1)

@@ -23,7 +23,7 @@ from truetilt.training.config import read_config
 from truetilt.training.corpus import Corpus, Texts, mixed
 from truetilt.training.evaluation import evaluate
 from truetilt.training.losses import Noise, Noised, corrupt, posterior_cross_entropy, score_entropy
-from truetilt.training.runs import Run, fresh
+from truetilt.training.runs import TrainingRun, fresh
 from truetilt.training.tasks import build_task
 
 COIN = math.log(2) / LENGTH  # a coin's nats, a site
@@ -85,7 +85,7 @@ def test_wrong_without_positions_masked_sites_look_alike(corpus):
 
 def test_wrong_labels_cost_nats(learned, corpus):
     """The same net told the other mood or tone: each text then has words it should not have."""
-    run = Run.prepare(settings(corpus), corpus)
+    run = TrainingRun.prepare(settings(corpus), corpus)
     task = replace(run.task, net=tt.from_pretrained(learned[0]))
     other = replace(run.test, labels=run.test.labels ^ 1)
     right, wrong = (evaluate(task, rows, passes=4)["conditional_bound"] for rows in (run.test, other))
@@ -111,8 +111,8 @@ def test_rates_have_the_size_that_samplers_in_clock_time_need(learned):
 def test_a_potential_starts_with_the_token_vectors_of_the_base(learned, corpus):
     base = tt.from_pretrained(learned[0])
     net = {**SIZES["potential"], "hidden": base.config.hidden}
-    run = Run.prepare(settings(corpus, str(learned[0]), task="potential", net=net), corpus)
-    plain = Run.prepare(settings(corpus, task="potential", net=net), corpus)
+    run = TrainingRun.prepare(settings(corpus, str(learned[0]), task="potential", net=net), corpus)
+    plain = TrainingRun.prepare(settings(corpus, task="potential", net=net), corpus)
     assert run.task.net.vocab_embed.embedding.equal(base.vocab_embed.embedding)
     assert not plain.task.net.vocab_embed.embedding.equal(base.vocab_embed.embedding)
     assert run.fingerprint() != plain.fingerprint()
@@ -154,7 +154,7 @@ def test_every_task_goes_from_arrays_to_a_network_and_its_card(task, corpus, lea
 def test_a_guide_learns_what_the_base_lacks(learned, corpus, tmp_path):
     """Zero at the start, so base and guide have the bound of the base; at the end, that of a net that knows labels."""
     config = settings(corpus, learned[0], task="deft", **LEARN | {"steps": 200})
-    run = Run.prepare(config, tmp_path)
+    run = TrainingRun.prepare(config, tmp_path)
     before = evaluate(run.task, run.test, passes=16)
     assert before["conditional_bound"] == pytest.approx(learned[1]["metrics"]["bound"], rel=0.02)
     found = loop.train(config, tmp_path)["metrics"]
@@ -211,7 +211,7 @@ def test_a_prompt_is_never_noised_and_says_the_class(corpus, tmp_path):
     config = settings(
         corpus, net=PLACED | {"length": LENGTH + 1}, prompts=WORDED, label_dropout=0.33, **LEARN | {"steps": 300}
     )
-    run = Run.prepare(config, tmp_path)
+    run = TrainingRun.prepare(config, tmp_path)
     heard, batch = Heard(run.task.net), run.batches().at(0)
     run.task.loss(heard, batch)
     (x, label), prompts = heard.heard[0], torch.tensor([3, 4, 6, 7, 5, 0])
@@ -233,14 +233,14 @@ def test_a_run_with_adapters_moves_nothing_else(learned, corpus, tmp_path):
     """Trains, resumes to the bit, exports, loads; with the adapters off the net is the base, to the bit."""
     config = settings(corpus, learned[0], lora={"rank": 2, "alpha": 4}, label_dropout=0.3)
     before = torch.get_rng_state()
-    run = Run.prepare(config, tmp_path / "whole")
+    run = TrainingRun.prepare(config, tmp_path / "whole")
     assert torch.get_rng_state().equal(before)
     net, base = run.task.net, tt.from_pretrained(learned[0])
     moved = {name for name, parameter in net.named_parameters() if parameter.requires_grad}
     layers = {f"blocks.0.{name}" for name in ("attn_qkv", "attn_out", "mlp.0", "mlp.2")}
     assert {name.split(".lora_")[0] for name in moved} == {*layers, "label.weight"}
     assert fresh(run).weights.keys() == {*moved, "rotary_emb.inv_freq"}
-    loop.carry_out(run)
+    loop.train_run(run)
     x, sigma = torch.tensor([[V, 4, V, V, 0]]), torch.tensor([0.7])
     with torch.no_grad():
         net.label.weight.copy_(base.label.weight)
@@ -293,7 +293,7 @@ def test_a_net_goes_on_from_another_and_learns_classes_it_had_not(corpus, tmp_pa
 
 
 def test_packed_rows_have_no_padding(corpus):
-    rows = Run.prepare(settings(corpus, task="unconditional", rows="packed"), corpus).train
+    rows = TrainingRun.prepare(settings(corpus, task="unconditional", rows="packed"), corpus).train
     stream = [token for words, _ in texts() for token in (*tokenizer().encode(" ".join(words)), 0)]
     assert len(stream) == 64
     assert rows.tokens.flatten().tolist() == stream[:60]
@@ -310,14 +310,14 @@ def test_rows_are_repeated_as_the_mix_says(corpus):
 
 
 def test_what_is_told_where_a_label_is_withheld(corpus):
-    run = Run.prepare(settings(corpus, label_dropout=1.0), corpus)
+    run = TrainingRun.prepare(settings(corpus, label_dropout=1.0), corpus)
     batch = run.batches().at(3)
     assert set(zip(batch.label.tolist(), batch.told.tolist(), strict=True)) <= {(0, 5), (1, 5), (2, 4), (3, 4)}
-    assert Run.prepare(settings(corpus), corpus).batches().at(3).told.equal(batch.label)
+    assert TrainingRun.prepare(settings(corpus), corpus).batches().at(3).told.equal(batch.label)
 
 
 def test_masked_words_while_a_judge_learns(corpus):
-    run = Run.prepare(settings(corpus, task="classifier", augment="mask", max_blank=0.5, batch=2000), corpus)
+    run = TrainingRun.prepare(settings(corpus, task="classifier", augment="mask", max_blank=0.5, batch=2000), corpus)
     noised = run.batches().at(0).noised
     share = float((noised.x == V).double().mean())
     assert abs(share - 0.25) < 5 * math.sqrt(0.25 / 2000)  # half of a half; 5 standard errors
@@ -375,18 +375,18 @@ def test_arrays_and_tokenizer_must_be_the_ones_named(tmp_path):
     write_corpus(tmp_path)
     (tmp_path / "tokens.npy").write_bytes((tmp_path / "tokens.npy").read_bytes()[:-4])
     with pytest.raises(tt.InvalidInput, match="cannot be read"):
-        Run.prepare(settings(tmp_path), tmp_path)
+        TrainingRun.prepare(settings(tmp_path), tmp_path)
     write_corpus(tmp_path)
     rows = bytearray((tmp_path / "rows.npy").read_bytes())
     rows[-2] ^= 1
     (tmp_path / "rows.npy").write_bytes(rows)
     with pytest.raises(tt.InvalidInput, match="not the file that"):
-        Run.prepare(settings(tmp_path), tmp_path)
+        TrainingRun.prepare(settings(tmp_path), tmp_path)
     write_corpus(tmp_path)
     text = (tmp_path / "tokenizer.json").read_text()
     (tmp_path / "tokenizer.json").write_text(text.replace('"calm": 6', '"loud": 6'))
     with pytest.raises(tt.InvalidInput, match="it is another"):
-        Run.prepare(settings(tmp_path), tmp_path)
+        TrainingRun.prepare(settings(tmp_path), tmp_path)
     with pytest.raises(tt.InvalidInput, match="the same size with other tokens"):
         _ = Corpus.read(tmp_path).tokenizer
 
@@ -394,7 +394,7 @@ def test_arrays_and_tokenizer_must_be_the_ones_named(tmp_path):
 def test_the_uniform_process_trains_too(corpus, tmp_path):
     net = {**NET, "masked": False, "scale_by_sigma": False}
     config = settings(corpus, task="unconditional", process="uniform", net=net, steps=60, batch=32)
-    run = Run.prepare(config, tmp_path)
+    run = TrainingRun.prepare(config, tmp_path)
     before = evaluate(run.task, run.test, passes=4)["bound"]
     assert loop.train(config, tmp_path)["metrics"]["bound"] < 0.8 * before
 

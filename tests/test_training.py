@@ -22,7 +22,7 @@ from truetilt.training import loop
 from truetilt.training.checkpoints import found_checkpoints, load_checkpoint
 from truetilt.training.evaluation import evaluate
 from truetilt.training.journal import Journal, read_losses
-from truetilt.training.runs import Run, fresh
+from truetilt.training.runs import TrainingRun, fresh
 from truetilt.training.tasks import build_task
 
 
@@ -51,7 +51,7 @@ def test_every_task_goes_from_files_to_a_network_and_its_card(task, data, base, 
 
 def test_the_uniform_process_trains_too(data, tmp_path):
     config = settings(data, process="uniform", steps=60, batch=16)
-    run = Run.prepare(config, tmp_path)
+    run = TrainingRun.prepare(config, tmp_path)
     before = evaluate(run.task, run.train)["bound"]
     assert loop.train(config, tmp_path)["metrics"]["bound"] < 0.7 * before
 
@@ -120,7 +120,7 @@ def test_wrong_a_resumption_that_forgets_something_is_seen(lost, data, tmp_path,
             tensor.zero_()
         return progress
 
-    run = Run.prepare(replace(config, steps=8), tmp_path / "broken")
+    run = TrainingRun.prepare(replace(config, steps=8), tmp_path / "broken")
     monkeypatch.setattr("truetilt.training.runs.load_checkpoint", forgetful)
     monkeypatch.setattr(loop, "save_checkpoint", _save_then_stop(loop.save_checkpoint))
     with pytest.raises(Stopped):
@@ -196,9 +196,9 @@ def test_a_damaged_checkpoint_is_named(data, tmp_path):
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(data, tmp_path, monkeypatch):
-    run = Run.prepare(settings(data), tmp_path)
+    run = TrainingRun.prepare(settings(data), tmp_path)
     spoiled = replace(run, task=replace(run.task, loss=lambda net, batch: run.task.loss(net, batch) * float("nan")))
-    monkeypatch.setattr(Run, "prepare", lambda *_: spoiled)
+    monkeypatch.setattr(TrainingRun, "prepare", lambda *_: spoiled)
     with pytest.raises(tt.TruetiltError, match="loss is nan after step 2"):
         loop.train(settings(data), tmp_path)
     assert found_checkpoints(tmp_path / "checkpoints") == []
@@ -211,7 +211,7 @@ def test_the_wall_clock_stops_a_run_and_the_network_is_saved(data, tmp_path):
 
 
 def test_steps_are_planned_from_a_trial(data, tmp_path):
-    run = Run.prepare(settings(data), tmp_path)
+    run = TrainingRun.prepare(settings(data), tmp_path)
     before = {name: tensor.clone() for name, tensor in run.task.net.state_dict().items()}
     one, two = (loop.steps_within(run, seconds, trial=4) for seconds in (1e-9, 5.0))
     assert one == 1 < two
@@ -241,13 +241,13 @@ def test_the_learning_rate_rises_then_falls_to_nothing(data):
 def test_an_untrained_network_has_the_bound_of_uniform_pixels(data):
     """Zero logits: every masked pixel costs log V, so the bound is log V; 5 standard errors, a false alarm in 1e6."""
     task = build_task(settings(data))
-    digits = Run.prepare(settings(data), data).train
+    digits = TrainingRun.prepare(settings(data), data).train
     found = evaluate(task, digits, seed=1, passes=40)
     assert abs(found["bound"] - np.log(V)) < 5 * found["bound_stderr"] < 0.2
 
 
 def test_a_batch_is_a_function_of_seed_and_step(data):
-    run = Run.prepare(settings(data, task="conditional", label_dropout=0.5), data)
+    run = TrainingRun.prepare(settings(data, task="conditional", label_dropout=0.5), data)
     one, again = run.batches().at(5), run.batches().at(5)
     assert one.noised.x.equal(again.noised.x)
     assert one.told.equal(again.told)
@@ -257,7 +257,7 @@ def test_a_batch_is_a_function_of_seed_and_step(data):
 
 def test_a_fresh_learner_and_the_global_generator_do_not_meet(data):
     before = torch.get_rng_state()
-    fresh(Run.prepare(settings(data), data))
+    fresh(TrainingRun.prepare(settings(data), data))
     assert torch.get_rng_state().equal(before)
 
 

@@ -65,12 +65,12 @@ def demo(
     folder = out or Path("runs/demo")
     with _Plainly():
         from ..commands.demo import draw_digits, misses, write_page
-        from ..commands.jobs import Settings, carry_out
+        from ..commands.jobs import Settings, run_experiment
         from ..paper import figures
 
         settings = Settings(True, seed, _device(device))
         with _progress(len(figures.DEMO.jobs(settings)) + 2, "demo") as advance:
-            result = carry_out(figures.DEMO, settings, folder, advance)
+            result = run_experiment(figures.DEMO, settings, folder, advance)
             figures.keep_run(device, seed, folder)
             advance()
             drawn = draw_digits(digits, seed, device, folder / "digits")
@@ -171,12 +171,12 @@ def sample(
         from ..core.storage import check_folder
 
         check_folder(folder)
-        from ..commands.resume import Asked
-        from ..commands.sample import Wish, settled
+        from ..commands.resume import SampleCommand
+        from ..commands.sample import SampleRequest, with_defaults
 
         asked = (particles, populations, steps, seed)
-        wish = settled(model, Wish(condition, alpha, beta, *asked, _device(device)))
-        _sample(Asked(str(model), wish, (process.value, sigma_eps), checkpoint_every), folder, as_json)
+        wish = with_defaults(model, SampleRequest(condition, alpha, beta, *asked, _device(device)))
+        _sample(SampleCommand(str(model), wish, (process.value, sigma_eps), checkpoint_every), folder, as_json)
 
 
 @app.command()
@@ -186,18 +186,18 @@ def resume(
 ) -> None:
     """Go on with a run that was stopped or killed, from its last checkpoint and to the same bits."""
     with _Plainly(folder=folder):
-        from ..commands.resume import read_asked
+        from ..commands.resume import read_command
 
-        asked = read_asked(folder)
-        _device(asked.wish.device)
+        asked = read_command(folder)
+        _device(asked.request.device)
         _sample(asked, folder, as_json)
 
 
 def _sample(asked: Any, folder: Path, as_json: bool) -> None:
-    from ..commands.resume import carry_out
+    from ..commands.resume import sample_or_resume
 
-    with _progress(asked.wish.steps or 0, "steps") as advance:
-        summary = carry_out(asked, folder, advance)
+    with _progress(asked.request.steps or 0, "steps") as advance:
+        summary = sample_or_resume(asked, folder, advance)
     (folder / "report.html").unlink(missing_ok=True)  # of the run before
     _show(summary, ("quantity", "value"), folder, as_json)
 
@@ -265,7 +265,7 @@ def _experiment(
     name: str, quick: bool, seed: int, device: str, out: Path | None, as_json: bool, data: Path | None = None
 ) -> None:
     with _Plainly():
-        from ..commands.jobs import Settings, carry_out
+        from ..commands.jobs import Settings, run_experiment
         from ..paper import chain, figure3, figure4, figures, sde, table1, tfbind8
 
         toys = (figures.FIGURE1, figures.FIGURE2, table1.EXPERIMENT)
@@ -274,7 +274,7 @@ def _experiment(
         folder = out or Path("runs") / name
         settings = Settings(quick, seed, _device(device), None if data is None else str(data))
         with _progress(len(experiment.jobs(settings)), experiment.title) as advance:
-            result = carry_out(experiment, settings, folder, advance)
+            result = run_experiment(experiment, settings, folder, advance)
         _show(result, experiment.columns, folder, as_json)
 
 

@@ -34,7 +34,7 @@ Score = Annotated[
 Data = Annotated[Path | None, typer.Option(help="A prepared corpus, for a judge or a reference fitted to it.")]
 
 
-class Asked(NamedTuple):
+class TaskOptions(NamedTuple):
     """What the commands of tasks have in common."""
 
     model: str
@@ -103,7 +103,12 @@ def _reproduces(name: str) -> Callable[..., None]:
         out: Out = None,
         as_json: Json = False,
     ) -> None:
-        _task(name, Asked(model, reference, judge, data, perspective, only, score, quick, seed, device), out, as_json)
+        _task(
+            name,
+            TaskOptions(model, reference, judge, data, perspective, only, score, quick, seed, device),
+            out,
+            as_json,
+        )
 
     return command
 
@@ -122,10 +127,10 @@ def _reproduce_infill(
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    _task("infill", Asked(model, reference, "own", data, None, only, score, quick, seed, device), out, as_json)
+    _task("infill", TaskOptions(model, reference, "own", data, None, only, score, quick, seed, device), out, as_json)
 
 
-def _task(name: str, asked: Asked, out: Path | None, as_json: bool) -> None:
+def _task(name: str, asked: TaskOptions, out: Path | None, as_json: bool) -> None:
     """Sample, then ask who was named; with `score` the second part alone."""
     with Plainly():
         from ..paper import controlled, infill, sentiment, text_scoring, toxicity
@@ -149,10 +154,10 @@ def _task(name: str, asked: Asked, out: Path | None, as_json: bool) -> None:
         show(result, experiment.columns, folder, as_json)
 
 
-def _sampled(experiment: Any, asked: Asked, data: str | None, folder: Path) -> dict[str, Any]:
-    from ..commands.jobs import Settings, carry_out
+def _sampled(experiment: Any, asked: TaskOptions, data: str | None, folder: Path) -> dict[str, Any]:
+    from ..commands.jobs import Settings, run_experiment
 
     more = (("model", asked.model), ("reference", asked.reference))
     settings = Settings(asked.quick, asked.seed, found_device(asked.device), data, more)
     with progress(len(experiment.jobs(settings)), experiment.title) as advance:
-        return carry_out(experiment, settings, folder, advance)
+        return run_experiment(experiment, settings, folder, advance)

@@ -26,7 +26,7 @@ from ..result import Result
 from ..smc.resampling import never
 from ..targets.defaults import default_guidance
 from ..viz.sheets import sheet
-from .digits import QUICK_BATCH, Meter, cost_of, reference
+from .digits import QUICK_BATCH, StateCounter, cost_of, reference
 from .jobs import Answer
 from .sample import spread
 from .sample_table import SNAPSHOTS
@@ -38,11 +38,11 @@ PAGE, REPORT = "index.html", "report.html"
 TITLES = {"guidance": f"guidance, β = {ALPHA:g}", "truetilt": f"truetilt, α = {ALPHA:g}"}
 
 
-class Drawn(NamedTuple):
+class CountedRun(NamedTuple):
     """A run of one sampler and what it asked of the nets."""
 
     result: Result
-    meter: Meter
+    meter: StateCounter
 
 
 def draw_digits(count: int, seed: int, device: str, folder: Path) -> Answer:
@@ -63,27 +63,27 @@ def draw_digits(count: int, seed: int, device: str, folder: Path) -> Answer:
 
 
 @torch.no_grad()
-def _guided(nets: Digits, count: int, seed: int) -> Drawn:
+def _guided(nets: Digits, count: int, seed: int) -> CountedRun:
     """Plain guidance of strength ALPHA, without weights, in half as many steps: it passes the U-Net twice in each."""
-    meter = Meter()
+    meter = StateCounter()
     model = meter.watch(nets.model(DIGIT, "cfg"))
     fk, grid = default_guidance(model, ALPHA), uniform_grid(STEPS // 2)
-    return Drawn(run(fk, grid, particles=count, seed=seed, resample=never, chunk=QUICK_BATCH), meter)
+    return CountedRun(run(fk, grid, particles=count, seed=seed, resample=never, chunk=QUICK_BATCH), meter)
 
 
 @torch.no_grad()
-def _tilted(nets: Digits, count: int, seed: int) -> Drawn:
+def _tilted(nets: Digits, count: int, seed: int) -> CountedRun:
     """As `truetilt sample mnist` has it."""
-    meter, (particles, populations) = Meter(), spread(count)
+    meter, (particles, populations) = StateCounter(), spread(count)
     result = sample(
         meter.watch(nets.model(DIGIT)), ALPHA, particles=particles, populations=populations,
         num_inference_steps=STEPS, seed=seed, chunk=QUICK_BATCH, snapshots=SNAPSHOTS,
     )  # fmt: skip
     told = {"bundle": "mnist", "condition": DIGIT, "command": f"truetilt demo --digits {count} --seed {seed}"}
-    return Drawn(replace(result, settings=result.settings | told), meter)
+    return CountedRun(replace(result, settings=result.settings | told), meter)
 
 
-def _row(nets: Digits, name: str, drawn: Drawn) -> Answer:
+def _row(nets: Digits, name: str, drawn: CountedRun) -> Answer:
     """How the weighted digits look to the judge and how varied they are, with what they cost."""
     x, weights = drawn.result.particles.flatten(0, 1), drawn.result.weights.reshape(-1)
     cost = cost_of(drawn.meter, len(x), 0.0)
@@ -97,7 +97,7 @@ def _row(nets: Digits, name: str, drawn: Drawn) -> Answer:
     }
 
 
-def _draw(nets: Digits, runs: dict[str, Drawn], rows: list[Answer], seed: int) -> Any:
+def _draw(nets: Digits, runs: dict[str, CountedRun], rows: list[Answer], seed: int) -> Any:
     """Guidance on the left, truetilt on the right; framed in red what the judge takes for another digit."""
     from matplotlib.figure import Figure
 

@@ -92,7 +92,7 @@ def reference() -> dict[int, dict[str, Any]]:
 
 
 @dataclass
-class Meter:
+class StateCounter:
     """Counts the states that each net is asked about, so that no chunk size changes the count."""
 
     states: dict[str, int] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class CountedScore(BatchScore):
 
     score: Any
     name: str
-    meter: Meter
+    meter: StateCounter
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         self.meter.add(self.name, len(batch.x))
@@ -127,7 +127,7 @@ class CountedPotential:
 
     potential: Any
     name: str
-    meter: Meter
+    meter: StateCounter
 
     def __call__(self, x: Tokens, t: float) -> Tensor:
         self.meter.add(self.name, len(x))
@@ -142,7 +142,7 @@ class Cost(NamedTuple):
     seconds: float
 
 
-def cost_of(meter: Meter, particles: int, seconds: float) -> Cost:
+def cost_of(meter: StateCounter, particles: int, seconds: float) -> Cost:
     seen = {name: count / particles for name, count in meter.states.items()}
     return Cost(seen.get("base", 0.0) + seen.get("conditional", 0.0), seen.get("potential", 0.0), seconds)
 

@@ -58,7 +58,7 @@ class Experiment(NamedTuple):
     columns: tuple[str, ...]  # of the table in the terminal
 
 
-def carry_out(experiment: Experiment, settings: Settings, folder: Path, advance: Callable[[], Any]) -> Answer:
+def run_experiment(experiment: Experiment, settings: Settings, folder: Path, advance: Callable[[], Any]) -> Answer:
     """Run the jobs, write result.json and figure.png, then forget the jobs. A rank that is not the first has none."""
     check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)

@@ -13,22 +13,22 @@ from ..core.types import InvalidInput, StepInfo, TruetiltError
 from ..models.hub import EMBEDDED
 from ..runtime.checkpoints import forget, found
 from .jobs import RANK, RANKS
-from .sample import Wish, sample_any, settled
+from .sample import SampleRequest, sample_any, with_defaults
 
 _FORMAT, _VERSION = "truetilt-asked", 1
 _FILE, _CHECKPOINTS = "asked.json", "checkpoints"
 
 
-class Asked(NamedTuple):
+class SampleCommand(NamedTuple):
     """All that a sampling command says: what is sampled and how, a table's noise, the steps between checkpoints."""
 
     model: str
-    wish: Wish
+    request: SampleRequest
     noise: tuple[str, float]
     every: int | None = None
 
 
-def carry_out(asked: Asked, folder: Path, advance: Callable[[int], Any]) -> dict[str, Any]:
+def sample_or_resume(asked: SampleCommand, folder: Path, advance: Callable[[int], Any]) -> dict[str, Any]:
     """Sample as asked, from the last checkpoint if there is one; forget the checkpoints once the result is written."""
     reached, begun = 0, False
 
@@ -37,12 +37,12 @@ def carry_out(asked: Asked, folder: Path, advance: Callable[[int], Any]) -> dict
         advance(done - reached)
         reached, begun = done, True
 
-    wish = settled(Path(asked.model), asked.wish)
+    request = with_defaults(Path(asked.model), asked.request)
     options: dict[str, Any] = {"callback_on_step_end": tick}
     if RANKS > 1:
         from ..distributed import particle_shard
 
-        options["shard"] = particle_shard(wish.particles or 0)
+        options["shard"] = particle_shard(request.particles or 0)
     stoppable = asked.every is not None and RANK == 0
     if asked.every is not None:
         options |= {"checkpoint": folder / _CHECKPOINTS, "checkpoint_every": asked.every}
@@ -51,7 +51,7 @@ def carry_out(asked: Asked, folder: Path, advance: Callable[[int], Any]) -> dict
     try:
         with TemporaryDirectory() as elsewhere:  # every rank has the result, and the first one's is kept
             out = folder if RANK == 0 else Path(elsewhere)
-            summary = sample_any(Path(asked.model), wish, asked.noise, out, options)
+            summary = sample_any(Path(asked.model), request, asked.noise, out, options)
     except TruetiltError:
         if stoppable and not begun:  # refused: the folder is left as it was
             _put_back(folder, before, fresh)
@@ -62,12 +62,12 @@ def carry_out(asked: Asked, folder: Path, advance: Callable[[int], Any]) -> dict
     return summary
 
 
-def _begin(asked: Asked, folder: Path) -> bytes | None:
+def _begin(asked: SampleCommand, folder: Path) -> bytes | None:
     """Write down what is asked, unless it would take the place of another run that was stopped; what lay there."""
     path, mine = folder / _FILE, _plain(asked)
     before = read_bytes(path) if path.is_file() else None
     if before is not None and found(folder / _CHECKPOINTS):
-        theirs = _plain(read_asked(folder))
+        theirs = _plain(read_command(folder))
         differing = sorted(name for name in ("found", "wish", "noise") if mine[name] != theirs[name])
         if differing:
             raise InvalidInput(
@@ -91,12 +91,12 @@ def _write(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
 
-def _plain(asked: Asked) -> dict[str, Any]:
-    plain = {"model": asked.model, "found": os.path.realpath(asked.model), "wish": asked.wish._asdict()}
+def _plain(asked: SampleCommand) -> dict[str, Any]:
+    plain = {"model": asked.model, "found": os.path.realpath(asked.model), "wish": asked.request._asdict()}
     return {"format": _FORMAT, "version": _VERSION} | plain | {"noise": list(asked.noise), "every": asked.every}
 
 
-def read_asked(folder: Path) -> Asked:
+def read_command(folder: Path) -> SampleCommand:
     """What the stopped command in a folder was asked."""
     path = folder / _FILE
     try:
@@ -114,10 +114,10 @@ def read_asked(folder: Path) -> Asked:
         model, (process, eps) = _known(told["model"], str), told["noise"]
         here = model in EMBEDDED or os.path.realpath(model) == told["found"]
         model = model if here else _known(told["found"], str)  # resumed from another folder
-        wish = Wish(**told["wish"])
+        request = SampleRequest(**told["wish"])
         for name, kinds in _KINDS.items():
-            _known(getattr(wish, name), *kinds)
-        return Asked(model, wish, (_known(process, str), _known(eps, float)), _known(told["every"], int))
+            _known(getattr(request, name), *kinds)
+        return SampleCommand(model, request, (_known(process, str), _known(eps, float)), _known(told["every"], int))
     except (KeyError, TypeError, ValueError, OSError) as e:
         raise InvalidInput(f"{path} was not written by this version of truetilt; start the run again") from e
 

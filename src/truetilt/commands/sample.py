@@ -35,7 +35,7 @@ COLUMNS = 16
 LEAST = 4  # particles in a population, where populations are made of a number of particles
 
 
-class Wish(NamedTuple):
+class SampleRequest(NamedTuple):
     """What the user asks for; what is None is settled by what is sampled."""
 
     condition: str | int | None
@@ -53,26 +53,26 @@ def is_bundle(name: str | Path) -> bool:
     return str(name) in EMBEDDED or Path(name).is_dir()
 
 
-def settled(name: Path, wish: Wish) -> Wish:
+def with_defaults(name: Path, request: SampleRequest) -> SampleRequest:
     """The wish with its gaps filled; nets need a class, a table has a condition of its own."""
     nets = is_bundle(name)
-    if nets and wish.condition is None:
+    if nets and request.condition is None:
         raise InvalidInput(
             f"{name} holds nets of several classes; say which one to sample with --condition (samples without a "
             "condition: tt.Unweighted in Python, see 'How to choose')"
         )
-    if not nets and wish.condition is not None and name.suffix == ".json":
+    if not nets and request.condition is not None and name.suffix == ".json":
         raise InvalidInput(f"{name} is a table, which has its condition inside; leave out --condition")
-    if not nets and wish.condition is not None:
+    if not nets and request.condition is not None:
         raise InvalidInput(f"{name} is no bundle of nets; name {', '.join(EMBEDDED)}, or a folder that holds some")
     particles, steps = (PARTICLES, STEPS) if nets else (TABLE_PARTICLES, TABLE_STEPS)
     if str(name) == "tiny-reviews" or is_reviews(Path(name)):
         particles, steps = TEXT_PARTICLES, TEXT_STEPS
-    particles, populations = particles if wish.particles is None else wish.particles, wish.populations
+    particles, populations = particles if request.particles is None else request.particles, request.populations
     if populations is None:
         particles, populations = spread(particles) if nets else (particles, RECOMMENDED)
-    return wish._replace(
-        particles=particles, populations=populations, steps=steps if wish.steps is None else wish.steps
+    return request._replace(
+        particles=particles, populations=populations, steps=steps if request.steps is None else request.steps
     )
 
 
@@ -87,38 +87,40 @@ def spread(particles: int) -> tuple[int, int]:
 
 
 def sample_any(
-    name: Path, wish: Wish, noise: tuple[str, float], folder: Path, options: dict[str, Any]
+    name: Path, request: SampleRequest, noise: tuple[str, float], folder: Path, options: dict[str, Any]
 ) -> dict[str, Any]:
     """Sample a bundle or a table; `noise` is the process of a table, nets know theirs; `options` go to `run`."""
-    wish = settled(name, wish)
+    request = with_defaults(name, request)
     if is_bundle(name):
         if noise != TABLE_NOISE:
             raise InvalidInput(f"{name} holds nets, which know their process; leave out --process and --sigma-eps")
-        return sample_bundle(str(name), wish, folder, options)
-    sizes = (wish.particles or 0, wish.populations or 0, wish.steps or 0, wish.seed)
-    return sample_table(name, noise, (wish.alpha, wish.beta), sizes, folder, options)
+        return sample_bundle(str(name), request, folder, options)
+    sizes = (request.particles or 0, request.populations or 0, request.steps or 0, request.seed)
+    return sample_table(name, noise, (request.alpha, request.beta), sizes, folder, options)
 
 
-def sample_bundle(name: str, wish: Wish, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+def sample_bundle(name: str, request: SampleRequest, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
     """Sample, save the particles, and say how good they are; figure.png shows draws, the wrong ones framed."""
-    wish = settled(Path(name), wish)
-    nets = load(name, wish.device)
+    request = with_defaults(Path(name), request)
+    nets = load(name, request.device)
     if isinstance(nets, Reviews):
-        return sample_text(name, nets, wish, folder, options)
-    condition = _class_number(wish.condition)
-    model = nets.model(condition, "potential" if wish.beta is None else "cfg")
+        return sample_text(name, nets, request, folder, options)
+    condition = _class_number(request.condition)
+    model = nets.model(condition, "potential" if request.beta is None else "cfg")
     if "judge" not in nets.nets:
         raise InvalidInput(f"{name} holds {sorted(nets.nets)} and no judge, by whom samples are shown; add one")
-    check_run((wish.particles or 0, wish.populations or 0, wish.steps or 0), model.length, SNAPSHOTS, wish.device)
+    check_run(
+        (request.particles or 0, request.populations or 0, request.steps or 0), model.length, SNAPSHOTS, request.device
+    )
     check_states(options.get("checkpoint"), model.length, model.process.vocabulary + 1)
     result = sample(
-        model, wish.alpha, wish.beta, particles=wish.particles or 0, populations=wish.populations or 0,
-        num_inference_steps=wish.steps or 0, seed=wish.seed, chunk=64, snapshots=SNAPSHOTS, **options,
+        model, request.alpha, request.beta, particles=request.particles or 0, populations=request.populations or 0,
+        num_inference_steps=request.steps or 0, seed=request.seed, chunk=64, snapshots=SNAPSHOTS, **options,
     )  # fmt: skip
-    told = {"bundle": name, "condition": condition, "command": command(name, wish._asdict())}
+    told = {"bundle": name, "condition": condition, "command": command(name, request._asdict())}
     result = replace(result, settings=result.settings | told)
     rows = _figures(name, nets, condition, result)
-    drawn = result.draw(min(64, result.log_weights.numel()), wish.seed)
+    drawn = result.draw(min(64, result.log_weights.numel()), request.seed)
     wrong = (nets.judge(drawn).argmax(-1) != condition).tolist()
     result.save(folder, nets.view)
     summary = {
@@ -128,7 +130,7 @@ def sample_bundle(name: str, wish: Wish, folder: Path, options: dict[str, Any]) 
         "verdict": result.trust().lines,
     }
     write_json(folder / "result.json", summary)
-    title = f"class {condition}, α = {wish.alpha:g}: {len(drawn)} draws; in red what the judge calls another"
+    title = f"class {condition}, α = {request.alpha:g}: {len(drawn)} draws; in red what the judge calls another"
     picture = _draw(grey_levels(drawn, nets.process.vocabulary).cpu().numpy(), title, wrong)
     write_with(folder / "figure.png", lambda out: picture.savefig(out, dpi=150))
     return summary

@@ -50,17 +50,17 @@ class Gaps(NamedTuple):
     device: str = "cpu"
 
 
-def sample_text(name: str, nets: Reviews, wish: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+def sample_text(name: str, nets: Reviews, request: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
     """Texts of a class: sampled, saved, judged; figure.png shows draws."""
-    condition = nets.classes[nets.facts.number(wish.condition)]
-    model = nets.model(condition, "potential" if wish.beta is None else "cfg")
-    check_run((wish.particles, wish.populations, wish.steps), model.length, SNAPSHOTS, wish.device)
+    condition = nets.classes[nets.facts.number(request.condition)]
+    model = nets.model(condition, "potential" if request.beta is None else "cfg")
+    check_run((request.particles, request.populations, request.steps), model.length, SNAPSHOTS, request.device)
     check_states(options.get("checkpoint"), model.length, model.process.vocabulary + 1)
     result = sample(
-        model, wish.alpha, wish.beta, particles=wish.particles, populations=wish.populations,
-        num_inference_steps=wish.steps, seed=wish.seed, snapshots=SNAPSHOTS, **options,
+        model, request.alpha, request.beta, particles=request.particles, populations=request.populations,
+        num_inference_steps=request.steps, seed=request.seed, snapshots=SNAPSHOTS, **options,
     )  # fmt: skip
-    told = {"bundle": name, "condition": condition, "command": command(name, wish._asdict())}
+    told = {"bundle": name, "condition": condition, "command": command(name, request._asdict())}
     result = replace(result, settings=result.settings | told)
     return _written(nets, condition, result, None, folder)
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..core.types import State
 from .laws import Gaussian
-from .processes import Process, Step
+from .processes import AffineStep, Process
 
 Score = Callable[[State, float], Tensor]  # grad log p_t(x), of the shape of x
 
@@ -26,7 +26,7 @@ class Kernel(Protocol):
 def euler_maruyama(process: Process, score: Score, x: State, t: float, s: float) -> Gaussian:
     """y = x + (t - s) [-a x + g^2 score] + g sqrt(t - s) noise, all taken at t."""
     h, g2 = t - s, process.diffusion(t)
-    return _affine(Step(1 - process.drift(t) * h, g2 * h, math.sqrt(g2 * h)), score, x, t)
+    return _affine(AffineStep(1 - process.drift(t) * h, g2 * h, math.sqrt(g2 * h)), score, x, t)
 
 
 def exponential(process: Process, score: Score, x: State, t: float, s: float) -> Gaussian:
@@ -52,5 +52,5 @@ def reverse_drift(process: Process, score: Score, x: State, t: float) -> Tensor:
     return process.diffusion(t) * score(x, t) - process.drift(t) * x
 
 
-def _affine(step: Step, score: Score, x: State, t: float) -> Gaussian:
+def _affine(step: AffineStep, score: Score, x: State, t: float) -> Gaussian:
     return Gaussian(step.scale * x + step.gain * score(x, t), step.std)

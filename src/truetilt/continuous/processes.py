@@ -19,7 +19,7 @@ from .laws import Gaussian
 _MOST_NOISE = 700.0  # exp of it is still a float64
 
 
-class Step(NamedTuple):
+class AffineStep(NamedTuple):
     """A reverse step that is affine in the score: y = scale * x + gain * score + std * noise."""
 
     scale: float
@@ -34,7 +34,7 @@ class Process(Protocol):
     def std(self, t: float) -> float: ...  # s(t), 0 at t = 0
     def drift(self, t: float) -> float: ...  # a(t)
     def diffusion(self, t: float) -> float: ...  # g(t)^2
-    def frozen(self, t: float, s: float) -> Step: ...  # exact but for the score, which is held
+    def frozen(self, t: float, s: float) -> AffineStep: ...  # exact but for the score, which is held
     def prior(self, shape: tuple[int, ...], device: torch.device | str = "cpu") -> Gaussian: ...
 
 
@@ -105,10 +105,10 @@ class VP(_Shrinking):
     def diffusion(self, t: float) -> float:
         return self.rate(t)
 
-    def frozen(self, t: float, s: float) -> Step:
+    def frozen(self, t: float, s: float) -> AffineStep:
         """With b = B(t) - B(s): scale e^(b/2), gain 2 (e^(b/2) - 1), variance e^b - 1."""
         b = self.total(t) - self.total(s)
-        return Step(math.exp(b / 2), 2 * math.expm1(b / 2), math.sqrt(math.expm1(b)))
+        return AffineStep(math.exp(b / 2), 2 * math.expm1(b / 2), math.sqrt(math.expm1(b)))
 
 
 @dataclass(frozen=True)
@@ -121,11 +121,11 @@ class SubVP(_Shrinking):
     def diffusion(self, t: float) -> float:
         return self.rate(t) * -math.expm1(-2 * self.total(t))
 
-    def frozen(self, t: float, s: float) -> Step:
+    def frozen(self, t: float, s: float) -> AffineStep:
         """Those of `VP`, less e^(-2 B(s)) times (2/3) (1 - e^(-3b/2)) of the gain and (1 - e^-b) of the variance."""
         faded, b = math.exp(-2 * self.total(s)), self.total(t) - self.total(s)
         gain = 2 * math.expm1(b / 2) + faded * (2 / 3) * math.expm1(-1.5 * b)
-        return Step(math.exp(b / 2), gain, math.sqrt(math.expm1(b) + faded * math.expm1(-b)))
+        return AffineStep(math.exp(b / 2), gain, math.sqrt(math.expm1(b) + faded * math.expm1(-b)))
 
 
 @dataclass(frozen=True)
@@ -160,9 +160,9 @@ class VE:
     def diffusion(self, t: float) -> float:
         return 2 * self.log_ratio * (self.sigma_min * math.exp(_check_time(t) * self.log_ratio)) ** 2
 
-    def frozen(self, t: float, s: float) -> Step:
+    def frozen(self, t: float, s: float) -> AffineStep:
         variance = self.sigma_min**2 * math.exp(2 * s * self.log_ratio) * math.expm1(2 * (t - s) * self.log_ratio)
-        return Step(1.0, variance, math.sqrt(variance))
+        return AffineStep(1.0, variance, math.sqrt(variance))
 
     def prior(self, shape: tuple[int, ...], device: torch.device | str = "cpu") -> Gaussian:
         return _centred(shape, device, self.std(1.0))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 
-class Plan(NamedTuple):
+class Exchange(NamedTuple):
     """What one rank sends, what it gets, and where it then finds each ancestor. A row is a particle's, flat."""
 
     leaving: list[Tensor]  # for each rank, the rows here that it needs, int64
@@ -21,7 +21,7 @@ class Plan(NamedTuple):
         return sum(self.arriving)
 
 
-def plan(ancestors: Tensor, cuts: Sequence[int], rank: int) -> Plan | None:
+def plan(ancestors: Tensor, cuts: Sequence[int], rank: int) -> Exchange | None:
     """The plan of a rank, from ancestors [populations, N] on the CPU; None where nobody travels between any two.
 
     Particles [cuts[r], cuts[r + 1]) live on rank r. One needed by several descendants travels once to each rank.
@@ -46,7 +46,7 @@ def plan(ancestors: Tensor, cuts: Sequence[int], rank: int) -> Plan | None:
     guests, place = (origin * every + number)[:, here][away].unique(return_inverse=True)  # by rank, then by number
     row = of_population * n + ancestors[:, here] - first
     row[away] = populations * n + place
-    return Plan(leaving, torch.bincount(guests // every, minlength=len(cuts) - 1).tolist(), row)
+    return Exchange(leaving, torch.bincount(guests // every, minlength=len(cuts) - 1).tolist(), row)
 
 
 class Visits(NamedTuple):

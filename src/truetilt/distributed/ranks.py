@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..core.types import InvalidInput, Move, Particles
 from ..smc.shards import Drawing, Drawn, Origin, Settings
-from .exchange import Plan, packed, plan, visits
+from .exchange import Exchange, packed, plan, visits
 from .world import World
 
 
@@ -101,7 +101,7 @@ class Ranks:
         self.world.together(lambda: dist.all_to_all_single(came, rows.contiguous(), coming, counts))
         return came
 
-    def _exchange(self, tensors: Sequence[Tensor], found: Plan) -> list[Tensor]:
+    def _exchange(self, tensors: Sequence[Tensor], found: Exchange) -> list[Tensor]:
         """Of tensors [populations, n, ...] the rows of the ancestors of the particles here."""
         rows, unpack = packed(tensors)
         sent = rows[torch.cat(found.leaving).to(rows.device)]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ..core.types import InvalidInput, Tokens
-from .layers import Attention, Level, Moment, TokenGrid, ZeroLinear, group_norm, halve, start
+from .layers import Attention, Level, TimeEmbedding, TokenGrid, ZeroLinear, group_norm, halve, start
 from .pretrained import Pretrained, check_grid_weights, check_sizes
 
 
@@ -59,7 +59,7 @@ class Classifier(Pretrained[ClassifierConfig]):
     def _build(self, config: ClassifierConfig) -> None:
         sizes, width, blocks = config.channels, config.condition, config.blocks
         coarse, finer = sizes[-1], list(pairwise(sizes))  # (fine, coarse) of each halving
-        self.tokens, self.moment = TokenGrid(config.side, config.vocabulary, config.embedding), Moment(width)
+        self.tokens, self.moment = TokenGrid(config.side, config.vocabulary, config.embedding), TimeEmbedding(width)
         self.stem = nn.Conv2d(config.embedding, sizes[0], 3, padding=1)
         self.down = nn.ModuleList(Level(before, here, width, blocks) for before, here in [(sizes[0], sizes[0]), *finer])
         self.halves = nn.ModuleList(halve(fine) for fine, _ in finer)

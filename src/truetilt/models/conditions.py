@@ -17,7 +17,7 @@ from .score import DeftScore, NetPotential, NetScore, Padded, class_log_probs
 from .text import TextScore
 
 
-def dealt(models: Sequence[Model]) -> Model:
+def per_condition(models: Sequence[Model]) -> Model:
     """One model whose populations are under the conditions of these, in turn; all but the condition is shared."""
     names = ("base", "conditional", "potential")
     return replace(models[0], **{name: _together([getattr(model, name) for model in models]) for name in names})
@@ -29,10 +29,10 @@ def _together(nets: list[Any]) -> Any:
         return first
     labels: tuple[Any, ...] = tuple(getattr(net, "label", None) for net in nets)
     if any(net != _labelled(first, label) for net, label in zip(nets, labels, strict=True)):
-        return SideBySide(tuple(nets))  # they differ in more than the label
+        return SeparateNets(tuple(nets))  # they differ in more than the label
     if isinstance(first, DeftScore):
-        return DealtDeft(first.asked or first.base, DealtScore(first.guide, labels))
-    return (DealtPotential if isinstance(first, NetPotential) else DealtScore)(first, labels)
+        return PerConditionDeft(first.asked or first.base, PerConditionScore(first.guide, labels))
+    return (PerConditionPotential if isinstance(first, NetPotential) else PerConditionScore)(first, labels)
 
 
 def _labelled(net: Any, label: int | None) -> Any:
@@ -41,13 +41,13 @@ def _labelled(net: Any, label: int | None) -> Any:
 
 
 @dataclass(frozen=True)
-class SideBySide:
+class SeparateNets:
     """A Score or a Potential for each condition, asked in turn."""
 
     parts: tuple[Any, ...]
 
     def __call__(self, x: Tokens, t: float) -> Any:
-        check_deal(x, len(self.parts))
+        check_equal_parts(x, len(self.parts))
         answers = [part(piece, t) for part, piece in zip(self.parts, x.chunk(len(self.parts)), strict=True)]
         if isinstance(answers[0], Tensor):
             return torch.cat(answers)
@@ -55,7 +55,7 @@ class SideBySide:
 
 
 @dataclass(frozen=True)
-class DealtScore(BatchScore):
+class PerConditionScore(BatchScore):
     """A net's Score with a label for each part of the populations; `score` says how the net is asked."""
 
     score: NetScore | TextScore
@@ -67,31 +67,31 @@ class DealtScore(BatchScore):
     def logits(self, batch: Batch, t: float) -> SiteLogits:
         """As `NetScore.logits`."""
         x = batch.x
-        check_deal(x, len(self.labels))
+        check_equal_parts(x, len(self.labels))
         labels = torch.tensor(self.labels, device=x.device).repeat_interleave(len(x) // len(self.labels))
         return self.score.logits(batch, t, labels)
 
 
 @dataclass(frozen=True)
-class DealtDeft(BatchScore):
+class PerConditionDeft(BatchScore):
     """DEFT's conditional Score with a label for each part of the populations."""
 
     base: Score
-    guide: DealtScore
+    guide: PerConditionScore
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         return ask(self.base, batch, t).join(self.guide.logits(batch, t), torch.add)
 
 
 @dataclass(frozen=True)
-class DealtPotential:
+class PerConditionPotential:
     """log p_t(label | x) with a label for each part of the populations."""
 
     potential: NetPotential
     labels: tuple[int, ...]
 
     def __call__(self, x: Tokens, t: float) -> Tensor:
-        check_deal(x, len(self.labels))
+        check_equal_parts(x, len(self.labels))
         how = self.potential
         log_probs = class_log_probs(Padded(how.net, how.batch, how.dtype), x, t)
         label = torch.tensor(self.labels, device=x.device).repeat_interleave(x.shape[0] // len(self.labels))
@@ -99,14 +99,14 @@ class DealtPotential:
         return log_probs.gather(-1, wide).squeeze(-1)
 
 
-def check_deal(x: Tokens, parts: int) -> None:
+def check_equal_parts(x: Tokens, parts: int) -> None:
     """States must come out even; whoever runs populations sees to it that they do."""
     if x.dim() < 2 or x.shape[0] % parts:
         raise InvalidInput(f"states {tuple(x.shape)} cannot be dealt to {parts} conditions equally; give populations")
 
 
-def each_its_row(rows: Tensor, x: Tokens) -> Tensor:
+def row_of_each_state(rows: Tensor, x: Tokens) -> Tensor:
     """Rows [parts, k] dealt to states [..., D] in equal parts [..., k]."""
-    check_deal(x, len(rows))
+    check_equal_parts(x, len(rows))
     each = rows.repeat_interleave(x[..., 0].numel() // len(rows), 0)
     return each.reshape(*x.shape[:-1], rows.shape[-1])

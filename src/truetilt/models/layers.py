@@ -59,7 +59,7 @@ def grey_features(vocabulary: int, device: torch.device) -> Tensor:
     return torch.cat([tokens, mask])
 
 
-class Moment(nn.Module):
+class TimeEmbedding(nn.Module):
     """Time to a vector: sinusoids, then two layers."""
 
     def __init__(self, width: int) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..core.logits import LazyRows
 from ..core.types import Batch, BatchScore, InvalidInput, SiteLogits, Tokens, function, listed, settle, shown
-from .conditions import check_deal
+from .conditions import check_equal_parts
 from .score import check_class
 from .text import TextScore
 
@@ -25,7 +25,7 @@ class Sparing(BatchScore):
     """The Score of a text net, asked when rows are read and about the states they are of; `seen` is told how many.
 
     Batches are padded, so no answer differs from that of `score`, unless a net rounds by the place in its batch. With
-    `labels` the populations are dealt to them in equal parts, as `dealt` does.
+    `labels` the populations are dealt to them in equal parts, as `per_condition` does.
     """
 
     score: TextScore
@@ -60,7 +60,7 @@ class Sparing(BatchScore):
         """The label of each state [n]."""
         if not self.labels:
             return None
-        check_deal(x, len(self.labels))
+        check_equal_parts(x, len(self.labels))
         return torch.tensor(self.labels, device=x.device).repeat_interleave(len(x) // len(self.labels))
 
     def _rows(self, flat: Tokens, labels: Tensor | None, numbers: Tensor, t: float) -> Tensor:

@@ -17,9 +17,9 @@ from torch.nn import functional
 
 from ..core.types import InvalidInput, Tokens, shown
 from ..smc.stream import DRAW, Stream, check_seed
-from .layers import Moment
+from .layers import TimeEmbedding
 from .pretrained import Pretrained, check_blocks, check_weights_fit
-from .transformer import Block, Norm, Rotary, TokenTable
+from .transformer import Norm, Rotary, TokenTable, TransformerBlock
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,11 @@ class TextClassifier(Pretrained[TextClassifierConfig]):
 
     def _build(self, config: TextClassifierConfig) -> None:
         self.vocab_embed = TokenTable(config.vocabulary + 1, config.hidden)
-        self.moment = Moment(config.condition)
+        self.moment = TimeEmbedding(config.condition)
         self.rotary_emb = Rotary(config.hidden // config.heads)
-        self.blocks = nn.ModuleList(Block(config.hidden, config.heads, config.condition) for _ in range(config.blocks))
+        self.blocks = nn.ModuleList(
+            TransformerBlock(config.hidden, config.heads, config.condition) for _ in range(config.blocks)
+        )
         self.norm_final = Norm(config.hidden)
         self.notice = nn.Linear(config.hidden, 1)  # how much a site has to say
         self.head = nn.Linear(config.hidden, config.classes)

@@ -86,7 +86,9 @@ class SEDD(Pretrained[SEDDConfig]):
         self.vocab_embed = TokenTable(config.rows, config.hidden)
         self.sigma_map = NoiseMap(config.condition)
         self.rotary_emb = Rotary(config.hidden // config.heads)
-        self.blocks = nn.ModuleList(Block(config.hidden, config.heads, config.condition) for _ in range(config.blocks))
+        self.blocks = nn.ModuleList(
+            TransformerBlock(config.hidden, config.heads, config.condition) for _ in range(config.blocks)
+        )
         self.output_layer = Output(config.hidden, config.rows, config.condition)
         self.label = nn.Embedding(config.classes + 1, config.condition) if config.classes else None
         self.position = nn.Parameter(torch.empty(config.length, config.hidden)) if config.positions else None
@@ -189,7 +191,7 @@ class Norm(nn.Module):
         return functional.layer_norm(h, self.weight.shape, self.weight)
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Attention, then a perceptron; noise and label shift, scale and gate both."""
 
     def __init__(self, width: int, heads: int, condition: int) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ..core.types import Tokens
-from .layers import Attention, Level, Moment, Residual, Rise, TokenGrid, ZeroLinear, group_norm, halve, start
+from .layers import Attention, Level, Residual, Rise, TimeEmbedding, TokenGrid, ZeroLinear, group_norm, halve, start
 from .pretrained import Pretrained, check_grid_weights, check_sizes
 
 
@@ -58,7 +58,7 @@ class UNet(Pretrained[UNetConfig]):
         sizes, width, blocks = config.channels, config.condition, config.blocks
         coarse, finer = sizes[-1], list(pairwise(sizes))  # (fine, coarse) of each halving
         self.tokens = TokenGrid(config.side, config.vocabulary, config.embedding)
-        self.moment, self.label = Moment(width), nn.Embedding(config.classes + 1, width)
+        self.moment, self.label = TimeEmbedding(width), nn.Embedding(config.classes + 1, width)
         self.stem = nn.Conv2d(config.embedding, sizes[0], 3, padding=1)
         self.down = nn.ModuleList(Level(before, here, width, blocks) for before, here in [(sizes[0], sizes[0]), *finer])
         self.halves = nn.ModuleList(halve(fine) for fine, _ in finer)

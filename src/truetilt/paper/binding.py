@@ -71,7 +71,7 @@ def lean_model(table: Table) -> Model:
     return replace(model, base=lean(model.base), conditional=conditional, potential=potential)
 
 
-class Measure(NamedTuple):
+class BindingMeasure(NamedTuple):
     """What is known of the target, against weighted 8-mers."""
 
     target: Tensor

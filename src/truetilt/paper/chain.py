@@ -28,7 +28,7 @@ from ..smc.stream import OUTPUT, Stream
 from ..targets.any_order import AnyOrder
 from ..targets.moves import Gibbs, systematic_scan
 from ..targets.time_grid import Tempered, Tilted, Unweighted
-from .toys import Meter, one_site_a_step
+from .toys import RoundCounter, one_site_a_step
 
 VOCABULARY, ALPHA, PARTICLES = 8, 3.0, 500
 DIMENSIONS, QUICK_DIMENSIONS = (16, 64, 256), (16, 64)
@@ -49,31 +49,31 @@ def problem(dimension: int, seed: int, device: str = "cpu") -> Chain:
     return Chain(Masking(VOCABULARY), *(law.to(device) for law in laws))
 
 
-class Sampler(NamedTuple):
+class ChainSampler(NamedTuple):
     """A run of a method, and whether its log Z means anything."""
 
     run: Callable[[Model, int], Result]
     weighted: bool
 
 
-def _clock(build: Callable[[Model, float], Any], steps: int) -> Sampler:
+def _clock(build: Callable[[Model, float], Any], steps: int) -> ChainSampler:
     def go(model: Model, seed: int) -> Result:
         return run(build(model, ALPHA), uniform_grid(steps), particles=PARTICLES, seed=seed, resample=_HALF)
 
-    return Sampler(go, True)
+    return ChainSampler(go, True)
 
 
-def _guidance(guide: Guide, steps: int) -> Sampler:
+def _guidance(guide: Guide, steps: int) -> ChainSampler:
     def go(model: Model, seed: int) -> Result:
         if model.conditional is None:
             raise InvalidInput("guidance needs a conditional score and the model has none")
         fk = Unweighted(model, Guided(model.process, model.base, model.conditional, ALPHA, guide))
         return run(fk, uniform_grid(steps), particles=PARTICLES, seed=seed, resample=never)
 
-    return Sampler(go, False)
+    return ChainSampler(go, False)
 
 
-def _any_order(in_order: bool, sweeps: int = 0) -> Sampler:
+def _any_order(in_order: bool, sweeps: int = 0) -> ChainSampler:
     def go(model: Model, seed: int) -> Result:
         fk = AnyOrder(model, ALPHA, order=tuple(range(model.length)) if in_order else None)
         moves = Rejuvenation(Gibbs(fk, systematic_scan), at_end=sweeps * model.length) if sweeps else None
@@ -86,10 +86,10 @@ def _any_order(in_order: bool, sweeps: int = 0) -> Sampler:
             moves=moves,
         )
 
-    return Sampler(go, True)
+    return ChainSampler(go, True)
 
 
-def _gibbs(sweeps: int) -> Sampler:
+def _gibbs(sweeps: int) -> ChainSampler:
     """Conditional samples, unweighted (alpha = 1 has weight 1), then moves for the target alone."""
 
     def go(model: Model, seed: int) -> Result:
@@ -98,7 +98,7 @@ def _gibbs(sweeps: int) -> Sampler:
         start, often = AnyOrder(model, 1.0, order=order), Rejuvenation(moves, at_end=sweeps * model.length)
         return run(start, one_site_a_step(model), particles=PARTICLES, seed=seed, resample=never, moves=often)
 
-    return Sampler(go, False)
+    return ChainSampler(go, False)
 
 
 QUICK_SAMPLERS = {
@@ -135,7 +135,7 @@ def _dimensions(settings: Settings) -> tuple[int, ...]:
     return QUICK_DIMENSIONS if settings.quick else DIMENSIONS
 
 
-def _samplers(dimension: int, settings: Settings) -> dict[str, list[Sampler]]:
+def _samplers(dimension: int, settings: Settings) -> dict[str, list[ChainSampler]]:
     """Whole curves where they are affordable, one point each for long chains."""
     return QUICK_SAMPLERS if settings.quick or dimension > 64 else SAMPLERS
 
@@ -147,7 +147,7 @@ def one_sampler(dimension: int, seed: int, name: str, settings: Settings) -> Ans
         return {"points": [{"tv": _floor(chain, settings.seed), "log_z_error": None, "evaluations": 0}]}
     points = []
     for sampler in _samplers(dimension, settings)[name]:
-        meter = Meter()
+        meter = RoundCounter()
         result = sampler.run(meter.watch(chain.model()), settings.seed * 1000 + seed)
         error = abs(result.log_z - _exact_log_z(chain, name)) if sampler.weighted else None
         points.append({"tv": _error(chain, result), "log_z_error": error, "evaluations": meter.rounds})

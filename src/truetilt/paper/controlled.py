@@ -17,16 +17,16 @@ from pathlib import Path
 
 from ..commands.jobs import Answer, Experiment, Job, Settings
 from ..metrics.images import surviving_roots
-from .text_grid import BASELINE, Task, cases
+from .text_grid import BASELINE, TextTask, cases
 from .text_parts import Part, chosen, identity, in_order, joined, nets_of
 from .text_plots import draw_curves
-from .text_rows import Line, by_population, claims, distinct_2, mean_interval, write_lines
-from .text_samplers import SAMPLERS, Case, Drawn, sample_texts
+from .text_rows import ScoredText, by_population, claims, distinct_2, mean_interval, write_lines
+from .text_samplers import SAMPLERS, Case, DrawnTexts, sample_texts
 
 COLUMNS = ("method", "condition", "alpha", "beta", "steps", "score", "perplexity", "distinct_2", "network_evaluations")
 
 
-def jobs(task: Task, part: Part, settings: Settings) -> list[Job]:
+def jobs(task: TextTask, part: Part, settings: Settings) -> list[Job]:
     """One job a case; what is missing is missed before any begins."""
     nets = nets_of(settings)
     for condition in task.conditions:
@@ -35,7 +35,7 @@ def jobs(task: Task, part: Part, settings: Settings) -> list[Job]:
     return chosen(part, [Job(case.name, one_case, (task, case, settings)) for case in wanted], settings)
 
 
-def one_case(task: Task, case: Case, settings: Settings) -> Answer:
+def one_case(task: TextTask, case: Case, settings: Settings) -> Answer:
     """Sample and judge: a row for each class, without perplexity, and its texts."""
     nets = nets_of(settings)
     every = sample_texts(nets, case, settings.seed, task.prompts.get(case.conditions[0]))
@@ -45,13 +45,13 @@ def one_case(task: Task, case: Case, settings: Settings) -> Answer:
         log_p, right = nets.verdicts(flat, condition)
         populations = [number for number, texts in enumerate(drawn.texts) for _ in texts]
         parts = zip(populations, flat, right.tolist(), log_p.tolist(), strict=True)
-        lines = [Line(case.row(condition), number, text, bool(ok), value) for number, text, ok, value in parts]
+        lines = [ScoredText(case.row(condition), number, text, bool(ok), value) for number, text, ok, value in parts]
         rows.append(_row(task, case, condition, lines, drawn))
         kept += [line.__dict__ for line in lines]
     return {"rows": rows, "lines": kept}
 
 
-def _row(task: Task, case: Case, condition: str, lines: Sequence[Line], drawn: Drawn) -> Answer:
+def _row(task: TextTask, case: Case, condition: str, lines: Sequence[ScoredText], drawn: DrawnTexts) -> Answer:
     found = mean_interval(by_population(lines, score_of(task, condition)))
     result, particles = drawn.result, case.shape[1]
     return {
@@ -79,7 +79,7 @@ def _row(task: Task, case: Case, condition: str, lines: Sequence[Line], drawn: D
     }
 
 
-def score_of(task: Task, condition: str) -> Callable[[Line], float]:
+def score_of(task: TextTask, condition: str) -> Callable[[ScoredText], float]:
     """What is averaged of each text. A group has two classes, so the chance of one is that of the other's absence."""
     if task.chance_of is None:
         return lambda line: float(line.right)
@@ -87,11 +87,11 @@ def score_of(task: Task, condition: str) -> Callable[[Line], float]:
     return lambda line: math.exp(line.log_p) if asked else -math.expm1(line.log_p)
 
 
-def collect(task: Task, part: Part, settings: Settings, answers: dict[str, Answer]) -> Answer:
+def collect(task: TextTask, part: Part, settings: Settings, answers: dict[str, Answer]) -> Answer:
     """Rows in the order of the grid, claims without perplexity as yet; the texts go to a file of their own."""
     every = cases(task, settings.quick)
     found = [answers[case.name] for case in every if case.name in answers]
-    new = [Line(**line) for answer in found for line in answer["lines"]]
+    new = [ScoredText(**line) for answer in found for line in answer["lines"]]
     rows, lines = joined(part, settings, [row for answer in found for row in answer["rows"]], new)
     rows = in_order([case.row(condition) for case in every for condition in case.conditions], rows)
     write_lines(part.folder, lines)
@@ -106,13 +106,13 @@ def collect(task: Task, part: Part, settings: Settings, answers: dict[str, Answe
     return out | {"apart": apart, "claims": all_claims(rows, lines), "notes": notes}
 
 
-def all_claims(rows: Sequence[Answer], lines: Sequence[Line]) -> dict[str, Answer]:
+def all_claims(rows: Sequence[Answer], lines: Sequence[ScoredText]) -> dict[str, Answer]:
     """Each claimant against guidance, by condition and, where there are several, over all of them together."""
-    own: dict[str, list[Line]] = {row["name"]: [] for row in rows if row["claim"]}
+    own: dict[str, list[ScoredText]] = {row["name"]: [] for row in rows if row["claim"]}
     for line in lines:
         if line.row in own:
             own[line.row].append(line)
-    methods: dict[str, dict[str, list[Line]]] = {}
+    methods: dict[str, dict[str, list[ScoredText]]] = {}
     for row in rows:
         if row["claim"]:
             methods.setdefault(row["method"], {})[row["condition"]] = own[row["name"]]
@@ -125,7 +125,7 @@ def all_claims(rows: Sequence[Answer], lines: Sequence[Line]) -> dict[str, Answe
     return found
 
 
-def _together(parts: Sequence[Sequence[Line]]) -> list[Line]:
+def _together(parts: Sequence[Sequence[ScoredText]]) -> list[ScoredText]:
     """The lines of several conditions in turn, their populations numbered apart."""
     apart = [
         [replace(line, population=len(parts) * line.population + k) for line in own] for k, own in enumerate(parts)
@@ -133,7 +133,7 @@ def _together(parts: Sequence[Sequence[Line]]) -> list[Line]:
     return [line for lines in zip_longest(*apart) for line in lines if line is not None]
 
 
-def experiment(task: Task, folder: Path, only: str | None = None) -> Experiment:
+def experiment(task: TextTask, folder: Path, only: str | None = None) -> Experiment:
     """The task as an experiment that keeps its texts in a folder."""
     part = Part(folder, only)
     return Experiment(

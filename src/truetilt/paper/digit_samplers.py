@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from ..api import run
-from ..commands.digits import Bundle, Cost, Meter, cost_of
+from ..commands.digits import Bundle, Cost, StateCounter, cost_of
 from ..core.types import FeynmanKac, InvalidInput, Model, Particles, Resampler, Score, Target
 from ..diffusion.guidance import Guide, Guided, posterior_level, rate_level
 from ..diffusion.schedules import uniform_grid
-from ..models.conditions import dealt
+from ..models.conditions import per_condition
 from ..result import Result
 from ..smc.resampling import adaptive, never, partial, systematic
 from ..smc.sampler import Rejuvenation
@@ -39,7 +39,7 @@ _PARTIAL = adaptive(partial(systematic, 0.5), 0.5)
 
 
 @dataclass(frozen=True)
-class Sampler:
+class DigitSampler:
     """How a method is built from a model and alpha, which nets it asks, and how its particles are grouped."""
 
     build: Callable[[Model, float], FeynmanKac]
@@ -69,18 +69,18 @@ def _full_exponent(model: Model, alpha: float) -> FeynmanKac:
 
 
 SAMPLERS = {
-    "guidance": Sampler(_conditional),
-    "guidance-rate": Sampler(given(_guided, rate_level)),
-    "guidance-posterior": Sampler(given(_guided, posterior_level)),
-    "smc": Sampler(Tempered, _HALF),
-    "smc-partial": Sampler(Tempered, _PARTIAL),
-    "smc-populations": Sampler(Tempered, _HALF, populations=16),
-    "smc-deft": Sampler(Tempered, _HALF, form="deft"),
-    "smc-deft-partial": Sampler(Tempered, _PARTIAL, form="deft"),
-    "tilted": Sampler(Tilted, _HALF, form="potential"),
-    "tilted-full-exponent": Sampler(_full_exponent, _HALF, form="potential"),
-    "tilted-populations": Sampler(Tilted, _HALF, form="potential", populations=16),
-    "guidance-gibbs": Sampler(given(_guided, posterior_level), moves=MOVES),
+    "guidance": DigitSampler(_conditional),
+    "guidance-rate": DigitSampler(given(_guided, rate_level)),
+    "guidance-posterior": DigitSampler(given(_guided, posterior_level)),
+    "smc": DigitSampler(Tempered, _HALF),
+    "smc-partial": DigitSampler(Tempered, _PARTIAL),
+    "smc-populations": DigitSampler(Tempered, _HALF, populations=16),
+    "smc-deft": DigitSampler(Tempered, _HALF, form="deft"),
+    "smc-deft-partial": DigitSampler(Tempered, _PARTIAL, form="deft"),
+    "tilted": DigitSampler(Tilted, _HALF, form="potential"),
+    "tilted-full-exponent": DigitSampler(_full_exponent, _HALF, form="potential"),
+    "tilted-populations": DigitSampler(Tilted, _HALF, form="potential", populations=16),
+    "guidance-gibbs": DigitSampler(given(_guided, posterior_level), moves=MOVES),
 }
 
 
@@ -111,7 +111,7 @@ class SeveralSites:
         return RevealMove(RevealLaw(hidden, sites, adapted), torch.zeros_like(without), p, p_zeta, without, None)
 
 
-class Plan(NamedTuple):
+class DigitRun(NamedTuple):
     """One run: the classes, samples of each, time steps, the seed, and the number of its first population."""
 
     conditions: tuple[int, ...]
@@ -121,41 +121,41 @@ class Plan(NamedTuple):
     first_population: int = 0
 
 
-class Sampled(NamedTuple):
+class SampledDigits(NamedTuple):
     """The populations of all classes, class by class, and the cost of one class."""
 
     result: Result
     cost: Cost
 
 
-def shape_of(sampler: Sampler, samples: int) -> tuple[int, int]:
+def shape_of(sampler: DigitSampler, samples: int) -> tuple[int, int]:
     """Samples of a class as populations and particles; a few samples make fewer populations of four."""
     populations = min(sampler.populations, max(1, samples // 4))
     return populations, samples // populations
 
 
 @torch.no_grad()
-def sample_digits(nets: Bundle, sampler: Sampler, alpha: float, plan: Plan) -> Sampled:
+def sample_digits(nets: Bundle, sampler: DigitSampler, alpha: float, plan: DigitRun) -> SampledDigits:
     """All classes in one run."""
-    meter = Meter()
+    meter = StateCounter()
     model = meter.watch(joint_model(nets, plan.conditions, sampler.form))
     begin = time.perf_counter()
     result = launch(sampler.build(model, alpha), plan, sampler.resample, _moves(model, alpha, sampler.moves))
     result = replace(result, log_weights=result.log_weights.cpu().to(result.log_weights.device))  # waits for the GPU
     classes = len(plan.conditions)
-    return Sampled(
+    return SampledDigits(
         result, cost_of(meter, classes * plan.shape[0] * plan.shape[1], (time.perf_counter() - begin) / classes)
     )
 
 
 def joint_model(nets: Bundle, conditions: Sequence[int], form: str) -> Model:
     """One model for several classes, dealt over the populations."""
-    return dealt([nets.model(condition, form) for condition in conditions])
+    return per_condition([nets.model(condition, form) for condition in conditions])
 
 
 def launch(
     fk: FeynmanKac,
-    plan: Plan,
+    plan: DigitRun,
     resample: Resampler,
     moves: Rejuvenation | None = None,
     grid: Sequence[float] | None = None,

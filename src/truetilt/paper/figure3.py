@@ -27,7 +27,7 @@ from ..smc.weights import effective_sample_size
 from ..targets.any_order import AnyOrder
 from ..targets.time_grid import Tempered
 from ..viz.sheets import sheet
-from .digit_samplers import QUICK_STEPS, SAMPLERS, STEPS, Plan, joint_model, launch, sample_digits, shape_of
+from .digit_samplers import QUICK_STEPS, SAMPLERS, STEPS, DigitRun, joint_model, launch, sample_digits, shape_of
 
 ALPHA = 3.0
 SAMPLES, QUICK_SAMPLES = 64, 16
@@ -63,7 +63,7 @@ def one_run(method: str, alpha: float, classes: tuple[int, ...], settings: Setti
     nets, sampler = digits.bundle(settings.device), SAMPLERS[method]
     shape = shape_of(sampler, QUICK_SAMPLES if settings.quick else SAMPLES)
     first = conditions(settings).index(classes[0]) * shape[0]
-    plan = Plan(classes, shape, QUICK_STEPS if settings.quick else STEPS, settings.seed, first)
+    plan = DigitRun(classes, shape, QUICK_STEPS if settings.quick else STEPS, settings.seed, first)
     result, cost = sample_digits(nets, sampler, alpha, plan)
     rows, pictures = [], []
     for number, condition in enumerate(classes):
@@ -84,11 +84,11 @@ def spread(form: str, settings: Settings) -> Answer:
     nets, classes = digits.in_full_precision(settings.device), conditions(settings)
     model = joint_model(nets, classes, form.split("-")[0])
     if form == "cfg-one-site":
-        plan = Plan(classes, (1, ONE_SITE_SAMPLES), model.length, settings.seed)
+        plan = DigitRun(classes, (1, ONE_SITE_SAMPLES), model.length, settings.seed)
         one_by_one = masked_fraction_grid(cast("Masking", model.process).schedule, model.length)
         result = launch(AnyOrder(model, 2.0, beta=1.0), plan, never, grid=one_by_one)
     else:
-        plan = Plan(classes, (1, SAMPLES), STEPS, settings.seed)
+        plan = DigitRun(classes, (1, SAMPLES), STEPS, settings.seed)
         result = launch(Tempered(model, 2.0), plan, never)
     bound, potential = potential_ratio(nets, classes, result.particles)
     out = {form: ratio_figures(result.log_weights, bound)}

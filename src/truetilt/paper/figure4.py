@@ -14,7 +14,7 @@ from typing import Any
 from ..commands import digits
 from ..commands.digits import conditions
 from ..commands.jobs import Answer, Experiment, Job, Settings
-from .digit_samplers import QUICK_STEPS, SAMPLERS, STEPS, Plan, sample_digits
+from .digit_samplers import QUICK_STEPS, SAMPLERS, STEPS, DigitRun, sample_digits
 
 PARTICLES, QUICK_PARTICLES = (5, 10, 20, 50, 100), (5, 10)
 ALPHAS, QUICK_ALPHAS = (1.0, 2.0, 3.0), (1.0, 3.0)
@@ -47,7 +47,7 @@ def one_point(method: str, alpha: float, particles: int, settings: Settings) -> 
     nets, repeats = digits.bundle(settings.device), QUICK_REPEATS if settings.quick else REPEATS
     classes, steps = conditions(settings), QUICK_STEPS if settings.quick else STEPS
     several, few = shape(method, particles)
-    plan = Plan(classes, (repeats * several, few), steps, settings.seed)
+    plan = DigitRun(classes, (repeats * several, few), steps, settings.seed)
     result, cost = sample_digits(nets, SAMPLERS[method], alpha, plan)
     runs = []
     for number, condition in enumerate(classes):

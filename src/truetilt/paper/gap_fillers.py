@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from ..api import run
-from ..commands.digits import Meter
+from ..commands.digits import StateCounter
 from ..commands.sample_text import Given
 from ..core.types import Batch, BatchScore, FeynmanKac, InvalidInput, Model, Score, SiteLogits, Tokens, ask
 from ..diffusion.guidance import Guided, posterior_level, rate_level
 from ..diffusion.kernels import euler, tweedie
 from ..diffusion.schedules import masked_fraction_grid, uniform_grid
-from ..models.conditions import each_its_row
+from ..models.conditions import row_of_each_state
 from ..models.infilling import Retimed
 from ..models.reviews import Reviews
 from ..smc.resampling import adaptive, never, partial, systematic
@@ -49,7 +49,7 @@ class Way(NamedTuple):
         return "-".join([self.method, *(f"{letter}{value:g}" for letter, value in pairs if value is not None)])
 
 
-class Plan(NamedTuple):
+class FillRun(NamedTuple):
     """Populations and particles of each text, texts drawn of it, time steps and the seed."""
 
     shape: tuple[int, int]
@@ -78,11 +78,11 @@ class Gapped(BatchScore):
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         x = batch.x
         answer = ask(self.score, Batch(self.whole(x)), t)
-        return SiteLogits(answer.store, answer.index.gather(-1, each_its_row(self.sites, x)))
+        return SiteLogits(answer.store, answer.index.gather(-1, row_of_each_state(self.sites, x)))
 
     def whole(self, x: Tokens) -> Tokens:
         """The texts [..., D] with their gaps filled from x [..., gaps]."""
-        return each_its_row(self.around, x).scatter(-1, each_its_row(self.sites, x), x)
+        return row_of_each_state(self.around, x).scatter(-1, row_of_each_state(self.sites, x), x)
 
 
 @dataclass
@@ -107,7 +107,7 @@ class Overwritten(BatchScore):
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         x = batch.x
-        rows, known = ask(self.score, batch, t).dense(), each_its_row(self.known, x)
+        rows, known = ask(self.score, batch, t).dense(), row_of_each_state(self.known, x)
         size, token = rows.logsumexp(-1, keepdim=True), known.clamp(min=0)[..., None]
         self.noted.note((rows.gather(-1, token) - size).exp()[..., 0].double(), x == self.mask)
         fixed = torch.full_like(rows, -torch.inf).scatter(-1, token, size)
@@ -115,7 +115,7 @@ class Overwritten(BatchScore):
 
 
 @torch.no_grad()
-def fill(nets: Reviews, texts: Sequence[Given], way: Way, plan: Plan) -> Filled:
+def fill(nets: Reviews, texts: Sequence[Given], way: Way, plan: FillRun) -> Filled:
     """Every text filled in one way; texts with as many open sites share a run."""
     layouts = [_layout(nets, given, way.method) for given in texts]
     groups: dict[int, list[int]] = {}
@@ -124,7 +124,7 @@ def fill(nets: Reviews, texts: Sequence[Given], way: Way, plan: Plan) -> Filled:
     room = Lots(plan.shape, plan.seed, 1, way.method in EVERY_ROW).room(nets.device)
     many = max(1, room // (plan.shape[0] * plan.shape[1]))
     found: list[tuple[int, Tensor, Tensor | None]] = []
-    meter, steps, first = Meter(), [], 0
+    meter, steps, first = StateCounter(), [], 0
     for _, numbers in sorted(groups.items()):
         for k in range(0, len(numbers), many):
             lot = numbers[k : k + many]
@@ -189,7 +189,7 @@ def _unlaid(x: Tokens, where: tuple[int, int], end: int) -> Tokens:
 
 
 def _fill_lot(
-    nets: Reviews, rows: Tensor, way: Way, how: tuple[Plan, int], meter: Meter
+    nets: Reviews, rows: Tensor, way: Way, how: tuple[FillRun, int], meter: StateCounter
 ) -> tuple[Tokens, Tensor | None, int]:
     """Whole rows [texts, draws, D] of one lot, what was kept of the given if it was drawn, and the steps taken."""
     (plan, first), noted = how, Noted()
@@ -219,7 +219,7 @@ def _noted_share(noted: Noted, rows: Tensor, end: int) -> Tensor | None:
 
 
 def _built(
-    nets: Reviews, rows: Tensor, way: Way, meter: Meter, noted: Noted
+    nets: Reviews, rows: Tensor, way: Way, meter: StateCounter, noted: Noted
 ) -> tuple[FeynmanKac, Gapped | None, dict[str, Any]]:
     """What is run, how its states become whole rows, and the options of the run."""
     options: dict[str, Any] = {"resample": never}

@@ -27,11 +27,11 @@ from ..models.reviews import Reviews
 from ..smc.stream import OUTPUT, Stream
 from ..training.corpus import Corpus
 from .controlled import COLUMNS as TASK_COLUMNS
-from .gap_fillers import PROMPTING, RECONSTRUCTION, Filled, Plan, Way, fill, prompt_fits
+from .gap_fillers import PROMPTING, RECONSTRUCTION, Filled, FillRun, Way, fill, prompt_fits
 from .text_grid import ALPHAS, BETAS
 from .text_parts import Part, chosen, identity, in_order, joined, nets_of
 from .text_plots import draw_curves
-from .text_rows import Line, distinct_2, mean_interval, write_lines
+from .text_rows import ScoredText, distinct_2, mean_interval, write_lines
 
 GAPS, LEAST, MOST = 12, 23, 25  # sentences so long have a gap of half their tokens, twelve: all share a run
 SENTENCES_FULL, SENTENCES_QUICK = 250, 8
@@ -120,12 +120,12 @@ def one_way(way: Way, settings: Settings) -> Answer:
     shape = SHAPES.get(way.method, (1, DRAWS))
     steps = QUICK_STEPS if settings.quick else FULL_STEPS
     shape = QUICK_SHAPE if settings.quick and shape[1] > QUICK_SHAPE[1] else shape
-    filled = fill(nets, [s.given for _, s in own], way, Plan(shape, DRAWS, steps, settings.seed))
+    filled = fill(nets, [s.given for _, s in own], way, FillRun(shape, DRAWS, steps, settings.seed))
     each, lines = {}, []
     for (number, sentence), x in zip(own, filled.x, strict=True):
         said = words_of(nets, x, sentence.given)
         each[str(number)] = statistics.fmean(_gleu(text, sentence.text) for text in said)
-        lines += [Line(way.name, number, text, True, 0.0).__dict__ for text in said]
+        lines += [ScoredText(way.name, number, text, True, 0.0).__dict__ for text in said]
     unclamped = kept_unclamped(nets, filled.x, [s.given for _, s in own])
     row = _row(way, each, filled) | {"kept_unclamped": float(unclamped.mean())}
     row |= {"particles": shape[1], "skipped": len(every) - len(own)}
@@ -172,10 +172,10 @@ def collect(part: Part, settings: Settings, answers: dict[str, Answer]) -> Answe
     """Rows, and each sampler's GLEU less the baseline's, sentence by sentence, with its interval."""
     names = [way.name for way in (QUICK_WAYS if settings.quick else WAYS)]
     found = [answers[name] for name in names if name in answers]
-    new = [Line(**line) for answer in found for line in answer["lines"]]
+    new = [ScoredText(**line) for answer in found for line in answer["lines"]]
     rows, lines = joined(part, settings, [answer["row"] for answer in found], new)
     write_lines(part.folder, lines)
-    own: dict[str, list[Line]] = {row["name"]: [] for row in rows}
+    own: dict[str, list[ScoredText]] = {row["name"]: [] for row in rows}
     for line in lines:
         own[line.row].append(line)
     rows = in_order(names, [row | {"distinct_2": distinct_2(own[row["name"]])} for row in rows])

@@ -76,7 +76,7 @@ def guided_edges(p: Observed, alpha: float, kernel: Kernel = euler_maruyama) -> 
     return Tempered(p.model(), alpha, alpha, kernel=kernel)
 
 
-class Method(NamedTuple):
+class SdeMethod(NamedTuple):
     """How a sampler is built, and the log Z it estimates; None where it has no weights."""
 
     build: Callable[..., Clockwork]
@@ -84,12 +84,12 @@ class Method(NamedTuple):
 
 
 METHODS = {
-    "guidance": Method(guidance, None),
-    "smc-tilted": Method(leaned, Observed.log_z_tilted),
-    "smc-tilted-plain": Method(tilted, Observed.log_z_tilted),
-    "smc-steered": Method(steered, Observed.log_z),
-    "smc-edges": Method(edges, Observed.log_z_tempered),
-    "smc-edges-guided": Method(guided_edges, Observed.log_z_tempered),
+    "guidance": SdeMethod(guidance, None),
+    "smc-tilted": SdeMethod(leaned, Observed.log_z_tilted),
+    "smc-tilted-plain": SdeMethod(tilted, Observed.log_z_tilted),
+    "smc-steered": SdeMethod(steered, Observed.log_z),
+    "smc-edges": SdeMethod(edges, Observed.log_z_tempered),
+    "smc-edges-guided": SdeMethod(guided_edges, Observed.log_z_tempered),
 }
 KERNELS = {"euler_maruyama": euler_maruyama, "exponential": exponential, "heun": heun}
 
@@ -137,7 +137,7 @@ def jobs(settings: Settings) -> list[Job]:
     return [*curves, Job("picture", picture, (settings,)), *found]
 
 
-class Measure:
+class CloudMeasure:
     """Distances of weighted particles to exact draws from a target."""
 
     def __init__(self, target: GaussianMixture, seed: int) -> None:
@@ -165,7 +165,7 @@ class Measure:
 def one_cell(cell: Cell, seed: int, settings: Settings) -> Answer:
     """Every sampler of a cell on one problem."""
     p = problem(cell.dimension, seed, settings.device)
-    measure = Measure(p.target(cell.alpha), settings.seed * 1000 + seed)
+    measure = CloudMeasure(p.target(cell.alpha), settings.seed * 1000 + seed)
     out = {"iid": measure.floor(cell.particles) | {"log_z_error": None, "ess": 1.0}}
     for name in cell.methods:
         method = METHODS[name]
@@ -239,7 +239,7 @@ def picture(settings: Settings) -> Answer:
     """Draws in the plane at alpha = 4: of 60 mixtures with one coordinate observed, one whose miss is easily seen."""
     p, alpha, n = problem(2, 19, settings.device), 4.0, 600
     p = replace(p, seen=Observation(p.p0.means[:, 0].mean(0, keepdim=True), (0,), 1.0))
-    clouds = {"target": Measure(p.target(alpha), settings.seed).draws(n, 1)}
+    clouds = {"target": CloudMeasure(p.target(alpha), settings.seed).draws(n, 1)}
     for kind, name in (("guidance", "guidance"), ("truetilt", "smc-tilted")):
         fk, grid = METHODS[name].build(p, alpha), uniform_grid(STEPS)
         clouds[kind] = run(fk, grid, particles=PARTICLES, seed=settings.seed).draw(n)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .text_grid import Task
+from .text_grid import TextTask
 
-TASK = Task(
+TASK = TextTask(
     "sentiment",
     "Reviews of an asked sentiment",
     ("negative", "positive"),

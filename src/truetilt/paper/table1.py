@@ -108,7 +108,7 @@ def _iid(target: torch.Tensor, n: int, seed: int) -> float:
     return statistics.fmean(toys.miss(target.cpu(), torch.from_numpy(c / n)) for c in counts)
 
 
-def _entry(kl: float, exact: float | None, floor: float, run: toys.Sampled | None = None) -> Answer:
+def _entry(kl: float, exact: float | None, floor: float, run: toys.SampledToy | None = None) -> Answer:
     cost = (run.meter.rounds, run.meter.passes, run.seconds) if run else (0, 0, 0.0)
     return {"kl": kl, "kl_exact": exact, "floor": floor, "evaluations": cost[0], "passes": cost[1], "seconds": cost[2]}
 

@@ -20,7 +20,7 @@ QUICK_STEPS, QUICK_SHAPE = 24, (2, 12)
 
 
 @dataclass(frozen=True)
-class Task:
+class TextTask:
     """What is asked for: classes, a prompt for each, and what the score is: accuracy, or the chance of a class."""
 
     name: str
@@ -35,7 +35,7 @@ class Task:
         return "judge accuracy" if self.chance_of is None else f"judged chance of {self.chance_of}"
 
 
-def cases(task: Task, quick: bool) -> list[Case]:
+def cases(task: TextTask, quick: bool) -> list[Case]:
     """Every case of the task; all its classes share one, but for prompts, whose words differ in number."""
     if quick:
         return _quick_cases(task.conditions[-1:])

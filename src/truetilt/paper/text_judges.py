@@ -25,7 +25,7 @@ from ..metrics.toxicity import Scored, agreement, read_scored
 from ..models.pretrained import CONFIG, read_json
 from ..models.text_form import normalise
 from ..training.corpus import Corpus
-from .text_grid import Task
+from .text_grid import TextTask
 
 OWN, MINILM = "own", "minilm"
 FITTED, TESTED = 16_000, 2_000  # texts at most
@@ -52,7 +52,7 @@ class Verdicts:
         return log_p, log_p >= max(log_probs)
 
 
-def second_judge(name: str, task: Task, data: str | None, perspective: str | None, beside: Path) -> Verdicts:
+def second_judge(name: str, task: TextTask, data: str | None, perspective: str | None, beside: Path) -> Verdicts:
     """A judge saved in a folder, or minilm: the one kept beside the folder of the task, fitted if there is none."""
     encoder = minilm()
     folder = _folder(task, beside) if name == MINILM else Path(name)
@@ -70,16 +70,16 @@ def second_judge(name: str, task: Task, data: str | None, perspective: str | Non
     return Verdicts(judge, read_json(folder / CARD) if (folder / CARD).is_file() else {})
 
 
-def kept_judge(task: Task, beside: Path) -> bool:
+def kept_judge(task: TextTask, beside: Path) -> bool:
     """Whether the judge of a task was fitted before."""
     return (_folder(task, beside) / CONFIG).is_file()
 
 
-def _folder(task: Task, beside: Path) -> Path:
+def _folder(task: TextTask, beside: Path) -> Path:
     return beside / f"judge-{task.name}"
 
 
-def fit_judge(encode: Any, task: Task, data: str, perspective: str | None) -> tuple[LinearJudge, Answer]:
+def fit_judge(encode: Any, task: TextTask, data: str, perspective: str | None) -> tuple[LinearJudge, Answer]:
     """A judge from the judge's half of a corpus and its figures on test texts; calibrated where scores are given."""
     corpus = Corpus.read(data)
     texts, labels, classes = labelled(corpus, task, "judge", FITTED)
@@ -102,7 +102,7 @@ def fit_judge(encode: Any, task: Task, data: str, perspective: str | None) -> tu
     return judge, card | {"calibrated_on": len(first.texts), "perspective": asdict(agreement(judge, second))}
 
 
-def labelled(corpus: Corpus, task: Task, part: str, most: int) -> tuple[list[str], list[int], tuple[str, ...]]:
+def labelled(corpus: Corpus, task: TextTask, part: str, most: int) -> tuple[list[str], list[int], tuple[str, ...]]:
     """Texts of the task's group of classes from one part of a corpus, evenly spaced, and their places in the group."""
     group = next((own for own in corpus.groups.values() if set(task.conditions) <= set(own)), None)
     if group is None:
@@ -122,7 +122,7 @@ def labelled(corpus: Corpus, task: Task, part: str, most: int) -> tuple[list[str
     return texts, labels, tuple(group)
 
 
-def tuned_reference(task: Task | None, data: str | None, beside: Path) -> CausalLM:
+def tuned_reference(task: TextTask | None, data: str | None, beside: Path) -> CausalLM:
     """SmolLM2 tuned to the texts that guidance learned from; its adapter is kept beside the task's folder."""
     folder = beside / f"smollm2-{'infill' if task is None else task.name}"
     if (folder / CARD).is_file():

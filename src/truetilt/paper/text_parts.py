@@ -12,7 +12,7 @@ from ..core.fingerprints import fingerprint
 from ..core.storage import read_json
 from ..core.types import InvalidInput
 from ..models.reviews import Reviews
-from .text_rows import Line, read_lines
+from .text_rows import ScoredText, read_lines
 from .text_samplers import bundle
 
 MODEL, REFERENCE = "model", "reference"  # options of the command
@@ -52,8 +52,8 @@ def chosen(part: Part, jobs: list[Job], settings: Settings) -> list[Job]:
 
 
 def joined(
-    part: Part, settings: Settings, rows: Sequence[Answer], lines: Sequence[Line]
-) -> tuple[list[Answer], list[Line]]:
+    part: Part, settings: Settings, rows: Sequence[Answer], lines: Sequence[ScoredText]
+) -> tuple[list[Answer], list[ScoredText]]:
     """These rows and texts, behind those of earlier parts that were not done again."""
     before = _earlier(part, settings)
     if before is None:

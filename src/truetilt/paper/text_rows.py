@@ -26,7 +26,7 @@ MOST_PERPLEXITY, LEAST_DISTINCT = 1.05, 0.95  # of guidance's
 
 
 @dataclass(frozen=True)
-class Line:
+class ScoredText:
     """A text with the row and population it is of, and what was measured of it."""
 
     row: str
@@ -54,20 +54,20 @@ def mean_interval(values: Sequence[Sequence[float]]) -> Answer:
     return {"value": value, "low": value - reach, "high": value + reach}
 
 
-def by_population(lines: Sequence[Line], measure: Callable[[Line], float]) -> list[list[float]]:
+def by_population(lines: Sequence[ScoredText], measure: Callable[[ScoredText], float]) -> list[list[float]]:
     found: dict[int, list[float]] = {}
     for line in lines:
         found.setdefault(line.population, []).append(measure(line))
     return list(found.values())
 
 
-def distinct_2(lines: Sequence[Line]) -> float | None:
+def distinct_2(lines: Sequence[ScoredText]) -> float | None:
     """distinct-2 of the words of all texts that have any; None where no text has two words."""
     texts = [line.words for line in lines if line.words]
     return distinct(texts, 2) if any(len(words) > 1 for words in texts) else None
 
 
-def perplexity_of(lines: Sequence[Line]) -> float | None:
+def perplexity_of(lines: Sequence[ScoredText]) -> float | None:
     """Perplexity over all tokens, of the texts that the reference was asked about."""
     asked = [line for line in lines if line.nats is not None]
     if not asked:
@@ -75,7 +75,9 @@ def perplexity_of(lines: Sequence[Line]) -> float | None:
     return math.exp(sum(line.nats or 0.0 for line in asked) / sum(line.tokens for line in asked))
 
 
-def difference(ours: Sequence[Line], theirs: Sequence[Line], measure: Callable[[Line], float]) -> Answer:
+def difference(
+    ours: Sequence[ScoredText], theirs: Sequence[ScoredText], measure: Callable[[ScoredText], float]
+) -> Answer:
     """Difference of means across populations with Welch's interval."""
     means = [[statistics.fmean(own) for own in by_population(lines, measure)] for lines in (ours, theirs)]
     if min(map(len, means)) < 2:
@@ -89,7 +91,9 @@ def difference(ours: Sequence[Line], theirs: Sequence[Line], measure: Callable[[
     return {"value": value, "low": value - reach, "high": value + reach}
 
 
-def ratio(ours: Sequence[Line], theirs: Sequence[Line], of: Callable[[Sequence[Line]], float | None]) -> Answer | None:
+def ratio(
+    ours: Sequence[ScoredText], theirs: Sequence[ScoredText], of: Callable[[Sequence[ScoredText]], float | None]
+) -> Answer | None:
     """of(ours) / of(theirs) with a jackknife interval over groups of populations; None where it is not known.
 
     Samples are cut to the same number of texts, since distinct-n falls with it.
@@ -106,7 +110,7 @@ def ratio(ours: Sequence[Line], theirs: Sequence[Line], of: Callable[[Sequence[L
     return {"value": math.exp(log_ratio), "low": low, "high": high}
 
 
-def _jackknife(lines: Sequence[Line], of: Callable[[Sequence[Line]], float | None]) -> float:
+def _jackknife(lines: Sequence[ScoredText], of: Callable[[Sequence[ScoredText]], float | None]) -> float:
     """The variance of log of(lines), leaving out groups of populations in turn; for distinct-n it errs high."""
     order = {population: place for place, population in enumerate(dict.fromkeys(line.population for line in lines))}
     groups = min(GROUPS, len(order))
@@ -121,7 +125,7 @@ def _jackknife(lines: Sequence[Line], of: Callable[[Sequence[Line]], float | Non
     return (groups - 1) * statistics.pvariance(logs)
 
 
-def claims(ours: Sequence[Line], theirs: Sequence[Line]) -> Answer:
+def claims(ours: Sequence[ScoredText], theirs: Sequence[ScoredText]) -> Answer:
     """Does one sample beat another on the judge without paying in perplexity or diversity?"""
     accuracy = difference(ours, theirs, lambda line: float(line.right))
     cost, variety = ratio(ours, theirs, perplexity_of), ratio(ours, theirs, distinct_2)
@@ -137,7 +141,7 @@ def claims(ours: Sequence[Line], theirs: Sequence[Line]) -> Answer:
     }
 
 
-def write_lines(folder: Path, lines: Sequence[Line]) -> None:
+def write_lines(folder: Path, lines: Sequence[ScoredText]) -> None:
     text = "".join(json.dumps(line.__dict__, allow_nan=False) + "\n" for line in lines)
 
     def write(path: Path) -> None:
@@ -146,12 +150,12 @@ def write_lines(folder: Path, lines: Sequence[Line]) -> None:
     write_with(folder / TEXTS, write)
 
 
-def read_lines(folder: Path) -> list[Line]:
+def read_lines(folder: Path) -> list[ScoredText]:
     """The texts that a run kept."""
     path = folder / TEXTS
     if not path.is_file():
         raise InvalidInput(f"{folder} has no {TEXTS}; give the folder that a text task wrote")
     try:
-        return [Line(**parse_json(line)) for line in read_text(path).splitlines()]
+        return [ScoredText(**parse_json(line)) for line in read_text(path).splitlines()]
     except (OSError, ValueError, TypeError) as e:
         raise InvalidInput(f"{path} is damaged ({e}); run the task again") from e

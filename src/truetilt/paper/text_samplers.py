@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 import torch
 
 from ..api import run
-from ..commands.digits import Cost, Meter, cost_of, part_of
+from ..commands.digits import Cost, StateCounter, cost_of, part_of
 from ..core.types import FeynmanKac, InvalidInput, Model, Resampler, Score, Tokens
 from ..diffusion.guidance import Guide, Guided, posterior_level, rate_level
 from ..diffusion.kernels import Kernel, euler, tweedie
 from ..diffusion.schedules import masked_fraction_grid, uniform_grid
-from ..models.conditions import DealtScore, dealt
+from ..models.conditions import PerConditionScore, per_condition
 from ..models.hub import load
 from ..models.infilling import filled
 from ..models.reviews import Reviews
@@ -73,7 +73,7 @@ class Case(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Sampler:
+class TextSampler:
     """How a method is built from a model, alpha and beta; which nets it asks; how its particles are grouped."""
 
     build: Callable[[Model, float, float], FeynmanKac]
@@ -116,26 +116,26 @@ def _base_alone(model: Model, alpha: float, beta: float) -> FeynmanKac:
 
 _PAPER, _OURS = given(_tempered, rate_level, euler), given(_tempered, posterior_level, tweedie)
 SAMPLERS = {
-    "guidance-rate": Sampler(given(_guided, rate_level, euler), every_row=True),
-    "guidance-posterior": Sampler(given(_guided, posterior_level, tweedie)),
-    "guidance-deft": Sampler(given(_guided, rate_level, euler), form="deft", every_row=True),
-    "prompting": Sampler(_base_alone),
-    "smc": Sampler(_PAPER, _HALF, every_row=True),
-    "smc-partial": Sampler(_PAPER, _PARTIAL, every_row=True),
-    "smc-paper-16": Sampler(_PAPER, _PARTIAL, particles=16, every_row=True),
-    "smc-deft": Sampler(_PAPER, _HALF, form="deft", every_row=True),
-    "smc-deft-partial": Sampler(_PAPER, _PARTIAL, form="deft", every_row=True),
-    "smc-posterior": Sampler(_OURS, _PARTIAL),
-    "smc-populations": Sampler(_OURS, _HALF, particles=FEW),
-    "tilted": Sampler(_tilted, _HALF, form="potential"),
-    "tilted-populations": Sampler(_tilted, _HALF, form="potential", particles=FEW),
-    "any-order": Sampler(_any_order, _HALF, any_order=True),
-    "any-order-populations": Sampler(_any_order, _HALF, particles=FEW, any_order=True),
-    "guidance-gibbs": Sampler(given(_guided, posterior_level, tweedie), moves=MOVES),
+    "guidance-rate": TextSampler(given(_guided, rate_level, euler), every_row=True),
+    "guidance-posterior": TextSampler(given(_guided, posterior_level, tweedie)),
+    "guidance-deft": TextSampler(given(_guided, rate_level, euler), form="deft", every_row=True),
+    "prompting": TextSampler(_base_alone),
+    "smc": TextSampler(_PAPER, _HALF, every_row=True),
+    "smc-partial": TextSampler(_PAPER, _PARTIAL, every_row=True),
+    "smc-paper-16": TextSampler(_PAPER, _PARTIAL, particles=16, every_row=True),
+    "smc-deft": TextSampler(_PAPER, _HALF, form="deft", every_row=True),
+    "smc-deft-partial": TextSampler(_PAPER, _PARTIAL, form="deft", every_row=True),
+    "smc-posterior": TextSampler(_OURS, _PARTIAL),
+    "smc-populations": TextSampler(_OURS, _HALF, particles=FEW),
+    "tilted": TextSampler(_tilted, _HALF, form="potential"),
+    "tilted-populations": TextSampler(_tilted, _HALF, form="potential", particles=FEW),
+    "any-order": TextSampler(_any_order, _HALF, any_order=True),
+    "any-order-populations": TextSampler(_any_order, _HALF, particles=FEW, any_order=True),
+    "guidance-gibbs": TextSampler(given(_guided, posterior_level, tweedie), moves=MOVES),
 }
 
 
-class Drawn(NamedTuple):
+class DrawnTexts(NamedTuple):
     """Texts of each living population, and what they cost a particle."""
 
     texts: list[list[str]]
@@ -154,9 +154,9 @@ def bundle(name: str, device: str) -> Reviews:
 
 
 @torch.no_grad()
-def sample_texts(nets: Reviews, case: Case, seed: int, prompt: str | None = None) -> list[Drawn]:
+def sample_texts(nets: Reviews, case: Case, seed: int, prompt: str | None = None) -> list[DrawnTexts]:
     """Run a case, as many populations together as memory likes, and draw its texts, class by class."""
-    sampler, meter = SAMPLERS[case.method], Meter()
+    sampler, meter = SAMPLERS[case.method], StateCounter()
     model = watched(_model(nets, case, sampler.form, prompt), meter, sampler.every_row, asked_at_once(nets, case))
     alpha, beta = 1.0 if case.alpha is None else case.alpha, 1.0 if case.beta is None else case.beta
     fk = sampler.build(model, alpha, alpha if sampler.moves else beta)
@@ -167,7 +167,7 @@ def sample_texts(nets: Reviews, case: Case, seed: int, prompt: str | None = None
     rows = [r.draw_independent(seed)[:, None] if case.claim else draws_of_each(r, seed) for r in results]
     texts = [[nets.decode(own) for own in x] for x in rows]
     cost = cost_of(meter, many * case.shape[0] * case.shape[1], (time.perf_counter() - begin) / many)
-    return [Drawn(own, result, cost) for own, result in zip(texts, results, strict=True)]
+    return [DrawnTexts(own, result, cost) for own, result in zip(texts, results, strict=True)]
 
 
 def asked_at_once(nets: Reviews, case: Case) -> float:
@@ -177,7 +177,7 @@ def asked_at_once(nets: Reviews, case: Case) -> float:
     return share * min(most, Lots(case.shape, 0, every_row=sampler.every_row).room(nets.device))
 
 
-def watched(model: Model, meter: Meter, every_row: bool, states: float = math.inf) -> Model:
+def watched(model: Model, meter: StateCounter, every_row: bool, states: float = math.inf) -> Model:
     """The model with its nets counted and, unless every row is read anyway, asked about as few states as will do.
 
     So many states are expected at once: batches are padded, and for a few a small one does.
@@ -188,11 +188,11 @@ def watched(model: Model, meter: Meter, every_row: bool, states: float = math.in
     return replace(meter.watch(model), **spared)
 
 
-def _sparing(score: Any, meter: Meter, name: str, states: float) -> Any:
+def _sparing(score: Any, meter: StateCounter, name: str, states: float) -> Any:
     def seen(states: int) -> None:
         meter.states[name] = meter.states.get(name, 0) + states
 
-    if isinstance(score, DealtScore) and isinstance(score.score, TextScore):
+    if isinstance(score, PerConditionScore) and isinstance(score.score, TextScore):
         return Sparing(_in_small_batches(score.score, states), score.labels, seen)
     if isinstance(score, TextScore):
         return Sparing(_in_small_batches(score, states), (), seen)
@@ -208,7 +208,7 @@ def _in_small_batches(score: TextScore, states: float) -> TextScore:
 
 def _model(nets: Reviews, case: Case, form: str, prompt: str | None) -> Model:
     if case.method != "prompting":
-        return dealt([nets.model(condition, form) for condition in case.conditions])
+        return per_condition([nets.model(condition, form) for condition in case.conditions])
     if prompt is None or len(case.conditions) > 1:
         raise InvalidInput("prompting needs the words of the prompt, and one class at a time")
     words = nets.encode(prompt)

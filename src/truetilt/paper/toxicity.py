@@ -5,9 +5,9 @@ Texts stay in the folder of the run. None is shown in a figure, a page or a test
 
 from __future__ import annotations
 
-from .text_grid import Task
+from .text_grid import TextTask
 
-TASK = Task(
+TASK = TextTask(
     "toxicity",
     "Comments asked to be toxic, and not to be",
     ("toxic", "non-toxic"),

@@ -30,7 +30,7 @@ FLOOR = 1e-10  # of empty cells in KL(pi || empirical)
 
 
 @dataclass
-class Meter:
+class RoundCounter:
     """Counts nets run, and the rounds they need: nets asked in turn about the same time share a round."""
 
     passes: int = 0
@@ -53,7 +53,7 @@ class Meter:
         return counted
 
 
-class Method(NamedTuple):
+class ToyMethod(NamedTuple):
     """How a sampler is built from a model and alpha, how it resamples and draws, and over which times."""
 
     build: Callable[[Model, float], FeynmanKac]
@@ -87,34 +87,34 @@ def _in_order(model: Model, alpha: float) -> FeynmanKac:
 _HALF = adaptive(systematic, 0.5)
 
 METHODS = {
-    "guidance-rate": Method(_guidance(rate_level), never),
-    "guidance-posterior": Method(_guidance(posterior_level), never),
-    "smc-clock": Method(Tempered, _HALF),
-    "smc-clock-multinomial": Method(Tempered, adaptive(multinomial, 0.5)),
-    "smc-tilted": Method(Tilted, _HALF),
-    "any-order": Method(_adapted, _HALF, grid=one_site_a_step),
-    "any-order-uniform": Method(AnyOrder, _HALF, grid=one_site_a_step),
-    "any-order-systematic": Method(_adapted, systematic, systematic_draws, one_site_a_step),
-    "any-order-systematic-in-order": Method(_in_order, systematic, systematic_draws, one_site_a_step),
+    "guidance-rate": ToyMethod(_guidance(rate_level), never),
+    "guidance-posterior": ToyMethod(_guidance(posterior_level), never),
+    "smc-clock": ToyMethod(Tempered, _HALF),
+    "smc-clock-multinomial": ToyMethod(Tempered, adaptive(multinomial, 0.5)),
+    "smc-tilted": ToyMethod(Tilted, _HALF),
+    "any-order": ToyMethod(_adapted, _HALF, grid=one_site_a_step),
+    "any-order-uniform": ToyMethod(AnyOrder, _HALF, grid=one_site_a_step),
+    "any-order-systematic": ToyMethod(_adapted, systematic, systematic_draws, one_site_a_step),
+    "any-order-systematic-in-order": ToyMethod(_in_order, systematic, systematic_draws, one_site_a_step),
 }
 
 
-class Sampled(NamedTuple):
+class SampledToy(NamedTuple):
     """A run of a method, and what it cost."""
 
     result: Result
-    meter: Meter
+    meter: RoundCounter
     seconds: float
 
 
-def sample_toy(table: Table, alpha: float, method: str, particles: int, seed: int) -> Sampled:
+def sample_toy(table: Table, alpha: float, method: str, particles: int, seed: int) -> SampledToy:
     """Run a method on a table."""
-    meter, chosen = Meter(), METHODS[method]
+    meter, chosen = RoundCounter(), METHODS[method]
     model = meter.watch(table.model())
     fk, grid = chosen.build(model, alpha), chosen.grid(model)
     begin = time.perf_counter()
     result = run(fk, grid, particles=particles, seed=seed, resample=chosen.resample, couple=chosen.couple)
-    return Sampled(result, meter, time.perf_counter() - begin)
+    return SampledToy(result, meter, time.perf_counter() - begin)
 
 
 def exact_law(table: Table, alpha: float, method: str) -> Tensor:

@@ -19,7 +19,7 @@ STEPS = 5_000
 MOVES = 100_000_000  # particles times steps: the record of who descends from whom
 
 
-class Wish(NamedTuple):
+class RunForm(NamedTuple):
     """One run, as the form says it. The order is the form's."""
 
     model: str = "nine"
@@ -39,11 +39,11 @@ class Wish(NamedTuple):
     pace: str = "watch"  # changes no bit
 
 
-def first_wish(model: str = "nine") -> Wish:
+def first_form(model: str = "nine") -> RunForm:
     """What the form says at the start, and after another model was chosen."""
     choice = MODELS[model]
     alpha, particles, populations, steps = choice.start
-    return Wish(
+    return RunForm(
         model, condition=choice.asked, alpha=alpha, particles=particles, populations=populations, steps=steps
     )  # fmt: skip
 
@@ -66,7 +66,7 @@ def faults(values: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def wish_of(values: Mapping[str, Any]) -> Wish:
+def form_of(values: Mapping[str, Any]) -> RunForm:
     """The record of values without faults."""
     found = faults(values)
     if found:
@@ -75,7 +75,7 @@ def wish_of(values: Mapping[str, Any]) -> Wish:
     read |= {name: int(values[name]) for name in ("particles", "populations", "steps", "seed")}
     read |= {name: float(values[name]) for name in ("alpha", "beta")}
     read["condition"] = _trimmed(values["condition"]) or None
-    return Wish(**read)
+    return RunForm(**read)
 
 
 def what_is_there(values: Mapping[str, Any]) -> Found:

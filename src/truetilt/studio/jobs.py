@@ -22,10 +22,10 @@ import torch
 from ..core.types import Particles, StepInfo, TruetiltError
 from ..result import Result
 from ..smc.weights import normalised
-from .form import Wish
-from .plans import Plan, caution, command_of, guidance, no_command, options, plan, python_of
+from .form import RunForm
+from .plans import PlannedRun, caution, command_of, guidance, no_command, options, plan, python_of
 from .problem import Problem
-from .problems import posed
+from .problems import problem_of
 
 log = logging.getLogger(__name__)
 EVERY = 0.2  # seconds between pictures
@@ -37,7 +37,7 @@ class Cancelled(Exception):
     """The run is wanted no more."""
 
 
-class Frame(NamedTuple):
+class LaneFrame(NamedTuple):
     """The particles of a lane after a step: states [n, D], weights that sum to one [n], and their forebears before."""
 
     step: int
@@ -51,7 +51,7 @@ class Lane:
     """One sampler of a job, as far as it has come."""
 
     steps: int
-    frame: Frame | None = None
+    frame: LaneFrame | None = None
     ess: list[tuple[float, float, float]] = field(default_factory=list)  # by step: mean, least and most of populations
     log_z: float | None = None
     result: Result | None = None
@@ -71,7 +71,7 @@ class Lane:
         self.log_z = float(torch.logsumexp(flat, 0)) - float(np.log(len(flat)))
         x = particles.x.flatten(0, 1).cpu().numpy()
         before = None if self.frame is None else self.frame.x[_flat(self.line)]
-        self.frame = Frame(step, x, normalised(flat).cpu().numpy(), before)
+        self.frame = LaneFrame(step, x, normalised(flat).cpu().numpy(), before)
         self.line = None
 
 
@@ -82,10 +82,10 @@ def _flat(line: torch.Tensor) -> np.ndarray:
 
 
 @dataclass(eq=False)
-class Job:
+class StudioRun:
     """A run that was asked for: where it stands, and what it has to show."""
 
-    wish: Wish
+    form: RunForm
     folder: Path
     state: str = WAITING
     message: str = ""
@@ -103,7 +103,7 @@ class Job:
     def over(self) -> bool:
         return self.state in (DONE, CANCELLED, FAILED)
 
-    def carry_out(self) -> None:
+    def run(self) -> None:
         """Run to the end, or until cancelled; every error becomes a message."""
         begin = time.monotonic()
         try:
@@ -124,13 +124,13 @@ class Job:
 
     def _run(self) -> None:
         self._check()
-        self.problem = posed(self.wish)
-        self.note = caution(self.problem, self.wish)
-        self.python = python_of(self.problem, self.wish)
-        self.command = command_of(self.problem, self.wish) or no_command(self.problem, self.wish)
-        plans = {"run": plan(self.problem, self.wish)}
-        if self.wish.sampler != "guidance":
-            plans["plain"] = guidance(self.problem, self.wish)
+        self.problem = problem_of(self.form)
+        self.note = caution(self.problem, self.form)
+        self.python = python_of(self.problem, self.form)
+        self.command = command_of(self.problem, self.form) or no_command(self.problem, self.form)
+        plans = {"run": plan(self.problem, self.form)}
+        if self.form.sampler != "guidance":
+            plans["plain"] = guidance(self.problem, self.form)
         self.lanes = {name: Lane(made.steps) for name, made in plans.items()}
         failed: list[BaseException] = []
         others = [threading.Thread(target=self._lane, args=(name, plans[name], failed), daemon=True) for name in plans]
@@ -141,17 +141,17 @@ class Job:
         for error in sorted(failed, key=lambda e: isinstance(e, Cancelled)):
             raise error
 
-    def _lane(self, name: str, made: Plan, failed: list[BaseException]) -> None:
+    def _lane(self, name: str, made: PlannedRun, failed: list[BaseException]) -> None:
         lane, begin = self.lanes[name], time.monotonic()
 
         def watch(step: int, particles: Particles, info: StepInfo) -> None:
             self.steps += 1
             lane.look(step, particles, info)
-            if self.wish.pace == "watch":
+            if self.form.pace == "watch":
                 self.stop.wait(max(0.0, begin + WATCHED * (step + 1) / (made.steps + 1) - time.monotonic()))
             self._check()
 
-        told = options(self._problem, self.wish)
+        told = options(self._problem, self.form)
         try:
             lane.result = made.run(watch=watch, **told)
         except BaseException as e:  # carried to the thread that waits
@@ -172,7 +172,7 @@ class Job:
         result, problem = self.lanes["run"].result, self._problem
         if result is None:
             raise Cancelled
-        told: dict[str, Any] = {"bundle": problem.name, "command": command_of(problem, self.wish)}
+        told: dict[str, Any] = {"bundle": problem.name, "command": command_of(problem, self.form)}
         told |= {"condition": problem.condition, "net": problem.net}
         result = replace(result, settings=result.settings | {k: v for k, v in told.items() if v is not None})
         self.lanes["run"].result = result
@@ -201,26 +201,26 @@ class Pool:
     """One worker and its queue."""
 
     def __init__(self) -> None:
-        self._queue: deque[Job] = deque()
-        self._current: Job | None = None
+        self._queue: deque[StudioRun] = deque()
+        self._current: StudioRun | None = None
         self._changed = threading.Condition()
         self._closed = False
         self._worker = threading.Thread(target=self._work, name="truetilt-studio", daemon=True)
         self._worker.start()
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: StudioRun) -> None:
         with self._changed:
             self._queue.append(job)
             self._changed.notify_all()
 
-    def ahead(self, job: Job) -> int:
+    def ahead(self, job: StudioRun) -> int:
         """How many runs come before a waiting one."""
         with self._changed:
             if job not in self._queue:
                 return 0
             return self._queue.index(job) + (self._current is not None)
 
-    def cancel(self, job: Job) -> None:
+    def cancel(self, job: StudioRun) -> None:
         """End a run after the step it is in, or take it out of the queue."""
         job.stop.set()
         with self._changed:
@@ -241,11 +241,11 @@ class Pool:
     def _work(self) -> None:
         while (job := self._next()) is not None:
             job.state = RUNNING
-            job.carry_out()
+            job.run()
             with self._changed:
                 self._current = None
 
-    def _next(self) -> Job | None:
+    def _next(self) -> StudioRun | None:
         with self._changed:
             self._changed.wait_for(lambda: self._closed or bool(self._queue))
             self._current = None if self._closed else self._queue.popleft()

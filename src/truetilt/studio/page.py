@@ -12,7 +12,7 @@ from ..core.types import InvalidInput
 from . import pictures
 from .choices import MODELS, PACES, PROCESSES, RESAMPLING, SAMPLERS
 from .folders import found_at
-from .form import Wish, devices, faults, first_wish, wish_of
+from .form import RunForm, devices, faults, first_form, form_of
 from .sessions import Studio
 
 POLL = 0.2  # seconds between looks at a run
@@ -53,8 +53,8 @@ def blocks(studio: Studio) -> gr.Blocks:
 
 
 def _form() -> dict[str, Any]:
-    """The fields by the names of a wish, in its order."""
-    first = first_wish()
+    """The fields by the names of a `RunForm`, in its order."""
+    first = first_form()
     out: dict[str, Any] = {}
     out["model"] = gr.Dropdown(
         _pairs({k: c.label for k, c in MODELS.items()}), value="nine", label="Model", elem_id="model",
@@ -93,7 +93,7 @@ def _form() -> dict[str, Any]:
         )
         out["device"] = gr.Dropdown(devices(), value="cpu", label="Device", elem_id="device", filterable=False)
         out["pace"] = gr.Dropdown(_pairs(PACES), value="watch", label="Pace", elem_id="pace", filterable=False)
-    return {name: out[name] for name in Wish._fields}
+    return {name: out[name] for name in RunForm._fields}
 
 
 def _pairs(named: Any) -> list[tuple[str, str]]:
@@ -102,14 +102,14 @@ def _pairs(named: Any) -> list[tuple[str, str]]:
 
 def _wire(page: gr.Blocks, studio: Studio, form: dict[str, Any], outputs: list[Any]) -> None:
     *_, go, halt = outputs
-    fields = [form[name] for name in Wish._fields]
+    fields = [form[name] for name in RunForm._fields]
 
     async def run(request: gr.Request, *values: Any) -> AsyncIterator[tuple[Any, ...]]:
-        async for shown in followed(studio, str(request.session_hash), dict(zip(Wish._fields, values, strict=True))):
+        async for shown in followed(studio, str(request.session_hash), dict(zip(RunForm._fields, values, strict=True))):
             yield shown
 
     def check(*values: Any) -> list[Any]:
-        return _marked(dict(zip(Wish._fields, values, strict=True)))
+        return _marked(dict(zip(RunForm._fields, values, strict=True)))
 
     def cancel(request: gr.Request) -> None:
         studio.leave(str(request.session_hash))
@@ -130,8 +130,8 @@ def _wire(page: gr.Blocks, studio: Studio, form: dict[str, Any], outputs: list[A
 
 def _suit(model: str) -> list[Any]:
     """The fields that a model needs, with values that suit it; what was wrong before is forgotten."""
-    choice, wish, own = MODELS[model], first_wish(model), model == "own"
-    told = {name: {"value": getattr(wish, name)} for name in SUITED}
+    choice, first, own = MODELS[model], first_form(model), model == "own"
+    told = {name: {"value": getattr(first, name)} for name in SUITED}
     told |= {name: {"visible": own} for name in ("path", "process", "prompt")}
     told["model"] = {}
     told["condition"] |= {"visible": choice.condition is not None, "choices": list(choice.offered)}
@@ -153,7 +153,7 @@ def _marked(values: dict[str, Any]) -> list[Any]:
     words["sampler"] = SAMPLERS.get(values["sampler"], ("", ""))[1]
     return [
         gr.update(info=found.get(name, words.get(name, "")), elem_classes=["fault"] if name in found else [])
-        for name in Wish._fields
+        for name in RunForm._fields
     ]
 
 
@@ -161,11 +161,11 @@ async def followed(studio: Studio, page: str, values: dict[str, Any]) -> AsyncIt
     """Start a run and show it until it ends; when nobody looks any more, it ends."""
     on, off = gr.update(interactive=True), gr.update(interactive=False)
     try:
-        wish = wish_of(values)
+        form = form_of(values)
     except InvalidInput:
         yield pictures.alert("Nothing was run: see what is marked in the form."), *[gr.skip()] * 5, on, off
         return
-    job, told = studio.start(page, wish), ""
+    job, told = studio.start(page, form), ""
     try:
         yield pictures.status(job, studio.pool.ahead(job)), "", "", "", "", "", off, on
         while not job.over:

@@ -20,7 +20,7 @@ from ..runtime.snapshots import evenly
 from ..smc.trust import Trust, Verdict
 from ..viz.kinds import suggested_view
 from ..viz.views import View
-from .jobs import CANCELLED, DONE, FAILED, RUNNING, Frame, Job, Lane
+from .jobs import CANCELLED, DONE, FAILED, RUNNING, Lane, LaneFrame, StudioRun
 
 SHOWN = {"picture": 32, "text": 6, "line": 12}  # tiles of a lane, by their shape
 NAMES = {"tilted": "truetilt", "tempered": "the paper’s SMC", "any-order": "any order", "guidance": "plain guidance"}
@@ -28,17 +28,17 @@ VERDICTS = {Verdict.trust: "Trust", Verdict.care: "Use with care", Verdict.doubt
 _WIDE, _HIGH = 640, 130  # units of the ESS chart
 
 
-def stage(job: Job) -> str:
+def stage(job: StudioRun) -> str:
     """What is seen of a job: pictures, curve, figures."""
     if not any(lane.frame for lane in job.lanes.values()):
         return ""
-    names = {"run": NAMES[job.wish.sampler], "plain": "plain guidance"}
+    names = {"run": NAMES[job.form.sampler], "plain": "plain guidance"}
     panes = [_pane(job, lane, names[key], key) for key, lane in job.lanes.items()]
     panes += _target(job)
     return f'<div class="panes n{len(panes)}">{"".join(panes)}</div>{_course(job.lanes["run"])}{_figures(job)}'
 
 
-def status(job: Job, ahead: int) -> str:
+def status(job: StudioRun, ahead: int) -> str:
     """Where a job stands, in a line; errors as an alert."""
     if job.state == FAILED:
         return alert(job.message)
@@ -58,18 +58,18 @@ def alert(words: str) -> str:
     return f'<p class="alert" role="alert">{escape(words)}</p>'
 
 
-def links(job: Job) -> str:
+def links(job: StudioRun) -> str:
     """Where the report is, once it is written."""
     if not job.token:
         return ""
-    at, name = f"report/{job.token}", escape(f"truetilt-{job.wish.model}.html", quote=True)
+    at, name = f"report/{job.token}", escape(f"truetilt-{job.form.model}.html", quote=True)
     return (
         f'<p class="links"><a class="open" href="{at}" target="_blank" rel="noopener">Open the report</a>'
         f'<a href="{at}" download="{name}">Download it</a></p>'
     )
 
 
-def veil(job: Job) -> str:
+def veil(job: StudioRun) -> str:
     """What must be clicked before texts that may hurt are seen."""
     if job.problem is None or not job.problem.veiled:
         return ""
@@ -80,7 +80,7 @@ def veil(job: Job) -> str:
     )
 
 
-def _progress(job: Job) -> str:
+def _progress(job: StudioRun) -> str:
     lane = job.lanes.get("run")
     if lane is None or not lane.ess:
         return ": making the model ready …"
@@ -91,11 +91,11 @@ def _progress(job: Job) -> str:
     )
 
 
-def _pane(job: Job, lane: Lane, name: str, kind: str) -> str:
+def _pane(job: StudioRun, lane: Lane, name: str, kind: str) -> str:
     frame = lane.frame
     if frame is None:
         return f'<section class="pane {kind}"><h3>{escape(name)}</h3><p class="sub">starting …</p></section>'
-    alike = job.wish.sampler == "guidance" or kind == "plain"
+    alike = job.form.sampler == "guidance" or kind == "plain"
     kind, weighted = (f"{kind} plain", "counted alike") if alike else (kind, "weighted")
     kind = f"{kind} veiled" if job.problem and job.problem.veiled else kind
     sub = f"step {frame.step} of {lane.steps} · {weighted}"
@@ -106,12 +106,12 @@ def _pane(job: Job, lane: Lane, name: str, kind: str) -> str:
     )
 
 
-def _view(job: Job, frame: Frame) -> View:
+def _view(job: StudioRun, frame: LaneFrame) -> View:
     known = job.problem.view if job.problem else None
     return known or suggested_view(torch.as_tensor(frame.x))
 
 
-def _look(view: View, frame: Frame) -> str:
+def _look(view: View, frame: LaneFrame) -> str:
     """All particles in one picture where the view has one, else some of them."""
     whole = view.picture(frame.x, frame.weights)
     if whole:
@@ -128,19 +128,19 @@ def _look(view: View, frame: Frame) -> str:
     return f'<ul class="tiles {view.shape}">{tiles}</ul>{foot}'
 
 
-def _forebears(frame: Frame, chosen: list[int]) -> list[np.ndarray | None]:
+def _forebears(frame: LaneFrame, chosen: list[int]) -> list[np.ndarray | None]:
     return [None] * len(chosen) if frame.before is None else [frame.before[k] for k in chosen]
 
 
-def _target(job: Job) -> list[str]:
+def _target(job: StudioRun) -> list[str]:
     """The exact answer as one more picture, of tables and of the plane."""
     exact = job.problem.exact if job.problem else None
     if exact is None or job.problem is None or job.problem.view is None:
         return []
-    drawn = _exact_states(exact, job.wish.alpha)
+    drawn = _exact_states(exact, job.form.alpha)
     body = f'<div class="whole">{job.problem.view.picture(*drawn)}</div>'
     head = "<h3>the exact target</h3>"
-    sub = f'<p class="sub">π ∝ p₀(x) · p(ζ | x)<sup>{job.wish.alpha:g}</sup></p>'
+    sub = f'<p class="sub">π ∝ p₀(x) · p(ζ | x)<sup>{job.form.alpha:g}</sup></p>'
     foot = '<p class="sub">“off” is the total variation</p>' if isinstance(exact, Table) else ""
     return [f'<section class="pane target">{head}{sub}{body}{foot}</section>']
 
@@ -160,12 +160,12 @@ def _spread(count: int, step: float) -> torch.Tensor:
     return (0.5 + step * torch.arange(1, count + 1, dtype=torch.float64)) % 1
 
 
-def _miss(job: Job, lane: Lane) -> str:
+def _miss(job: StudioRun, lane: Lane) -> str:
     """How far a finished lane is from an exact table."""
     exact = job.problem.exact if job.problem else None
     if lane.result is None or not isinstance(exact, Table):
         return ""
-    far = float(total_variation(exact.target(job.wish.alpha).cpu(), law_of(exact, lane.result).cpu()))
+    far = float(total_variation(exact.target(job.form.alpha).cpu(), law_of(exact, lane.result).cpu()))
     return f'<p class="miss" title="total variation">off the target by <b>{far:.3f}</b></p>'
 
 
@@ -201,17 +201,17 @@ def _points(x: list[float], share: np.ndarray) -> str:
     return " ".join(f"{a:.1f},{_HIGH * (1 - b):.1f}" for a, b in zip(x, share.tolist(), strict=True))
 
 
-def _figures(job: Job) -> str:
+def _figures(job: StudioRun) -> str:
     """log Z as it grows; at the end the verdict and the rest."""
     lane = job.lanes["run"]
     rows: list[tuple[str, str, str]] = []
-    if lane.log_z is not None and job.wish.sampler != "guidance":
+    if lane.log_z is not None and job.form.sampler != "guidance":
         rows.append(("log Z", _sig(lane.log_z), _exact_log_z(job)))
     if lane.result is not None:
         count, trust = lane.result.log_weights.numel(), lane.result.trust()
         rows.append(("effective particles", _sig(trust.figures.union_ess, 4), f"of {count:,}"))
         rows.append(("first draws that survive", f"{int(lane.result.roots.sum()):,}", f"of {count:,}"))
-        rows.append(("verdict", *_verdict(trust, job.wish.sampler)))
+        rows.append(("verdict", *_verdict(trust, job.form.sampler)))
     cells = "".join(f"<div><dt>{a}</dt><dd>{b}</dd><dd class='sub'>{escape(c)}</dd></div>" for a, b, c in rows)
     return f'<dl class="figures">{cells}</dl>' if cells else ""
 
@@ -222,12 +222,12 @@ def _verdict(trust: Trust, sampler: str) -> tuple[str, str]:
     return VERDICTS[trust.verdict], trust.reasons[0] if trust.reasons else "nothing speaks against it"
 
 
-def _exact_log_z(job: Job) -> str:
+def _exact_log_z(job: StudioRun) -> str:
     exact: Any = job.problem.exact if job.problem else None
     if exact is None:
         return "so far" if job.state == RUNNING else ""
-    of = exact.log_z_tilted if job.wish.sampler == "tilted" else exact.log_z_tempered
-    return f"exactly {_sig(float(of(job.wish.alpha)))}"
+    of = exact.log_z_tilted if job.form.sampler == "tilted" else exact.log_z_tempered
+    return f"exactly {_sig(float(of(job.form.alpha)))}"
 
 
 def _sig(value: float, digits: int = 5) -> str:

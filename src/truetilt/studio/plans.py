@@ -21,13 +21,13 @@ from ..smc.resampling import never
 from ..targets.defaults import default_guidance, default_guide, default_kernel, default_sampler
 from ..targets.time_grid import Tilted
 from .choices import RESAMPLING
-from .form import Wish
+from .form import RunForm
 from .problem import Problem
 
 SNAPSHOTS = 8  # kept for the report, as on the command line
 
 
-class Plan(NamedTuple):
+class PlannedRun(NamedTuple):
     """A run to be: call it with `watch` and the like."""
 
     run: Callable[..., Result]
@@ -36,30 +36,30 @@ class Plan(NamedTuple):
     steps: int
 
 
-def plan(problem: Problem, wish: Wish) -> Plan:
-    """What the wish asks for."""
-    if wish.sampler == "guidance":
-        return guidance(problem, wish)
-    scheme = RESAMPLING[wish.resampling]
+def plan(problem: Problem, form: RunForm) -> PlannedRun:
+    """The run that the form asks for."""
+    if form.sampler == "guidance":
+        return guidance(problem, form)
+    scheme = RESAMPLING[form.resampling]
     how = (scheme.python, scheme.made)
-    if wish.sampler == "any-order":
-        return _any_order(problem, wish, how)
-    fk, python = _reals(problem, wish) if problem.reals else _tokens(problem, wish)
-    return _on_clock(fk, python, wish.steps, how)
+    if form.sampler == "any-order":
+        return _any_order(problem, form, how)
+    fk, python = _reals(problem, form) if problem.reals else _tokens(problem, form)
+    return _on_clock(fk, python, form.steps, how)
 
 
-def _reals(problem: Problem, wish: Wish) -> tuple[FeynmanKac, str]:
-    model, a, b = problem.model, wish.alpha, wish.beta
-    if wish.sampler == "tempered":
+def _reals(problem: Problem, form: RunForm) -> tuple[FeynmanKac, str]:
+    model, a, b = problem.model, form.alpha, form.beta
+    if form.sampler == "tempered":
         return continuous.Tempered(model, a, b), f"c.Tempered(model, {a!r}, {b!r})"
     return continuous.Tilted(model, a).leaned(), f"c.Tilted(model, {a!r}).leaned()"
 
 
-def _tokens(problem: Problem, wish: Wish) -> tuple[FeynmanKac, str]:
+def _tokens(problem: Problem, form: RunForm) -> tuple[FeynmanKac, str]:
     """As `truetilt sample` has them."""
-    model, a, b = problem.model, wish.alpha, wish.beta
+    model, a, b = problem.model, form.alpha, form.beta
     level, kernel = _written(model)
-    if wish.sampler == "tilted":
+    if form.sampler == "tilted":
         return Tilted(model, a, kernel=default_kernel(model.process)), f"tt.Tilted(model, {a!r}{kernel})"
     return default_sampler(model, a, b), f"tt.Tempered(model, {a!r}, {b!r}{level}{kernel})"
 
@@ -71,31 +71,31 @@ def _written(model: Model) -> tuple[str, str]:
     return level, ", kernel=tt.tweedie" if kernel is tweedie else ""
 
 
-def guidance(problem: Problem, wish: Wish) -> Plan:
+def guidance(problem: Problem, form: RunForm) -> PlannedRun:
     """Plain guidance of the same model, with alpha as its strength."""
     model = problem.model
     if model.conditional is None:
         raise InvalidInput("guidance needs a conditional model, and this one has none")
     if problem.reals:
-        python = f"c.Unweighted(model, c.Guided(model.base, model.conditional, {wish.alpha!r}))"
-        fk = continuous.Unweighted(model, continuous.Guided(model.base, model.conditional, wish.alpha))
+        python = f"c.Unweighted(model, c.Guided(model.base, model.conditional, {form.alpha!r}))"
+        fk = continuous.Unweighted(model, continuous.Guided(model.base, model.conditional, form.alpha))
     else:
         level, kernel = _written(model)
-        guided = f"tt.Guided(model.process, model.base, model.conditional, {wish.alpha!r}{level})"
-        python, fk = f"tt.Unweighted(model, {guided}{kernel})", default_guidance(model, wish.alpha)
-    return _on_clock(fk, python, wish.steps, ("tt.never", never))
+        guided = f"tt.Guided(model.process, model.base, model.conditional, {form.alpha!r}{level})"
+        python, fk = f"tt.Unweighted(model, {guided}{kernel})", default_guidance(model, form.alpha)
+    return _on_clock(fk, python, form.steps, ("tt.never", never))
 
 
-def options(problem: Problem, wish: Wish) -> dict[str, Any]:
-    """What every run of a wish is told."""
-    told = {"particles": wish.particles, "populations": wish.populations, "seed": wish.seed}
+def options(problem: Problem, form: RunForm) -> dict[str, Any]:
+    """What every run of a form is told."""
+    told = {"particles": form.particles, "populations": form.populations, "seed": form.seed}
     return told | ({} if problem.chunk is None else {"chunk": problem.chunk}) | {"snapshots": SNAPSHOTS}
 
 
-def python_of(problem: Problem, wish: Wish) -> str:
+def python_of(problem: Problem, form: RunForm) -> str:
     """The Python that gives the same bits."""
-    made = plan(problem, wish)
-    told = {key: repr(value) for key, value in options(problem, wish).items()}
+    made = plan(problem, form)
+    told = {key: repr(value) for key, value in options(problem, form).items()}
     lines = "".join(f"    {key}={value},\n" for key, value in (told | {"resample": made.resample[0]}).items())
     view = f", view={problem.look}" if problem.look else ""
     return (
@@ -104,15 +104,15 @@ def python_of(problem: Problem, wish: Wish) -> str:
     )
 
 
-def command_of(problem: Problem, wish: Wish) -> str | None:
+def command_of(problem: Problem, form: RunForm) -> str | None:
     """The command that gives the same bits, where there is one."""
-    known = wish.sampler in ("tilted", "tempered") and wish.resampling == "half"
-    if problem.command is None or not known or (problem.exact is not None and wish.device != "cpu"):
+    known = form.sampler in ("tilted", "tempered") and form.resampling == "half"
+    if problem.command is None or not known or (problem.exact is not None and form.device != "cpu"):
         return None
     name, needed = problem.command
-    told = dict(needed) | {"alpha": wish.alpha, "beta": wish.beta if wish.sampler == "tempered" else None}
-    told |= {"particles": wish.particles, "populations": wish.populations, "steps": wish.steps, "seed": wish.seed}
-    told["device"] = None if wish.device == "cpu" else wish.device
+    told = dict(needed) | {"alpha": form.alpha, "beta": form.beta if form.sampler == "tempered" else None}
+    told |= {"particles": form.particles, "populations": form.populations, "steps": form.steps, "seed": form.seed}
+    told["device"] = None if form.device == "cpu" else form.device
     words = [word for key, value in told.items() if value is not None for word in _option(key, str(value))]
     safe = f"./{name}" if name.startswith("-") else name  # no option
     return f"{problem.prepare}{shlex.join(['truetilt', 'sample', safe, *words])}"
@@ -122,35 +122,35 @@ def _option(key: str, value: str) -> tuple[str, ...]:
     return (f"--{key}={value}",) if value.startswith("-") else (f"--{key}", value)  # no option of its own
 
 
-def no_command(problem: Problem, wish: Wish) -> str:
+def no_command(problem: Problem, form: RunForm) -> str:
     """Why there is none."""
     if problem.command is None:
         return f"# `truetilt sample` has no {problem.lacks}; use the Python"
-    if wish.sampler not in ("tilted", "tempered"):
+    if form.sampler not in ("tilted", "tempered"):
         return "# `truetilt sample` has the samplers tilted and tempered; use the Python"
-    if wish.resampling != "half":
+    if form.resampling != "half":
         return "# `truetilt sample` resamples when ESS falls below half; use the Python"
     return "# `truetilt sample` computes tables on the CPU; use the Python"
 
 
-def caution(problem: Problem, wish: Wish) -> str:
-    """What a wish should be told before it runs."""
+def caution(problem: Problem, form: RunForm) -> str:
+    """What to say of a form before it runs."""
     process = getattr(problem.model, "process", None)
-    if wish.sampler == "tempered" and wish.alpha > 2 and not getattr(process, "edges_tolerate_grids", True):
+    if form.sampler == "tempered" and form.alpha > 2 and not getattr(process, "edges_tolerate_grids", True):
         return "Ratios at α > 2 on this process need far smaller steps than a time grid has; tilting does not."
     return ""
 
 
-def _on_clock(fk: FeynmanKac, python: str, steps: int, resample: tuple[str, Resampler]) -> Plan:
+def _on_clock(fk: FeynmanKac, python: str, steps: int, resample: tuple[str, Resampler]) -> PlannedRun:
     grid: Sequence[float] = uniform_grid(steps)
     call = f"result = tt.run(\n    {python},\n    tt.uniform_grid({steps}),\n"
-    return Plan(lambda **told: run(fk, grid, resample=resample[1], **told), call, resample, steps)
+    return PlannedRun(lambda **told: run(fk, grid, resample=resample[1], **told), call, resample, steps)
 
 
-def _any_order(problem: Problem, wish: Wish, resample: tuple[str, Resampler]) -> Plan:
-    model, sites = problem.model, math.ceil(problem.model.length / wish.steps)
-    call = f"result = tt.reveal(\n    model,\n    {wish.alpha!r},\n    sites_per_step={sites},\n"
-    return Plan(
-        lambda **told: reveal(model, wish.alpha, sites_per_step=sites, resample=resample[1], **told),
+def _any_order(problem: Problem, form: RunForm, resample: tuple[str, Resampler]) -> PlannedRun:
+    model, sites = problem.model, math.ceil(problem.model.length / form.steps)
+    call = f"result = tt.reveal(\n    model,\n    {form.alpha!r},\n    sites_per_step={sites},\n"
+    return PlannedRun(
+        lambda **told: reveal(model, form.alpha, sites_per_step=sites, resample=resample[1], **told),
         call, resample, math.ceil(model.length / sites),
     )  # fmt: skip

@@ -15,8 +15,8 @@ from ..diffusion.processes import Masking, Uniform
 from ..exact.files import read_table
 from ..exact.tables import Table
 from ..viz.clouds import LARGEST_TABLE, Disks, Points
-from .form import Wish
-from .nets import posed_nets
+from .form import RunForm
+from .nets import nets_problem
 from .problem import Problem
 
 NINE = ([[5, 17, 21], [4, 9, 22], [2, 9, 11]], [[0.9, 0.01, 0.39], [0.23, 0.52, 0.53], [0.71, 0.94, 0.11]])
@@ -27,16 +27,16 @@ SIGMA_EPS = 1e-3  # of the process of a table, as on the command line
 _PROCESSES: Mapping[str, type[Masking | Uniform]] = {"masking": Masking, "uniform": Uniform}
 
 
-def posed(wish: Wish) -> Problem:
-    """The problem of a wish; networks are loaded here."""
-    return _POSED[wish.model](wish)
+def problem_of(form: RunForm) -> Problem:
+    """The problem that a form poses; networks are loaded here."""
+    return _POSED[form.model](form)
 
 
-def _listed(name: str, process: str, numbers: tuple[Any, Any], wish: Wish) -> Problem:
+def _listed(name: str, process: str, numbers: tuple[Any, Any], form: RunForm) -> Problem:
     """A table that is written out."""
-    p0, likelihood = (torch.tensor(part, dtype=torch.float64, device=wish.device) for part in numbers)
+    p0, likelihood = (torch.tensor(part, dtype=torch.float64, device=form.device) for part in numbers)
     kind = _PROCESSES[process]
-    place = "" if wish.device == "cpu" else f", device={wish.device!r}"
+    place = "" if form.device == "cpu" else f", device={form.device!r}"
     made = [f"{key} = torch.tensor({part}, dtype=torch.float64{place})" for key, part in _keyed(numbers).items()]
     python = "\n".join([*_TORCH, "", *made, f"model = tt.Table(tt.{kind.__name__}({len(p0)}), p0, likelihood).model()"])
     file = shlex.quote(json.dumps(_keyed(numbers)))
@@ -59,30 +59,30 @@ def _of_table(
     return Problem(name, table.model(), view, python, table, command, prepare, look)
 
 
-def _own(wish: Wish) -> Problem:
-    path = Path(wish.path)
+def _own(form: RunForm) -> Problem:
+    path = Path(form.path)
     if path.is_dir():
-        return posed_nets(wish.path, wish)
-    table = read_table(path, wish.process, SIGMA_EPS, wish.device)
-    place = "" if wish.device == "cpu" else f", device={wish.device!r}"
+        return nets_problem(form.path, form)
+    table = read_table(path, form.process, SIGMA_EPS, form.device)
+    place = "" if form.device == "cpu" else f", device={form.device!r}"
     python = "\n".join(
         ["import json", "from pathlib import Path", "", *_TORCH, ""]
-        + [f'found = json.loads(Path({wish.path!r}).read_text(encoding="utf-8"))']
+        + [f'found = json.loads(Path({form.path!r}).read_text(encoding="utf-8"))']
         + [f"{key} = torch.tensor(found[{key!r}], dtype=torch.float64{place})" for key in ("p0", "likelihood")]
         + [f"model = tt.Table(tt.{type(table.process).__name__}(len(p0)), p0, likelihood).model()"]
     )
-    return _of_table(path.name, table, python, (wish.path, {"process": wish.process}))
+    return _of_table(path.name, table, python, (form.path, {"process": form.process}))
 
 
-def _plane(wish: Wish) -> Problem:
+def _plane(form: RunForm) -> Problem:
     weights, means, std = MIXTURE
-    seen = float(wish.condition or 0.0)
+    seen = float(form.condition or 0.0)
     problem = continuous.Observed(
         continuous.VP(),
         continuous.GaussianMixture(*(torch.tensor(part, dtype=torch.float64) for part in (weights, means)), std),
         continuous.Observation(torch.tensor([seen], dtype=torch.float64), (0,), 1.0),
-    ).to(wish.device)
-    place = "" if wish.device == "cpu" else f".to({wish.device!r})"
+    ).to(form.device)
+    place = "" if form.device == "cpu" else f".to({form.device!r})"
     python = (
         f"import truetilt as tt\n\nc = tt.continuous\np0 = c.GaussianMixture({weights}, {means}, {std})\n"
         f"seen = c.Observation([{seen}], (0,), 1.0)\nmodel = c.Observed(c.VP(), p0, seen){place}.model()"
@@ -91,11 +91,11 @@ def _plane(wish: Wish) -> Problem:
     return Problem(name, problem.model(), Points(), python, problem, look="tt.Points()", lacks=lacks)
 
 
-_POSED: Mapping[str, Callable[[Wish], Problem]] = {
-    "nine": lambda wish: _listed("nine states", "masking", NINE, wish),
-    "six": lambda wish: _listed("six states", "uniform", SIX, wish),
-    "mnist": lambda wish: posed_nets("mnist", wish),
-    "tiny-reviews": lambda wish: posed_nets("tiny-reviews", wish),
+_POSED: Mapping[str, Callable[[RunForm], Problem]] = {
+    "nine": lambda form: _listed("nine states", "masking", NINE, form),
+    "six": lambda form: _listed("six states", "uniform", SIX, form),
+    "mnist": lambda form: nets_problem("mnist", form),
+    "tiny-reviews": lambda form: nets_problem("tiny-reviews", form),
     "plane": _plane,
     "own": _own,
 }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .form import Wish
-from .jobs import Job, Pool
+from .form import RunForm
+from .jobs import Pool, StudioRun
 
 KEPT = 50  # reports
 
@@ -15,13 +15,13 @@ class Studio:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.pool = folder, Pool()
-        self.jobs: dict[str, Job] = {}  # by page
+        self.jobs: dict[str, StudioRun] = {}  # by page
         self.reports: list[str] = []
 
-    def start(self, page: str, wish: Wish) -> Job:
+    def start(self, page: str, form: RunForm) -> StudioRun:
         """A new run for a page; the one it had is cancelled."""
         self.leave(page)
-        job = self.jobs[page] = Job(wish, self.folder)
+        job = self.jobs[page] = StudioRun(form, self.folder)
         self.pool.submit(job)
         return job
 

@@ -16,7 +16,7 @@ from ..core.types import Tokens
 from ..diffusion.processes import Masking, Uniform
 from ..smc.stream import Stream
 from .losses import Noise, Noised, corrupt
-from .task import Batch, Rows
+from .task import Rows, TrainingBatch
 
 ORDER, TIMES, NOISE, LABELS, SHIFTS, EVALUATION = range(6)  # purposes: a key each, so that no uniform is used twice
 
@@ -35,7 +35,7 @@ class Batches:
     max_shift: int = 0
     max_blank: float = 0.0
 
-    def at(self, step: int) -> Batch:
+    def at(self, step: int) -> TrainingBatch:
         """The batch of this step."""
         device = self.rows.tokens.device
         chosen = move(order(self.seed, self.rows.count, step * self.size, self.size), device)
@@ -44,7 +44,7 @@ class Batches:
             x0 = shifted(x0, self._uniforms(step, SHIFTS, 2), self.max_shift)
         instead = self.rows.told_instead(label, self.classes)
         told = torch.where(self._uniforms(step, LABELS, 1)[:, 0] < self.label_dropout, instead, label)
-        return Batch(self._noised(x0, step), label, told)
+        return TrainingBatch(self._noised(x0, step), label, told)
 
     def _noised(self, x0: Tokens, step: int) -> Noised:
         if self.clean:

@@ -9,8 +9,8 @@ from typing import Any
 
 from ..core.types import InvalidInput
 from .config import TrainConfig, read_config
-from .loop import Report, carry_out, steps_within
-from .runs import Run
+from .loop import Report, steps_within, train_run
+from .runs import TrainingRun
 
 
 def read_plan(file: Path, changes: dict[str, Any], task: str | None = None) -> TrainConfig:
@@ -29,15 +29,15 @@ def run_training(
     config: TrainConfig, folder: Path, device: str, resume: bool, report: Report, fit_seconds: float | None = None
 ) -> dict[str, Any]:
     """Train; returns the card with its figures as rows."""
-    run = Run.prepare(config, folder, device)
+    run = TrainingRun.prepare(config, folder, device)
     run = run if fit_seconds is None else _fitted(run, fit_seconds, resume)
-    card = carry_out(run, resume, report)
+    card = train_run(run, resume, report)
     first = {name: card[name] for name in ("parameters", "steps", "training_seconds", "training_loss")}
     rows = [{"quantity": name, "value": value} for name, value in (first | card["metrics"]).items()]
     return card | {"folder": str(folder / "model"), "rows": rows}
 
 
-def _fitted(run: Run, seconds: float, resume: bool) -> Run:
+def _fitted(run: TrainingRun, seconds: float, resume: bool) -> TrainingRun:
     """With as many steps as fit into the seconds; a run that goes on keeps the steps it began with."""
     began = run.folder / "config.json"
     steps = read_config(began).steps if resume and began.is_file() else steps_within(run, seconds)

@@ -23,7 +23,7 @@ _SUBSET = 7  # purpose of the uniforms that choose a subset
 
 
 @dataclass(frozen=True)
-class Digits:
+class DigitImages:
     """Square grey images, row by row, and their labels."""
 
     unit: ClassVar[str] = "images"
@@ -44,12 +44,12 @@ class Digits:
     def side(self) -> int:
         return round(self.images.shape[1] ** 0.5)
 
-    def to(self, device: torch.device | str) -> Digits:
-        return Digits(self.images.to(device), self.labels.to(device))
+    def to(self, device: torch.device | str) -> DigitImages:
+        return DigitImages(self.images.to(device), self.labels.to(device))
 
-    def take(self, chosen: Tensor) -> Digits:
+    def take(self, chosen: Tensor) -> DigitImages:
         """These digits, by number."""
-        return Digits(self.images[chosen], self.labels[chosen])
+        return DigitImages(self.images[chosen], self.labels[chosen])
 
     def told_instead(self, labels: Tensor, classes: int) -> Tensor:
         """What a network is told where these labels are withheld."""
@@ -61,7 +61,7 @@ class Digits:
         return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
 
 
-def load_digits(folder: Path | str, split: str, classes: int = 10) -> Digits:
+def load_digits(folder: Path | str, split: str, classes: int = 10) -> DigitImages:
     """The images and labels of `train` or `test`."""
     if split not in _PREFIX:
         raise InvalidInput(f"split is {split!r}; there are {' and '.join(_PREFIX)}")
@@ -77,7 +77,7 @@ def load_digits(folder: Path | str, split: str, classes: int = 10) -> Digits:
     if labels.max() >= classes:
         raise InvalidInput(f"{labels_file} holds the label {labels.max()}; labels run from 0 to {classes - 1}")
     flat = torch.from_numpy(images.reshape(len(images), -1).copy())
-    return Digits(flat, torch.from_numpy(labels.astype(np.int64)))
+    return DigitImages(flat, torch.from_numpy(labels.astype(np.int64)))
 
 
 def subset(rows: Any, share: float, seed: int) -> Any:

@@ -16,14 +16,14 @@ from ..models.score import normalised
 from ..smc.stream import Stream
 from .batches import EVALUATION, times
 from .losses import Noise, Noised, bound, corrupt, corrupt_from_all
-from .task import LogScores, Rows, Task
+from .task import LogScores, Rows, TrainingTask
 
 POTENTIAL_TIMES = (0.0, 0.25, 0.5, 0.75, 0.9)
 _BATCH = 250
 
 
 @torch.no_grad()
-def evaluate(task: Task, rows: Rows, seed: int = 0, passes: int = 1) -> dict[str, float]:
+def evaluate(task: TrainingTask, rows: Rows, seed: int = 0, passes: int = 1) -> dict[str, float]:
     """Every figure of this task's network on these rows, computed in float32."""
     task.net.eval()
     if task.log_scores is None:
@@ -38,7 +38,9 @@ def evaluate(task: Task, rows: Rows, seed: int = 0, passes: int = 1) -> dict[str
     return given | _bounds(task.log_scores, task, rows, (seed, passes), told=False)
 
 
-def _bounds(log_scores: LogScores, task: Task, rows: Rows, draws: tuple[int, int], told: bool) -> dict[str, float]:
+def _bounds(
+    log_scores: LogScores, task: TrainingTask, rows: Rows, draws: tuple[int, int], told: bool
+) -> dict[str, float]:
     """The mean of the bound over rows and passes, and its standard error."""
     seed, passes = draws
     values = []
@@ -55,7 +57,7 @@ def _bounds(log_scores: LogScores, task: Task, rows: Rows, draws: tuple[int, int
     return found | {"bound_per_token": found["bound"] * rows.tokens.shape[1] / float(rows.used.double().mean())}
 
 
-def _answers_at(task: Task, rows: Rows, seed: int, t: float) -> dict[str, float]:
+def _answers_at(task: TrainingTask, rows: Rows, seed: int, t: float) -> dict[str, float]:
     """Accuracy and cross-entropy at one time, and those of each kind of row."""
     moments = torch.full((rows.count,), t, dtype=torch.float64)
     right, cost = [], []
@@ -78,7 +80,7 @@ def _likeliest(log_p: Tensor, label: Tensor, net: nn.Module) -> Tensor:
 
 
 def _noised(
-    task: Task, rows: Rows, t: Tensor, stream: Stream, noised_by: Callable[..., Noised]
+    task: TrainingTask, rows: Rows, t: Tensor, stream: Stream, noised_by: Callable[..., Noised]
 ) -> Iterator[tuple[Noised, Tensor]]:
     """The rows in batches, each row at its time, with their labels."""
     length, noise = rows.tokens.shape[1], Noise.at(task.process, t).to(rows.tokens.device)

@@ -15,12 +15,12 @@ from ..models.pretrained import CARD
 from .checkpoints import Learner, Progress
 from .evaluation import evaluate
 from .journal import read_losses
-from .runs import Run
+from .runs import TrainingRun
 
 _ONE = {"images": "digit", "rows": "text"}
 
 
-def export(run: Run, learner: Learner, progress: Progress) -> dict[str, Any]:
+def export(run: TrainingRun, learner: Learner, progress: Progress) -> dict[str, Any]:
     """Save the running mean as a pretrained network, measure what was saved, and write its card."""
     config, folder = run.config, run.folder / "model"
     learner.net.load_state_dict({**learner.net.state_dict(), **learner.ema})

@@ -23,8 +23,8 @@ from .checkpoints import Learner, Progress, save_checkpoint
 from .config import TrainConfig
 from .export import export
 from .journal import Journal
-from .runs import Run, fresh, start
-from .task import Batch
+from .runs import TrainingRun, fresh, start
+from .task import TrainingBatch
 
 Report = Callable[[int, float], None]  # the step and the mean loss since the last report
 
@@ -37,10 +37,10 @@ def train(
     report: Report | None = None,
 ) -> dict[str, Any]:
     """Train, export the running mean of the weights to folder/model, evaluate it; returns its card."""
-    return carry_out(Run.prepare(config, folder, device), resume, report)
+    return train_run(TrainingRun.prepare(config, folder, device), resume, report)
 
 
-def carry_out(run: Run, resume: bool = False, report: Report | None = None) -> dict[str, Any]:
+def train_run(run: TrainingRun, resume: bool = False, report: Report | None = None) -> dict[str, Any]:
     """Train a prepared run; returns the card of what it leaves."""
     learner, progress = start(run, resume)
     write_json(run.folder / "config.json", asdict(run.config))
@@ -49,7 +49,7 @@ def carry_out(run: Run, resume: bool = False, report: Report | None = None) -> d
     return export(run, learner, progress)
 
 
-def learn(run: Run, learner: Learner, progress: Progress, report: Report) -> Progress:
+def learn(run: TrainingRun, learner: Learner, progress: Progress, report: Report) -> Progress:
     """All steps that are left, or as many as the time allows."""
     config, batches, mark = run.config, run.batches(), run.fingerprint()
     learner.net.train()
@@ -79,7 +79,7 @@ def _late(config: TrainConfig, progress: Progress) -> bool:
     return config.max_seconds is not None and progress.seconds >= config.max_seconds
 
 
-def steps_within(run: Run, seconds: float, trial: int = 100) -> int:
+def steps_within(run: TrainingRun, seconds: float, trial: int = 100) -> int:
     """How many steps fit into so many seconds, from timing some; the weights are put back."""
     learner, batches = fresh(run), run.batches()
     before, began = {name: tensor.clone() for name, tensor in learner.weights.items()}, 0.0
@@ -110,7 +110,7 @@ def _now(device: torch.device) -> float:
     return time.monotonic()
 
 
-def step(run: Run, learner: Learner, batch: Batch, number: int) -> Tensor:
+def step(run: TrainingRun, learner: Learner, batch: TrainingBatch, number: int) -> Tensor:
     """One step of AdamW and of the running mean; returns the loss without waiting for it."""
     config = run.config
     with torch.autocast(run.device.type, torch.bfloat16, enabled=config.bf16 and run.device.type == "cuda"):

@@ -21,7 +21,7 @@ from ..core.types import InvalidInput, TruetiltError
 from ..models.tokenizer import TOKENIZER, Tokenizer, gpt2_tokenizer, load_tokenizer, train_tokenizer
 from .corpus import COLUMNS, CORPUS, PARTS, ROWS, TOKENS, fingerprint
 from .packing import segments
-from .recipe import Recipe, Source, fraction, half_of, read_recipe, roots
+from .recipe import CorpusSource, Recipe, fraction, half_of, read_recipe, roots
 from .text_data import READERS, Example, sentences
 
 _BATCH = 2000  # texts encoded at a time
@@ -75,7 +75,7 @@ def place_all(recipe: Recipe, data: Path) -> list[Placed]:
     return sorted(placed, key=lambda text: _ORDER.index(text.part))
 
 
-def _places(source: Source, examples: list[Example], held: set[str]) -> Iterator[tuple[str, int | None, str]]:
+def _places(source: CorpusSource, examples: list[Example], held: set[str]) -> Iterator[tuple[str, int | None, str]]:
     """The texts of a source that are kept, with their labels and parts."""
     whole = all(example.split == "train" for example in examples)  # nothing is held out: some must be
     training = [example.text for example in examples if example.split == "train"]

@@ -21,7 +21,7 @@ from .text_data import READERS
 
 
 @dataclass(frozen=True)
-class Source:
+class CorpusSource:
     """Where texts come from and what their labels 0, 1, ... mean."""
 
     path: str  # below the data folder
@@ -48,7 +48,7 @@ class Source:
 class Recipe:
     """A corpus. `kinds` names the class told instead of a withheld label of a group, where that is not "none"."""
 
-    sources: Mapping[str, Source]
+    sources: Mapping[str, CorpusSource]
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     kinds: Mapping[str, str] = field(default_factory=dict)
     length: int = 64
@@ -78,7 +78,7 @@ class Recipe:
         unlabelled = (source.unlabelled for source in self.sources.values() if source.unlabelled)
         return tuple(dict.fromkeys((*members, *self.kinds.values(), *unlabelled)))
 
-    def class_of(self, source: Source, label: int | None) -> int:
+    def class_of(self, source: CorpusSource, label: int | None) -> int:
         """The number of the class that a label of a source means; -1 for no condition."""
         if label is None or not source.group:
             name = source.unlabelled or self.kinds.get(source.group, "")
@@ -100,7 +100,10 @@ class Recipe:
 def read_recipe(path: Path) -> Recipe:
     """The recipe in a YAML or JSON file."""
     found = _record(Recipe, parse_file(path), str(path))
-    sources = {name: Source(**_record(Source, values, f"{path}: {name}")) for name, values in found["sources"].items()}
+    sources = {
+        name: CorpusSource(**_record(CorpusSource, values, f"{path}: {name}"))
+        for name, values in found["sources"].items()
+    }
     groups = {name: tuple(map(str, members)) for name, members in (found.get("groups") or {}).items()}
     named: dict[str, Any] = {"sources": sources, "groups": groups}
     return Recipe(**{**found, **named})

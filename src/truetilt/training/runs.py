@@ -13,18 +13,18 @@ from ..core.types import InvalidInput
 from .batches import Batches
 from .checkpoints import Learner, Progress, found_checkpoints, load_checkpoint
 from .config import TrainConfig
-from .data import Digits, load_digits, subset, tokens_of
-from .task import Rows, Task, quick, weights_fingerprint
+from .data import DigitImages, load_digits, subset, tokens_of
+from .task import Rows, TrainingTask, quick, weights_fingerprint
 from .tasks import build_task
 from .text_tasks import load_texts
 
 
 @dataclass(frozen=True)
-class Run:
+class TrainingRun:
     """A training run: what is learned from what, where, and into which folder."""
 
     config: TrainConfig
-    task: Task
+    task: TrainingTask
     forward: nn.Module  # the network, perhaps compiled
     train: Rows
     test: Rows
@@ -32,13 +32,13 @@ class Run:
     device: torch.device
 
     @staticmethod
-    def prepare(config: TrainConfig, folder: Path, device: torch.device | str = "cpu") -> Run:
+    def prepare(config: TrainConfig, folder: Path, device: torch.device | str = "cpu") -> TrainingRun:
         """Read the data, build the networks, and check that they fit: what is wrong shows before the first step."""
         _check_device(device)
         task = build_task(config, device)
         rows, test = (load_texts if config.modality == "text" else _load_digits)(config, task)
         forward = quick(task.net, config.compile)
-        return Run(config, task, forward, rows.to(device), test.to(device), folder, torch.device(device))
+        return TrainingRun(config, task, forward, rows.to(device), test.to(device), folder, torch.device(device))
 
     @property
     def checkpoints(self) -> Path:
@@ -65,7 +65,7 @@ def _check_device(device: torch.device | str) -> None:
         raise InvalidInput(f"cannot compute on {device} ({str(e).splitlines()[0]}); use the device cpu") from e
 
 
-def fresh(run: Run) -> Learner:
+def fresh(run: TrainingRun) -> Learner:
     """The learner of step 0."""
     fused = run.device.type == "cuda"
     net = run.task.net
@@ -77,7 +77,7 @@ def fresh(run: Run) -> Learner:
     return Learner(run.task.net, weights, ema, optimizer, torch.zeros((), dtype=torch.float64, device=run.device))
 
 
-def start(run: Run, resume: bool) -> tuple[Learner, Progress]:
+def start(run: TrainingRun, resume: bool) -> tuple[Learner, Progress]:
     """A fresh learner, or the last checkpoint's."""
     learner = fresh(run)
     found = found_checkpoints(run.checkpoints)
@@ -88,13 +88,13 @@ def start(run: Run, resume: bool) -> tuple[Learner, Progress]:
     return learner, load_checkpoint(found[-1], learner, run.fingerprint())
 
 
-def _load_digits(config: TrainConfig, task: Task) -> tuple[Digits, Digits]:
+def _load_digits(config: TrainConfig, task: TrainingTask) -> tuple[DigitImages, DigitImages]:
     """Training and test digits, if the network is for such."""
     rows, test = (_fitting(load_digits(config.data, split, task.classes), task) for split in ("train", "test"))
     return subset(rows, config.share, config.data_seed), test
 
 
-def _fitting(digits: Digits, task: Task) -> Digits:
+def _fitting(digits: DigitImages, task: TrainingTask) -> DigitImages:
     """The digits, if the network is for such grids and grey levels."""
     config: Any = task.net.config
     if digits.side != config.side:

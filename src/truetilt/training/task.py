@@ -53,7 +53,7 @@ class Rows(Protocol):
     def fingerprint(self) -> str: ...
 
 
-class Batch(NamedTuple):
+class TrainingBatch(NamedTuple):
     """Noised rows and the labels a network is told and asked for."""
 
     noised: Noised
@@ -61,7 +61,7 @@ class Batch(NamedTuple):
     told: Tensor  # int64 [B]; the label, or what is told instead where it is withheld
 
 
-Loss = Callable[[nn.Module, Batch], Tensor]  # the network, perhaps compiled, and a batch -> nats [B]
+Loss = Callable[[nn.Module, TrainingBatch], Tensor]  # the network, perhaps compiled, and a batch -> nats [B]
 LogScores = Callable[[nn.Module, Noised, Tensor], Tensor]  # a network, noised tokens, labels told -> [B, D, V]
 
 
@@ -74,7 +74,7 @@ def _nothing(folder: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Task:
+class TrainingTask:
     """What the loop and the evaluation need to know of a task."""
 
     net: Net

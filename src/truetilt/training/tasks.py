@@ -21,27 +21,27 @@ from ..models.pretrained import config_of
 from ..models.unet import UNet, UNetConfig
 from .config import TrainConfig
 from .losses import Noised, deft_edges, log_scores, posterior_cross_entropy, potential_cross_entropy, score_entropy
-from .task import Batch, LogScores, Loss, Task
+from .task import LogScores, Loss, TrainingBatch, TrainingTask
 from .text_tasks import text_task
 
 
-def build_task(config: TrainConfig, device: torch.device | str = "cpu") -> Task:
+def build_task(config: TrainConfig, device: torch.device | str = "cpu") -> TrainingTask:
     """The task of a configuration with its networks on the device, channels last."""
     if config.modality == "text":
         return text_task(config, device)
     process = config.noising()
     if config.task in ("potential", "classifier"):
         made = Classifier(config_of(ClassifierConfig, config.net, "net"), config.seed)
-        return Task(placed(made, device), process, _asked_for_labels, clean=config.task == "classifier")
+        return TrainingTask(placed(made, device), process, _asked_for_labels, clean=config.task == "classifier")
     net = placed(UNet(config_of(UNetConfig, config.net, "net"), config.seed), device)
     if config.task == "deft":
         return _deft(net, process, config, device)
     scores = _scores_of(process)
     loss = _denoise(process) if isinstance(process, Masking) else _match_scores(process, scores)
-    return Task(net, process, loss, scores, told=config.task == "conditional")
+    return TrainingTask(net, process, loss, scores, told=config.task == "conditional")
 
 
-def _asked_for_labels(net: nn.Module, batch: Batch) -> Tensor:
+def _asked_for_labels(net: nn.Module, batch: TrainingBatch) -> Tensor:
     noised = batch.noised
     return potential_cross_entropy(net(noised.x, noised.noise.t.float()), batch.label)
 
@@ -62,18 +62,18 @@ def _match_scores(process: Uniform, scores: LogScores) -> Loss:
     return lambda net, batch: score_entropy(process, scores(net, batch.noised, batch.told), batch.noised)
 
 
-def _deft(net: UNet, process: Masking | Uniform, config: TrainConfig, device: torch.device | str) -> Task:
+def _deft(net: UNet, process: Masking | Uniform, config: TrainConfig, device: torch.device | str) -> TrainingTask:
     base = placed(_frozen_base(config.base, config.net), device)
     asked = compiled(base, config.compile)
 
-    def loss(guide: nn.Module, batch: Batch) -> Tensor:
+    def loss(guide: nn.Module, batch: TrainingBatch) -> Tensor:
         noised = batch.noised
         return deft_edges(process, _unconditional(asked, noised), _answer(guide, noised, batch.told), noised)
 
     def scores(guide: nn.Module, noised: Noised, told: Tensor) -> Tensor:
         return log_scores(process, _unconditional(base, noised), noised) + _answer(guide, noised, told)
 
-    return Task(net, process, loss, scores, base=base)
+    return TrainingTask(net, process, loss, scores, base=base)
 
 
 def _frozen_base(folder: str, guide: Mapping[str, Any]) -> UNet:

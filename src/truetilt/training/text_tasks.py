@@ -31,18 +31,18 @@ from .config import TrainConfig
 from .corpus import Corpus, Texts, mixed
 from .data import subset
 from .losses import Noised, score_entropy
-from .task import Batch, Task, quick, weights_fingerprint
+from .task import TrainingBatch, TrainingTask, quick, weights_fingerprint
 
 Answer = Callable[[nn.Module, Noised, Tensor], Tensor]  # a net, noised tokens, labels told -> its numbers [B, D, V]
 
 
-def text_task(config: TrainConfig, device: torch.device | str = "cpu") -> Task:
+def text_task(config: TrainConfig, device: torch.device | str = "cpu") -> TrainingTask:
     """The task of a configuration with its networks on the device."""
     corpus = Corpus.read(config.data)
     if config.task in ("potential", "classifier"):
         net, before = _classifier(config)
         judges = config.task == "classifier"
-        task = Task(placed(net, device), config.noising(), _asked_for_labels, clean=judges, started_from=before)
+        task = TrainingTask(placed(net, device), config.noising(), _asked_for_labels, clean=judges, started_from=before)
     else:
         task = (_deft if config.task == "deft" else _diffusion)(config, corpus, device)
     facts = {"tokenizer": corpus.fingerprints[TOKENIZER], "classes": corpus.classes, "groups": corpus.groups}
@@ -51,7 +51,7 @@ def text_task(config: TrainConfig, device: torch.device | str = "cpu") -> Task:
     return replace(task, facts={**facts, **task.facts}, leave=_both(beside, task.leave))
 
 
-def load_texts(config: TrainConfig, task: Task) -> tuple[Texts, Texts]:
+def load_texts(config: TrainConfig, task: TrainingTask) -> tuple[Texts, Texts]:
     """Training and test rows of a task: a judge learns from its own half, all others from the other."""
     corpus = Corpus.read(config.data)
     _check_fits(corpus, task)
@@ -62,7 +62,7 @@ def load_texts(config: TrainConfig, task: Task) -> tuple[Texts, Texts]:
     return mixed(subset(rows, config.share, config.data_seed), config.mix), test
 
 
-def _check_fits(corpus: Corpus, task: Task) -> None:
+def _check_fits(corpus: Corpus, task: TrainingTask) -> None:
     net: Any = task.net.config
     if net.vocabulary != corpus.vocabulary:
         raise InvalidInput(
@@ -98,13 +98,13 @@ def _classifier(config: TrainConfig) -> tuple[TextClassifier, str]:
     return net, weights_fingerprint(base)
 
 
-def _asked_for_labels(net: nn.Module, batch: Batch) -> Tensor:
+def _asked_for_labels(net: nn.Module, batch: TrainingBatch) -> Tensor:
     noised = batch.noised
     log_p = normalised(net(noised.x, noised.noise.t.float()).float(), net)
     return -log_p.gather(-1, batch.label[:, None])[:, 0]
 
 
-def _diffusion(config: TrainConfig, corpus: Corpus, device: torch.device | str) -> Task:
+def _diffusion(config: TrainConfig, corpus: Corpus, device: torch.device | str) -> TrainingTask:
     """A net of its own, or one that goes on from another's weights; told labels, or words."""
     net, process, before = _network(config)
     if net.config.masked != isinstance(process, Masking):
@@ -113,10 +113,10 @@ def _diffusion(config: TrainConfig, corpus: Corpus, device: torch.device | str) 
     prompts = encoded_prompts(corpus, config.prompts).to(device) if config.prompts else None
     answer = _by_label(net) if prompts is None else _by_prompt(prompts)
 
-    def loss(net: nn.Module, batch: Batch) -> Tensor:
+    def loss(net: nn.Module, batch: TrainingBatch) -> Tensor:
         return score_entropy(process, answer(net, batch.noised, batch.told), batch.noised)
 
-    task = Task(net, process, loss, answer, told=config.task == "conditional", started_from=before)
+    task = TrainingTask(net, process, loss, answer, told=config.task == "conditional", started_from=before)
     if prompts is not None:
         task = replace(task, given=prompts.shape[1], facts={"prompts": prompts.tolist()})
     if config.lora:
@@ -146,7 +146,7 @@ def _network(config: TrainConfig) -> tuple[SEDD, Masking | Uniform, str]:
     return net, process, weights_fingerprint(base)
 
 
-def _deft(config: TrainConfig, corpus: Corpus, device: torch.device | str) -> Task:
+def _deft(config: TrainConfig, corpus: Corpus, device: torch.device | str) -> TrainingTask:
     """A guide's log-ratios on the log-scores of a frozen net, which is told what a withheld label leaves."""
     if not config.base:
         raise InvalidInput("deft trains a guide for a frozen network; name its folder as `base`")
@@ -163,10 +163,10 @@ def _deft(config: TrainConfig, corpus: Corpus, device: torch.device | str) -> Ta
             below = frozen(asked, noised, withheld[told])
         return below + guided(guide, noised, told)
 
-    def loss(guide: nn.Module, batch: Batch) -> Tensor:
+    def loss(guide: nn.Module, batch: TrainingBatch) -> Tensor:
         return score_entropy(process, scores(guide, batch.noised, batch.told), batch.noised)
 
-    return Task(guide, process, loss, scores, base=base)
+    return TrainingTask(guide, process, loss, scores, base=base)
 
 
 def _base(folder: str) -> tuple[SEDD, Masking | Uniform]:

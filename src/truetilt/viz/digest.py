@@ -1,6 +1,6 @@
 """The numbers that figures and the report draw: a run thinned to what a screen can show, as plain lists.
 
-Nothing here knows how it will be drawn. `Run` names what is read of a result.
+Nothing here knows how it will be drawn. `ResultLike` names what is read of a result.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BARS = 160  # of sorted weights
 CURVES = 16  # populations drawn one by one
 
 
-class Run(Protocol):
+class ResultLike(Protocol):
     """What is read of a result."""
 
     @property
@@ -72,12 +72,12 @@ def told_steps(ess: np.ndarray, limit: int = POINTS) -> list[int]:
     return sorted({0, *lowest, len(ess) - 1})
 
 
-def shown_populations(run: Run, limit: int = CURVES) -> list[int]:
+def shown_populations(run: ResultLike, limit: int = CURVES) -> list[int]:
     """The populations drawn one by one: all, or so many of them evenly spaced."""
     return list(evenly(run.log_weights.shape[0], limit))
 
 
-def courses(run: Run) -> dict[str, Any]:
+def courses(run: ResultLike) -> dict[str, Any]:
     """ESS as a share of the particles and log Z with its interval, over the told steps."""
     share = (run.ess / run.log_weights.shape[1]).cpu()
     living = share > 0
@@ -116,7 +116,7 @@ def _band(path: Tensor) -> tuple[list[float | None], list[float | None]]:
     return [low for low, _ in ends], [high for _, high in ends]
 
 
-def weight_bars(run: Run) -> dict[str, Any]:
+def weight_bars(run: ResultLike) -> dict[str, Any]:
     """Weights over the union from the heaviest down (1 is an equal share), and the mass that they add up to."""
     weights = run.weights.reshape(-1).cpu().double().sort(descending=True).values
     total = np.concatenate([[0.0], weights.cumsum(0).numpy()])
@@ -133,7 +133,7 @@ def weight_bars(run: Run) -> dict[str, Any]:
     }
 
 
-def population_rows(run: Run) -> list[dict[str, Any]]:
+def population_rows(run: ResultLike) -> list[dict[str, Any]]:
     """What each population came to."""
     mass = run.weights.sum(1)
     return [
@@ -142,7 +142,7 @@ def population_rows(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def family_tree(run: Run, population: int, column_limit: int = COLUMNS) -> tuple[Forest, list[float]]:
+def family_tree(run: ResultLike, population: int, column_limit: int = COLUMNS) -> tuple[Forest, list[float]]:
     """The genealogy of one population, and the weight within it of each line shown at the end."""
     found = forest(run.ancestors[:, population].cpu().long().numpy(), column_limit)
     log_w = run.log_weights[population].cpu()

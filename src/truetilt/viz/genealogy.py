@@ -17,7 +17,7 @@ from ..runtime.snapshots import evenly
 COLUMNS, LINES = 160, 60  # at most: what can be told apart on a screen
 
 
-class Chain(NamedTuple):
+class Branch(NamedTuple):
     """A stretch of a line without branches, from its parent's place to its last column."""
 
     parent: int  # the chain it comes from; -1 for one that starts at the first draw
@@ -32,7 +32,7 @@ class Forest(NamedTuple):
 
     steps: list[int]  # the step each column stands for
     particles: int
-    chains: list[Chain]
+    chains: list[Branch]
     shown: list[int]  # final particles whose lines are among the chains, from top to bottom
     lost: list[int]  # lines that ended between the column before and this one
     families: list[int]  # first draws with a descendant in each column
@@ -109,14 +109,14 @@ def _tips(parents: list[np.ndarray], particles: int) -> list[tuple[int, int]]:
 
 def _chains(
     ends: list[tuple[int, int]], parents: list[np.ndarray], place: list[np.ndarray], heirs: list[np.ndarray]
-) -> list[Chain]:
+) -> list[Branch]:
     """The tree of the lines that lead to `ends`, cut where lines meet; parents come before children."""
     through: dict[tuple[int, int], int] = {}
     for end in ends:
         for node in _line(end, parents):
             through[node] = through.get(node, 0) + 1
     made: dict[tuple[int, int], int] = {}
-    chains: list[Chain] = []
+    chains: list[Branch] = []
     for end in ends:
         line = _line(end, parents)[::-1]
         parent, stretch = -1, [line[0]]
@@ -128,14 +128,14 @@ def _chains(
             if node not in made:
                 made[node] = len(chains)
                 spots = [int(place[c][i]) for c, i in stretch]
-                chains.append(Chain(parent, stretch[0][0], spots, int(heirs[node[0]][node[1]]), node[1]))
+                chains.append(Branch(parent, stretch[0][0], spots, int(heirs[node[0]][node[1]]), node[1]))
             parent, stretch = made[node], [node]
     return chains
 
 
 def _dead_chains(
     tips: list[tuple[int, int]], parents: list[np.ndarray], place: list[np.ndarray], heirs: list[np.ndarray]
-) -> list[Chain]:
+) -> list[Branch]:
     """Lines that die, each from where it leaves the living or another drawn before."""
     seen: set[tuple[int, int]] = set()
     chains = []
@@ -147,7 +147,7 @@ def _dead_chains(
                 break
         seen.update(stretch)
         spots = [int(place[c][i]) for c, i in stretch[::-1]]
-        chains.append(Chain(-1, stretch[-1][0], spots, 0, tip[1]))
+        chains.append(Branch(-1, stretch[-1][0], spots, 0, tip[1]))
     return chains
 
 

@@ -23,7 +23,7 @@ SHOWN = 32  # samples
 class Plots:
     """Figures of one run; each takes `ax` (None: axes of a new figure) and returns it."""
 
-    run: digest.Run
+    run: digest.ResultLike
 
     def ess(self, ax: Axes | None = None) -> Axes:
         """Effective sample size at every step, as a share of the particles: mean and populations."""

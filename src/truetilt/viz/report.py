@@ -35,7 +35,7 @@ HEADS = {
 }
 
 
-def write_report(run: digest.Run, path: Path, view: View | None = None, title: str | None = None) -> Path:
+def write_report(run: digest.ResultLike, path: Path, view: View | None = None, title: str | None = None) -> Path:
     """Write the report of a run; the file is whole or absent."""
     check_view(view)
     folder_of("the folder of the report", path.parent)
@@ -48,7 +48,7 @@ def write_report(run: digest.Run, path: Path, view: View | None = None, title: s
     return path
 
 
-def report(run: digest.Run, view: View | None = None, title: str | None = None) -> str:
+def report(run: digest.ResultLike, view: View | None = None, title: str | None = None) -> str:
     """The report of a run as HTML."""
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
@@ -66,7 +66,7 @@ def report(run: digest.Run, view: View | None = None, title: str | None = None) 
     )
 
 
-def _told(run: digest.Run, view: View | None) -> dict[str, Any]:
+def _told(run: digest.ResultLike, view: View | None) -> dict[str, Any]:
     """What the template writes out."""
     trust, runs = run.trust(), runs_of(run.settings)
     times = run.times.tolist()
@@ -122,7 +122,7 @@ def _came_out(f: Figures, last: int, constant: str) -> list[tuple[str, str, floa
     ]
 
 
-def _drawn(run: digest.Run) -> dict[str, Any]:
+def _drawn(run: digest.ResultLike) -> dict[str, Any]:
     """What the script draws."""
     shown = digest.shown_populations(run)
     limit = digest.COLUMNS if len(shown) <= 4 else digest.COLUMNS // 2
@@ -148,7 +148,7 @@ def _drawn(run: digest.Run) -> dict[str, Any]:
     return {"sizes": sizes, "courses": digest.courses(run), "weights": digest.weight_bars(run), "trees": trees}
 
 
-def _title(run: digest.Run) -> str:
+def _title(run: digest.ResultLike) -> str:
     one = runs_of(run.settings)[0]
     parts = [str(one[key]) for key in ("bundle",) if key in one]
     parts += [f"condition {one['condition']}"] if "condition" in one else []

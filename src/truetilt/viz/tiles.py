@@ -14,7 +14,7 @@ from torch import Tensor
 from ..runtime.snapshots import evenly
 from ..smc.diagnostics import lineage
 from ..smc.weights import normalised
-from .digest import Run, plain
+from .digest import ResultLike, plain
 from .views import View
 
 FRAMES = 16
@@ -33,7 +33,7 @@ class Tile(NamedTuple):
     html: str
 
 
-class Frame(NamedTuple):
+class TileFrame(NamedTuple):
     """The particles after one step."""
 
     step: int
@@ -50,7 +50,7 @@ class Moment(NamedTuple):
     log_w: Tensor
 
 
-def frames(run: Run, view: View) -> list[Frame]:
+def frames(run: ResultLike, view: View) -> list[TileFrame]:
     """Every chosen step with as many lines as fit."""
     told = _moments(run)
     count = SHOWN[view.shape]
@@ -62,7 +62,7 @@ def frames(run: Run, view: View) -> list[Frame]:
         count //= 2
 
 
-def _moments(run: Run) -> list[Moment]:
+def _moments(run: ResultLike) -> list[Moment]:
     """The kept steps, thinned, and the end."""
     kept, last = run.snapshots, len(run.times) - 1
     told = [
@@ -79,14 +79,14 @@ def _picture(moment: Moment, view: View) -> str:
     return view.picture(moment.x.flatten(0, 1).numpy(), share)
 
 
-def _frames(run: Run, view: View, told: list[Moment], count: int, pictures: list[str]) -> list[Frame]:
+def _frames(run: ResultLike, view: View, told: list[Moment], count: int, pictures: list[str]) -> list[TileFrame]:
     ancestors = run.ancestors.cpu()
     populations, particles = run.log_weights.shape
     family = lineage(ancestors) + particles * torch.arange(populations)[:, None]
     order = family.reshape(-1).argsort(stable=True)
     flat = order[list(evenly(len(order), count))]
     slots = [_forebears(ancestors, flat // particles, flat % particles, moment.step) for moment in told]
-    out: list[Frame] = []
+    out: list[TileFrame] = []
     before: np.ndarray | None = None
     for moment, slot, picture in zip(told, slots, pictures, strict=True):
         states = moment.x[flat // particles, slot].numpy()
@@ -99,7 +99,7 @@ def _frames(run: Run, view: View, told: list[Moment], count: int, pictures: list
             twin = bool(tiles) and (tiles[-1].population, tiles[-1].particle) == (population, particle)
             html = view.tile(states[k], None if before is None else before[k])
             tiles.append(Tile(population, particle, float(weight[k]), float(weight[k]) / top, twin, html))
-        out.append(Frame(moment.step, float(run.times[moment.step]), picture, tiles))
+        out.append(TileFrame(moment.step, float(run.times[moment.step]), picture, tiles))
         before = states
     return out
 

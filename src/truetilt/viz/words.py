@@ -33,7 +33,7 @@ _KIND = ("non", "not", "no-", "no ", "no_")
 _LITERAL_GRID = 5  # times that are written out in a call
 
 
-class Asked(NamedTuple):
+class RunSettings(NamedTuple):
     """One run's settings: (quantity, value) rows to read, and the call."""
 
     target: str
@@ -56,7 +56,7 @@ def runs_of(settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [run for part in united for run in runs_of(part)] if isinstance(united, list) else [settings]
 
 
-def asked(settings: Mapping[str, Any], times: list[float]) -> Asked:
+def asked(settings: Mapping[str, Any], times: list[float]) -> RunSettings:
     """What one run was asked for; settings that nobody wrote down are left out."""
     model = settings.get("model")
     model = model if isinstance(model, Mapping) else {}
@@ -74,7 +74,7 @@ def asked(settings: Mapping[str, Any], times: list[float]) -> Asked:
             rows.append((title, call_of(settings[key])))
     told = dict(rows)
     words = (told.get(key, "") for key in ("Target", "Condition", "Sampler", "Seed"))
-    return Asked(*words, rows, call(settings, times))
+    return RunSettings(*words, rows, call(settings, times))
 
 
 _PLAIN = {
