@@ -203,7 +203,7 @@ def studio() -> Iterator[tuple[str, object]]:
 
     if hasattr(forms, "first_form"):
         first_form, problem_of = forms.first_form, problems.problem_of
-    else:  # what they were called in 1.0 and before
+    else:  # the code of an earlier commit
         first_form, problem_of = forms.first_wish, problems.posed
 
     for model, steps in {"nine": 8, "six": 8, "mnist": 2, "tiny-reviews": 2}.items():

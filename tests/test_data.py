@@ -9,7 +9,7 @@ import torch
 
 import truetilt as tt
 from truetilt.training import batches
-from truetilt.training.data import Digits, load_digits, subset, tokens_of
+from truetilt.training.data import DigitImages, load_digits, subset, tokens_of
 
 IMAGES = np.arange(5 * 3 * 3, dtype=np.uint8).reshape(5, 3, 3) * 5
 LABELS = np.array([3, 0, 9, 1, 1], dtype=np.uint8)
@@ -82,7 +82,7 @@ def test_a_missing_folder_file_or_split_is_named(tmp_path):
 
 def test_a_subset_is_the_seed_s_and_keeps_pairs_together():
     images = torch.arange(200, dtype=torch.uint8)[:, None].expand(200, 4)
-    digits = Digits(images, images[:, 0].long() % 10)
+    digits = DigitImages(images, images[:, 0].long() % 10)
     part = subset(digits, 0.2, 3)
     assert part.count == 40
     assert part.images.equal(subset(digits, 0.2, 3).images)
@@ -96,15 +96,15 @@ def test_a_subset_is_the_seed_s_and_keeps_pairs_together():
 
 
 def test_the_fingerprint_sees_one_pixel_and_one_label():
-    digits = Digits(torch.zeros(3, 4, dtype=torch.uint8), torch.zeros(3, dtype=torch.int64))
+    digits = DigitImages(torch.zeros(3, 4, dtype=torch.uint8), torch.zeros(3, dtype=torch.int64))
     pixel, label = digits.images.clone(), digits.labels.clone()
     pixel[1, 2], label[2] = 1, 1
     assert (
         len(
             {
                 digits.fingerprint(),
-                Digits(pixel, digits.labels).fingerprint(),
-                Digits(digits.images, label).fingerprint(),
+                DigitImages(pixel, digits.labels).fingerprint(),
+                DigitImages(digits.images, label).fingerprint(),
             }
         )
         == 3
@@ -144,7 +144,7 @@ def test_times_are_stratified_in_zero_to_one():
 
 
 def test_labels_are_withheld_at_their_rate_and_shifts_move_whole_images():
-    digits = Digits(torch.arange(16, dtype=torch.uint8).expand(1000, 16), torch.zeros(1000, dtype=torch.int64))
+    digits = DigitImages(torch.arange(16, dtype=torch.uint8).expand(1000, 16), torch.zeros(1000, dtype=torch.int64))
     made = batches.Batches(digits, tt.Masking(16), 1000, 0, 3, label_dropout=0.25)
     share = float((made.at(0).told == 3).double().mean())
     assert abs(share - 0.25) < 5 * (0.25 * 0.75 / 1000) ** 0.5  # a false alarm in 1e6, and the seed is fixed

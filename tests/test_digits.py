@@ -243,11 +243,11 @@ def test_the_potential_stays_within_its_bound(tiny):
 
 
 def test_reference_figures_come_from_the_data(tmp_path, monkeypatch):
-    from truetilt.training.data import Digits as Data
+    from truetilt.training.data import DigitImages
 
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(256, (200, 16), generator=generator, dtype=torch.uint8)
-    data = Data(images, torch.arange(200) % 10)
+    data = DigitImages(images, torch.arange(200) % 10)
     monkeypatch.setattr("truetilt.training.data.load_digits", lambda folder, split: data)
     digits.main(["reference", "--data", "x", "--out", str(tmp_path / "r.json")])
     entry = json.loads((tmp_path / "r.json").read_text())["classes"][3]
