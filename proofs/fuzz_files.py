@@ -168,8 +168,8 @@ def make_checkpoint(folder: Path) -> None:
 
 
 def make_asked(folder: Path) -> None:
+    from truetilt.commands.request import SampleRequest, TableNoise
     from truetilt.commands.resume import SampleCommand, sample_or_resume
-    from truetilt.commands.sample import SampleRequest
 
     make_table(folder)
     steps = 0
@@ -182,7 +182,7 @@ def make_asked(folder: Path) -> None:
 
     request = SampleRequest(None, 2.0, None, 20, 2, 8, 0, "cpu")
     with suppress(KeyboardInterrupt):
-        sample_or_resume(SampleCommand(str(folder / "table.json"), request, ("masking", 1e-3), 2), folder, stop)
+        sample_or_resume(SampleCommand(str(folder / "table.json"), request, TableNoise(), 2), folder, stop)
 
 
 def make_config(folder: Path) -> None:

@@ -214,7 +214,7 @@ def test_transition_of_a_two_state_process_is_known():
 def test_generator_holds_the_reverse_rates(process):
     problem = table(process, 3, 2)
     t, x = 0.4, problem.states
-    generator, clock = jump_generator(problem.process, problem.model().base, t, (t, t - 1e-7), 2)
+    generator, clock = jump_generator(problem.process, problem.model().base, t, t, t - 1e-7, 2)
     rates = problem.process.rates(problem.model().base(x, t), x, t).dense().exp().sum((-2, -1))
     assert torch.allclose(generator.sum(-1) * clock / 1e-7, rates, rtol=1e-5)
 

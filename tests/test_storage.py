@@ -336,7 +336,7 @@ def test_a_training_checkpoint_with_other_shapes_changes_nothing(tmp_path):
 def stopped(small, out, seed):
     """A run that was killed after some steps."""
     from truetilt.commands import resume as resuming
-    from truetilt.commands.sample import SampleRequest
+    from truetilt.commands.request import SampleRequest, TableNoise
 
     reached = 0
 
@@ -348,7 +348,7 @@ def stopped(small, out, seed):
 
     request = SampleRequest(None, 2.0, None, 8, 1, 10, seed, "cpu")
     with pytest.raises(KeyboardInterrupt):
-        resuming.sample_or_resume(resuming.SampleCommand(str(small), request, ("masking", 1e-3), 2), out, advance)
+        resuming.sample_or_resume(resuming.SampleCommand(str(small), request, TableNoise(), 2), out, advance)
 
 
 def contents(folder):

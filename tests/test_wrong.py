@@ -166,7 +166,7 @@ def continuous_limit(problem, alpha, beta, sign=1.0, jump_logs=True, steps=300):
     for t, s in pairwise(tt.uniform_grid(steps)):
         middle = 0.5 * (t + s)
         (r, clock), (r1, _), (q, _) = (
-            jump_generator(process, score, middle, (t, s), problem.length)
+            jump_generator(process, score, middle, t, s, problem.length)
             for score in (model.base, model.conditional, guide)
         )
         r, r1, q = (clock * rates for rates in (r, r1, q))

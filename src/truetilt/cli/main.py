@@ -171,12 +171,13 @@ def sample(
         from ..core.storage import check_folder
 
         check_folder(folder)
+        from ..commands.request import SampleRequest, TableNoise
         from ..commands.resume import SampleCommand
-        from ..commands.sample import SampleRequest, with_defaults
+        from ..commands.sample import with_defaults
 
-        asked = (particles, populations, steps, seed)
-        wish = with_defaults(model, SampleRequest(condition, alpha, beta, *asked, _device(device)))
-        _sample(SampleCommand(str(model), wish, (process.value, sigma_eps), checkpoint_every), folder, as_json)
+        request = SampleRequest(condition, alpha, beta, particles, populations, steps, seed, _device(device))
+        noise = TableNoise(process.value, sigma_eps)
+        _sample(SampleCommand(str(model), with_defaults(model, request), noise, checkpoint_every), folder, as_json)
 
 
 @app.command()

@@ -13,7 +13,8 @@ from ..core.types import InvalidInput, StepInfo, TruetiltError
 from ..models.hub import EMBEDDED
 from ..runtime.checkpoints import forget, found
 from .jobs import RANK, RANKS
-from .sample import SampleRequest, sample_any, with_defaults
+from .request import SampleRequest, TableNoise
+from .sample import sample_any, with_defaults
 
 _FORMAT, _VERSION = "truetilt-asked", 1
 _FILE, _CHECKPOINTS = "asked.json", "checkpoints"
@@ -24,7 +25,7 @@ class SampleCommand(NamedTuple):
 
     model: str
     request: SampleRequest
-    noise: tuple[str, float]
+    noise: TableNoise
     every: int | None = None
 
 
@@ -117,12 +118,14 @@ def read_command(folder: Path) -> SampleCommand:
         request = SampleRequest(**told["wish"])
         for name, kinds in _KINDS.items():
             _known(getattr(request, name), *kinds)
-        return SampleCommand(model, request, (_known(process, str), _known(eps, float)), _known(told["every"], int))
+        return SampleCommand(
+            model, request, TableNoise(_known(process, str), _known(eps, float)), _known(told["every"], int)
+        )
     except (KeyError, TypeError, ValueError, OSError) as e:
         raise InvalidInput(f"{path} was not written by this version of truetilt; start the run again") from e
 
 
-_KINDS: dict[str, tuple[type, ...]] = {  # of a settled wish
+_KINDS: dict[str, tuple[type, ...]] = {  # of a request with its defaults
     "condition": (str, int, type(None)),
     "alpha": (float, int),
     "beta": (float, int, type(None)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..api import sample
 from ..core.storage import write_json, write_with
@@ -22,6 +22,7 @@ from ..runtime.memory import check_run
 from ..smc.uncertainty import RECOMMENDED
 from ..viz.sheets import sheet
 from . import digits
+from .request import SampleRequest, TableNoise
 from .sample_table import PARTICLES as TABLE_PARTICLES
 from .sample_table import SNAPSHOTS, command, sample_table
 from .sample_table import STEPS as TABLE_STEPS
@@ -29,23 +30,9 @@ from .sample_text import PARTICLES as TEXT_PARTICLES
 from .sample_text import STEPS as TEXT_STEPS
 from .sample_text import sample_text
 
-TABLE_NOISE = ("masking", 1e-3)  # the process a table has unless told otherwise
 PARTICLES, STEPS = 64, 50  # what is taken where the user says nothing
 COLUMNS = 16
 LEAST = 4  # particles in a population, where populations are made of a number of particles
-
-
-class SampleRequest(NamedTuple):
-    """What the user asks for; what is None is settled by what is sampled."""
-
-    condition: str | int | None
-    alpha: float
-    beta: float | None = None
-    particles: int | None = None
-    populations: int | None = None
-    steps: int | None = None
-    seed: int = 0
-    device: str = "cpu"
 
 
 def is_bundle(name: str | Path) -> bool:
@@ -54,7 +41,7 @@ def is_bundle(name: str | Path) -> bool:
 
 
 def with_defaults(name: Path, request: SampleRequest) -> SampleRequest:
-    """The wish with its gaps filled; nets need a class, a table has a condition of its own."""
+    """The request with the defaults of its model; nets need a class, a table has a condition of its own."""
     nets = is_bundle(name)
     if nets and request.condition is None:
         raise InvalidInput(
@@ -87,16 +74,15 @@ def spread(particles: int) -> tuple[int, int]:
 
 
 def sample_any(
-    name: Path, request: SampleRequest, noise: tuple[str, float], folder: Path, options: dict[str, Any]
+    name: Path, request: SampleRequest, noise: TableNoise, folder: Path, options: dict[str, Any]
 ) -> dict[str, Any]:
     """Sample a bundle or a table; `noise` is the process of a table, nets know theirs; `options` go to `run`."""
     request = with_defaults(name, request)
     if is_bundle(name):
-        if noise != TABLE_NOISE:
+        if noise != TableNoise():
             raise InvalidInput(f"{name} holds nets, which know their process; leave out --process and --sigma-eps")
         return sample_bundle(str(name), request, folder, options)
-    sizes = (request.particles or 0, request.populations or 0, request.steps or 0, request.seed)
-    return sample_table(name, noise, (request.alpha, request.beta), sizes, folder, options)
+    return sample_table(name, noise, request, folder, options)
 
 
 def sample_bundle(name: str, request: SampleRequest, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
@@ -105,17 +91,15 @@ def sample_bundle(name: str, request: SampleRequest, folder: Path, options: dict
     nets = load(name, request.device)
     if isinstance(nets, Reviews):
         return sample_text(name, nets, request, folder, options)
-    condition = _class_number(request.condition)
+    condition, sizes = _class_number(request.condition), request.sizes
     model = nets.model(condition, "potential" if request.beta is None else "cfg")
     if "judge" not in nets.nets:
         raise InvalidInput(f"{name} holds {sorted(nets.nets)} and no judge, by whom samples are shown; add one")
-    check_run(
-        (request.particles or 0, request.populations or 0, request.steps or 0), model.length, SNAPSHOTS, request.device
-    )
+    check_run(sizes, model.length, SNAPSHOTS, request.device)
     check_states(options.get("checkpoint"), model.length, model.process.vocabulary + 1)
     result = sample(
-        model, request.alpha, request.beta, particles=request.particles or 0, populations=request.populations or 0,
-        num_inference_steps=request.steps or 0, seed=request.seed, chunk=64, snapshots=SNAPSHOTS, **options,
+        model, request.alpha, request.beta, particles=sizes.particles, populations=sizes.populations,
+        num_inference_steps=sizes.steps, seed=request.seed, chunk=64, snapshots=SNAPSHOTS, **options,
     )  # fmt: skip
     told = {"bundle": name, "condition": condition, "command": command(name, request._asdict())}
     result = replace(result, settings=result.settings | told)

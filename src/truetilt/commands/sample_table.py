@@ -21,6 +21,7 @@ from ..runtime.checkpoints import check_states
 from ..runtime.memory import check_run
 from ..viz.clouds import LARGEST_TABLE, Disks
 from ..viz.disks import disks
+from .request import SampleRequest, TableNoise
 
 PARTICLES, STEPS = 1000, 100  # what is taken where the user says nothing
 SNAPSHOTS = 8  # kept for the report
@@ -28,24 +29,23 @@ SNAPSHOTS = 8  # kept for the report
 
 def sample_table(
     path: Path,
-    noise: tuple[str, float],
-    strengths: tuple[float, float | None],
-    sizes: tuple[int, int, int, int],
+    noise: TableNoise,
+    request: SampleRequest,
     folder: Path,
     options: dict[str, Any],
 ) -> dict[str, Any]:
     """Sample, save the particles, and say how far the weighted histogram is from the exact target."""
     table = read_table(path, *noise)
-    (alpha, beta), (particles, populations, steps, seed) = strengths, sizes
+    alpha, beta, sizes = request.alpha, request.beta, request.sizes
     _check_strength(table, alpha)
-    check_run((particles, populations, steps), table.length, SNAPSHOTS)
+    check_run(sizes, table.length, SNAPSHOTS)
     check_states(options.get("checkpoint"), table.length, table.process.states)
     result = sample(
-        table.model(), alpha, beta, particles=particles, populations=populations, num_inference_steps=steps, seed=seed,
-        snapshots=SNAPSHOTS, **options,
+        table.model(), alpha, beta, particles=sizes.particles, populations=sizes.populations,
+        num_inference_steps=sizes.steps, seed=request.seed, snapshots=SNAPSHOTS, **options,
     )  # fmt: skip
-    asked = {"alpha": alpha, "beta": beta, "process": noise[0], "sigma-eps": noise[1]}
-    asked |= {"particles": particles, "populations": populations, "steps": steps, "seed": seed}
+    asked = {"alpha": alpha, "beta": beta, "process": noise.process, "sigma-eps": noise.sigma_eps}
+    asked |= {**sizes._asdict(), "seed": request.seed}
     result = replace(result, settings=result.settings | {"bundle": path.name, "command": command(path, asked)})
     target, law = table.target(alpha), weighted_law(table, result)
     exact_z = table.log_z_tilted(alpha) if beta is None else table.log_z_tempered(alpha)
@@ -54,7 +54,7 @@ def sample_table(
         "log Z": result.log_z,
         "log Z, exact": float(exact_z),
         "effective sample size": float(result.final_ess.sum()),
-        "particles": particles * populations,
+        "particles": sizes.particles * sizes.populations,
         "surviving first draws": int(result.roots.sum()),
     }
     shown = Disks(target.shape[0]) if _fits_disks(target) else None

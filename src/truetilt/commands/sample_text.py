@@ -28,6 +28,7 @@ from ..runtime.memory import check_run
 from ..targets.any_order import AnyOrder
 from ..targets.time_grid import Tilted
 from ..training.text_data import normalise
+from .request import SampleRequest
 from .sample_table import SNAPSHOTS, command
 
 PARTICLES, STEPS = 16, 64  # what is taken where the user says nothing
@@ -50,15 +51,18 @@ class Gaps(NamedTuple):
     device: str = "cpu"
 
 
-def sample_text(name: str, nets: Reviews, request: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+def sample_text(
+    name: str, nets: Reviews, request: SampleRequest, folder: Path, options: dict[str, Any]
+) -> dict[str, Any]:
     """Texts of a class: sampled, saved, judged; figure.png shows draws."""
-    condition = nets.classes[nets.facts.number(request.condition)]
+    condition = nets.classes[nets.facts.number("" if request.condition is None else request.condition)]
+    sizes = request.sizes
     model = nets.model(condition, "potential" if request.beta is None else "cfg")
-    check_run((request.particles, request.populations, request.steps), model.length, SNAPSHOTS, request.device)
+    check_run(sizes, model.length, SNAPSHOTS, request.device)
     check_states(options.get("checkpoint"), model.length, model.process.vocabulary + 1)
     result = sample(
-        model, request.alpha, request.beta, particles=request.particles, populations=request.populations,
-        num_inference_steps=request.steps, seed=request.seed, snapshots=SNAPSHOTS, **options,
+        model, request.alpha, request.beta, particles=sizes.particles, populations=sizes.populations,
+        num_inference_steps=sizes.steps, seed=request.seed, snapshots=SNAPSHOTS, **options,
     )  # fmt: skip
     told = {"bundle": name, "condition": condition, "command": command(name, request._asdict())}
     result = replace(result, settings=result.settings | told)

@@ -44,17 +44,15 @@ def forward_equation(process: Process, score: Score, start: Tensor, grid: Sequen
     law = start
     for t, s in pairwise(grid):
         middle = 0.5 * (t + s)
-        generator, clock = jump_generator(process, score, middle, (t, s), length)
+        generator, clock = jump_generator(process, score, middle, t, s, length)
         law = law @ transition(generator, clock)
     if not bool((law >= 0).all()) or abs(float(law.sum()) - float(start.sum())) > 1e-9:
         raise InvalidWeights(f"the forward equation lost mass: {float(start.sum())} became {float(law.sum())}")
     return law
 
 
-def jump_generator(
-    process: Process, score: Score, at: float, interval: tuple[float, float], length: int
-) -> tuple[Tensor, float]:
-    """Off-diagonal intensities [K, K] of single-site jumps with the score frozen at `at`, and the clock to run them."""
+def jump_generator(process: Process, score: Score, at: float, t: float, s: float, length: int) -> tuple[Tensor, float]:
+    """Off-diagonal intensities [K, K] of single-site jumps with the score frozen at `at`, and the clock from t to s."""
     x = enumerate_states(process.states, length)
     logits = score(x, at)
     if not isinstance(logits, SiteLogits) or logits.index.shape != x.shape or logits.vocabulary != process.vocabulary:
@@ -62,7 +60,7 @@ def jump_generator(
             f"the score returned {shown(logits)}; it must return tt.SiteLogits of states {tuple(x.shape)}"
         )
     frozen = process.jumps(logits, x, at, at / 2)  # the second time only sets the clock, replaced below
-    clock = process.jumps(score(x[:1], interval[0]), x[:1], *interval).log_clock.exp()
+    clock = process.jumps(score(x[:1], t), x[:1], t, s).log_clock.exp()
     log_rate = frozen.log_reference[..., None] + frozen.logits.dense()  # [K, D, S]
     log_rate = torch.where(frozen.movable[..., None], log_rate, NEG_INF)
     y = x[:, None, None, :].repeat(1, length, process.vocabulary, 1)

@@ -11,6 +11,7 @@ the end of a path has neither.
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
@@ -38,7 +39,7 @@ RUNS = (
     ("tilted", 2.0), ("tilted", 3.0), ("tilted", 4.0), ("tilted", 5.0), ("tilted-full-exponent", 3.0),
     ("tilted-populations", 3.0), ("tilted-populations", 5.0), ("guidance-gibbs", 3.0),
 )  # fmt: skip
-SHEETS = (("guidance", 1.0), ("smc", 3.0), ("smc-partial", 3.0), ("smc-populations", 3.0), ("tilted", 3.0))
+SHEETS = {"guidance": 1.0, "smc": 3.0, "smc-partial": 3.0, "smc-populations": 3.0, "tilted": 3.0}  # alpha by method
 EDGES = {"deft": "DEFT, edges", "cfg": "label, edges", "cfg-one-site": "label, one site a step"}
 ONE_SITE_SAMPLES = 32  # of each class: a path takes as many steps as there are sites
 _COLOURS = {"guidance": "#e07b5a", "smc": "#7b4fa8", "tilted": "#2e8b57"}  # by the first word of a method
@@ -70,7 +71,7 @@ def one_run(method: str, alpha: float, classes: tuple[int, ...], settings: Setti
         part = digits.part_of(result, number * shape[0], shape[0])
         figures = digits.figures_of(nets, condition, part, digits.real_digits(settings, condition), settings.seed)
         rows.append(digits.row(method, alpha, shape, figures, cost))
-        if (method, alpha) in SHEETS and condition in digits.QUICK_CLASSES:
+        if SHEETS.get(method) == alpha and condition in digits.QUICK_CLASSES:
             pictures.append({"method": method, "alpha": alpha} | digits.picture(nets, condition, part, settings.seed))
     return {"rows": rows, "pictures": pictures}
 
@@ -167,7 +168,7 @@ def draw(result: Answer) -> Any:
     """A line of contact sheets for each class shown, then bars of every sampler, then the log-ratios."""
     from matplotlib.figure import Figure
 
-    methods = [run for run in SHEETS if any(_is(p, run) for p in result["pictures"])]
+    methods = {m: alpha for m, alpha in SHEETS.items() if any(_is(p, m, alpha) for p in result["pictures"])}
     shown, has_ratios = sorted({p["condition"] for p in result["pictures"]}), bool(result["log_ratio"])
     figure = Figure(figsize=(2.4 * max(len(methods), 4), 2.25 * len(shown) + 4.2), layout="constrained")
     parts: Any = figure.subfigures(2, 1, height_ratios=[2.25 * len(shown) + 0.01, 4.2])
@@ -181,16 +182,16 @@ def draw(result: Answer) -> Any:
     return figure
 
 
-def _is(entry: Answer, run: tuple[str, float]) -> bool:
-    return (entry["method"], entry["alpha"]) == run
+def _is(entry: Answer, method: str, alpha: float) -> bool:
+    return entry["method"] == method and entry["alpha"] == alpha
 
 
-def _sheets(axes: Any, result: Answer, methods: list[tuple[str, float]], shown: list[int]) -> None:
+def _sheets(axes: Any, result: Answer, methods: Mapping[str, float], shown: list[int]) -> None:
     for line, condition in zip(axes, shown, strict=True):
-        for ax, run in zip(line, methods, strict=True):
-            picture = next(p for p in result["pictures"] if _is(p, run) and p["condition"] == condition)
-            row = next(r for r in result["rows"] if _is(r, run) and r["condition"] == condition)
-            name = f"{run[0]}, {_letter(run[0])} = {run[1]:g}\n"
+        for ax, (method, alpha) in zip(line, methods.items(), strict=True):
+            picture = next(p for p in result["pictures"] if _is(p, method, alpha) and p["condition"] == condition)
+            row = next(r for r in result["rows"] if _is(r, method, alpha) and r["condition"] == condition)
+            name = f"{method}, {_letter(method)} = {alpha:g}\n"
             title = f"acc {row['accuracy']:.2f} · div {row['diversity_ratio']:.2f} · roots {row['roots']}"
             sheet(ax, digits.unpacked(picture), 4, name + title, picture["wrong"])
         line[0].set_ylabel(f"digit {condition}", fontsize=9)

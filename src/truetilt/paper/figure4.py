@@ -71,7 +71,7 @@ def collect(settings: Settings, answers: dict[str, Answer]) -> Answer:
     rows = []
     for method, alpha, n in points(settings):
         answer = answers[f"{method}-{alpha:g}-{n}"]
-        rows.append(_row((method, alpha, n), answer["runs"], digits.Cost(*answer["cost"])))
+        rows.append(_row(method, alpha, n, answer["runs"], digits.Cost(*answer["cost"])))
     return {
         "experiment": "figure4",
         "steps": QUICK_STEPS if settings.quick else STEPS,
@@ -83,8 +83,7 @@ def collect(settings: Settings, answers: dict[str, Answer]) -> Answer:
     }
 
 
-def _row(point: tuple[str, float, int], runs: list[Answer], cost: digits.Cost) -> Answer:
-    method, alpha, n = point
+def _row(method: str, alpha: float, n: int, runs: list[Answer], cost: digits.Cost) -> Answer:
     names = ("accuracy", "diversity_ratio", "coverage", "roots", "ess", "ess_least")
     values = {name: [run[name] for run in runs] for name in names}
     figures: Answer = {name: None if None in own else statistics.fmean(own) for name, own in values.items()}

@@ -50,12 +50,21 @@ class Way(NamedTuple):
 
 
 class FillRun(NamedTuple):
-    """Populations and particles of each text, texts drawn of it, time steps and the seed."""
+    """One run: samples of each text, texts drawn of it, time steps, seed, and the number of its first population."""
 
-    shape: tuple[int, int]
+    shape: tuple[int, int]  # populations and particles of each text
     draws: int
     steps: int
     seed: int
+    first_population: int = 0
+
+
+class Layout(NamedTuple):
+    """The row that is filled, and where in it the text lies."""
+
+    row: list[int | None]
+    first: int
+    size: int
 
 
 class Filled(NamedTuple):
@@ -119,8 +128,8 @@ def fill(nets: Reviews, texts: Sequence[Given], way: Way, plan: FillRun) -> Fill
     """Every text filled in one way; texts with as many open sites share a run."""
     layouts = [_layout(nets, given, way.method) for given in texts]
     groups: dict[int, list[int]] = {}
-    for number, (row, _) in enumerate(layouts):
-        groups.setdefault(row.count(None), []).append(number)
+    for number, layout in enumerate(layouts):
+        groups.setdefault(layout.row.count(None), []).append(number)
     room = Lots(plan.shape, plan.seed, 1, way.method in EVERY_ROW).room(nets.device)
     many = max(1, room // (plan.shape[0] * plan.shape[1]))
     found: list[tuple[int, Tensor, Tensor | None]] = []
@@ -128,13 +137,13 @@ def fill(nets: Reviews, texts: Sequence[Given], way: Way, plan: FillRun) -> Fill
     for _, numbers in sorted(groups.items()):
         for k in range(0, len(numbers), many):
             lot = numbers[k : k + many]
-            rows = torch.tensor([[-1 if v is None else v for v in layouts[n][0]] for n in lot], device=nets.device)
-            x, kept, taken = _fill_lot(nets, rows, way, (plan, first), meter)
+            rows = torch.tensor([[-1 if v is None else v for v in layouts[n].row] for n in lot], device=nets.device)
+            x, kept, taken = _fill_lot(nets, rows, way, plan._replace(first_population=first), meter)
             found += [(n, x[j], None if kept is None else kept[j]) for j, n in enumerate(lot)]
             steps.append((taken, len(lot)))
             first += len(lot) * plan.shape[0]
     found.sort(key=lambda entry: entry[0])
-    whole = torch.stack([_unlaid(x, layouts[n][1], nets.tokenizer.end) for n, x, _ in found])
+    whole = torch.stack([_unlaid(x, layouts[n], nets.tokenizer.end) for n, x, _ in found])
     shares = None if found[0][2] is None else torch.stack([own for _, _, own in found if own is not None])
     if way.method == PROMPTING:
         shares = torch.stack([kept_share(x, given, nets.tokenizer.end) for x, given in zip(whole, texts, strict=True)])
@@ -172,35 +181,34 @@ def _used(given: Given, end: int) -> int:
     return sum(token != end for token in given)
 
 
-def _layout(nets: Reviews, given: Given, method: str) -> tuple[list[int | None], tuple[int, int]]:
-    """The row that is filled, and where in it the text lies: its first site and its length."""
+def _layout(nets: Reviews, given: Given, method: str) -> Layout:
     if method != PROMPTING:
-        return list(given), (0, nets.length)
+        return Layout(list(given), 0, nets.length)
     if not prompt_fits(nets, given):
         raise InvalidInput(f"the text with its prompt does not fit into {nets.length} tokens; leave it out")
     prompt, size, end = prompt_of(nets, given), _used(given, nets.tokenizer.end), nets.tokenizer.end
-    return [*prompt, *[None] * size, *[end] * (nets.length - len(prompt) - size)], (len(prompt), size)
+    return Layout([*prompt, *[None] * size, *[end] * (nets.length - len(prompt) - size)], len(prompt), size)
 
 
-def _unlaid(x: Tokens, where: tuple[int, int], end: int) -> Tokens:
+def _unlaid(x: Tokens, layout: Layout, end: int) -> Tokens:
     """The text of rows [n, D], at the beginning of rows of its own."""
-    first, size = where
+    _, first, size = layout
     return torch.full_like(x, end).slice_scatter(x[:, first : first + size], -1, 0, size)
 
 
 def _fill_lot(
-    nets: Reviews, rows: Tensor, way: Way, how: tuple[FillRun, int], meter: StateCounter
+    nets: Reviews, rows: Tensor, way: Way, plan: FillRun, meter: StateCounter
 ) -> tuple[Tokens, Tensor | None, int]:
     """Whole rows [texts, draws, D] of one lot, what was kept of the given if it was drawn, and the steps taken."""
-    (plan, first), noted = how, Noted()
+    noted = Noted()
     fk, inside, options = _built(nets, rows, way, meter, noted)
     length = getattr(fk, "model").length  # noqa: B009
     clock = masked_fraction_grid(nets.process.schedule, length)
     grid = clock if isinstance(fk, AnyOrder) else uniform_grid(plan.steps)
     populations, particles = plan.shape
     result = run(
-        fk, grid, particles=particles, populations=populations * len(rows), seed=plan.seed, first_population=first,
-        **options,
+        fk, grid, particles=particles, populations=populations * len(rows), seed=plan.seed,
+        first_population=plan.first_population, **options,
     )  # fmt: skip
     x = draws_of_each(result, plan.seed, max(1, plan.draws // populations))
     if len(x) < populations * len(rows):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -58,6 +58,15 @@ def jobs(settings: Settings) -> list[Job]:
     return sorted(every, key=lambda job: (job.arguments[3] >= QUICK_TARGETS, job.arguments[0] == "masking"))
 
 
+class Trial(NamedTuple):
+    """A run of one method on a target."""
+
+    alpha: float
+    method: str
+    samples: int
+    seed: int
+
+
 def one_target(process: str, d: int, v: int, number: int, settings: Settings) -> Answer:
     """Every method on one target; only the cheap ones beyond the quick targets."""
     table = random_table(process, d, v, number, settings.seed, settings.device)
@@ -75,7 +84,7 @@ def one_target(process: str, d: int, v: int, number: int, settings: Settings) ->
         twin = LIMITS.get(method, method)
         known = twin in out or (settings.quick and number >= len(ALPHAS))
         exact = out.get(twin, {}).get("kl_exact") if known else _exact(table, alpha, method)
-        out |= _measure(table, (alpha, method), (n, seed), (floors[n], exact))
+        out |= _measure(table, Trial(alpha, method, n, seed), floors[n], exact)
     return out
 
 
@@ -87,11 +96,9 @@ def _exact(table: Table, alpha: float, method: str) -> float | None:
     return toys.miss(target, toys.exact_law(table, alpha, method), 0.0)
 
 
-def _measure(
-    table: Table, what: tuple[float, str], how: tuple[int, int], known: tuple[float, float | None]
-) -> dict[str, Answer]:
+def _measure(table: Table, trial: Trial, floor: float, exact: float | None) -> dict[str, Answer]:
     """One method, and its unweighted draws as a method of their own."""
-    (alpha, method), (n, seed), (floor, exact) = what, how, known
+    alpha, method, n, seed = trial
     target = table.target(alpha)
     run = toys.sample_toy(table, alpha, method, n, seed)
     out = {method: _entry(toys.miss(target, toys.weighted_law(table, run.result)), exact, floor, run)}
@@ -120,7 +127,7 @@ def collect(settings: Settings, answers: dict[str, Answer]) -> Answer:
         for d, v in SIZES:
             targets = [a for name, a in sorted(answers.items()) if name.startswith(f"{process}-{d}-{v}-")]
             methods = max(targets, key=len)
-            rows += [_row((process, d, v, m), [a[m] for a in targets if m in a]) for m in methods]
+            rows += [_row(process, d, v, m, [a[m] for a in targets if m in a]) for m in methods]
     return {
         "experiment": "table1",
         "targets": QUICK_TARGETS if settings.quick else TARGETS,
@@ -129,13 +136,13 @@ def collect(settings: Settings, answers: dict[str, Answer]) -> Answer:
     }
 
 
-def _row(key: tuple[str, int, int, str], entries: list[Answer]) -> dict[str, Any]:
+def _row(process: str, dimension: int, vocabulary: int, method: str, entries: list[Answer]) -> dict[str, Any]:
     kls, exact, floors = ([e[name] for e in entries if e[name] is not None] for name in ("kl", "kl_exact", "floor"))
     return {
-        "process": key[0],
-        "dimension": key[1],
-        "vocabulary": key[2],
-        "method": key[3],
+        "process": process,
+        "dimension": dimension,
+        "vocabulary": vocabulary,
+        "method": method,
         "kl_mean": statistics.fmean(kls),
         "kl_std": statistics.stdev(kls),
         "kl_exact": statistics.fmean(exact) if exact else None,

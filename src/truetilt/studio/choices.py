@@ -9,13 +9,22 @@ from ..core.types import Resampler
 from ..smc.resampling import adaptive, multinomial, never, partial, systematic
 
 
+class Start(NamedTuple):
+    """The numbers in the form after a model was chosen."""
+
+    alpha: float = 4.0
+    particles: int = 500
+    populations: int = 4
+    steps: int = 50
+
+
 class Choice(NamedTuple):
     """A model that can be chosen: its name in the list, what its condition is called, and what suits it."""
 
     label: str
     words: str
     condition: str | None = None
-    start: tuple[float, int, int, int] = (4.0, 500, 4, 50)  # alpha, particles, populations, steps
+    start: Start = Start()
     asked: str | None = None  # the condition at the start
     offered: tuple[str, ...] = ()  # conditions to choose from
 
@@ -33,7 +42,7 @@ MODELS: Mapping[str, Choice] = {
         "Digits",
         "Embedded networks of 28 × 28 pixels, masked. Some seconds a step on a CPU.",
         "Condition: the digit, 0 to 9",
-        (3.0, 16, 4, 30),
+        Start(3.0, 16, 4, 30),
         "4",
         tuple("0123456789"),
     ),
@@ -41,7 +50,7 @@ MODELS: Mapping[str, Choice] = {
         "Short reviews and comments",
         "Embedded text networks of 64 tokens, masked, small and trained for minutes. Half a second a step on a CPU.",
         "Condition: the class of the text",
-        (4.0, 4, 4, 32),
+        Start(4.0, 4, 4, 32),
         "positive",
         ("negative", "positive", "non-toxic", "toxic"),
     ),
@@ -49,7 +58,7 @@ MODELS: Mapping[str, Choice] = {
         "Points in the plane",
         "A mixture of Gaussians: x₁ was seen with an error of 1.",
         "Condition: where x₁ was seen",
-        (4.0, 250, 4, 80),
+        Start(4.0, 250, 4, 80),
         "0.2",
     ),
     "own": Choice(

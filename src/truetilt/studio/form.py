@@ -42,10 +42,7 @@ class RunForm(NamedTuple):
 def first_form(model: str = "nine") -> RunForm:
     """What the form says at the start, and after another model was chosen."""
     choice = MODELS[model]
-    alpha, particles, populations, steps = choice.start
-    return RunForm(
-        model, condition=choice.asked, alpha=alpha, particles=particles, populations=populations, steps=steps
-    )  # fmt: skip
+    return RunForm(model, condition=choice.asked, **choice.start._asdict())
 
 
 def devices() -> list[str]:

@@ -9,7 +9,7 @@ from ..models.hub import Digits, load
 from ..models.reviews import Reviews
 from ..models.text import Text
 from .form import RunForm
-from .problem import Problem
+from .problem import Problem, SampleCall
 
 
 def nets_problem(name: str, form: RunForm) -> Problem:
@@ -34,7 +34,7 @@ def _digits(name: str, nets: Digits, form: RunForm) -> Problem:
     python = _loaded("nets", name, form, f"nets.model({condition}, {kind!r})")
     return Problem(
         name, nets.model(condition, kind), nets.view, python,
-        command=(name, {"condition": condition}), look="nets.view", chunk=nets.batch, condition=condition,
+        command=SampleCall(name, {"condition": condition}), look="nets.view", chunk=nets.batch, condition=condition,
     )  # fmt: skip
 
 
@@ -47,7 +47,7 @@ def _reviews(name: str, nets: Reviews, form: RunForm) -> Problem:
     python = _loaded("nets", name, form, f"nets.model({condition!r}, {kind!r})")
     return Problem(
         name, nets.model(condition, kind), nets.view, python,
-        command=(name, {"condition": condition}), look="nets.view", chunk=nets.batch, condition=condition,
+        command=SampleCall(name, {"condition": condition}), look="nets.view", chunk=nets.batch, condition=condition,
     )  # fmt: skip
 
 

@@ -12,15 +12,14 @@ from typing import Any, NamedTuple
 
 from .. import continuous
 from ..api import reveal, run
-from ..core.types import FeynmanKac, InvalidInput, Model, Resampler
+from ..core.types import FeynmanKac, InvalidInput, Model
 from ..diffusion.guidance import posterior_level
 from ..diffusion.kernels import tweedie
 from ..diffusion.schedules import uniform_grid
 from ..result import Result
-from ..smc.resampling import never
 from ..targets.defaults import default_guidance, default_guide, default_kernel, default_sampler
 from ..targets.time_grid import Tilted
-from .choices import RESAMPLING
+from .choices import RESAMPLING, Scheme
 from .form import RunForm
 from .problem import Problem
 
@@ -32,7 +31,7 @@ class PlannedRun(NamedTuple):
 
     run: Callable[..., Result]
     python: str  # the call, up to its options
-    resample: tuple[str, Resampler]
+    resample: Scheme
     steps: int
 
 
@@ -41,11 +40,10 @@ def plan(problem: Problem, form: RunForm) -> PlannedRun:
     if form.sampler == "guidance":
         return guidance(problem, form)
     scheme = RESAMPLING[form.resampling]
-    how = (scheme.python, scheme.made)
     if form.sampler == "any-order":
-        return _any_order(problem, form, how)
+        return _any_order(problem, form, scheme)
     fk, python = _reals(problem, form) if problem.reals else _tokens(problem, form)
-    return _on_clock(fk, python, form.steps, how)
+    return _on_clock(fk, python, form.steps, scheme)
 
 
 def _reals(problem: Problem, form: RunForm) -> tuple[FeynmanKac, str]:
@@ -83,7 +81,7 @@ def guidance(problem: Problem, form: RunForm) -> PlannedRun:
         level, kernel = _written(model)
         guided = f"tt.Guided(model.process, model.base, model.conditional, {form.alpha!r}{level})"
         python, fk = f"tt.Unweighted(model, {guided}{kernel})", default_guidance(model, form.alpha)
-    return _on_clock(fk, python, form.steps, ("tt.never", never))
+    return _on_clock(fk, python, form.steps, RESAMPLING["never"])
 
 
 def options(problem: Problem, form: RunForm) -> dict[str, Any]:
@@ -96,7 +94,7 @@ def python_of(problem: Problem, form: RunForm) -> str:
     """The Python that gives the same bits."""
     made = plan(problem, form)
     told = {key: repr(value) for key, value in options(problem, form).items()}
-    lines = "".join(f"    {key}={value},\n" for key, value in (told | {"resample": made.resample[0]}).items())
+    lines = "".join(f"    {key}={value},\n" for key, value in (told | {"resample": made.resample.python}).items())
     view = f", view={problem.look}" if problem.look else ""
     return (
         f"{problem.python}\n\n{made.python}{lines})\nprint(result.log_z)\n"
@@ -109,8 +107,11 @@ def command_of(problem: Problem, form: RunForm) -> str | None:
     known = form.sampler in ("tilted", "tempered") and form.resampling == "half"
     if problem.command is None or not known or (problem.exact is not None and form.device != "cpu"):
         return None
-    name, needed = problem.command
-    told = dict(needed) | {"alpha": form.alpha, "beta": form.beta if form.sampler == "tempered" else None}
+    name = problem.command.model
+    told = dict(problem.command.options) | {
+        "alpha": form.alpha,
+        "beta": form.beta if form.sampler == "tempered" else None,
+    }
     told |= {"particles": form.particles, "populations": form.populations, "steps": form.steps, "seed": form.seed}
     told["device"] = None if form.device == "cpu" else form.device
     words = [word for key, value in told.items() if value is not None for word in _option(key, str(value))]
@@ -141,16 +142,16 @@ def caution(problem: Problem, form: RunForm) -> str:
     return ""
 
 
-def _on_clock(fk: FeynmanKac, python: str, steps: int, resample: tuple[str, Resampler]) -> PlannedRun:
+def _on_clock(fk: FeynmanKac, python: str, steps: int, resample: Scheme) -> PlannedRun:
     grid: Sequence[float] = uniform_grid(steps)
     call = f"result = tt.run(\n    {python},\n    tt.uniform_grid({steps}),\n"
-    return PlannedRun(lambda **told: run(fk, grid, resample=resample[1], **told), call, resample, steps)
+    return PlannedRun(lambda **told: run(fk, grid, resample=resample.made, **told), call, resample, steps)
 
 
-def _any_order(problem: Problem, form: RunForm, resample: tuple[str, Resampler]) -> PlannedRun:
+def _any_order(problem: Problem, form: RunForm, resample: Scheme) -> PlannedRun:
     model, sites = problem.model, math.ceil(problem.model.length / form.steps)
     call = f"result = tt.reveal(\n    model,\n    {form.alpha!r},\n    sites_per_step={sites},\n"
     return PlannedRun(
-        lambda **told: reveal(model, form.alpha, sites_per_step=sites, resample=resample[1], **told),
+        lambda **told: reveal(model, form.alpha, sites_per_step=sites, resample=resample.made, **told),
         call, resample, math.ceil(model.length / sites),
     )  # fmt: skip

@@ -11,6 +11,13 @@ from ..viz.views import View
 from ..viz.words import is_veiled
 
 
+class SampleCall(NamedTuple):
+    """What `truetilt sample` is given for a problem: the model it names, and the options it needs."""
+
+    model: str
+    options: Mapping[str, Any]
+
+
 class Problem(NamedTuple):
     """A model under its condition."""
 
@@ -19,7 +26,7 @@ class Problem(NamedTuple):
     view: View | None
     python: str  # lines that make `model`
     exact: Table | continuous.Observed | None = None
-    command: tuple[str, Mapping[str, Any]] | None = None  # what `truetilt sample` calls it, and options it needs
+    command: SampleCall | None = None
     prepare: str = ""  # a line for the shell before the command
     look: str = ""  # the view in Python
     chunk: int | None = None

@@ -17,10 +17,13 @@ from ..exact.tables import Table
 from ..viz.clouds import LARGEST_TABLE, Disks, Points
 from .form import RunForm
 from .nets import nets_problem
-from .problem import Problem
+from .problem import Problem, SampleCall
 
-NINE = ([[5, 17, 21], [4, 9, 22], [2, 9, 11]], [[0.9, 0.01, 0.39], [0.23, 0.52, 0.53], [0.71, 0.94, 0.11]])
-SIX = ([11, 39, 16, 4, 2, 28], [0.1, 0.11, 0.15, 0.58, 0.56, 0.29])
+NINE = {
+    "p0": [[5, 17, 21], [4, 9, 22], [2, 9, 11]],
+    "likelihood": [[0.9, 0.01, 0.39], [0.23, 0.52, 0.53], [0.71, 0.94, 0.11]],
+}
+SIX = {"p0": [11, 39, 16, 4, 2, 28], "likelihood": [0.1, 0.11, 0.15, 0.58, 0.56, 0.29]}
 MIXTURE = ([0.3, 0.7], [[-1.0, 2.0], [1.0, -1.0]], 0.5)
 _TORCH = ("import torch", "import truetilt as tt")
 SIGMA_EPS = 1e-3  # of the process of a table, as on the command line
@@ -32,27 +35,21 @@ def problem_of(form: RunForm) -> Problem:
     return _POSED[form.model](form)
 
 
-def _listed(name: str, process: str, numbers: tuple[Any, Any], form: RunForm) -> Problem:
-    """A table that is written out."""
-    p0, likelihood = (torch.tensor(part, dtype=torch.float64, device=form.device) for part in numbers)
+def _listed(name: str, process: str, numbers: Mapping[str, list[Any]], form: RunForm) -> Problem:
+    """A table that is written out, as its file has it."""
+    p0, likelihood = (torch.tensor(part, dtype=torch.float64, device=form.device) for part in numbers.values())
     kind = _PROCESSES[process]
     place = "" if form.device == "cpu" else f", device={form.device!r}"
-    made = [f"{key} = torch.tensor({part}, dtype=torch.float64{place})" for key, part in _keyed(numbers).items()]
+    made = [f"{key} = torch.tensor({part}, dtype=torch.float64{place})" for key, part in numbers.items()]
     python = "\n".join([*_TORCH, "", *made, f"model = tt.Table(tt.{kind.__name__}({len(p0)}), p0, likelihood).model()"])
-    file = shlex.quote(json.dumps(_keyed(numbers)))
+    file = shlex.quote(json.dumps(numbers))
     return _of_table(
         name, Table(kind(len(p0)), p0, likelihood), python,
-        ("table.json", {"process": process}), f"echo {file} > table.json\n",
+        SampleCall("table.json", {"process": process}), f"echo {file} > table.json\n",
     )  # fmt: skip
 
 
-def _keyed(numbers: tuple[Any, Any]) -> dict[str, Any]:
-    return dict(zip(("p0", "likelihood"), numbers, strict=True))
-
-
-def _of_table(
-    name: str, table: Table, python: str, command: tuple[str, Mapping[str, Any]], prepare: str = ""
-) -> Problem:
+def _of_table(name: str, table: Table, python: str, command: SampleCall, prepare: str = "") -> Problem:
     size = table.process.vocabulary
     shown = table.length <= 2 and 2 <= size <= LARGEST_TABLE
     view, look = (Disks(size), f"tt.Disks({size})") if shown else (None, "")
@@ -71,7 +68,7 @@ def _own(form: RunForm) -> Problem:
         + [f"{key} = torch.tensor(found[{key!r}], dtype=torch.float64{place})" for key in ("p0", "likelihood")]
         + [f"model = tt.Table(tt.{type(table.process).__name__}(len(p0)), p0, likelihood).model()"]
     )
-    return _of_table(path.name, table, python, (form.path, {"process": form.process}))
+    return _of_table(path.name, table, python, SampleCall(form.path, {"process": form.process}))
 
 
 def _plane(form: RunForm) -> Problem:

@@ -30,19 +30,18 @@ def evaluate(task: TrainingTask, rows: Rows, seed: int = 0, passes: int = 1) -> 
         moments = (0.0,) if task.clean else POTENTIAL_TIMES
         return {name: value for t in moments for name, value in _answers_at(task, rows, seed, t).items()}
     if not task.told:
-        return _bounds(task.log_scores, task, rows, (seed, passes), told=False)
-    found = _bounds(task.log_scores, task, rows, (seed, passes), told=True)
+        return _bounds(task.log_scores, task, rows, seed, passes, told=False)
+    found = _bounds(task.log_scores, task, rows, seed, passes, told=True)
     given = {f"conditional_{name}": value for name, value in found.items()}
     if task.base is not None:  # a guide without a label says nothing
         return given
-    return given | _bounds(task.log_scores, task, rows, (seed, passes), told=False)
+    return given | _bounds(task.log_scores, task, rows, seed, passes, told=False)
 
 
 def _bounds(
-    log_scores: LogScores, task: TrainingTask, rows: Rows, draws: tuple[int, int], told: bool
+    log_scores: LogScores, task: TrainingTask, rows: Rows, seed: int, passes: int, told: bool
 ) -> dict[str, float]:
     """The mean of the bound over rows and passes, and its standard error."""
-    seed, passes = draws
     values = []
     for number in range(passes):
         u, v = (Stream(seed, number).uniforms(k, EVALUATION, 1, (0, rows.count))[0] for k in (0, 1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,6 +28,15 @@ from ...diffusion.processes import Masking
 from ..base import check_alpha
 from .events import JumpLaw, PathMove, PointLaw
 from .rates import Generator, Rates, edge
+
+
+class _Reveals(NamedTuple):
+    """Paths [N] that reveal sites in one order: where they are, their log-edges, and the exit rates they passed."""
+
+    x: Tokens
+    log_proposed: Tensor  # [N], sum over the reveals of the proposal's log-rates
+    log_tilted: Tensor  # [N], the same of the target's
+    exits: tuple[Tensor, ...] = ()  # [N, 2] a state: the proposal's, and the one that takes mass
 
 
 @dataclass(frozen=True)
@@ -76,7 +86,7 @@ class FirstHitting:
 
     def move(self, particles: Particles, t: float, s: float, u: Tensor) -> PathMove:
         x, shape = particles.x, particles.x.shape[:-1]
-        y, log_w = self._run(x.reshape(-1, x.shape[-1]), (t, s), u.reshape(-1, x.shape[-1], 3))
+        y, log_w = self._run(x.reshape(-1, x.shape[-1]), t, s, u.reshape(-1, x.shape[-1], 3))
         law, log_w = PointLaw(y.reshape(x.shape)), log_w.reshape(shape)
         zeros = torch.zeros_like(log_w)
         return PathMove(law, log_w, zeros) if s > 0 else PathMove(law, zeros, log_w)
@@ -84,17 +94,17 @@ class FirstHitting:
     def branches(self, particles: Particles, t: float, s: float) -> list[tuple[Tensor, PathMove]]:
         """Every order of reveals before s, its times integrated out, for particles [N, D] of a small space."""
         zeros = torch.zeros_like(particles.log_w)
-        return list(self._orders(particles.x, (t, s), (zeros, zeros), ()))
+        return list(self._orders(_Reveals(particles.x, zeros, zeros), t, s))
 
-    def _run(self, x: Tokens, interval: tuple[float, float], u: Tensor) -> tuple[Tokens, LogWeights]:
-        """Paths from x [M, D] over an interval: their ends and log-weights."""
+    def _run(self, x: Tokens, t: float, s: float, u: Tensor) -> tuple[Tokens, LogWeights]:
+        """Paths from x [M, D] from t to s: their ends and log-weights."""
         x, log_w = x.clone(), torch.zeros(len(x), dtype=torch.float64, device=x.device)
         spent, running = torch.zeros_like(log_w), self._masked(x)
         for now in u.unbind(1):  # each jump reveals a site: there are no more than D
             i = running.nonzero().squeeze(-1)
             if len(i) == 0:
                 break
-            rates = self.rates(x[i], *interval)
+            rates = self.rates(x[i], t, s)
             left = rates.proposed.log_clock.exp() - spent[i]
             wait = torch.where(rates.leave > 0, -torch.log1p(-now[i, 0]) / rates.leave, torch.inf)
             jumps, elapsed = wait < left, torch.minimum(wait, left)
@@ -106,23 +116,25 @@ class FirstHitting:
             running[i] = jumps & self._masked(x[i])
         return x, log_w
 
-    def _orders(
-        self, x: Tokens, interval: tuple[float, float], log_edges: tuple[Tensor, Tensor], exits: tuple[Tensor, ...]
-    ) -> Iterator[tuple[Tensor, PathMove]]:
-        """This order of reveals and those that go on from it; exits are [N, 2] a state, proposed and of mass."""
-        rates = self.rates(x, *interval)
-        exits = (*exits, torch.stack([rates.leave, rates.exit], -1))
+    def _orders(self, path: _Reveals, t: float, s: float) -> Iterator[tuple[Tensor, PathMove]]:
+        """This order of reveals and those that go on from it."""
+        x, rates = path.x, self.rates(path.x, t, s)
+        exits = (*path.exits, torch.stack([rates.leave, rates.exit], -1))
         log_time = log_chance(torch.stack(exits, -1), float(rates.proposed.log_clock.exp()))
-        log_p, log_mass = (torch.where(e > NEG_INF, e + log_time[:, k], NEG_INF) for k, e in enumerate(log_edges))
+        log_p, log_mass = (
+            torch.where(e > NEG_INF, e + log_time[:, k], NEG_INF)
+            for k, e in enumerate((path.log_proposed, path.log_tilted))
+        )
         log_w = torch.where(log_p > NEG_INF, log_mass - log_p, NEG_INF)
         yield log_p, PathMove(PointLaw(x), log_w, torch.zeros_like(log_w))
         for d in range(self.model.length):
             for v in range(self.model.process.vocabulary):
                 y = x.clone()
                 y[:, d] = torch.where(rates.tilted.movable[:, d], v, x[:, d])
-                further = log_edges[0] + edge(rates.proposed, x, y), log_edges[1] + edge(rates.tilted, x, y)
-                if (further[0] > NEG_INF).any():
-                    yield from self._orders(y, interval, further, exits)
+                log_proposed = path.log_proposed + edge(rates.proposed, x, y)
+                if (log_proposed > NEG_INF).any():
+                    log_tilted = path.log_tilted + edge(rates.tilted, x, y)
+                    yield from self._orders(_Reveals(y, log_proposed, log_tilted, exits), t, s)
 
     def _masked(self, x: Tokens) -> Tensor:
         return (x == self.model.process.states - 1).any(-1)
