@@ -103,12 +103,8 @@ def _reproduces(name: str) -> Callable[..., None]:
         out: Out = None,
         as_json: Json = False,
     ) -> None:
-        _task(
-            name,
-            TaskOptions(model, reference, judge, data, perspective, only, score, quick, seed, device),
-            out,
-            as_json,
-        )
+        asked = TaskOptions(model, reference, judge, data, perspective, only, score, quick, seed, device)
+        _task(name, asked, out, as_json)
 
     return command
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -58,21 +58,13 @@ def jobs(settings: Settings) -> list[Job]:
     return sorted(every, key=lambda job: (job.arguments[3] >= QUICK_TARGETS, job.arguments[0] == "masking"))
 
 
-class Trial(NamedTuple):
-    """A run of one method on a target."""
-
-    alpha: float
-    method: str
-    samples: int
-    seed: int
-
-
 def one_target(process: str, d: int, v: int, number: int, settings: Settings) -> Answer:
-    """Every method on one target; only the cheap ones beyond the quick targets."""
+    """Every method on one target; only the cheap ones beyond the quick targets. Unweighted draws count as a method."""
     table = random_table(process, d, v, number, settings.seed, settings.device)
     alpha = ALPHAS[number % len(ALPHAS)]
     seed = hash_words(settings.seed, d, v, number, 1)
-    floors = {n: _iid(table.target(alpha), n, seed) for n in {SAMPLES, QUICK_SAMPLES if settings.quick else SAMPLES}}
+    target = table.target(alpha)
+    floors = {n: _iid(target, n, seed) for n in {SAMPLES, QUICK_SAMPLES if settings.quick else SAMPLES}}
     out = {"iid": _entry(floors[SAMPLES], 0.0, floors[SAMPLES])}
     for method in toys.METHODS:
         cheap = method.startswith("any-order")
@@ -84,7 +76,11 @@ def one_target(process: str, d: int, v: int, number: int, settings: Settings) ->
         twin = LIMITS.get(method, method)
         known = twin in out or (settings.quick and number >= len(ALPHAS))
         exact = out.get(twin, {}).get("kl_exact") if known else _exact(table, alpha, method)
-        out |= _measure(table, Trial(alpha, method, n, seed), floors[n], exact)
+        run = toys.sample_toy(table, alpha, method, n, seed)
+        laws = {method: toys.weighted_law(table, run.result)}
+        if method == "smc-clock":
+            laws["smc-clock-resampled"] = toys.drawn_law(table, run.result.draw(n, seed))
+        out |= {name: _entry(toys.miss(target, law), exact, floors[n], run) for name, law in laws.items()}
     return out
 
 
@@ -94,18 +90,6 @@ def _exact(table: Table, alpha: float, method: str) -> float | None:
     if not isinstance(table.process, Masking) and target.numel() > LARGEST_FLOW:
         return None
     return toys.miss(target, toys.exact_law(table, alpha, method), 0.0)
-
-
-def _measure(table: Table, trial: Trial, floor: float, exact: float | None) -> dict[str, Answer]:
-    """One method, and its unweighted draws as a method of their own."""
-    alpha, method, n, seed = trial
-    target = table.target(alpha)
-    run = toys.sample_toy(table, alpha, method, n, seed)
-    out = {method: _entry(toys.miss(target, toys.weighted_law(table, run.result)), exact, floor, run)}
-    if method == "smc-clock":
-        drawn = toys.drawn_law(table, run.result.draw(n, seed))
-        out["smc-clock-resampled"] = _entry(toys.miss(target, drawn), exact, floor, run)
-    return out
 
 
 def _iid(target: torch.Tensor, n: int, seed: int) -> float:

@@ -40,10 +40,8 @@ def _digits(name: str, nets: Digits, form: RunForm) -> Problem:
 
 def _reviews(name: str, nets: Reviews, form: RunForm) -> Problem:
     """Texts of a class, which goes by its name."""
-    condition, kind = (
-        nets.classes[nets.facts.number("" if form.condition is None else form.condition)],
-        _model_form(form),
-    )
+    condition = nets.classes[nets.facts.number("" if form.condition is None else form.condition)]
+    kind = _model_form(form)
     python = _loaded("nets", name, form, f"nets.model({condition!r}, {kind!r})")
     return Problem(
         name, nets.model(condition, kind), nets.view, python,

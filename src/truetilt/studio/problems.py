@@ -32,7 +32,7 @@ _PROCESSES: Mapping[str, type[Masking | Uniform]] = {"masking": Masking, "unifor
 
 def problem_of(form: RunForm) -> Problem:
     """The problem that a form poses; networks are loaded here."""
-    return _POSED[form.model](form)
+    return _PROBLEMS[form.model](form)
 
 
 def _listed(name: str, process: str, numbers: Mapping[str, list[Any]], form: RunForm) -> Problem:
@@ -88,7 +88,7 @@ def _plane(form: RunForm) -> Problem:
     return Problem(name, problem.model(), Points(), python, problem, look="tt.Points()", lacks=lacks)
 
 
-_POSED: Mapping[str, Callable[[RunForm], Problem]] = {
+_PROBLEMS: Mapping[str, Callable[[RunForm], Problem]] = {
     "nine": lambda form: _listed("nine states", "masking", NINE, form),
     "six": lambda form: _listed("six states", "uniform", SIX, form),
     "mnist": lambda form: nets_problem("mnist", form),
