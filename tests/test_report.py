@@ -190,7 +190,7 @@ RUNS = {
 @pytest.mark.parametrize("name", RUNS)
 def test_the_call_gives_the_same_bits(name):
     first = RUNS[name]()
-    call = words.asked(first.settings, first.times.tolist()).call
+    call = words.run_settings(first.settings, first.times.tolist()).call
     space = {"model": REALS if "reals" in name else MODEL}
     exec(call, space)
     assert torch.equal(space["result"].particles, first.particles)
@@ -200,12 +200,12 @@ def test_the_call_gives_the_same_bits(name):
 def test_a_bundle_that_was_named_is_loaded_in_the_call():
     run = RUNS["tempered"]()
     settings = run.settings | {"bundle": "mnist", "condition": 4}
-    assert "model = tt.load('mnist').model(4, 'cfg')\n" in words.asked(settings, run.times.tolist()).call
+    assert "model = tt.load('mnist').model(4, 'cfg')\n" in words.run_settings(settings, run.times.tolist()).call
 
 
 def test_a_run_with_something_of_the_readers_leaves_it_open():
     run = tt.run(tt.Tempered(MODEL, 3.0, lambda t: 2 * t), tt.uniform_grid(3), particles=4)
-    assert "beta=..." in words.asked(run.settings, run.times.tolist()).call
+    assert "beta=..." in words.run_settings(run.settings, run.times.tolist()).call
 
 
 def test_settings_of_a_stranger_put_no_code_into_the_call():
@@ -213,7 +213,7 @@ def test_settings_of_a_stranger_put_no_code_into_the_call():
     evil = "__import__('os').system('true')"
     model = {"name": evil, "kernel": f"Power({evil})", evil: 1, "guide": "Power(p=__import__)", "beta": [evil]}
     settings = run.settings | {"model": model, "resampler": {"name": evil}, "seed": evil, "coupling": evil}
-    call = words.asked(settings, run.times.tolist()).call
+    call = words.run_settings(settings, run.times.tolist()).call
     assert re.sub(r"'[^'\n]*'|\"[^\"\n]*\"", "", call).count("system") == 0  # in quotes it is no code
     assert "__import__(" not in re.sub(r"'[^'\n]*'|\"[^\"\n]*\"", "", call)
 

@@ -23,8 +23,7 @@ from truetilt.studio.folders import REVIEWS, TEXT, found_at
 from truetilt.studio.form import faults, first_form, form_of
 from truetilt.studio.jobs import CANCELLED, DONE, FAILED, Lane, LaneFrame, StudioRun
 from truetilt.viz.report import report
-from truetilt.viz.words import asked as told
-from truetilt.viz.words import is_veiled
+from truetilt.viz.words import is_veiled, run_settings
 
 HOSTILE = "<img src=x onerror='window.hit=1'>${window.hit=2}{{hit}}\"&"
 WORDS = (END, "good", "bad", HOSTILE, "</script><script>window.hit=3</script>", "film", ".", "the")
@@ -136,7 +135,7 @@ def test_one_text_net_has_python_and_a_report_that_calls_it(texts, tmp_path, mon
     exec(job.python, space)
     assert torch.equal(space["result"].log_weights, first.log_weights)
     assert "no single text nets" in job.command or "samplers tilted and tempered" in job.command
-    call = told(first.settings, first.times.tolist()).call
+    call = run_settings(first.settings, first.times.tolist()).call
     assert "text = tt.load(" in call
     if sampler == "tempered":  # a grid of equal steps: the call is whole
         exec(call, space)

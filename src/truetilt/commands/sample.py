@@ -76,8 +76,7 @@ def spread(particles: int) -> tuple[int, int]:
 def sample_any(
     name: Path, request: SampleRequest, noise: TableNoise, folder: Path, options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Sample a bundle or a table; `noise` is the process of a table, nets know theirs; `options` go to `run`."""
-    request = with_defaults(name, request)
+    """Sample a bundle or a table as a request with its defaults says; `noise` is the process of a table, nets know theirs; `options` go to `run`."""
     if is_bundle(name):
         if noise != TableNoise():
             raise InvalidInput(f"{name} holds nets, which know their process; leave out --process and --sigma-eps")
@@ -87,7 +86,6 @@ def sample_any(
 
 def sample_bundle(name: str, request: SampleRequest, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
     """Sample, save the particles, and say how good they are; figure.png shows draws, the wrong ones framed."""
-    request = with_defaults(Path(name), request)
     nets = load(name, request.device)
     if isinstance(nets, Reviews):
         return sample_text(name, nets, request, folder, options)

@@ -24,7 +24,7 @@ from . import digest
 from .kinds import suggested_view
 from .tiles import frames
 from .views import View, check_view
-from .words import asked, is_veiled, runs_of
+from .words import is_veiled, run_settings, runs_of
 
 ROWS = 32  # populations in the table
 CALLS = 4  # of united runs that are written out
@@ -70,7 +70,7 @@ def _told(run: digest.ResultLike, view: View | None) -> dict[str, Any]:
     """What the template writes out."""
     trust, runs = run.trust(), runs_of(run.settings)
     times = run.times.tolist()
-    first = asked(runs[0], times)
+    first = run_settings(runs[0], times)
     populations, particles = run.log_weights.shape
     rows = digest.population_rows(run)
     look = view or suggested_view(run.particles)
@@ -78,7 +78,7 @@ def _told(run: digest.ResultLike, view: View | None) -> dict[str, Any]:
     return {
         "first": first,
         "runs": len(runs),
-        "calls": [asked(one, times).call for one in runs[:CALLS]],
+        "calls": [run_settings(one, times).call for one in runs[:CALLS]],
         "command": runs[0].get("command"),
         "versions": _versions(runs[0]),
         "settings": json.dumps(run.settings, indent=1, ensure_ascii=False, default=str),

@@ -56,7 +56,7 @@ def runs_of(settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [run for part in united for run in runs_of(part)] if isinstance(united, list) else [settings]
 
 
-def asked(settings: Mapping[str, Any], times: list[float]) -> RunSettings:
+def run_settings(settings: Mapping[str, Any], times: list[float]) -> RunSettings:
     """What one run was asked for; settings that nobody wrote down are left out."""
     model = settings.get("model")
     model = model if isinstance(model, Mapping) else {}
