@@ -76,7 +76,7 @@ def spread(particles: int) -> tuple[int, int]:
 def sample_any(
     name: Path, request: SampleRequest, noise: TableNoise, folder: Path, options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Sample a bundle or a table as a request with its defaults says; `noise` is the process of a table, nets know theirs; `options` go to `run`."""
+    """Sample a bundle or a table, by a request with its defaults; `options` go to `run`."""
     if is_bundle(name):
         if noise != TableNoise():
             raise InvalidInput(f"{name} holds nets, which know their process; leave out --process and --sigma-eps")
