@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -48,6 +49,7 @@ class JointLaw:
 class JointMove:
     """A move whose law is known before it is asked for; `ratios` and `end` weigh as in a clock move."""
 
+    lazy: ClassVar[bool] = False  # its networks have been asked
     law: JointLaw
     ratios: tuple[tuple[float, JointLaw], ...]
     log_tilt: LogWeights

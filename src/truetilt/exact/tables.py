@@ -14,6 +14,7 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor
 
+from ..core.batch import Needs
 from ..core.types import (
     NEG_INF,
     Batch,
@@ -160,6 +161,10 @@ class TableScore(BatchScore):
     def particle_bytes(self) -> int:
         """Rows are shared; a particle is a few words a site."""
         return 8 * 24 * self.p0.dim()
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(1, self.particle_bytes)
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         x, size = batch.x, self.process.states

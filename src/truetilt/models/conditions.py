@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.batch import Needs
 from ..core.types import Batch, BatchScore, InvalidInput, Model, Score, SiteLogits, Tokens, ask
 from .score import DeftScore, NetPotential, NetScore, Padded, class_log_probs
 from .text import TextScore
@@ -60,6 +61,10 @@ class DealtScore(BatchScore):
 
     score: NetScore | TextScore
     labels: tuple[Any, ...]
+
+    @property
+    def needs(self) -> Needs:
+        return self.score.needs
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         return self.score.score_of(self.logits(batch, t), batch.x, t)

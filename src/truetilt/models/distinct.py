@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ..core.batch import Needs, needs_of
 from ..core.types import Batch, BatchScore, InvalidInput, Score, SiteLogits, Tokens, ask, function, shown
 
 
@@ -33,6 +34,10 @@ class Distinct(BatchScore):
     @property
     def batch(self) -> int:
         return getattr(self.score, "batch", 1)
+
+    @property
+    def needs(self) -> Needs:
+        return needs_of(self.score)
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         states, which = batch.once("distinct states", lambda: _distinct(batch.x))

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from ..core.batch import Needs, needs_of
 from ..core.types import Batch, BatchScore, InvalidInput, Model, Potential, Score, SiteLogits, Tokens, ask
 from ..diffusion.processes import Masking
 from .text import Infill
@@ -47,6 +48,10 @@ class Retimed(BatchScore):
         masked = self.hidden + self.open_sites * share
         return self.process.time_masked(self.length, masked)
 
+    @property
+    def needs(self) -> Needs:
+        return needs_of(self.score)
+
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         then, process, x = self.told(t), self.process, batch.x
         return process.score(process.posterior(ask(self.score, batch, then), x, then), x, t)
@@ -59,6 +64,10 @@ class Unseen(BatchScore):
     score: Score
     given: tuple[int | None, ...]
     process: Any
+
+    @property
+    def needs(self) -> Needs:
+        return needs_of(self.score)
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         x, sites = batch.x, open_sites(self.given).to(batch.x.device)

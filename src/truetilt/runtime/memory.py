@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ..core.batch import needs_of
 from ..core.types import FeynmanKac, InvalidInput
 
 _SHARE = 0.5  # of what is free: the rest is for what this estimate leaves out
@@ -28,7 +29,7 @@ def fitting_chunk(fk: FeynmanKac, shape: tuple[int, int], device: torch.device |
     ]
     each = max([particle_bytes(model, score) for score in scores], default=_WORD)
     fitting = max(1, int(_SHARE * free_bytes(device)) // (each * populations))
-    batch = max([getattr(score, "batch", 1) for score in scores], default=1)
+    batch = max([needs_of(score).batch for score in scores], default=1)
     if fitting >= particles:
         return None
     return fitting // batch * batch or fitting  # whole batches of a network, where at least one fits
@@ -36,9 +37,9 @@ def fitting_chunk(fk: FeynmanKac, shape: tuple[int, int], device: torch.device |
 
 def particle_bytes(model: Any, score: Any) -> int:
     """What a score says a particle takes, or what it takes with a row of float64 at every site."""
-    stated = getattr(score, "particle_bytes", None)
+    stated = needs_of(score).particle_bytes
     if stated is not None:
-        return int(stated)
+        return stated
     vocabulary = getattr(getattr(model, "process", None), "vocabulary", 1)
     return _COPIES * _WORD * vocabulary * getattr(model, "length", 1)
 

@@ -97,6 +97,10 @@ class AnyOrder:
                 "p0 has; leave beta and ramp out"
             )
 
+    @property
+    def device(self) -> torch.device | str:
+        return self.model.device
+
     def _check_order(self) -> None:
         if self.order is None:
             return

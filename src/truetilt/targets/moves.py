@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -236,6 +236,7 @@ class AcceptLaw:
 class AcceptMove:
     """A Metropolis move: no weight, and the memory of whichever state it ends in."""
 
+    lazy: ClassVar[bool] = False  # its networks have been asked
     x: Tokens
     y: Tokens
     log_accept: Tensor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -54,6 +55,7 @@ class RevealLaw:
 class RevealMove:
     """Reveal chosen sites: the adapted mass is weighed before the draw, what the proposal strays from it after."""
 
+    lazy: ClassVar[bool] = False  # its networks have been asked
     law: RevealLaw
     log_before: LogWeights
     base: SiteLogits  # log p(v | x) at the sites

@@ -71,6 +71,10 @@ class OnClock(Clockwork):
             raise InvalidInput(f"kernel is {self.kernel!r}; give tt.euler, tt.tweedie or tt.tau_leaping")
         function("kernel", self.kernel, "(process, log_score, x, t, s)", "such as tt.euler or tt.tweedie")
 
+    @property
+    def device(self) -> torch.device | str:
+        return self.model.device
+
     def nowhere(self, shape: tuple[int, ...]) -> Tokens:
         return torch.zeros((*shape, self.model.length), dtype=torch.int64, device=self.model.device)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -64,6 +65,7 @@ class JumpLaw:
 class JumpMove:
     """A candidate event: the step I + A / bound, drawn by `law` and weighed by what is left of it."""
 
+    lazy: ClassVar[bool] = False  # its networks have been asked
     law: JumpLaw
     log_before: LogWeights
     log_stay: LogWeights
@@ -110,6 +112,7 @@ class PointLaw:
 class PathMove:
     """A path that its choices have settled: the law is its end, the weight that of the whole path."""
 
+    lazy: ClassVar[bool] = False  # its networks have been asked
     law: PointLaw
     log_before: LogWeights
     log_after: LogWeights

@@ -65,6 +65,10 @@ class Uniformised:
         Generator(self.model, self.alpha, self.beta, self.guide)
 
     @property
+    def device(self) -> torch.device | str:
+        return self.model.device
+
+    @property
     def grid(self) -> Grid:
         return self.candidates.grid
 
