@@ -33,23 +33,8 @@ from ..core.types import (
 )
 from ..diffusion.guidance import Guide, check_guide, check_strength, guided, rate_level, strength
 from ..diffusion.kernels import Kernel, euler, tweedie
-from .base import ClockMove, Clockwork, Proposal, Tilt, check_alpha, check_reward, growing, powers
+from .base import Clockwork, Proposal, Tilt, check_alpha, check_reward, growing, powers
 from .ramps import LINEAR, SQUARE, Ramp, check_ramp
-
-__all__ = [  # the parts of a model of one's own, under one roof
-    "ClockMove",
-    "OnClock",
-    "Proposal",
-    "Steered",
-    "Tempered",
-    "Tilt",
-    "Tilted",
-    "Unweighted",
-    "check_alpha",
-    "evaluate",
-    "powers",
-]
-
 
 _ROUNDING = 1e-5  # of a log-probability in float32
 
