@@ -67,7 +67,7 @@ def calls(module):
 def test_the_reader_of_imports_sees_them():
     assert imports("diffusion.kernels") >= {"diffusion.laws", "core.types"}
     assert imports("smc.sampler") >= {"core.types", "smc.weights", "smc.stream"}
-    assert imports("exact.flow") >= {"targets.time_grid", "smc.weights", "exact.tables"}
+    assert imports("exact.flow") >= {"targets.base", "smc.weights", "exact.tables"}
 
 
 def test_every_folder_and_module_has_a_rank():

@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from .targets.time_grid import (
-    ClockMove,
-    OnClock,
-    Proposal,
-    Steered,
-    Tempered,
-    Tilt,
-    Tilted,
-    Unweighted,
-    check_alpha,
-    evaluate,
-    powers,
-)
+from .targets.base import ClockMove, Proposal, Tilt, check_alpha, powers
+from .targets.time_grid import OnClock, Steered, Tempered, Tilted, Unweighted, evaluate
 
 __all__ = [
     "ClockMove",

@@ -29,8 +29,7 @@ from ...core.types import (
 from ...diffusion.guidance import Guide, rate_level
 from ...diffusion.processes import Uniform
 from ...diffusion.schedules import Grid
-from ..base import check_alpha
-from ..time_grid import ClockMove, Proposal
+from ..base import ClockMove, Proposal, check_alpha
 from .candidates import Candidates
 from .events import JumpLaw, JumpMove, PathMove, PointLaw
 from .rates import Generator, Rates
