@@ -71,7 +71,12 @@ def _share_lost(sigma: float, top: float) -> float:
 
 @dataclass(frozen=True)
 class Masking:
-    """Each site is kept with probability exp(-sigma(t)), else it is the mask, token `vocabulary`."""
+    """The masking (absorbing) process: each site is kept with probability exp(-sigma(t)), else it is the mask.
+
+    Args:
+        vocabulary: Number of tokens S, 2 or more, numbered 0 .. S - 1; the mask is token S.
+        schedule: The noise sigma(t), such as `tt.Geometric(...)` or `tt.Cosine()`. `tt.LogLinear()` by default.
+    """
 
     vocabulary: int
     schedule: NoiseSchedule = field(default_factory=LogLinear)

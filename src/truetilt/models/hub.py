@@ -114,12 +114,21 @@ def load(
     dtype: torch.dtype | None = None,
     compile: bool = False,
 ) -> Any:
-    """The `Digits` or `Reviews` of this name (mnist, tiny-reviews), folder or hub id, or the `Text` of a net's own.
+    """Load networks: a bundle of digit nets (`tt.Digits`), a bundle of text nets (`tt.Reviews`) or one text net
+    (`tt.Text`).
 
-    Nets that a bundle lacks are missed only when they are asked for. `batch` is how many states a net is asked about
-    at a time: by default 64 digits, or 16 texts.
+    Nets that a bundle lacks raise an error only when they are used.
 
-    `compile` has torch compile each net when it is first asked: half a minute, then about three times as fast on a GPU.
+    Args:
+        name_or_folder: "mnist" or "tiny-reviews" (embedded, no download), a folder, or an id on the Hugging Face hub.
+        device: Where the networks run: "cpu" (the default), "cuda", ...
+        batch: States that a network is given at a time, 1 or more. None (the default): 64 digits, or 16 texts.
+        dtype: Floating-point type the networks compute in, such as `torch.bfloat16`. None (the default): float32.
+        compile: Whether torch compiles each network on first use: half a minute, then about three times as fast on a
+            GPU. False by default.
+
+    Returns:
+        A `tt.Digits`, `tt.Reviews` or `tt.Text`; its `model(...)` is what `tt.sample` takes.
     """
     device_here(device)
     compile, batch = truth("compile", compile), None if batch is None else whole("batch", batch, 1)
