@@ -64,7 +64,10 @@ def _log_clock(sigma: float, later: float) -> Tensor:
 
 @lru_cache(maxsize=1024)
 def _share_lost(sigma: float, top: float) -> float:
-    """(1 - exp(-sigma)) / (1 - exp(-top)), likewise."""
+    """(1 - exp(-sigma)) / (1 - exp(-top)) as a Python number.
+
+    Passing it to a GPU then needs no device synchronisation.
+    """
     lost, most = (torch.expm1(-torch.tensor(value, dtype=torch.float64)) for value in (sigma, top))
     return float(lost / most)
 
