@@ -105,7 +105,7 @@ Unpack = Callable[[Tensor], list[Tensor]]
 
 
 def packed(tensors: Sequence[Tensor]) -> tuple[Tensor, Unpack]:
-    """Tensors [populations, n, ...] as one row of bytes a particle [populations * n, bytes], and the inverse function."""
+    """Tensors [populations, n, ...] as one row of bytes a particle [populations * n, bytes], and the inverse."""
     flat = [tensor.flatten(0, 1) for tensor in tensors]
     rows = [tensor.reshape(len(tensor), -1).contiguous().view(torch.uint8) for tensor in flat]
 

@@ -1,4 +1,4 @@
-"""Asking once about states that are equal."""
+"""Deduplication: networks are evaluated once for states that are equal."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ..core.types import InvalidInput, Score, SiteLogits, Tokens, function, show
 
 @dataclass(frozen=True)
 class Distinct:
-    """A Score that is asked about each distinct state once: for runs with many copies, that is often resampled ones.
+    """A Score that is evaluated once for each distinct state: for runs with many copies, that is frequent resampling.
 
-    Sorting the states costs less than a network that is asked about a tenth fewer, and changes no bit of its answers
-    when they come in padded batches. On a GPU it waits for the states.
+    Sorting the states costs less than evaluating a network on a tenth of them, and with padded batches it changes no
+    bit. On a GPU it synchronises the device.
     """
 
     score: Score
@@ -45,16 +45,16 @@ class Distinct:
 
 
 def shared(answer: SiteLogits, which: Tensor) -> SiteLogits:
-    """An answer about distinct states [k, D], spread over states [...] by their numbers."""
+    """Scatter an answer about distinct states [k, D] to all states [...] by their indices."""
     return SiteLogits(answer.store, answer.index[which])
 
 
 def first_answer(score: Score, x: Tokens, t: float) -> SiteLogits:
-    """What a score says of states that are all the same, asked about one."""
+    """The score of states that are all equal, evaluated on one of them."""
     answer = score(x.reshape(-1, x.shape[-1])[:1], t)
     return SiteLogits(answer.store, answer.index.reshape(-1).expand(x.shape))
 
 
 def all_equal(x: Tokens, t: float) -> bool:
-    """Whether all states are one: asked at the beginning of time only, where masks are all there is."""
+    """Whether all states are equal; checked at t = 1 only, where a masking process has nothing but masks."""
     return t >= 1 and x[..., 0].numel() > 1 and bool((x == x.reshape(-1, x.shape[-1])[0]).all())

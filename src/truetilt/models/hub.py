@@ -114,8 +114,7 @@ def load(
     dtype: torch.dtype | None = None,
     compile: bool = False,
 ) -> Any:
-    """Load networks: a bundle of digit nets (`tt.Digits`), a bundle of text nets (`tt.Reviews`) or one text net
-    (`tt.Text`).
+    """Load networks: a bundle for digits (`tt.Digits`) or texts (`tt.Reviews`), or one text network (`tt.Text`).
 
     Nets that a bundle lacks raise an error only when they are used.
 
@@ -168,7 +167,7 @@ def _text_net(name: str | Path, folder: Path) -> tuple[SEDD, Process]:
 
 
 def _tokenizer(folder: Path, vocabulary: int) -> Tokenizer | None:
-    """The tokenizer beside a text net, where there is one and the package that reads it."""
+    """The tokenizer beside a text net; None if there is none, or if the `tokenizers` package is not installed."""
     if not (folder / TOKENIZER).is_file() or find_spec("tokenizers") is None:
         return None
     return load_tokenizer(folder, vocabulary)
@@ -184,7 +183,7 @@ def _process(folder: Path, vocabulary: int) -> Process:
 
 
 def from_pretrained(folder_or_hub_id: str | Path) -> Pretrained:
-    """One net of whatever architecture its config names."""
+    """One network, of the architecture that its config names."""
     if not isinstance(folder_or_hub_id, str | Path) or not str(folder_or_hub_id):
         raise InvalidInput(f"the folder is {shown(folder_or_hub_id)}; give a folder, or a hub id owner/name")
     folder = find_folder(folder_or_hub_id, (CONFIG, WEIGHTS))

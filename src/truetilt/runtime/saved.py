@@ -18,7 +18,7 @@ _STATES = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.float64, to
 
 
 def check_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Refuse tensors that are not a result's: names, shapes, dtypes, NaN or +inf log-weights, ancestors out of range."""
+    """Refuse tensors that are not a result's: names, shapes, dtypes, NaN or +inf weights, ancestors out of range."""
     names = {*_WEIGHTED, *(_KEPT if any(name in tensors for name in _KEPT) else ())}
     if tensors.keys() != names:
         odd = sorted(tensors.keys() ^ names)

@@ -16,7 +16,7 @@ from torch import Tensor
 from ..core.types import device_here, settle, whole
 
 DRAW, RESAMPLE, OUTPUT, CHOOSE, COUPLE = range(5)  # purposes: each has its own key, so that no uniform is used twice
-PURPOSES = 16  # number of keys reserved a step: one for each purpose, and COUPLE added to each
+PURPOSES = 16  # keys of one lap of a step: one for each purpose, and COUPLE added to each
 
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed word
 _MIX = (-4658895280553007687, -7723592293110705685)  # 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
