@@ -61,3 +61,44 @@ def test_what_has_no_words_is_noticed() -> None:
     silent = type("Silent", (), {})
     heir = type("Heir", (tt.Model,), {})
     assert not any(described(thing) for thing in (silent, heir, make_dataclass("Made", ["x"]), lambda: None))
+
+
+FIRST = re.findall(r"^::: \S+\n    options:\n      heading: (\S+)$", PAGE.split("\n## ")[1], re.MULTILINE)
+TWELVE = "load Model sample reveal run Result Tilted Steered Table PosteriorScore Masking uniform_grid"
+LATER = {"Tilted", "Steered", "Table"}  # their docstrings do not list the parameters yet
+
+
+def explained(thing: object) -> dict[str, str]:
+    """What the Args section of a docstring says of each parameter."""
+    _, _, section = (inspect.getdoc(thing) or "").partition("\nArgs:\n")
+    section = section.split("\n\n")[0]
+    return {name: " ".join(words.split()) for name, words in re.findall(
+        r"^    \*{0,2}(\w+): ((?:.*(?:\n {5,}.*)*))", section, re.MULTILINE)}  # fmt: skip
+
+
+def test_a_beginner_meets_twelve_names_first() -> None:
+    assert [f"tt.{name}" for name in TWELVE.split()] == FIRST
+
+
+@pytest.mark.parametrize("name", [name for name in TWELVE.split() if name not in LATER])
+def test_every_parameter_of_the_twelve_is_explained(name: str) -> None:
+    """Each in the order of the signature, in words of its own; what has a default says so."""
+    thing = getattr(tt, name)
+    parameters = inspect.signature(thing).parameters
+    words = explained(thing)
+    assert sorted(words) == sorted(parameters)
+    assert all(len(said) > 20 for said in words.values())
+    optional = [key for key, p in parameters.items() if p.default not in (p.empty, None) and thing is not tt.Result]
+    assert [key for key in optional if "default" not in words[key]] == []
+
+
+def test_a_parameter_that_is_not_explained_is_noticed() -> None:
+    def silent(a: int, b: int = 3) -> None:
+        """Nothing much.
+
+        Args:
+            a: The first of the two, in
+                two lines.
+        """
+
+    assert explained(silent) == {"a": "The first of the two, in two lines."}

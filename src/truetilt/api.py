@@ -89,17 +89,36 @@ def run(
     checkpoint_every: int = EVERY,
     shard: Shard = WHOLE,
 ) -> Result:
-    """Run a Feynman-Kac value over a time grid. Population k of a run is the run with `first_population=k` alone.
+    """Run sequential Monte Carlo on any Feynman-Kac value (`tt.Tilted`, `tt.AnyOrder`, ...) over a time grid.
 
-    `snapshots` keeps the particles on the way: after so many steps, evenly spaced with the first draw and the end among
-    them, or after the steps listed.
+    Args:
+        fk: What to sample: how particles move, and what each move weighs.
+        grid: Times that fall strictly from 1 (noise) to 0 (data), such as `tt.uniform_grid(100)`.
+        particles: Particles in each population, 1 or more; 64 by default.
+        populations: Populations that never mix, 1 or more; 1 by default, 16 for error bars.
+        seed: Seed of the run, 0 to 2^63 - 1; 0 by default. The same seed gives the same bits.
+        resample: Resampling scheme, a function of (log-weights, uniforms). None (the default) is
+            `tt.adaptive(tt.systematic, 0.5)`: resample where the effective sample size is below half.
+        couple: How the uniforms of particles in equal states depend on one another: `tt.independent` (the default),
+            `tt.systematic_draws` or `tt.stratified_draws`.
+        moves: Rejuvenation moves, `tt.Rejuvenation(kernel, ...)`, for the same target. None (the default): no moves.
+        chunk: Particles that are drawn at a time, 1 or more, to bound memory; "auto" is as many as fit. None (the
+            default) draws all at once. It changes no bit.
+        first_population: Number of the first population, 0 to 2^62; 0 by default. Population k of a run is the run with
+            `first_population=k` alone.
+        snapshots: Particles to keep on the way: how many steps, evenly spaced with the first draw and the end among
+            them, or a list of steps from 0 to the last. None (the default) keeps none.
+        callback_on_step_end: Called after every step as f(steps done, steps in all, `StepInfo`). None by default.
+        watch: Called after every step as f(steps done, particles, `StepInfo`); what it raises ends the run. None by
+            default.
+        checkpoint: Folder where the run is saved, also on SIGTERM, which ends it with `tt.Stopped`. The same call with
+            that folder continues from there, to the same bits. None (the default) saves nothing.
+        checkpoint_every: Steps between two checkpoints, 1 or more; 10 by default.
+        shard: This process's share of the particles in a run over several ranks, `tt.distributed.particle_shard(...)`;
+            by default all of them.
 
-    `watch` sees the particles after every step, for those who look on; what it raises ends the run.
-
-    `chunk` is how many particles draw at a time, "auto" as many as fit into memory: it changes no bit.
-
-    `checkpoint` names a folder where the run is saved every `checkpoint_every` steps, and on SIGTERM, which ends it
-    with `Stopped`. The same call with that folder goes on from there, to the same bits. `shard`: see `distributed`.
+    Returns:
+        The weighted particles, log Z and the record of the run.
     """
     check_sampled(fk)
     check_options(couple, resample, chunk, shard)
@@ -149,12 +168,26 @@ def sample(
     kernel: Kernel | None = None,
     **options: Unpack[RunOptions],
 ) -> Result:
-    """Weighted samples of p0(x) p(zeta|x)^alpha.
+    """Weighted samples of p0(x) p(zeta|x)^alpha: the first function to call.
 
     With a potential the conditional model is tilted (recommended); without one, or when a proposal strength `beta` is
-    given, the paper's edge ratios are used. `kernel` takes the steps: by default `tweedie` for masking, else `euler`.
-    Tweedie steps reveal by the schedule alone. A lazy vocabulary head then runs only where something is revealed, and
-    `beta` guides posteriors; give `euler` for the paper's steps, guided at the level of rates. `options` go to `run`.
+    given, the paper's edge ratios are used.
+
+    Args:
+        model: What to sample: a `tt.Model` with a base score, a conditional score and, best, a potential.
+        alpha: Exponent of the condition, 0 to 1e9. 0 is the model itself, 1 the model given zeta; more leans further.
+        beta: Strength of the guided proposal, a number or a function of time, for edge ratios. None (the default) tilts
+            where the model has a potential, and proposes with strength 1 where it has none.
+        particles: Particles in each population, 1 or more; 64 by default.
+        num_inference_steps: Equal time steps from noise to data, 1 to 999,999; 100 by default.
+        kernel: How a step is taken: `tweedie` for masking and `euler` for uniform by default. Tweedie steps reveal by
+            the schedule alone: a lazily evaluated vocabulary head then runs only at revealed sites, and `beta` guides
+            posteriors. `euler` takes the paper's steps, guided at the level of rates.
+        **options: As for `run`: `populations`, `seed`, `resample`, `couple`, `moves`, `chunk`, `first_population`,
+            `snapshots`, `callback_on_step_end`, `watch`, `checkpoint`, `checkpoint_every`, `shard`.
+
+    Returns:
+        The weighted particles, log Z and the record of the run.
     """
     check_model(model)
     alpha = check_alpha(alpha)
@@ -184,9 +217,24 @@ def reveal(
     """Weighted samples of p0(x) p(zeta|x)^alpha on the any-order clock: for masking, and exact at one site a step.
 
     Several sites a step are drawn as if independent given the rest: that factorisation is the only error of the limit.
-    Where single sites say little of the condition, let the exponent grow late (`ramp`; see `pilot`). Weights are ratios
-    of the two scores; a potential is not asked, so for learned networks `sample` may aim at a slightly different law.
-    `options` go to `run`.
+    Weights are ratios of the two scores; a potential is not used, so for learned networks `sample` may aim at a
+    slightly different law.
+
+    Args:
+        model: What to sample: a `tt.Model` on `tt.Masking` with a base and a conditional score.
+        alpha: Exponent of the condition, 0 to 1e9.
+        beta: Strength of the guided proposal, a number or a function of time. None (the default) draws from the adapted
+            law p (p_zeta / p)^alpha, whose weight is known before the draw.
+        sites_per_step: Sites that each step reveals, 1 to the model's length; 1 by default.
+        order: The order in which sites are revealed, a permutation of 0 .. D - 1. None (the default): a random order.
+        ramp: How the exponent grows with elapsed time, a function from [0, 1] that ends at 1. By default it is in full
+            force from the start; where single sites say little of the condition, let it grow late (see `tt.pilot`).
+        particles: Particles in each population, 1 or more; 64 by default.
+        **options: As for `run`: `populations`, `seed`, `resample`, `couple`, `moves`, `chunk`, `first_population`,
+            `snapshots`, `callback_on_step_end`, `watch`, `checkpoint`, `checkpoint_every`, `shard`.
+
+    Returns:
+        The weighted particles, log Z and the record of the run.
     """
     check_model(model)
     fk = AnyOrder(model, alpha, beta, cast("tuple[int, ...] | None", order), ramp=ramp)

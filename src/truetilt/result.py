@@ -62,7 +62,25 @@ _KEPT = ("snapshot_steps", "snapshot_particles", "snapshot_log_weights")  # in t
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """Weighted particles of every population. Estimates weigh the union by mass, so populations need no correction."""
+    """What a run returns: weighted particles of every population, log Z, and the record of the steps.
+
+    Estimates weigh the union of the populations by mass, so that it needs no correction. A run fills every field in; to
+    build one by hand, the first six are needed, the others are empty by default.
+
+    Args:
+        particles: Final states [populations, particles, D]: int64 tokens, or reals.
+        log_weights: Log-weights, float64 [populations, particles], unnormalised; -inf is a dead particle.
+        times: Time after the first draw and after every step, float64 [steps + 1], from 1 to 0.
+        ess: Effective sample size of the weights that each resampling saw, float64 [steps + 1, populations], 0 to N.
+        log_z_path: Estimate of log Z after each step, float64 [steps + 1, populations].
+        ancestors: Which particle each one descends from, int32 [steps + 1, populations, particles], 0 to N - 1.
+        settings: How the run was made, as plain data: model, seed, versions, ... Empty by default.
+        moved: Share of particles that rejuvenation moves changed, [steps + 1, populations], 0 to 1.
+        accepted: Mean acceptance probability of those moves, [steps + 1, populations], 0 to 1.
+        snapshot_steps: Steps after which `run(..., snapshots=)` kept the particles, int64 [kept]; none by default.
+        snapshot_particles: The particles kept, [kept, populations, particles, D]; none by default.
+        snapshot_log_weights: Their log-weights, float64 [kept, populations, particles]; none by default.
+    """
 
     particles: Tensor  # [populations, particles, D]
     log_weights: Tensor  # float64 [populations, particles], unnormalised

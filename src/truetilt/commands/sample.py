@@ -36,7 +36,7 @@ LEAST = 4  # particles in a population, where populations are made of a number o
 
 
 class Wish(NamedTuple):
-    """What the user asks for; what is None is settled by what is sampled."""
+    """The user's request; fields that are None get defaults that depend on what is sampled."""
 
     condition: str | int | None
     alpha: float
@@ -54,7 +54,7 @@ def is_bundle(name: str | Path) -> bool:
 
 
 def settled(name: Path, wish: Wish) -> Wish:
-    """The wish with its gaps filled; nets need a class, a table has a condition of its own."""
+    """The request with its defaults filled in; networks need a class, a table has a condition of its own."""
     nets = is_bundle(name)
     if nets and wish.condition is None:
         raise InvalidInput(
@@ -77,9 +77,9 @@ def settled(name: Path, wish: Wish) -> Wish:
 
 
 def spread(particles: int) -> tuple[int, int]:
-    """So many particles in all as (particles, populations): as many populations as are advised, with 4 or more in each.
+    """Divide so many particles in all into (particles, populations): at most the recommended number, 4 or more in each.
 
-    Populations are compared for error bars; fewer where they do not come out even.
+    Populations are compared for error bars; there are fewer where the particles cannot be divided equally.
     """
     counts = (count for count in range(RECOMMENDED, 1, -1) if particles % count == 0 and particles // count >= LEAST)
     populations = next(counts, 1)

@@ -242,7 +242,19 @@ class SiteOdds(NamedTuple):
 
 @dataclass(frozen=True)
 class Model:
-    """A diffusion model under one condition: the base score, the conditional score, the potential log p_t(zeta|x)."""
+    """A diffusion model of tokens under one condition zeta: a noising process with its networks.
+
+    Args:
+        process: The noising process: `tt.Masking(S)` or `tt.Uniform(S)`.
+        length: Number of sites D of a state, 1 or more.
+        base: Score of the unconditional model, a function (x, t) of a batch [B, D] of tokens and a time that returns
+            `tt.SiteLogits`; `tt.PosteriorScore` makes one of a network of posteriors.
+        conditional: Score of the model given zeta, of the same form. None (the default): only rewards (`tt.Steered`)
+            and unconditional samples (alpha = 0) are possible.
+        potential: log p_t(zeta|x), a function (x, t) that returns one number a state [B], at most 0. None (the
+            default): `tt.sample` weighs by edge ratios.
+        device: Where states live, "cpu" (the default), "cuda", ...: the device of the networks.
+    """
 
     process: Process
     length: int

@@ -28,7 +28,7 @@ SNAPSHOTS = 8  # kept for the report, as on the command line
 
 
 class Plan(NamedTuple):
-    """A run to be: call it with `watch` and the like."""
+    """A run ready to start: call it with `watch` and other options of `run`."""
 
     run: Callable[..., Result]
     python: str  # the call, up to its options
@@ -56,7 +56,7 @@ def _reals(problem: Problem, wish: Wish) -> tuple[FeynmanKac, str]:
 
 
 def _tokens(problem: Problem, wish: Wish) -> tuple[FeynmanKac, str]:
-    """As `truetilt sample` has them."""
+    """The plan of a token model, with the samplers of `truetilt sample`."""
     model, a, b = problem.model, wish.alpha, wish.beta
     level, kernel = _written(model)
     if wish.sampler == "tilted":
@@ -87,7 +87,7 @@ def guidance(problem: Problem, wish: Wish) -> Plan:
 
 
 def options(problem: Problem, wish: Wish) -> dict[str, Any]:
-    """What every run of a wish is told."""
+    """The options that every run of a wish gets."""
     told = {"particles": wish.particles, "populations": wish.populations, "seed": wish.seed}
     return told | ({} if problem.chunk is None else {"chunk": problem.chunk}) | {"snapshots": SNAPSHOTS}
 
@@ -123,7 +123,7 @@ def _option(key: str, value: str) -> tuple[str, ...]:
 
 
 def no_command(problem: Problem, wish: Wish) -> str:
-    """Why there is none."""
+    """Why no command line gives this run."""
     if problem.command is None:
         return f"# `truetilt sample` has no {problem.lacks}; use the Python"
     if wish.sampler not in ("tilted", "tempered"):
@@ -134,7 +134,7 @@ def no_command(problem: Problem, wish: Wish) -> str:
 
 
 def caution(problem: Problem, wish: Wish) -> str:
-    """What a wish should be told before it runs."""
+    """A warning to show before the run starts, or nothing."""
     process = getattr(problem.model, "process", None)
     if wish.sampler == "tempered" and wish.alpha > 2 and not getattr(process, "edges_tolerate_grids", True):
         return "Ratios at α > 2 on this process need far smaller steps than a time grid has; tilting does not."
