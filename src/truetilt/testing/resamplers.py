@@ -90,11 +90,11 @@ def _weights(n: int) -> dict[str, LogWeights]:
     """Log-weights [replicates, n] by name; some are -inf, and no population is dead."""
     place = torch.arange(n, dtype=torch.float64)
     u = uniforms(4, 2, REPLICATES, n)
-    random = torch.special.ndtri(u[0].clamp(min=2.0**-53)) + 2 * place / n - 1
-    random = random.masked_fill((u[1] < 0.2) & (place > 0), NEG_INF)
+    spread = torch.special.ndtri(u[0].clamp(min=2.0**-53)) + 2 * place / n - 1
+    spread = spread.masked_fill((u[1] < 0.2) & (place > 0), NEG_INF)
     skewed = torch.where(place % 4 == 1, NEG_INF, -0.5 * place)
     tied = torch.where(place % 6 == 5, NEG_INF, (1 + place % 2).log())
-    return {"random": random, "skewed": skewed.expand(REPLICATES, n), "tied": tied.expand(REPLICATES, n)}
+    return {"random": spread, "skewed": skewed.expand(REPLICATES, n), "tied": tied.expand(REPLICATES, n)}
 
 
 def _extremes(n: int) -> list[LogWeights]:
