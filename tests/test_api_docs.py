@@ -14,13 +14,14 @@ import truetilt as tt
 
 PAGE = (Path(__file__).parent.parent / "docs" / "api.md").read_text(encoding="utf-8")
 ENTRIES = re.findall(r"^::: (\S+)\n    options:\n      heading: (\S+)$", PAGE, re.MULTILINE)
-ROOMS = {"tt": tt, "tt.continuous": tt.continuous, "tt.distributed": tt.distributed}
+ROOMS = {"tt": tt} | {f"tt.{n}": getattr(tt, n) for n in ("continuous", "distributed", "feynman_kac", "testing")}
 
 
 def public(name: str, room: ModuleType) -> set[str]:
-    """Full names of what a room offers, but for rooms inside it and the version."""
+    """Full names of what a room offers, but for rooms inside it, the version, and what tt itself has by that name."""
     offered = {n: getattr(room, n) for n in room.__all__ if n != "__version__"}
-    return {f"{name}.{n}" for n, thing in offered.items() if not inspect.ismodule(thing)}
+    again = {n for n, thing in offered.items() if room is not tt and n in tt.__all__ and thing is getattr(tt, n)}
+    return {f"{name}.{n}" for n, thing in offered.items() if not inspect.ismodule(thing) and n not in again}
 
 
 def found(path: str) -> object:

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 import truetilt as tt
-from truetilt.core.types import Resampled, SiteOdds
+from test_wrong import AlphaInProposal, clamped_euler, forgets_mass, partial_as_printed
+from truetilt.core.types import Resampled
 from truetilt.diffusion.laws import SiteLaw
 from truetilt.targets.base import Tilt
 from truetilt.targets.moves import AcceptMove
@@ -38,26 +39,10 @@ def test_a_rejection_is_one_of_our_errors_and_a_failed_assertion():
 # resamplers: those of ours are checked in test_resampling.py
 
 
-def reset_without_mass(log_w, u):
-    """The usual reset: start again from log-weight 0."""
-    return Resampled(tt.systematic(log_w, u).ancestors, torch.zeros_like(log_w))
-
-
 def reset_to_the_same_mass_everywhere(log_w, u):
     """The mean over all populations instead of each one's own."""
     mean = log_w.logsumexp((0, 1)) - torch.tensor(float(log_w.numel())).log()
     return Resampled(tt.systematic(log_w, u).ancestors, torch.full_like(log_w, float(mean)))
-
-
-def partial_as_printed(log_w, u):
-    """The paper's Algorithm 4 to the letter: the subset is redrawn from all particles, at the mean weight of itself."""
-    n = log_w.shape[-1]
-    m = n // 2
-    order = log_w.argsort(dim=-1)
-    chosen = torch.cat([order[..., : m - m // 2], order[..., n - m // 2 :]], -1)
-    mean = log_w.gather(-1, chosen).logsumexp(-1, keepdim=True) - torch.tensor(float(m)).log()
-    ancestors = tt.never(log_w, u).ancestors.scatter(-1, chosen, tt.multinomial(log_w, u).ancestors[..., :m])
-    return Resampled(ancestors, log_w.scatter(-1, chosen, mean.expand(chosen.shape)))
 
 
 def partial_as_printed_with_its_mass(log_w, u):
@@ -90,8 +75,8 @@ def by_the_first_population(log_w, u):
 @pytest.mark.parametrize(
     ("resample", "words"),
     [
-        (reset_without_mass, "mass is not kept"),
-        (tt.adaptive(reset_without_mass, 0.9), "mass is not kept"),
+        (forgets_mass, "mass is not kept"),
+        (tt.adaptive(forgets_mass, 0.9), "mass is not kept"),
         (reset_to_the_same_mass_everywhere, "mass|got some"),
         (partial_as_printed, "mass is not kept"),
         (partial_as_printed_with_its_mass, "standard errors from its weight|NaN"),
@@ -114,24 +99,7 @@ def test_a_resampler_that_returns_something_else():
         check_resampler(lambda log_w, u: Resampled(u, log_w))
 
 
-# kernels
-
-
-@pytest.mark.parametrize("kernel", [tt.euler, tt.tweedie, tt.tau_leaping])
-def test_kernels_of_ours(kernel):
-    check_kernel(kernel)
-
-
-def clamped_euler(process, log_score, x, t, s):
-    """delta + R dt, clamped so that it stays a law: P(stay) = max(0, 1 - R dt)."""
-    rates = process.rates(log_score, x, t)
-    here = torch.arange(process.vocabulary) == x[..., None]  # a "jump" to x is none
-    leave = (rates.dense().masked_fill(here, -torch.inf).exp() * (t - s)).double().sum(-1)
-    hold = (1 - leave).clamp(min=0.0)
-    hold = torch.where(torch.tensor(s == 0) & (x == 3), torch.where(leave > 0, 0.0, 1.0), hold)
-    total = rates.dense().masked_fill(here, -torch.inf).double().logsumexp(-1)
-    log_move = torch.where(leave > 0, torch.log1p(-hold) - total, -torch.inf)
-    return SiteLaw(x, SiteOdds(rates, hold.log(), log_move))
+# kernels: those of ours are checked in test_kernels.py
 
 
 def changed(change):
@@ -229,15 +197,6 @@ class FinalWeightsDropped(tt.Tilted):
     def tilt(self):
         right = super().tilt
         return Tilt(right.potential, lambda t: right.exponent(t) if t > 0 else 0.0)
-
-
-@dataclass(frozen=True)
-class AlphaInProposal(tt.Tempered):
-    """Guides with alpha and weighs by p_zeta/p at power alpha, as if p had proposed."""
-
-    def propose(self, x, t, s):
-        right = tt.Tempered(self.model, self.alpha, self.alpha).propose(x, t, s)
-        return Proposal(right.law, tuple((c if c == self.alpha else -self.alpha, law) for c, law in right.ratios[:2]))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,10 @@ from ..targets.time_grid import Unweighted
 from .tables import MASKING, TOP, UNIFORM, check_time_error, hard_table, small_table, uniforms
 from .verdicts import require, z_limit
 
-INTERVALS = ((1.0, 0.99), (1.0, 0.0), (0.6, 0.3), (0.5, 0.0), (1e-3, 0.0), (1e-6, 5e-7), (1e-12, 0.0))
+INTERVALS = (
+    *((1.0, 0.99), (1.0, 0.0), (0.6, 0.3), (0.5, 0.4), (0.5, 0.0)),
+    *((1e-3, 0.0), (1e-6, 5e-7), (1e-9, 0.0), (1e-12, 0.0)),
+)
 LEANING = ((1.0, 0.9), (0.5, 0.4), (0.5, 0.2), (0.2, 0.05), (0.5, 0.0))
 DRAWS = 10_000  # of each state
 OFTEN = 1000  # visits, and failures to visit, that make a count normal
