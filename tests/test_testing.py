@@ -464,3 +464,31 @@ def test_potentials_of_another_shape_and_of_nan():
         check_potential(lambda x, t: x[:, :1].double(), MASKING, 4)
     with pytest.raises(tt.InvalidWeights, match="returned NaN"):
         check_potential(lambda x, t: torch.full(x.shape[:1], torch.nan), MASKING, 4)
+
+
+@pytest.mark.parametrize(
+    ("check", "words"),
+    [
+        (lambda: check_resampler(None), "resample is None"),
+        (lambda: check_resampler(tt.systematic, 1), "particles is 1"),
+        (lambda: check_resampler(lambda log_w: log_w), r"called with \(log_w, u\)"),
+        (lambda: check_kernel("euler"), "kernel is 'euler'"),
+        (lambda: check_kernel(tt.euler, MASKING), "processes"),
+        (lambda: check_kernel(tt.euler, [tt.Masking(50_000)]), "50000 tokens; give one of at most 8"),
+        (lambda: check_kernel(lambda process, score, x, t, s: x), "must return the law of a step"),
+        (lambda: check_target(tt.Tilted, tempered(2.0)), "make cannot be called"),
+        (lambda: check_target(3, tempered(2.0)), "make is 3"),
+        (lambda: check_target(lambda m: m, tempered(2.0)), "what make returned"),
+        (lambda: check_target(lambda m: tt.Tilted(m, 2.0), 2.0), "exact is 2.0"),
+        (lambda: check_target(lambda m: tt.Tilted(m, 2.0), lambda table: "law"), "what exact returned"),
+        (lambda: check_target(lambda m: tt.Tilted(m, 2.0), tempered(2.0), "masking"), "process is"),
+        (lambda: check_move(any_order, tempered(3.0)), "choices"),
+        (lambda: check_move(lambda m: tt.Gibbs(any_order(m)), tempered(3.0), along=3), "along is 3"),
+        (lambda: check_score(3, MASKING, 2), "base is 3"),
+        (lambda: check_potential(3, MASKING, 2), "the potential is 3"),
+        (lambda: check_potential(zeros, MASKING, 0), "length is 0"),
+    ],
+)
+def test_junk_is_refused_in_words(check, words):
+    with pytest.raises(tt.InvalidInput, match=words):
+        check()

@@ -8,7 +8,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from ..core.types import InvalidInput, Process, Score, SitewiseLaw, shown
+from ..core.types import InvalidInput, Process, Score, SitewiseLaw, function, listed, shown
 from ..diffusion.guidance import Guided
 from ..diffusion.kernels import Kernel
 from ..exact.tables import Table
@@ -39,7 +39,8 @@ def check_kernel(kernel: Kernel, processes: Sequence[Process] = (MASKING, UNIFOR
         kernel: maps (process, log_score, x, t, s) to a law, such as `SiteLaw`.
         processes: what it is for; both by default.
     """
-    for process in processes:
+    function("kernel", kernel, "(process, log_score, x, t, s)", "such as tt.euler")
+    for process in listed("processes", processes, "give a list, such as [tt.Masking(3)]"):
         for problem in (small_table(process), hard_table(process)):
             for score in _scores(problem):
                 for interval in INTERVALS:

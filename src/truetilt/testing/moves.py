@@ -8,11 +8,11 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from ..core.types import NEG_INF, Aux, FeynmanKac, Model, MoveKernel, Particles, Process, Target
+from ..core.types import NEG_INF, Aux, FeynmanKac, Model, MoveKernel, Particles, Process, Target, whole
 from ..diffusion.schedules import masked_fraction_grid
 from ..exact.flow import push, push_branches, support
 from ..exact.tables import Table, flat_index
-from .tables import MASKING, Exact, law_of, small_table, uniforms
+from .tables import MASKING, Exact, built, law_of, small_table, uniforms
 from .verdicts import require, z_limit, z_scores
 
 REPLICATES = 2000
@@ -40,10 +40,11 @@ def check_move(
         process: the noising process of the table.
     """
     problem = small_table(process, LENGTH)
-    kernel = make(problem.model())
+    kernel = built("make", make, problem.model(), ("move", "choices"), "moves, such as tt.Gibbs")
+    whole("the number of choices of the kernel", kernel.choices, 0)
     target = getattr(kernel, "target", None)
     require(isinstance(target, Target), f"`target` of {type(kernel).__name__} is {target!r}; return that of its fk")
-    on_the_way = [] if along is None else list(_flowing(along(problem.model()), problem))
+    on_the_way = [] if along is None else list(_flowing(along, problem))
     law = torch.zeros((problem.process.states,) * LENGTH, dtype=torch.float64)
     law[(slice(0, problem.process.vocabulary),) * LENGTH] = law_of(exact, problem)
     for t, log_law, aux in [(0.0, law.reshape(-1).log(), Aux()), *on_the_way]:
@@ -90,8 +91,11 @@ def _still(mass: Tensor) -> Tensor:
     return mass.expand(2, -1)
 
 
-def _flowing(fk: FeynmanKac, problem: Table) -> Iterator[tuple[float, Tensor, Aux]]:
+def _flowing(along: object, problem: Table) -> Iterator[tuple[float, Tensor, Aux]]:
     """Each time of a grid that reveals site after site: the law of the value there, and what it remembers."""
+    fk: FeynmanKac = built(
+        "along", along, problem.model(), ("start", "branches"), "a value, such as tt.AnyOrder(model, alpha)"
+    )
     grid, size = masked_fraction_grid(problem.process.schedule, LENGTH), problem.process.states
     first = fk.start((1,), grid[0])
     log_mass, aux = push(first, torch.zeros(1, dtype=torch.float64), problem.states, size)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..core.eval_mode import hidden_in_training
-from ..core.types import Model, Potential, Process, Score, Tokens, check_process, number, whole
+from ..core.types import Model, Potential, Process, Score, Tokens, check_process, function, number, whole
 from ..targets.base import Tilt
 from ..targets.time_grid import evaluate
 from .tables import uniforms
@@ -65,6 +65,7 @@ def check_potential(potential: Potential, process: Process, length: int, toleran
     """
     check_process(process)
     whole("length", length, 1)
+    function("the potential", potential, "(x, t)")
     _check_mode("potential", potential)
     tilt = Tilt(potential, lambda t: 1.0)
 

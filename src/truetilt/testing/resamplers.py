@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..core.types import NEG_INF, LogWeights, Resampled, Resampler
+from ..core.types import NEG_INF, LogWeights, Resampled, Resampler, function, whole
 from ..smc.resampling import resampled
 from .tables import TOP, uniforms
 from .verdicts import require, z_limit, z_scores
@@ -26,6 +26,8 @@ def check_resampler(resample: Resampler, particles: int = 9) -> None:
         resample: maps log-weights and uniforms, float64 [populations, N] each, to `Resampled`.
         particles: how many a population has.
     """
+    function("resample", resample, "(log_w, u)", "such as tt.systematic")
+    particles = whole("particles", particles, 2, 1000)
     for log_w in _extremes(particles):
         for u in (torch.zeros_like(log_w), torch.full_like(log_w, TOP), uniforms(1, *log_w.shape)):
             check_draw(log_w, _of(resample, log_w, u))

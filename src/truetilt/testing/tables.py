@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from ..core.types import FeynmanKac, Process
+from ..core.types import FeynmanKac, InvalidInput, Model, Process, called, check_process, function, has, reals, shown
 from ..diffusion.processes import Masking, Uniform
 from ..diffusion.schedules import uniform_grid
 from ..exact.flow import flow
@@ -19,6 +19,7 @@ from .verdicts import require
 
 TOP = 1 - 2.0**-53  # the largest uniform
 MASKING, UNIFORM = Masking(3), Uniform(3)
+MOST = 8  # tokens: every pair of states is looked at
 LEAST_FALL = 0.6  # the time error over that of half as many steps; first order gives 1/2
 
 
@@ -30,6 +31,12 @@ def uniforms(seed: int, *shape: int) -> Tensor:
 
 def small_table(process: Process, length: int = 2) -> Table:
     """p0 and p(zeta|x) with entries between 0.1 and 1: every state is visited, and no weight is extreme."""
+    check_process(process)
+    if process.vocabulary > MOST:
+        raise InvalidInput(
+            f"checks go over every state, and the process has {process.vocabulary} tokens; give one of at most {MOST}, "
+            "such as tt.Masking(3)"
+        )
     shape = (process.vocabulary,) * length
     p0, likelihood = 0.1 + 0.9 * uniforms(0, 2, *shape)
     return Table(cast("Masking | Uniform", process), p0, likelihood)
@@ -76,9 +83,21 @@ def _listed(numbers: tuple[int, ...] | list[float], form: str = ".1e") -> str:
 Exact = Callable[[Table], Tensor]  # a table to a law on its clean states, up to a constant
 
 
+def built(name: str, make: object, model: Model, parts: tuple[str, ...], need: str) -> Any:
+    """What a user's function builds on a model, which has these parts."""
+    if not callable(make):
+        raise InvalidInput(f"{name} is {shown(make)}; give a function of (model) that returns {need}")
+    value = called(name, make, model)
+    has(f"what {name} returned", value, parts, f"return {need}")
+    return value
+
+
 def law_of(exact: Exact, problem: Table) -> Tensor:
     """What `exact` says of a problem, normalised."""
-    law = torch.as_tensor(exact(problem), dtype=torch.float64)
+    function("exact", exact, "(table)", "that returns a law of its clean states")
+    law = reals(
+        "what exact returned", exact(problem), "return a law of clean states, a tensor with an axis for each site"
+    )
     fits = law.shape == problem.p0.shape and (law >= 0).all() and law.sum() > 0
     require(
         fits, f"`exact` returned {tuple(law.shape)}; it must return a law of clean states {tuple(problem.p0.shape)}"

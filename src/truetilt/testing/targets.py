@@ -16,7 +16,7 @@ from ..exact.tables import Table, flat_index
 from ..smc.resampling import adaptive, systematic
 from ..smc.sampler import Source, trace
 from ..smc.stream import Stream
-from .tables import MASKING, Exact, check_time_error, law_of, small_table
+from .tables import MASKING, Exact, built, check_time_error, law_of, small_table
 from .verdicts import common, require, z_limit, z_scores
 
 Make = Callable[[Model], FeynmanKac]
@@ -39,7 +39,7 @@ def check_target(make: Make, exact: Exact, process: Process = MASKING) -> None:
         process: the noising process of the table.
     """
     problem = small_table(process)
-    fk = make(problem.model())
+    fk = built("make", make, problem.model(), ("start", "choices", "move", "branches"), "a Feynman-Kac value")
     target = getattr(fk, "target", None)
     require(
         isinstance(target, Target),
