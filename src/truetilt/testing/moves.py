@@ -13,9 +13,9 @@ from ..diffusion.schedules import masked_fraction_grid
 from ..exact.flow import push, push_branches, support
 from ..exact.tables import Table, flat_index
 from .tables import MASKING, Exact, built, law_of, small_table, uniforms
-from .verdicts import require, z_limit, z_scores
+from .verdicts import common, require, z_limit, z_scores
 
-REPLICATES = 2000
+REPLICATES = 5000
 LENGTH = 3  # sites
 
 
@@ -27,9 +27,10 @@ def check_move(
 ) -> None:
     """Reject a Markov kernel that does not leave a law of clean states alone, on a small table of three sites.
 
-    The mass of all states together is moved by the exact law of each move, for 2,000 draws of the kernel's own choices
+    The mass of all states together is moved by the exact law of each move, for 5,000 draws of the kernel's own choices
     and for as many moves in a row as there are sites. Without a choice (a systematic scan) what comes out must be the
-    law to 1e-12; else on average, by a z-test with a false alarm in 10^8 checks. A move has no weight, is accepted with
+    law to 1e-12; else on average, by a z-test of the states that hold at least 1 % of it, with a false alarm in 10^8
+    checks. A move has no weight, is accepted with
     a probability, and has a `target`.
 
     Parameters:
@@ -50,7 +51,7 @@ def check_move(
     for t, log_law, aux in [(0.0, law.reshape(-1).log(), Aux()), *on_the_way]:
         for number in range(LENGTH):
             found = moved(kernel, problem, (t, number), log_law, aux)
-            z = z_scores(found, log_law.exp())
+            z = _scores(found, log_law.exp())
             limit = z_limit(LENGTH * (1 + len(on_the_way)) * len(log_law))
             gap = float((found.mean(0) - log_law.exp()).abs().max())
             require(
@@ -58,6 +59,13 @@ def check_move(
                 f"move {number} at t = {t:g} does not leave its law alone: the mass of a state is off by {gap:.1e}, "
                 f"{float(z.abs().max()):.1f} standard errors ({limit:.1f} are allowed)",
             )
+
+
+def _scores(found: Tensor, law: Tensor) -> Tensor:
+    """z of each state where all replicates are one, else of those that are reached often."""
+    stray = int((found[:, law == 0] > 0).any(0).sum())
+    require(stray == 0, f"a move reaches {stray} states that its law does not hold")
+    return z_scores(found, law) if torch.equal(found, found[:1].expand_as(found)) else z_scores(*common(found, law))
 
 
 def moved(kernel: MoveKernel, problem: Table, at: tuple[float, int], log_law: Tensor, aux: Aux) -> Tensor:
