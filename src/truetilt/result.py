@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from .core.cdf import draw_from
 from .core.storage import check_plain, read_json, sha256_of, write_json, write_with
 from .core.target import Constant, Remedies
 from .core.types import (
@@ -222,9 +223,7 @@ class Result:
         stream = Stream(seed, device=self.particles.device)
         log_w = self.log_weights.reshape(-1)
         height = (torch.arange(n, device=log_w.device) + stream.uniforms(0, OUTPUT, 1, (0, 1))[0]) / n
-        cdf = self.weights.reshape(-1).cumsum(0)
-        top = torch.nextafter(cdf[-1], torch.zeros_like(cdf[-1]))  # rounding must not reach past the last weight
-        chosen = torch.searchsorted(cdf, torch.minimum(height * cdf[-1], top), right=True)
+        chosen = draw_from(self.weights.reshape(-1).cumsum(0), height)
         shuffle = stream.uniforms(1, OUTPUT, 1, (0, n))[0].argsort()
         return self.particles.flatten(0, 1)[chosen[shuffle]]
 

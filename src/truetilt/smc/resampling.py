@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.cdf import draw_from
 from ..core.types import (
     NEG_INF,
     InvalidInput,
@@ -245,10 +246,7 @@ def _slices(u: Tensor) -> Tensor:
 
 def _invert(weights: Tensor, u: Tensor) -> Tensor:
     """The first particle whose cumulated weight exceeds u times the total."""
-    cdf = weights.cumsum(-1)
-    total = cdf[..., -1:]
-    height = torch.minimum(u * total, torch.nextafter(total, torch.zeros_like(total)))
-    return torch.searchsorted(cdf, height.contiguous(), right=True).clamp(max=weights.shape[-1] - 1)
+    return draw_from(weights.cumsum(-1), u)
 
 
 def _repeat(counts: Tensor) -> Tensor:

@@ -228,6 +228,10 @@ class AcceptLaw:
         stay = torch.where((z == self.x).all(-1), torch.log1p(-self.log_accept.exp()), NEG_INF)
         return torch.logaddexp(go, stay)
 
+    def support(self) -> tuple[Tokens, Tensor]:
+        """x and y, for flat particles [N, D]: both [N, 2, D] and their log-probabilities; of x = y their sum counts."""
+        return torch.stack([self.x, self.y], 1), torch.stack([torch.log1p(-self.log_accept.exp()), self.log_accept], 1)
+
     def take(self, ancestors: Tensor) -> AcceptLaw:
         return AcceptLaw(take(self.x, ancestors), take(self.y, ancestors), take(self.log_accept, ancestors))
 

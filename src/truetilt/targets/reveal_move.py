@@ -8,8 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ..core.cdf import draw_by_row
 from ..core.types import NEG_INF, Aux, LogWeights, SiteLogits, Tokens, take
-from ..diffusion.laws import invert_cdf
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,8 @@ class RevealLaw:
     logits: SiteLogits  # over the chosen sites
 
     def sample(self, u: Tensor) -> Tokens:
-        size = self.logits.vocabulary
         cdf = self.logits.rows.double().exp().cumsum(-1)
-        start = self.logits.index * size
-        total = cdf[:, -1][self.logits.index]
-        height = torch.minimum(u * total, torch.nextafter(total, torch.zeros_like(total)))
-        return self.x.scatter(-1, self.sites, invert_cdf(cdf.reshape(-1), start, size, height))
+        return self.x.scatter(-1, self.sites, draw_by_row(cdf, self.logits.index, u))
 
     def log_prob(self, y: Tokens) -> Tensor:
         drawn = y.gather(-1, self.sites)

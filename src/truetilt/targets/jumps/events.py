@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ...core.cdf import kept_below
 from ...core.types import NEG_INF, Aux, Jumps, LogWeights, SiteOdds, Tokens, take
 from ...diffusion.laws import SiteLaw
 from .rates import edge, site_rates, take_jumps
@@ -24,8 +25,7 @@ class JumpLaw:
 
     def sample(self, u: Tensor) -> Tokens:
         """Two uniforms [..., 2]: one says whether and where, the other to which token."""
-        top = torch.nextafter(self.total, torch.zeros_like(self.total))
-        height = torch.minimum(u[..., 0] * self.total, top)[..., None]
+        height = kept_below(u[..., 0] * self.total, self.total)[..., None]
         site = (self._cdf <= height).sum(-1, keepdim=True).clamp(max=self.x.shape[-1] - 1)
         here, leaves = self.x.gather(-1, site), torch.full_like(height, NEG_INF)
         v = SiteLaw(here, SiteOdds(self.jumps.logits.at(site), leaves, leaves)).sample(u[..., 1:])
