@@ -26,7 +26,7 @@ from torch import Tensor
 import truetilt as tt
 from truetilt.core.storage import write_json
 from truetilt.core.types import FeynmanKac, Particles
-from truetilt.smc.sampler import Source, onward
+from truetilt.smc.sampler import Begun, Source, trace
 
 TIME, REVEALS, ALPHA, BETA, LABEL = 0.5, 10, 2.0, 1.5, 1
 TINY = tt.SEDDConfig(vocabulary=2000, length=128, hidden=64, blocks=2, heads=2, classes=2)
@@ -72,7 +72,8 @@ class Bench:
         before = Particles(x, zeros, {"log_tilt": zeros, "log_ratio": zeros})
         source = Source(tt.Stream(0, device=self.device), chunk=chunk)
         resample = tt.adaptive(tt.systematic, 0.5)
-        return lambda: [after.x for after, _ in onward(value, self.grid, (0, before), resample, source)][-1]
+        begin, shape = Begun(0, before), tuple(zeros.shape)
+        return lambda: [p.x for p, _ in trace(value, self.grid, shape, resample, source, begin=begin)][-1]
 
     def clock(self) -> FeynmanKac:
         return tt.Tempered(self.model, ALPHA, BETA, tt.posterior_level, kernel=tt.tweedie)

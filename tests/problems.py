@@ -11,6 +11,10 @@ from torch import Tensor
 
 import truetilt as tt
 from truetilt.exact.flow import Limit
+from truetilt.testing.tables import TOP as TOP
+from truetilt.testing.tables import clean as clean
+from truetilt.testing.tables import tv as tv
+from truetilt.testing.verdicts import z_limit as normal_limit
 
 FALSE_ALARM = 1e-5  # of the whole suite; a test that makes m comparisons shares its part among them
 
@@ -36,16 +40,6 @@ def flow(fk: object, problem: tt.Table, steps: int) -> Limit:
     return tt.flow(fk, tt.uniform_grid(steps), problem.process.states, problem.length)
 
 
-def clean(law: Tensor, problem: tt.Table) -> Tensor:
-    """The part of a law over the noised space that holds no mask, as a table."""
-    size = problem.process.states
-    return law.reshape((size,) * problem.length)[(slice(0, problem.process.vocabulary),) * problem.length]
-
-
-def tv(law: Tensor, target: Tensor) -> float:
-    return float(0.5 * (law - target).abs().sum())
-
-
 def miss(fk: object, problem: tt.Table, alpha: float, steps: int) -> float:
     """TV between the exact limit of a model and the tempered target."""
     return tv(clean(flow(fk, problem, steps).law, problem), problem.target(alpha))
@@ -61,14 +55,12 @@ def guided(
 
 def z_limit(comparisons: int, rate: float = FALSE_ALARM / 20) -> float:
     """The |z| that `comparisons` normal scores all stay under with probability 1 - rate (Bonferroni, two-sided)."""
-    tail = rate / comparisons
-    return -float(torch.special.ndtri(torch.tensor(tail / 2, dtype=torch.float64)))
+    return normal_limit(comparisons, rate)
 
 
 # By hand: two sites, every sum written out, nothing of the library but sigma(t).
 
 FIXED = settings(derandomize=True, deadline=None, database=None, max_examples=60)
-TOP = 1 - 2.0**-53  # the largest uniform
 
 
 def site_noise(process: object, t: float, s: float = 0.0) -> Tensor:

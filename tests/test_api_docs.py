@@ -14,13 +14,14 @@ import truetilt as tt
 
 PAGE = (Path(__file__).parent.parent / "docs" / "api.md").read_text(encoding="utf-8")
 ENTRIES = re.findall(r"^::: (\S+)\n    options:\n      heading: (\S+)$", PAGE, re.MULTILINE)
-ROOMS = {"tt": tt, "tt.continuous": tt.continuous, "tt.distributed": tt.distributed}
+ROOMS = {"tt": tt} | {f"tt.{n}": getattr(tt, n) for n in ("continuous", "distributed", "feynman_kac", "testing")}
 
 
 def public(name: str, room: ModuleType) -> set[str]:
-    """Full names of what a room offers, but for rooms inside it and the version."""
+    """Full names of what a room offers, but for rooms inside it, the version, and what tt itself has by that name."""
     offered = {n: getattr(room, n) for n in room.__all__ if n != "__version__"}
-    return {f"{name}.{n}" for n, thing in offered.items() if not inspect.ismodule(thing)}
+    again = {n for n, thing in offered.items() if room is not tt and n in tt.__all__ and thing is getattr(tt, n)}
+    return {f"{name}.{n}" for n, thing in offered.items() if not inspect.ismodule(thing) and n not in again}
 
 
 def found(path: str) -> object:
@@ -61,3 +62,46 @@ def test_what_has_no_words_is_noticed() -> None:
     silent = type("Silent", (), {})
     heir = type("Heir", (tt.Model,), {})
     assert not any(described(thing) for thing in (silent, heir, make_dataclass("Made", ["x"]), lambda: None))
+
+
+FIRST = re.findall(r"^::: \S+\n    options:\n      heading: (\S+)$", PAGE.split("\n## ")[1], re.MULTILINE)
+TWELVE = "load Model sample reveal run Result Tilted Steered Table PosteriorScore Masking uniform_grid"
+
+
+def explained(thing: object) -> dict[str, str]:
+    """What the Args section of a docstring says of each parameter."""
+    _, _, section = (inspect.getdoc(thing) or "").partition("\nArgs:\n")
+    section = section.split("\n\n")[0]
+    return {name: " ".join(words.split()) for name, words in re.findall(
+        r"^    \*{0,2}(\w+): ((?:.*(?:\n {5,}.*)*))", section, re.MULTILINE)}  # fmt: skip
+
+
+def test_a_beginner_meets_twelve_names_first() -> None:
+    assert [f"tt.{name}" for name in TWELVE.split()] == FIRST
+
+
+@pytest.mark.parametrize("name", TWELVE.split())
+def test_every_parameter_of_the_twelve_is_explained(name: str) -> None:
+    """Each in the order of the signature, in words of its own; what has a default says so."""
+    thing = getattr(tt, name)
+    parameters = inspect.signature(thing).parameters
+    words = explained(thing)
+    handed_on = inspect.signature(tt.run).parameters.keys() - words.keys() if "options" in words else set()
+    assert sorted(words.keys() - {"options"}) == sorted(parameters.keys() - handed_on)
+    assert [key for key in handed_on & parameters.keys() if f"`{key}`" not in words["options"]] == []
+    assert all(len(said) > 20 for said in words.values())
+    defaults = {key: p.default for key, p in parameters.items() if key not in handed_on and thing is not tt.Result}
+    optional = [key for key, default in defaults.items() if default not in (inspect.Parameter.empty, None)]
+    assert [key for key in optional if "default" not in words[key]] == []
+
+
+def test_a_parameter_that_is_not_explained_is_noticed() -> None:
+    def silent(a: int, b: int = 3) -> None:
+        """Nothing much.
+
+        Args:
+            a: The first of the two, in
+                two lines.
+        """
+
+    assert explained(silent) == {"a": "The first of the two, in two lines."}

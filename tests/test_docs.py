@@ -86,3 +86,87 @@ def test_the_dictionary_of_symbols_names_real_things() -> None:
             for part in name.split("."):
                 assert hasattr(thing, part) or part in getattr(thing, "__annotations__", {}), f"{room} has no {name}"
                 thing = getattr(thing, part, None)
+
+
+HOUSE = Path(tt.__file__).parent
+FLOORS = {path.name for path in HOUSE.iterdir() if (path / "__init__.py").is_file()}
+GUIDES = ["README.md", "CONTRIBUTING.md", *(f"docs/{name}.md" for name in (
+    "principles", "glossary", "extend", "math", "performance", "beyond", "api", "index",
+))]  # fmt: skip
+BUILT = {"dist/", "site/", "runs/"}  # what make leaves
+NAMED = re.compile(r"`([a-z_]+(?:/[a-z_]*)+(?:\.py)?|[a-z_]+(?:\.[a-zA-Z_]+)+)`")
+
+
+def there(name: str) -> bool:
+    """Whether `folder/`, `folder/module`, `folder/module.py` or `folder.module.thing` is in the package or by it."""
+    if "/" in name:
+        return any((home / (name + end)).exists() for home in (HOUSE, ROOT) for end in ("", ".py"))
+    parts = name.removeprefix("truetilt.").split(".")
+    if parts[0] not in FLOORS:
+        return True  # a field, a method, a file: not a module of ours
+    thing: object = importlib.import_module(f"truetilt.{parts[0]}")
+    for k, part in enumerate(parts[1:], start=2):
+        with contextlib.suppress(ModuleNotFoundError):
+            importlib.import_module(".".join(["truetilt", *parts[:k]]))
+        if not hasattr(thing, part):
+            return False
+        thing = getattr(thing, part)
+    return True
+
+
+@pytest.mark.parametrize("page", GUIDES)
+def test_modules_named_on_the_page_exist(page: str) -> None:
+    named = set(NAMED.findall((ROOT / page).read_text(encoding="utf-8"))) - BUILT
+    assert sorted(name for name in named if not there(name)) == []
+
+
+def test_every_folder_is_explained_and_old_places_are_noticed() -> None:
+    for page in ("docs/principles.md", "CONTRIBUTING.md"):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        assert [floor for floor in sorted(FLOORS) if f"`{floor}/`" not in text] == []
+        assert len(NAMED.findall(text)) > 20
+    assert not any(
+        map(there, ("jumps/", "experiments/", "smc/types", "exact/flow_.py", "core.nowhere", "smc.sampler.no"))
+    )
+    assert all(map(there, ("core/types", "exact/", "targets/moves.py", "exact.flow.push", "tests/test_docs.py")))
+
+
+def test_the_glossary_names_real_things() -> None:
+    rows = [line.split("|")[2:5:2] for line in (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8").splitlines()
+            if re.search(r"\| `[a-z_.]+` \|$", line)]  # fmt: skip
+    assert len(rows) > 40
+    for names, room in rows:
+        homes = (importlib.import_module(f"truetilt.{room.strip(' `')}"), tt, tt.distributed)
+        for name in re.findall(r"`(\w+)(?:\.(\w+))?[^`]*`", names):
+            home = next((h for h in homes if hasattr(h, name[0])), None)
+            assert home is not None, f"{room} has no {name[0]}"
+            thing = getattr(home, name[0])
+            assert not name[1] or hasattr(thing, name[1]) or name[1] in thing.__annotations__, f"no {'.'.join(name)}"
+
+
+FORMULA = re.compile(r"[∝∫ΣΠ√]|\^[{α(]|_[{t]\(")  # what a formula typed as code looks like
+
+
+def test_formulas_are_set_not_typed_as_code() -> None:
+    for page in [page for page in PAGES if page.parent.name == "docs"]:
+        text = page.read_text(encoding="utf-8")
+        typed = [block for block in re.findall(r"^```text\n(.*?)^```$", text, re.M | re.S) if FORMULA.search(block)]
+        assert typed == [], page.name
+        assert text.count("$$") % 2 == 0
+        plain = re.sub(r"^(```|\$\$).*?^\1$|`[^`\n]*`", "", text, flags=re.M | re.S)
+        assert [line for line in plain.split("\n\n") if line.count("$") % 2] == [], page.name
+
+
+def test_the_formulas_need_no_network() -> None:
+    """What sets them lies beside the pages: script, style and every font, and nothing asks another address."""
+    docs = ROOT / "docs"
+    listed = re.findall(r"^  - (assets/\S+)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {Path(name).suffix for name in listed} == {".css", ".js"}
+    for name in listed:
+        text = (docs / name).read_text(encoding="utf-8")
+        assert not re.search(r"url\(['\"]?(https?:)?//|@import|XMLHttpRequest|import\(", text), name
+        for font in re.findall(r"url\(([^)]*)\)", text):
+            assert (docs / name).parent.joinpath(font).is_file(), font
+    katex = docs / "assets" / "katex"
+    assert (katex / "LICENSE").is_file()
+    assert sum(file.stat().st_size for file in katex.rglob("*") if file.is_file()) < 1_500_000

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 import truetilt as tt
-from problems import TOP, conditional, hard_table, meaningful, reverse_rates, site_noise, table
+from problems import conditional, hard_table, meaningful, reverse_rates, site_noise, table
+from truetilt.testing.kernels import INTERVALS, check_kernel, site_probabilities
 
 PROCESSES = [tt.Masking, tt.Uniform]
 KERNELS = [tt.euler, tt.tweedie, tt.tau_leaping]
-INTERVALS = [(1.0, 0.99), (1.0, 0.0), (0.5, 0.4), (0.5, 0.0), (1e-3, 0.0), (1e-6, 5e-7), (1e-9, 0.0), (1e-12, 0.0)]
 
 both = pytest.mark.parametrize("process", PROCESSES)
 each = pytest.mark.parametrize("kernel", KERNELS)
@@ -30,8 +30,7 @@ def guided(problem, beta, guide=tt.rate_level):
 
 def site_log_probs(law, problem):
     """log P(site d becomes v) for every state of a site [K, D, states]."""
-    every = [law.site_log_prob(torch.full_like(law.x, v)) for v in range(problem.process.states)]
-    return torch.stack(every, -1)
+    return site_probabilities(law, problem).log()
 
 
 def assert_proper(law, problem):
@@ -41,27 +40,10 @@ def assert_proper(law, problem):
     assert (log_probs.exp().sum(-1) - 1).abs().max() < 1e-12
 
 
-@each_pair
-@pytest.mark.parametrize(("t", "s"), INTERVALS)
-def test_laws_are_proper(process, kernel, t, s):
-    problem = table(process, 3, 2)
-    for score in scores(problem):
-        assert_proper(step(problem, kernel, score, t, s), problem)
-
-
-@each_pair
-def test_laws_are_proper_with_hard_zeros(process, kernel):
-    problem = hard_table(process)
-    for t, s in INTERVALS:
-        for score in scores(problem):
-            assert_proper(step(problem, kernel, score, t, s), problem)
-
-
-@each_pair
-def test_laws_are_proper_under_strong_guidance(process, kernel):
-    for problem in (table(process, 3, 2), hard_table(process)):
-        for t, s in INTERVALS:
-            assert_proper(step(problem, kernel, guided(problem, 8.0), t, s), problem)
+@each
+def test_a_kernel_keeps_what_kernels_promise(kernel):
+    """Proper laws, with zeros and under strong guidance; draws; no mask at the end; revealed sites stay; the limit."""
+    check_kernel(kernel)
 
 
 @each
@@ -81,26 +63,6 @@ def test_a_low_precision_network_still_gives_a_law_that_sums_to_one(process, ker
     rough = torch.randn(len(problem.states), 2, 3, generator=generator) * 0.1
     law = kernel(problem.process, tt.SiteLogits.of(rough.to(dtype)), problem.states, 0.5, 0.45)
     assert (site_log_probs(law, problem).exp().sum(-1) - 1).abs().max() < 1e-6
-
-
-@each
-def test_the_last_masking_step_leaves_no_mask(kernel):
-    for problem in (table(tt.Masking, 3, 2), hard_table(tt.Masking)):
-        for score in (*scores(problem), guided(problem, 8.0)):
-            for t in (1.0, 0.5, 1e-12):
-                law = step(problem, kernel, score, t, 0.0)
-                assert (site_log_probs(law, problem)[..., -1] == -torch.inf).all()
-                for u in (0.0, 0.5, TOP):
-                    assert (law.sample(torch.full(law.x.shape, u, dtype=torch.float64)) < 3).all()
-
-
-@each
-def test_a_masking_step_never_changes_a_revealed_site(kernel):
-    problem = table(tt.Masking, 3, 2)
-    law = step(problem, kernel, scores(problem)[0], 0.5, 0.2)
-    revealed = problem.states < 3
-    assert (law.odds.log_hold[revealed] == 0).all()
-    assert (law.odds.log_move[revealed] == -torch.inf).all()
 
 
 @pytest.mark.parametrize(("t", "s"), [(1.0, 0.9), (0.7, 0.3), (0.4, 0.0), (0.05, 0.01), (1.0, 0.0)])

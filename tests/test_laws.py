@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 import truetilt as tt
 from problems import FIXED, TOP
+from truetilt.core.cdf import draw_by_row, draw_from, invert_cdf
 from truetilt.core.types import SiteOdds
-from truetilt.diffusion.laws import SiteLaw, invert_cdf, skip_mass
+from truetilt.diffusion.laws import SiteLaw, skip_mass
 
 INF = math.inf
 V = 4  # tokens; token V is the mask
@@ -203,3 +204,13 @@ def test_skip_mass_covers_both_sides_in_proportion():
     assert int((height < 1).sum()) == 250
     assert float(height[250:].min()) == pytest.approx(5, abs=0.01)
     assert float(height.max()) == pytest.approx(8, abs=0.01)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-300, 1e300])
+def test_no_uniform_draws_what_has_no_mass(scale):
+    cdf = (torch.tensor([[0.0, 0.3, 0.0, 0.7, 0.0], [0.1, 0.2, 0.3, 0.0, 0.0]]).double() * scale).cumsum(-1)
+    for u, drawn in ((0.0, [1, 0]), (TOP, [3, 2])):
+        heights = torch.full((2,), u, dtype=torch.float64)
+        assert draw_from(cdf, heights[:, None]).squeeze(-1).tolist() == drawn
+        assert draw_by_row(cdf, torch.arange(2), heights).tolist() == drawn
+        assert [int(draw_from(row, heights[0])) for row in cdf] == drawn

@@ -115,11 +115,12 @@ def test_wrong_nan_to_num():
 def clamped_euler(process, log_score, x, t, s):
     """delta + R dt, clamped so that it stays a law: P(stay) = max(0, 1 - R dt)."""
     rates = process.rates(log_score, x, t)
-    move = (rates.dense().exp() * (t - s)).double()
-    leave = move.sum(-1)
+    here = torch.arange(process.vocabulary) == x[..., None]  # a "jump" to x is none
+    leave = (rates.dense().masked_fill(here, -torch.inf).exp() * (t - s)).double().sum(-1)
     hold = (1 - leave).clamp(min=0.0)
-    hold = torch.where(torch.tensor(s == 0), torch.where(leave > 0, 0.0, 1.0), hold)
-    log_move = torch.where(leave > 0, torch.log1p(-hold) - rates.dense().double().logsumexp(-1), -torch.inf)
+    hold = torch.where(torch.tensor(s == 0) & (x == 3), torch.where(leave > 0, 0.0, 1.0), hold)
+    total = rates.dense().masked_fill(here, -torch.inf).double().logsumexp(-1)
+    log_move = torch.where(leave > 0, torch.log1p(-hold) - total, -torch.inf)
     return SiteLaw(x, SiteOdds(rates, hold.log(), log_move))
 
 

@@ -63,7 +63,7 @@ _HOME = {
     "viz.logo": ("SequenceLogo",),
     "viz.views": ("Images", "Numbers", "TextView"),
 }
-_MODULES = ("continuous", "distributed", "feynman_kac")  # rooms with public names of their own
+_MODULES = ("continuous", "distributed", "feynman_kac", "testing")  # rooms with public names of their own
 _ROOM = {name: room for room, names in _HOME.items() for name in names}
 
 __all__ = ["__version__", *sorted([*_ROOM, *_MODULES])]

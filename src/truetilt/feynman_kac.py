@@ -1,31 +1,73 @@
-"""The parts of a target of one's own, under one roof: `docs/extend.md` builds one from them."""
+"""The parts of a sampler of one's own, under one roof: what a resampler, a kernel, a target or a move is made of.
+
+`docs/extend.md` builds one of each from these names, and `truetilt.testing` checks it.
+"""
 
 from __future__ import annotations
 
-from .targets.time_grid import (
-    ClockMove,
-    OnClock,
-    Proposal,
-    Steered,
-    Tempered,
-    Tilt,
-    Tilted,
-    Unweighted,
-    check_alpha,
-    evaluate,
-    powers,
+from .core.cdf import draw_from
+from .core.types import (
+    FeynmanKac,
+    Jumps,
+    Law,
+    ListedLaw,
+    Model,
+    Move,
+    MoveKernel,
+    Particles,
+    Potential,
+    Process,
+    Redraw,
+    Resampled,
+    Resampler,
+    Score,
+    SiteLogits,
+    SiteOdds,
+    SitewiseLaw,
+    Target,
 )
+from .diffusion.kernels import Kernel
+from .diffusion.laws import SiteLaw
+from .smc.weights import log_mean_exp, normalised
+from .targets.base import ClockMove, Proposal, Tilt, check_alpha, powers
+from .targets.moves import AcceptLaw, AcceptMove
+from .targets.time_grid import OnClock, Steered, Tempered, Tilted, Unweighted, evaluate
 
 __all__ = [
+    "AcceptLaw",
+    "AcceptMove",
     "ClockMove",
+    "FeynmanKac",
+    "Jumps",
+    "Kernel",
+    "Law",
+    "ListedLaw",
+    "Model",
+    "Move",
+    "MoveKernel",
     "OnClock",
+    "Particles",
+    "Potential",
+    "Process",
     "Proposal",
+    "Redraw",
+    "Resampled",
+    "Resampler",
+    "Score",
+    "SiteLaw",
+    "SiteLogits",
+    "SiteOdds",
+    "SitewiseLaw",
     "Steered",
+    "Target",
     "Tempered",
     "Tilt",
     "Tilted",
     "Unweighted",
     "check_alpha",
+    "draw_from",
     "evaluate",
+    "log_mean_exp",
+    "normalised",
     "powers",
 ]

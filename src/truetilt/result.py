@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from .core.cdf import draw_from
 from .core.storage import check_plain, read_json, sha256_of, write_json, write_with
 from .core.target import Constant, Remedies
 from .core.types import (
@@ -62,7 +63,25 @@ _KEPT = ("snapshot_steps", "snapshot_particles", "snapshot_log_weights")  # in t
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """Weighted particles of every population. Estimates weigh the union by mass, so populations need no correction."""
+    """What a run returns: weighted particles of every population, log Z, and the record of the steps.
+
+    Estimates weigh the union of the populations by mass, so that it needs no correction. A run fills every field in; to
+    build one by hand, the first six are needed, the others are empty by default.
+
+    Args:
+        particles: Final states [populations, particles, D]: int64 tokens, or reals.
+        log_weights: Log-weights, float64 [populations, particles], unnormalised; -inf is a dead particle.
+        times: Time after the first draw and after every step, float64 [steps + 1], from 1 to 0.
+        ess: Effective sample size of the weights that each resampling saw, float64 [steps + 1, populations], 0 to N.
+        log_z_path: Estimate of log Z after each step, float64 [steps + 1, populations].
+        ancestors: Which particle each one descends from, int32 [steps + 1, populations, particles], 0 to N - 1.
+        settings: How the run was made, as plain data: model, seed, versions, ... Empty by default.
+        moved: Share of particles that rejuvenation moves changed, [steps + 1, populations], 0 to 1.
+        accepted: Mean acceptance probability of those moves, [steps + 1, populations], 0 to 1.
+        snapshot_steps: Steps after which `run(..., snapshots=)` kept the particles, int64 [kept]; none by default.
+        snapshot_particles: The particles kept, [kept, populations, particles, D]; none by default.
+        snapshot_log_weights: Their log-weights, float64 [kept, populations, particles]; none by default.
+    """
 
     particles: Tensor  # [populations, particles, D]
     log_weights: Tensor  # float64 [populations, particles], unnormalised
@@ -204,9 +223,7 @@ class Result:
         stream = Stream(seed, device=self.particles.device)
         log_w = self.log_weights.reshape(-1)
         height = (torch.arange(n, device=log_w.device) + stream.uniforms(0, OUTPUT, 1, (0, 1))[0]) / n
-        cdf = self.weights.reshape(-1).cumsum(0)
-        top = torch.nextafter(cdf[-1], torch.zeros_like(cdf[-1]))  # rounding must not reach past the last weight
-        chosen = torch.searchsorted(cdf, torch.minimum(height * cdf[-1], top), right=True)
+        chosen = draw_from(self.weights.reshape(-1).cumsum(0), height)
         shuffle = stream.uniforms(1, OUTPUT, 1, (0, n))[0].argsort()
         return self.particles.flatten(0, 1)[chosen[shuffle]]
 

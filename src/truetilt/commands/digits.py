@@ -52,7 +52,7 @@ class Bundle(Protocol):
 
 @lru_cache(maxsize=1)
 def bundle(device: str) -> Bundle:
-    """The embedded nets, loaded once a process.
+    """The embedded networks, loaded once a process (cached).
 
     On a GPU they run in float16: bfloat16 has 8 bits, and rounding the logits of 784 sites by it would add about a nat
     to the spread of the log-ratio that the experiments measure.
@@ -63,7 +63,7 @@ def bundle(device: str) -> Bundle:
 
 
 def warmed(nets: Digits) -> Digits:
-    """The same nets, each asked once in every way, so that no run is charged for compiling them."""
+    """The same networks, each evaluated once in every way, so that compilation is not counted in a run's time."""
     for form in FORMS:
         model = nets.model(0, form)
         x = torch.full((1, model.length), model.process.states - 1, device=model.device)
@@ -93,7 +93,7 @@ def reference() -> dict[int, dict[str, Any]]:
 
 @dataclass
 class StateCounter:
-    """Counts the states that each net is asked about, so that no chunk size changes the count."""
+    """Counts the states that each network is evaluated on, a count that does not depend on the chunk size."""
 
     states: dict[str, int] = field(default_factory=dict)
 
@@ -135,7 +135,7 @@ class CountedPotential:
 
 
 class Cost(NamedTuple):
-    """What a run took: times each net saw a particle, and seconds in all."""
+    """What a run cost: network evaluations of a particle, and seconds in all."""
 
     networks: float  # base and conditional together
     potentials: float

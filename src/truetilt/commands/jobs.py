@@ -1,8 +1,8 @@
-"""What every experiment is: jobs that can run apart, a way to put their answers together, and a figure.
+"""What every experiment is: independent jobs, a function that combines their answers, and a figure.
 
-A job's answer is plain JSON. Finished jobs are kept beside the result until it is whole, so that an interrupted run
-goes on where it stopped. Under `torchrun` the jobs are dealt over the ranks, which share the folder and say nothing to
-each other; the first one waits for the rest and writes the result.
+A job's answer is plain JSON. Finished jobs are cached beside the result until it is complete, so that an interrupted
+run continues where it stopped. Under `torchrun` the jobs are divided among the ranks, which share the folder and do not
+communicate otherwise; the first rank waits for the others and writes the result.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Experiment(NamedTuple):
 
 
 def run_experiment(experiment: Experiment, settings: Settings, folder: Path, advance: Callable[[], Any]) -> Answer:
-    """Run the jobs, write result.json and figure.png, then forget the jobs. A rank that is not the first has none."""
+    """Run the jobs, write result.json and figure.png (first rank only), then remove the cached jobs."""
     check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     found = {}
@@ -89,14 +89,14 @@ def command(experiment: Experiment, settings: Settings) -> str:
 
 
 def device_name(device: str) -> str:
-    """The name of the machine part that computed."""
+    """The name of the processor or GPU that computed."""
     import torch
 
     return torch.cuda.get_device_name(device) if device.startswith("cuda") else f"cpu ({platform.machine()})"
 
 
 def answers(experiment: Experiment, settings: Settings, folder: Path) -> Iterator[tuple[str, Answer]]:
-    """Every job's name and answer as it comes; on the CPU as many at a time as there are cores, or ranks."""
+    """Every job's name and answer as it finishes; on the CPU one job a core, or a rank, at a time."""
     kept = folder / "jobs"
     mark = _fingerprint(experiment, settings)
     jobs = experiment.jobs(settings)
@@ -151,7 +151,7 @@ def _fingerprint(experiment: Experiment, settings: Settings) -> str:
 
 @lru_cache(maxsize=1)
 def _package() -> str:
-    """A name for the code and the embedded networks: what another version of them began, this one does not finish."""
+    """A hash of the code and the embedded networks: cached jobs of another version are not reused."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parents[1].rglob("*")):
         if path.suffix in (".py", ".json", ".safetensors"):

@@ -1,4 +1,7 @@
-"""A sampling command that can be stopped: what was asked lies beside its checkpoints until the result is whole."""
+"""Sampling commands that can be stopped and resumed.
+
+The request is kept beside the checkpoints until the result is complete.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ _FILE, _CHECKPOINTS = "asked.json", "checkpoints"
 
 
 class SampleCommand(NamedTuple):
-    """All that a sampling command says: what is sampled and how, a table's noise, the steps between checkpoints."""
+    """The request of a sampling command: what is sampled and how, a table's noise, the steps between checkpoints."""
 
     model: str
     request: SampleRequest
@@ -30,7 +33,7 @@ class SampleCommand(NamedTuple):
 
 
 def sample_or_resume(asked: SampleCommand, folder: Path, advance: Callable[[int], Any]) -> dict[str, Any]:
-    """Sample as asked, from the last checkpoint if there is one; forget the checkpoints once the result is written."""
+    """Sample as requested, from the last checkpoint if any; remove the checkpoints once the result is written."""
     reached, begun = 0, False
 
     def tick(done: int, total: int, info: StepInfo) -> None:
@@ -64,7 +67,7 @@ def sample_or_resume(asked: SampleCommand, folder: Path, advance: Callable[[int]
 
 
 def _begin(asked: SampleCommand, folder: Path) -> bytes | None:
-    """Write down what is asked, unless it would take the place of another run that was stopped; what lay there."""
+    """Write the request, unless it would replace that of another stopped run; return what was there before."""
     path, mine = folder / _FILE, _plain(asked)
     before = read_bytes(path) if path.is_file() else None
     if before is not None and found(folder / _CHECKPOINTS):
@@ -98,7 +101,7 @@ def _plain(asked: SampleCommand) -> dict[str, Any]:
 
 
 def read_command(folder: Path) -> SampleCommand:
-    """What the stopped command in a folder was asked."""
+    """The request of the stopped command in a folder."""
     path = folder / _FILE
     try:
         told = read_json(path)
@@ -138,7 +141,7 @@ _KINDS: dict[str, tuple[type, ...]] = {  # of a request with its defaults
 
 
 def _known(value: Any, *kinds: type) -> Any:
-    """The value, if it is of one of these kinds."""
+    """The value, if it is of one of these types."""
     if type(value) not in kinds:
         raise TypeError(f"{value!r} is of another kind")
     return value

@@ -41,7 +41,7 @@ def is_bundle(name: str | Path) -> bool:
 
 
 def with_defaults(name: Path, request: SampleRequest) -> SampleRequest:
-    """The request with the defaults of its model; nets need a class, a table has a condition of its own."""
+    """The request with its defaults filled in; networks need a class, a table has a condition of its own."""
     nets = is_bundle(name)
     if nets and request.condition is None:
         raise InvalidInput(
@@ -64,9 +64,9 @@ def with_defaults(name: Path, request: SampleRequest) -> SampleRequest:
 
 
 def spread(particles: int) -> tuple[int, int]:
-    """So many particles in all as (particles, populations): as many populations as are advised, with 4 or more in each.
+    """Divide so many particles in all into (particles, populations): at most the recommended number, 4 or more in each.
 
-    Populations are compared for error bars; fewer where they do not come out even.
+    Populations are compared for error bars; there are fewer where the particles cannot be divided equally.
     """
     counts = (count for count in range(RECOMMENDED, 1, -1) if particles % count == 0 and particles // count >= LEAST)
     populations = next(counts, 1)

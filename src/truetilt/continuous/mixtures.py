@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..core.cdf import draw_from
 from ..core.types import InvalidInput, State, listed, number, reals, settle, shown, whole
 from .laws import normal_quantile
 
@@ -104,9 +105,7 @@ class GaussianMixture:
 
     def draw(self, u: Tensor) -> State:
         """Uniforms [..., 1 + D] to states [..., D]."""
-        cdf = self.weights.cumsum(0)
-        top = torch.nextafter(cdf[-1], torch.zeros_like(cdf[-1]))  # rounding must not reach past the last component
-        k = torch.searchsorted(cdf, torch.minimum(u[..., 0] * cdf[-1], top), right=True)
+        k = draw_from(self.weights.cumsum(0), u[..., 0])
         return self.means[k] + torch.as_tensor(self.std)[k] * normal_quantile(u[..., 1:])
 
     def given(self, seen: Observation) -> tuple[GaussianMixture, float]:

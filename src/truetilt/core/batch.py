@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from torch import Tensor
 
@@ -33,12 +33,24 @@ class Batch:
         return self._known[key]
 
 
+class Needs(NamedTuple):
+    """What a score needs of the machine."""
+
+    batch: int = 1  # states its network is asked about at a time
+    particle_bytes: int | None = None  # memory that a particle takes; None: a row of float64 at every site
+
+
 class BatchScore(ABC):
     """A Score that shares what it computes about a batch with the other scores of its step.
 
     A subclass writes `ask`. Called as a plain Score (x, t), with states of any leading shape, it makes a batch of its
     own.
     """
+
+    @property
+    def needs(self) -> Needs:
+        """What it needs of the machine."""
+        return Needs()
 
     @abstractmethod
     def ask(self, batch: Batch, t: float) -> SiteLogits:
@@ -47,6 +59,11 @@ class BatchScore(ABC):
     def __call__(self, x: Tensor, t: float) -> SiteLogits:
         answer = self.ask(Batch(batch_of(x)), t)
         return answer if x.dim() == 2 else SiteLogits(answer.store, answer.index.reshape(x.shape))
+
+
+def needs_of(score: Any) -> Needs:
+    """What any Score needs of the machine; one that does not say needs a row at every site."""
+    return score.needs if isinstance(score, BatchScore) else Needs()
 
 
 def ask(score: Callable[[Tensor, float], SiteLogits], batch: Batch, t: float) -> SiteLogits:

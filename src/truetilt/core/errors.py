@@ -21,3 +21,7 @@ class DegenerateWeights(TruetiltError, ArithmeticError):
 
 class Stopped(TruetiltError):
     """A run was asked to end (SIGTERM) and saved what it had; the message says where and how to go on."""
+
+
+class Rejected(TruetiltError, AssertionError):
+    """A part does not keep what its kind promises (`truetilt.testing`); the message gives the figures."""

@@ -109,8 +109,12 @@ def _content(cell: Any) -> Any:
 
 
 def _name(value: Any) -> str:
+    """The name of a function or of a value's class. Ours go without their module, which may move."""
     kind = value if hasattr(value, "__qualname__") else type(value)
-    return f"{kind.__module__}.{kind.__qualname__}"
+    package, _, rest = kind.__module__.partition(".")
+    if package != __name__.partition(".")[0]:
+        return f"{kind.__module__}.{kind.__qualname__}"
+    return f"{package}.{'continuous.' * rest.startswith('continuous')}{kind.__qualname__}"
 
 
 def _bytes(tensor: Tensor) -> bytes:

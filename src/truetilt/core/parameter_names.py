@@ -36,27 +36,38 @@ _MEANT = {  # what others call it
 }
 
 
-def spelled(onward: Callable[[], Callable[..., Any]] | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def spelled(onward: Callable[..., Any] | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """A function whose unknown parameters are refused by a TypeError that says which one was meant.
 
-    `onward` names the function that its **options go to.
+    `onward` is the function that its **options go to: their parameters become part of this one's signature.
     """
 
     def checked(call: Callable[P, R]) -> Callable[P, R]:
+        signature, name = _joined(inspect.signature(call), onward), getattr(call, "__name__", "this function")
+
         @wraps(call)
         def asked(*args: P.args, **options: P.kwargs) -> R:
-            known = [name for name in inspect.signature(call).parameters if name != "options"]
-            if onward is not None:
-                further = inspect.signature(onward()).parameters.items()
-                known += [name for name, one in further if one.default is not one.empty]
-            unknown = [name for name in options if name not in known]
+            unknown = [one for one in options if one not in signature.parameters]
             if unknown:
-                raise TypeError(_advice(getattr(call, "__name__", "this function"), unknown[0], known))
+                raise TypeError(_advice(name, unknown[0], list(signature.parameters)))
             return call(*args, **options)
 
+        vars(asked)["__signature__"] = signature
         return asked
 
     return checked
+
+
+def _joined(own: inspect.Signature, onward: Callable[..., Any] | None) -> inspect.Signature:
+    """A signature with the keyword parameters of another in place of its **options."""
+    if onward is None:
+        return own
+    named = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
+    known = {one.name for one in named}
+    further = inspect.signature(onward).parameters.values()
+    return own.replace(
+        parameters=[*named, *(one for one in further if one.kind is one.KEYWORD_ONLY and one.name not in known)]
+    )
 
 
 def _advice(who: str, wrong: str, known: list[str]) -> str:

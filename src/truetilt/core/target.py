@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import torch
+
 from .fingerprints import alike
 
 _SHORT = 48  # characters of a part that are told as they are
@@ -54,6 +56,21 @@ class Target:
 
 
 NO_WEIGHTS = Target()  # of particles that all count alike: they may start on their way to any target
+
+
+class Contract(NamedTuple):
+    """What a Feynman-Kac value or a move kernel says of itself to whoever runs it."""
+
+    device: torch.device | str
+    target: Target | None
+    remedies: Remedies
+
+
+def contract_of(value: Any) -> Contract:
+    """The contract of ours or of a user's own value, which may leave out any of it."""
+    model = getattr(value, "model", None)
+    device = getattr(value, "device", None) or getattr(model, "device", "cpu")
+    return Contract(device, getattr(value, "target", None), getattr(value, "remedies", UNKNOWN))
 
 
 def tempered(model: Any, alpha: float, share: float, **way: Any) -> Target:

@@ -46,6 +46,7 @@ from .logits import SiteLogits as SiteLogits
 from .logits import Sites as Sites
 from .logits import batch_of as batch_of
 from .logits import take as take
+from .target import Remedies as Remedies
 from .target import Target as Target
 
 State = Tensor  # any dtype; [..., N, D] tokens (int64) or reals: the sampler never looks inside
@@ -120,8 +121,13 @@ class SitewiseLaw(Law, Protocol):
 
 
 class Move(Protocol):
-    """A law and its weight, never a draw. `log_before` is known before the draw, `after` once y is drawn."""
+    """A law and its weight, never a draw. `log_before` is known before the draw, `after` once y is drawn.
 
+    `lazy` says that no network is asked before `law` is read: such a move is cheap to make again elsewhere.
+    """
+
+    @property
+    def lazy(self) -> bool: ...
     @property
     def uniforms(self) -> int: ...  # how many uniforms a particle needs
     @property
@@ -143,7 +149,11 @@ class FeynmanKac(Protocol):
     """
 
     @property
+    def device(self) -> torch.device | str: ...
+    @property
     def target(self) -> Target | None: ...
+    @property
+    def remedies(self) -> Remedies: ...
     def start(self, shape: tuple[int, ...], t: float) -> Move: ...
     def choices(self, t: float, s: float) -> int: ...
     def move(self, particles: Particles, t: float, s: float, u: Tensor) -> Move: ...
@@ -232,7 +242,19 @@ class SiteOdds(NamedTuple):
 
 @dataclass(frozen=True)
 class Model:
-    """A diffusion model under one condition: the base score, the conditional score, the potential log p_t(zeta|x)."""
+    """A diffusion model of tokens under one condition zeta: a noising process with its networks.
+
+    Args:
+        process: The noising process: `tt.Masking(S)` or `tt.Uniform(S)`.
+        length: Number of sites D of a state, 1 or more.
+        base: Score of the unconditional model, a function (x, t) of a batch [B, D] of tokens and a time that returns
+            `tt.SiteLogits`; `tt.PosteriorScore` makes one of a network of posteriors.
+        conditional: Score of the model given zeta, of the same form. None (the default): only rewards (`tt.Steered`)
+            and unconditional samples (alpha = 0) are possible.
+        potential: log p_t(zeta|x), a function (x, t) that returns one number a state [B], at most 0. None (the
+            default): `tt.sample` weighs by edge ratios.
+        device: Where states live, "cpu" (the default), "cuda", ...: the device of the networks.
+    """
 
     process: Process
     length: int

@@ -100,9 +100,12 @@ class Guided(BatchScore):
 
 @dataclass(frozen=True)
 class PosteriorScore:
-    """The Score of a network of posteriors: net(x, t) returns logits of the clean token [B, D, S] of states [B, D].
+    """The `Score` of a network that predicts clean tokens, p(x_0 = v | x_t). A torch module is called in eval mode.
 
-    A torch module is asked in eval mode.
+    Args:
+        process: The noising process the network was trained with: `tt.Masking(S)` or `tt.Uniform(S)`.
+        net: Function (x, t) of a batch of states int64 [B, D] and a time from 1 (noise) to 0 (data) that returns logits
+            of the clean token [B, D, S], without the mask; they are normalised here.
     """
 
     process: Process

@@ -18,6 +18,8 @@ from .processes import log1mexp
 
 
 class Kernel(Protocol):
+    """One reverse step t -> s of the states x [..., D] under a score: the law of what comes next, never a draw."""
+
     def __call__(self, process: Process, log_score: SiteLogits, x: Tokens, t: float, s: float) -> SitewiseLaw: ...
 
 

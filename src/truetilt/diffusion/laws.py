@@ -12,6 +12,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from ..core.cdf import invert_cdf, kept_below
 from ..core.logits import Sites, begin
 from ..core.types import NEG_INF, InvalidWeights, SiteLogits, SiteOdds, Tokens, check, sites_where, take
 
@@ -86,16 +87,6 @@ def _jump(u: Tensor, x: Tokens, logits: SiteLogits) -> Tokens:
 def skip_mass(u: Tensor, below: Tensor, above: Tensor, total: Tensor) -> Tensor:
     """Map u in [0, 1) to CDF heights in [0, below) or [above, total): everything but one token's mass."""
     free = below + (total - above)
-    height = torch.minimum(u * free, torch.nextafter(free, torch.zeros_like(free)))
+    height = kept_below(u * free, free)
     lifted = above + (height - below)
-    top = torch.nextafter(total, torch.zeros_like(total))
-    return torch.where(height < below, height, torch.minimum(torch.maximum(lifted, above), top))
-
-
-def invert_cdf(flat: Tensor, start: Tensor, size: int, height: Tensor) -> Tensor:
-    """First v with CDF[v] > height, or the last, by halving steps in the row that begins at `start`."""
-    below, end = start - 1, start + (size - 2)  # the last place known not to exceed the height; where none may follow
-    for bit in reversed(range((size - 1).bit_length())):
-        probe = torch.minimum(below + (1 << bit), end)
-        below = torch.where(flat[probe] > height, below, probe)
-    return below + 1 - start
+    return torch.where(height < below, height, kept_below(torch.maximum(lifted, above), total))

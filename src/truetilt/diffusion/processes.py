@@ -64,14 +64,22 @@ def _log_clock(sigma: float, later: float) -> Tensor:
 
 @lru_cache(maxsize=1024)
 def _share_lost(sigma: float, top: float) -> float:
-    """(1 - exp(-sigma)) / (1 - exp(-top)), likewise."""
+    """(1 - exp(-sigma)) / (1 - exp(-top)) as a Python number.
+
+    Passing it to a GPU then needs no device synchronisation.
+    """
     lost, most = (torch.expm1(-torch.tensor(value, dtype=torch.float64)) for value in (sigma, top))
     return float(lost / most)
 
 
 @dataclass(frozen=True)
 class Masking:
-    """Each site is kept with probability exp(-sigma(t)), else it is the mask, token `vocabulary`."""
+    """The masking (absorbing) process: each site is kept with probability exp(-sigma(t)), else it is the mask.
+
+    Args:
+        vocabulary: Number of tokens S, 2 or more, numbered 0 .. S - 1; the mask is token S.
+        schedule: The noise sigma(t), such as `tt.Geometric(...)` or `tt.Cosine()`. `tt.LogLinear()` by default.
+    """
 
     vocabulary: int
     schedule: NoiseSchedule = field(default_factory=LogLinear)

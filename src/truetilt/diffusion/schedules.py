@@ -128,7 +128,11 @@ class Cosine:
 
 
 def uniform_grid(steps: int) -> Grid:
-    """`steps` equal steps from t = 1 to t = 0."""
+    """The time grid of equal steps from t = 1 (noise) to t = 0 (data): a tuple of `steps` + 1 times.
+
+    Args:
+        steps: Number of steps, 1 to 999,999; no default. More steps, less time error, more network evaluations.
+    """
     steps = whole("steps", steps, 1, MOST_STEPS)
     return (*(1 - i / steps for i in range(steps)), 0.0)
 

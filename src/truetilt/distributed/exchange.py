@@ -1,4 +1,7 @@
-"""Who travels where: a plan that every rank works out alone from the ancestors of all, and the rows that it moves."""
+"""The exchange of particles between ranks: which rows are sent where, and how they are packed.
+
+Every rank computes the plan by itself from all ancestors, so nothing is negotiated.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,14 @@ from torch import Tensor
 
 
 class Exchange(NamedTuple):
-    """What one rank sends, what it gets, and where it then finds each ancestor. A row is a particle's, flat."""
+    """What one rank sends and receives, and where it then finds the ancestor of each of its particles.
 
-    leaving: list[Tensor]  # for each rank, the rows here that it needs, int64
-    arriving: list[int]  # from each rank, how many rows come
-    row: Tensor  # int64 [populations, n]: among the rows here, then those that came in the order of ranks
+    A row is one particle, numbered over all populations.
+    """
+
+    leaving: list[Tensor]  # for each rank, the rows of this rank to send to it, int64
+    arriving: list[int]  # how many rows are received from each rank
+    row: Tensor  # int64 [populations, n]: index of the ancestor among own rows, then received rows in rank order
 
     @property
     def guests(self) -> int:
@@ -22,9 +28,9 @@ class Exchange(NamedTuple):
 
 
 def plan(ancestors: Tensor, cuts: Sequence[int], rank: int) -> Exchange | None:
-    """The plan of a rank, from ancestors [populations, N] on the CPU; None where nobody travels between any two.
+    """The exchange plan of a rank, from ancestors [populations, N] on the CPU; None where no particle changes rank.
 
-    Particles [cuts[r], cuts[r + 1]) live on rank r. One needed by several descendants travels once to each rank.
+    Rank r holds particles [cuts[r], cuts[r + 1]). A particle with several descendants on a rank is sent there once.
     """
     ancestors = ancestors.contiguous()
     populations, count = ancestors.shape
@@ -36,7 +42,7 @@ def plan(ancestors: Tensor, cuts: Sequence[int], rank: int) -> Exchange | None:
     first, here = cuts[rank], slice(cuts[rank], cuts[rank + 1])
     n, every = here.stop - here.start, populations * count
     of_population = torch.arange(populations)[:, None]
-    number = ancestors + count * of_population  # of a particle among those of all populations
+    number = ancestors + count * of_population  # a particle's number over all populations
     leaving = []
     for other in range(len(cuts) - 1):
         theirs = slice(cuts[other], cuts[other + 1])
@@ -50,14 +56,17 @@ def plan(ancestors: Tensor, cuts: Sequence[int], rank: int) -> Exchange | None:
 
 
 class Visits(NamedTuple):
-    """Who is drawn where: particles here by ancestors here, and others, who live elsewhere, for their ranks."""
+    """Which rank draws each particle, where draws are made on the ancestor's rank.
 
-    own: Tensor  # int64 [populations, n]: ancestors of the particles here, numbered here; 0 for those away
-    others: Tensor  # int64 [populations, m]: ancestors here of particles elsewhere, filled up with 0
-    here: tuple[Tensor, ...]  # where in `others` they stand, in the order of their ranks
-    away: tuple[Tensor, ...]  # which particles here have their ancestor elsewhere, in the order of its rank
-    asked: list[int]  # by each rank, how many of `here`
-    needed: list[int]  # of each rank, how many of `away`
+    A rank draws for its own particles, and for particles of other ranks whose ancestor it holds.
+    """
+
+    own: Tensor  # int64 [populations, n]: local ancestor of each own particle; 0 if it is on another rank
+    others: Tensor  # int64 [populations, m]: local ancestors of particles on other ranks, padded with 0
+    here: tuple[Tensor, ...]  # indices into `others` of the particles drawn for other ranks, in rank order
+    away: tuple[Tensor, ...]  # own particles whose ancestor is on another rank, in the order of that rank
+    asked: list[int]  # how many of `here` are for each rank
+    needed: list[int]  # how many of `away` come from each rank
 
     def to(self, device: torch.device) -> Visits:
         tensors = (self.own.to(device), self.others.to(device))
@@ -66,7 +75,10 @@ class Visits(NamedTuple):
 
 
 def visits(ancestors: Tensor, cuts: Sequence[int], rank: int) -> Visits:
-    """The visits of a rank, from ancestors [populations, N] on the CPU; both sides of a visit list it alike."""
+    """The visits of a rank, from ancestors [populations, N] on the CPU.
+
+    Sender and receiver list a visit in the same order.
+    """
     ranks, first, mine = len(cuts) - 1, cuts[rank], slice(cuts[rank], cuts[rank + 1])
     inner = torch.tensor(cuts[1:-1], dtype=torch.int64)
     home = torch.bucketize(torch.arange(ancestors.shape[1]), inner, right=True).expand_as(ancestors)
@@ -82,7 +94,7 @@ def visits(ancestors: Tensor, cuts: Sequence[int], rank: int) -> Visits:
 
 
 def _by_rank(chosen: Tensor, rank: Tensor, ranks: int) -> tuple[tuple[Tensor, ...], list[int]]:
-    """Where it is true, sorted by rank and then as they stand, and how many of each rank."""
+    """Indices where `chosen` is true, sorted by rank (stable), and how many belong to each rank."""
     where = chosen.nonzero(as_tuple=True)
     of = rank[where]
     order = of.argsort(stable=True)
@@ -93,7 +105,7 @@ Unpack = Callable[[Tensor], list[Tensor]]
 
 
 def packed(tensors: Sequence[Tensor]) -> tuple[Tensor, Unpack]:
-    """Tensors [populations, n, ...] as one row of bytes a particle [populations * n, bytes], and the way back."""
+    """Tensors [populations, n, ...] as one row of bytes a particle [populations * n, bytes], and the inverse."""
     flat = [tensor.flatten(0, 1) for tensor in tensors]
     rows = [tensor.reshape(len(tensor), -1).contiguous().view(torch.uint8) for tensor in flat]
 

@@ -1,7 +1,8 @@
 """Runs over several ranks, started by `torchrun`. Every rank calls the same function and gets the same result.
 
-Nothing hangs on the number of ranks: uniforms are counted by the numbers of population and particle, so that 1, 2 and
-4 ranks give the same bits (for networks, asked in padded batches of one size). In a process alone it is a plain run.
+Results do not depend on the number of ranks: uniforms are keyed by global population and particle numbers, so 1, 2 and
+4 ranks give the same bits (networks are evaluated in padded batches of one size). In a single process it is a plain
+run.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ def particle_shard(particles: int) -> Shard:
 
 @record
 def run_sharded(fk: FeynmanKac, grid: Sequence[float], *, particles: int = 64, **options: Any) -> Result:
-    """`tt.run` of populations whose particles lie on all ranks: for one population too large for one machine.
+    """`tt.run` with the particles of each population sharded over all ranks: for populations too large for one machine.
 
-    Ranks meet twice a step, for weights; particles travel when resampling moves them. Draws cannot be coupled.
+    Ranks synchronise twice a step, to gather weights; particles are sent when resampling assigns them to another rank.
+    Draws cannot be coupled.
     """
     return run(fk, grid, particles=particles, shard=particle_shard(particles), **options)
 
@@ -48,7 +50,7 @@ def run_populations(
     checkpoint: str | Path | None = None,
     **options: Any,
 ) -> Result:
-    """`tt.run` with whole populations on each rank, which meet at the start and at the end alone."""
+    """`tt.run` with whole populations on each rank; ranks synchronise only at the start and at the end."""
     here = world()
     if here.size == 1:
         alone = partial(run, populations=populations, first_population=first_population, checkpoint=checkpoint)
@@ -74,12 +76,15 @@ def run_populations(
 
 
 def _compare_shared(here: World, settings: Settings) -> None:
-    """Each rank runs populations of its own; all else must be the same."""
+    """Compare settings between ranks, except for the populations, of which each rank has its own."""
     compare(here, {name: value for name, value in settings.items() if name not in ("populations", "first_population")})
 
 
 def _own_folder(folder: Path, here: World, populations: int) -> Path:
-    """Each rank saves its own populations; another number of ranks could not share them out alike."""
+    """This rank's checkpoint folder.
+
+    Refused if another number of ranks wrote there, because populations would be divided differently.
+    """
     names = [f"rank-{rank}-of-{here.size}" for rank in range(here.size)]
     strange = sorted(path.name for path in folder.glob("rank-*-of-*") if path.name not in names)
     if strange:
@@ -91,7 +96,7 @@ def _own_folder(folder: Path, here: World, populations: int) -> Path:
 
 
 def _united(own: Result, here: World, cuts: Sequence[int]) -> Result:
-    """The populations of all ranks in their order, as one run would have given them."""
+    """The populations of all ranks in order, as a single process would have returned them."""
 
     def join(name: str, axis: int) -> torch.Tensor:
         tensor = getattr(own, name)

@@ -1,8 +1,8 @@
-"""One population over several ranks: each holds a stretch of its particles, and all see all weights.
+"""One population sharded over several ranks: each holds a contiguous range of particles, and all see all weights.
 
-Weights are gathered, so that every rank finds the same ancestors; then only particles whose descendants live elsewhere
-travel, once to each rank. A move that has asked its networks already is drawn where it was made: uniforms go there, and
-the particles that were drawn come back.
+Weights are gathered, so every rank computes the same ancestors; then only particles whose descendants are on another
+rank are sent, once to each rank. If a move has evaluated its networks already, its draws are made on the ancestor's
+rank instead: uniforms are sent there, and the drawn particles are sent back.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .world import World
 
 @dataclass(frozen=True)
 class Ranks:
-    """A `Shard`: this rank's share of so many particles a population."""
+    """A `Shard` over `torch.distributed`: this rank's range of the particles of each population."""
 
     world: World
     particles: int
@@ -37,7 +37,7 @@ class Ranks:
 
     @property
     def cuts(self) -> list[int]:
-        """Where each rank's particles begin, and the end."""
+        """First particle of each rank's range, and the total at the end."""
         return self.world.cuts(self.particles)
 
     @property
@@ -68,18 +68,21 @@ class Ranks:
         compare(self.world, settings)
 
     def draw(self, move: Move, ancestors: Tensor, origin: Origin | None, how: Drawing) -> Drawn:
-        """All ranks call this with the same ancestors. A lazy move is made anew of those who arrive."""
+        """Collective: all ranks call it with the same ancestors.
+
+        A lazily evaluated move is rebuilt from the received particles; any other is drawn on the ancestor's rank.
+        """
         found = None if origin is None else plan(ancestors.cpu(), self.cuts, self.world.rank)
         if origin is None or found is None:
             return how(move.take(self.mine(ancestors) - self.first))
-        if not getattr(move, "lazy", False):
+        if not getattr(move, "lazy", False):  # a user's own may not say
             return self._draw_at_home(move, ancestors, how)
         (x, log_w, aux), u = origin.particles, origin.u
         x, log_w, u, *rest = self._exchange([x, log_w, u, *aux.values()], found)
         return how(origin.make(Particles(x, log_w, dict(zip(aux, rest, strict=True))), u))
 
     def _draw_at_home(self, move: Move, ancestors: Tensor, how: Drawing) -> Drawn:
-        """Descendants are drawn by the rank of their ancestor, from uniforms of their own, and sent where they live."""
+        """Draw each particle on its ancestor's rank, from the particle's own uniforms, and send it to its own rank."""
         found, device = visits(ancestors.cpu(), self.cuts, self.world.rank).to(ancestors.device), ancestors.device
         own = move.take(found.own)
         u = how.uniforms(own)
@@ -96,13 +99,13 @@ class Ranks:
         return x, log_after, dict(zip(aux, rest, strict=True))
 
     def _sent(self, rows: Tensor, counts: list[int], coming: list[int]) -> Tensor:
-        """Rows go to the ranks, so many to each, and others come."""
+        """All-to-all: send `counts` rows to each rank in turn, and return the rows received."""
         came = rows.new_empty(sum(coming), *rows.shape[1:])
         self.world.together(lambda: dist.all_to_all_single(came, rows.contiguous(), coming, counts))
         return came
 
     def _exchange(self, tensors: Sequence[Tensor], found: Exchange) -> list[Tensor]:
-        """Of tensors [populations, n, ...] the rows of the ancestors of the particles here."""
+        """The rows of the ancestors of this rank's particles, out of tensors [populations, n, ...]."""
         rows, unpack = packed(tensors)
         sent = rows[torch.cat(found.leaving).to(rows.device)]
         came = self._sent(sent, [len(leaving) for leaving in found.leaving], found.arriving)
@@ -111,7 +114,7 @@ class Ranks:
 
 
 def compare(world: World, settings: Settings) -> None:
-    """Raise on every rank if one of them has other settings than the first, and say which and where."""
+    """Raise on every rank if the settings of one differ from the first's, and name the setting and the rank."""
     if world.size == 1:
         return
     mine = torch.frombuffer(bytearray(json.dumps(settings, sort_keys=True).encode()), dtype=torch.uint8)
@@ -129,7 +132,7 @@ def compare(world: World, settings: Settings) -> None:
 
 
 def gathered(world: World, here: Tensor, axis: int, cuts: Sequence[int]) -> Tensor:
-    """The ranks' tensors side by side along an axis, of which rank r holds cuts[r] to cuts[r + 1]."""
+    """All-gather: the ranks' tensors concatenated along an axis, of which rank r holds cuts[r] to cuts[r + 1]."""
     if world.size == 1:
         return here
     sizes = [end - begin for begin, end in pairwise(cuts)]

@@ -1,7 +1,7 @@
-"""Who carries out a run: the ranks that `torchrun` started, or this process alone.
+"""The process group of a run: the ranks that `torchrun` started, or this process alone.
 
-Joining costs nothing where there is one process. A rank that is lost brings the others down with its number: whoever
-still answers says so in the launcher's store, and the missing are named.
+A single process joins no group and pays nothing. When a collective operation fails because a rank was lost, the
+remaining ranks report in the launcher's store, and the error names those that did not.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch.distributed as dist
 from ..core.types import LONGEST, InvalidInput, TruetiltError, number, settle, whole
 
 PATIENCE = 600.0  # seconds a rank waits for the others
-_GRACE = 3.0  # seconds in which those who live say so
+_GRACE = 3.0  # seconds in which a living rank must report
 
 T = TypeVar("T")
 
@@ -30,15 +30,15 @@ class LostRank(TruetiltError):
 
 @dataclass(frozen=True)
 class World:
-    """This rank among so many."""
+    """This rank and the number of ranks."""
 
     rank: int = 0
     size: int = 1
-    store: Any = field(default=None, repr=False, compare=False)  # of the launcher, if it is known
+    store: Any = field(default=None, repr=False, compare=False)  # of the launcher's store, if there is one
 
     @property
     def first(self) -> bool:
-        """Whether this rank is the one that writes."""
+        """Whether this is rank 0, which writes files."""
         return self.rank == 0
 
     def __post_init__(self) -> None:
@@ -46,12 +46,12 @@ class World:
         settle(self, rank=whole("rank", self.rank, 0, self.size - 1))
 
     def cuts(self, count: int) -> list[int]:
-        """Where each rank's share of `count` begins, and the end: shares differ by at most one."""
+        """First item of each rank's share of `count` items, and the total: shares differ by at most one."""
         count = whole("count", count, 0)
         return [count * rank // self.size for rank in range(self.size + 1)]
 
     def together(self, work: Callable[[], T]) -> T:
-        """Do what all ranks do together, and name who is missing if it fails."""
+        """Run a collective operation; if it fails, name the ranks that do not answer."""
         try:
             return work()
         except RuntimeError as e:
@@ -61,7 +61,7 @@ class World:
             ) from e
 
     def _missing(self) -> str:
-        """The ranks that do not say they live, in words."""
+        """The ranks that do not report in time, in words."""
         try:
             self.store.set(f"alive/{self.rank}", "yes")
             time.sleep(_GRACE)
@@ -71,11 +71,11 @@ class World:
         return f"rank {', '.join(map(str, lost))}" if lost else "another rank"
 
 
-_JOINED: list[World] = []  # the meeting this process is in, if it called it
+_JOINED: list[World] = []  # the process group that this process joined, if any
 
 
 def world(patience: float = PATIENCE) -> World:
-    """The ranks of this job; joins them when first asked. A process that no launcher started is alone."""
+    """The ranks of this job; the first call joins the process group. A process that no launcher started is alone."""
     if not 0 < number("patience", patience, "give seconds to wait for the others") < 2**31:
         raise InvalidInput(f"patience is {patience}; give seconds to wait for the others, more than 0")
     if dist.is_available() and dist.is_initialized():
@@ -97,7 +97,7 @@ def world(patience: float = PATIENCE) -> World:
 
 
 def leave() -> None:
-    """End the meeting, if there was one: the next `world` joins anew."""
+    """Leave the process group, if there is one: the next call of `world` joins again."""
     _JOINED.clear()
     if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()

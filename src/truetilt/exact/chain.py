@@ -15,8 +15,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from ..core.cdf import draw_by_row
 from ..core.types import NEG_INF, InvalidInput, Model, SiteLogits, Tokens, check_process, reals, shown
-from ..diffusion.laws import invert_cdf
 from ..diffusion.processes import Masking, Uniform
 from ..targets.time_grid import check_alpha
 from .messages import normalised, sweep
@@ -88,13 +88,11 @@ class ChainLaw:
         u = reals("the uniforms", u, _NUMBERS, self.initial.device)
         if u.shape[-1:] != (self.length,) or not ((u >= 0) & (u < 1)).all():
             raise InvalidInput(f"uniforms have shape {tuple(u.shape)}; give [..., {self.length}] numbers in [0, 1)")
-        log_site, size = self.log_factors + self._messages(self._unseen)[1][0], len(self.initial)
+        log_site = self.log_factors + self._messages(self._unseen)[1][0]
         x = [torch.zeros(u.shape[:-1], dtype=torch.int64, device=u.device)]
         for d, step in enumerate([self.initial[None], *self.steps]):
             cdf = normalised(step.log() + log_site[d])[0].exp().cumsum(-1)
-            total = cdf[x[-1], -1]
-            height = torch.minimum(u[..., d].double() * total, torch.nextafter(total, torch.zeros_like(total)))
-            x.append(invert_cdf(cdf.reshape(-1), x[-1] * size, size, height))
+            x.append(draw_by_row(cdf, x[-1], u[..., d].double()))
         return torch.stack(x[1:], -1)
 
     def log_total(self, log_seen: Tensor) -> Tensor:

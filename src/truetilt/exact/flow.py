@@ -31,7 +31,7 @@ from ..core.types import (
 from ..diffusion.schedules import check_grid
 from ..runtime.memory import check_fits
 from ..smc.weights import check_weights
-from ..targets.time_grid import ClockMove
+from ..targets.base import ClockMove
 from .tables import enumerate_states, flat_index
 
 _CHUNK = 1 << 18  # how many numbers an intermediate product may hold: what a cache holds

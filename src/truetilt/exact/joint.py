@@ -8,12 +8,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from ..core.cdf import draw_by_row
 from ..core.types import NEG_INF, Aux, LogWeights, Particles, Tokens, take
-from ..diffusion.laws import invert_cdf
 from .tables import Table, flat_index, noised
 
 
@@ -27,11 +28,7 @@ class JointLaw:
     size: int
 
     def sample(self, u: Tensor) -> Tokens:
-        cdf = self.log_probs.exp().cumsum(-1)
-        top = torch.nextafter(cdf[:, -1], torch.zeros_like(cdf[:, -1]))[self.row]
-        height = torch.minimum(u[..., 0] * cdf[:, -1][self.row], top)
-        width = self.log_probs.shape[-1]
-        return self.states[invert_cdf(cdf.reshape(-1), self.row * width, width, height)]
+        return self.states[draw_by_row(self.log_probs.exp().cumsum(-1), self.row, u[..., 0])]
 
     def log_prob(self, y: Tokens) -> Tensor:
         return self.log_probs[self.row, flat_index(y, self.size)]
@@ -48,6 +45,7 @@ class JointLaw:
 class JointMove:
     """A move whose law is known before it is asked for; `ratios` and `end` weigh as in a clock move."""
 
+    lazy: ClassVar[bool] = False  # its networks have been asked
     law: JointLaw
     ratios: tuple[tuple[float, JointLaw], ...]
     log_tilt: LogWeights

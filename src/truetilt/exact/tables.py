@@ -14,6 +14,7 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor
 
+from ..core.batch import Needs
 from ..core.types import (
     NEG_INF,
     Batch,
@@ -35,7 +36,15 @@ _TABLE = "give a table of probabilities, one axis a site: a tensor, an array or 
 
 @dataclass(frozen=True)
 class Table:
-    """p0 and p(zeta|x) on an enumerable space, under a noising process. Hard constraints (zeros) are legal."""
+    """p0 and p(zeta|x) on an enumerable space, under a noising process: a small problem whose answers are all exact.
+
+    Args:
+        process: The noising process, `tt.Masking(S)` or `tt.Uniform(S)`.
+        p0: Probabilities of all clean states, one axis of length S for each site, finite and at least 0; they are
+            normalised on construction.
+        likelihood: p(zeta|x) of every state, of the same shape, finite and at least 0, up to a constant. Zeros (hard
+            constraints) are legal.
+    """
 
     process: Masking | Uniform
     p0: Tensor  # [S] * D, normalised on construction
@@ -160,6 +169,10 @@ class TableScore(BatchScore):
     def particle_bytes(self) -> int:
         """Rows are shared; a particle is a few words a site."""
         return 8 * 24 * self.p0.dim()
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(1, self.particle_bytes)
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         x, size = batch.x, self.process.states

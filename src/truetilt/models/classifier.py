@@ -1,7 +1,7 @@
-"""The classifier: from a noised grid of tokens and a time to the log-odds of the classes.
+"""The classifier network: from a noised grid of tokens and a time to the logits of the classes.
 
-Trained at every noise level it is a potential log p_t(class | x_t); another instance, trained apart and asked at t = 0
-alone, judges samples.
+Trained at every noise level it is a potential log p_t(class | x_t). A second instance, trained separately and evaluated
+at t = 0 only, judges samples.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ClassifierConfig:
 
 
 class Classifier(Pretrained[ClassifierConfig]):
-    """Log-odds of the classes given noised tokens; zero at the start, so every class is equally likely."""
+    """Class logits given noised tokens; they start at zero, so that every class is equally likely."""
 
     architecture: ClassVar[str] = "classifier"
     config_type: ClassVar[Any] = ClassifierConfig

@@ -1,6 +1,6 @@
-"""Many conditions in one run: populations are dealt to the classes in equal parts, and one network batch serves all.
+"""Several conditions in one run: each class gets an equal part of the populations, and one network batch serves all.
 
-Nets of ours are asked with a label for each row; any other score or potential is asked class by class.
+Networks of this package are evaluated with a label for each row; any other score or potential once for each class.
 """
 
 from __future__ import annotations
@@ -12,13 +12,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.batch import Needs
 from ..core.types import Batch, BatchScore, InvalidInput, Model, Score, SiteLogits, Tokens, ask
 from .score import DeftScore, NetPotential, NetScore, Padded, class_log_probs
 from .text import TextScore
 
 
 def per_condition(models: Sequence[Model]) -> Model:
-    """One model whose populations are under the conditions of these, in turn; all but the condition is shared."""
+    """One model that gives each condition an equal part of the populations, in order.
+
+    The models given may differ in the condition only.
+    """
     names = ("base", "conditional", "potential")
     return replace(models[0], **{name: _together([getattr(model, name) for model in models]) for name in names})
 
@@ -36,13 +40,13 @@ def _together(nets: list[Any]) -> Any:
 
 
 def _labelled(net: Any, label: int | None) -> Any:
-    """This net under another label; None where it is none of ours."""
+    """This network under another label; None if it is not a network of this package."""
     return replace(net, label=label) if isinstance(net, NetScore | TextScore | DeftScore | NetPotential) else None
 
 
 @dataclass(frozen=True)
 class SeparateNets:
-    """A Score or a Potential for each condition, asked in turn."""
+    """A Score or a Potential that evaluates one function for each condition, on its part of the populations."""
 
     parts: tuple[Any, ...]
 
@@ -56,16 +60,20 @@ class SeparateNets:
 
 @dataclass(frozen=True)
 class PerConditionScore(BatchScore):
-    """A net's Score with a label for each part of the populations; `score` says how the net is asked."""
+    """The Score of a network with one label for each part of the populations; `score` holds the network."""
 
     score: NetScore | TextScore
     labels: tuple[Any, ...]
+
+    @property
+    def needs(self) -> Needs:
+        return self.score.needs
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         return self.score.score_of(self.logits(batch, t), batch.x, t)
 
     def logits(self, batch: Batch, t: float) -> SiteLogits:
-        """As `NetScore.logits`."""
+        """The network's logits, as in `NetScore.logits`."""
         x = batch.x
         check_equal_parts(x, len(self.labels))
         labels = torch.tensor(self.labels, device=x.device).repeat_interleave(len(x) // len(self.labels))
@@ -100,13 +108,13 @@ class PerConditionPotential:
 
 
 def check_equal_parts(x: Tokens, parts: int) -> None:
-    """States must come out even; whoever runs populations sees to it that they do."""
+    """Refuse states that cannot be divided equally among the conditions."""
     if x.dim() < 2 or x.shape[0] % parts:
         raise InvalidInput(f"states {tuple(x.shape)} cannot be dealt to {parts} conditions equally; give populations")
 
 
 def row_of_each_state(rows: Tensor, x: Tokens) -> Tensor:
-    """Rows [parts, k] dealt to states [..., D] in equal parts [..., k]."""
+    """Rows [parts, k] assigned to states [..., D] in equal parts, as [..., k]."""
     check_equal_parts(x, len(rows))
     each = rows.repeat_interleave(x[..., 0].numel() // len(rows), 0)
     return each.reshape(*x.shape[:-1], rows.shape[-1])

@@ -1,4 +1,4 @@
-"""Asking once about states that are equal."""
+"""Deduplication: networks are evaluated once for states that are equal."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from typing import Any
 
 from torch import Tensor
 
+from ..core.batch import Needs, needs_of
 from ..core.types import Batch, BatchScore, InvalidInput, Score, SiteLogits, Tokens, ask, function, shown
 
 
 @dataclass(frozen=True)
 class Distinct(BatchScore):
-    """A Score that is asked about each distinct state once: for runs with many copies, that is often resampled ones.
+    """A Score that is evaluated once for each distinct state: for runs with many copies, that is frequent resampling.
 
-    Sorting the states costs less than a network that is asked about a tenth fewer, and changes no bit of its answers
-    when they come in padded batches. On a GPU it waits for the states.
+    Sorting the states costs less than evaluating a network on a tenth of them, and with padded batches it changes no
+    bit. On a GPU it synchronises the device.
     """
 
     score: Score
@@ -34,6 +35,10 @@ class Distinct(BatchScore):
     def batch(self) -> int:
         return getattr(self.score, "batch", 1)
 
+    @property
+    def needs(self) -> Needs:
+        return needs_of(self.score)
+
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         states, which = batch.once("distinct states", lambda: _distinct(batch.x))
         if len(states.x) == len(batch.x):
@@ -45,22 +50,22 @@ class Distinct(BatchScore):
 
 
 def shared(answer: SiteLogits, which: Tensor) -> SiteLogits:
-    """An answer about distinct states [k, D], spread over states [...] by their numbers."""
+    """Scatter an answer about distinct states [k, D] to all states [...] by their indices."""
     return SiteLogits(answer.store, answer.index[which])
 
 
 def _distinct(x: Tokens) -> tuple[Batch, Tensor]:
-    """The distinct states of a batch [k, D], and the number of each state's own [B]."""
+    """The distinct states of a batch [k, D], and for each state the number of its own among them [B]."""
     states, which = x.unique(dim=0, return_inverse=True)
     return Batch(states), which
 
 
 def first_answer(score: Score, batch: Batch, t: float) -> SiteLogits:
-    """What a score says of states that are all the same, asked about one."""
+    """The score of states that are all equal, evaluated on one of them."""
     answer = ask(score, batch.once("first state", lambda: Batch(batch.x[:1])), t)
     return SiteLogits(answer.store, answer.index.reshape(-1).expand(batch.x.shape))
 
 
 def all_equal(x: Tokens, t: float) -> bool:
-    """Whether all states are one: asked at the beginning of time only, where masks are all there is."""
+    """Whether all states are equal; checked at t = 1 only, where a masking process has nothing but masks."""
     return t >= 1 and x[..., 0].numel() > 1 and bool((x == x.reshape(-1, x.shape[-1])[0]).all())

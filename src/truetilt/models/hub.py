@@ -114,12 +114,20 @@ def load(
     dtype: torch.dtype | None = None,
     compile: bool = False,
 ) -> Any:
-    """The `Digits` or `Reviews` of this name (mnist, tiny-reviews), folder or hub id, or the `Text` of a net's own.
+    """Load networks: a bundle for digits (`tt.Digits`) or texts (`tt.Reviews`), or one text network (`tt.Text`).
 
-    Nets that a bundle lacks are missed only when they are asked for. `batch` is how many states a net is asked about
-    at a time: by default 64 digits, or 16 texts.
+    Nets that a bundle lacks raise an error only when they are used.
 
-    `compile` has torch compile each net when it is first asked: half a minute, then about three times as fast on a GPU.
+    Args:
+        name_or_folder: "mnist" or "tiny-reviews" (embedded, no download), a folder, or an id on the Hugging Face hub.
+        device: Where the networks run: "cpu" (the default), "cuda", ...
+        batch: States that a network is given at a time, 1 or more. None (the default): 64 digits, or 16 texts.
+        dtype: Floating-point type the networks compute in, such as `torch.bfloat16`. None (the default): float32.
+        compile: Whether torch compiles each network on first use: half a minute, then about three times as fast on a
+            GPU. False by default.
+
+    Returns:
+        A `tt.Digits`, `tt.Reviews` or `tt.Text`; its `model(...)` is what `tt.sample` takes.
     """
     device_here(device)
     compile, batch = truth("compile", compile), None if batch is None else whole("batch", batch, 1)
@@ -159,7 +167,7 @@ def _text_net(name: str | Path, folder: Path) -> tuple[SEDD, Process]:
 
 
 def _tokenizer(folder: Path, vocabulary: int) -> Tokenizer | None:
-    """The tokenizer beside a text net, where there is one and the package that reads it."""
+    """The tokenizer beside a text net; None if there is none, or if the `tokenizers` package is not installed."""
     if not (folder / TOKENIZER).is_file() or find_spec("tokenizers") is None:
         return None
     return load_tokenizer(folder, vocabulary)
@@ -175,7 +183,7 @@ def _process(folder: Path, vocabulary: int) -> Process:
 
 
 def from_pretrained(folder_or_hub_id: str | Path) -> Pretrained:
-    """One net of whatever architecture its config names."""
+    """One network, of the architecture that its config names."""
     if not isinstance(folder_or_hub_id, str | Path) or not str(folder_or_hub_id):
         raise InvalidInput(f"the folder is {shown(folder_or_hub_id)}; give a folder, or a hub id owner/name")
     folder = find_folder(folder_or_hub_id, (CONFIG, WEIGHTS))

@@ -1,8 +1,8 @@
-"""Scores of a text with gaps: what is told of the noise, and the same gaps without the text around them.
+"""Scores of a text with gaps: the noise level told to the network, and the gaps with and without the given text.
 
-A net is told how much of a text is masked. Where most tokens are given that is less than the clock says, so the net is
-told the noise that fits what it sees. p(gaps) is the net's own answer with the given tokens masked, p(gaps|text) with
-them there: together they are a model whose condition is the text itself.
+A network is told the noise level. Where most tokens are given, fewer sites are masked than the clock says, so the
+network is told the noise level that fits what it sees. p(gaps) is the network's answer with the given tokens masked,
+and p(gaps | text) its answer with them visible: together they are a model whose condition is the given text.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from ..core.batch import Needs, needs_of
 from ..core.types import Batch, BatchScore, InvalidInput, Model, Potential, Score, SiteLogits, Tokens, ask
 from ..diffusion.processes import Masking
 from .text import Infill
@@ -19,7 +20,10 @@ from .text import Infill
 
 @dataclass(frozen=True)
 class Retimed(BatchScore):
-    """A Score of whole texts told the noise of what it sees: `open_sites` as masked as the clock says, `hidden` all."""
+    """A Score of whole texts that is told the noise level of what it sees.
+
+    `open_sites` are masked as the clock says, `hidden` sites always.
+    """
 
     score: Any
     length: int
@@ -41,11 +45,15 @@ class Retimed(BatchScore):
         return getattr(self.score, "net", None)
 
     def told(self, t: float) -> float:
-        """The time at which a text has as many masked sites as these have at t."""
+        """The time at which a whole text is expected to have as many masked sites as this one has at t."""
         schedule = self.process.schedule
         share = float(torch.expm1(-schedule(t).value) / torch.expm1(-schedule(1.0).value))
         masked = self.hidden + self.open_sites * share
         return self.process.time_masked(self.length, masked)
+
+    @property
+    def needs(self) -> Needs:
+        return needs_of(self.score)
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         then, process, x = self.told(t), self.process, batch.x
@@ -54,11 +62,15 @@ class Retimed(BatchScore):
 
 @dataclass(frozen=True)
 class Unseen(BatchScore):
-    """The Score of the open sites of a text whose given tokens are masked too: p(gaps) without the text around."""
+    """The Score of the gaps of a text whose given tokens are masked too: p(gaps), without the given text."""
 
     score: Score
     given: tuple[int | None, ...]
     process: Any
+
+    @property
+    def needs(self) -> Needs:
+        return needs_of(self.score)
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         x, sites = batch.x, open_sites(self.given).to(batch.x.device)
@@ -69,7 +81,7 @@ class Unseen(BatchScore):
 
 @dataclass(frozen=True)
 class Around:
-    """A Potential of the whole text, asked about what fills its gaps."""
+    """A Potential of the whole text, as a function of what fills its gaps."""
 
     potential: Potential
     infill: Infill
@@ -79,17 +91,17 @@ class Around:
 
 
 def open_sites(given: tuple[int | None, ...]) -> torch.Tensor:
-    """The sites that are left open, int64."""
+    """Indices of the sites that are gaps, int64."""
     return torch.tensor([site for site, token in enumerate(given) if token is None], dtype=torch.int64)
 
 
 def filled(score: Score, given: tuple[int | None, ...]) -> Infill:
-    """The Score of the gaps given the rest, told the noise there is."""
+    """The Score of the gaps given the other tokens, told the noise level of what it sees."""
     return Infill(Retimed(score, len(given), sum(token is None for token in given)), given)
 
 
 def with_gaps(model: Model, given: tuple[int | None, ...]) -> Model:
-    """A model of whole texts as one of the gaps of this text, its condition as before."""
+    """A model of whole texts turned into a model of the gaps of this text, under the same condition."""
     inside = filled(model.base, given)
     conditional = None if model.conditional is None else filled(model.conditional, given)
     potential = None if model.potential is None else Around(model.potential, inside)
@@ -97,7 +109,7 @@ def with_gaps(model: Model, given: tuple[int | None, ...]) -> Model:
 
 
 def given_text(model: Model, given: tuple[int | None, ...]) -> Model:
-    """The model of the gaps whose condition is the text around them: the base does not see it."""
+    """The model of the gaps whose condition is the given text, which the base does not see."""
     inside = filled(model.base, given)
     unseen = Retimed(model.base, len(given), inside.length, len(given) - inside.length)
     return Model(

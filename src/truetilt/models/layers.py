@@ -1,7 +1,8 @@
-"""The bricks of the convolutional nets: token and condition embeddings, residual blocks, attention, and their start.
+"""Building blocks of the convolutional networks: embeddings, residual blocks, attention, and initialisation.
 
-Weights start from the counter stream, so a net is a function of its config and a seed and no global generator moves.
-Tensors are [B, C, H, W] with channels last in memory: an embedded grid of tokens has that layout already.
+Weights are initialised from the counter-based stream, so a network is a function of its config and a seed, and no
+global generator is used. Tensors are [B, C, H, W], channels last in memory, the layout that an embedded grid of tokens
+has.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ _FASTEST = 1000.0  # radians over the unit of time
 
 
 class ZeroConv(nn.Conv2d):
-    """A convolution that starts at zero, so that its block starts as the identity."""
+    """A convolution initialised to zero, so that its residual block starts as the identity."""
 
 
 class ZeroLinear(nn.Linear):
-    """A linear map that starts at zero, so that its net starts knowing nothing."""
+    """A linear layer initialised to zero, so that the network's first output is the same for every input."""
 
 
 class TokenGrid(nn.Module):
@@ -50,7 +51,7 @@ class TokenGrid(nn.Module):
 
 
 def grey_features(vocabulary: int, device: torch.device) -> Tensor:
-    """What is known of each token beforehand [V + 1, 2 + 2 octaves]: its value, waves of it, whether it is the mask."""
+    """Fixed features of each token [V + 1, 2 + 2 octaves]: its grey value, sinusoids of it, and a flag for the mask."""
     value = torch.linspace(-1, 1, vocabulary, device=device)
     angle = value[:, None] * (math.pi / 2) * 2.0 ** torch.arange(_OCTAVES, device=device)
     tokens = torch.cat([value[:, None], torch.zeros_like(value)[:, None], angle.sin(), angle.cos()], 1)
@@ -100,7 +101,7 @@ class Residual(nn.Module):
 
 
 class Level(nn.ModuleList):
-    """The residual blocks of one grid; what each returns is kept, for the way up."""
+    """The residual blocks of one resolution on the way down; the output of each is kept for the skip connections."""
 
     def __init__(self, channels_in: int, channels: int, condition: int, blocks: int) -> None:
         super().__init__(Residual(channels if i else channels_in, channels, condition) for i in range(blocks))
@@ -114,7 +115,7 @@ class Level(nn.ModuleList):
 
 
 class Rise(nn.ModuleList):
-    """The residual blocks of one grid on the way up, each reading a kept output of the way down."""
+    """The residual blocks of one resolution on the way up, each reading a skip connection."""
 
     def __init__(self, channels_in: int, channels: int, condition: int, blocks: int) -> None:
         sizes = [channels_in, *[channels] * (blocks - 1)]
@@ -149,7 +150,7 @@ def halve(channels: int) -> nn.Conv2d:
 
 @torch.no_grad()
 def start(net: nn.Module, seed: int | None) -> None:
-    """Memory and first weights for a net built on the meta device: variance 1 / fan-in, or zeros if seed is None."""
+    """Allocate and initialise a network built on the meta device: variance 1 / fan-in, or zeros if seed is None."""
     cast("Any", net.to_empty(device="cpu")).to(memory_format=torch.channels_last)  # three times faster on a CPU
     for parameter in net.parameters():
         parameter.fill_(0.0)
@@ -158,7 +159,7 @@ def start(net: nn.Module, seed: int | None) -> None:
 
 
 def _draw(net: nn.Module, stream: Stream) -> None:
-    """Weights from the stream alone; biases stay at zero, norms at one."""
+    """Initial weights from the stream; biases are zero, norm scales one."""
     for number, module in enumerate(net.modules()):
         if isinstance(module, nn.GroupNorm):
             module.weight.fill_(1.0)
@@ -168,7 +169,7 @@ def _draw(net: nn.Module, stream: Stream) -> None:
 
 
 def _reach(module: nn.Conv2d | nn.Linear | nn.Embedding) -> float:
-    """Half the width of the uniform law a module's weights start from."""
+    """Half-width of the uniform distribution that a module's weights are initialised from."""
     if isinstance(module, ZeroConv | ZeroLinear):
         return 0.0
     if isinstance(module, nn.Embedding):
@@ -177,10 +178,10 @@ def _reach(module: nn.Conv2d | nn.Linear | nn.Embedding) -> float:
 
 
 def placed(net: Any, device: torch.device | str) -> Any:
-    """On the device, in the layout in which convolutions are fast."""
+    """The network on the device, in channels-last layout, which is fast for convolutions."""
     return net.to(device=device, memory_format=torch.channels_last)
 
 
 def compiled(net: nn.Module, wanted: bool, mode: str = "default") -> nn.Module:
-    """The network as torch.compile makes it; the weights stay its own."""
+    """The network through torch.compile; the weights stay its own."""
     return cast("nn.Module", torch.compile(net, mode=mode)) if wanted else net

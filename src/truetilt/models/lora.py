@@ -1,6 +1,6 @@
-"""LoRA adapters of the peft library on a SEDD net: few weights are learned, the net's own stay as they are.
+"""LoRA adapters (peft) on a SEDD network: few weights are learned, the network's own stay frozen.
 
-With the adapters switched off the net is the one it was. `merged` adds them in and gives an ordinary net.
+With the adapters disabled the network is the original one. `merged` adds them to the weights of an ordinary network.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAME = "default"
 
 
 def adapt(net: SEDD, rank: int, alpha: int, seed: int) -> SEDD:
-    """The net with adapters in its blocks, the only weights to learn beside an embedding of labels; in place."""
+    """Add adapters to the network's blocks, in place: the only trainable weights besides an embedding of labels."""
     for name, value in (("rank", rank), ("alpha", alpha)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise InvalidInput(f"lora: {name} is {value!r}; give a whole number of at least 1")
@@ -45,14 +45,14 @@ def adapt(net: SEDD, rank: int, alpha: int, seed: int) -> SEDD:
 
 
 def switch(net: SEDD, on: bool) -> None:
-    """The adapters on or off."""
+    """Enable or disable the adapters."""
     for _, layer in _layers(net):
         layer.enable_adapters(on)
 
 
 @torch.no_grad()
 def merged(net: SEDD) -> SEDD:
-    """A net without adapters that answers as this one does."""
+    """An equivalent network without adapters, their weights merged into its own."""
     plain = SEDD(net.config, seed=None)
     state = {name.replace(".base_layer", ""): tensor for name, tensor in net.state_dict().items()}
     for name, layer in _layers(net):

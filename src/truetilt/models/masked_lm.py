@@ -1,7 +1,7 @@
-"""Foreign networks of posteriors as token nets: MDLM and UDLM denoisers, LLaDA- and Dream-like masked language models.
+"""Adapters for other projects' networks of posteriors: MDLM, UDLM, and masked language models such as LLaDA and Dream.
 
-Each is wrapped once, at the border. What it returns are logits of the clean token, log p(x0 = v | x) up to a constant a
-site; the process makes a Score of them. Sites that carry a token keep it (MDLM's "carry over"): nobody reads them.
+Each adapter returns logits of the clean token, log p(x0 = v | x) up to a constant a site, and the process turns them
+into a Score. At sites that carry a token the logits are not used, because that token is kept (MDLM's "carry over").
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Answer = Callable[..., Any]  # logits, or an output that has them
 
 @dataclass(frozen=True)
 class ForeignConfig:
-    """What a sampler must know of a foreign net; `length` is the most sites it reads."""
+    """What a sampler needs to know of such a network; `length` is the largest number of sites it reads."""
 
     vocabulary: int
     length: int
@@ -123,13 +123,13 @@ def _check_net(net: object) -> None:
 
 
 def _longest(config: Any) -> int:
-    """The most sites a net reads, under either name that configs have for it; no limit where they have none."""
+    """The largest number of sites a network reads, under either name that configs use; no limit if neither is there."""
     found = (getattr(config, name, None) for name in ("max_position_embeddings", "max_sequence_length"))
     return next((length for length in found if length), sys.maxsize)
 
 
 def _logits(answer: Any) -> Tensor:
-    """The logits of what a network returned: itself, or a part of that name."""
+    """The logits in a network's output: the output itself, or its field `logits`."""
     found = getattr(answer, "logits", answer)
     if not isinstance(found, Tensor):
         raise InvalidInput(f"the net returned a {type(answer).__name__}; it must return logits, or an output with them")

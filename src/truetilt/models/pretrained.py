@@ -1,7 +1,7 @@
-"""Nets on disk, in the hub's layout: config.json beside model.safetensors, in a folder or under a hub id.
+"""Networks on disk, in the hub's layout: config.json and model.safetensors, in a folder or under a hub id.
 
-A file is checked before it is believed: the architecture, every name, every shape, every number. Pickles are refused,
-because opening one runs whatever it contains.
+A file is validated before use: architecture, every name, shape and number. Pickles are refused, because opening one can
+run arbitrary code.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Config = TypeVar("Config")
 
 
 class Pretrained(nn.Module, ABC, Generic[Config]):
-    """A net that is made of its config, and knows how to save and load itself."""
+    """A network built from its config, with methods to save and load it."""
 
     architecture: ClassVar[str]
     config_type: ClassVar[Any]
@@ -73,7 +73,7 @@ def config_of(kind: Any, values: Mapping[str, Any], where: str) -> Any:
 
 
 def check_sizes(config: Any) -> None:
-    """What every grid net asks of its config."""
+    """Validate the sizes that every grid network has in its config."""
     least = {"side": 1, "vocabulary": 2, "classes": 0, "blocks": 1, "embedding": 1, "condition": 1}
     for name, low in least.items():
         value = getattr(config, name)
@@ -90,13 +90,13 @@ def check_sizes(config: Any) -> None:
 
 
 def check_blocks(blocks: int) -> None:
-    """A net of more blocks than anyone trains is a slip, and would take hours to build."""
+    """Refuse more blocks than any network has: a mistake, and it would take hours to build."""
     if blocks > MOST_BLOCKS:
         raise InvalidInput(f"blocks is {blocks:,}; give at most {MOST_BLOCKS:,}")
 
 
 def check_weights_fit(parameters: int, config: Any) -> None:
-    """Refuse sizes whose weights alone, in float32, do not fit into memory; asked before a net is built."""
+    """Refuse sizes whose float32 weights alone do not fit into memory, before the network is built."""
     check_fits(4 * parameters, f"a net of {parameters:,} weights ({str(config)[:300]})")
 
 
@@ -137,7 +137,7 @@ def _download(hub_id: str, patterns: list[str]) -> Path:
 
 
 def read_config(folder: Path, architecture: str) -> dict[str, Any]:
-    """The values of config.json less its architecture, which must be the one asked for."""
+    """The values of config.json without its architecture, which must be the expected one."""
     found = read_architecture(folder)
     if found != architecture:
         raise InvalidInput(f"{folder} holds a net of architecture {found!r}, and {architecture!r} was asked for")
@@ -201,7 +201,7 @@ def check_finite(path: Path, weights: Mapping[str, Tensor]) -> None:
 
 
 def _pickles_in(folder: Path) -> str:
-    """A word on a pickle that lies there instead."""
+    """A hint for the error message if the folder holds a pickle instead."""
     names = sorted(p.name for p in folder.iterdir() if p.suffix in _PICKLES) if folder.is_dir() else []
     return f"; {names[0]} is a pickle, and opening one runs what it contains: {_REMEDY}" if names else ""
 
@@ -225,7 +225,7 @@ def check_shapes(
 
 
 def _stored(name: str, tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
-    """A copy fit for a file; a weight that `dtype` cannot hold is refused."""
+    """A copy of a weight for the file, in `dtype`; refused if `dtype` cannot represent it."""
     stored = tensor.detach().to("cpu", dtype or tensor.dtype).contiguous().clone()
     if not stored.isfinite().all():
         largest = float(tensor.abs().max())

@@ -33,7 +33,7 @@ _FREQUENCIES = "rotary_emb.inv_freq"  # some versions leave it out: it follows f
 
 
 def is_published(folder: Path) -> bool:
-    """Whether config.json there is of the authors' kind."""
+    """Whether the config.json of a folder has the format of the SEDD authors."""
     path = folder / CONFIG
     return path.is_file() and {"tokens", "graph", "model"} <= read_json(path).keys()
 
@@ -71,7 +71,7 @@ def read_settings(path: Path) -> tuple[SEDDConfig, NoiseSchedule]:
 
 
 def _setting(values: Mapping[str, Any], name: str, kind: type, path: Path) -> Any:
-    """The value of a dotted name, of this kind."""
+    """The value of a dotted name, which must be of this type."""
     found: Any = values
     for key in name.split("."):
         found = found.get(key) if isinstance(found, Mapping) else None
@@ -97,7 +97,7 @@ def _weights(folder: Path, net: SEDD) -> dict[str, Tensor]:
 
 
 def _unpickled(path: Path) -> dict[str, Tensor]:
-    """The tensors of a .bin file; anything else in it is refused unopened."""
+    """The tensors of a .bin file, read with weights_only=True: anything else in it is refused, never executed."""
     try:
         found = torch.load(check_plain(path), map_location="cpu", weights_only=True)
     except UnpicklingError as error:

@@ -39,7 +39,7 @@ FILES = [TOKENIZER, *(f"{part}/{file}" for part in PARTS for file in (CARD, CONF
 
 @dataclass(frozen=True)
 class Facts:
-    """What the numbers of a bundle mean."""
+    """What the class numbers of a bundle mean."""
 
     classes: tuple[str, ...]
     groups: Mapping[str, tuple[str, ...]]  # classes of which a text has one; they are the first, in this order
@@ -67,7 +67,7 @@ class Facts:
         raise InvalidInput(f"the condition is {condition!r}{hint}; these nets know {', '.join(self.classes)}")
 
     def rivals(self, number: int) -> tuple[int, ...]:
-        """The numbers of the classes of its group."""
+        """The class numbers of the group that a class belongs to."""
         first = 0
         for members in self.groups.values():
             if number < first + len(members):
@@ -79,13 +79,13 @@ class Facts:
 
     @property
     def judged(self) -> tuple[str, ...]:
-        """The classes that classifiers know."""
+        """The classes that the classifiers know."""
         return tuple(name for members in self.groups.values() for name in members)
 
 
 @dataclass(frozen=True)
 class Reviews:
-    """Text nets over one tokenizer, trained for masking; asked `batch` texts at a time."""
+    """Text networks over one tokenizer, trained for masking, evaluated on `batch` texts at a time."""
 
     nets: Mapping[str, nn.Module]
     tokenizer: Tokenizer
@@ -121,7 +121,7 @@ class Reviews:
 
     @property
     def length(self) -> int:
-        """Tokens of a row."""
+        """Number of tokens in a row."""
         config: Any = self.nets["sedd"].config
         return config.length
 
@@ -165,8 +165,8 @@ class Reviews:
     def model(self, condition: str | int, form: str = "potential", given: Sequence[int | None] | None = None) -> Model:
         """The model under a class; `form` is potential (tilt by a classifier), deft or cfg (edge ratios).
 
-        The base is told what a withheld class leaves: of a comment, that it is one. `given` is a row with None at its
-        gaps; the model is then one of what fills them.
+        The base is told the kind of text that remains when the class is withheld: for a toxic comment, that it is a
+        comment. With `given`, a row with None at its gaps, the model is one of what fills the gaps.
         """
         if form not in FORMS:
             raise InvalidInput(f"form is {form!r}; give one of {', '.join(FORMS)}")
@@ -200,7 +200,7 @@ class Reviews:
         return self.score(told if told < len(self.classes) else None)
 
     def checked(self, given: Sequence[int | None]) -> tuple[int | None, ...]:
-        """A row with gaps, as long as the nets read, of tokens they know."""
+        """Validate a row with gaps: as long as the networks read, of tokens they know."""
         if len(given) != self.length:
             raise InvalidInput(f"the row has {len(given)} tokens and the nets read {self.length}; fill it up with ends")
         check_tokens([token for token in given if token is not None], self.process.vocabulary)

@@ -15,6 +15,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from ..core.batch import Needs, needs_of
 from ..core.eval_mode import evaluating
 from ..core.types import (
     LONGEST,
@@ -97,6 +98,10 @@ class NetScore(BatchScore):
                 f"the net knows {known} tokens and the process {needed}; they must be equal (the mask is not counted)"
             )
 
+    @property
+    def needs(self) -> Needs:
+        return Needs(self.batch)
+
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         if all_equal(batch.x, t):
             return first_answer(self, batch, t)
@@ -175,6 +180,10 @@ class Once(BatchScore):
 
     score: Score
 
+    @property
+    def needs(self) -> Needs:
+        return needs_of(self.score)
+
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         return batch.once(("answer", id(self.score), t), lambda: ask(self.score, batch, t))
 
@@ -199,6 +208,10 @@ class DeftScore(BatchScore):
     def guide(self) -> NetScore:
         """The guide net, asked in the way the base is."""
         return replace(self.base, net=self.guide_net, label=self.label)
+
+    @property
+    def needs(self) -> Needs:
+        return self.base.needs
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         return ask(self.asked or self.base, batch, t).join(self.guide.logits(batch, t), torch.add)

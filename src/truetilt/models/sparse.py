@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.batch import Needs
 from ..core.logits import LazyRows
 from ..core.types import Batch, BatchScore, InvalidInput, SiteLogits, Tokens, function, listed, settle, shown
 from .conditions import check_equal_parts
@@ -49,6 +50,10 @@ class Sparing(BatchScore):
     @property
     def net(self) -> Any:
         return self.score.net
+
+    @property
+    def needs(self) -> Needs:
+        return self.score.needs
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         x, labels = batch.x, self._labels(batch.x)

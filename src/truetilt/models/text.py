@@ -14,6 +14,7 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor
 
+from ..core.batch import Needs, needs_of
 from ..core.eval_mode import evaluating
 from ..core.logits import LazyRows
 from ..core.types import (
@@ -92,6 +93,10 @@ class TextScore(BatchScore):
     @property
     def _asked(self) -> Padded:
         return Padded(self.net, self.batch, self.dtype, self.net.trunk)
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(self.batch, self.particle_bytes)
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         if all_equal(batch.x, t):
@@ -176,6 +181,10 @@ class Infill(BatchScore):
     @property
     def process(self) -> Any:
         return getattr(self.score, "process", None)
+
+    @property
+    def needs(self) -> Needs:
+        return needs_of(self.score)
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         x = batch.x

@@ -67,7 +67,7 @@ class Tokenizer:
         return [found.ids for found in self.inner.encode_batch(list(texts))]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of these tokens up to its end; the mask and other strangers are refused."""
+        """The text of these tokens up to its end; the mask and any unknown token are refused."""
         known, size = [int(token) for token in tokens], self.vocabulary
         bad = [token for token in known if not 0 <= token < size]
         if bad:

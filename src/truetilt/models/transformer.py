@@ -231,7 +231,10 @@ class Output(nn.Module):
 
 
 def raised(h: Tensor, linear: nn.Module) -> Tensor:
-    """gelu(h W' + b), tanh form; bf16 on a GPU in one kernel, which has no gradient: the wide rows are written once."""
+    """gelu(h W' + b), tanh form.
+
+    In bf16 on a GPU it is one fused kernel without a gradient, so the wide activations are written once.
+    """
     plain = type(linear) is nn.Linear and not torch.is_grad_enabled()  # adapters are asked themselves
     if plain and h.is_cuda and h.dtype == torch.bfloat16 and not torch.is_autocast_enabled("cuda"):
         return _raised(h, linear.weight, linear.bias)
@@ -240,7 +243,7 @@ def raised(h: Tensor, linear: nn.Module) -> Tensor:
 
 @torch.library.custom_op("truetilt::raised", mutates_args=())
 def _raised(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """As an operation of its own, for a compiler would take it apart again."""
+    """The same as a custom operator, which torch.compile does not split into separate kernels again."""
     return torch._addmm_activation(bias, h.flatten(0, -2), weight.T, use_gelu=True).unflatten(0, h.shape[:-1])
 
 
@@ -250,9 +253,10 @@ def _(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def wide_product(hidden: Tensor, weight: Tensor) -> Tensor:
-    """hidden W' in float32, the factors as autocast has them: half-precision logits would round every weight.
+    """hidden W' in float32, with factors in autocast's precision: half-precision logits would round every weight.
 
-    While gradients are kept the product is rounded to the factors' precision after all: the wide one has no gradient.
+    While gradients are recorded the product is rounded to the factors' precision, because the float32 product has no
+    gradient.
     """
     kind = hidden.device.type
     hidden = hidden.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else hidden

@@ -20,6 +20,7 @@ import torch
 
 from ..api import run
 from ..commands.digits import Cost, StateCounter, cost_of, part_of
+from ..core.cdf import draw_from
 from ..core.types import FeynmanKac, InvalidInput, Model, Resampler, Score, Tokens
 from ..diffusion.guidance import Guide, Guided, posterior_level, rate_level
 from ..diffusion.kernels import Kernel, euler, tweedie
@@ -267,7 +268,5 @@ def draws_of_each(result: Result, seed: int, many: int | None = None) -> Tokens:
     n = log_w.shape[1] if many is None else many
     u = Stream(seed, device=device).uniforms(3, OUTPUT, len(log_w), (0, 1))[alive]
     cdf = log_w[alive].softmax(-1).cumsum(-1)
-    height = (torch.arange(n, device=device) + u) / n * cdf[:, -1:]
-    top = torch.nextafter(cdf[:, -1:], torch.zeros_like(cdf[:, -1:]))
-    chosen = torch.searchsorted(cdf, torch.minimum(height, top), right=True)
+    chosen = draw_from(cdf, (torch.arange(n, device=device) + u) / n)
     return result.particles[alive].gather(1, chosen[..., None].expand(-1, -1, result.particles.shape[-1]))

@@ -1,7 +1,7 @@
-"""Stopping and going on: what a run has so far, written every few steps, whole or absent, the last two kept.
+"""Checkpoints of a sampling run: particles and record, written atomically every few steps; the last two are kept.
 
-A step is a function of the particles before it and of its number, so particles and record are all that a run is. A
-checkpoint holds every particle, whoever computed it: any number of ranks may go on from it.
+A step is a function of the particles before it and of its number, so particles and record are the whole state of a run.
+A checkpoint holds the particles of all ranks, so any number of ranks may continue from it.
 """
 
 from __future__ import annotations
@@ -50,20 +50,39 @@ class Record:
         return len(self.infos) - 1
 
     def whole(self, shard: Shard) -> Record:
-        """The same with the particles of all ranks."""
+        """The same record with the particles of all ranks gathered."""
         kept = [(step, _spread(shard.everyone, particles)) for step, particles in self.kept]
         return Record(_spread(shard.everyone, self.particles), self.infos, kept)
 
     def add(self, particles: Particles, info: StepInfo) -> None:
-        """One more step."""
+        """Append a step."""
         self.particles = particles
         self.infos.append(info._replace(ancestors=info.ancestors.int()))
         if self.step in self.keep:
             self.kept.append((self.step, particles._replace(aux={})))
 
 
+class NoCheckpoints:
+    """Of a run that saves nothing on the way."""
+
+    def __enter__(self) -> NoCheckpoints:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def load(self, fresh: Record, device: torch.device | str) -> Record:
+        return fresh
+
+    def after_step(self, record: Record, steps: int) -> None:
+        return None
+
+
 class Checkpoints:
-    """The checkpoints of one run in one folder. While it is entered, SIGTERM means: finish the step, save, stop."""
+    """The checkpoints of one run in one folder.
+
+    As a context manager it handles SIGTERM: finish the step, save, stop.
+    """
 
     def __init__(self, folder: str | Path, every: int, identity: dict[str, Any], shard: Shard) -> None:
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
@@ -73,7 +92,7 @@ class Checkpoints:
         self._asked, self._before = False, None
 
     def __enter__(self) -> Checkpoints:
-        if threading.current_thread() is threading.main_thread():  # elsewhere Python hears no signal
+        if threading.current_thread() is threading.main_thread():  # Python handles signals in the main thread only
             self._before = signal.signal(signal.SIGTERM, self._ask)
         return self
 
@@ -85,19 +104,19 @@ class Checkpoints:
         self._asked = True
 
     def after_step(self, record: Record, steps: int) -> None:
-        """Save where it is due. Asked to end before the end, save and raise `Stopped`."""
+        """Save if a checkpoint is due. If the run was asked to stop before its end, save and raise `Stopped`."""
         stop = self.shard.agreed(self._asked) and record.step < steps
         if stop or record.step == steps or (record.step > 0 and record.step % self.every == 0):
             self.save(record)
         if stop:
-            self.shard.agreed(True)  # nobody leaves before all is written
+            self.shard.agreed(True)  # barrier: no rank leaves before the checkpoint is written
             raise Stopped(
                 f"stopped after step {record.step} of {steps}, which is saved in {self.folder}; the same run with the "
                 "same folder goes on from there"
             )
 
     def save(self, record: Record) -> None:
-        """Write step-N, then drop all but the last two; of several ranks the first writes."""
+        """Write step-N, then remove all but the last two; of several ranks only the first writes."""
         whole = record.whole(self.shard)
         if self.shard.first == 0:
             write_folder(self.folder / f"step-{record.step:08d}", lambda beside: self._write(beside, whole))
@@ -110,7 +129,10 @@ class Checkpoints:
         write_json(folder / _FACTS, facts | {"identity": self.identity})
 
     def load(self, fresh: Record, device: torch.device | str) -> Record:
-        """The last checkpoint's record, or the fresh one where there is none; a damaged or foreign one is refused."""
+        """The record of the last checkpoint, or the fresh one if there is none.
+
+        A damaged checkpoint, or one of another run, is refused.
+        """
         saved = found(self.folder)
         if not saved:
             return fresh
@@ -131,13 +153,13 @@ class Checkpoints:
 
 
 def _spread(change: Callable[[Tensor], Tensor], particles: Particles) -> Particles:
-    """Every tensor of the particles changed."""
+    """The particles with a function applied to each of their tensors."""
     aux = {key: change(value) for key, value in particles.aux.items()}
     return Particles(change(particles.x), change(particles.log_w), aux)
 
 
 def _tensors(record: Record) -> dict[str, Tensor]:
-    """A whole record by names, in memory of its own."""
+    """The tensors of a whole record by name, each contiguous in memory of its own."""
     tensors = {"x": record.particles.x, "log_w": record.particles.log_w}
     tensors |= {f"aux.{key}": value for key, value in record.particles.aux.items()}
     for step, kept in record.kept:
@@ -153,7 +175,7 @@ def found(folder: Path) -> list[Path]:
 
 
 def forget(folder: Path) -> None:
-    """Remove the checkpoints of a folder and nothing of others; then the folder, if it is empty."""
+    """Remove the checkpoints in a folder and no other file; then the folder, if it is empty."""
     parts = [path for path in Path(folder).glob(".step-*") if _PART.fullmatch(path.name) and path.is_dir()]
     for path in (*found(folder), *parts):  # what a killed process left half done is named as ours
         remove_written(path, (_TENSORS, _FACTS, *(half.name for half in path.glob(".state-*"))))

@@ -1,6 +1,6 @@
-"""What fits into memory: how many particles to draw at a time, and whether a size that is asked for can be had at all.
+"""Memory limits: the chunk size that fits, and whether a requested run can fit at all.
 
-Sizes are refused by a lower bound of what they take, with the number named, before anything is made.
+A run is refused before any allocation, by a lower bound of its memory, which the error names.
 """
 
 from __future__ import annotations
@@ -9,16 +9,20 @@ from typing import Any
 
 import torch
 
+from ..core.batch import needs_of
 from ..core.types import FeynmanKac, InvalidInput
 
-_SHARE = 0.5  # of what is free: the rest is for what this estimate leaves out
-_COPIES = 6  # of a row a site: scores, laws and weights of the base, the conditional and the proposal
+_SHARE = 0.5  # fraction of the free memory to use; the other half covers what this estimate leaves out
+_COPIES = 6  # copies of a row at each site: scores, laws and weights of base, conditional and proposal
 _WORD = 8  # bytes of a float64
-_STEP = 2048  # bytes of the record of a step beside its particles
+_STEP = 2048  # bytes that a step's record takes besides its particles
 
 
 def fitting_chunk(fk: FeynmanKac, shape: tuple[int, int], device: torch.device | str) -> int | None:
-    """Particles of every population at a time, or None where all fit; shape is (populations, particles)."""
+    """The largest chunk (particles of every population drawn at a time) that fits, or None where all fit.
+
+    `shape` is (populations, particles).
+    """
     populations, particles = shape
     model: Any = getattr(fk, "model", None)
     if model is None:
@@ -28,23 +32,23 @@ def fitting_chunk(fk: FeynmanKac, shape: tuple[int, int], device: torch.device |
     ]
     each = max([particle_bytes(model, score) for score in scores], default=_WORD)
     fitting = max(1, int(_SHARE * free_bytes(device)) // (each * populations))
-    batch = max([getattr(score, "batch", 1) for score in scores], default=1)
+    batch = max([needs_of(score).batch for score in scores], default=1)
     if fitting >= particles:
         return None
     return fitting // batch * batch or fitting  # whole batches of a network, where at least one fits
 
 
 def particle_bytes(model: Any, score: Any) -> int:
-    """What a score says a particle takes, or what it takes with a row of float64 at every site."""
-    stated = getattr(score, "particle_bytes", None)
+    """Bytes a particle takes while it is drawn: as the score states, else of a dense float64 row at every site."""
+    stated = needs_of(score).particle_bytes
     if stated is not None:
-        return int(stated)
+        return stated
     vocabulary = getattr(getattr(model, "process", None), "vocabulary", 1)
     return _COPIES * _WORD * vocabulary * getattr(model, "length", 1)
 
 
 def free_bytes(device: torch.device | str) -> int:
-    """Memory that can still be had: of a GPU, with what torch holds and does not use; else of the machine."""
+    """Free memory in bytes: of a GPU, including what torch has cached; otherwise of the machine."""
     device = torch.device(device)
     if device.type == "cuda":
         held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -53,31 +57,31 @@ def free_bytes(device: torch.device | str) -> int:
 
 
 def check_fits(needed: int, what: str, device: torch.device | str = "cpu") -> None:
-    """Refuse what takes more bytes than are free; `what` names it with its numbers."""
+    """Refuse an allocation of more bytes than are free; `what` names it in the error."""
     free = free_bytes(device)
     if needed > free:
         raise InvalidInput(f"{what} would take {told_bytes(needed)} and {told_bytes(free)} are free; take fewer")
 
 
 def check_run(sizes: tuple[int, int, int], length: int, kept: int, device: torch.device | str = "cpu") -> None:
-    """Refuse (particles, populations, steps) whose record alone does not fit: who descends from whom, and states."""
+    """Refuse (particles, populations, steps) whose genealogy and states alone do not fit."""
     particles, populations, steps = sizes
     if min(sizes) < 1:
-        return  # refused by whoever runs it, in its own words
+        return  # the run itself refuses sizes below 1
     each = 4 * (steps + 1) + _WORD * length * (1 + min(kept, steps + 1))
     words = f"{particles:,} particles in {populations:,} populations over {steps:,} steps"
     check_fits(particles * populations * each + _STEP * steps, words, device)
 
 
 def check_room(fk: FeynmanKac, shape: tuple[int, int], steps: int, device: torch.device | str) -> None:
-    """Refuse a run of this model, of (populations, particles), whose record alone does not fit."""
+    """Refuse a run of this model, of (populations, particles), whose genealogy and states alone do not fit."""
     model: Any = getattr(fk, "model", None)
     length = getattr(model, "length", None) or getattr(model, "dimension", 1)
     check_run((shape[1], shape[0], steps), length, 1, device)
 
 
 def told_bytes(size: float) -> str:
-    """A size to read: 3.2 GiB."""
+    """A size in readable units: 3.2 GiB."""
     for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
         if size < 1024:
             return f"{size:.3g} {unit}"

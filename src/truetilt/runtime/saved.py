@@ -1,4 +1,4 @@
-"""Whether what a saved result holds is a result: names, shapes, kinds and ranges of its tensors, and its settings."""
+"""Validation of a saved result: names, shapes, dtypes and ranges of its tensors, and its settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STATES = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.float64, to
 
 
 def check_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """A result has these tensors, of shapes that agree; log-weights are numbers or -inf, ancestors are particles."""
+    """Refuse tensors that are not a result's: names, shapes, dtypes, NaN or +inf weights, ancestors out of range."""
     names = {*_WEIGHTED, *(_KEPT if any(name in tensors for name in _KEPT) else ())}
     if tensors.keys() != names:
         odd = sorted(tensors.keys() ^ names)
@@ -73,7 +73,7 @@ def _told(tensor: Tensor) -> str:
 
 
 def check_header(path: Path, settings: Any, populations: int) -> None:
-    """The settings are named values; where they say how many populations were run, there are so many."""
+    """Refuse settings that are not a mapping, or that disagree with the number of populations."""
     if not isinstance(settings, dict):
         raise InvalidInput(f"{path}: the settings are of kind {type(settings).__name__}, not named values")
     parts = settings.get("united")

@@ -1,4 +1,4 @@
-"""States kept on the way: after which steps of a run, and those of several runs side by side."""
+"""Snapshots: particles kept after chosen steps of a run, and the snapshots of several runs joined."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Snapshots(NamedTuple):
 
 
 def no_snapshots() -> Snapshots:
-    """What a run has that was asked for none."""
+    """The empty snapshots of a run that kept none."""
     return Snapshots(torch.zeros(0, dtype=torch.int64), torch.zeros(0, 0), torch.zeros(0, 0, dtype=torch.float64))
 
 
 def chosen_steps(wanted: int | Sequence[int] | None, steps: int) -> tuple[int, ...]:
-    """The steps to keep of a run of so many: a number of them, evenly from the first draw to the end, or these."""
+    """The steps to keep of a run: a number of them, evenly spaced from the first draw to the end, or a list."""
     if wanted is None:
         return ()
     need = f"give how many to keep, or a list of steps from 0 to {steps}"
@@ -64,7 +64,7 @@ def stacked(kept: Sequence[tuple[int, Particles]]) -> Snapshots:
 
 
 def united(parts: Sequence[Snapshots]) -> Snapshots:
-    """The populations of several runs side by side, at the steps that every one of them kept."""
+    """The snapshots of several runs joined along populations, at the steps that all of them kept."""
     common = sorted(set.intersection(*(set(part.steps.tolist()) for part in parts)))
     if not common:
         return no_snapshots()

@@ -50,15 +50,16 @@ class Lineage(Protocol):
 
 
 def keep_lineage(move: Move, log_w: LogWeights, y: State, u: Tensor) -> Tensor:
-    """The reference descends from itself."""
+    """The reference stays its own ancestor."""
     return torch.zeros_like(u, dtype=torch.int64)
 
 
 def ancestor_sampling(move: Move, log_w: LogWeights, y: State, u: Tensor) -> Tensor:
-    """Draw whom the rest of the reference descends from, by weight times the weighed density of its next state.
+    """Draw the reference's ancestor anew, by weight times the weighted density of the reference's next state.
 
-    Lindsten, Jordan & Schön (2014). Only an ancestor that leaves the model the same memory counts, because later
-    weights read it. The law of every particle is needed before resampling: in clock time, twice the evaluations.
+    Lindsten, Jordan & Schön (2014). Only an ancestor that gives the model the same memory is eligible, because later
+    weights read that memory. The law of every particle is needed before resampling, which on a time grid doubles the
+    network evaluations.
     """
     everyone = y.unsqueeze(1).expand(*log_w.shape, *y.shape[1:])
     log_q = move.law.log_prob(everyone)
@@ -74,7 +75,7 @@ def ancestor_sampling(move: Move, log_w: LogWeights, y: State, u: Tensor) -> Ten
 
 @dataclass(frozen=True)
 class Rule:
-    """When to resample (effective sample size below threshold times N), and whom the reference then descends from."""
+    """When to resample (effective sample size below threshold times N), and the reference's ancestor then."""
 
     threshold: float = 0.5
     lineage: Lineage = keep_lineage
@@ -91,7 +92,7 @@ USUAL, NO_RESAMPLING = Rule(), Rule(threshold=0.0)
 
 @dataclass(frozen=True)
 class Place:
-    """Where in a run a step stands: the key of its uniforms, and the words an error names it by."""
+    """A step's position in the run: the key of its uniforms, and the words by which an error names it."""
 
     stream: Stream
     number: int
@@ -205,7 +206,7 @@ def hold(values: Tensor, kept: Tensor) -> Tensor:
 
 
 def check_shape(shape: tuple[int, int]) -> tuple[int, int]:
-    """Chains and particles as plain whole numbers. A reference alone cannot move."""
+    """Chains and particles as plain whole numbers; at least 2 particles, because a reference alone cannot move."""
     shape = whole("the number of chains", shape[0], 0), whole("the number of particles", shape[1], 0)
     if shape[0] < 1 or shape[1] < 2:
         raise InvalidInput(
@@ -216,7 +217,7 @@ def check_shape(shape: tuple[int, int]) -> tuple[int, int]:
 
 
 def check_possible(log_q: Tensor, where: str) -> None:
-    """A reference outside the path space would be weighed as if it were in it."""
+    """Refuse a reference that takes a step the model cannot draw: its weight would be meaningless."""
     impossible = int((~(log_q > NEG_INF)).sum())
     if impossible:
         raise InvalidInput(

@@ -1,7 +1,7 @@
-"""How the uniforms of a population hang together: independent, or spread evenly over particles in the same state.
+"""How the uniforms of particles depend on one another: independent, or spread evenly over particles in equal states.
 
-Array-RQMC: particles that draw from the same law share one systematic comb of uniforms. Each particle's own uniform is
-still uniform (its place in the comb is random), so its draw keeps its law and estimates stay unbiased; but the
+Array-RQMC: particles that draw from the same law share one systematic grid of uniforms. Each particle's own uniform is
+still uniform (its place in the grid is random), so its draw keeps its law and estimates stay unbiased; but the
 histogram of the group is as even as it can be, better than independent draws from the target itself.
 """
 
@@ -22,19 +22,19 @@ class Coupling(Protocol):
 
 
 def independent(u: Tensor, labels: Tensor, spare: Tensor) -> Tensor:
-    """Every particle draws by itself."""
+    """Independent uniforms: every particle draws by itself."""
     return u
 
 
 def systematic_draws(u: Tensor, labels: Tensor, spare: Tensor) -> Tensor:
-    """A comb of equally spaced uniforms for each group of equal labels, its teeth dealt out at random."""
+    """Systematic uniforms: particles with equal labels share equally spaced points, assigned to them at random."""
     place, size, leader = _groups(labels, spare)
     shift = u.gather(-2, leader)
     return ((place + shift) / size).clamp(max=1 - 2.0**-53)
 
 
 def stratified_draws(u: Tensor, labels: Tensor, spare: Tensor) -> Tensor:
-    """A slice of [0, 1) for each particle of a group, dealt out at random, and a point anywhere in it."""
+    """Stratified uniforms: particles with equal labels get one slice of [0, 1) each, at random, and a point in it."""
     place, size, _ = _groups(labels, spare)
     return ((place + u) / size).clamp(max=1 - 2.0**-53)
 
@@ -60,7 +60,7 @@ def _groups(labels: Tensor, spare: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def fingerprint(labels: Tensor) -> Tensor:
-    """One 64-bit word for each row of integers [..., m]. A collision joins two groups, which biases nothing."""
+    """A 64-bit hash of each row of integers [..., m]. A collision merges two groups, which biases nothing."""
     word = torch.zeros(labels.shape[:-1], dtype=torch.int64, device=labels.device)
     for column in labels.long().unbind(-1):
         word = mix(word * 31 + column + 1)

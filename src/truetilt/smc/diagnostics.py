@@ -1,4 +1,4 @@
-"""What the genealogy says: who descends from whom."""
+"""Figures of the genealogy: each particle's ancestor at the first draw, and the number of surviving roots."""
 
 from __future__ import annotations
 

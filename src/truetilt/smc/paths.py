@@ -1,7 +1,7 @@
-"""Whole trajectories as values: what a path holds, how one is traced back, and whether it fits a model and a grid.
+"""Whole paths (trajectories) as values: what a path holds, how one is traced back, and the check of a reference path.
 
-A choice (which site to reveal) comes before the weight of its step and is exogenous, so a path holds the uniforms that
-made it. Its memory (aux) follows from states and choices; it is held to be read, never read back.
+A choice (which site to reveal) is made before the weight of its step and does not depend on it, so a path stores the
+uniforms that made it. The memory (aux) of a path follows from its states and choices; it is stored for inspection only.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Trajectory:
 
 
 class Generation(NamedTuple):
-    """The population after a step, and what it takes to trace a path back through it."""
+    """The population after a step, with the ancestors and choices that are needed to trace a path back through it."""
 
     particles: Particles
     ancestors: Tensor  # int64 [chains, N]
-    choices: Tensor  # float64 [chains, N, width], those of the ancestor
+    choices: Tensor  # float64 [chains, N, width]: the choices that each particle's ancestor made
 
 
 def trace_back(history: Sequence[Generation], slot: Tensor) -> Trajectory:

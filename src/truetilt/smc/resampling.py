@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.cdf import draw_from
 from ..core.types import (
     NEG_INF,
     InvalidInput,
@@ -31,7 +32,7 @@ from .weights import effective_sample_size, log_mean_exp, normalised
 
 
 def resampled(scheme: Resampler, log_w: LogWeights, u: Tensor) -> Resampled:
-    """What a scheme does; a stranger's answer is looked at."""
+    """Call a resampling scheme, and validate what a scheme from outside this package returns."""
     found = scheme(log_w, u)
     if isinstance(scheme, Adaptive | Partial) or scheme is never or scheme in SCHEMES.values():
         return found
@@ -49,7 +50,7 @@ def resampled(scheme: Resampler, log_w: LogWeights, u: Tensor) -> Resampled:
 
 
 def _check(log_w: LogWeights, u: Tensor) -> None:
-    """Log-weights and as many uniforms, known by their shapes alone."""
+    """Refuse log-weights and uniforms of different shapes; no value is read, so no device is synchronised."""
     tensors = (
         isinstance(log_w, Tensor)
         and isinstance(u, Tensor)
@@ -63,31 +64,31 @@ def _check(log_w: LogWeights, u: Tensor) -> None:
 
 
 def never(log_w: LogWeights, u: Tensor) -> Resampled:
-    """Everyone is their own ancestor."""
+    """No resampling: every particle is its own ancestor and keeps its weight."""
     _check(log_w, u)
     return Resampled(torch.arange(log_w.shape[-1], device=log_w.device).expand(log_w.shape), log_w)
 
 
 def multinomial(log_w: LogWeights, u: Tensor) -> Resampled:
-    """N independent draws."""
+    """Multinomial resampling: N independent draws by weight."""
     _check(log_w, u)
     return _equal(log_w, _invert(normalised(log_w), u))
 
 
 def stratified(log_w: LogWeights, u: Tensor) -> Resampled:
-    """One draw in each of N equal slices."""
+    """Stratified resampling: one draw in each of N equal slices of the cumulated weights."""
     _check(log_w, u)
     return _equal(log_w, _invert(normalised(log_w), _slices(u)))
 
 
 def systematic(log_w: LogWeights, u: Tensor) -> Resampled:
-    """One uniform shifts N equally spaced points."""
+    """Systematic resampling: one uniform shifts N equally spaced points on the cumulated weights."""
     _check(log_w, u)
     return _equal(log_w, _invert(normalised(log_w), _slices(u[..., :1].expand_as(u))))
 
 
 def residual(log_w: LogWeights, u: Tensor) -> Resampled:
-    """floor(N w) copies for sure, the rest drawn from the remainders."""
+    """Residual resampling: floor(N w) copies of each particle for sure, the other places drawn from the remainders."""
     _check(log_w, u)
     expected = normalised(log_w) * log_w.shape[-1]
     sure = (expected * (1 + 1e-14)).floor()  # N w that rounding left just under a whole number is that number
@@ -99,9 +100,9 @@ def residual(log_w: LogWeights, u: Tensor) -> Resampled:
 
 
 def ssp(log_w: LogWeights, u: Tensor) -> Resampled:
-    """Srinivasan sampling (Gerber, Chopin & Whiteley 2019), its pairs met in a tournament: log2 N rounds.
+    """Srinivasan sampling process (Gerber, Chopin & Whiteley 2019), pairs matched in a tournament of log2 N rounds.
 
-    Two fractional counts meet; one of them becomes 0 or 1, the other carries the rest to the next round.
+    Each round pairs the fractional counts. One of a pair becomes 0 or 1, the other carries their remainder on.
     """
     _check(log_w, u)
     expected = normalised(log_w) * log_w.shape[-1]
@@ -126,7 +127,9 @@ def ssp(log_w: LogWeights, u: Tensor) -> Resampled:
 
 
 def _meet(a: Tensor, b: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Whether the first of a pair is settled, the value (0 or 1) it is settled at, and what the other carries."""
+    """For each pair: whether the first is settled, the value (0 or 1) it is settled at, and the count the other
+    carries.
+    """
     both = a + b
     small = both <= 1
     chance_first = torch.where(small, b / both, (1 - b) / (2 - both))  # 0/0 compares false
@@ -177,7 +180,7 @@ class Adaptive:
     def __call__(self, log_w: LogWeights, u: Tensor) -> Resampled:
         low = (effective_sample_size(log_w) < self.threshold * log_w.shape[-1])[..., None]
         old = never(log_w, u)
-        if asks_freely(low) and not low.any():  # else to ask costs more than to resample
+        if asks_freely(low) and not low.any():  # on a GPU, reading the answer would cost more than resampling
             return old
         new = resampled(self.scheme, log_w, u)
         return Resampled(torch.where(low, new.ancestors, old.ancestors), torch.where(low, new.log_w, old.log_w))
@@ -188,9 +191,10 @@ def _check_scheme(scheme: object) -> None:
 
 
 def partial(scheme: Resampler, size: int | float) -> Partial:
-    """Resample only the floor(M/2) heaviest and ceil(M/2) lightest, among themselves (the paper's Algorithm 4, mended).
+    """Partial resampling: the floor(M/2) heaviest and ceil(M/2) lightest particles are resampled among themselves.
 
-    `size` is M, or a fraction of N. The rest keep their weights; the subset keeps its mass.
+    `size` is M, or a fraction of N. The other particles keep their weights, and the subset keeps its mass. This is the
+    paper's Algorithm 4, corrected.
     """
     return Partial(scheme, size)
 
@@ -215,7 +219,7 @@ def described(resample: Resampler) -> dict[str, Any]:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """The bare name of what this package offers; a stranger's comes with its module, so that none passes for ours."""
+    """The name of a function: bare for this package's own, with its module for any other."""
     name = getattr(function, "__qualname__", type(function).__qualname__)
     module = getattr(function, "__module__", None) or type(function).__module__
     return name if module.startswith(f"{__package__}.") else f"{module}.{name}"
@@ -242,10 +246,7 @@ def _slices(u: Tensor) -> Tensor:
 
 def _invert(weights: Tensor, u: Tensor) -> Tensor:
     """The first particle whose cumulated weight exceeds u times the total."""
-    cdf = weights.cumsum(-1)
-    total = cdf[..., -1:]
-    height = torch.minimum(u * total, torch.nextafter(total, torch.zeros_like(total)))
-    return torch.searchsorted(cdf, height.contiguous(), right=True).clamp(max=weights.shape[-1] - 1)
+    return draw_from(weights.cumsum(-1), u)
 
 
 def _repeat(counts: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..core.target import NO_WEIGHTS, Target, contract_of
 from ..core.types import (
     LONGEST,
     FeynmanKac,
@@ -94,6 +95,11 @@ class Rejuvenation:
         for name in ("each_step", "after_resampling", "at_end"):
             settle(self, **{name: whole(f"a number of moves, {name},", getattr(self, name), 0, LONGEST)})
 
+    def differences(self, target: Target | None) -> list[str]:
+        """How a run's target and the kernel's differ: in the final law, and where it moves earlier in any."""
+        mine, theirs = target or NO_WEIGHTS, contract_of(self.kernel).target or NO_WEIGHTS
+        return mine.differences(theirs, on_the_way=self.each_step + self.after_resampling > 0)
+
     def counts(self, resampled: Tensor, last: bool) -> Tensor:
         """How many moves each population makes now [populations]."""
         return self.each_step + self.after_resampling * resampled.long() + self.at_end * last
@@ -110,6 +116,20 @@ class Moved(NamedTuple):
     accepted: Tensor
 
 
+class Begun(NamedTuple):
+    """Where a stopped run goes on from."""
+
+    done: int  # steps
+    particles: Particles
+
+
+def first_draw(fk: FeynmanKac, t: float, shape: tuple[int, int], source: Source) -> tuple[Particles, StepInfo]:
+    """The particles at the start, out of nothing."""
+    here = (shape[0], source.shard.share(shape[1]))
+    log_w = torch.zeros(here, dtype=torch.float64, device=source.stream.device)
+    return advance(fk.start(here, t), log_w, Step(0, t, t), never, source)
+
+
 def trace(
     fk: FeynmanKac,
     grid: Sequence[float],
@@ -117,26 +137,17 @@ def trace(
     resample: Resampler,
     source: Source,
     moves: Rejuvenation | None = None,
+    begin: Begun | None = None,
 ) -> Iterator[tuple[Particles, StepInfo]]:
-    """Yield the particles after the first draw and after every step; shape is (populations, particles)."""
-    check_shape(shape)
-    here = (shape[0], source.shard.share(shape[1]))
-    log_w = torch.zeros(here, dtype=torch.float64, device=source.stream.device)
-    first = Step(0, grid[0], grid[0])
-    particles, info = advance(fk.start(here, first.t), log_w, first, never, source)
-    yield particles, info
-    yield from onward(fk, grid, (0, particles), resample, source, moves)
+    """Yield the particles after the first draw and after every step; shape is (populations, particles).
 
-
-def onward(
-    fk: FeynmanKac,
-    grid: Sequence[float],
-    begin: tuple[int, Particles],
-    resample: Resampler,
-    source: Source,
-    moves: Rejuvenation | None = None,
-) -> Iterator[tuple[Particles, StepInfo]]:
-    """Yield the particles after every step that is left, beginning with these after so many."""
+    A run that goes on from `begin` yields them after the steps that are left.
+    """
+    if begin is None:
+        check_shape(shape)
+        particles, info = first_draw(fk, grid[0], shape, source)
+        yield particles, info
+        begin = Begun(0, particles)
     done, particles = begin
     questions = Questions()
     for here in steps_of(grid)[done:]:
@@ -215,7 +226,7 @@ def advance(
     """
     shard = source.shard
     all_log_w = shard.everyone(log_w + move.log_before)
-    check_weights(all_log_w, str(here), shard.complete)
+    check_weights(all_log_w, here, shard.complete)
     ess = effective_sample_size(all_log_w)
     populations, n = all_log_w.shape
     u = source.stream.uniforms(here.number, RESAMPLE, populations, (0, n))
@@ -223,7 +234,7 @@ def advance(
     x, log_after, aux = shard.draw(move, ancestors, origin, Draws(source, here.number))
     log_w = shard.mine(all_log_w) + log_after
     all_log_w = shard.everyone(log_w)
-    check_weights(all_log_w, str(here), shard.complete)
+    check_weights(all_log_w, here, shard.complete)
     none = torch.zeros_like(ess)
     return Particles(x, log_w, aux), StepInfo(here.t, here.s, ess, log_mean_exp(all_log_w), ancestors, none, none)
 

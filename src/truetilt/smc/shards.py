@@ -1,4 +1,4 @@
-"""Which particles are here: all of them, or one rank's share of a run that several carry out together."""
+"""Shards of a population: which particles this process holds, all of them or one rank's share of a distributed run."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Settings = Mapping[str, Any]  # how a run goes, as plain data
 
 
 class Origin(NamedTuple):
-    """What a move was made of: enough to make it again for particles that arrive from another rank."""
+    """The inputs a move was built from: enough to rebuild it for particles received from another rank."""
 
     fk: FeynmanKac
     step: Step
     particles: Particles
-    u: Tensor  # the uniforms of their choices
+    u: Tensor  # uniforms of the particles' choices
 
     def make(self, particles: Particles, u: Tensor) -> Move:
         """The move of this step for other particles."""
@@ -31,7 +31,7 @@ Drawn = tuple[State, LogWeights, Aux]  # next states, what the draw adds to the 
 
 
 class Drawing(Protocol):
-    """How the particles of a shard draw in a step: the uniforms of a move, and what it draws with them."""
+    """How the particles of this process draw: the uniforms a move needs, and the draw made from them."""
 
     def uniforms(self, move: Move) -> Tensor: ...
     def sample(self, move: Move, u: Tensor) -> Drawn: ...
@@ -39,50 +39,56 @@ class Drawing(Protocol):
 
 
 class Shard(Protocol):
-    """A share of the particles of every population, and how it meets the rest."""
+    """This process's share of the particles of every population, and the collective operations over all shards."""
 
     @property
     def first(self) -> int:
-        """The number of its first particle: uniforms are counted by number."""
+        """Global number of this shard's first particle; the random stream counts uniforms by global number."""
         ...
 
     @property
     def complete(self) -> bool:
-        """Whether every population is seen from here: if not, those here may all be dead and others live."""
+        """Whether this process sees the weights of every population.
+
+        If it does not, all populations here may be dead while others are alive elsewhere.
+        """
         ...
 
     def share(self, particles: int) -> int:
-        """How many of so many particles are here."""
+        """How many of so many particles this shard holds."""
         ...
 
     def everyone(self, here: Tensor) -> Tensor:
-        """Values of all particles [populations, N, ...], the same bits everywhere, from those of the ones here."""
+        """All-gather: values of all particles [populations, N, ...] from this shard's, equal bits on every rank."""
         ...
 
     def mine(self, everyone: Tensor) -> Tensor:
-        """Those of the ones here."""
+        """This shard's slice of values that cover all particles."""
         ...
 
     def draw(self, move: Move, ancestors: Tensor, origin: Origin | None, how: Drawing) -> Drawn:
-        """What the ones here draw by the move of their ancestors [populations, N], numbered among all."""
+        """Draw this shard's next states from the moves of their ancestors [populations, N], global numbers."""
         ...
 
     def agreed(self, wish: bool) -> bool:
-        """Whether anyone wishes it: the same answer everywhere."""
+        """All-reduce: whether any rank wishes it; the same answer on every rank."""
         ...
 
     def compare(self, settings: Settings) -> None:
-        """Raise if another rank was told otherwise, before anything is computed."""
+        """Raise before any work if the settings of another rank differ from these."""
         ...
 
 
 def _alone(settings: Settings) -> None:
-    """There is nobody to compare with."""
+    """A single process has no other settings to compare with."""
 
 
 @dataclass(frozen=True)
 class Whole:
-    """All particles are here; of every population, unless they are not `complete`: then `meet` compares settings."""
+    """The shard of a process that holds all particles of its populations.
+
+    Where other ranks run other populations (`complete` is False), `meet` compares the settings with theirs.
+    """
 
     first: int = 0
     complete: bool = True
@@ -108,7 +114,10 @@ class Whole:
 
 
 def _own(ancestors: Tensor) -> bool:
-    """Whether everyone is known to be their own ancestor; where a device would have to be asked, it is not known."""
+    """Whether every particle is known to be its own ancestor.
+
+    On a GPU this is False without looking, because reading the answer would synchronise the device.
+    """
     return asks_freely(ancestors) and torch.equal(ancestors, torch.arange(ancestors.shape[-1]).expand_as(ancestors))
 
 

@@ -15,21 +15,24 @@ from torch import Tensor
 
 from ..core.types import device_here, settle, whole
 
-DRAW, RESAMPLE, OUTPUT, CHOOSE, COUPLE = range(5)  # purposes: a key each, so that no uniform is used twice
-PURPOSES = 16  # room for each of them, and for COUPLE on top of each
+DRAW, RESAMPLE, OUTPUT, CHOOSE, COUPLE = range(5)  # purposes: each has its own key, so that no uniform is used twice
+PURPOSES = 16  # keys of one lap of a step: one for each purpose, and COUPLE added to each
 
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed word
 _MIX = (-4658895280553007687, -7723592293110705685)  # 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _GOLDEN_WORD = np.uint64(_GOLDEN % 2**64)
 _MIX_WORDS = (np.uint64(_MIX[0] % 2**64), np.uint64(_MIX[1] % 2**64))
 _SHIFTS, _LAST_SHIFT = (np.uint64(30), np.uint64(27)), np.uint64(31)
-_FEW = 4096  # uniforms that the host makes and sends sooner than it tells a device how
+_FEW = 4096  # up to this many uniforms are faster to compute on the host and copy than to compute on the device
 _STRETCH = 1 << 14
 
 
 @dataclass(frozen=True)
 class Stream:
-    """The randomness of a run. `first_population` lets population k be run alone."""
+    """A counter-based stream of uniforms: the only randomness of a run.
+
+    `first_population` lets population k be run alone.
+    """
 
     seed: int
     first_population: int = 0
@@ -58,7 +61,10 @@ def check_seed(seed: int) -> int:
 
 @lru_cache(maxsize=256)
 def _keys(populations: int, first: int, seed: int, *words: int) -> np.ndarray:
-    """A key for each population, unsigned, mixed from seed, population and words; not to be written to."""
+    """A 64-bit key for each population, mixed from seed, population and words.
+
+    Memoised: the array is shared and must not be written to.
+    """
     if words:
         return _mix(
             _mix(_keys(populations, first, seed, *words[:-1]).copy()) + np.uint64((words[-1] + 1) * _GOLDEN % 2**64)
@@ -68,7 +74,7 @@ def _keys(populations: int, first: int, seed: int, *words: int) -> np.ndarray:
 
 
 def _by_host(keys: np.ndarray, counters: tuple[int, int]) -> np.ndarray:
-    """The uniforms of these keys, in stretches that stay in a cache."""
+    """The uniforms of these keys by numpy, in blocks small enough for the processor's cache."""
     first, last = counters
     u = np.empty((len(keys), last - first))
     for begin in range(first, last, _STRETCH):
@@ -80,12 +86,12 @@ def _by_host(keys: np.ndarray, counters: tuple[int, int]) -> np.ndarray:
 
 @lru_cache(maxsize=8)
 def _stretch(begin: int, end: int) -> np.ndarray:
-    """What the counters from begin to end put into their words; not to be written to."""
+    """The mixing terms of the counters from begin to end. Memoised: the array is shared and must not be written to."""
     return np.arange(begin + 1, end + 1, dtype=np.uint64) * _GOLDEN_WORD
 
 
 def _by_device(keys: Tensor, counters: tuple[int, int]) -> Tensor:
-    """The same bits, made where the keys are."""
+    """The same uniforms, bit for bit, computed on the device that holds the keys."""
     count = torch.arange(counters[0] + 1, counters[1] + 1, device=keys.device)
     bits = mix(keys[:, None] + count * _GOLDEN)
     return _shift(bits, 11).double().mul_(2.0**-53)
@@ -97,7 +103,7 @@ def _shift(z: Tensor, bits: int) -> Tensor:
 
 
 def _mix(z: np.ndarray) -> np.ndarray:
-    """`mix` on unsigned words, in their place."""
+    """`mix` on unsigned words, in place."""
     for shift, factor in zip(_SHIFTS, _MIX_WORDS, strict=True):
         z ^= z >> shift
         z *= factor

@@ -27,14 +27,14 @@ def effective_sample_size(log_w: LogWeights) -> torch.Tensor:
     return log_ess.exp().masked_fill_(log_sum == NEG_INF, 0.0)
 
 
-def check_weights(log_w: LogWeights, where: str, complete: bool = True) -> None:
+def check_weights(log_w: LogWeights, where: object, complete: bool = True) -> None:
     """Raise on NaN, on +inf, and when nothing has any weight left, if this is all there is."""
     top = log_w.max()  # NaN if any is NaN
     bad = top - top != 0 if complete else ~(top < torch.inf)  # only a finite number less itself is 0
     check(bad, lambda: _problem(log_w, where))
 
 
-def _problem(log_w: LogWeights, where: str) -> TruetiltError:
+def _problem(log_w: LogWeights, where: object) -> TruetiltError:
     if log_w.max() == NEG_INF:
         return DegenerateWeights(
             f"{where}: every particle has weight zero. The condition may be impossible for the states reached: "

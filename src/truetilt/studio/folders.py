@@ -1,4 +1,4 @@
-"""What lies at a path of the user's own, told from its files alone: no network is loaded."""
+"""What a path of the user's holds, recognised from its files alone: no network is loaded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Found(NamedTuple):
 
 
 def found_at(path: str | Path) -> Found:
-    """What lies there; a folder that says nothing of itself is taken for digit networks."""
+    """What the path holds; a folder without a description is taken to hold digit networks."""
     try:
         place = Path(path)
         if not str(path) or not place.exists():
@@ -41,7 +41,7 @@ def found_at(path: str | Path) -> Found:
 
 
 def _reviews(folder: Path) -> Found:
-    """The classes that the card names; a card that is damaged is told of by whoever loads it."""
+    """The classes named on the card; a damaged card is reported later, when the bundle is loaded."""
     try:
         card = read_card(folder / "sedd")
         classes = tuple(str(name) for name in card["classes"])

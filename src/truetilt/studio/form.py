@@ -1,6 +1,6 @@
-"""What is asked for in the form: read, checked field by field, and kept as one record.
+"""The form: its values are parsed, validated field by field, and kept as one record.
 
-Faults are told by field, so that each can be shown where it arose.
+Errors are reported by field, so that each can be shown beside its field.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ MOVES = 100_000_000  # particles times steps: the record of who descends from wh
 
 
 class RunForm(NamedTuple):
-    """One run, as the form says it. The order is the form's."""
+    """The settings of one run, in the order of the form's fields."""
 
     model: str = "nine"
     path: str = ""
     process: str = "masking"
-    condition: str | int | None = None  # as written; whoever poses the problem reads it
+    condition: str | int | None = None  # as typed; parsed when the problem is built
     prompt: str = ""
     sampler: str = "tilted"
     alpha: float = 4.0
@@ -46,14 +46,14 @@ def first_form(model: str = "nine") -> RunForm:
 
 
 def devices() -> list[str]:
-    """Where one can compute here."""
+    """The devices available here."""
     import torch
 
     return ["cpu", *(f"cuda:{k}" for k in range(torch.cuda.device_count()))]
 
 
 def faults(values: Mapping[str, Any]) -> dict[str, str]:
-    """What is wrong, by field; nothing where all is well."""
+    """Errors by field; empty if the form is valid."""
     told = {name: check(values[name]) for name, check in _CHECKS.items()}
     found = {name: words for name, words in told.items() if words}
     if "model" not in found:
@@ -64,7 +64,7 @@ def faults(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def form_of(values: Mapping[str, Any]) -> RunForm:
-    """The record of values without faults."""
+    """The record of values that have no errors."""
     found = faults(values)
     if found:
         raise InvalidInput("; ".join(f"{name}: {words}" for name, words in found.items()))
@@ -76,7 +76,7 @@ def form_of(values: Mapping[str, Any]) -> RunForm:
 
 
 def what_is_there(values: Mapping[str, Any]) -> Found:
-    """What the chosen model is; the user's own is looked at."""
+    """The kind of the chosen model; a path of the user's is inspected."""
     if values["model"] == "own":
         return found_at(_trimmed(values["path"]))
     if values["model"] == "tiny-reviews":
@@ -125,7 +125,7 @@ def _trimmed(value: Any) -> str:
 
 
 def _number_in(text: str) -> float | None:
-    """The number that a text is."""
+    """The number that a text stands for."""
     try:
         return float(text)
     except ValueError:
@@ -141,7 +141,7 @@ def _size_faults(particles: float, steps: float) -> dict[str, str]:
 
 
 def _model_faults(values: Mapping[str, Any]) -> dict[str, str]:
-    """What the chosen model does not take."""
+    """Values that the chosen model does not accept."""
     there = what_is_there(values)
     if not there.kind:
         return {"path": "There is nothing at this path; name a table (.json) or a folder of networks on this machine."}
@@ -165,7 +165,7 @@ def _at(field: str, words: str, lead: str = "") -> dict[str, str]:
 
 def _reviews_faults(there: Found, given: str, sampler: str) -> dict[str, str]:
     """The class, by name or number; one that no classifier knows cannot be tilted by it."""
-    if not there.classes:  # a card that says nothing: whoever loads it tells
+    if not there.classes:  # a card without classes is reported when the bundle is loaded
         return {}
     names = there.classes
     number = int(given) if re.fullmatch("[0-9]{1,9}", given) else len(names)

@@ -34,7 +34,7 @@ WAITING, RUNNING, DONE, CANCELLED, FAILED = "waiting", "running", "done", "cance
 
 
 class Cancelled(Exception):
-    """The run is wanted no more."""
+    """Raised inside a run to cancel it."""
 
 
 class LaneFrame(NamedTuple):
@@ -48,7 +48,7 @@ class LaneFrame(NamedTuple):
 
 @dataclass(eq=False)
 class Lane:
-    """One sampler of a job, as far as it has come."""
+    """One sampler of a job, and its progress."""
 
     steps: int
     frame: LaneFrame | None = None
@@ -59,7 +59,7 @@ class Lane:
     line: torch.Tensor | None = None  # where each particle stood in the picture before
 
     def look(self, step: int, particles: Particles, info: StepInfo) -> None:
-        """Keep what is shown of a step; a picture only every so often."""
+        """Record a step for display; pictures only at intervals."""
         share = (info.ess / particles.log_w.shape[-1]).cpu()
         self.ess.append((float(share.mean()), float(share.min()), float(share.max())))
         came = info.ancestors.cpu().long()
@@ -76,14 +76,14 @@ class Lane:
 
 
 def _flat(line: torch.Tensor) -> np.ndarray:
-    """Places in the union of populations [populations * particles], from places in each."""
+    """Indices within each population as indices into the union [populations * particles]."""
     populations, particles = line.shape
     return (line + particles * torch.arange(populations)[:, None]).reshape(-1).numpy()
 
 
 @dataclass(eq=False)
 class StudioRun:
-    """A run that was asked for: where it stands, and what it has to show."""
+    """A queued or running run: its state, and what the page shows of it."""
 
     form: RunForm
     folder: Path
@@ -181,7 +181,7 @@ class StudioRun:
         self.token = token
 
     def _free(self) -> None:
-        """Networks and particles leave the device; what is shown stays, in plain memory."""
+        """Release networks and particles from the device; what the page shows is kept in host memory."""
         if self.problem is not None:
             self.problem = self.problem.freed()
         for lane in self.lanes.values():
@@ -192,13 +192,13 @@ class StudioRun:
 
 
 def _at_home(result: Result) -> Result:
-    """The result off the device."""
+    """The result copied to host memory."""
     held = {f.name: getattr(result, f.name) for f in fields(result)}
     return replace(result, **{name: value.cpu() for name, value in held.items() if isinstance(value, torch.Tensor)})
 
 
 class Pool:
-    """One worker and its queue."""
+    """One worker thread and its queue."""
 
     def __init__(self) -> None:
         self._queue: deque[StudioRun] = deque()
@@ -229,7 +229,7 @@ class Pool:
                 job.state = CANCELLED
 
     def close(self) -> None:
-        """Cancel everything and let the worker go."""
+        """Cancel all runs and stop the worker."""
         with self._changed:
             self._closed = True
             jobs = [*self._queue, *([self._current] if self._current else [])]

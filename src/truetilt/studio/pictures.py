@@ -156,7 +156,7 @@ def _exact_states(exact: Table | Observed, alpha: float) -> tuple[np.ndarray, np
 
 
 def _spread(count: int, step: float) -> torch.Tensor:
-    """Numbers scattered evenly over (0, 1): a picture needs no chance."""
+    """Evenly spread numbers in (0, 1), in place of random ones: the picture is deterministic."""
     return (0.5 + step * torch.arange(1, count + 1, dtype=torch.float64)) % 1
 
 
@@ -177,7 +177,7 @@ def law_of(table: Table, result: Result) -> torch.Tensor:
 
 
 def _course(lane: Lane) -> str:
-    """ESS over the steps so far: the mean, and the range over populations."""
+    """ESS over the steps so far: mean, and range over populations."""
     ess = list(lane.ess)
     if not ess:
         return ""

@@ -27,7 +27,7 @@ SNAPSHOTS = 8  # kept for the report, as on the command line
 
 
 class PlannedRun(NamedTuple):
-    """A run to be: call it with `watch` and the like."""
+    """A run ready to start: call it with `watch` and other options of `run`."""
 
     run: Callable[..., Result]
     python: str  # the call, up to its options
@@ -54,7 +54,7 @@ def _reals(problem: Problem, form: RunForm) -> tuple[FeynmanKac, str]:
 
 
 def _tokens(problem: Problem, form: RunForm) -> tuple[FeynmanKac, str]:
-    """As `truetilt sample` has them."""
+    """The plan of a token model, with the samplers of `truetilt sample`."""
     model, a, b = problem.model, form.alpha, form.beta
     level, kernel = _written(model)
     if form.sampler == "tilted":
@@ -85,7 +85,7 @@ def guidance(problem: Problem, form: RunForm) -> PlannedRun:
 
 
 def options(problem: Problem, form: RunForm) -> dict[str, Any]:
-    """What every run of a form is told."""
+    """The options that every run of a form gets."""
     told = {"particles": form.particles, "populations": form.populations, "seed": form.seed}
     return told | ({} if problem.chunk is None else {"chunk": problem.chunk}) | {"snapshots": SNAPSHOTS}
 
@@ -124,7 +124,7 @@ def _option(key: str, value: str) -> tuple[str, ...]:
 
 
 def no_command(problem: Problem, form: RunForm) -> str:
-    """Why there is none."""
+    """Why no command line gives this run."""
     if problem.command is None:
         return f"# `truetilt sample` has no {problem.lacks}; use the Python"
     if form.sampler not in ("tilted", "tempered"):
@@ -135,7 +135,7 @@ def no_command(problem: Problem, form: RunForm) -> str:
 
 
 def caution(problem: Problem, form: RunForm) -> str:
-    """What to say of a form before it runs."""
+    """A warning to show before the run starts, or nothing."""
     process = getattr(problem.model, "process", None)
     if form.sampler == "tempered" and form.alpha > 2 and not getattr(process, "edges_tolerate_grids", True):
         return "Ratios at α > 2 on this process need far smaller steps than a time grid has; tilting does not."

@@ -16,6 +16,7 @@ from typing import Protocol, cast
 import torch
 from torch import Tensor
 
+from ..core.cdf import draw_from
 from ..core.target import Remedies, tempered
 from ..core.types import (
     NEG_INF,
@@ -96,6 +97,10 @@ class AnyOrder:
                 "alpha = 0 targets p0 itself, and a guided proposal or an exponent that starts at 1 loses states that "
                 "p0 has; leave beta and ramp out"
             )
+
+    @property
+    def device(self) -> torch.device | str:
+        return self.model.device
 
     def _check_order(self) -> None:
         if self.order is None:
@@ -201,8 +206,7 @@ class AnyOrder:
             return torch.where(masked, u, 2.0).topk(count, largest=False).indices, _no_odds(x)
         log_choice = self._log_choice(answers, masked, interval)
         cdf = log_choice.exp().cumsum(-1)
-        height = torch.minimum(u * cdf[..., -1:], torch.nextafter(cdf[..., -1:], torch.zeros_like(u)))
-        site = (cdf > height).long().argmax(-1, keepdim=True)
+        site = draw_from(cdf, u)
         return site, -log_choice.gather(-1, site).squeeze(-1) - math.log(self._masked(interval[0]))
 
     def _log_choice(self, answers: Answers, masked: Tensor, interval: tuple[float, float]) -> Tensor:

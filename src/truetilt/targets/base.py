@@ -76,7 +76,7 @@ class Tilt:
     exponent: Schedule
 
     def __call__(self, x: State, t: float) -> Tensor:
-        share = float(number("the exponent's share", self.exponent(t)))
+        share = float(self.exponent(t))
         if share == 0:  # not evaluated: 0 * anything is 0
             return torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
         batch, need = batch_of(x), "return one number a state"
@@ -164,6 +164,11 @@ class Clockwork(ABC):
     @property
     def tilt(self) -> Tilt | None:
         return None
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device | str:
+        """Where its tensors live."""
 
     @property
     def target(self) -> Target | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -228,6 +228,10 @@ class AcceptLaw:
         stay = torch.where((z == self.x).all(-1), torch.log1p(-self.log_accept.exp()), NEG_INF)
         return torch.logaddexp(go, stay)
 
+    def support(self) -> tuple[Tokens, Tensor]:
+        """x and y, for flat particles [N, D]: both [N, 2, D] and their log-probabilities; of x = y their sum counts."""
+        return torch.stack([self.x, self.y], 1), torch.stack([torch.log1p(-self.log_accept.exp()), self.log_accept], 1)
+
     def take(self, ancestors: Tensor) -> AcceptLaw:
         return AcceptLaw(take(self.x, ancestors), take(self.y, ancestors), take(self.log_accept, ancestors))
 
@@ -236,6 +240,7 @@ class AcceptLaw:
 class AcceptMove:
     """A Metropolis move: no weight, and the memory of whichever state it ends in."""
 
+    lazy: ClassVar[bool] = False  # its networks have been asked
     x: Tokens
     y: Tokens
     log_accept: Tensor

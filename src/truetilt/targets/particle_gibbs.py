@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..core.parameter_names import spelled
+from ..core.target import contract_of
 from ..core.types import LONGEST, FeynmanKac, InvalidInput, State, check_sampled, shown, whole
 from ..diffusion.schedules import check_whole
 from ..runtime.memory import check_room
@@ -59,7 +60,7 @@ def particle_gibbs(
         raise InvalidInput(f"reference is {shown(reference)}; give a tt.Trajectory, such as `last` of earlier sweeps")
     if chains is None:
         chains = 64 if reference is None else reference.states.shape[1]
-    stream = Stream(seed, first_chain, getattr(getattr(fk, "model", None), "device", "cpu"))
+    stream = Stream(seed, first_chain, contract_of(fk).device)
     shape = check_shape((chains, particles))
     check_room(fk, shape, 2 * len(grid), stream.device)
     path = conditional_smc(fk, grid, None, shape, (stream, 0), rule) if reference is None else reference

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from ..core.cdf import draw_by_row
 from ..core.types import NEG_INF, Aux, LogWeights, SiteLogits, Tokens, take
-from ..diffusion.laws import invert_cdf
 
 
 @dataclass(frozen=True)
@@ -20,12 +21,8 @@ class RevealLaw:
     logits: SiteLogits  # over the chosen sites
 
     def sample(self, u: Tensor) -> Tokens:
-        size = self.logits.vocabulary
         cdf = self.logits.rows.double().exp().cumsum(-1)
-        start = self.logits.index * size
-        total = cdf[:, -1][self.logits.index]
-        height = torch.minimum(u * total, torch.nextafter(total, torch.zeros_like(total)))
-        return self.x.scatter(-1, self.sites, invert_cdf(cdf.reshape(-1), start, size, height))
+        return self.x.scatter(-1, self.sites, draw_by_row(cdf, self.logits.index, u))
 
     def log_prob(self, y: Tokens) -> Tensor:
         drawn = y.gather(-1, self.sites)
@@ -54,6 +51,7 @@ class RevealLaw:
 class RevealMove:
     """Reveal chosen sites: the adapted mass is weighed before the draw, what the proposal strays from it after."""
 
+    lazy: ClassVar[bool] = False  # its networks have been asked
     law: RevealLaw
     log_before: LogWeights
     base: SiteLogits  # log p(v | x) at the sites

@@ -33,23 +33,8 @@ from ..core.types import (
 )
 from ..diffusion.guidance import Guide, check_guide, check_strength, guided, rate_level, strength
 from ..diffusion.kernels import Kernel, euler, tweedie
-from .base import ClockMove, Clockwork, Proposal, Tilt, check_alpha, check_reward, growing, powers
+from .base import Clockwork, Proposal, Tilt, check_alpha, check_reward, growing, powers
 from .ramps import LINEAR, SQUARE, Ramp, check_ramp
-
-__all__ = [  # the parts of a model of one's own, under one roof
-    "ClockMove",
-    "OnClock",
-    "Proposal",
-    "Steered",
-    "Tempered",
-    "Tilt",
-    "Tilted",
-    "Unweighted",
-    "check_alpha",
-    "evaluate",
-    "powers",
-]
-
 
 _ROUNDING = 1e-5  # of a log-probability in float32
 
@@ -70,6 +55,10 @@ class OnClock(Clockwork):
         if not callable(self.kernel):
             raise InvalidInput(f"kernel is {self.kernel!r}; give tt.euler, tt.tweedie or tt.tau_leaping")
         function("kernel", self.kernel, "(process, log_score, x, t, s)", "such as tt.euler or tt.tweedie")
+
+    @property
+    def device(self) -> torch.device | str:
+        return self.model.device
 
     def nowhere(self, shape: tuple[int, ...]) -> Tokens:
         return torch.zeros((*shape, self.model.length), dtype=torch.int64, device=self.model.device)
@@ -207,8 +196,15 @@ def _above_zero() -> UserWarning:
 class Tilted(OnClock):
     """pi ~ p(x|zeta) p(zeta|x)^(alpha-1): the conditional model as base and proposal, weighed by a potential.
 
-    The increment (a_s - 1) h(y, s) - (a_t - 1) h(x, t) telescopes: bounded, free of the path, exact at the end
-    whatever finite h is in between. `ramp` says how the exponent grows with elapsed time.
+    The increment (a_s - 1) h(y, s) - (a_t - 1) h(x, t) telescopes: bounded, free of the path, exact at the end whatever
+    finite h is in between.
+
+    Args:
+        model: A `tt.Model` with a conditional score and a potential log p_t(zeta|x).
+        alpha: Exponent of the condition, 0 to 1e9; 1 is the conditional model itself.
+        ramp: How the exponent grows with elapsed time, a function from [0, 1] that ends at 1. The square,
+            `tt.Power(2.0)`, by default.
+        kernel: How a step is taken: `tt.euler` (the default), `tt.tweedie` or `tt.tau_leaping`.
     """
 
     alpha: float
@@ -241,10 +237,19 @@ class Tilted(OnClock):
 
 @dataclass(frozen=True)
 class Steered(OnClock):
-    """pi ~ p0(x) exp(strength * reward(x)): the base weighed by a reward whose share lambda_t grows as `ramp`.
+    """pi ~ p0(x) exp(strength * reward(x)): the base model weighed by a reward.
 
-    A `proposal` score other than the base is corrected by p/q. With reward log p(zeta|x) and strength alpha this is
-    the tempered target in potential form.
+    With reward log p(zeta|x) and strength alpha this is the tempered target in potential form.
+
+    Args:
+        model: A `tt.Model`; only its base score is used.
+        reward: Function (x, t) of a batch of states [B, D] and a time that returns one number a state [B]. Its value at
+            t = 0 defines the target; -inf there is a hard constraint.
+        strength: Factor of the reward, finite, -1e9 to 1e9; 1 by default.
+        ramp: How the reward's share grows with elapsed time, a function from [0, 1] that ends at 1. Linear,
+            `tt.Power(1.0)`, by default; `tt.at_end` for a reward that makes sense on clean states only.
+        proposal: Score to draw steps from in place of the base, corrected by p/q. None (the default): the base.
+        kernel: How a step is taken: `tt.euler` (the default), `tt.tweedie` or `tt.tau_leaping`.
     """
 
     reward: Potential

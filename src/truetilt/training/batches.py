@@ -1,7 +1,7 @@
 """Batches from a counter: which rows, at what times, under which noise, is a pure function of (seed, step).
 
-Nothing is kept between steps, so a run resumed at step k sees what an uninterrupted one would have seen. Order and
-times are made on the CPU, where they cost nothing; tokens are gathered and noised on the device, and nobody waits.
+Nothing is kept between steps, so a run resumed at step k sees what an uninterrupted one would have seen. Row order and
+times are computed on the CPU; tokens are gathered and noised on the device, without a device synchronisation.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Batches:
         return corrupt(self.process, x0, noise.to(x0.device), self._uniforms(step, NOISE, x0.shape[1]))
 
     def _blanked(self, x0: Tokens, step: int) -> Tokens:
-        """With up to `max_blank` of each row's sites masked: a classifier then leans on more than a word or two."""
+        """Rows with up to `max_blank` of their sites masked, so that a classifier relies on more than a word or two."""
         if not self.max_blank or not isinstance(self.process, Masking):
             return x0
         most = self.max_blank * self._uniforms(step, TIMES, 1)
@@ -97,7 +97,7 @@ def shifted(x: Tokens, u: Tensor, most: int) -> Tokens:
 
 
 def move(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """To the device without waiting for it."""
+    """Copy to the device asynchronously."""
     if torch.device(device).type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)

@@ -1,4 +1,4 @@
-"""What the command `truetilt train` does, free of any command line, so that two of them can share it."""
+"""The work of the command `truetilt train`, separate from the command line so that two entry points can share it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .runs import TrainingRun
 
 
 def read_plan(file: Path, changes: dict[str, Any], task: str | None = None) -> TrainConfig:
-    """The configuration with what the user changed of it (None: nothing); it must be for `task` where that is given."""
+    """The configuration with the user's changes (None: no change); `task`, if given, must be the configuration's."""
     config = read_config(file, **{name: value for name, value in changes.items() if value is not None})
     if task not in (None, config.task):
         raise InvalidInput(f"{file} is for the task {config.task}, not {task}; give another file, or say {config.task}")
@@ -28,7 +28,7 @@ def read_plan(file: Path, changes: dict[str, Any], task: str | None = None) -> T
 def run_training(
     config: TrainConfig, folder: Path, device: str, resume: bool, report: Report, fit_seconds: float | None = None
 ) -> dict[str, Any]:
-    """Train; returns the card with its figures as rows."""
+    """Train; return the model card with its figures as rows."""
     run = TrainingRun.prepare(config, folder, device)
     run = run if fit_seconds is None else _fitted(run, fit_seconds, resume)
     card = train_run(run, resume, report)
@@ -38,14 +38,14 @@ def run_training(
 
 
 def _fitted(run: TrainingRun, seconds: float, resume: bool) -> TrainingRun:
-    """With as many steps as fit into the seconds; a run that goes on keeps the steps it began with."""
+    """The configuration with as many steps as fit into the time limit; a resumed run keeps its number of steps."""
     began = run.folder / "config.json"
     steps = read_config(began).steps if resume and began.is_file() else steps_within(run, seconds)
     return replace(run, config=replace(run.config, steps=steps))
 
 
 def counted(advance: Callable[[int], Any]) -> Report:
-    """Reports of the step reached as advances of a progress bar."""
+    """Turn reports of the step reached into increments of a progress bar."""
     reached = 0
 
     def report(step: int, loss: float) -> None:

@@ -1,8 +1,8 @@
-"""What a trained network is worth on rows it never saw: the test bound in nats a dimension, and accuracies.
+"""Evaluation of a trained network on held-out rows: the likelihood bound in nats a dimension, and accuracies.
 
-Each test row is asked once a pass at a time of its own; the times of a pass are stratified over (0, 1), one row a
-stratum, which estimates the continuous-time integral with little noise. For texts the bound is also given a token:
-the same nats over the sites that are not padding.
+Each test row is evaluated once a pass at a time of its own. The times of a pass are stratified over (0, 1), one row a
+stratum, which estimates the continuous-time integral with little noise. For texts the bound is also given a token: the
+same nats divided by the number of sites that are not padding.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a run leaves: the running mean of the weights as a pretrained network, and a card of what it is worth."""
+"""What a finished training run writes: the running mean of the weights as a pretrained network, and its model card."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ _NAME = "loss.jsonl"
 
 
 class Journal:
-    """Appends to loss.jsonl; what lies after `step` is forgotten, because it will be written again."""
+    """Appends to loss.jsonl; lines after `step` are removed first, because a resumed run writes them again."""
 
     def __init__(self, folder: Path, step: int = 0) -> None:
         kept = [line for line in read_losses(folder) if line["step"] <= step]

@@ -95,7 +95,7 @@ def steps_within(run: TrainingRun, seconds: float, trial: int = 100) -> int:
 
 @contextmanager
 def _fast_convolutions() -> Generator[None, None, None]:
-    """Let cuDNN choose by trying: the shapes do not change."""
+    """Let cuDNN benchmark its convolution algorithms: input shapes do not change."""
     before, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True
     try:
         yield
@@ -104,14 +104,14 @@ def _fast_convolutions() -> Generator[None, None, None]:
 
 
 def _now(device: torch.device) -> float:
-    """The time when the device has done all it was asked."""
+    """The time after a device synchronisation."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.monotonic()
 
 
 def step(run: TrainingRun, learner: Learner, batch: TrainingBatch, number: int) -> Tensor:
-    """One step of AdamW and of the running mean; returns the loss without waiting for it."""
+    """One step of AdamW and of the running mean; returns the loss without a device synchronisation."""
     config = run.config
     with torch.autocast(run.device.type, torch.bfloat16, enabled=config.bf16 and run.device.type == "cuda"):
         loss = run.task.loss(run.forward, batch).mean() / run.task.scale

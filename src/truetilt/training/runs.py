@@ -45,7 +45,7 @@ class TrainingRun:
         return self.folder / "checkpoints"
 
     def fingerprint(self) -> str:
-        """A name for everything that decides what is learned."""
+        """A hash of everything that decides what is learned."""
         before = self.task.started_from or weights_fingerprint(self.task.base)
         return "-".join((self.config.fingerprint(), self.train.fingerprint(), before))
 
@@ -89,13 +89,13 @@ def start(run: TrainingRun, resume: bool) -> tuple[Learner, Progress]:
 
 
 def _load_digits(config: TrainConfig, task: TrainingTask) -> tuple[DigitImages, DigitImages]:
-    """Training and test digits, if the network is for such."""
+    """Training and test digits, validated against the network's grid."""
     rows, test = (_fitting(load_digits(config.data, split, task.classes), task) for split in ("train", "test"))
     return subset(rows, config.share, config.data_seed), test
 
 
 def _fitting(digits: DigitImages, task: TrainingTask) -> DigitImages:
-    """The digits, if the network is for such grids and grey levels."""
+    """The digits, if their grid and grey levels are the network's."""
     config: Any = task.net.config
     if digits.side != config.side:
         raise InvalidInput(

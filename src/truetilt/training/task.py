@@ -84,7 +84,7 @@ class TrainingTask:
     told: bool = True  # is the network told the label?
     clean: bool = False  # does it see t = 0 alone?
     base: nn.Module | None = None  # frozen, under a guide
-    started_from: str = ""  # a name for the weights it began with, where they were somebody's
+    started_from: str = ""  # hash of the pretrained weights that training started from, if any
     given: int = 0  # sites that hold a prompt
     plain: Callable[[Any], Any] = _as_it_is  # the network as it is saved
     leave: Callable[[Path], None] = _nothing  # writes what belongs beside it
@@ -106,7 +106,7 @@ class TrainingTask:
 
 
 def weights_fingerprint(net: nn.Module | None) -> str:
-    """A name for exactly these weights; of nothing, nothing."""
+    """A hash of these weights; empty if there are none."""
     if net is None:
         return ""
     digest = hashlib.sha256()
@@ -116,7 +116,7 @@ def weights_fingerprint(net: nn.Module | None) -> str:
 
 
 def quick(net: Any, wanted: bool) -> nn.Module:
-    """The network compiled; of a transformer the blocks alone, so that its wide head stays as it was written."""
+    """The network compiled; of a transformer only the blocks, so that its wide head runs as written."""
     if not isinstance(net, SEDD | TextClassifier):
         return compiled(net, wanted)
     for block in net.blocks if wanted else ():

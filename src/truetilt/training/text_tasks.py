@@ -147,7 +147,7 @@ def _network(config: TrainConfig) -> tuple[SEDD, Masking | Uniform, str]:
 
 
 def _deft(config: TrainConfig, corpus: Corpus, device: torch.device | str) -> TrainingTask:
-    """A guide's log-ratios on the log-scores of a frozen net, which is told what a withheld label leaves."""
+    """A guide's log-ratios added to the log-scores of a frozen network, which is told what a withheld label leaves."""
     if not config.base:
         raise InvalidInput("deft trains a guide for a frozen network; name its folder as `base`")
     sizes, (base, process) = config_of(SEDDConfig, config.net, "net"), _base(config.base)
@@ -170,7 +170,7 @@ def _deft(config: TrainConfig, corpus: Corpus, device: torch.device | str) -> Tr
 
 
 def _base(folder: str) -> tuple[SEDD, Masking | Uniform]:
-    """A net that is there already, and its process."""
+    """The base network that the configuration names, and its process."""
     found = load(folder)
     if not isinstance(found, Text) or not isinstance(found.process, Masking | Uniform):
         raise InvalidInput(f"{folder} holds no SEDD net; name the folder of one as `base`")
@@ -186,7 +186,7 @@ def _check_agree(base: Any, own: Any, names: tuple[str, ...]) -> None:
 
 
 def _by_label(net: SEDD) -> Answer:
-    """Labels by their embedding; a net without classes is told none."""
+    """Conditioning on labels by an embedding; a network without classes gets none."""
     size, told_labels = net.config.vocabulary, bool(net.config.classes)
 
     def answer(net: nn.Module, noised: Noised, told: Tensor) -> Tensor:
@@ -196,7 +196,7 @@ def _by_label(net: SEDD) -> Answer:
 
 
 def _by_prompt(prompts: Tensor) -> Answer:
-    """Labels by words before the text, which are never noised and never asked for."""
+    """Conditioning on labels by words before the text, which are never noised and do not enter the loss."""
 
     def answer(net: Any, noised: Noised, told: Tensor) -> Tensor:
         whole = torch.cat([prompts[told], noised.x], -1)

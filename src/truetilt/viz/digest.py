@@ -25,7 +25,7 @@ CURVES = 16  # populations drawn one by one
 
 
 class ResultLike(Protocol):
-    """What is read of a result."""
+    """The fields of a result that are read here."""
 
     @property
     def particles(self) -> Tensor: ...
@@ -64,7 +64,10 @@ def plain(x: Tensor) -> Tensor:
 
 
 def told_steps(ess: np.ndarray, limit: int = POINTS) -> list[int]:
-    """At most `limit` steps of a curve [steps + 1]: of each stretch the lowest, so that no dip is hidden; both ends."""
+    """At most `limit` steps of a curve [steps + 1], both ends among them.
+
+    Of each interval the lowest point is taken, so that no dip is hidden.
+    """
     if len(ess) <= limit:
         return list(range(len(ess)))
     edges = np.linspace(1, len(ess) - 1, limit - 1).round().astype(int)
@@ -100,7 +103,7 @@ def courses(run: ResultLike) -> dict[str, Any]:
 
 
 def _band(path: Tensor) -> tuple[list[float | None], list[float | None]]:
-    """The 95 % interval of the union's log Z at each step, across populations; nothing where there is but one."""
+    """Lower and upper ends of the 95 % interval of log Z at each step, across populations; empty with a single one."""
     if path.shape[1] < 2:
         return [], []
     ends = []
@@ -155,5 +158,5 @@ def _plain(values: Tensor) -> list[float | None]:
 
 
 def _number(value: float, digits: int = 6) -> float | None:
-    """Six figures, and nothing for what JSON cannot say."""
+    """Rounded to so many significant digits; None for a value that JSON cannot hold."""
     return float(f"{value:.{digits}g}") if math.isfinite(value) else None

@@ -1,8 +1,8 @@
-"""Who descends from whom, laid out to be drawn: no two lines cross, and what is shared is drawn once.
+"""The layout of a genealogy to be drawn: no two lines cross, and a shared ancestor is drawn once.
 
-Particles of a step stand in the order of their parents, so a family stays together. A chain is a stretch of the tree on
-which nothing branches off: those that reach the end carry how many particles they lead to, those that die are drawn
-faint. Long runs are cut to chosen columns of steps, large ones to chosen lines.
+Particles of a step are placed in the order of their parents, so that a family stays together. A chain is a part of the
+tree without branches: a chain that reaches the end carries the number of particles it leads to, and one that dies is
+drawn faint. Long runs are thinned to chosen columns of steps, large ones to chosen lines.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Forest(NamedTuple):
 
 
 def columns(ancestors: np.ndarray, limit: int = COLUMNS) -> list[int]:
-    """The steps worth a column: the ends, and each step that resampled with the one before; evenly thinned."""
+    """The steps that get a column: both ends, and each resampling step with the step before it; evenly thinned."""
     steps = len(ancestors)
     redrawn = np.flatnonzero((ancestors != np.arange(ancestors.shape[1])).any(1))
     told = sorted({0, steps - 1, *redrawn.tolist(), *(redrawn[redrawn > 0] - 1).tolist()})
@@ -59,7 +59,7 @@ def parents_between(ancestors: np.ndarray, steps: list[int]) -> list[np.ndarray]
 
 
 def places(parents: list[np.ndarray], particles: int) -> list[np.ndarray]:
-    """Where each particle stands in each column: behind its parent's elder siblings, so that no lines cross."""
+    """The position of each particle in each column: ordered by parent, so that no lines cross."""
     out = [np.arange(particles)]
     for parent in parents:
         order = np.argsort(out[-1][parent], kind="stable")
@@ -136,7 +136,7 @@ def _chains(
 def _dead_chains(
     tips: list[tuple[int, int]], parents: list[np.ndarray], place: list[np.ndarray], heirs: list[np.ndarray]
 ) -> list[Branch]:
-    """Lines that die, each from where it leaves the living or another drawn before."""
+    """Chains that die, each from the point where it leaves a surviving chain or one drawn earlier."""
     seen: set[tuple[int, int]] = set()
     chains = []
     for tip in tips:
@@ -152,7 +152,7 @@ def _dead_chains(
 
 
 def _line(end: tuple[int, int], parents: list[np.ndarray]) -> list[tuple[int, int]]:
-    """A node and its forebears, back to the first column."""
+    """A node and its ancestors, back to the first column."""
     column, particle = end
     out = [end]
     for parent in reversed(parents[:column]):

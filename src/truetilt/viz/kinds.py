@@ -1,4 +1,4 @@
-"""Which view a run is looked at with: the one asked for, the one saved beside it, or what its states suggest."""
+"""The choice of a view for a run: the one requested, the one saved with it, or one suggested by its states."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _KINDS: Mapping[str, Callable[[dict[str, Any]], View]] = {
 
 
 def view_of(described: Any) -> View:
-    """The view that `described()` told of."""
+    """The view described by `described()`."""
     kind = str(described.get("kind")) if isinstance(described, dict) else "none"
     if kind not in _KINDS:
         raise InvalidInput(f"a view of kind {kind!r}; known are {', '.join(_KINDS)}")

@@ -45,7 +45,7 @@ class Plots:
         return ax
 
     def genealogy(self, ax: Axes | None = None, population: int = 0) -> Axes:
-        """Who descends from whom in one population: thick what reaches the end, faint what dies."""
+        """The genealogy of one population: surviving lines thick, lines that die faint."""
         count = self.run.log_weights.shape[0]
         if not 0 <= (population := whole("population", population, 0)) < count:
             raise InvalidInput(f"population {population} of {count}; they are numbered from 0")
@@ -101,5 +101,5 @@ def _axes(ax: Axes | None) -> Axes:
 
 
 def _known(values: list[float | None]) -> np.ndarray:
-    """With gaps where there is no number."""
+    """Values with NaN where there is no number."""
     return np.array([np.nan if v is None else v for v in values])

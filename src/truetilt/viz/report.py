@@ -67,7 +67,7 @@ def report(run: digest.ResultLike, view: View | None = None, title: str | None =
 
 
 def _told(run: digest.ResultLike, view: View | None) -> dict[str, Any]:
-    """What the template writes out."""
+    """The values that the template writes as text."""
     trust, runs = run.trust(), runs_of(run.settings)
     times = run.times.tolist()
     first = run_settings(runs[0], times)
@@ -107,7 +107,7 @@ def _lowest(f: Figures, last: int) -> str:
 
 
 def _came_out(f: Figures, last: int, constant: str) -> list[tuple[str, str, float, str]]:
-    """(name, as shown, in full, in words) of the figures that matter."""
+    """(name, rounded value, full value, explanation) of the main figures."""
     bar = f.log_z_interval
     everyone = f.populations * f.particles
     if bar is None or bar.reason:
@@ -123,7 +123,7 @@ def _came_out(f: Figures, last: int, constant: str) -> list[tuple[str, str, floa
 
 
 def _drawn(run: digest.ResultLike) -> dict[str, Any]:
-    """What the script draws."""
+    """The data that the script draws."""
     shown = digest.shown_populations(run)
     limit = digest.COLUMNS if len(shown) <= 4 else digest.COLUMNS // 2
     trees = []
@@ -168,7 +168,7 @@ def _versions(settings: Any) -> list[tuple[str, str]]:
 
 
 def _policy(styles: str, script: str) -> str:
-    """Nothing from anywhere but this file."""
+    """The content security policy: nothing is loaded from outside this file."""
     allowed = f"script-src '{_sha(script)}'; style-src '{_sha(styles)}'; img-src data:"
     return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
 
@@ -178,7 +178,7 @@ def _sha(text: str) -> str:
 
 
 def _embedded(value: Any) -> str:
-    """JSON that cannot end the element it stands in."""
+    """JSON escaped so that it cannot close the element it is embedded in."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

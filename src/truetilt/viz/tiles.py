@@ -1,6 +1,7 @@
-"""Particles at chosen steps, as HTML: each place follows one line, a final particle and its forebears.
+"""Particles at chosen steps, as HTML tiles: each tile follows one final particle and its ancestors.
 
-What a page can hold is limited, so some lines are shown, evenly over populations and families, and the frames say so.
+The size of a page is limited, so a selection of lines is shown, even over populations and families, and the page says
+so.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def _frames(run: ResultLike, view: View, told: list[Moment], count: int, picture
 
 
 def _forebears(ancestors: Tensor, population: Tensor, particle: Tensor, step: int) -> Tensor:
-    """Where the lines of these final particles stood after a step."""
+    """The positions of the ancestors of these final particles after a step."""
     line = particle
     for later in range(len(ancestors) - 1, step, -1):
         line = ancestors[later][population, line].long()

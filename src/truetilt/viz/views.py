@@ -165,7 +165,7 @@ def view_of_tokens(tokenizer: Any, vocabulary: int, mask: int | None) -> TextVie
 
 @dataclass(frozen=True)
 class Numbers:
-    """States as they are, number by number: what is shown where nobody said more."""
+    """States as plain numbers: the view used when no other is given."""
 
     shape = "line"
 
@@ -189,7 +189,7 @@ _FIRST = 64  # numbers of a state that are written out
 
 
 def _written(ax: Axes, lines: list[str]) -> None:
-    """Lines of text on axes without axes."""
+    """Lines of text on matplotlib axes without frame or ticks."""
     for number, line in enumerate(lines):
         safe = line.replace("$", r"\$")  # no formula begins here
         ax.text(0.0, -number, safe, family="monospace", fontsize=7.5, va="top")
@@ -198,7 +198,7 @@ def _written(ax: Axes, lines: list[str]) -> None:
 
 
 def check_view(view: object) -> None:
-    """How states look, or nothing."""
+    """Refuse anything that is not a view or None."""
     if view is not None:
         has(
             "view",

@@ -57,7 +57,7 @@ def runs_of(settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def run_settings(settings: Mapping[str, Any], times: list[float]) -> RunSettings:
-    """What one run was asked for; settings that nobody wrote down are left out."""
+    """The settings of one run in words; settings that were not recorded are left out."""
     model = settings.get("model")
     model = model if isinstance(model, Mapping) else {}
     name = str(model.get("name", ""))
@@ -109,7 +109,7 @@ def call(settings: Mapping[str, Any], times: list[float]) -> str:
 
 
 def _loaded(settings: Mapping[str, Any], model: Mapping[str, Any]) -> str:
-    """Where the model comes from: a bundle that was named, or the reader."""
+    """The code that loads the model: a named bundle, or a placeholder for the reader's own."""
     if not {"bundle", "condition"} <= settings.keys():
         return "# model: the one that was sampled\n"
     if "text" in settings:
@@ -144,7 +144,7 @@ def _model_call(model: Mapping[str, Any]) -> str:
 
 
 class _Code(str):
-    """Python that is ours, to be written as it is."""
+    """Python code to be inserted unquoted."""
 
 
 def _named(name: str, room: str) -> str:

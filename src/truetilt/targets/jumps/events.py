@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from ...core.cdf import kept_below
 from ...core.types import NEG_INF, Aux, Jumps, LogWeights, SiteOdds, Tokens, take
 from ...diffusion.laws import SiteLaw
 from .rates import edge, site_rates, take_jumps
@@ -23,8 +25,7 @@ class JumpLaw:
 
     def sample(self, u: Tensor) -> Tokens:
         """Two uniforms [..., 2]: one says whether and where, the other to which token."""
-        top = torch.nextafter(self.total, torch.zeros_like(self.total))
-        height = torch.minimum(u[..., 0] * self.total, top)[..., None]
+        height = kept_below(u[..., 0] * self.total, self.total)[..., None]
         site = (self._cdf <= height).sum(-1, keepdim=True).clamp(max=self.x.shape[-1] - 1)
         here, leaves = self.x.gather(-1, site), torch.full_like(height, NEG_INF)
         v = SiteLaw(here, SiteOdds(self.jumps.logits.at(site), leaves, leaves)).sample(u[..., 1:])
@@ -64,6 +65,7 @@ class JumpLaw:
 class JumpMove:
     """A candidate event: the step I + A / bound, drawn by `law` and weighed by what is left of it."""
 
+    lazy: ClassVar[bool] = False  # its networks have been asked
     law: JumpLaw
     log_before: LogWeights
     log_stay: LogWeights
@@ -110,6 +112,7 @@ class PointLaw:
 class PathMove:
     """A path that its choices have settled: the law is its end, the weight that of the whole path."""
 
+    lazy: ClassVar[bool] = False  # its networks have been asked
     law: PointLaw
     log_before: LogWeights
     log_after: LogWeights

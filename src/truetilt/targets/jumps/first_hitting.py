@@ -65,6 +65,10 @@ class FirstHitting:
         Generator(self.model, self.alpha, self.beta, self.guide)
 
     @property
+    def device(self) -> torch.device | str:
+        return self.model.device
+
+    @property
     def remedies(self) -> Remedies:
         return Remedies("a smaller alpha", "a potential (tt.Tilted) instead of edge ratios")
 

@@ -29,8 +29,7 @@ from ...core.types import (
 from ...diffusion.guidance import Guide, rate_level
 from ...diffusion.processes import Uniform
 from ...diffusion.schedules import Grid
-from ..base import check_alpha
-from ..time_grid import ClockMove, Proposal
+from ..base import ClockMove, Proposal, check_alpha
 from .candidates import Candidates
 from .events import JumpLaw, JumpMove, PathMove, PointLaw
 from .rates import Generator, Rates
@@ -63,6 +62,10 @@ class Uniformised:
                 f"candidates is {shown(self.candidates)}; give those of tt.poisson_times(process, bound)"
             )
         Generator(self.model, self.alpha, self.beta, self.guide)
+
+    @property
+    def device(self) -> torch.device | str:
+        return self.model.device
 
     @property
     def grid(self) -> Grid:

@@ -1,0 +1,68 @@
+"""What would fail in the middle of a run, or run for another target than asked, fails here, before it begins."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+from ..core.eval_mode import hidden_in_training
+from ..core.target import contract_of
+from ..core.types import FeynmanKac, InvalidInput, Resampler, function, has, whole
+from ..smc.resampling import never
+from ..smc.sampler import Rejuvenation
+
+
+def check_model_functions(fk: FeynmanKac) -> None:
+    """Warn of networks in train mode inside functions that only their author can switch."""
+    if nets := hidden_in_training(fk):
+        warnings.warn(
+            f"a function of this model calls a {type(nets[0]).__name__} in train mode, where dropout makes answers "
+            "random and batches of particles change one another; call its eval() first",
+            stacklevel=4,
+        )
+
+
+def check_moves(fk: FeynmanKac, moves: Rejuvenation | None, resample: Resampler | None) -> None:
+    """Moves must leave the run's own target alone: the final one, and where they move earlier the intermediate one."""
+    if moves is None:
+        return
+    if not isinstance(moves, Rejuvenation):
+        raise InvalidInput(
+            f"moves is a {type(moves).__name__}; say how often it moves, tt.Rejuvenation(kernel, at_end=3)"
+        )
+    target = contract_of(fk).target
+    for side, told in ((fk, target), (moves.kernel, contract_of(moves.kernel).target)):
+        if told is None:
+            warnings.warn(
+                f"{type(side).__name__} does not say what its target is, so nobody checks that the moves leave the "
+                "run's alone; give it a property `target` that returns a tt.Target",
+                stacklevel=5,
+            )
+    found = moves.differences(target)
+    if found and resample is not never:  # particles that are never resampled may start on their way to any target
+        ends_differ = replace(moves, each_step=0, after_resampling=0).differences(target)
+        what = "aim at different targets" if ends_differ else "reach their target by different ways (move at_end only)"
+        raise InvalidInput(
+            f"the run and its moves {what}: they differ in {', '.join(found)}; build the moves from the run's own "
+            "model, exponent and ramp"
+        )
+
+
+def check_options(couple: object, resample: object, chunk: object, shard: object) -> None:
+    """What a run is told beside its model."""
+    if resample is not None:
+        function("resample", resample, "(log_w, u)", "a resampler such as tt.systematic or tt.adaptive(...)")
+    function("couple", couple, "(u, labels, spare)", "such as tt.independent or tt.systematic_draws")
+    if isinstance(chunk, str) and chunk != "auto":
+        raise InvalidInput(f'chunk is {chunk!r}; give how many particles draw at a time, "auto", or None for all')
+    if chunk is not None and not isinstance(chunk, str):
+        whole("chunk", chunk, 1)
+    has("shard", shard, ("share", "everyone", "draw"), "leave it out, or give tt.distributed.particle_shard(particles)")
+
+
+def check_observers(callback: object, watch: object) -> None:
+    """Who looks on at every step."""
+    if callback is not None:
+        function("callback_on_step_end", callback, "(done, steps, info)")
+    if watch is not None:
+        function("watch", watch, "(done, particles, info)")

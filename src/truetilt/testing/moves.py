@@ -1,0 +1,115 @@
+"""Whether a move leaves a law alone: the mass of every state is moved exactly, for many choices of the kernel's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from ..core.types import NEG_INF, Aux, FeynmanKac, Model, MoveKernel, Particles, Process, Target, whole
+from ..diffusion.schedules import masked_fraction_grid
+from ..exact.flow import push, push_branches, support
+from ..exact.tables import Table, flat_index
+from .tables import MASKING, Exact, built, law_of, small_table, uniforms
+from .verdicts import common, require, z_limit, z_scores
+
+REPLICATES = 5000
+LENGTH = 3  # sites
+
+
+def check_move(
+    make: Callable[[Model], MoveKernel],
+    exact: Exact,
+    along: Callable[[Model], FeynmanKac] | None = None,
+    process: Process = MASKING,
+) -> None:
+    """Reject a Markov kernel that does not leave a law of clean states alone, on a small table of three sites.
+
+    The mass of all states together is moved by the exact law of each move, for 5,000 draws of the kernel's own choices
+    and for as many moves in a row as there are sites. Without a choice (a systematic scan) what comes out must be the
+    law to 1e-12; else on average, by a z-test of the states that hold at least 1 % of it, with a false alarm in 10^8
+    checks. A move has no weight, is accepted with
+    a probability, and has a `target`.
+
+    Parameters:
+        make: builds the kernel on a `tt.Model`.
+        exact: the law on clean states, from the `tt.Table` that the model is of: `lambda table: table.target(2.0)`.
+        along: builds a value whose flow has no time error (any-order): moves must leave alone each law on its way too,
+            and remember of a state what it remembers.
+        process: the noising process of the table.
+    """
+    problem = small_table(process, LENGTH)
+    kernel = built("make", make, problem.model(), ("move", "choices"), "moves, such as tt.Gibbs")
+    whole("the number of choices of the kernel", kernel.choices, 0)
+    target = getattr(kernel, "target", None)
+    require(isinstance(target, Target), f"`target` of {type(kernel).__name__} is {target!r}; return that of its fk")
+    on_the_way = [] if along is None else list(_flowing(along, problem))
+    law = torch.zeros((problem.process.states,) * LENGTH, dtype=torch.float64)
+    law[(slice(0, problem.process.vocabulary),) * LENGTH] = law_of(exact, problem)
+    for t, log_law, aux in [(0.0, law.reshape(-1).log(), Aux()), *on_the_way]:
+        for number in range(LENGTH):
+            found = moved(kernel, problem, (t, number), log_law, aux)
+            z = _scores(found, log_law.exp())
+            limit = z_limit(LENGTH * (1 + len(on_the_way)) * len(log_law))
+            gap = float((found.mean(0) - log_law.exp()).abs().max())
+            require(
+                z.abs().max() < limit,
+                f"move {number} at t = {t:g} does not leave its law alone: the mass of a state is off by {gap:.1e}, "
+                f"{float(z.abs().max()):.1f} standard errors ({limit:.1f} are allowed)",
+            )
+
+
+def _scores(found: Tensor, law: Tensor) -> Tensor:
+    """z of each state where all replicates are one, else of those that are reached often."""
+    stray = int((found[:, law == 0] > 0).any(0).sum())
+    require(stray == 0, f"a move reaches {stray} states that its law does not hold")
+    still = (found - found[:1]).abs().max() <= 1e-14
+    return z_scores(found, law) if still else z_scores(*common(found, law))
+
+
+def moved(kernel: MoveKernel, problem: Table, at: tuple[float, int], log_law: Tensor, aux: Aux) -> Tensor:
+    """Mass of every state [replicates, K] after a move of all states, each replicate by choices of its own."""
+    alive = (log_law > NEG_INF).nonzero().squeeze(-1)
+    count = REPLICATES if kernel.choices else 1
+    every = alive.repeat(count)
+    particles = Particles(problem.states[every], log_law[every], {k: v[every] for k, v in aux.items()})
+    move = kernel.move(particles, *at, uniforms(6 + at[1], len(every), kernel.choices or 1)[:, : kernel.choices])
+    y, log_q = support(move.law, problem.states, len(every))
+    m = log_q.shape[1]
+    parent = torch.arange(len(every)).repeat_interleave(m)
+    log_after, memory = move.take(parent).after(y.flatten(0, 1))
+    possible, place = (log_q > NEG_INF).reshape(-1), flat_index(y, problem.process.states).reshape(-1)
+    weightless = (move.log_before == 0).all() and (log_after[possible] == 0).all()
+    require(weightless, "a move changes weights; a Markov kernel that leaves its law alone has none")
+    require((move.log_accept <= 0).all(), "log_accept is above 0: no probability has such a log")
+    for key, known in aux.items():
+        off = (memory[key] - known[place])[possible].abs().max() if key in memory else torch.tensor(torch.inf)
+        require(off < 1e-9, f"a move remembers another {key} of a state than the run does: off by {float(off):.1e}")
+    mass = torch.zeros(count, len(log_law), dtype=torch.float64)
+    share = torch.where(possible, (particles.log_w[parent] + log_q.reshape(-1)).exp(), 0.0)
+    mass = mass.index_put((parent // len(alive), place), share, accumulate=True)
+    off = (mass.sum(1) - 1).abs().max()
+    require(off < 1e-9, f"the probabilities of where a move ends are off 1 by {float(off):.1e} in sum")
+    return mass if count > 1 else _still(mass)
+
+
+def _still(mass: Tensor) -> Tensor:
+    """One replicate as two, for a test that asks how much they vary."""
+    return mass.expand(2, -1)
+
+
+def _flowing(along: object, problem: Table) -> Iterator[tuple[float, Tensor, Aux]]:
+    """Each time of a grid that reveals site after site: the law of the value there, and what it remembers."""
+    fk: FeynmanKac = built(
+        "along", along, problem.model(), ("start", "branches"), "a value, such as tt.AnyOrder(model, alpha)"
+    )
+    grid, size = masked_fraction_grid(problem.process.schedule, LENGTH), problem.process.states
+    first = fk.start((1,), grid[0])
+    log_mass, aux = push(first, torch.zeros(1, dtype=torch.float64), problem.states, size)
+    for t, s in pairwise(grid):
+        alive = (log_mass > NEG_INF).nonzero().squeeze(-1)
+        here = Particles(problem.states[alive], log_mass[alive], {k: v[alive] for k, v in aux.items()})
+        log_mass, aux = push_branches(fk.branches(here, t, s), here.log_w, problem.states, size)
+        yield s, log_mass.log_softmax(0), aux

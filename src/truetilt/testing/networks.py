@@ -1,0 +1,116 @@
+"""Whether a score or a potential answers as a sampler asks: by shape, alike in any company, in eval mode, never NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..core.eval_mode import hidden_in_training
+from ..core.types import Model, Potential, Process, Score, Tokens, check_process, function, number, whole
+from ..targets.base import Tilt
+from ..targets.time_grid import evaluate
+from .tables import uniforms
+from .verdicts import require
+
+BATCH = 7
+TIMES = (1.0, 0.5, 0.05)
+
+
+@torch.no_grad()
+def check_score(score: Score, process: Process, length: int, tolerance: float = 1e-6) -> None:
+    """Reject a score that a sampler cannot use: asked about noise alone, about half-noised states, in any company.
+
+    It returns `SiteLogits` of a value for each token at each site of a batch [B, D]; where a sampler reads them (masked
+    sites, or all of the uniform process) they are neither NaN nor +inf, and some token is possible. An answer does not
+    hang on what else is in the batch, in which order, or on being asked again (a network in train mode does).
+
+    Parameters:
+        score: maps states [B, D] and a time to `tt.SiteLogits`.
+        process: the noising process it is for.
+        length: the number of sites D.
+        tolerance: how far answers in other company may be off, of their size or of 1.
+    """
+    model = Model(process, length, score)
+    _check_mode("score", score)
+
+    def asked(x: Tokens, t: float) -> Tensor:
+        read = x == process.states - 1 if process.states > process.vocabulary else torch.ones_like(x, dtype=torch.bool)
+        rows = evaluate(model, "given", score, x, t).dense().masked_fill(~read[..., None], 0.0)
+        bad = rows.isnan() | (rows == torch.inf)
+        require(not bad.any(), f"t = {t:g}: the score answers NaN or +inf at {int(bad.any(-1).sum())} sites")
+        none = (rows == -torch.inf).all(-1)
+        require(not none.any(), f"t = {t:g}: no token is possible at {int(none.sum())} sites")
+        return rows
+
+    for t in TIMES:
+        _check_company("score", asked, states_at(process, length, t), t, tolerance)
+
+
+@torch.no_grad()
+def check_potential(potential: Potential, process: Process, length: int, tolerance: float = 1e-6) -> None:
+    """Reject a potential or reward that a sampler cannot use: asked about noise, half-noised states and clean ones.
+
+    It returns one number for each state of a batch [B, D], neither NaN nor +inf, and not -inf for noise alone, which
+    would kill every particle. An answer does not hang on what else is in the batch, in which order, or on being asked
+    again (a network in train mode does).
+
+    Parameters:
+        potential: maps states [B, D] and a time to log-values [B].
+        process: the noising process it is for.
+        length: the number of sites D.
+        tolerance: how far answers in other company may be off, of their size or of 1.
+    """
+    check_process(process)
+    whole("length", length, 1)
+    function("the potential", potential, "(x, t)")
+    _check_mode("potential", potential)
+    tilt = Tilt(potential, lambda t: 1.0)
+
+    def asked(x: Tokens, t: float) -> Tensor:
+        value = tilt(x, t)
+        require(
+            (value < torch.inf).all(), f"t = {t:g}: the potential is +inf for {int((value == torch.inf).sum())} states"
+        )
+        dead = t == 1 and bool((value == -torch.inf).all())
+        require(not dead, "t = 1: the potential is -inf for noise alone, and no particle survives the first draw")
+        return value
+
+    for t in (*TIMES, 0.0):
+        _check_company("potential", asked, states_at(process, length, t), t, tolerance)
+
+
+def states_at(process: Process, length: int, t: float) -> Tokens:
+    """A batch of states as noised as time t, the first of noise alone unless t = 0."""
+    u = uniforms(7, 2, BATCH, length)
+    clean = (u[0] * process.vocabulary).long()
+    if process.states == process.vocabulary:
+        return clean
+    noise = (u[1] < t) | ((torch.arange(BATCH) == 0)[:, None] & torch.tensor(t > 0))
+    return clean.masked_fill(noise, process.states - 1)
+
+
+def _check_mode(name: str, asked: Any) -> None:
+    nets = hidden_in_training(asked)
+    require(not nets, f"the {name} calls a {type(nets[0]).__name__} in train mode; call .eval()" if nets else "")
+
+
+def _check_company(name: str, asked: Callable[[Tokens, float], Tensor], x: Tokens, t: float, tolerance: float) -> None:
+    """The same of a state whoever comes with it, and when it is asked again."""
+    tolerance, given = number("tolerance", tolerance), x.clone()
+    together = asked(x, t)
+    require(torch.equal(x, given), f"t = {t:g}: the {name} writes to the states it is given; work on a copy")
+    require(torch.equal(together, asked(x, t)), f"t = {t:g}: the {name} answers otherwise when asked again")
+    others = {
+        "one by one": torch.cat([asked(one, t) for one in x.split(1)]),
+        "in another order": asked(x.flip(0), t).flip(0),
+    }
+    for how, found in others.items():
+        off = torch.where(found == together, 0.0, (found - together).abs()) / together.abs().clamp(min=1.0)
+        require(
+            not (off > tolerance).any(),
+            f"t = {t:g}: asked {how}, the {name} answers {float(off.max()):.1e} otherwise ({tolerance:.0e} allowed); "
+            "its answer about a state must not hang on the rest of the batch",
+        )

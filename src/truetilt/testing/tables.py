@@ -1,0 +1,105 @@
+"""The small problems that parts are checked on, with exact answers, and the distance of a law from one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from ..core.types import FeynmanKac, InvalidInput, Model, Process, called, check_process, function, has, reals, shown
+from ..diffusion.processes import Masking, Uniform
+from ..diffusion.schedules import uniform_grid
+from ..exact.flow import flow
+from ..exact.tables import Table
+from ..smc.stream import DRAW, Stream
+from .verdicts import require
+
+TOP = 1 - 2.0**-53  # the largest uniform
+MASKING, UNIFORM = Masking(3), Uniform(3)
+MOST = 8  # tokens: every pair of states is looked at
+LEAST_FALL = 0.6  # the time error over that of half as many steps; first order gives 1/2
+
+
+def uniforms(seed: int, *shape: int) -> Tensor:
+    """Uniforms [*shape], from a counter."""
+    count = int(torch.tensor(shape).prod())
+    return Stream(seed).uniforms(0, DRAW, 1, (0, count)).reshape(shape)
+
+
+def small_table(process: Process, length: int = 2) -> Table:
+    """p0 and p(zeta|x) with entries between 0.1 and 1: every state is visited, and no weight is extreme."""
+    check_process(process)
+    if process.vocabulary > MOST:
+        raise InvalidInput(
+            f"checks go over every state, and the process has {process.vocabulary} tokens; give one of at most {MOST}, "
+            "such as tt.Masking(3)"
+        )
+    shape = (process.vocabulary,) * length
+    p0, likelihood = 0.1 + 0.9 * uniforms(0, 2, *shape)
+    return Table(cast("Masking | Uniform", process), p0, likelihood)
+
+
+def hard_table(process: Process) -> Table:
+    """The same of two sites, with zeros in p0 and in the likelihood, not in the same places."""
+    soft, place = small_table(process), torch.arange(process.vocabulary**2).reshape((process.vocabulary,) * 2)
+    p0, likelihood = soft.p0.masked_fill(place % 4 == 1, 0.0), soft.likelihood.masked_fill(place % 3 == 2, 0.0)
+    return Table(soft.process, p0, likelihood)
+
+
+def clean(law: Tensor, problem: Table) -> Tensor:
+    """The part of a law over the noised space that holds no mask, as a table."""
+    size = problem.process.states
+    return law.reshape((size,) * problem.length)[(slice(0, problem.process.vocabulary),) * problem.length]
+
+
+def tv(law: Tensor, target: Tensor) -> float:
+    """Total variation between two laws."""
+    return float(0.5 * (law - target).abs().sum())
+
+
+def check_time_error(fk: FeynmanKac, exact: Tensor, problem: Table, steps: tuple[int, ...] = (16, 32, 64)) -> None:
+    """Reject a value whose exact limit does not come nearer to a law as the grid gets finer, by half or better."""
+
+    def missed(count: int) -> float:
+        limit = flow(fk, uniform_grid(count), problem.process.states, problem.length)
+        return tv(clean(limit.law, problem), exact)
+
+    errors = [missed(count) for count in steps]
+    falls = all(fine <= LEAST_FALL * rough for rough, fine in pairwise(errors))
+    require(
+        falls or max(errors) < 1e-10,
+        f"the limit on {problem.process} is {_listed(errors)} (TV) from the exact law at {_listed(steps, 'd')} steps; "
+        "it must come nearer by half as steps double, or be the law itself",
+    )
+
+
+def _listed(numbers: tuple[int, ...] | list[float], form: str = ".1e") -> str:
+    return ", ".join(f"{value:{form}}" for value in numbers)
+
+
+Exact = Callable[[Table], Tensor]  # a table to a law on its clean states, up to a constant
+
+
+def built(name: str, make: object, model: Model, parts: tuple[str, ...], need: str) -> Any:
+    """What a user's function builds on a model, which has these parts."""
+    if not callable(make):
+        raise InvalidInput(f"{name} is {shown(make)}; give a function of (model) that returns {need}")
+    value = called(name, make, model)
+    has(f"what {name} returned", value, parts, f"return {need}")
+    return value
+
+
+def law_of(exact: Exact, problem: Table) -> Tensor:
+    """What `exact` says of a problem, normalised."""
+    function("exact", exact, "(table)", "that returns a law of its clean states")
+    law = reals(
+        "what exact returned", exact(problem), "return a law of clean states, a tensor with an axis for each site"
+    )
+    fits = law.shape == problem.p0.shape and (law >= 0).all() and law.sum() > 0
+    require(
+        fits, f"`exact` returned {tuple(law.shape)}; it must return a law of clean states {tuple(problem.p0.shape)}"
+    )
+    return law / law.sum()

@@ -1,0 +1,125 @@
+"""Whether a target is what it says: the limit of its moves, the mean of its weights, and how it takes bad input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..core.types import FeynmanKac, InvalidWeights, Model, Particles, Process, Resampler, SiteLogits, Target, Tokens
+from ..diffusion.schedules import uniform_grid
+from ..exact.flow import flow
+from ..exact.tables import Table, flat_index
+from ..smc.resampling import adaptive, systematic
+from ..smc.sampler import Source, trace
+from ..smc.stream import Stream
+from .tables import MASKING, Exact, built, check_time_error, law_of, small_table
+from .verdicts import common, require, z_limit, z_scores
+
+Make = Callable[[Model], FeynmanKac]
+POPULATIONS, PARTICLES, STEPS = 20_000, 4, 6
+OFTEN: Resampler = adaptive(systematic, 0.9)
+
+
+def check_target(make: Make, exact: Exact, process: Process = MASKING) -> None:
+    """Reject a Feynman-Kac value whose weighted particles do not aim at a law, on a small table of two sites.
+
+    Its exact limit (`tt.flow`) comes nearer to the law by half as steps double, or is the law at any number of them;
+    a limit that is wrong by less than about 1e-3 in total variation is not noticed. The sampler's mean mass at each
+    state is the flow's, by a z-test of 20,000 populations of 4 particles, with a false alarm in 10^8 checks. Neither
+    chunks nor other populations change a bit. A score or potential of the model that turns NaN raises `InvalidWeights`.
+    `target` says what is aimed at.
+
+    Parameters:
+        make: builds the value on a `tt.Model`.
+        exact: the law on clean states, from the `tt.Table` that the model is of: `lambda table: table.target(2.0)`.
+        process: the noising process of the table.
+    """
+    problem = small_table(process)
+    fk = built("make", make, problem.model(), ("start", "choices", "move", "branches"), "a Feynman-Kac value")
+    target = getattr(fk, "target", None)
+    require(
+        isinstance(target, Target),
+        f"`target` of {type(fk).__name__} is {target!r}; return a tt.Target of named parts, so that moves for another "
+        "target can be refused",
+    )
+    check_time_error(fk, law_of(exact, problem), problem)
+    _check_mass(fk, problem)
+    _check_bits(fk)
+    _check_nan(make, problem)
+
+
+def ran(
+    fk: FeynmanKac, shape: tuple[int, int], steps: int, resample: Resampler, chunk: int | None = None, first: int = 0
+) -> Particles:
+    """The particles at the end of a run over a uniform grid; `first` is the number of its first population."""
+    source = Source(Stream(1, first), chunk=chunk)
+    *_, (particles, _) = trace(fk, uniform_grid(steps), shape, resample, source)
+    return particles
+
+
+def masses(particles: Particles, size: int) -> Tensor:
+    """The mean weight of each population at every state [populations, size^D]."""
+    (populations, n), length = particles.log_w.shape, particles.x.shape[-1]
+    mass = torch.zeros(populations, size**length, dtype=torch.float64)
+    return mass.scatter_add(1, flat_index(particles.x, size), particles.log_w.exp() / n)
+
+
+def _check_mass(fk: FeynmanKac, problem: Table) -> None:
+    found = masses(ran(fk, (POPULATIONS, PARTICLES), STEPS, OFTEN), problem.process.states)
+    exact = flow(fk, uniform_grid(STEPS), problem.process.states, problem.length).log_mass.exp()
+    stray = int((found[:, exact == 0] > 0).any(0).sum())
+    require(stray == 0, f"the sampler reaches {stray} states that have no mass in the limit of its moves")
+    z = z_scores(*common(found, exact))
+    limit = z_limit(len(z))
+    require(
+        z.abs().max() < limit,
+        f"the sampler's mean mass at a state is {float(z.abs().max()):.1f} standard errors from that of the flow "
+        f"({limit:.1f} are allowed): what a move draws or weighs is not what its law and `after` say of every state",
+    )
+
+
+def _check_bits(fk: FeynmanKac) -> None:
+    """37 particles fill no vector register, so that what rounds by its place in a tensor is seen."""
+    whole = ran(fk, (2, 37), STEPS, OFTEN)
+    for chunk in (1, 5):
+        again = ran(fk, (2, 37), STEPS, OFTEN, chunk)
+        require(_same(whole.x, again.x) and _same(whole.log_w, again.log_w), f"chunks of {chunk} change the result")
+    alone = ran(fk, (1, 37), STEPS, OFTEN, first=1)
+    same = _same(whole.x[1:], alone.x) and _same(whole.log_w[1:], alone.log_w)
+    require(same, "a population comes out otherwise beside another than alone")
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return torch.equal(one, other)
+
+
+def _check_nan(make: Make, problem: Table) -> None:
+    """A part of the model that is asked, and answers NaN, must be noticed."""
+    model, asked = problem.model(), list[str]()
+
+    def broken_score(name: str) -> Callable[[Tokens, float], SiteLogits]:
+        def score(x: Tokens, t: float) -> SiteLogits:
+            asked.append(name)
+            return SiteLogits.of(torch.full((*x.shape, model.process.vocabulary), torch.nan, dtype=torch.float64))
+
+        return score
+
+    def broken_potential(x: Tokens, t: float) -> Tensor:
+        asked.append("potential")
+        return torch.full(x.shape[:-1], torch.nan, dtype=torch.float64)
+
+    broken: dict[str, Any] = {name: broken_score(name) for name in ("base", "conditional")}
+    for name, part in (broken | {"potential": broken_potential}).items():
+        try:
+            ran(make(replace(model, **{name: part})), (1, 8), 4, OFTEN)
+        except InvalidWeights:
+            continue
+        require(
+            name not in asked,
+            f"the model's {name} answered NaN and the run went on; check what a network answers (as `OnClock.law` "
+            "does) and raise InvalidWeights",
+        )
