@@ -185,3 +185,10 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
     (tmp_path / "jobs" / "mine.json").unlink()
     jobs.forget(tmp_path, found)
     assert not Path(tmp_path / "jobs").exists()
+
+
+@pytest.mark.parametrize("words", [("--help",), ("studio", "--help")])
+def test_help_names_the_extra_that_the_studio_needs(words):
+    """Square brackets are markup to the help's renderer, which swallows them unless they are escaped."""
+    shown = " ".join(truetilt(*words).stdout.replace("│", " ").split())
+    assert "pip install 'truetilt[ui]'" in shown

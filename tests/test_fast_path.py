@@ -25,7 +25,7 @@ from truetilt.models.score import NetScore
 from truetilt.runtime import memory
 from truetilt.smc.sampler import Source, trace
 from truetilt.smc.stream import Stream
-from truetilt.targets.time_grid import evaluate_all
+from truetilt.targets.on_clock import evaluate_all
 
 WAITING = {"_local_scalar_dense", "nonzero", "equal", "is_nonzero", "_unique2", "unique_dim", "masked_select"}
 PACKAGE = Path(tt.__file__).parent  # wherever it lies: a clone may be called truetilt too

@@ -6,7 +6,7 @@ import torch
 
 import truetilt as tt
 from problems import table
-from truetilt.smc.diagnostics import lineage, roots
+from truetilt.smc.genealogy import lineage, roots
 from truetilt.viz.genealogy import columns, forest, leads_to, parents_between, places
 
 

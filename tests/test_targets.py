@@ -1,6 +1,7 @@
 """A target says what it is: moves for another one are refused, and log Z says which constant it estimates."""
 
 import math
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -126,6 +127,24 @@ def test_parts_that_only_one_side_has_are_not_compared():
     assert full.differences(part, True) == part.differences(full, True) == NO_WEIGHTS.differences(full, True) == []
     assert full.differences(Target({"law": "b"}), False) == ["law (a and b)"]
     assert Target({}, {"ramp": 1}).differences(Target({}, {"ramp": 2}), on_the_way=False) == []
+
+
+def test_targets_with_no_part_in_common_are_different():
+    mine, theirs = Target({"rewards": 1}), Target({"law": "a"})
+    assert "both should name a law" in mine.differences(theirs, False)[0]
+
+
+def test_moves_that_are_right_at_the_end_alone_are_refused_earlier():
+    @dataclass(frozen=True)
+    class AtEnd(tt.Metropolis):
+        @property
+        def target(self):
+            return self.fk.target.at_end_only()
+
+    tilted = tt.Tilted(MODEL, 3.0)
+    assert run(tilted, AtEnd(tilted), at_end=1).log_z > -math.inf
+    with pytest.raises(tt.InvalidInput, match="move at_end only"):
+        run(tilted, AtEnd(tilted), each_step=1)
 
 
 # log Z

@@ -12,7 +12,7 @@ from truetilt.core.types import Resampled
 from truetilt.diffusion.laws import SiteLaw
 from truetilt.targets.base import Tilt
 from truetilt.targets.moves import AcceptMove
-from truetilt.targets.time_grid import OnClock, Proposal, powers
+from truetilt.targets.on_clock import OnClock, Proposal, powers
 from truetilt.testing import (
     Rejected,
     check_kernel,
@@ -493,3 +493,39 @@ def test_potentials_of_another_shape_and_of_nan():
 def test_junk_is_refused_in_words(check, words):
     with pytest.raises(tt.InvalidInput, match=words):
         check()
+
+
+@pytest.mark.parametrize("particles", [2, 9, 32, 100])
+@pytest.mark.parametrize("scheme", ["multinomial", "stratified", "systematic", "residual", "ssp", "never"])
+def test_every_scheme_of_ours_passes_at_any_number_of_particles(scheme, particles):
+    tt.testing.check_resampler(getattr(tt, scheme), particles)
+
+
+def without_shift(log_w, u):
+    """Weights exponentiated as they are: nothing is left of them at log-weights of -800."""
+    w = log_w.exp()
+    cdf = w.cumsum(-1)
+    ancestors = torch.searchsorted(cdf, u * cdf[..., -1:]).clamp(max=log_w.shape[-1] - 1)
+    return Resampled(ancestors, w.mean(-1, keepdim=True).log().expand(log_w.shape))
+
+
+def flattening(log_w, u):
+    """Even weights are left where they are, and made equal all the same."""
+    w = log_w.softmax(-1)
+    even = (1 / w.square().sum(-1, keepdim=True) > 0.9 * log_w.shape[-1]) & (log_w > -torch.inf).all(-1, keepdim=True)
+    drawn = tt.systematic(log_w, u)
+    own = torch.arange(log_w.shape[-1]).expand(log_w.shape)
+    return Resampled(torch.where(even, own, drawn.ancestors), drawn.log_w)
+
+
+def of_its_own_dice(log_w, u):
+    return tt.systematic(log_w, torch.rand(u.shape, dtype=u.dtype))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [(without_shift, "mass is not kept|NaN"), (flattening, "biased on even"), (of_its_own_dice, "draw from u alone")],
+)
+def test_resamplers_that_err_at_the_edge_are_rejected(wrong, words):
+    with pytest.raises(tt.testing.Rejected, match=words):
+        tt.testing.check_resampler(wrong)

@@ -21,7 +21,7 @@ from truetilt.metrics.divergences import histogram
 from truetilt.smc.resampling import never
 from truetilt.smc.sampler import Source, trace
 from truetilt.smc.stream import Stream
-from truetilt.targets.time_grid import OnClock, Proposal, powers
+from truetilt.targets.on_clock import OnClock, Proposal, powers
 
 ALPHA = 4.0
 

@@ -19,7 +19,7 @@ _HOME = {
     "exact.flow": ("flow",),
     "exact.tables": ("Table", "TableScore"),
     "targets.pilot": ("pilot",),
-    "targets.time_grid": ("Steered", "Tempered", "Tilted", "Unweighted"),
+    "targets.on_clock": ("Steered", "Tempered", "Tilted", "Unweighted"),
     "diffusion.guidance": ("Guided", "PosteriorScore", "Predictor", "posterior_level", "rate_level"),
     "targets.jumps.candidates": ("Candidates", "poisson_times"),
     "targets.jumps.first_hitting": ("FirstHitting",),
@@ -73,7 +73,9 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f".{name}", __name__)
     if name not in _ROOM:
-        raise AttributeError(f"module 'truetilt' has no attribute {name!r}")
+        parts = import_module(".feynman_kac", __name__).__all__ if name[:1].isupper() else ()
+        hint = f"; tt.feynman_kac.{name} is one of the parts of a sampler of your own" if name in parts else ""
+        raise AttributeError(f"module 'truetilt' has no attribute {name!r}{hint}")
     return getattr(import_module(f".{_ROOM[name]}", __name__), name)
 
 

@@ -43,8 +43,8 @@ from .smc.stream import Stream, check_seed
 from .targets.any_order import AnyOrder
 from .targets.base import check_alpha
 from .targets.defaults import default_sampler
+from .targets.on_clock import Tempered
 from .targets.ramps import FULL, Ramp
-from .targets.time_grid import Tempered
 
 Callback = Callable[[int, int, StepInfo], None]  # (steps done, steps in all, what happened)
 Watch = Callable[[int, Particles, StepInfo], None]  # (steps done, the particles, what happened)

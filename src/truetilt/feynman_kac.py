@@ -31,7 +31,7 @@ from .diffusion.laws import SiteLaw
 from .smc.weights import log_mean_exp, normalised
 from .targets.base import ClockMove, Proposal, Tilt, check_alpha, powers
 from .targets.moves import AcceptLaw, AcceptMove
-from .targets.time_grid import OnClock, Steered, Tempered, Tilted, Unweighted, evaluate
+from .targets.on_clock import OnClock, Steered, Tempered, Tilted, Unweighted, evaluate
 
 __all__ = [
     "AcceptLaw",

@@ -34,7 +34,7 @@ from .core.types import (
 from .runtime.memory import check_fits
 from .runtime.saved import check_header, check_tensors
 from .runtime.snapshots import Snapshots, no_snapshots, united
-from .smc.diagnostics import roots
+from .smc.genealogy import roots
 from .smc.resampling import multinomial
 from .smc.stream import OUTPUT, Stream
 from .smc.trust import Known, Trust, figures_of, judge

@@ -26,7 +26,7 @@ from ..result import Result
 from ..runtime.checkpoints import check_states
 from ..runtime.memory import check_run
 from ..targets.any_order import AnyOrder
-from ..targets.time_grid import Tilted
+from ..targets.on_clock import Tilted
 from ..training.text_data import normalise
 from .request import SampleRequest
 from .sample_table import SNAPSHOTS, command

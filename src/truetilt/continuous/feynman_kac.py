@@ -1,4 +1,4 @@
-"""What is sampled: the Feynman-Kac values of `truetilt.targets.time_grid` for diffusions of real vectors.
+"""What is sampled: the Feynman-Kac values of `truetilt.targets.on_clock` for diffusions of real vectors.
 
 Edge weights are ratios of Gaussian transition densities (`Tempered`), or Girsanov's integrals in elapsed time
 (`Girsanov`); `Tilted`, `Steered` and `Unweighted` are what they are on tokens.

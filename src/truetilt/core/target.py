@@ -47,12 +47,18 @@ class Target:
     def differences(self, other: Target, on_the_way: bool) -> list[str]:
         """What differs, in words: "alpha (2.0 and 4.0)"; nothing where the other is the same target."""
         pairs = [(self.final, other.final), *([(self.way, other.way)] if on_the_way else [])]
+        if self.final and other.final and not self.final.keys() & other.final.keys():
+            return [f"every part ({', '.join(self.final)}, and {', '.join(other.final)}; both should name a law)"]
         return [
             f"{name} ({_told(mine[name], theirs[name])})"
             for mine, theirs in pairs
             for name in mine
             if name in theirs and not alike(mine[name], theirs[name])
         ]
+
+    def at_end_only(self) -> Target:
+        """The same final law for moves that are right at t = 0 alone: a run refuses to make them earlier."""
+        return Target(self.final, dict.fromkeys(self.way, "at the end only"), self.constant)
 
 
 NO_WEIGHTS = Target()  # of particles that all count alike: they may start on their way to any target

@@ -18,7 +18,7 @@ from torch import Tensor
 from ..core.cdf import draw_by_row
 from ..core.types import NEG_INF, InvalidInput, Model, SiteLogits, Tokens, check_process, reals, shown
 from ..diffusion.processes import Masking, Uniform
-from ..targets.time_grid import check_alpha
+from ..targets.on_clock import check_alpha
 from .messages import normalised, sweep
 from .spans import Spans
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..core.types import InvalidInput, Tokens
-from ..smc.diagnostics import roots
+from ..smc.genealogy import roots
 
 LEVELS = 256
 NEIGHBOURS = 5  # of Naeem et al. 2020

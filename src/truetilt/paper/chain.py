@@ -27,7 +27,7 @@ from ..smc.sampler import Rejuvenation
 from ..smc.stream import OUTPUT, Stream
 from ..targets.any_order import AnyOrder
 from ..targets.moves import Gibbs, systematic_scan
-from ..targets.time_grid import Tempered, Tilted, Unweighted
+from ..targets.on_clock import Tempered, Tilted, Unweighted
 from .toys import RoundCounter, one_site_a_step
 
 VOCABULARY, ALPHA, PARTICLES = 8, 3.0, 500

@@ -26,9 +26,9 @@ from ..smc.resampling import adaptive, never, partial, systematic
 from ..smc.sampler import Rejuvenation
 from ..targets.any_order import AnyOrder, tilted_rows
 from ..targets.moves import ask, earlier, gain, hide, remembered
+from ..targets.on_clock import Tempered, Tilted, Unweighted
 from ..targets.ramps import FULL
 from ..targets.reveal_move import RevealLaw, RevealMove
-from ..targets.time_grid import Tempered, Tilted, Unweighted
 
 STEPS, QUICK_STEPS = 100, 50
 MOVES, SITES = 100, 8  # of the Gibbs moves: how many, and how many sites each redraws

@@ -26,7 +26,7 @@ from ..diffusion.schedules import masked_fraction_grid
 from ..smc.resampling import never
 from ..smc.weights import effective_sample_size
 from ..targets.any_order import AnyOrder
-from ..targets.time_grid import Tempered
+from ..targets.on_clock import Tempered
 from ..viz.sheets import sheet
 from .digit_samplers import QUICK_STEPS, SAMPLERS, STEPS, DigitRun, joint_model, launch, sample_digits, shape_of
 

@@ -20,7 +20,7 @@ from ..diffusion.processes import Masking, Uniform
 from ..diffusion.schedules import uniform_grid
 from ..exact.tables import Table
 from ..metrics.divergences import total_variation
-from ..targets.time_grid import Tilted
+from ..targets.on_clock import Tilted
 from ..viz.clouds import Disks
 from ..viz.disks import COLOURS, disks
 from . import toys

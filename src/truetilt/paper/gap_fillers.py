@@ -28,7 +28,7 @@ from ..smc.resampling import adaptive, never, partial, systematic
 from ..smc.sampler import Rejuvenation
 from ..targets.any_order import AnyOrder
 from ..targets.moves import Gibbs
-from ..targets.time_grid import Tempered, Unweighted
+from ..targets.on_clock import Tempered, Unweighted
 from .text_samplers import Lots, draws_of_each, watched
 
 RECONSTRUCTION, PROMPTING = "reconstruction", "prompting"

@@ -37,7 +37,7 @@ from ..smc.sampler import Rejuvenation
 from ..smc.stream import OUTPUT, Stream
 from ..targets.any_order import AnyOrder
 from ..targets.moves import Gibbs
-from ..targets.time_grid import Tempered, Tilted, Unweighted
+from ..targets.on_clock import Tempered, Tilted, Unweighted
 
 PARTICLES, FEW = 50, 4  # of a population: the paper's, and where there are many populations
 MOVES = 64  # Gibbs moves at the end, as many as sites

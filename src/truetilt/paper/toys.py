@@ -23,7 +23,7 @@ from ..result import Result
 from ..smc.coupling import Coupling, independent, systematic_draws
 from ..smc.resampling import adaptive, multinomial, never, systematic
 from ..targets.any_order import AnyOrder, adapted_sites
-from ..targets.time_grid import Tempered, Tilted, Unweighted
+from ..targets.on_clock import Tempered, Tilted, Unweighted
 
 STEPS = 100
 FLOOR = 1e-10  # of empty cells in KL(pi || empirical)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..core.target import UNKNOWN, Remedies
 from ..core.types import InvalidInput
-from .diagnostics import lineage, roots
+from .genealogy import lineage, roots
 from .uncertainty import RECOMMENDED, History, Interval, across_populations, genealogy, interval, of_log_z
 from .weights import effective_sample_size, log_mean_exp, normalised
 

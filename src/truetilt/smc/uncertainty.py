@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ..core.types import InvalidInput, LogWeights, plain, settle, shown
-from .diagnostics import lineage
+from .genealogy import lineage
 from .resampling import adaptive, described, in_words, multinomial, never
 from .weights import log_mean_exp, normalised
 

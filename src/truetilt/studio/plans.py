@@ -18,7 +18,7 @@ from ..diffusion.kernels import tweedie
 from ..diffusion.schedules import uniform_grid
 from ..result import Result
 from ..targets.defaults import default_guidance, default_guide, default_kernel, default_sampler
-from ..targets.time_grid import Tilted
+from ..targets.on_clock import Tilted
 from .choices import RESAMPLING, Scheme
 from .form import RunForm
 from .problem import Problem

@@ -39,9 +39,9 @@ from ..core.types import (
 )
 from ..diffusion.guidance import check_strength, interpolate, strength
 from ..diffusion.processes import Masking
+from .on_clock import check_alpha, evaluate_all
 from .ramps import FULL, Ramp, check_ramp
 from .reveal_move import RevealLaw, RevealMove
-from .time_grid import check_alpha, evaluate_all
 
 Answers = tuple[SiteLogits, SiteLogits]  # of the base and of the conditional network
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ..core.types import InvalidInput, Model, Process, Schedule
 from ..diffusion.guidance import Guide, Guided, posterior_level, rate_level
 from ..diffusion.kernels import Kernel, euler, tweedie
-from .time_grid import Tempered, Tilted, Unweighted
+from .on_clock import Tempered, Tilted, Unweighted
 
 
 def default_kernel(process: Process) -> Kernel:

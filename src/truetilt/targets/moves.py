@@ -35,8 +35,8 @@ from ..core.types import (
 )
 from ..diffusion.processes import Masking
 from .any_order import Answers, AnyOrder, answer, posterior_at, posteriors, tilted_rows
+from .on_clock import Tilted, evaluate
 from .reveal_move import RevealLaw, RevealMove
-from .time_grid import Tilted, evaluate
 
 Scan = Callable[
     [Tensor, int, Tensor], Tensor

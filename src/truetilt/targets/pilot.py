@@ -22,8 +22,8 @@ from ..smc.resampling import adaptive, never, systematic
 from ..smc.sampler import Source, advance, check_shape
 from ..smc.stream import CHOOSE, RESAMPLE, Stream
 from .any_order import AnyOrder
+from .on_clock import Steered, Tilted
 from .ramps import FULL, SQUARE, Frozen, Ramp
-from .time_grid import Steered, Tilted
 
 Ramped = Tilted | Steered | AnyOrder
 SHARES = tuple(k / 16 for k in range(17))  # of the exponent, at which the pilot weighs each step

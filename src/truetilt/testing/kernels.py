@@ -12,7 +12,7 @@ from ..core.types import InvalidInput, Process, Score, SitewiseLaw, function, li
 from ..diffusion.guidance import Guided
 from ..diffusion.kernels import Kernel
 from ..exact.tables import Table
-from ..targets.time_grid import Unweighted
+from ..targets.on_clock import Unweighted
 from .tables import MASKING, TOP, UNIFORM, check_time_error, hard_table, small_table, uniforms
 from .verdicts import require, z_limit
 

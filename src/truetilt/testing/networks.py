@@ -11,7 +11,7 @@ from torch import Tensor
 from ..core.eval_mode import hidden_in_training
 from ..core.types import Model, Potential, Process, Score, Tokens, check_process, function, number, whole
 from ..targets.base import Tilt
-from ..targets.time_grid import evaluate
+from ..targets.on_clock import evaluate
 from .tables import uniforms
 from .verdicts import require
 

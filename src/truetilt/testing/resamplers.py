@@ -19,7 +19,7 @@ def check_resampler(resample: Resampler, particles: int = 9) -> None:
     For every draw: ancestors are int64 among the particles, weights neither NaN nor +inf, the mass of each population
     is what it was (1e-12 of its log), what has weight zero has no heavy offspring, a population comes out
     alone as it does beside others, of which one may be dead, and the weights that are given are not written to. On
-    average: the mass that descends from each particle is its weight, by a z-test of 20,000 populations under three
+    average: the mass that descends from each particle is its weight, by a z-test of 20,000 populations under four
     kinds of weights, with a false alarm in 10^8 checks.
 
     Parameters:
@@ -80,7 +80,8 @@ def _check_company(resample: Resampler, n: int) -> None:
     """A population comes out alone as it does beside others; a dead one has no mass and disturbs nobody."""
     log_w, u = _weights(n)["random"][:3].clone(), uniforms(3, 3, n)
     log_w[1] = NEG_INF
-    together = _of(resample, log_w, u)
+    together, again = (_of(resample, log_w, u) for _ in range(2))
+    require(torch.equal(together.ancestors, again.ancestors), "two calls with the same u differ: draw from u alone")
     require((together.log_w[1] == NEG_INF).all(), "a population without mass got some")
     for k in (0, 2):
         alone = _of(resample, log_w[k : k + 1], u[k : k + 1])
@@ -94,15 +95,20 @@ def _weights(n: int) -> dict[str, LogWeights]:
     u = uniforms(4, 2, REPLICATES, n)
     spread = torch.special.ndtri(u[0].clamp(min=2.0**-53)) + 2 * place / n - 1
     spread = spread.masked_fill((u[1] < 0.2) & (place > 0), NEG_INF)
-    skewed = torch.where(place % 4 == 1, NEG_INF, -0.5 * place)
+    skewed = torch.where(place % 4 == 1, NEG_INF, -0.5 * (place % 9))  # no weight too small to be drawn
     tied = torch.where(place % 6 == 5, NEG_INF, (1 + place % 2).log())
-    return {"random": spread, "skewed": skewed.expand(REPLICATES, n), "tied": tied.expand(REPLICATES, n)}
+    even = 0.2 * place / n  # so even that an adaptive scheme may leave them alone
+    return {"random": spread} | {
+        name: log_w.expand(REPLICATES, n) for name, log_w in {"skewed": skewed, "tied": tied, "even": even}.items()
+    }
 
 
 def _extremes(n: int) -> list[LogWeights]:
-    """Sets of log-weights [1, n] at the edge: equal, far apart, one alive, nearly none, none."""
+    """Sets of log-weights [1, n] at the edge: equal, far apart, beyond exp, one alive, nearly none, none."""
     place = torch.arange(n, dtype=torch.float64)
     far = torch.tensor([-600.0, 0.0, 600.0], dtype=torch.float64)[place.long() % 3]
     one, last = (torch.where(place == k, 0.3 * place, NEG_INF) for k in (n // 2, n - 1))
     vanishing = torch.where(place == n - 1, -700.0, torch.where(place == n - 2, NEG_INF, -place))
-    return [w[None] for w in (torch.full_like(place, -3.7), far, one, last, vanishing, torch.full_like(place, NEG_INF))]
+    tiny, huge = -2000 - place, 2000 - place  # beyond what exp can hold
+    none = torch.full_like(place, NEG_INF)
+    return [w[None] for w in (torch.full_like(place, -3.7), far, tiny, huge, one, last, vanishing, none)]

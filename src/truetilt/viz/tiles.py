@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..runtime.snapshots import evenly
-from ..smc.diagnostics import lineage
+from ..smc.genealogy import lineage
 from ..smc.weights import normalised
 from .digest import ResultLike, plain
 from .views import View

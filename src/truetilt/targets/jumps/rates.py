@@ -25,7 +25,7 @@ from ...core.types import (
     take,
 )
 from ...diffusion.guidance import Guide, check_guide, check_strength, guided, rate_level, strength
-from ..time_grid import check_alpha, evaluate_all
+from ..on_clock import check_alpha, evaluate_all
 
 
 class Rates(NamedTuple):
