@@ -13,6 +13,7 @@ from truetilt.core.types import Batch, SiteLogits, batch_of
 from truetilt.models.conditions import per_condition
 from truetilt.models.score import DeftScore
 from truetilt.models.transformer import SEDDConfig
+from truetilt.targets.on_clock import evaluate_all
 
 MASKING = tt.Masking(3)
 P0 = torch.tensor(
@@ -349,3 +350,24 @@ SCORE = tt.TextScore(stirred(), tt.Masking(11))
 def test_bad_input_is_named(build, word):
     with pytest.raises(tt.InvalidInput, match=word):
         build()
+
+
+def test_gaps_of_two_scores_read_each_its_own_rows():
+    """Answers whose index lives no longer than the question: another may take its place in memory, and its id."""
+
+    def shuffled(seed):
+        rows = torch.arange(40, dtype=torch.float64).reshape(10, 4) + 100 * seed
+
+        def score(x, t):
+            generator = torch.Generator().manual_seed(seed)
+            return tt.SiteLogits(rows, torch.randint(0, 10, x.shape, generator=generator))
+
+        return score
+
+    given = (1, None, 2, None)
+    sides = {f"number {seed}": tt.Infill(shuffled(seed), given) for seed in range(8)}
+    model = tt.Model(tt.Masking(4), 2, sides["number 0"])
+    x = torch.full((3, 5, 2), 4)
+    together = evaluate_all(model, x, 0.5, **sides)
+    for got, score in zip(together, sides.values(), strict=True):
+        assert torch.equal(got.dense(), score(x, 0.5).dense())

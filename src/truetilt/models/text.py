@@ -196,7 +196,8 @@ class Infill(BatchScore):
             raise InvalidInput(
                 f"the score returned {shown(answer)} for texts of {len(self.given)}; return tt.SiteLogits"
             )
-        index = texts.once(("open", id(answer.index)), lambda: answer.index[..., self._open(x.device)])
+        whole = answer.index  # kept in the cache beside what is made of it, so that no other tensor can have its id
+        _, index = texts.once(("open", id(whole)), lambda: (whole, whole[..., self._open(x.device)]))
         return SiteLogits(answer.store, index)
 
     def whole(self, x: Tokens) -> Tokens:
