@@ -217,6 +217,15 @@ def test_a_network_in_train_mode_inside_a_function_is_told(name):
         tt.sample(model, 0.0, num_inference_steps=2, **SIZES)
 
 
+def test_functions_that_hold_one_another_many_times_are_looked_into_once():
+    inner = Holder(None)
+    for _ in range(60):  # 2^60 ways lead to the innermost
+        inner = functools.partial(Holder(inner).asked, inner)
+    process = tt.Masking(3)
+    model = tt.Model(process, 2, tt.PosteriorScore(process, lambda x, t: inner and torch.zeros(len(x), 2, 3)))
+    tt.sample(model, 0.0, num_inference_steps=2, **SIZES)
+
+
 class Probabilities(Net):
     def forward(self, x, t):
         return super().forward(x, t).softmax(-1)

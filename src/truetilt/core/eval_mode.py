@@ -47,18 +47,22 @@ def _probabilities() -> UserWarning:
 
 def hidden_in_training(value: Any) -> list[nn.Module]:
     """Networks in train mode inside plain functions: closures, attributes, globals. Our adapters switch theirs."""
-    return [net for net in _networks(value, ()) if net.training]
+    return [net for net in _networks(value) if net.training]
 
 
-def _networks(value: Any, above: tuple[int, ...]) -> Iterator[nn.Module]:
-    if isinstance(value, nn.Module):
-        yield value
-    elif id(value) not in above and len(above) < _DEEPEST:
-        for part in _within(value):
-            yield from _networks(part, (*above, id(value)))
+def _networks(value: Any) -> Iterator[nn.Module]:
+    """Every network that can be reached from a value; what is reached twice is looked into once."""
+    seen, waiting = {}, [value]
+    while waiting and len(seen) < _MOST:
+        part = waiting.pop()
+        if isinstance(part, nn.Module):
+            yield part
+        elif id(part) not in seen:
+            seen[id(part)] = part  # kept alive, so that its id stays its own
+            waiting += _within(part)
 
 
-_DEEPEST = 8  # records in records
+_MOST = 10_000  # values looked into: a function may hang on to a whole program
 
 
 def _within(value: Any) -> list[Any]:
@@ -70,7 +74,8 @@ def _within(value: Any) -> list[Any]:
     if hasattr(value, "__code__"):
         cells = [cell.cell_contents for cell in value.__closure__ or () if cell != CellType()]
         known = [value.__globals__.get(name) for name in value.__code__.co_names]
-        return [*cells, *(part for part in known if isinstance(part, nn.Module) or hasattr(part, "__code__"))]
+        here = [part for part in known if getattr(part, "__globals__", None) is value.__globals__]  # of its own module
+        return [*cells, *here, *(part for part in known if isinstance(part, nn.Module))]
     if is_dataclass(value) and not isinstance(value, type):
         parts = [getattr(value, field.name) for field in fields(value)]
         ours = type(value).__module__.split(".")[0] == __name__.split(".")[0]
