@@ -22,13 +22,15 @@ from truetilt.cli.main import app
 from truetilt.core import storage
 from truetilt.core.storage import sha256_of, write_folder, write_json, write_text, write_with
 from truetilt.exact.files import read_table
-from truetilt.models.pretrained import config_of
+from truetilt.models.pretrained import check_finite, config_of
+from truetilt.models.reviews import Facts
 from truetilt.models.unet import UNet, UNetConfig
 from truetilt.runtime.memory import check_fits, check_run, told_bytes
 from truetilt.studio.folders import Found, found_at
 from truetilt.studio.form import faults, first_form
 from truetilt.training.checkpoints import load_checkpoint
 from truetilt.training.config import parse_file
+from truetilt.training.corpus import Corpus
 
 SMALL = {"p0": [1, 2, 3], "likelihood": [0.2, 0.5, 0.9]}
 
@@ -493,3 +495,43 @@ def test_a_model_that_is_a_link_to_itself_is_one_line(tmp_path):
     assert run.exit_code in (1, 2)
     assert run.stderr.startswith("error: ")
     assert len(run.stderr.splitlines()) == 1
+
+
+def test_weights_that_float32_cannot_hold_are_refused(tmp_path):
+    """Float64 on disk, finite there, and infinite in the net that computes in float32."""
+    with pytest.raises(tt.InvalidInput, match="w holds NaN or infinity"):
+        check_finite(tmp_path / "model.safetensors", {"w": torch.tensor([1.0, 1e300], dtype=torch.float64)})
+    with pytest.raises(tt.InvalidInput, match=r"w is of torch\.int64"):
+        check_finite(tmp_path / "model.safetensors", {"w": torch.tensor([1])})
+    check_finite(tmp_path / "model.safetensors", {"w": torch.tensor([1.0, 1e30], dtype=torch.float64)})
+
+
+CORPUS_OF_TWO = {"length": 4, "vocabulary": 9, "end": 0, "classes": ["a", "b"], "groups": {"mood": ["a", "b"]}}
+CORPUS_OF_TWO |= {"withheld": [2, 2, 2], "sources": ["here"], "fingerprints": {"tokenizer.json": "x"}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"length": 0}, "does not agree with itself"),
+        ({"end": 9}, "does not agree with itself"),
+        ({"vocabulary": 2**40}, "does not agree with itself"),
+        ({"withheld": [2, 2, 7]}, "does not agree with itself"),
+        ({"withheld": [2, 2]}, "one class for each and one for none"),
+        ({"groups": {"mood": ["b"]}}, "does not agree with itself"),
+        ({"groups": 3}, "lacks"),
+        ({"length": 10**400}, "does not agree with itself|lacks"),
+    ],
+)
+def test_a_corpus_that_disagrees_with_itself_is_refused(tmp_path, changes, words):
+    write_json(tmp_path / "corpus.json", CORPUS_OF_TWO)
+    assert Corpus.read(tmp_path).classes == ("a", "b")
+    (tmp_path / "corpus.json").write_text(json.dumps(CORPUS_OF_TWO | changes))
+    with pytest.raises(tt.InvalidInput, match=words):
+        Corpus.read(tmp_path)
+
+
+@pytest.mark.parametrize(("withheld", "words"), [((2, 3), "classes are 0 to 2"), ((2,), "1 entries for 2 classes")])
+def test_facts_of_text_nets_that_name_no_class_are_refused(withheld, words):
+    with pytest.raises(tt.InvalidInput, match=words):
+        Facts(("a", "b"), {"mood": ("a", "b")}, withheld)
