@@ -535,3 +535,20 @@ def test_a_corpus_that_disagrees_with_itself_is_refused(tmp_path, changes, words
 def test_facts_of_text_nets_that_name_no_class_are_refused(withheld, words):
     with pytest.raises(tt.InvalidInput, match=words):
         Facts(("a", "b"), {"mood": ("a", "b")}, withheld)
+
+
+def test_a_folder_that_cannot_be_replaced_is_left_as_it_was(tmp_path, monkeypatch):
+    target = tmp_path / "step-1"
+    write_folder(target, lambda folder: (folder / "old").write_text("old"))
+    replace = os.replace
+
+    def failing(source, place):
+        if str(source).endswith(".part"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(source, place)
+
+    monkeypatch.setattr(os, "replace", failing)
+    with pytest.raises(OSError, match="No space"):
+        write_folder(target, lambda folder: (folder / "new").write_text("new"))
+    assert (target / "old").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["step-1"]

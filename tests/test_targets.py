@@ -1,5 +1,6 @@
 """A target says what it is: moves for another one are refused, and log Z says which constant it estimates."""
 
+import json
 import math
 from dataclasses import dataclass
 
@@ -126,12 +127,18 @@ def test_parts_that_only_one_side_has_are_not_compared():
     full, part = Target({"law": "a", "base": 1, "potential": 2}), Target({"law": "a", "base": 1})
     assert full.differences(part, True) == part.differences(full, True) == NO_WEIGHTS.differences(full, True) == []
     assert full.differences(Target({"law": "b"}), False) == ["law (a and b)"]
-    assert Target({}, {"ramp": 1}).differences(Target({}, {"ramp": 2}), on_the_way=False) == []
+    slow, fast = (Target({"law": "a"}, {"ramp": ramp}) for ramp in (1, 2))
+    assert slow.differences(fast, on_the_way=False) == []
+    assert slow.differences(fast, on_the_way=True) == ["ramp (1 and 2)"]
 
 
 def test_targets_with_no_part_in_common_are_different():
     mine, theirs = Target({"rewards": 1}), Target({"law": "a"})
-    assert "both should name a law" in mine.differences(theirs, False)[0]
+    assert mine.differences(theirs, False) == ["every part of the law (they name rewards and law)"]
+    silent, ramped = Target({"law": "a"}), Target({"law": "a"}, {"ramp": 1})
+    assert silent.differences(ramped, on_the_way=False) == silent.differences(silent, on_the_way=True) == []
+    assert silent.differences(ramped, on_the_way=True) == ["every part of the way (they name nothing and ramp)"]
+    assert silent.differences(silent.at_end_only(), on_the_way=True) != []  # though it says nothing of the way
 
 
 def test_moves_that_are_right_at_the_end_alone_are_refused_earlier():
@@ -178,6 +185,27 @@ def test_the_constant_of_a_reward_has_no_condition_in_it():
     assert result.log_z_words == "log of the mean of exp(0.5 reward(x)) under p0"
     with pytest.raises(tt.InvalidInput, match=r"no p\(zeta\) in it"):
         result.log_z_less(1.0, -1.0)
+
+
+@pytest.mark.parametrize(("share", "log_p"), [("1", -1.0), (1.0, None), (math.nan, -1.0), (1.0, -math.inf)])
+def test_junk_to_convert_by_is_refused(share, log_p):
+    result = tt.run(tt.Tempered(MODEL, 2.0), CLOCK, particles=8)
+    with pytest.raises(tt.InvalidInput, match=r"share|log_p_zeta"):
+        result.log_z_less(share, log_p)
+
+
+@pytest.mark.parametrize("name", ["log_z", "remedies", "moves"])
+@pytest.mark.parametrize("value", [3, "x", [1], {"a": 1}, {"words": 3, "share": "q"}, {"words": "w", "share": "q"}])
+def test_settings_of_another_kind_are_refused_when_they_are_read(name, value, tmp_path):
+    tt.run(tt.Tempered(MODEL, 2.0), CLOCK, particles=8).save(tmp_path)
+    header = json.loads((tmp_path / "particles.json").read_text())
+    header["settings"][name] = value
+    (tmp_path / "particles.json").write_text(json.dumps(header))
+    if name == "moves" and isinstance(value, dict):
+        assert tt.Result.load(tmp_path).trust()  # of a kernel that nobody here knows
+        return
+    with pytest.raises(tt.InvalidInput, match=f"{name} is "):
+        tt.Result.load(tmp_path)
 
 
 def test_a_saved_result_still_says_which_constant_it_is(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -131,10 +132,12 @@ class Result:
 
         share 0 is the sum alone, 1 what `Tilted` estimates, alpha what `Tempered` and `AnyOrder` do.
         """
-        constant = _constant(self.settings)
+        constant, share, log_p = _constant(self.settings), number("share", share), number("log_p_zeta", log_p_zeta)
+        if not (math.isfinite(share) and math.isfinite(log_p)):
+            raise InvalidInput(f"share is {share} and log p(zeta) {log_p}; both must be finite")
         if constant is None or constant.share is None:
             raise InvalidInput(f"log Z is {self.log_z_words}: there is no p(zeta) in it to convert by")
-        return self.log_z + (constant.share - share) * log_p_zeta
+        return self.log_z + (constant.share - share) * log_p
 
     @property
     def population_log_z(self) -> Tensor:

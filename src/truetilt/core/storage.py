@@ -97,6 +97,8 @@ def write_folder(target: Path, write: Callable[[Path], None]) -> None:
             os.replace(target, aside)
         os.replace(beside, target)
     except BaseException:
+        if aside.is_dir() and not target.exists():
+            os.replace(aside, target)  # what was there stays
         shutil.rmtree(beside, ignore_errors=True)
         raise
     if aside.is_dir():

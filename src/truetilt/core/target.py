@@ -46,19 +46,14 @@ class Target:
 
     def differences(self, other: Target, on_the_way: bool) -> list[str]:
         """What differs, in words: "alpha (2.0 and 4.0)"; nothing where the other is the same target."""
-        pairs = [(self.final, other.final), *([(self.way, other.way)] if on_the_way else [])]
-        if self.final and other.final and not self.final.keys() & other.final.keys():
-            return [f"every part ({', '.join(self.final)}, and {', '.join(other.final)}; both should name a law)"]
-        return [
-            f"{name} ({_told(mine[name], theirs[name])})"
-            for mine, theirs in pairs
-            for name in mine
-            if name in theirs and not alike(mine[name], theirs[name])
-        ]
+        if not self.final or not other.final:  # without weights: on the way to any target
+            return []
+        found = _differing("law", self.final, other.final)
+        return found + (_differing("way", self.way, other.way) if on_the_way else [])
 
     def at_end_only(self) -> Target:
         """The same final law for moves that are right at t = 0 alone: a run refuses to make them earlier."""
-        return Target(self.final, dict.fromkeys(self.way, "at the end only"), self.constant)
+        return Target(self.final, dict.fromkeys(self.way or ("times",), "at the end only"), self.constant)
 
 
 NO_WEIGHTS = Target()  # of particles that all count alike: they may start on their way to any target
@@ -103,6 +98,18 @@ def _sides(model: Any) -> dict[str, Any]:
     """The process and the functions of a model of tokens or of real vectors, those that it has."""
     names = ("process", "length", "dimension", "base", "conditional", "potential")
     return {name: getattr(model, name) for name in names if getattr(model, name, None) is not None}
+
+
+def _differing(kind: str, mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+    """The parts that both name and that differ; with no part in common, all of them."""
+    if (mine or theirs) and not mine.keys() & theirs.keys():
+        sides = " and ".join(", ".join(side) or "nothing" for side in (mine, theirs))
+        return [f"every part of the {kind} (they name {sides})"]
+    return [f"{name} ({_told(mine[name], theirs[name])})" for name in mine if _unlike(name, mine, theirs)]
+
+
+def _unlike(name: str, mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
+    return name in theirs and not alike(mine[name], theirs[name])
 
 
 def _told(mine: Any, theirs: Any) -> str:

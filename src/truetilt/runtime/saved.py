@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.target import Constant, Remedies
 from ..core.types import InvalidInput
 
 _WEIGHTED = ("particles", "log_weights", "times", "ess", "log_z_path", "ancestors", "moved", "accepted")
@@ -88,3 +89,25 @@ def check_header(path: Path, settings: Any, populations: int) -> None:
             raise InvalidInput(
                 f"{path}: {name} is {str(value)[:80]}, and there are {populations} populations; it is damaged"
             )
+    _check_told(path, settings)
+
+
+def _check_told(path: Path, settings: dict[str, Any]) -> None:
+    """Refuse what a result reads of its settings where it is of another kind: the constant, the remedies, the moves."""
+    constant, remedies, moves = (settings.get(name) for name in ("log_z", "remedies", "moves"))
+    texts, share = dict.fromkeys(Remedies._fields, str), int | float | None
+    known = {
+        "log_z": constant is None or _named(constant, dict(zip(Constant._fields, (str, share), strict=True))),
+        "remedies": "remedies" not in settings or _named(remedies, texts),
+        "moves": moves is None or isinstance(moves, dict),
+    }
+    for name, fits in known.items():
+        if not fits:
+            raise InvalidInput(f"{path}: {name} is {str(settings[name])[:80]}; it is damaged, save the result again")
+
+
+def _named(value: Any, kinds: Mapping[str, Any]) -> bool:
+    """Whether a value is a mapping of these names to these kinds."""
+    return (
+        isinstance(value, dict) and value.keys() == kinds.keys() and all(isinstance(value[k], kinds[k]) for k in kinds)
+    )
