@@ -27,4 +27,4 @@ def test_a_tiny_benchmark_writes_its_figures(words, figure, tmp_path):
     )
     assert run.returncode == 0, run.stderr[-2000:]
     group, name = figure
-    assert json.loads(out.read_text(encoding="utf-8"))[group][name] > 1
+    assert json.loads(out.read_text(encoding="utf-8"))[group][name] > 0  # how much is for a quiet machine to say
