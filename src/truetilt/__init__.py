@@ -11,7 +11,11 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOME = {
-    "targets.any_order": ("AnyOrder", "adapted_sites", "uniform_sites"),
+    "targets.annealed": ("Annealed",),
+    "targets.any_order": ("AnyOrder",),
+    "targets.block_moves": ("Block", "Pair", "WholeSequence"),
+    "targets.composed": ("Composed",),
+    "targets.reveal_clock": ("adapted_sites", "uniform_sites"),
     "api": ("reveal", "run", "sample"),
     "core.errors": ("DegenerateWeights", "InvalidInput", "InvalidWeights", "Stopped", "TruetiltError"),
     "exact.chain": ("Chain", "ChainLaw", "ChainScore"),
@@ -36,7 +40,7 @@ _HOME = {
     "models.transformer": ("SEDD", "SEDDConfig"),
     "diffusion.processes": ("Masking", "Uniform"),
     "targets.ramps": ("Frozen", "Power", "at_end"),
-    "targets.moves": ("Block", "Gibbs", "Metropolis", "backward_scan", "random_scan", "systematic_scan"),
+    "targets.moves": ("Gibbs", "Metropolis", "backward_scan", "random_scan", "systematic_scan"),
     "result": ("Result",),
     "diffusion.schedules": ("Cosine", "Geometric", "LogLinear", "masked_fraction_grid", "uniform_grid"),
     "smc.conditional": ("Rule", "ancestor_sampling", "conditional_smc", "keep_lineage"),
