@@ -101,8 +101,7 @@ class Workers:
                 f"{function!r} cannot be sent to a worker process ({error}); define it at the top of a module that can "
                 "be imported, or leave out workers and timeout"
             ) from error
-        self._brief = (function, single, tokens, count > 1)
-        self._count, self._timeout = count, timeout
+        self._brief, self._count, self._timeout = (function, single, tokens, count > 1), count, timeout
         self._crew: list[_Worker] = []
         self._owner = os.getpid()
 
