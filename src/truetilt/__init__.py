@@ -42,6 +42,7 @@ _HOME = {
     "targets.ramps": ("Frozen", "Power", "at_end"),
     "targets.moves": ("Gibbs", "Metropolis", "backward_scan", "random_scan", "systematic_scan"),
     "result": ("Result",),
+    "rewards.reward": ("Reward",),
     "diffusion.schedules": ("Cosine", "Geometric", "LogLinear", "masked_fraction_grid", "uniform_grid"),
     "smc.conditional": ("Rule", "ancestor_sampling", "conditional_smc", "keep_lineage"),
     "smc.coupling": ("independent", "stratified_draws", "systematic_draws"),

@@ -227,7 +227,7 @@ class Steered(OnClockSites):
     Args:
         model: A `tt.Model`; only its base score is used.
         reward: Function (x, t) of a batch of states [B, D] and a time that returns one number a state [B]. Its value at
-            t = 0 defines the target; -inf there is a hard constraint.
+            t = 0 defines the target; -inf there is a hard constraint. `tt.Reward` makes one of any function.
         strength: Factor of the reward, finite, -1e9 to 1e9; 1 by default.
         ramp: How the reward's share grows with elapsed time, a function from [0, 1] that ends at 1. Linear,
             `tt.Power(1.0)`, by default; `tt.at_end` for a reward that makes sense on clean states only.
