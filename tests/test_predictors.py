@@ -298,6 +298,20 @@ def test_the_reward_is_asked_about_clean_states_and_only_of_those_with_masks():
     assert len(seen) == 1
 
 
+@pytest.mark.parametrize("strength", [-1.0, 0.0, 1.0])
+def test_what_the_reward_forbids_is_forbidden_at_any_strength(strength):
+    problem = table(tt.Masking, 3, 2)
+
+    def no_zeros(x, t):
+        return torch.where((x == 0).any(-1), -torch.inf, 1.0)
+
+    share = 0.25
+    guess = tt.MonteCarloGuidance(problem.process, problem.model().base, no_zeros, strength, 64, share)
+    last = problem.states[:, 0] == 1  # the second site is all that is open, if it is
+    q, p = (rows(problem, score)[last][-1, 1] for score in (guess, problem.model().base))
+    close(q[0], share * p[0])
+
+
 def test_completions_that_are_all_impossible_say_nothing():
     problem = table(tt.Masking, 3, 2)
     nowhere = tt.MonteCarloGuidance(
