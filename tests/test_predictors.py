@@ -173,6 +173,7 @@ def test_a_log_value_of_another_form_is_named(words, log_value):
     "log_value",
     [
         lambda o, t: o[:, 0, 0] * math.nan,
+        lambda o, t: o[:, 0, 0] + math.nan,  # its slope is finite
         lambda o, t: o[:, 0, 0].sqrt(),  # the slope of a root at 0
         lambda o, t: o[:, 0, 0] * 1e200 * 1e200,
     ],
