@@ -21,7 +21,7 @@ from truetilt.core.logits import Sites
 from truetilt.core.types import Batch, SiteOdds
 from truetilt.diffusion import laws
 from truetilt.diffusion.processes import log1mexp
-from truetilt.models.score import NetScore
+from truetilt.models.score import NetScore, sites_read
 from truetilt.runtime import memory
 from truetilt.smc.sampler import Source, trace
 from truetilt.smc.stream import Stream
@@ -112,10 +112,10 @@ def test_the_host_waits_when_the_device_has_work(asked):
     next(path)
     assert asked == [*["trunk"] * 4, "sent", "read"]
     questions, bad = Questions(), torch.tensor(True)
-    with questions:
-        check(bad, ValueError)
-    with pytest.raises(ValueError), questions:  # noqa: PT011
-        pass
+    check(bad, ValueError, questions)
+    questions.end_step()
+    with pytest.raises(ValueError):  # noqa: PT011
+        questions.end_step()
 
 
 @torch.no_grad()
@@ -179,7 +179,7 @@ def by_scalar_tensors(self, log_score, x, t, s):
     return SiteOdds(posterior, hold, torch.where(movable, log1mexp(-stay), -math.inf))
 
 
-def by_unravelling(mask, meanwhile=None):
+def by_unravelling(mask, questions=None, meanwhile=None):
     """Another: `unravel_index` makes tensors of the shape."""
     flat = mask.reshape(-1).to(torch.uint8).argsort(descending=True, stable=True)[: int(mask.sum())]
     return torch.unravel_index(flat, mask.shape)
@@ -240,19 +240,18 @@ def test_questions_wait_only_inside_and_their_first_problem_is_raised(as_on_a_de
     questions.pending += [(fine, KeyError), (bad, LookupError), (bad, KeyError)]
     with pytest.raises(LookupError):
         questions.settle()
-    with questions:
-        assert [w.tolist() for w in sites_where(torch.tensor([[True, False], [True, True]]))] == [[0, 1, 1], [0, 0, 1]]
-        check(bad, ValueError)  # after the count: waits for the next step
-    with pytest.raises(ValueError), questions:  # noqa: PT011
-        sites_where(torch.zeros(3, dtype=torch.bool))
+    found = sites_where(torch.tensor([[True, False], [True, True]]), questions)
+    assert [where.tolist() for where in found] == [[0, 1, 1], [0, 0, 1]]
+    check(bad, ValueError, questions)  # after the count: waits for the next step
+    questions.end_step()
+    with pytest.raises(ValueError):  # noqa: PT011
+        sites_where(torch.zeros(3, dtype=torch.bool), questions)
 
 
 def test_a_batch_works_out_once_what_its_scores_share():
-    batch, made = Batch(torch.arange(6).reshape(2, 3)), []
-    first, again = (batch.once("key", lambda: made.append(1) or torch.zeros(2)) for _ in range(2))
-    assert first is again
-    assert made == [1]
-    assert Batch(batch.x).once("key", lambda: None) is None  # another batch knows nothing of it
+    batch, process = Batch(torch.arange(6).reshape(2, 3)), tt.Masking(3)
+    assert sites_read(process, batch).index is sites_read(process, batch).index
+    assert not Batch(batch.x).known  # another batch knows nothing of it
 
 
 def test_base_and_conditional_share_an_index_and_so_the_rows_they_read():

@@ -10,13 +10,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from .logits import SiteLogits, batch_of
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,13 +22,7 @@ class Batch:
     """States [B, D] and a cache of what was computed from them."""
 
     x: Tensor
-    _known: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
-
-    def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What `make` returns, computed when first asked for under this key."""
-        if key not in self._known:
-            self._known[key] = make()
-        return self._known[key]
+    known: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)  # by what names it
 
 
 class Needs(NamedTuple):

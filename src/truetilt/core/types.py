@@ -63,6 +63,7 @@ class Particles(NamedTuple):
     x: State
     log_w: LogWeights
     aux: Aux
+    questions: Questions | None = None  # where checks of their step wait for the device; None: asked at once
 
 
 class Resampled(NamedTuple):

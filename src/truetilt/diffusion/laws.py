@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..core.cdf import invert_cdf, kept_below
 from ..core.logits import Sites, begin
-from ..core.types import NEG_INF, InvalidWeights, SiteLogits, SiteOdds, Tokens, check, sites_where, take
+from ..core.types import NEG_INF, InvalidWeights, Questions, SiteLogits, SiteOdds, Tokens, check, sites_where, take
 
 
 @dataclass(frozen=True)
@@ -23,16 +23,18 @@ class SiteLaw:
 
     x: Tokens
     odds: SiteOdds
+    questions: Questions | None = field(default=None, repr=False, compare=False)  # of the step that draws from it
     _drawn: list[tuple[Tokens, Sites]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def sample(self, u: Tensor) -> Tokens:
         """One uniform a site [..., D] to the next state. Only the sites that leave pay for a jump."""
         hold = self.odds.log_hold.exp()
-        leaving = sites_where(u >= hold, lambda: begin(self.odds.logits.store))
+        leaving = sites_where(u >= hold, self.questions, lambda: begin(self.odds.logits.store))
         held = hold[leaving]
         rest = (u[leaving] - held) / (1 - held)
         sites = Sites(leaving)
-        y = self.x.index_put(leaving, _jump(rest, self.x[leaving], self.odds.logits.among(sites)))
+        jumped = _jump(rest, self.x[leaving], self.odds.logits.among(sites), self.questions)
+        y = self.x.index_put(leaving, jumped)
         self._drawn[:] = [(y, sites)]
         return y
 
@@ -40,7 +42,7 @@ class SiteLaw:
         """The sites where y differs from x by a token; known without asking a device if this law drew y itself."""
         if self._drawn and self._drawn[0][0] is y:
             return self._drawn[0][1]
-        return Sites(sites_where((y != self.x) & (y < self.odds.logits.vocabulary)))
+        return Sites(sites_where((y != self.x) & (y < self.odds.logits.vocabulary), self.questions))
 
     def log_prob(self, y: Tokens, changed: Sites | None = None) -> Tensor:
         """log-probability of y [...]; `changed` is what a law from the same x says has changed."""
@@ -61,10 +63,10 @@ class SiteLaw:
         return (self.odds.log_move == NEG_INF).all(-1)
 
     def take(self, ancestors: Tensor) -> SiteLaw:
-        return SiteLaw(take(self.x, ancestors), self.odds.take(ancestors))
+        return SiteLaw(take(self.x, ancestors), self.odds.take(ancestors), self.questions)
 
 
-def _jump(u: Tensor, x: Tokens, logits: SiteLogits) -> Tokens:
+def _jump(u: Tensor, x: Tokens, logits: SiteLogits, questions: Questions | None) -> Tokens:
     """Invert the CDF of each site [k] of these, with its current token's own mass cut out."""
     rows, size = logits.rows, logits.vocabulary
     flat = (rows - rows.amax(-1, keepdim=True).double()).exp_().cumsum(-1).reshape(-1)  # unnormalised
@@ -80,6 +82,7 @@ def _jump(u: Tensor, x: Tokens, logits: SiteLogits) -> Tokens:
             f"{int(total.isnan().sum())} of {len(total)} sites must jump by a row that is NaN or only -inf; check the "
             "networks' output there (overflow in half precision?)"
         ),
+        questions,
     )
     return invert_cdf(flat, start, size, skip_mass(u, below, above, total))
 

@@ -83,6 +83,7 @@ class Masking:
 
     vocabulary: int
     schedule: NoiseSchedule = field(default_factory=LogLinear)
+    _sigma: dict[float, float] = field(default_factory=dict, init=False, repr=False, compare=False)
     bridge_keeps_support: ClassVar[bool] = True  # whatever score is bridged
     edges_tolerate_grids: ClassVar[bool] = True  # a site is revealed once, so edge ratios stay bounded
 
@@ -107,9 +108,16 @@ class Masking:
         zeros = torch.zeros(shape, dtype=torch.float64, device=device)
         return SiteLaw(x, SiteOdds(_flat_row(x, self.vocabulary), zeros, zeros + NEG_INF))
 
+    def sigma(self, t: float) -> float:
+        """The total noise at time t as a Python number; a step asks for its two times again and again."""
+        found = self._sigma.get(t)
+        if found is None:
+            found = self._sigma[t] = float(self.schedule(t).value)
+        return found
+
     def count_masked(self, length: int, t: float) -> int:
         """How many of `length` sites are masked at time t, counting from all of them at t = 1."""
-        return round(length * _share_lost(float(self.schedule(t).value), float(self.schedule(1.0).value)))
+        return round(length * _share_lost(self.sigma(t), self.sigma(1.0)))
 
     def time_masked(self, length: int, count: int) -> float:
         """A time at which `count` of `length` sites are masked: what to tell a network that sees such a state.
@@ -122,8 +130,7 @@ class Masking:
 
     def log_odds_kept(self, t: float) -> float:
         """log of exp(-sigma) / (1 - exp(-sigma)): a score is a posterior times this."""
-        sigma = float(self.schedule(t).value)
-        return -sigma - _log_lost(sigma)
+        return -self.sigma(t) - _log_lost(self.sigma(t))
 
     def posterior(self, log_score: SiteLogits, x: Tokens, t: float) -> SiteLogits:
         """p(x0 = v | x) at masked sites, normalised."""
@@ -143,15 +150,14 @@ class Masking:
     def jumps(self, log_score: SiteLogits, x: Tokens, t: float, s: float) -> Jumps:
         """The posterior is frozen at t; the schedule is integrated: the clock is log (1-e^-sigma_t)/(1-e^-sigma_s)."""
         hazard = log_score.map(lambda rows: rows - self.log_odds_kept(t))
-        log_clock = _log_clock(float(self.schedule(t).value), float(self.schedule(s).value))
+        log_clock = _log_clock(self.sigma(t), self.sigma(s))
         total = hazard.per_site(hazard.rows.logsumexp(-1))
         return Jumps(hazard, x == self.mask, torch.zeros_like(total), total, log_clock)
 
     def bridge(self, log_score: SiteLogits, x: Tokens, t: float, s: float) -> SiteOdds:
         """Exact law of one site at s given x at t: still masked with (1-e^-sigma_s)/(1-e^-sigma_t), else revealed."""
-        stay = _log_lost(float(self.schedule(s).value)) - _log_lost(float(self.schedule(t).value))
-        fixed = x != self.mask
-        posterior = self.posterior(log_score, x, t)
+        stay = _log_lost(self.sigma(s)) - _log_lost(self.sigma(t))
+        fixed, posterior = x != self.vocabulary, log_score.normalised()
         hold = (posterior.flaws() + stay).masked_fill_(fixed, 0.0)  # NaN where the score is, or is only -inf
         move = torch.full_like(hold, _log_lost(-stay)).masked_fill_(fixed, NEG_INF)
         return SiteOdds(posterior, hold, move)

@@ -180,7 +180,10 @@ class TableScore(BatchScore):
             raise InvalidInput(
                 f"states have shape {tuple(x.shape)} and the table {self.p0.dim()} sites; they must agree"
             )
-        return SiteLogits(self._rows(t), batch.once(("lines", size), lambda: line_index(x, size)))
+        index = batch.known.get(("lines", size))
+        if index is None:
+            index = batch.known["lines", size] = line_index(x, size)
+        return SiteLogits(self._rows(t), index)
 
     def _rows(self, t: float) -> Tensor:
         if isinstance(self.process, Masking):

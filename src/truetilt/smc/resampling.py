@@ -19,6 +19,7 @@ from ..core.types import (
     NEG_INF,
     InvalidInput,
     LogWeights,
+    Questions,
     Resampled,
     Resampler,
     asks_freely,
@@ -31,7 +32,7 @@ from ..core.types import (
 from .weights import effective_sample_size, log_mean_exp, normalised
 
 
-def resampled(scheme: Resampler, log_w: LogWeights, u: Tensor) -> Resampled:
+def resampled(scheme: Resampler, log_w: LogWeights, u: Tensor, questions: Questions | None = None) -> Resampled:
     """Call a resampling scheme, and validate what a scheme from outside this package returns."""
     found = scheme(log_w, u)
     if isinstance(scheme, Adaptive | Partial) or scheme is never or scheme in SCHEMES.values():
@@ -45,7 +46,8 @@ def resampled(scheme: Resampler, log_w: LogWeights, u: Tensor) -> Resampled:
             f"{tuple(weights.shape)} for {tuple(log_w.shape)} particles; ancestors are int64, both of that shape"
         )
     strange = (ancestors.min() < 0) | (ancestors.max() >= log_w.shape[-1])
-    check(strange, lambda: InvalidInput(f"the resampler named ancestors outside 0 to {log_w.shape[-1] - 1}"))
+    problem = InvalidInput(f"the resampler named ancestors outside 0 to {log_w.shape[-1] - 1}")
+    check(strange, lambda: problem, questions)
     return Resampled(ancestors, weights.to(log_w))
 
 

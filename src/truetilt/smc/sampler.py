@@ -152,13 +152,13 @@ def trace(
     questions = Questions()
     for here in steps_of(grid)[done:]:
         last = here.number == len(grid) - 1
-        with questions:
-            particles, info = step(fk, particles, here, resample, source)
-            if moves:
-                own = torch.arange(info.ancestors.shape[-1], device=info.ancestors.device)
-                counts = moves.counts((info.ancestors != own).any(-1), last)
-                particles, moved = rejuvenate(moves, particles, counts, here, source)
-                info = info._replace(moved=moved.share, accepted=moved.accepted)
+        particles, info = step(fk, particles._replace(questions=questions), here, resample, source)
+        if moves:
+            own = torch.arange(info.ancestors.shape[-1], device=info.ancestors.device)
+            counts = moves.counts((info.ancestors != own).any(-1), last)
+            particles, moved = rejuvenate(moves, particles._replace(questions=questions), counts, here, source)
+            info = info._replace(moved=moved.share, accepted=moved.accepted)
+        questions.end_step()
         if last:
             questions.settle()
         yield particles, info
@@ -185,11 +185,12 @@ def rejuvenate(
     kernel, first, still = moves.kernel, moves.before(here.number), here._replace(t=here.s)
     share = accepted = torch.zeros(particles.log_w.shape[:-1], dtype=torch.float64, device=particles.log_w.device)
     each = 1 / counts.clamp(min=1)
+    questions = particles.questions
     for k in range(int(counts.max())):
         own, going = replace(source, lap=k + 1), k < counts
         u = own.uniforms(here.number, CHOOSE, particles.x, kernel.choices)
-        move = kernel.move(particles, here.s, first + k, u)
-        after, _ = advance(move, particles.log_w, still, never, own)
+        move = kernel.move(particles._replace(questions=questions), here.s, first + k, u)
+        after, _ = advance(move, particles.log_w, still, never, own, questions=questions)
         changed = source.shard.everyone((after.x != particles.x).any(-1).double()).mean(-1)
         share = share + torch.where(going, changed * each, 0.0)
         accepting = source.shard.everyone(move.log_accept).exp().mean(-1)
@@ -213,12 +214,18 @@ def step(
 ) -> tuple[Particles, StepInfo]:
     """One step t -> s of every particle: choose, move, weigh, resample, draw, weigh the rest."""
     u = source.uniforms(here.number, CHOOSE, particles.x, fk.choices(here.t, here.s))
-    origin = Origin(fk, here, particles, u)
-    return advance(origin.make(particles, u), particles.log_w, here, resample, source, origin)
+    move, origin = fk.move(particles, here.t, here.s, u), Origin(fk, here, particles, u)
+    return advance(move, particles.log_w, here, resample, source, origin, particles.questions)
 
 
 def advance(
-    move: Move, log_w: LogWeights, here: Step, resample: Resampler, source: Source, origin: Origin | None = None
+    move: Move,
+    log_w: LogWeights,
+    here: Step,
+    resample: Resampler,
+    source: Source,
+    origin: Origin | None = None,
+    questions: Questions | None = None,
 ) -> tuple[Particles, StepInfo]:
     """Carry out a move on weighted particles: resample, draw, weigh.
 
@@ -226,17 +233,17 @@ def advance(
     """
     shard = source.shard
     all_log_w = shard.everyone(log_w + move.log_before)
-    check_weights(all_log_w, here, shard.complete)
-    ess = effective_sample_size(all_log_w)
     populations, n = all_log_w.shape
     u = source.stream.uniforms(here.number, RESAMPLE, populations, (0, n))
-    ancestors, all_log_w = resampled(resample, all_log_w, u)
+    check_weights(all_log_w, here, shard.complete, questions)
+    ess = effective_sample_size(all_log_w)
+    ancestors, all_log_w = resampled(resample, all_log_w, u, questions)
     x, log_after, aux = shard.draw(move, ancestors, origin, Draws(source, here.number))
     log_w = shard.mine(all_log_w) + log_after
     all_log_w = shard.everyone(log_w)
-    check_weights(all_log_w, here, shard.complete)
-    none = torch.zeros_like(ess)
-    return Particles(x, log_w, aux), StepInfo(here.t, here.s, ess, log_mean_exp(all_log_w), ancestors, none, none)
+    log_z, none = log_mean_exp(all_log_w), torch.zeros_like(ess)
+    check_weights(all_log_w, here, shard.complete, questions)
+    return Particles(x, log_w, aux), StepInfo(here.t, here.s, ess, log_z, ancestors, none, none)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ class Origin(NamedTuple):
 
     def make(self, particles: Particles, u: Tensor) -> Move:
         """The move of this step for other particles."""
+        particles = particles._replace(questions=self.particles.questions)
         return self.fk.move(particles, self.step.t, self.step.s, u)
 
 

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from ..core.types import NEG_INF, DegenerateWeights, InvalidWeights, LogWeights, TruetiltError, check
+from ..core.types import NEG_INF, DegenerateWeights, InvalidWeights, LogWeights, Questions, TruetiltError, check
 
 
 def log_mean_exp(log_w: LogWeights) -> torch.Tensor:
@@ -27,11 +27,11 @@ def effective_sample_size(log_w: LogWeights) -> torch.Tensor:
     return log_ess.exp().masked_fill_(log_sum == NEG_INF, 0.0)
 
 
-def check_weights(log_w: LogWeights, where: object, complete: bool = True) -> None:
+def check_weights(log_w: LogWeights, where: object, complete: bool = True, questions: Questions | None = None) -> None:
     """Raise on NaN, on +inf, and when nothing has any weight left, if this is all there is."""
     top = log_w.max()  # NaN if any is NaN
     bad = top - top != 0 if complete else ~(top < torch.inf)  # only a finite number less itself is 0
-    check(bad, lambda: _problem(log_w, where))
+    check(bad, lambda: _problem(log_w, where), questions)
 
 
 def _problem(log_w: LogWeights, where: object) -> TruetiltError:

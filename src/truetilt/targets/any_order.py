@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol, cast
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ from ..core.types import (
     InvalidWeights,
     Model,
     Particles,
+    Questions,
     Schedule,
     SiteLogits,
     Sites,
@@ -62,6 +63,16 @@ def adapted_sites(masked: Tensor, log_mass: Callable[[], Tensor]) -> Tensor:
     return torch.where(masked, log_mass(), NEG_INF).log_softmax(-1)
 
 
+class Reveal(NamedTuple):
+    """What a step t -> s does, the same for every particle."""
+
+    t: float
+    masked: int  # sites that are masked before it
+    count: int  # sites that it reveals
+    before: float  # exponents in force before and after it
+    after: float
+
+
 @dataclass(frozen=True)
 class AnyOrder:
     """pi ~ p0(x) p(zeta|x)^alpha, revealing sites chosen at random (`choose`), or in a given `order`.
@@ -76,6 +87,7 @@ class AnyOrder:
     order: tuple[int, ...] | None = None
     ramp: Ramp = FULL
     choose: SiteChoice = uniform_sites
+    _reveals: dict[tuple[float, float], Reveal] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_model(self.model)
@@ -132,39 +144,49 @@ class AnyOrder:
 
     def choices(self, t: float, s: float) -> int:
         """One uniform picks a site; several sites need one each for all."""
-        count = self._count(t, s)
+        count = self._over(t, s).count
         return 0 if self.order is not None or count == 0 else 1 if count == 1 else self.model.length
 
     def move(self, particles: Particles, t: float, s: float, u: Tensor) -> RevealMove:
-        count = self._count(t, s)
-        answers = self._answers(particles.x, t, count)
-        sites, log_odds = self._sites(answers, particles.x, (t, s), count, u)
-        return self._reveal(particles, answers, sites, (t, s), log_odds)
+        step = self._over(t, s)
+        answers = self._answers(particles.x, step)
+        sites, log_odds = self._sites(answers, particles, step, u)
+        return self._reveal(particles, answers, sites, step, log_odds)
 
-    def _answers(self, x: Tokens, t: float, count: int) -> Answers:
+    def _over(self, t: float, s: float) -> Reveal:
+        """What the step t -> s does, worked out once."""
+        found = self._reveals.get((t, s))
+        if found is None:
+            process, length = cast("Masking", self.model.process), self.model.length
+            masked = process.count_masked(length, t)
+            count = masked - process.count_masked(length, s)
+            found = self._reveals[t, s] = Reveal(t, masked, count, self.exponent(t), self.exponent(s))
+        return found
+
+    def _answers(self, x: Tokens, step: Reveal) -> Answers:
         """What the networks say; a step that reveals nothing asks nobody."""
-        if count > 0:
-            return answer(self.model, x, t)
+        if step.count > 0:
+            return answer(self.model, x, step.t)
         none = torch.zeros(1, self.model.process.vocabulary, dtype=torch.float64, device=x.device)
         return SiteLogits(none, torch.zeros_like(x)), SiteLogits(none, torch.zeros_like(x))
 
     def branches(self, particles: Particles, t: float, s: float) -> list[tuple[Tensor, RevealMove]]:
         """Every set of sites a step may reveal, with its probability, for particles [N, D]."""
-        count, x = self._count(t, s), particles.x
-        answers, none = self._answers(x, t, count), torch.zeros_like(particles.log_w)
+        step, x = self._over(t, s), particles.x
+        answers, none, count = self._answers(x, step), torch.zeros_like(particles.log_w), step.count
         if self.order is not None or count == 0:
-            sites, log_odds = self._sites(answers, x, (t, s), count, none[..., None])
-            return [(none, self._reveal(particles, answers, sites, (t, s), log_odds))]
+            sites, log_odds = self._sites(answers, particles, step, none[..., None])
+            return [(none, self._reveal(particles, answers, sites, step, log_odds))]
         masked = x == self.model.process.states - 1
-        log_choice = self._log_choice(answers, masked, (t, s)) if count == 1 else None
-        log_ways = math.log(math.comb(self._masked(t), count))
+        log_choice = self._log_choice(answers, masked, step, particles.questions) if count == 1 else None
+        log_ways = math.log(math.comb(step.masked, count))
         out = []
         for subset in torch.combinations(torch.arange(self.model.length, device=x.device), count):
             log_p = none.masked_fill(~masked[:, subset].all(-1), NEG_INF) - log_ways
             log_chosen = log_p if log_choice is None else log_choice[:, int(subset[0])]
             log_odds = torch.where(log_chosen > NEG_INF, log_p - log_chosen, 0.0)
             sites = subset.expand(len(x), count)
-            out.append((log_chosen, self._reveal(particles, answers, sites, (t, s), log_odds)))
+            out.append((log_chosen, self._reveal(particles, answers, sites, step, log_odds)))
         return out
 
     def exponent(self, t: float) -> float:
@@ -172,29 +194,28 @@ class AnyOrder:
         return 1 + (self.alpha - 1) * self.ramp(1 - t)
 
     def _reveal(
-        self, particles: Particles, answers: Answers, sites: Tensor, interval: tuple[float, float], log_odds: Tensor
+        self, particles: Particles, answers: Answers, sites: Tensor, step: Reveal, log_odds: Tensor
     ) -> RevealMove:
         """Reveal these sites; `log_odds` is what choosing them counts for (uniform over chosen)."""
-        (t, s), x, log_ratio = interval, particles.x, particles.aux["log_ratio"]
-        p, p_zeta = posteriors(self.model, x, t, answers, sites)
-        adapted, log_mass = tilted_rows(p, p_zeta, self.exponent(s))
+        x, log_ratio = particles.x, particles.aux["log_ratio"]
+        p, p_zeta = posteriors(self.model, x, step.t, answers, sites, particles.questions)
+        adapted, log_mass = tilted_rows(p, p_zeta, step.after)
         log_before = log_mass.sum(-1) + log_odds
-        change = self.exponent(s) - self.exponent(t)
+        change = step.after - step.before
         if change != 0:
             log_before = log_before + torch.where(log_ratio == NEG_INF, NEG_INF, change * log_ratio)
         if self.beta is None:
             return RevealMove(RevealLaw(x, sites, adapted), log_before, p, p_zeta, log_ratio, None)
-        guided = interpolate(p.rows, p_zeta.rows, strength(self.beta, t)).log_softmax(-1)
+        guided = interpolate(p.rows, p_zeta.rows, strength(self.beta, step.t)).log_softmax(-1)
         strayed = torch.where(guided > NEG_INF, adapted.rows - guided, NEG_INF)
         law = RevealLaw(x, sites, p.with_rows(guided))
         return RevealMove(law, log_before, p, p_zeta, log_ratio, p.with_rows(strayed))
 
-    def _sites(
-        self, answers: Answers, x: Tokens, interval: tuple[float, float], count: int, u: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def _sites(self, answers: Answers, particles: Particles, step: Reveal, u: Tensor) -> tuple[Tensor, Tensor]:
         """The sites to reveal now, int64 [..., count], and log of uniform over chosen probability."""
+        x, count = particles.x, step.count
         if self.order is not None or count == 0:
-            first = self.model.length - self._masked(interval[0])
+            first = self.model.length - step.masked
             now = torch.tensor((self.order or ())[first : first + count], dtype=torch.int64)
             return now.to(x.device, non_blocking=True).expand(*x.shape[:-1], count), _no_odds(x)
         masked = x == self.model.process.states - 1
@@ -204,15 +225,15 @@ class AnyOrder:
                     f"a step reveals {count} sites at once, which are chosen uniformly; leave `choose` out"
                 )
             return torch.where(masked, u, 2.0).topk(count, largest=False).indices, _no_odds(x)
-        log_choice = self._log_choice(answers, masked, interval)
+        log_choice = self._log_choice(answers, masked, step, particles.questions)
         cdf = log_choice.exp().cumsum(-1)
         site = draw_from(cdf, u)
-        return site, -log_choice.gather(-1, site).squeeze(-1) - math.log(self._masked(interval[0]))
+        return site, -log_choice.gather(-1, site).squeeze(-1) - math.log(step.masked)
 
-    def _log_choice(self, answers: Answers, masked: Tensor, interval: tuple[float, float]) -> Tensor:
+    def _log_choice(self, answers: Answers, masked: Tensor, step: Reveal, questions: Questions | None) -> Tensor:
         def log_mass() -> Tensor:
-            p, p_zeta = (self.model.process.posterior(logits, masked, interval[0]) for logits in answers)
-            return tilted_rows(*p.aligned(p_zeta), self.exponent(interval[1]))[1]
+            p, p_zeta = (self.model.process.posterior(logits, masked, step.t) for logits in answers)
+            return tilted_rows(*p.aligned(p_zeta), step.after)[1]
 
         found = self.choose(masked, log_mass)
         if self.choose is uniform_sites or self.choose is adapted_sites:
@@ -223,14 +244,9 @@ class AnyOrder:
             )
         total = found.masked_fill(~masked, NEG_INF).exp().sum(-1)
         strayed = (found.masked_fill(masked, NEG_INF) > NEG_INF).any() | ~((total - 1).abs() < 1e-6).all()
-        check(strayed, lambda: InvalidInput("choose returned what is no law of the masked sites; see tt.uniform_sites"))
+        problem = InvalidInput("choose returned what is no law of the masked sites; see tt.uniform_sites")
+        check(strayed, lambda: problem, questions)
         return found
-
-    def _masked(self, t: float) -> int:
-        return cast("Masking", self.model.process).count_masked(self.model.length, t)
-
-    def _count(self, t: float, s: float) -> int:
-        return self._masked(t) - self._masked(s)
 
 
 def answer(model: Model, x: Tokens, t: float) -> Answers:
@@ -244,20 +260,33 @@ def _no_odds(x: Tokens) -> Tensor:
     return torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
 
 
-def posteriors(model: Model, x: Tokens, t: float, answers: Answers, sites: Tensor) -> Answers:
+def posteriors(
+    model: Model, x: Tokens, t: float, answers: Answers, sites: Tensor, questions: Questions | None = None
+) -> Answers:
     """log p(v | x) and log p(v | x, zeta) at chosen sites, over one index; both are looked at for NaN at once."""
-    chosen = Sites(sites)
-    p, p_zeta = (model.process.posterior(logits.at(chosen), x, t) for logits in answers)
-    p, p_zeta = p.aligned(p_zeta)
+    chosen, process = Sites(sites), model.process
+    base, conditional = answers[0].at(chosen), answers[1].at(chosen)
+    p, p_zeta = process.posterior(base, x, t).aligned(process.posterior(conditional, x, t))
     found = p.per_site(p.rows[:, 0] + p_zeta.rows[:, 0]).isnan()
-    check(found.any(), lambda: _flawed("base", p, t) if _flaws(p).any() else _flawed("conditional", p_zeta, t))
+    check(
+        found.any(),
+        lambda: _flawed("base", p, t) if _flaws(p).any() else _flawed("conditional", p_zeta, t),
+        questions,
+    )
     return p, p_zeta
 
 
-def posterior_at(model: Model, name: str, logits: SiteLogits, at: tuple[Tokens, float], sites: Tensor) -> SiteLogits:
+def posterior_at(
+    model: Model,
+    name: str,
+    logits: SiteLogits,
+    at: tuple[Tokens, float],
+    sites: Tensor,
+    questions: Questions | None = None,
+) -> SiteLogits:
     """log p(v | x) at chosen sites, with NaN caught where it appears."""
     p = model.process.posterior(logits.at(sites), *at)
-    check(_flaws(p).any(), lambda: _flawed(name, p, at[1]))
+    check(_flaws(p).any(), lambda: _flawed(name, p, at[1]), questions)
     return p
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, ClassVar, Generic, TypeVar
+from functools import cached_property, partial
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ from ..core.types import (
     Move,
     Particles,
     Potential,
+    Questions,
     Schedule,
     State,
     Target,
@@ -44,12 +45,20 @@ from .ramps import Ramp
 AnyLaw = TypeVar("AnyLaw", bound=Law)
 
 
+class Doubt(NamedTuple):
+    """A check that is still to be made: what must not be true, a truth value [], and the error if it is."""
+
+    bad: Tensor
+    problem: Callable[[], Exception]
+
+
 @dataclass(frozen=True)
 class Proposal(Generic[AnyLaw]):
     """The law that draws y and the laws whose log-probabilities weigh it: log weight = sum of c * log law(y)."""
 
     law: AnyLaw
     ratios: tuple[tuple[float, AnyLaw], ...] = ()
+    doubt: Doubt | None = None  # what would make it useless; whoever draws from it looks
 
     def log_ratio(self, y: State, zero: LogWeights) -> LogWeights:
         """sum of c * log law(y), added to zeros; laws over sites share which of them the draw changed."""
@@ -70,12 +79,16 @@ def powers(*ratios: tuple[float, Any]) -> tuple[tuple[float, Any], ...]:
 
 @dataclass(frozen=True)
 class Tilt:
-    """log-weight exponent(t) * potential(x, t) that a particle carries; differences of it telescope."""
+    """log-weight exponent(t) * potential(x, t) that a particle carries; differences of it telescope.
+
+    A potential that is a log-probability is at most 0: `most` is what rounding allows, and a larger value is warned of.
+    """
 
     potential: Potential
     exponent: Schedule
+    most: float | None = None
 
-    def __call__(self, x: State, t: float) -> Tensor:
+    def __call__(self, x: State, t: float, questions: Questions | None = None) -> Tensor:
         share = float(self.exponent(t))
         if share == 0:  # not evaluated: 0 * anything is 0
             return torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
@@ -86,15 +99,26 @@ class Tilt:
                 f"the potential (reward) returned shape {tuple(value.shape)} for a batch of states "
                 f"{tuple(batch.shape)}; it must return one number a state, [{len(batch)}]"
             )
+        if self.most is not None and value.dtype != torch.bool:
+            check((value > self.most).any(), _above_zero, questions)
         check(
             value.isnan().any(),
             lambda: InvalidWeights(
                 f"the potential (reward) returned NaN for {int(value.isnan().sum())} of {value.numel()} states at "
                 f"t = {t:.6g}; return -inf for an impossible state, a finite number otherwise"
             ),
+            questions,
         )
         log_tilt = torch.where(value == NEG_INF, NEG_INF, share * value.double())  # impossible at any exponent
         return log_tilt.reshape(x.shape[:-1])
+
+
+def _above_zero() -> UserWarning:
+    return UserWarning(
+        "the model's potential is above 0 for some states, and log p(zeta|x, t) of a class never is: it may return "
+        "probabilities, or raw logits, where their log_softmax is due, and then another law is sampled. For a density "
+        "or a reward this is as it should be"
+    )
 
 
 def growing(potential: Potential, height: float, ramp: Ramp) -> Tilt:
@@ -122,6 +146,7 @@ class ClockMove(Generic[AnyLaw]):
     log_tilt: LogWeights  # what the particle's weight already holds of the tilt
     propose: Callable[[State], Proposal[AnyLaw]]
     end: Callable[[State], LogWeights] | None  # the tilt at s
+    questions: Questions | None = None  # of the step, where its checks wait for the device
 
     @property
     def uniforms(self) -> int:
@@ -138,7 +163,12 @@ class ClockMove(Generic[AnyLaw]):
 
     @cached_property
     def proposal(self) -> Proposal[AnyLaw]:
-        return self.propose(self.x)
+        found = self.propose(self.x)
+        if found.doubt is not None:
+            check(*found.doubt, self.questions)
+        if self.questions is None or not isinstance(found.law, SiteLaw):
+            return found
+        return replace(found, law=replace(found.law, questions=self.questions))
 
     @property
     def law(self) -> AnyLaw:
@@ -194,7 +224,10 @@ class Clockwork(ABC):
     def start(self, shape: tuple[int, ...], t: float) -> ClockMove[Any]:
         nowhere = self.nowhere(shape)
         zeros = torch.zeros(shape, dtype=torch.float64, device=nowhere.device)
-        return ClockMove(nowhere, zeros, FirstProposal(self), self._end(t))
+        return ClockMove(nowhere, zeros, self._first, self._end(t, None))
+
+    def _first(self, x: State) -> Proposal[Any]:
+        return Proposal(self.prior(x))
 
     def choices(self, t: float, s: float) -> int:
         return 0
@@ -203,43 +236,13 @@ class Clockwork(ABC):
         return [(torch.zeros_like(particles.log_w), self.move(particles, t, s))]
 
     def move(self, particles: Particles, t: float, s: float, u: Tensor | None = None) -> ClockMove[Any]:
-        return ClockMove(particles.x, particles.aux["log_tilt"], ProposalOver(self, t, s), self._end(s))
+        propose, asked = partial(self.propose, t=t, s=s), particles.questions
+        return ClockMove(particles.x, particles.aux["log_tilt"], propose, self._end(s, asked), asked)
 
-    def _end(self, t: float) -> Callable[[State], LogWeights] | None:
-        return None if self.tilt is None else EndTilt(self.tilt, t)
-
-
-@dataclass(frozen=True)
-class FirstProposal:
-    """How a model makes its first draw, whatever the blank states."""
-
-    fk: Clockwork
-
-    def __call__(self, x: State) -> Proposal[Any]:
-        return Proposal(self.fk.prior(x))
-
-
-@dataclass(frozen=True)
-class ProposalOver:
-    """How a model proposes from states over t -> s."""
-
-    fk: Clockwork
-    t: float
-    s: float
-
-    def __call__(self, x: State) -> Proposal[Any]:
-        return self.fk.propose(x, self.t, self.s)
-
-
-@dataclass(frozen=True)
-class EndTilt:
-    """The tilt at the time where a move ends."""
-
-    tilt: Tilt
-    t: float
-
-    def __call__(self, y: State) -> LogWeights:
-        return self.tilt(y, self.t)
+    def _end(self, t: float, questions: Questions | None) -> Callable[[State], LogWeights] | None:
+        """The tilt at the time where a move ends, as a function of the states there."""
+        tilt = self.tilt
+        return None if tilt is None else partial(tilt, t=t, questions=questions)
 
 
 _EXPONENT = f"the target's exponent must be finite and at least 0, at most {LARGEST:.0e} (or log-weights lose digits)"

@@ -23,6 +23,7 @@ from ..core.types import (
     InvalidInput,
     LogWeights,
     Particles,
+    Questions,
     SiteLogits,
     Target,
     Tokens,
@@ -87,13 +88,13 @@ class Gibbs:
     def move(self, particles: Particles, t: float, number: int, u: Tensor) -> RevealMove:
         remembered(particles, t)
         check_revealed(self.fk, t)
-        return self.at(particles, t, scanned(self.scan, revealed(self.fk, particles.x), number, u))
+        return self.at(particles, t, scanned(self.scan, revealed(self.fk, particles.x), number, u, particles.questions))
 
     def at(self, particles: Particles, t: float, site: Tensor) -> RevealMove:
         """The move that redraws this revealed site [..., 1]."""
         old = particles.x.gather(-1, site)
         hidden = hide(self.fk, particles.x, site)
-        p, p_zeta = ask(self.fk, hidden, earlier(self.fk, t, 1), site)
+        p, p_zeta = ask(self.fk, hidden, earlier(self.fk, t, 1), site, particles.questions)
         adapted, _ = tilted_rows(p, p_zeta, self.fk.exponent(t))
         log_ratio = remembered(particles, t)
         without = torch.where(log_ratio == NEG_INF, NEG_INF, log_ratio - gain(p, p_zeta, old))
@@ -137,9 +138,10 @@ class Block:
         """Redraw these sites [..., k] in their order, with `draw` filling the j-th."""
         x, log_ratio = particles.x, remembered(particles, t)
         hidden = hide(self.fk, x, sites)
-        first = ask(self.fk, hidden, earlier(self.fk, t, sites.shape[-1]), sites[..., :1])
-        new = self._walk(hidden, t, sites, draw, first)
-        old = self._walk(hidden, t, sites, lambda j, law: law.x.scatter(-1, law.sites, x.gather(-1, law.sites)), first)
+        first = ask(self.fk, hidden, earlier(self.fk, t, sites.shape[-1]), sites[..., :1], particles.questions)
+        masked = particles._replace(x=hidden)
+        new = self._walk(masked, t, sites, draw, first)
+        old = self._walk(masked, t, sites, lambda j, law: law.x.scatter(-1, law.sites, x.gather(-1, law.sites)), first)
         log_accept = (new.log_mass - old.log_mass).clamp(max=0.0)
         alive = log_ratio > NEG_INF
         ratio = torch.where(alive, log_ratio - old.gain + new.gain, NEG_INF)
@@ -148,13 +150,14 @@ class Block:
         return AcceptMove(x, new.x, log_accept, {"log_ratio": log_ratio}, {"log_ratio": ratio})
 
     def _walk(
-        self, x: Tokens, t: float, sites: Tensor, draw: Callable[[int, RevealLaw], Tokens], first: Answers
+        self, particles: Particles, t: float, sites: Tensor, draw: Callable[[int, RevealLaw], Tokens], first: Answers
     ) -> _Walk:
         """Reveal the sites in order: where it ends, the adapted mass on the way, and what it gains for zeta."""
+        x, questions = particles.x, particles.questions
         log_mass = gained = torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
         for j in range(sites.shape[-1]):
             site = sites[..., j : j + 1]
-            p, p_zeta = first if j == 0 else ask(self.fk, x, earlier(self.fk, t, sites.shape[-1] - j), site)
+            p, p_zeta = first if j == 0 else ask(self.fk, x, earlier(self.fk, t, sites.shape[-1] - j), site, questions)
             adapted, mass = tilted_rows(p, p_zeta, self.fk.exponent(t))
             x = draw(j, RevealLaw(x, site, adapted))
             log_mass = log_mass + mass.squeeze(-1)
@@ -192,21 +195,21 @@ class Metropolis:
 
     def move(self, particles: Particles, t: float, number: int, u: Tensor) -> AcceptMove:
         seen = revealed(self.fk, particles.x)
-        site = scanned(self.scan, seen, number, u[..., :1])
+        site = scanned(self.scan, seen, number, u[..., :1], particles.questions)
         return self.at(particles, t, site, lambda law: law.sample(u[..., 1:]))
 
     def at(self, particles: Particles, t: float, site: Tensor, draw: Callable[[RevealLaw], Tokens]) -> AcceptMove:
         """Propose this site [..., 1]; a masked one is left alone."""
-        x, tilt = particles.x, self.fk.tilt
+        x, tilt, questions = particles.x, self.fk.tilt, particles.questions
         zeros = torch.zeros_like(particles.log_w)
-        log_tilt = zeros if tilt is None else tilt(x, t)  # its own: the particles may come from another model
+        log_tilt = zeros if tilt is None else tilt(x, t, questions)  # its own: the particles may be another model's
         seen = revealed(self.fk, x).gather(-1, site).squeeze(-1)
         hidden = hide(self.fk, x, site)
         model, now = self.fk.model, max(t, earlier(self.fk, 0.0, 1))
         logits = evaluate(model, "conditional", model.conditional, hidden, now)
-        logits = posterior_at(model, "conditional", logits, (hidden, now), site)
+        logits = posterior_at(model, "conditional", logits, (hidden, now), site, questions)
         y = torch.where(seen[..., None], draw(RevealLaw(hidden, site, logits)), x)
-        new = zeros if tilt is None else tilt(y, t)
+        new = zeros if tilt is None else tilt(y, t, questions)
         can = seen & (log_tilt > NEG_INF)
         log_accept = torch.where(can, new - torch.where(can, log_tilt, 0.0), NEG_INF).clamp(max=0.0)
         return AcceptMove(x, y, log_accept, {"log_tilt": log_tilt}, {"log_tilt": new})
@@ -290,7 +293,7 @@ def check_scan(scan: object) -> None:
     function("scan", scan, "(revealed, number, u)", "such as tt.random_scan or tt.systematic_scan")
 
 
-def scanned(scan: Scan, seen: Tensor, number: int, u: Tensor) -> Tensor:
+def scanned(scan: Scan, seen: Tensor, number: int, u: Tensor, questions: Questions | None = None) -> Tensor:
     """The site that a scan names, one for each state."""
     site = scan(seen, number, u)
     if not isinstance(site, Tensor) or site.dtype != torch.int64 or site.shape != u.shape:
@@ -298,13 +301,14 @@ def scanned(scan: Scan, seen: Tensor, number: int, u: Tensor) -> Tensor:
     check(
         ((site < 0) | (site >= seen.shape[-1])).any(),
         lambda: InvalidInput(f"the scan named a site outside 0 to {seen.shape[-1] - 1}"),
+        questions,
     )
     return site
 
 
-def ask(fk: AnyOrder, x: Tokens, t: float, site: Tensor) -> Answers:
+def ask(fk: AnyOrder, x: Tokens, t: float, site: Tensor, questions: Questions | None = None) -> Answers:
     """Both posteriors at a site, from one round of evaluation."""
-    return posteriors(fk.model, x, t, answer(fk.model, x, t), site)
+    return posteriors(fk.model, x, t, answer(fk.model, x, t), site, questions)
 
 
 def revealed(fk: AnyOrder | Tilted, x: Tokens) -> Tensor:

@@ -7,6 +7,8 @@ by a reward, `Unweighted` is plain guidance. Where the target is named there is 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -33,7 +35,7 @@ from ..core.types import (
 )
 from ..diffusion.guidance import Guide, check_guide, check_strength, guided, rate_level, strength
 from ..diffusion.kernels import Kernel, euler, tweedie
-from .base import Clockwork, Proposal, Tilt, check_alpha, check_reward, growing, powers
+from .base import Clockwork, Doubt, Growing, Proposal, Tilt, check_alpha, check_reward, powers
 from .ramps import LINEAR, SQUARE, Ramp, check_ramp
 
 _ROUNDING = 1e-5  # of a log-probability in float32
@@ -68,19 +70,23 @@ class OnClock(Clockwork):
 
     def law(self, name: str, log_score: SiteLogits, x: Tokens, interval: tuple[float, float]) -> SitewiseLaw:
         """One reverse step of a score, with NaN caught where it appears."""
-        law = self.kernel(self.model.process, log_score, x, *interval)
-        if not hasattr(law, "odds"):
-            raise InvalidInput(f"the kernel returned {shown(law)}; it must return the law of a step, as tt.euler does")
-        bad = (law.odds.log_hold + law.odds.log_move).isnan()
-        check(
-            bad.any(),
-            lambda: InvalidWeights(
-                f"step t = {interval[0]:.6g} -> {interval[1]:.6g}: the {name} score returned NaN or only -inf for "
-                f"{int(bad.any(-1).sum())} of {bad[..., 0].numel()} particles; check the network's output there "
-                "(overflow in half precision?)"
-            ),
-        )
+        (law,), doubt = self.laws(x, interval, **{name: log_score})
+        check(*doubt)
         return law
+
+    def laws(self, x: Tokens, interval: tuple[float, float], **scores: SiteLogits) -> tuple[list[SitewiseLaw], Doubt]:
+        """One reverse step of each score, by its name; and whether one is NaN, for the proposal made of them to say."""
+        laws, flaws, bad = [], {}, None
+        for name, log_score in scores.items():
+            law = self.kernel(self.model.process, log_score, x, *interval)
+            if not hasattr(law, "odds"):
+                raise InvalidInput(
+                    f"the kernel returned {shown(law)}; it must return the law of a step, as tt.euler does"
+                )
+            laws.append(law)
+            flaws[name] = (law.odds.log_hold + law.odds.log_move).isnan()
+            bad = flaws[name].any() if bad is None else bad | flaws[name].any()
+        return laws, Doubt(cast("Tensor", bad), partial(_flawed, flaws, interval))
 
     def _moves(self, kernel: str) -> str:
         """Moves remask a site, which takes a mask."""
@@ -88,6 +94,16 @@ class OnClock(Clockwork):
 
     def evaluate(self, name: str, score: Score | None, x: Tokens, t: float) -> SiteLogits:
         return evaluate(self.model, name, score, x, t)
+
+
+def _flawed(flaws: dict[str, Tensor], interval: tuple[float, float]) -> InvalidWeights:
+    """The error of the first score whose law is NaN somewhere."""
+    name, bad = next((name, flaw) for name, flaw in flaws.items() if flaw.any())
+    return InvalidWeights(
+        f"step t = {interval[0]:.6g} -> {interval[1]:.6g}: the {name} score returned NaN or only -inf for "
+        f"{int(bad.any(-1).sum())} of {bad[..., 0].numel()} particles; check the network's output there "
+        "(overflow in half precision?)"
+    )
 
 
 def evaluate(model: Model, name: str, score: Score | None, x: Tokens, t: float) -> SiteLogits:
@@ -164,32 +180,11 @@ class Tempered(OnClock):
         base, conditional = evaluate_all(self.model, x, t, base=self.model.base, conditional=self.model.conditional)
         beta, at = strength(self.beta, t), (x, t)
         leaning = guided(self.guide, self.model.process, base, conditional, beta, at)
-        p, p_zeta = self.law("base", base, x, (t, s)), self.law("conditional", conditional, x, (t, s))
         if leaning is conditional:
-            return Proposal(p_zeta, powers((1 - self.alpha, p), (self.alpha - 1, p_zeta)))
-        q = self.law("guided", leaning, x, (t, s))
-        return Proposal(q, powers((1 - self.alpha, p), (self.alpha, p_zeta), (-1.0, q)))
-
-
-@dataclass(frozen=True)
-class LogLikelihood:
-    """A model's own potential log p_t(zeta|x), with a warning where it is above 0: no probability has such a log."""
-
-    potential: Potential
-
-    def __call__(self, x: Tokens, t: float) -> Tensor:
-        value = self.potential(x, t)
-        if isinstance(value, Tensor) and value.dtype != torch.bool and not value.is_complex():
-            check((value > _ROUNDING).any(), _above_zero)
-        return value
-
-
-def _above_zero() -> UserWarning:
-    return UserWarning(
-        "the model's potential is above 0 for some states, and log p(zeta|x, t) of a class never is: it may return "
-        "probabilities, or raw logits, where their log_softmax is due, and then another law is sampled. For a density "
-        "or a reward this is as it should be"
-    )
+            (p, p_zeta), doubt = self.laws(x, (t, s), base=base, conditional=conditional)
+            return Proposal(p_zeta, powers((1 - self.alpha, p), (self.alpha - 1, p_zeta)), doubt)
+        (p, p_zeta, q), doubt = self.laws(x, (t, s), base=base, conditional=conditional, guided=leaning)
+        return Proposal(q, powers((1 - self.alpha, p), (self.alpha, p_zeta), (-1.0, q)), doubt)
 
 
 @dataclass(frozen=True)
@@ -225,14 +220,15 @@ class Tilted(OnClock):
     def target(self) -> Target:
         return tempered(self.model, self.alpha, 1.0, weights="potential", ramp=self.ramp)
 
-    @property
+    @cached_property
     def tilt(self) -> Tilt | None:
         h = self.model.potential
-        return None if h is None else growing(LogLikelihood(h), self.alpha - 1, self.ramp)
+        return None if h is None else Tilt(h, Growing(self.alpha - 1, self.ramp), _ROUNDING)
 
     def propose(self, x: Tokens, t: float, s: float) -> Proposal:
-        log_score = self.evaluate("conditional", self.model.conditional, x, t)
-        return Proposal(self.law("conditional", log_score, x, (t, s)))
+        (log_score,) = evaluate_all(self.model, x, t, conditional=self.model.conditional)
+        (law,), doubt = self.laws(x, (t, s), conditional=log_score)
+        return Proposal(law, (), doubt)
 
 
 @dataclass(frozen=True)
@@ -272,16 +268,18 @@ class Steered(OnClock):
     def target(self) -> Target:
         return steered(self.model, self.reward, self.strength, weights="reward", ramp=self.ramp)
 
-    @property
+    @cached_property
     def tilt(self) -> Tilt:
-        return growing(self.reward, self.strength, self.ramp)
+        return Tilt(self.reward, Growing(self.strength, self.ramp))
 
     def propose(self, x: Tokens, t: float, s: float) -> Proposal:
         if self.proposal is None:
-            return Proposal(self.law("base", self.evaluate("base", self.model.base, x, t), x, (t, s)))
+            (base,) = evaluate_all(self.model, x, t, base=self.model.base)
+            (p,), doubt = self.laws(x, (t, s), base=base)
+            return Proposal(p, (), doubt)
         base, proposal = evaluate_all(self.model, x, t, base=self.model.base, proposal=self.proposal)
-        p, q = self.law("base", base, x, (t, s)), self.law("proposal", proposal, x, (t, s))
-        return Proposal(q, ((1.0, p), (-1.0, q)))
+        (p, q), doubt = self.laws(x, (t, s), base=base, proposal=proposal)
+        return Proposal(q, ((1.0, p), (-1.0, q)), doubt)
 
 
 @dataclass(frozen=True)
@@ -299,4 +297,6 @@ class Unweighted(OnClock):
         return NO_WEIGHTS
 
     def propose(self, x: Tokens, t: float, s: float) -> Proposal:
-        return Proposal(self.law("given", self.evaluate("given", self.score, x, t), x, (t, s)))
+        (given,) = evaluate_all(self.model, x, t, given=self.score)
+        (law,), doubt = self.laws(x, (t, s), given=given)
+        return Proposal(law, (), doubt)
