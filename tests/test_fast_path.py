@@ -16,16 +16,16 @@ from cases import MASKED, cases, run, same, text
 from problems import table
 from truetilt import api
 from truetilt.core import device as checks
+from truetilt.core.batch import evaluate_all
 from truetilt.core.device import Questions, check, sites_where
 from truetilt.core.logits import Sites
 from truetilt.core.types import Batch, SiteOdds
-from truetilt.diffusion import laws
+from truetilt.diffusion import kernels
 from truetilt.diffusion.processes import log1mexp
 from truetilt.models.score import NetScore, sites_read
 from truetilt.runtime import memory
 from truetilt.smc.sampler import Source, trace
 from truetilt.smc.stream import Stream
-from truetilt.targets.on_clock import evaluate_all
 
 WAITING = {"_local_scalar_dense", "nonzero", "equal", "is_nonzero", "_unique2", "unique_dim", "masked_select"}
 PACKAGE = Path(tt.__file__).parent  # wherever it lies: a clone may be called truetilt too
@@ -192,7 +192,7 @@ def test_what_hands_numbers_to_a_device_is_found(wrong, as_on_a_device, monkeypa
     if wrong == "where":
         monkeypatch.setattr(tt.Masking, "bridge", by_scalar_tensors)
     else:
-        monkeypatch.setattr(laws, "sites_where", by_unravelling)
+        monkeypatch.setattr(kernels, "sites_where", by_unravelling)
     with Mixed(monkeypatch) as mixed:
         next(path)
         mixed.found.clear()

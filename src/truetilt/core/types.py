@@ -267,9 +267,9 @@ class Model:
     def __post_init__(self) -> None:
         check_process(self.process)
         settle(self, length=whole("length", self.length, 1))
-        for name in ("base", "conditional", "potential"):
-            if getattr(self, name) is not None:
-                function(f"the model's {name}", getattr(self, name), "(x, t)")
+        for name, net in (("base", self.base), ("conditional", self.conditional), ("potential", self.potential)):
+            if net is not None:
+                function(f"the model's {name}", net, "(x, t)")
         device_here(self.device)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol, cast
 
 import torch
@@ -52,7 +53,7 @@ def rate_level(
     """The paper's guided rate R^beta = R (R^1 / R)^beta (Definition 3.1); at beta = 1 the conditional rate itself."""
     if beta == 1:
         return conditional
-    return base.join(conditional, lambda p, p_zeta: interpolate(p, p_zeta, beta))
+    return base.join(conditional, partial(interpolate, beta=beta))
 
 
 def posterior_level(
@@ -60,7 +61,7 @@ def posterior_level(
 ) -> SiteLogits:
     """softmax of (1 - beta) log p(x0|x) + beta log p(x0|x, zeta), at the base's unmasking rate."""
     p, p_zeta = process.posterior(base, *at), process.posterior(conditional, *at)
-    return process.score(p.join(p_zeta, lambda p, p_zeta: interpolate(p, p_zeta, beta)).normalised(), *at)
+    return process.score(p.join(p_zeta, partial(interpolate, beta=beta)).normalised(), *at)
 
 
 def interpolate(base: Tensor, conditional: Tensor, beta: float) -> Tensor:
@@ -84,8 +85,8 @@ class Guided(BatchScore):
     def __post_init__(self) -> None:
         settle(self, beta=check_strength(self.beta))
         check_process(self.process)
-        for name in ("base", "conditional"):
-            function(name, getattr(self, name), "(x, t)")
+        function("base", self.base, "(x, t)")
+        function("conditional", self.conditional, "(x, t)")
         check_guide(self.guide)
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
@@ -142,8 +143,8 @@ class Predictor(BatchScore):
 
     def __post_init__(self) -> None:
         check_process(self.process)
-        for name in ("base", "log_likelihood"):
-            function(name, getattr(self, name), "(x, t)")
+        function("base", self.base, "(x, t)")
+        function("log_likelihood", self.log_likelihood, "(x, t)")
         known = getattr(getattr(self.base, "process", None), "vocabulary", self.process.vocabulary)
         if known != self.process.vocabulary:
             raise InvalidInput(

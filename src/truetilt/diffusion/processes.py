@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ..core.types import NEG_INF, InvalidInput, Jumps, SiteLogits, SiteOdds, Tokens, settle, shown, whole
-from .laws import SiteLaw
+from .kernels import SiteLaw, log1mexp
 from .schedules import LogLinear, NoiseSchedule
 
 _SOON = 1e-6  # a time that is not yet 0
@@ -35,11 +35,6 @@ def _flat_row(x: Tokens, size: int) -> SiteLogits:
     return SiteLogits(torch.zeros(1, size, dtype=torch.float64, device=x.device), torch.zeros_like(x))
 
 
-def log1mexp(a: Tensor) -> Tensor:
-    """log(1 - exp(-a)) for a >= 0."""
-    return (-torch.expm1(-a)).log()
-
-
 def log_add(a: Tensor, b: Tensor) -> Tensor:
     """log(exp(a) + exp(b)), by functions of one argument.
 
@@ -53,7 +48,7 @@ def log_add(a: Tensor, b: Tensor) -> Tensor:
 @lru_cache(maxsize=256)
 def _log_lost(sigma: float) -> float:
     """log(1 - exp(-sigma)) as a number of the host's: a device would wait to be handed it."""
-    return float(log1mexp(torch.tensor(sigma, dtype=torch.float64)))
+    return float((-torch.expm1(-torch.tensor(sigma, dtype=torch.float64))).log())
 
 
 @lru_cache(maxsize=256)
@@ -90,11 +85,11 @@ class Masking:
     def __post_init__(self) -> None:
         _checked(self)
 
-    @property
+    @cached_property
     def mask(self) -> int:
         return self.vocabulary
 
-    @property
+    @cached_property
     def states(self) -> int:
         return self.vocabulary + 1
 
@@ -137,7 +132,7 @@ class Masking:
         return log_score.normalised()
 
     def score(self, log_posterior: SiteLogits, x: Tokens, t: float) -> SiteLogits:
-        return log_posterior.map(lambda rows: rows + self.log_odds_kept(t))
+        return log_posterior.map(partial(torch.Tensor.add, other=self.log_odds_kept(t)))
 
     def rates(self, log_score: SiteLogits, x: Tokens, t: float) -> SiteLogits:
         """log of the reverse rate to each v, -inf at revealed sites."""
@@ -149,7 +144,7 @@ class Masking:
 
     def jumps(self, log_score: SiteLogits, x: Tokens, t: float, s: float) -> Jumps:
         """The posterior is frozen at t; the schedule is integrated: the clock is log (1-e^-sigma_t)/(1-e^-sigma_s)."""
-        hazard = log_score.map(lambda rows: rows - self.log_odds_kept(t))
+        hazard = log_score.map(partial(torch.Tensor.sub, other=self.log_odds_kept(t)))
         log_clock = _log_clock(self.sigma(t), self.sigma(s))
         total = hazard.per_site(hazard.rows.logsumexp(-1))
         return Jumps(hazard, x == self.mask, torch.zeros_like(total), total, log_clock)
@@ -157,9 +152,9 @@ class Masking:
     def bridge(self, log_score: SiteLogits, x: Tokens, t: float, s: float) -> SiteOdds:
         """Exact law of one site at s given x at t: still masked with (1-e^-sigma_s)/(1-e^-sigma_t), else revealed."""
         stay = _log_lost(self.sigma(s)) - _log_lost(self.sigma(t))
-        fixed, posterior = x != self.vocabulary, log_score.normalised()
+        leave, fixed, posterior = _log_lost(-stay), x != self.vocabulary, log_score.normalised()
         hold = (posterior.flaws() + stay).masked_fill_(fixed, 0.0)  # NaN where the score is, or is only -inf
-        move = torch.full_like(hold, _log_lost(-stay)).masked_fill_(fixed, NEG_INF)
+        move = torch.full_like(hold, leave).masked_fill_(fixed, NEG_INF)
         return SiteOdds(posterior, hold, move)
 
 
@@ -175,9 +170,13 @@ class Uniform:
     def __post_init__(self) -> None:
         _checked(self)
 
-    @property
+    @cached_property
     def states(self) -> int:
         return self.vocabulary
+
+    def sigma(self, t: float) -> float:
+        """The total noise at time t as a Python number."""
+        return float(self.schedule(t).value)
 
     def corrupt(self, x0: Tokens, t: float, u: Tensor) -> Tokens:
         """Draw x_t given x_0 from uniforms of the shape of x0."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -52,11 +51,6 @@ class Padded:
     dtype: torch.dtype | None = None
     ask: Callable[..., Tensor] | None = None  # a part of the net, asked in its place
 
-    def __post_init__(self) -> None:
-        settle(self, batch=whole("batch", self.batch, 1, LONGEST))
-        if self.dtype is not None and not (isinstance(self.dtype, torch.dtype) and self.dtype.is_floating_point):
-            raise InvalidInput(f"dtype is {shown(self.dtype)}; give torch.bfloat16, torch.float16, or None for float32")
-
     def __call__(self, x: Tokens, t: float, labels: Tensor | None = None) -> Iterator[Tensor]:
         """The net's answers on states [n, D], batch by batch, told a label each [n] if any."""
         times = torch.full((self.batch,), float(t), device=x.device)
@@ -78,6 +72,13 @@ class Padded:
             return (self.ask or self.net)(*inputs)
 
 
+def check_batch(batch: object, dtype: object) -> int:
+    """How many states a net is asked about at a time, as a plain number; and in which precision."""
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise InvalidInput(f"dtype is {shown(dtype)}; give torch.bfloat16, torch.float16, or None for float32")
+    return whole("batch", batch, 1, LONGEST)
+
+
 @dataclass(frozen=True)
 class NetScore(BatchScore):
     """The Score of a net of posterior logits, under `label` (None: no condition)."""
@@ -89,7 +90,7 @@ class NetScore(BatchScore):
     dtype: torch.dtype | None = None
 
     def __post_init__(self) -> None:
-        _ = self._asked
+        settle(self, batch=check_batch(self.batch, self.dtype))
         if self.label is not None:
             check_class(self.net, self.label)
         needed = self.process.vocabulary
@@ -112,7 +113,7 @@ class NetScore(BatchScore):
         """The Score that the net's own numbers stand for."""
         return score_of_posterior(self.process, logits, x, t)
 
-    @cached_property
+    @property
     def _asked(self) -> Padded:
         return Padded(self.net, self.batch, self.dtype)
 
@@ -236,7 +237,7 @@ class NetPotential:
     dtype: torch.dtype | None = None
 
     def __post_init__(self) -> None:
-        _ = self._asked
+        settle(self, batch=check_batch(self.batch, self.dtype))
         check_class(self.net, self.label)
 
     @property

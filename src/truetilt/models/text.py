@@ -38,7 +38,7 @@ from ..core.types import (
 )
 from ..diffusion.processes import Masking
 from .distinct import all_equal, first_answer
-from .score import Padded, SitesRead, check_class, rows_of, sites_read, too_long
+from .score import Padded, SitesRead, check_batch, check_class, rows_of, sites_read, too_long
 
 _BLOCKS = {"cpu": 64}  # rows of a head's batch: always as many, for products in float32 differ with the batch
 _BLOCK = 256  # the same on other devices
@@ -79,7 +79,7 @@ class TextScore(BatchScore):
             )
         if self.label is not None:
             check_class(self.net, self.label)
-        _ = self._asked
+        settle(self, batch=check_batch(self.batch, self.dtype))
         known = self.net.config.vocabulary
         if known != self.process.vocabulary:
             raise InvalidInput(
@@ -90,7 +90,7 @@ class TextScore(BatchScore):
             kind = "a mask" if self.net.config.masked else "no mask"
             raise InvalidInput(f"the net has {kind} and the process is {type(self.process).__name__}; they must agree")
 
-    @cached_property
+    @property
     def _asked(self) -> Padded:
         return Padded(self.net, self.batch, self.dtype, self.net.trunk)
 
@@ -101,7 +101,7 @@ class TextScore(BatchScore):
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         if t >= 1 and all_equal(batch.x):
             return first_answer(self, batch, t)
-        return self.score_of(self.logits(batch, t), batch.x, t)
+        return self.net.log_score(self.process, self.logits(batch, t), batch.x, t)
 
     @property
     def particle_bytes(self) -> int:
@@ -119,11 +119,13 @@ class TextScore(BatchScore):
         The trunk runs when rows are read or begun, and not before: a sampler that counts its sites asks for them first.
         `labels`, one for each state [B], take the place of the score's own.
         """
-        sigma = float(cast("Masking", self.process).schedule(t).value)
+        key = ("sigma", id(self.process), t)
+        if key not in batch.known:
+            batch.known[key] = float(cast("Masking", self.process).schedule(t).value)
         read, x = sites_read(self.process, batch), batch.x
         if x.shape[-1] > self.net.config.length:
             raise too_long(x, self.net.config.length)
-        rows = HeadRows(self, x, read, sigma, labels)
+        rows = HeadRows(self, x, read, batch.known[key], labels)
         return SiteLogits(LazyRows((read.rows, self.process.vocabulary), rows.make, rows.begin), read.index)
 
 

@@ -22,13 +22,13 @@ from ..diffusion.guidance import Guide, Guided, posterior_level, rate_level
 from ..diffusion.schedules import uniform_grid
 from ..models.conditions import per_condition
 from ..result import Result
+from ..smc.rejuvenation import Rejuvenation
 from ..smc.resampling import adaptive, never, partial, systematic
-from ..smc.sampler import Rejuvenation
 from ..targets.any_order import AnyOrder, tilted_rows
 from ..targets.moves import ask, earlier, gain, hide, remembered
 from ..targets.on_clock import Tempered, Tilted, Unweighted
-from ..targets.ramps import FULL
 from ..targets.reveal_move import RevealLaw, RevealMove
+from ..targets.tilts import FULL
 
 STEPS, QUICK_STEPS = 100, 50
 MOVES, SITES = 100, 8  # of the Gibbs moves: how many, and how many sites each redraws

@@ -6,38 +6,73 @@ the last draw, so the result carries its weights.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..core.target import NO_WEIGHTS, Target, contract_of
 from ..core.types import (
-    LONGEST,
     FeynmanKac,
     InvalidInput,
     LogWeights,
     Move,
-    MoveKernel,
     Particles,
     Questions,
     Resampler,
     Step,
     StepInfo,
-    has,
+    asks_freely,
     plain,
     settle,
     shown,
     whole,
 )
 from .coupling import Coupling, independent
-from .resampling import never, resampled
-from .shards import WHOLE, Drawn, Origin, Shard, Whole
+from .rejuvenation import Moved, Rejuvenation
+from .resampling import check_weights, effective_sample_size, log_mean_exp, never, resampled
+from .shards import Drawing, Drawn, Origin, Settings, Shard
 from .stream import CHOOSE, COUPLE, DRAW, PURPOSES, RESAMPLE, Stream
-from .weights import check_weights, effective_sample_size, log_mean_exp
+
+
+def _alone(settings: Settings) -> None:
+    """A single process has no other settings to compare with."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The shard of a process that holds all particles of its populations.
+
+    Where other ranks run other populations (`complete` is False), `meet` compares the settings with theirs.
+    """
+
+    first: int = 0
+    complete: bool = True
+    meet: Callable[[Settings], None] = _alone
+
+    def share(self, particles: int) -> int:
+        return particles
+
+    def everyone(self, here: Tensor) -> Tensor:
+        return here
+
+    def mine(self, everyone: Tensor) -> Tensor:
+        return everyone
+
+    def draw(self, move: Move, ancestors: Tensor, origin: Origin | None, how: Drawing) -> Drawn:
+        return how(move if how.unmoved(ancestors) else move.take(ancestors))
+
+    def agreed(self, wish: bool) -> bool:
+        return wish
+
+    def compare(self, settings: Settings) -> None:
+        self.meet(settings)
+
+
+WHOLE = Whole()
 
 
 @dataclass(frozen=True)
@@ -59,6 +94,11 @@ class Source:
                 "couple=independent, or spread whole populations"
             )
 
+    @cached_property
+    def on_host(self) -> bool:
+        """Whether values of the particles can be read without waiting for a device."""
+        return asks_freely(torch.empty(0, device=self.stream.device))
+
     def uniforms(self, number: int, purpose: int, labels: Tensor, width: int) -> Tensor:
         """Uniforms [populations, N, width], coupled over particles of equal labels [populations, N, m]."""
         populations, n = labels.shape[:2]
@@ -74,46 +114,6 @@ class Source:
         if not isinstance(coupled, Tensor) or coupled.shape != u.shape or coupled.dtype != u.dtype:
             raise InvalidInput(f"couple returned {shown(coupled)}; it must return uniforms, float64 {tuple(u.shape)}")
         return coupled
-
-
-@dataclass(frozen=True)
-class Rejuvenation:
-    """A Markov kernel and how often it moves: after each step, more after a step that resampled, more at the end.
-
-    Moves that hang on resampling read the weights: the answer stays consistent, but Z-hat is no longer unbiased at few
-    particles. Use `each_step` or `at_end` where that matters.
-    """
-
-    kernel: MoveKernel
-    each_step: int = 0
-    after_resampling: int = 0
-    at_end: int = 0
-
-    def __post_init__(self) -> None:
-        has("kernel", self.kernel, ("move", "choices"), "give moves, such as tt.Gibbs(tt.AnyOrder(model, alpha))")
-        whole("the number of choices of the kernel", self.kernel.choices, 0)
-        for name in ("each_step", "after_resampling", "at_end"):
-            settle(self, **{name: whole(f"a number of moves, {name},", getattr(self, name), 0, LONGEST)})
-
-    def differences(self, target: Target | None) -> list[str]:
-        """How a run's target and the kernel's differ: in the final law, and where it moves earlier in any."""
-        mine, theirs = target or NO_WEIGHTS, contract_of(self.kernel).target or NO_WEIGHTS
-        return mine.differences(theirs, on_the_way=self.each_step + self.after_resampling > 0)
-
-    def counts(self, resampled: Tensor, last: bool) -> Tensor:
-        """How many moves each population makes now [populations]."""
-        return self.each_step + self.after_resampling * resampled.long() + self.at_end * last
-
-    def before(self, number: int) -> int:
-        """The number of this step's first move, counting from the first step's: a scan goes on where it was."""
-        return (number - 1) * (self.each_step + self.after_resampling)
-
-
-class Moved(NamedTuple):
-    """What moves did to each population: the share of particles a move changed, and how likely it was accepted."""
-
-    share: Tensor  # [populations]
-    accepted: Tensor
 
 
 class Begun(NamedTuple):
@@ -213,7 +213,11 @@ def step(
     fk: FeynmanKac, particles: Particles, here: Step, resample: Resampler, source: Source
 ) -> tuple[Particles, StepInfo]:
     """One step t -> s of every particle: choose, move, weigh, resample, draw, weigh the rest."""
-    u = source.uniforms(here.number, CHOOSE, particles.x, fk.choices(here.t, here.s))
+    width = fk.choices(here.t, here.s)
+    if width == 0:
+        u = particles.log_w.new_empty(*particles.log_w.shape, 0)
+    else:
+        u = source.uniforms(here.number, CHOOSE, particles.x, width)
     move, origin = fk.move(particles, here.t, here.s, u), Origin(fk, here, particles, u)
     return advance(move, particles.log_w, here, resample, source, origin, particles.questions)
 
@@ -252,6 +256,15 @@ class Draws:
 
     source: Source
     number: int  # of the step
+
+    def unmoved(self, ancestors: Tensor) -> bool:
+        """Whether every particle is known to be its own ancestor.
+
+        On a GPU this is False without looking, because reading the answer would synchronise the device.
+        """
+        if not self.source.on_host:
+            return False
+        return torch.equal(ancestors, torch.arange(ancestors.shape[-1]).expand_as(ancestors))
 
     def uniforms(self, move: Move) -> Tensor:
         return self.source.uniforms(self.number, DRAW, move.labels, move.uniforms)

@@ -16,7 +16,8 @@ from typing import NamedTuple, Protocol, cast
 import torch
 from torch import Tensor
 
-from ..core.cdf import draw_from
+from ..core.batch import evaluate_all
+from ..core.logits import draw_from
 from ..core.target import Remedies, tempered
 from ..core.types import (
     NEG_INF,
@@ -40,9 +41,9 @@ from ..core.types import (
 )
 from ..diffusion.guidance import check_strength, interpolate, strength
 from ..diffusion.processes import Masking
-from .on_clock import check_alpha, evaluate_all
-from .ramps import FULL, Ramp, check_ramp
+from .base import check_alpha
 from .reveal_move import RevealLaw, RevealMove
+from .tilts import FULL, Ramp, check_ramp
 
 Answers = tuple[SiteLogits, SiteLogits]  # of the base and of the conditional network
 
@@ -160,7 +161,9 @@ class AnyOrder:
             process, length = cast("Masking", self.model.process), self.model.length
             masked = process.count_masked(length, t)
             count = masked - process.count_masked(length, s)
-            found = self._reveals[t, s] = Reveal(t, masked, count, self.exponent(t), self.exponent(s))
+            before = 1 + (self.alpha - 1) * self.ramp(1 - t)
+            after = 1 + (self.alpha - 1) * self.ramp(1 - s)
+            found = self._reveals[t, s] = Reveal(t, masked, count, before, after)
         return found
 
     def _answers(self, x: Tokens, step: Reveal) -> Answers:

@@ -15,32 +15,25 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from ..core.logits import Sites
 from ..core.target import UNKNOWN, Remedies
 from ..core.types import (
     LARGEST,
     NEG_INF,
     Aux,
     InvalidInput,
-    InvalidWeights,
     Law,
     LogWeights,
     Move,
     Particles,
-    Potential,
     Questions,
-    Schedule,
     State,
     Target,
-    batch_of,
     check,
-    function,
     number,
     take,
-    tensor_of,
 )
-from ..diffusion.laws import SiteLaw
-from .ramps import Ramp
+from ..diffusion.kernels import SiteLaw
+from .tilts import Tilt
 
 AnyLaw = TypeVar("AnyLaw", bound=Law)
 
@@ -62,79 +55,17 @@ class Proposal(Generic[AnyLaw]):
 
     def log_ratio(self, y: State, zero: LogWeights) -> LogWeights:
         """sum of c * log law(y), added to zeros; laws over sites share which of them the draw changed."""
-        if self.ratios and isinstance(self.law, SiteLaw):
-            changed = self.law.changed(y)
-            return sum((c * _over_sites(law, y, changed) for c, law in self.ratios), zero)
-        return sum((c * law.log_prob(y) for c, law in self.ratios), zero)
-
-
-def _over_sites(law: Law, y: State, changed: Sites) -> Tensor:
-    return law.log_prob(y, changed) if isinstance(law, SiteLaw) else law.log_prob(y)
+        changed = self.law.changed(y) if self.ratios and isinstance(self.law, SiteLaw) else None
+        log_ratio = zero
+        for c, law in self.ratios:
+            shared = changed is not None and isinstance(law, SiteLaw)
+            log_ratio = log_ratio + c * (law.log_prob(y, changed) if shared else law.log_prob(y))
+        return log_ratio
 
 
 def powers(*ratios: tuple[float, Any]) -> tuple[tuple[float, Any], ...]:
     """Leave out what has exponent 0: 0 log 0 counts as 0."""
     return tuple((c, law) for c, law in ratios if c != 0)
-
-
-@dataclass(frozen=True)
-class Tilt:
-    """log-weight exponent(t) * potential(x, t) that a particle carries; differences of it telescope.
-
-    A potential that is a log-probability is at most 0: `most` is what rounding allows, and a larger value is warned of.
-    """
-
-    potential: Potential
-    exponent: Schedule
-    most: float | None = None
-
-    def __call__(self, x: State, t: float, questions: Questions | None = None) -> Tensor:
-        share = float(self.exponent(t))
-        if share == 0:  # not evaluated: 0 * anything is 0
-            return torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
-        batch, need = batch_of(x), "return one number a state"
-        value = tensor_of("what the potential returned", self.potential(batch, t), need, x.device)
-        if value.shape != batch.shape[:1]:
-            raise InvalidInput(
-                f"the potential (reward) returned shape {tuple(value.shape)} for a batch of states "
-                f"{tuple(batch.shape)}; it must return one number a state, [{len(batch)}]"
-            )
-        if self.most is not None and value.dtype != torch.bool:
-            check((value > self.most).any(), _above_zero, questions)
-        check(
-            value.isnan().any(),
-            lambda: InvalidWeights(
-                f"the potential (reward) returned NaN for {int(value.isnan().sum())} of {value.numel()} states at "
-                f"t = {t:.6g}; return -inf for an impossible state, a finite number otherwise"
-            ),
-            questions,
-        )
-        log_tilt = torch.where(value == NEG_INF, NEG_INF, share * value.double())  # impossible at any exponent
-        return log_tilt.reshape(x.shape[:-1])
-
-
-def _above_zero() -> UserWarning:
-    return UserWarning(
-        "the model's potential is above 0 for some states, and log p(zeta|x, t) of a class never is: it may return "
-        "probabilities, or raw logits, where their log_softmax is due, and then another law is sampled. For a density "
-        "or a reward this is as it should be"
-    )
-
-
-def growing(potential: Potential, height: float, ramp: Ramp) -> Tilt:
-    """A tilt whose exponent grows with elapsed time, up to `height`."""
-    return Tilt(potential, Growing(height, ramp))
-
-
-@dataclass(frozen=True)
-class Growing:
-    """An exponent in clock time: height * ramp(elapsed time)."""
-
-    height: float
-    ramp: Ramp
-
-    def __call__(self, t: float) -> float:
-        return self.height * self.ramp(1 - t)
 
 
 @dataclass(frozen=True)
@@ -175,9 +106,10 @@ class ClockMove(Generic[AnyLaw]):
         return self.proposal.law
 
     def after(self, y: State) -> tuple[LogWeights, Aux]:
+        log_start = self.log_start
         log_ratio = self.proposal.log_ratio(y, torch.zeros_like(self.log_tilt))
         log_end = self.end(y) if self.end else torch.zeros_like(self.log_tilt)
-        return log_ratio + log_end - self.log_start, {"log_tilt": log_end}
+        return log_ratio + log_end - log_start, {"log_tilt": log_end}
 
     @property
     def log_start(self) -> LogWeights:
@@ -254,13 +186,3 @@ def check_alpha(alpha: float) -> float:
     if not 0 <= alpha <= LARGEST:
         raise InvalidInput(f"alpha is {alpha}; {_EXPONENT}")
     return alpha
-
-
-def check_reward(reward: Potential, strength: float) -> float:
-    """The reward is a function of (x, t); its strength as a plain number."""
-    function("the reward", reward, "(x, t)", "of states [..., D] and a time, that returns one number a state")
-    need = f"it must be finite, at most {LARGEST:.0e}"
-    strength = number("the reward's strength", strength, need)
-    if not abs(strength) <= LARGEST:
-        raise InvalidInput(f"the reward's strength is {strength}; {need}")
-    return strength

@@ -13,9 +13,9 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from ..core.batch import evaluate_all
 from ..core.target import NO_WEIGHTS, Remedies, steered, tempered
 from ..core.types import (
-    Batch,
     InvalidInput,
     InvalidWeights,
     Model,
@@ -26,8 +26,6 @@ from ..core.types import (
     SitewiseLaw,
     Target,
     Tokens,
-    ask,
-    batch_of,
     check,
     function,
     settle,
@@ -35,8 +33,8 @@ from ..core.types import (
 )
 from ..diffusion.guidance import Guide, check_guide, check_strength, guided, rate_level, strength
 from ..diffusion.kernels import Kernel, euler, tweedie
-from .base import Clockwork, Doubt, Growing, Proposal, Tilt, check_alpha, check_reward, powers
-from .ramps import LINEAR, SQUARE, Ramp, check_ramp
+from .base import Clockwork, Doubt, Proposal, check_alpha, powers
+from .tilts import LINEAR, SQUARE, Growing, Ramp, Tilt, check_ramp, check_reward
 
 _ROUNDING = 1e-5  # of a log-probability in float32
 
@@ -109,34 +107,6 @@ def _flawed(flaws: dict[str, Tensor], interval: tuple[float, float]) -> InvalidW
 def evaluate(model: Model, name: str, score: Score | None, x: Tokens, t: float) -> SiteLogits:
     """A score's answer about states [..., D], asked as one batch, with its shape checked against the process."""
     return evaluate_all(model, x, t, **{name: score})[0]
-
-
-def evaluate_all(model: Model, x: Tokens, t: float, **scores: Score | None) -> list[SiteLogits]:
-    """What each score says of x: one batch is made and shown to all, and answers that share an index still do."""
-    batch, indices = Batch(batch_of(x)), dict[int, Tensor]()
-    answers = [_asked(model, name, score, batch, t) for name, score in scores.items()]
-    for answer in answers:
-        if id(answer.index) not in indices:
-            indices[id(answer.index)] = answer.index.reshape(x.shape)
-    return [SiteLogits(answer.store, indices[id(answer.index)]) for answer in answers]
-
-
-def _asked(model: Model, name: str, score: Score | None, batch: Batch, t: float) -> SiteLogits:
-    if score is None:
-        raise InvalidInput(f"this sampler needs a {name} score and the model has none")
-    logits, size, x = ask(score, batch, t), model.process.vocabulary, batch.x
-    if not isinstance(logits, SiteLogits):
-        raise InvalidInput(
-            f"the {name} score returned a {type(logits).__name__}; return tt.SiteLogits.of(log_scores), or give a "
-            "network of posteriors as tt.PosteriorScore(process, net)"
-        )
-    if logits.vocabulary != size or logits.index.shape != x.shape:
-        raise InvalidInput(
-            f"the {name} score returned {logits.vocabulary} values at sites {tuple(logits.index.shape)} for a batch of "
-            f"states {tuple(x.shape)}; the process has {size} tokens (the mask is not one): return "
-            f"[{len(x)}, {x.shape[-1]}, {size}]"
-        )
-    return logits
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from ..smc.sampler import Source, advance, check_shape
 from ..smc.stream import CHOOSE, RESAMPLE, Stream
 from .any_order import AnyOrder
 from .on_clock import Steered, Tilted
-from .ramps import FULL, SQUARE, Frozen, Ramp
+from .tilts import FULL, SQUARE, Frozen, Ramp
 
 Ramped = Tilted | Steered | AnyOrder
 SHARES = tuple(k / 16 for k in range(17))  # of the exponent, at which the pilot weighs each step
