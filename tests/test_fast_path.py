@@ -3,6 +3,7 @@
 import collections
 import gc
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from truetilt.models.score import NetScore, sites_read
 from truetilt.runtime import memory
 from truetilt.smc.sampler import Source, trace
 from truetilt.smc.stream import Stream
+from truetilt.targets.base import Proposal
 
 WAITING = {"_local_scalar_dense", "nonzero", "equal", "is_nonzero", "_unique2", "unique_dim", "masked_select"}
 PACKAGE = Path(tt.__file__).parent  # wherever it lies: a clone may be called truetilt too
@@ -246,6 +248,28 @@ def test_questions_wait_only_inside_and_their_first_problem_is_raised(as_on_a_de
     questions.end_step()
     with pytest.raises(ValueError):  # noqa: PT011
         sites_where(torch.zeros(3, dtype=torch.bool), questions)
+
+
+class Wrapped(tt.Tempered):
+    """Somebody's own target, made of the law of another's proposal."""
+
+    def propose(self, x, t, s):
+        return Proposal(super().propose(x, t, s).law)
+
+
+@pytest.mark.parametrize("kind", [tt.Tempered, Wrapped])
+@pytest.mark.parametrize("flawed", ["base", "conditional"])
+@pytest.mark.parametrize("free", [{"cpu"}, set()], ids=["host", "device"])
+def test_laws_that_are_checked_together_name_the_score_that_is_nan(kind, flawed, free, monkeypatch):
+    monkeypatch.setattr(checks, "_FREE", free)
+
+    def spoilt(x, t):
+        found = getattr(MASKED.model(), flawed)(x, t)
+        return found if t > 0.6 else found.map(lambda rows: rows * math.nan)
+
+    model = replace(MASKED.model(), **{flawed: spoilt})
+    with pytest.raises(tt.InvalidWeights, match=rf"t = 0\.5 -> 0\.25: the {flawed} score returned NaN.* of 5"):
+        tt.run(kind(model, 2.0, kernel=tt.tweedie), tt.uniform_grid(4), particles=5)
 
 
 def test_a_batch_works_out_once_what_its_scores_share():

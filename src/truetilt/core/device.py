@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 _FREE = {"cpu"}  # where the host knows what it asks for
 Problem = Callable[[], Exception]  # what to raise, or a Warning to give; called only when it is
+
+
+class Doubt(NamedTuple):
+    """A check that is still to be made: what must not be true, a truth value [], and the problem if it is."""
+
+    bad: Tensor
+    problem: Problem
 
 
 def asks_freely(tensor: Tensor) -> bool:

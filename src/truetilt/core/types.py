@@ -33,6 +33,7 @@ from .arguments import whole as whole
 from .batch import Batch as Batch
 from .batch import BatchScore as BatchScore
 from .batch import ask as ask
+from .device import Doubt as Doubt
 from .device import Questions as Questions
 from .device import asks_freely as asks_freely
 from .device import check as check

@@ -18,6 +18,7 @@ from torch import Tensor
 from ..core.logits import Sites, begin, invert_cdf, kept_below
 from ..core.types import (
     NEG_INF,
+    Doubt,
     InvalidWeights,
     Jumps,
     Process,
@@ -38,6 +39,7 @@ class SiteLaw:
 
     x: Tokens
     odds: SiteOdds
+    doubt: Doubt | None = field(default=None, repr=False, compare=False)  # what the move that draws from it must check
     questions: Questions | None = field(default=None, repr=False, compare=False)  # of the step that draws from it
     _drawn: list[tuple[Tokens, Sites]] = field(default_factory=list, init=False, repr=False, compare=False)
 
@@ -78,7 +80,7 @@ class SiteLaw:
         return (self.odds.log_move == NEG_INF).all(-1)
 
     def take(self, ancestors: Tensor) -> SiteLaw:
-        return SiteLaw(take(self.x, ancestors), self.odds.take(ancestors), self.questions)
+        return SiteLaw(take(self.x, ancestors), self.odds.take(ancestors), self.doubt, self.questions)
 
 
 def _jump(u: Tensor, x: Tokens, logits: SiteLogits, questions: Questions | None) -> Tokens:

@@ -105,10 +105,11 @@ class Masking:
 
     def sigma(self, t: float) -> float:
         """The total noise at time t as a Python number; a step asks for its two times again and again."""
-        found = self._sigma.get(t)
-        if found is None:
-            found = self._sigma[t] = float(self.schedule(t).value)
-        return found
+        if not isinstance(t, float):
+            return float(self.schedule(t).value)
+        if t not in self._sigma:
+            self._sigma[t] = float(self.schedule(t).value)
+        return self._sigma[t]
 
     def count_masked(self, length: int, t: float) -> int:
         """How many of `length` sites are masked at time t, counting from all of them at t = 1."""

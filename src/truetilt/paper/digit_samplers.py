@@ -24,10 +24,10 @@ from ..models.conditions import per_condition
 from ..result import Result
 from ..smc.rejuvenation import Rejuvenation
 from ..smc.resampling import adaptive, never, partial, systematic
-from ..targets.any_order import AnyOrder, tilted_rows
+from ..targets.any_order import AnyOrder
 from ..targets.moves import ask, earlier, gain, hide, remembered
 from ..targets.on_clock import Tempered, Tilted, Unweighted
-from ..targets.reveal_move import RevealLaw, RevealMove
+from ..targets.reveal_move import RevealLaw, RevealMove, tilted_rows
 from ..targets.tilts import FULL
 
 STEPS, QUICK_STEPS = 100, 50

@@ -22,13 +22,11 @@ from ..core.target import Remedies, tempered
 from ..core.types import (
     NEG_INF,
     InvalidInput,
-    InvalidWeights,
     Model,
     Particles,
     Questions,
     Schedule,
     SiteLogits,
-    Sites,
     Target,
     Tokens,
     check,
@@ -42,10 +40,8 @@ from ..core.types import (
 from ..diffusion.guidance import check_strength, interpolate, strength
 from ..diffusion.processes import Masking
 from .base import check_alpha
-from .reveal_move import RevealLaw, RevealMove
+from .reveal_move import Answers, RevealLaw, RevealMove, posteriors, tilted_rows
 from .tilts import FULL, Ramp, check_ramp
-
-Answers = tuple[SiteLogits, SiteLogits]  # of the base and of the conditional network
 
 
 class SiteChoice(Protocol):
@@ -261,54 +257,3 @@ def answer(model: Model, x: Tokens, t: float) -> Answers:
 def _no_odds(x: Tokens) -> Tensor:
     """Chosen as they should be: log 1 for each state."""
     return torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
-
-
-def posteriors(
-    model: Model, x: Tokens, t: float, answers: Answers, sites: Tensor, questions: Questions | None = None
-) -> Answers:
-    """log p(v | x) and log p(v | x, zeta) at chosen sites, over one index; both are looked at for NaN at once."""
-    chosen, process = Sites(sites), model.process
-    base, conditional = answers[0].at(chosen), answers[1].at(chosen)
-    p, p_zeta = process.posterior(base, x, t).aligned(process.posterior(conditional, x, t))
-    found = p.per_site(p.rows[:, 0] + p_zeta.rows[:, 0]).isnan()
-    check(
-        found.any(),
-        lambda: _flawed("base", p, t) if _flaws(p).any() else _flawed("conditional", p_zeta, t),
-        questions,
-    )
-    return p, p_zeta
-
-
-def posterior_at(
-    model: Model,
-    name: str,
-    logits: SiteLogits,
-    at: tuple[Tokens, float],
-    sites: Tensor,
-    questions: Questions | None = None,
-) -> SiteLogits:
-    """log p(v | x) at chosen sites, with NaN caught where it appears."""
-    p = model.process.posterior(logits.at(sites), *at)
-    check(_flaws(p).any(), lambda: _flawed(name, p, at[1]), questions)
-    return p
-
-
-def _flaws(p: SiteLogits) -> Tensor:
-    """Where a normalised row is NaN, which normalising has spread over it."""
-    return p.per_site(p.rows[:, 0]).isnan()
-
-
-def _flawed(name: str, p: SiteLogits, t: float) -> InvalidWeights:
-    bad = _flaws(p).any(-1)
-    return InvalidWeights(
-        f"t = {t:.6g}: the {name} score returned NaN or only -inf for {int(bad.sum())} of {bad.numel()} particles; "
-        "check the network's output there (overflow in half precision?)"
-    )
-
-
-def tilted_rows(p: SiteLogits, p_zeta: SiteLogits, alpha: float) -> tuple[SiteLogits, Tensor]:
-    """The adapted law p (p_zeta/p)^alpha, normalised, and the log of its mass at each site."""
-    rows = interpolate(p.rows, p_zeta.rows, alpha)
-    log_mass = rows.logsumexp(-1, keepdim=True)
-    adapted = torch.where(log_mass > NEG_INF, rows - log_mass, p.rows)  # a row without mass draws, and dies
-    return p.with_rows(adapted), p.per_site(log_mass.squeeze(-1))

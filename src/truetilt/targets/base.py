@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -38,20 +38,12 @@ from .tilts import Tilt
 AnyLaw = TypeVar("AnyLaw", bound=Law)
 
 
-class Doubt(NamedTuple):
-    """A check that is still to be made: what must not be true, a truth value [], and the error if it is."""
-
-    bad: Tensor
-    problem: Callable[[], Exception]
-
-
 @dataclass(frozen=True)
 class Proposal(Generic[AnyLaw]):
     """The law that draws y and the laws whose log-probabilities weigh it: log weight = sum of c * log law(y)."""
 
     law: AnyLaw
     ratios: tuple[tuple[float, AnyLaw], ...] = ()
-    doubt: Doubt | None = None  # what would make it useless; whoever draws from it looks
 
     def log_ratio(self, y: State, zero: LogWeights) -> LogWeights:
         """sum of c * log law(y), added to zeros; laws over sites share which of them the draw changed."""
@@ -94,9 +86,12 @@ class ClockMove(Generic[AnyLaw]):
 
     @cached_property
     def proposal(self) -> Proposal[AnyLaw]:
-        found = self.propose(self.x)
-        if found.doubt is not None:
-            check(*found.doubt, self.questions)
+        found, checked = self.propose(self.x), None
+        for _, law in ((1.0, found.law), *found.ratios):
+            doubt = law.doubt if isinstance(law, SiteLaw) else None
+            if doubt is not None and doubt is not checked:  # laws made together share one
+                check(*doubt, self.questions)
+                checked = doubt
         if self.questions is None or not isinstance(found.law, SiteLaw):
             return found
         return replace(found, law=replace(found.law, questions=self.questions))

@@ -35,9 +35,9 @@ from ..core.types import (
     take,
 )
 from ..diffusion.processes import Masking
-from .any_order import Answers, AnyOrder, answer, posterior_at, posteriors, tilted_rows
+from .any_order import AnyOrder, answer
 from .on_clock import Tilted, evaluate
-from .reveal_move import RevealLaw, RevealMove
+from .reveal_move import Answers, RevealLaw, RevealMove, posterior_at, posteriors, tilted_rows
 
 Scan = Callable[
     [Tensor, int, Tensor], Tensor

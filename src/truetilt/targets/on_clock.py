@@ -6,7 +6,7 @@ by a reward, `Unweighted` is plain guidance. Where the target is named there is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import cast
 
@@ -16,6 +16,7 @@ from torch import Tensor
 from ..core.batch import evaluate_all
 from ..core.target import NO_WEIGHTS, Remedies, steered, tempered
 from ..core.types import (
+    Doubt,
     InvalidInput,
     InvalidWeights,
     Model,
@@ -32,8 +33,8 @@ from ..core.types import (
     shown,
 )
 from ..diffusion.guidance import Guide, check_guide, check_strength, guided, rate_level, strength
-from ..diffusion.kernels import Kernel, euler, tweedie
-from .base import Clockwork, Doubt, Proposal, check_alpha, powers
+from ..diffusion.kernels import Kernel, SiteLaw, euler, tweedie
+from .base import Clockwork, Proposal, check_alpha, powers
 from .tilts import LINEAR, SQUARE, Growing, Ramp, Tilt, check_ramp, check_reward
 
 _ROUNDING = 1e-5  # of a log-probability in float32
@@ -67,13 +68,11 @@ class OnClock(Clockwork):
         return self.model.process.prior(tuple(x.shape), self.model.device)
 
     def law(self, name: str, log_score: SiteLogits, x: Tokens, interval: tuple[float, float]) -> SitewiseLaw:
-        """One reverse step of a score, with NaN caught where it appears."""
-        (law,), doubt = self.laws(x, interval, **{name: log_score})
-        check(*doubt)
-        return law
+        """One reverse step of a score; the move that draws from it checks it for NaN."""
+        return self.laws(x, interval, **{name: log_score})[0]
 
-    def laws(self, x: Tokens, interval: tuple[float, float], **scores: SiteLogits) -> tuple[list[SitewiseLaw], Doubt]:
-        """One reverse step of each score, by its name; and whether one is NaN, for the proposal made of them to say."""
+    def laws(self, x: Tokens, interval: tuple[float, float], **scores: SiteLogits) -> list[SitewiseLaw]:
+        """One reverse step of each score, by its name; the move that draws from one checks all for NaN, at once."""
         laws, flaws, bad = [], {}, None
         for name, log_score in scores.items():
             law = self.kernel(self.model.process, log_score, x, *interval)
@@ -84,7 +83,11 @@ class OnClock(Clockwork):
             laws.append(law)
             flaws[name] = (law.odds.log_hold + law.odds.log_move).isnan()
             bad = flaws[name].any() if bad is None else bad | flaws[name].any()
-        return laws, Doubt(cast("Tensor", bad), partial(_flawed, flaws, interval))
+        doubt = Doubt(cast("Tensor", bad), partial(_flawed, flaws, interval))
+        if set(map(type, laws)) == {SiteLaw}:
+            return list(map(partial(replace, doubt=doubt), laws))
+        check(*doubt)
+        return laws
 
     def _moves(self, kernel: str) -> str:
         """Moves remask a site, which takes a mask."""
@@ -151,10 +154,10 @@ class Tempered(OnClock):
         beta, at = strength(self.beta, t), (x, t)
         leaning = guided(self.guide, self.model.process, base, conditional, beta, at)
         if leaning is conditional:
-            (p, p_zeta), doubt = self.laws(x, (t, s), base=base, conditional=conditional)
-            return Proposal(p_zeta, powers((1 - self.alpha, p), (self.alpha - 1, p_zeta)), doubt)
-        (p, p_zeta, q), doubt = self.laws(x, (t, s), base=base, conditional=conditional, guided=leaning)
-        return Proposal(q, powers((1 - self.alpha, p), (self.alpha, p_zeta), (-1.0, q)), doubt)
+            p, p_zeta = self.laws(x, (t, s), base=base, conditional=conditional)
+            return Proposal(p_zeta, powers((1 - self.alpha, p), (self.alpha - 1, p_zeta)))
+        p, p_zeta, q = self.laws(x, (t, s), base=base, conditional=conditional, guided=leaning)
+        return Proposal(q, powers((1 - self.alpha, p), (self.alpha, p_zeta), (-1.0, q)))
 
 
 @dataclass(frozen=True)
@@ -197,8 +200,7 @@ class Tilted(OnClock):
 
     def propose(self, x: Tokens, t: float, s: float) -> Proposal:
         (log_score,) = evaluate_all(self.model, x, t, conditional=self.model.conditional)
-        (law,), doubt = self.laws(x, (t, s), conditional=log_score)
-        return Proposal(law, (), doubt)
+        return Proposal(self.law("conditional", log_score, x, (t, s)))
 
 
 @dataclass(frozen=True)
@@ -245,11 +247,10 @@ class Steered(OnClock):
     def propose(self, x: Tokens, t: float, s: float) -> Proposal:
         if self.proposal is None:
             (base,) = evaluate_all(self.model, x, t, base=self.model.base)
-            (p,), doubt = self.laws(x, (t, s), base=base)
-            return Proposal(p, (), doubt)
+            return Proposal(self.law("base", base, x, (t, s)))
         base, proposal = evaluate_all(self.model, x, t, base=self.model.base, proposal=self.proposal)
-        (p, q), doubt = self.laws(x, (t, s), base=base, proposal=proposal)
-        return Proposal(q, ((1.0, p), (-1.0, q)), doubt)
+        p, q = self.laws(x, (t, s), base=base, proposal=proposal)
+        return Proposal(q, ((1.0, p), (-1.0, q)))
 
 
 @dataclass(frozen=True)
@@ -268,5 +269,4 @@ class Unweighted(OnClock):
 
     def propose(self, x: Tokens, t: float, s: float) -> Proposal:
         (given,) = evaluate_all(self.model, x, t, given=self.score)
-        (law,), doubt = self.laws(x, (t, s), given=given)
-        return Proposal(law, (), doubt)
+        return Proposal(self.law("given", given, x, (t, s)))

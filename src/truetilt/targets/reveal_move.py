@@ -1,4 +1,7 @@
-"""What revealing sites draws and weighs: tokens for chosen masked sites, each from a row of its own."""
+"""What revealing sites draws and weighs: tokens for chosen masked sites, each from a row of its own.
+
+Rows are of the base's and the conditional's posteriors, and of the adapted law p (p_zeta/p)^alpha made of both.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,22 @@ import torch
 from torch import Tensor
 
 from ..core.logits import draw_by_row
-from ..core.types import NEG_INF, Aux, LogWeights, SiteLogits, Tokens, take
+from ..core.types import (
+    NEG_INF,
+    Aux,
+    InvalidWeights,
+    LogWeights,
+    Model,
+    Questions,
+    SiteLogits,
+    Sites,
+    Tokens,
+    check,
+    take,
+)
+from ..diffusion.guidance import interpolate
+
+Answers = tuple[SiteLogits, SiteLogits]  # of the base and of the conditional network
 
 
 @dataclass(frozen=True)
@@ -89,3 +107,54 @@ class RevealMove:
             take(self.log_ratio, ancestors),
             None if self.strayed is None else self.strayed.take(ancestors),
         )
+
+
+def posteriors(
+    model: Model, x: Tokens, t: float, answers: Answers, sites: Tensor, questions: Questions | None = None
+) -> Answers:
+    """log p(v | x) and log p(v | x, zeta) at chosen sites, over one index; both are looked at for NaN at once."""
+    chosen, process = Sites(sites), model.process
+    base, conditional = answers[0].at(chosen), answers[1].at(chosen)
+    p, p_zeta = process.posterior(base, x, t).aligned(process.posterior(conditional, x, t))
+    found = p.per_site(p.rows[:, 0] + p_zeta.rows[:, 0]).isnan()
+    check(
+        found.any(),
+        lambda: _flawed("base", p, t) if _flaws(p).any() else _flawed("conditional", p_zeta, t),
+        questions,
+    )
+    return p, p_zeta
+
+
+def posterior_at(
+    model: Model,
+    name: str,
+    logits: SiteLogits,
+    at: tuple[Tokens, float],
+    sites: Tensor,
+    questions: Questions | None = None,
+) -> SiteLogits:
+    """log p(v | x) at chosen sites, with NaN caught where it appears."""
+    p = model.process.posterior(logits.at(sites), *at)
+    check(_flaws(p).any(), lambda: _flawed(name, p, at[1]), questions)
+    return p
+
+
+def _flaws(p: SiteLogits) -> Tensor:
+    """Where a normalised row is NaN, which normalising has spread over it."""
+    return p.per_site(p.rows[:, 0]).isnan()
+
+
+def _flawed(name: str, p: SiteLogits, t: float) -> InvalidWeights:
+    bad = _flaws(p).any(-1)
+    return InvalidWeights(
+        f"t = {t:.6g}: the {name} score returned NaN or only -inf for {int(bad.sum())} of {bad.numel()} particles; "
+        "check the network's output there (overflow in half precision?)"
+    )
+
+
+def tilted_rows(p: SiteLogits, p_zeta: SiteLogits, alpha: float) -> tuple[SiteLogits, Tensor]:
+    """The adapted law p (p_zeta/p)^alpha, normalised, and the log of its mass at each site."""
+    rows = interpolate(p.rows, p_zeta.rows, alpha)
+    log_mass = rows.logsumexp(-1, keepdim=True)
+    adapted = torch.where(log_mass > NEG_INF, rows - log_mass, p.rows)  # a row without mass draws, and dies
+    return p.with_rows(adapted), p.per_site(log_mass.squeeze(-1))
