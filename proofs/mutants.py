@@ -3,7 +3,7 @@
 python proofs/mutants.py --sample 200 --label before    the tests as they are; goes on where it stopped
 python proofs/mutants.py --sample 200 --label after     the same mutants, with the tests as they are now
 python proofs/mutants.py --sample 200 --label after --again before    where tests were only added: survivors alone
-python proofs/mutants.py --only smc/weights.py          every mutant of one module
+python proofs/mutants.py --only smc/resampling.py       every mutant of one module
 
 Each test is first run once on the code as it is, noting which lines it passes and how long it takes; one that fails is
 left out. A mutant is then given the tests that pass its line, the fastest first, until one fails; a hang counts as
@@ -110,7 +110,7 @@ def main() -> None:
     parser.add_argument("--sample", type=int, help="how many mutants, drawn by the seed (default: all)")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
-    parser.add_argument("--only", help="one module, such as smc/weights.py")
+    parser.add_argument("--only", help="one module, such as smc/resampling.py")
     parser.add_argument("--label", default="after", help="the name of this run in mutants.json")
     parser.add_argument(
         "--again", help="the name of an earlier run: what it noticed still is, only its survivors are run"

@@ -8,7 +8,7 @@ import torch
 
 import truetilt as tt
 from problems import table
-from truetilt.smc.weights import check_weights
+from truetilt.smc.resampling import check_weights
 
 PROBLEM = table(tt.Masking, 3, 2)
 MODEL = PROBLEM.model()

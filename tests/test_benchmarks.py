@@ -28,3 +28,18 @@ def test_a_tiny_benchmark_writes_its_figures(words, figure, tmp_path):
     assert run.returncode == 0, run.stderr[-2000:]
     group, name = figure
     assert json.loads(out.read_text(encoding="utf-8"))[group][name] > 0  # how much is for a quiet machine to say
+
+
+def test_a_step_crosses_few_files():
+    """What a debugger meets: files entered and switches between files in one step, as counted on any machine."""
+    run = subprocess.run(
+        [sys.executable, str(BENCHMARKS / "step_trace.py")], capture_output=True, text=True, check=True, timeout=300
+    )
+    found = {case: (figures["files"], figures["switches"]) for case, figures in json.loads(run.stdout).items()}
+    most = {
+        "tilted, table": (14, 45),
+        "any order, table": (13, 50),
+        "tempered, text": (16, 88),
+        "any order, text": (16, 70),
+    }
+    assert {case: tuple(map(min, found[case], most[case])) for case in most} == found

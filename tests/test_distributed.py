@@ -22,9 +22,8 @@ from truetilt.core.types import take
 from truetilt.distributed.exchange import packed, plan, visits
 from truetilt.distributed.world import World
 from truetilt.runtime.checkpoints import found
-from truetilt.smc.resampling import Resampled
+from truetilt.smc.resampling import Resampled, log_mean_exp
 from truetilt.smc.sampler import Source
-from truetilt.smc.weights import log_mean_exp
 
 WHOLE = {name: run(name) for name in cases()}
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import truetilt as tt
-from truetilt.smc.weights import effective_sample_size
+from truetilt.smc.resampling import effective_sample_size
 
 GRID = tt.uniform_grid(20)
 

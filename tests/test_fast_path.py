@@ -3,6 +3,7 @@
 import collections
 import gc
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,16 +17,17 @@ from cases import MASKED, cases, run, same, text
 from problems import table
 from truetilt import api
 from truetilt.core import device as checks
+from truetilt.core.batch import evaluate_all
 from truetilt.core.device import Questions, check, sites_where
 from truetilt.core.logits import Sites
 from truetilt.core.types import Batch, SiteOdds
-from truetilt.diffusion import laws
+from truetilt.diffusion import kernels
 from truetilt.diffusion.processes import log1mexp
-from truetilt.models.score import NetScore
+from truetilt.models.score import NetScore, sites_read
 from truetilt.runtime import memory
 from truetilt.smc.sampler import Source, trace
 from truetilt.smc.stream import Stream
-from truetilt.targets.on_clock import evaluate_all
+from truetilt.targets.base import Proposal
 
 WAITING = {"_local_scalar_dense", "nonzero", "equal", "is_nonzero", "_unique2", "unique_dim", "masked_select"}
 PACKAGE = Path(tt.__file__).parent  # wherever it lies: a clone may be called truetilt too
@@ -112,10 +114,10 @@ def test_the_host_waits_when_the_device_has_work(asked):
     next(path)
     assert asked == [*["trunk"] * 4, "sent", "read"]
     questions, bad = Questions(), torch.tensor(True)
-    with questions:
-        check(bad, ValueError)
-    with pytest.raises(ValueError), questions:  # noqa: PT011
-        pass
+    check(bad, ValueError, questions)
+    questions.end_step()
+    with pytest.raises(ValueError):  # noqa: PT011
+        questions.end_step()
 
 
 @torch.no_grad()
@@ -179,7 +181,7 @@ def by_scalar_tensors(self, log_score, x, t, s):
     return SiteOdds(posterior, hold, torch.where(movable, log1mexp(-stay), -math.inf))
 
 
-def by_unravelling(mask, meanwhile=None):
+def by_unravelling(mask, questions=None, meanwhile=None):
     """Another: `unravel_index` makes tensors of the shape."""
     flat = mask.reshape(-1).to(torch.uint8).argsort(descending=True, stable=True)[: int(mask.sum())]
     return torch.unravel_index(flat, mask.shape)
@@ -192,7 +194,7 @@ def test_what_hands_numbers_to_a_device_is_found(wrong, as_on_a_device, monkeypa
     if wrong == "where":
         monkeypatch.setattr(tt.Masking, "bridge", by_scalar_tensors)
     else:
-        monkeypatch.setattr(laws, "sites_where", by_unravelling)
+        monkeypatch.setattr(kernels, "sites_where", by_unravelling)
     with Mixed(monkeypatch) as mixed:
         next(path)
         mixed.found.clear()
@@ -240,19 +242,40 @@ def test_questions_wait_only_inside_and_their_first_problem_is_raised(as_on_a_de
     questions.pending += [(fine, KeyError), (bad, LookupError), (bad, KeyError)]
     with pytest.raises(LookupError):
         questions.settle()
-    with questions:
-        assert [w.tolist() for w in sites_where(torch.tensor([[True, False], [True, True]]))] == [[0, 1, 1], [0, 0, 1]]
-        check(bad, ValueError)  # after the count: waits for the next step
-    with pytest.raises(ValueError), questions:  # noqa: PT011
-        sites_where(torch.zeros(3, dtype=torch.bool))
+    found = sites_where(torch.tensor([[True, False], [True, True]]), questions)
+    assert [where.tolist() for where in found] == [[0, 1, 1], [0, 0, 1]]
+    check(bad, ValueError, questions)  # after the count: waits for the next step
+    questions.end_step()
+    with pytest.raises(ValueError):  # noqa: PT011
+        sites_where(torch.zeros(3, dtype=torch.bool), questions)
+
+
+class Wrapped(tt.Tempered):
+    """Somebody's own target, made of the law of another's proposal."""
+
+    def propose(self, x, t, s):
+        return Proposal(super().propose(x, t, s).law)
+
+
+@pytest.mark.parametrize("kind", [tt.Tempered, Wrapped])
+@pytest.mark.parametrize("flawed", ["base", "conditional"])
+@pytest.mark.parametrize("free", [{"cpu"}, set()], ids=["host", "device"])
+def test_laws_that_are_checked_together_name_the_score_that_is_nan(kind, flawed, free, monkeypatch):
+    monkeypatch.setattr(checks, "_FREE", free)
+
+    def spoilt(x, t):
+        found = getattr(MASKED.model(), flawed)(x, t)
+        return found if t > 0.6 else found.map(lambda rows: rows * math.nan)
+
+    model = replace(MASKED.model(), **{flawed: spoilt})
+    with pytest.raises(tt.InvalidWeights, match=rf"t = 0\.5 -> 0\.25: the {flawed} score returned NaN.* of 5"):
+        tt.run(kind(model, 2.0, kernel=tt.tweedie), tt.uniform_grid(4), particles=5)
 
 
 def test_a_batch_works_out_once_what_its_scores_share():
-    batch, made = Batch(torch.arange(6).reshape(2, 3)), []
-    first, again = (batch.once("key", lambda: made.append(1) or torch.zeros(2)) for _ in range(2))
-    assert first is again
-    assert made == [1]
-    assert Batch(batch.x).once("key", lambda: None) is None  # another batch knows nothing of it
+    batch, process = Batch(torch.arange(6).reshape(2, 3)), tt.Masking(3)
+    assert sites_read(process, batch).index is sites_read(process, batch).index
+    assert not Batch(batch.x).known  # another batch knows nothing of it
 
 
 def test_base_and_conditional_share_an_index_and_so_the_rows_they_read():

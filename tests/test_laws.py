@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 import truetilt as tt
 from problems import FIXED, TOP
-from truetilt.core.cdf import draw_by_row, draw_from, invert_cdf
+from truetilt.core.logits import draw_by_row, draw_from, invert_cdf
 from truetilt.core.types import SiteOdds
-from truetilt.diffusion.laws import SiteLaw, skip_mass
+from truetilt.diffusion.kernels import SiteLaw, skip_mass
 
 INF = math.inf
 V = 4  # tokens; token V is the mask

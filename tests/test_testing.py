@@ -9,10 +9,10 @@ from torch import nn
 import truetilt as tt
 from test_wrong import AlphaInProposal, clamped_euler, forgets_mass, partial_as_printed
 from truetilt.core.types import Resampled
-from truetilt.diffusion.laws import SiteLaw
-from truetilt.targets.base import Tilt
+from truetilt.diffusion.kernels import SiteLaw
 from truetilt.targets.moves import AcceptMove
 from truetilt.targets.on_clock import OnClock, Proposal, powers
+from truetilt.targets.tilts import Tilt
 from truetilt.testing import (
     Rejected,
     check_kernel,

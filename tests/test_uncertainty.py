@@ -15,8 +15,9 @@ import torch
 
 import truetilt as tt
 from problems import FALSE_ALARM, flow, table, z_limit
+from truetilt.smc.descriptions import described, in_words
 from truetilt.smc.genealogy import lineage
-from truetilt.smc.resampling import SCHEMES, described, in_words
+from truetilt.smc.resampling import SCHEMES
 from truetilt.smc.uncertainty import History, ancestral_variance, of_log_z, student_quantile
 
 INF = math.inf

@@ -14,7 +14,7 @@ import truetilt as tt
 from problems import clean, flow, guided, hard_table, miss, table, tv, z_limit
 from test_unbiased import z_scores
 from truetilt.core.types import Resampled, SiteOdds
-from truetilt.diffusion.laws import SiteLaw
+from truetilt.diffusion.kernels import SiteLaw
 from truetilt.exact.ctmc import jump_generator
 from truetilt.exact.tables import flat_index
 from truetilt.metrics.divergences import histogram

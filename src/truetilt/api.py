@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, cast
 
@@ -30,21 +31,22 @@ from .diffusion.kernels import Kernel
 from .diffusion.processes import Masking
 from .diffusion.schedules import check_whole, masked_fraction_grid, uniform_grid
 from .result import Result
-from .runtime.checkpoints import EVERY, Checkpoints, NoCheckpoints, Record
+from .runtime.checkpoints import EVERY, Checkpoints, Record
 from .runtime.checks import check_model_functions, check_moves, check_observers, check_options
 from .runtime.memory import check_room, fitting_chunk
 from .runtime.settings import settings_of, versions_of
 from .runtime.snapshots import chosen_steps, stacked
 from .smc.coupling import Coupling, independent
+from .smc.rejuvenation import Rejuvenation
 from .smc.resampling import adaptive, systematic
-from .smc.sampler import Begun, Rejuvenation, Source, check_shape, trace
-from .smc.shards import WHOLE, Shard
+from .smc.sampler import WHOLE, Begun, Source, check_shape, trace
+from .smc.shards import Shard
 from .smc.stream import Stream, check_seed
 from .targets.any_order import AnyOrder
 from .targets.base import check_alpha
 from .targets.defaults import default_sampler
 from .targets.on_clock import Tempered
-from .targets.ramps import FULL, Ramp
+from .targets.tilts import FULL, Ramp
 
 Callback = Callable[[int, int, StepInfo], None]  # (steps done, steps in all, what happened)
 Watch = Callable[[int, Particles, StepInfo], None]  # (steps done, the particles, what happened)
@@ -139,13 +141,13 @@ def run(
     chunk = fitting_chunk(fk, here, device) if chunk == "auto" else chunk
     source = Source(Stream(sizes["seed"], first_population, device), couple, chunk, shard=shard)
     settings |= versions_of(device, __version__)
-    saved: Checkpoints | NoCheckpoints = NoCheckpoints()
+    saved = None
     if checkpoint is not None:
         identity = settings | {"grid": grid, "snapshots": wanted, "device": torch.device(device).type}
         identity["networks"] = fingerprint((fk, resample, couple, moves))
         saved = Checkpoints(path_of("checkpoint", checkpoint), checkpoint_every, identity, shard)
-    with saved:
-        record = saved.load(Record(keep=wanted), device)
+    with saved or nullcontext():
+        record = Record(keep=wanted) if saved is None else saved.load(Record(keep=wanted), device)
         begin = None if record.step < 0 else Begun(record.step, record.particles)
         for state, info in trace(fk, grid, (populations, particles), resample, source, moves, begin):
             record.add(state, info)
@@ -153,7 +155,8 @@ def run(
                 watch(record.step, state, info)
             if callback_on_step_end:
                 callback_on_step_end(record.step, steps, info)
-            saved.after_step(record, steps)
+            if saved:
+                saved.after_step(record, steps)
     return _result(record, settings, shard)
 
 

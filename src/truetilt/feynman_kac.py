@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from .core.cdf import draw_from
+from .core.logits import draw_from
 from .core.types import (
     FeynmanKac,
     Jumps,
@@ -26,12 +26,12 @@ from .core.types import (
     SitewiseLaw,
     Target,
 )
-from .diffusion.kernels import Kernel
-from .diffusion.laws import SiteLaw
-from .smc.weights import log_mean_exp, normalised
-from .targets.base import ClockMove, Proposal, Tilt, check_alpha, powers
+from .diffusion.kernels import Kernel, SiteLaw
+from .smc.resampling import log_mean_exp, normalised
+from .targets.base import ClockMove, Proposal, check_alpha, powers
 from .targets.moves import AcceptLaw, AcceptMove
 from .targets.on_clock import OnClock, Steered, Tempered, Tilted, Unweighted, evaluate
+from .targets.tilts import Tilt
 
 __all__ = [
     "AcceptLaw",

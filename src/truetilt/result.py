@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from .core.cdf import draw_from
+from .core.logits import draw_from
 from .core.storage import check_plain, read_json, sha256_of, write_json, write_with
 from .core.target import Constant, Remedies
 from .core.types import (
@@ -36,7 +36,7 @@ from .runtime.memory import check_fits
 from .runtime.saved import check_header, check_tensors
 from .runtime.snapshots import Snapshots, no_snapshots, united
 from .smc.genealogy import roots
-from .smc.resampling import multinomial
+from .smc.resampling import effective_sample_size, log_mean_exp, multinomial, normalised
 from .smc.stream import OUTPUT, Stream
 from .smc.trust import Known, Trust, figures_of, judge
 from .smc.uncertainty import (
@@ -51,7 +51,6 @@ from .smc.uncertainty import (
     of_log_z,
     of_mean,
 )
-from .smc.weights import effective_sample_size, log_mean_exp, normalised
 
 if TYPE_CHECKING:
     from .viz.plots import Plots

@@ -15,8 +15,8 @@ from torch import Tensor
 from ..core.target import NO_WEIGHTS, Remedies, steered, tempered
 from ..core.types import InvalidInput, Potential, Schedule, State, Target, function, number, settle, shown, take
 from ..diffusion.guidance import check_strength, strength
-from ..targets.base import Clockwork, Proposal, Tilt, check_alpha, check_reward, growing, powers
-from ..targets.ramps import LINEAR, SQUARE, Ramp, check_ramp
+from ..targets.base import Clockwork, Proposal, check_alpha, powers
+from ..targets.tilts import LINEAR, SQUARE, Ramp, Tilt, check_ramp, check_reward, growing
 from .kernels import Kernel, Score, euler_maruyama, reverse_drift
 from .laws import Gaussian
 from .models import Diffusion, checked

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core.cdf import draw_from
+from ..core.logits import draw_from
 from ..core.types import InvalidInput, State, listed, number, reals, settle, shown, whole
 from .laws import normal_quantile
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from .errors import InvalidInput
 from .logits import SiteLogits, batch_of
 
-T = TypeVar("T")
+AnyScore = Callable[[Tensor, float], SiteLogits]  # a `Score`
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,13 +25,7 @@ class Batch:
     """States [B, D] and a cache of what was computed from them."""
 
     x: Tensor
-    _known: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
-
-    def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What `make` returns, computed when first asked for under this key."""
-        if key not in self._known:
-            self._known[key] = make()
-        return self._known[key]
+    known: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)  # by what names it
 
 
 class Needs(NamedTuple):
@@ -66,6 +61,42 @@ def needs_of(score: Any) -> Needs:
     return score.needs if isinstance(score, BatchScore) else Needs()
 
 
-def ask(score: Callable[[Tensor, float], SiteLogits], batch: Batch, t: float) -> SiteLogits:
+def ask(score: AnyScore, batch: Batch, t: float) -> SiteLogits:
     """The answer of any Score about a batch; ours share its cache."""
     return score.ask(batch, t) if isinstance(score, BatchScore) else score(batch.x, t)
+
+
+def evaluate_all(
+    model: Any, x: Tensor, t: float, **scores: Callable[[Tensor, float], SiteLogits] | None
+) -> list[SiteLogits]:
+    """What each score of a `Model` says of x [..., D]: one batch is made and shown to all, and each answer is checked.
+
+    list[SiteLogits] that share an index still do.
+    """
+    batch, found = Batch(x.reshape(-1, x.shape[-1])), []
+    indices: dict[int, tuple[Tensor, Tensor]] = {}  # kept beside its new shape: an id stays its own
+    for name, score in scores.items():
+        answer = _checked(model, name, score, batch, t)
+        if id(answer.index) not in indices:
+            indices[id(answer.index)] = answer.index, answer.index.reshape(x.shape)
+        found.append(SiteLogits(answer.store, indices[id(answer.index)][1]))
+    return found
+
+
+def _checked(model: Any, name: str, score: AnyScore | None, batch: Batch, t: float) -> SiteLogits:
+    """A score's answer about a batch, with its shape checked against the process."""
+    if score is None:
+        raise InvalidInput(f"this sampler needs a {name} score and the model has none")
+    logits, size, x = ask(score, batch, t), model.process.vocabulary, batch.x
+    if not isinstance(logits, SiteLogits):
+        raise InvalidInput(
+            f"the {name} score returned a {type(logits).__name__}; return tt.SiteLogits.of(log_scores), or give a "
+            "network of posteriors as tt.PosteriorScore(process, net)"
+        )
+    if logits.store.shape[-1] != size or logits.index.shape != x.shape:
+        raise InvalidInput(
+            f"the {name} score returned {logits.vocabulary} values at sites {tuple(logits.index.shape)} for a batch of "
+            f"states {tuple(x.shape)}; the process has {size} tokens (the mask is not one): return "
+            f"[{len(x)}, {x.shape[-1]}, {size}]"
+        )
+    return logits

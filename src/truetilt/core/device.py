@@ -1,21 +1,27 @@
 """Questions to a device, asked together: each one that is asked alone makes the host wait for all that is under way.
 
-Outside `Questions` a check is answered at once, and so it is for tensors on the CPU, where asking costs nothing.
+A step hands its `Questions` to whoever checks something about its particles. A check that is handed none is answered at
+once, and so is any check of tensors on the CPU, where asking costs nothing.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from contextvars import ContextVar, Token
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 _FREE = {"cpu"}  # where the host knows what it asks for
 Problem = Callable[[], Exception]  # what to raise, or a Warning to give; called only when it is
-_ASKED: ContextVar[Questions | None] = ContextVar("asked", default=None)
+
+
+class Doubt(NamedTuple):
+    """A check that is still to be made: what must not be true, a truth value [], and the problem if it is."""
+
+    bad: Tensor
+    problem: Problem
 
 
 def asks_freely(tensor: Tensor) -> bool:
@@ -23,16 +29,15 @@ def asks_freely(tensor: Tensor) -> bool:
     return tensor.device.type in _FREE
 
 
-def check(bad: Tensor, problem: Problem) -> None:
+def check(bad: Tensor, problem: Problem, questions: Questions | None = None) -> None:
     """Raise the problem if `bad`, a truth value [], is true: now, or with the other questions of the step.
 
     A problem that is a Warning is given instead, once a run.
     """
-    asked = _ASKED.get()
-    if asked is not None and not asks_freely(bad):
-        asked.pending.append((bad, problem))
+    if questions is not None and bad.device.type not in _FREE:
+        questions.pending.append((bad, problem))
     elif bool(bad):
-        _tell(problem(), set() if asked is None else asked.told)
+        _tell(problem(), set() if questions is None else questions.told)
 
 
 def _tell(problem: Exception, told: set[str]) -> None:
@@ -44,15 +49,16 @@ def _tell(problem: Exception, told: set[str]) -> None:
         warnings.warn(problem, stacklevel=2)
 
 
-def sites_where(mask: Tensor, meanwhile: Callable[[], object] = bool) -> tuple[Tensor, ...]:
+def sites_where(
+    mask: Tensor, questions: Questions | None = None, meanwhile: Callable[[], object] = bool
+) -> tuple[Tensor, ...]:
     """Where a mask is true, as `nonzero(as_tuple=True)` says it; what is pending is answered on the way.
 
     A device must be asked how many there are: it goes on with `meanwhile` before the host waits to hear of it.
     """
-    asked = _ASKED.get()
-    if asked is None or asks_freely(mask):
+    if questions is None or mask.device.type in _FREE:
         return mask.nonzero(as_tuple=True)
-    answer = asked.send(mask.sum())
+    answer = questions.send(mask.sum())
     meanwhile()
     flat = mask.reshape(-1).to(torch.uint8).argsort(descending=True, stable=True)[: answer()]
     where: list[Tensor] = []
@@ -66,7 +72,7 @@ Answer = Callable[[], int]  # waits for it
 
 
 class Questions:
-    """Gathers the checks of a step while it is entered, and sends them once: where sites are counted, else at the end.
+    """Gathers the checks of each step of a run, and sends them once: where sites are counted, else at the end.
 
     A count is waited for. What was sent at the end of a step is read at the end of the next, when it has long arrived;
     checks after the count go with the next step's. `settle` waits for all that is left.
@@ -75,19 +81,14 @@ class Questions:
     def __init__(self) -> None:
         self.pending: list[tuple[Tensor, Problem]] = []
         self._sent: Answer = int
-        self._token: Token[Questions | None] | None = None
         self._asked_now = False
         self.told: set[str] = set()  # the warnings given so far
 
-    def __enter__(self) -> Questions:
-        self._token, self._asked_now = _ASKED.set(self), False
-        return self
-
-    def __exit__(self, kind: type | None, *_: Any) -> None:
-        if self._token is not None:
-            _ASKED.reset(self._token)
-        if kind is None and not self._asked_now:
+    def end_step(self) -> None:
+        """Send what is pending, unless this step has asked already."""
+        if not self._asked_now:
             self._sent = self.send()
+        self._asked_now = False
 
     def send(self, *counts: Tensor) -> Answer:
         """Send all that is pending in one transfer. Its answer, once read, is the sum of the counts given."""

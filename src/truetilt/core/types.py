@@ -33,6 +33,7 @@ from .arguments import whole as whole
 from .batch import Batch as Batch
 from .batch import BatchScore as BatchScore
 from .batch import ask as ask
+from .device import Doubt as Doubt
 from .device import Questions as Questions
 from .device import asks_freely as asks_freely
 from .device import check as check
@@ -63,6 +64,7 @@ class Particles(NamedTuple):
     x: State
     log_w: LogWeights
     aux: Aux
+    questions: Questions | None = None  # where checks of their step wait for the device; None: asked at once
 
 
 class Resampled(NamedTuple):
@@ -266,9 +268,9 @@ class Model:
     def __post_init__(self) -> None:
         check_process(self.process)
         settle(self, length=whole("length", self.length, 1))
-        for name in ("base", "conditional", "potential"):
-            if getattr(self, name) is not None:
-                function(f"the model's {name}", getattr(self, name), "(x, t)")
+        for name, net in (("base", self.base), ("conditional", self.conditional), ("potential", self.potential)):
+            if net is not None:
+                function(f"the model's {name}", net, "(x, t)")
         device_here(self.device)
 
 

@@ -7,7 +7,8 @@ mixes the posteriors and leaves the unmasking rate alone. Both keep the zeros of
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol, cast
 
 import torch
@@ -51,7 +52,7 @@ def rate_level(
     """The paper's guided rate R^beta = R (R^1 / R)^beta (Definition 3.1); at beta = 1 the conditional rate itself."""
     if beta == 1:
         return conditional
-    return base.join(conditional, lambda p, p_zeta: interpolate(p, p_zeta, beta))
+    return base.join(conditional, partial(interpolate, beta=beta))
 
 
 def posterior_level(
@@ -59,7 +60,7 @@ def posterior_level(
 ) -> SiteLogits:
     """softmax of (1 - beta) log p(x0|x) + beta log p(x0|x, zeta), at the base's unmasking rate."""
     p, p_zeta = process.posterior(base, *at), process.posterior(conditional, *at)
-    return process.score(p.join(p_zeta, lambda p, p_zeta: interpolate(p, p_zeta, beta)).normalised(), *at)
+    return process.score(p.join(p_zeta, partial(interpolate, beta=beta)).normalised(), *at)
 
 
 def interpolate(base: Tensor, conditional: Tensor, beta: float) -> Tensor:
@@ -83,8 +84,8 @@ class Guided(BatchScore):
     def __post_init__(self) -> None:
         settle(self, beta=check_strength(self.beta))
         check_process(self.process)
-        for name in ("base", "conditional"):
-            function(name, getattr(self, name), "(x, t)")
+        function("base", self.base, "(x, t)")
+        function("conditional", self.conditional, "(x, t)")
         check_guide(self.guide)
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
@@ -109,6 +110,7 @@ class PosteriorScore:
 
     process: Process
     net: Callable[[Tokens, float], Tensor]
+    _looked_at: list[bool] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_process(self.process)
@@ -124,17 +126,19 @@ class PosteriorScore:
                 f"the network answered {found} to a batch of states {tuple(batch.shape)}; it must be [B, D, S], logits "
                 "of the clean token"
             )
-        check_logits(logits)
+        if not self._looked_at:  # its first answer, for looking synchronises the device
+            self._looked_at.append(True)
+            check_logits(logits)
         return self.process.score(SiteLogits.of(logits.log_softmax(-1).reshape(*x.shape, -1)), x, t)
 
 
 def strength(beta: float | Schedule, t: float) -> float:
-    """beta at time t, checked: a schedule may misbehave anywhere."""
-    value = float(
-        number(
-            "beta", called("beta", cast("Schedule", beta), t) if callable(beta) else beta, f"{_STRENGTH}, at t = {t}"
-        )
-    )
+    """beta at time t. A number was checked when it was given; a schedule may misbehave anywhere."""
+    return _checked(called("beta", cast("Schedule", beta), t), t) if callable(beta) else float(beta)
+
+
+def _checked(beta: object, t: float) -> float:
+    value = float(number("beta", beta, f"{_STRENGTH}, at t = {t}"))
     if not 0 <= value <= LARGEST:
         raise InvalidInput(f"beta is {value} at t = {t}; {_STRENGTH}")
     return value
@@ -144,9 +148,11 @@ def check_strength(beta: float | Schedule) -> float | Schedule:
     """Fail at construction, at both ends of a schedule; a number comes back in its plain form."""
     if callable(beta):
         function("beta", beta, "(t)")
-    for t in (1.0, 0.0):
-        strength(beta, t)
-    return beta if callable(beta) else number("beta", beta)
+        for t in (1.0, 0.0):
+            strength(beta, t)
+        return beta
+    _checked(beta, 1.0)
+    return number("beta", beta)
 
 
 def guided(

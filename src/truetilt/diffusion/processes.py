@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ..core.types import NEG_INF, InvalidInput, Jumps, SiteLogits, SiteOdds, Tokens, settle, shown, whole
-from .laws import SiteLaw
+from .kernels import SiteLaw, log1mexp
 from .schedules import LogLinear, NoiseSchedule
 
 _SOON = 1e-6  # a time that is not yet 0
@@ -35,11 +35,6 @@ def _flat_row(x: Tokens, size: int) -> SiteLogits:
     return SiteLogits(torch.zeros(1, size, dtype=torch.float64, device=x.device), torch.zeros_like(x))
 
 
-def log1mexp(a: Tensor) -> Tensor:
-    """log(1 - exp(-a)) for a >= 0."""
-    return (-torch.expm1(-a)).log()
-
-
 def log_add(a: Tensor, b: Tensor) -> Tensor:
     """log(exp(a) + exp(b)), by functions of one argument.
 
@@ -53,7 +48,7 @@ def log_add(a: Tensor, b: Tensor) -> Tensor:
 @lru_cache(maxsize=256)
 def _log_lost(sigma: float) -> float:
     """log(1 - exp(-sigma)) as a number of the host's: a device would wait to be handed it."""
-    return float(log1mexp(torch.tensor(sigma, dtype=torch.float64)))
+    return float((-torch.expm1(-torch.tensor(sigma, dtype=torch.float64))).log())
 
 
 @lru_cache(maxsize=256)
@@ -83,17 +78,18 @@ class Masking:
 
     vocabulary: int
     schedule: NoiseSchedule = field(default_factory=LogLinear)
+    _sigma: dict[float, float] = field(default_factory=dict, init=False, repr=False, compare=False)
     bridge_keeps_support: ClassVar[bool] = True  # whatever score is bridged
     edges_tolerate_grids: ClassVar[bool] = True  # a site is revealed once, so edge ratios stay bounded
 
     def __post_init__(self) -> None:
         _checked(self)
 
-    @property
+    @cached_property
     def mask(self) -> int:
         return self.vocabulary
 
-    @property
+    @cached_property
     def states(self) -> int:
         return self.vocabulary + 1
 
@@ -107,9 +103,17 @@ class Masking:
         zeros = torch.zeros(shape, dtype=torch.float64, device=device)
         return SiteLaw(x, SiteOdds(_flat_row(x, self.vocabulary), zeros, zeros + NEG_INF))
 
+    def sigma(self, t: float) -> float:
+        """The total noise at time t as a Python number; a step asks for its two times again and again."""
+        if not isinstance(t, float):
+            return float(self.schedule(t).value)
+        if t not in self._sigma:
+            self._sigma[t] = float(self.schedule(t).value)
+        return self._sigma[t]
+
     def count_masked(self, length: int, t: float) -> int:
         """How many of `length` sites are masked at time t, counting from all of them at t = 1."""
-        return round(length * _share_lost(float(self.schedule(t).value), float(self.schedule(1.0).value)))
+        return round(length * _share_lost(self.sigma(t), self.sigma(1.0)))
 
     def time_masked(self, length: int, count: int) -> float:
         """A time at which `count` of `length` sites are masked: what to tell a network that sees such a state.
@@ -122,15 +126,14 @@ class Masking:
 
     def log_odds_kept(self, t: float) -> float:
         """log of exp(-sigma) / (1 - exp(-sigma)): a score is a posterior times this."""
-        sigma = float(self.schedule(t).value)
-        return -sigma - _log_lost(sigma)
+        return -self.sigma(t) - _log_lost(self.sigma(t))
 
     def posterior(self, log_score: SiteLogits, x: Tokens, t: float) -> SiteLogits:
         """p(x0 = v | x) at masked sites, normalised."""
         return log_score.normalised()
 
     def score(self, log_posterior: SiteLogits, x: Tokens, t: float) -> SiteLogits:
-        return log_posterior.map(lambda rows: rows + self.log_odds_kept(t))
+        return log_posterior.map(partial(torch.Tensor.add, other=self.log_odds_kept(t)))
 
     def rates(self, log_score: SiteLogits, x: Tokens, t: float) -> SiteLogits:
         """log of the reverse rate to each v, -inf at revealed sites."""
@@ -142,18 +145,17 @@ class Masking:
 
     def jumps(self, log_score: SiteLogits, x: Tokens, t: float, s: float) -> Jumps:
         """The posterior is frozen at t; the schedule is integrated: the clock is log (1-e^-sigma_t)/(1-e^-sigma_s)."""
-        hazard = log_score.map(lambda rows: rows - self.log_odds_kept(t))
-        log_clock = _log_clock(float(self.schedule(t).value), float(self.schedule(s).value))
+        hazard = log_score.map(partial(torch.Tensor.sub, other=self.log_odds_kept(t)))
+        log_clock = _log_clock(self.sigma(t), self.sigma(s))
         total = hazard.per_site(hazard.rows.logsumexp(-1))
         return Jumps(hazard, x == self.mask, torch.zeros_like(total), total, log_clock)
 
     def bridge(self, log_score: SiteLogits, x: Tokens, t: float, s: float) -> SiteOdds:
         """Exact law of one site at s given x at t: still masked with (1-e^-sigma_s)/(1-e^-sigma_t), else revealed."""
-        stay = _log_lost(float(self.schedule(s).value)) - _log_lost(float(self.schedule(t).value))
-        fixed = x != self.mask
-        posterior = self.posterior(log_score, x, t)
+        stay = _log_lost(self.sigma(s)) - _log_lost(self.sigma(t))
+        leave, fixed, posterior = _log_lost(-stay), x != self.vocabulary, log_score.normalised()
         hold = (posterior.flaws() + stay).masked_fill_(fixed, 0.0)  # NaN where the score is, or is only -inf
-        move = torch.full_like(hold, _log_lost(-stay)).masked_fill_(fixed, NEG_INF)
+        move = torch.full_like(hold, leave).masked_fill_(fixed, NEG_INF)
         return SiteOdds(posterior, hold, move)
 
 
@@ -169,9 +171,13 @@ class Uniform:
     def __post_init__(self) -> None:
         _checked(self)
 
-    @property
+    @cached_property
     def states(self) -> int:
         return self.vocabulary
+
+    def sigma(self, t: float) -> float:
+        """The total noise at time t as a Python number."""
+        return float(self.schedule(t).value)
 
     def corrupt(self, x0: Tokens, t: float, u: Tensor) -> Tokens:
         """Draw x_t given x_0 from uniforms of the shape of x0."""

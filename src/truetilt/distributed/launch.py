@@ -19,7 +19,8 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from ..api import run
 from ..core.types import DegenerateWeights, FeynmanKac, InvalidInput, whole
 from ..result import Result
-from ..smc.shards import WHOLE, Settings, Shard, Whole
+from ..smc.sampler import WHOLE, Whole
+from ..smc.shards import Settings, Shard
 from .ranks import Ranks, compare, gathered
 from .world import World, world
 

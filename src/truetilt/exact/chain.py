@@ -15,7 +15,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from ..core.cdf import draw_by_row
+from ..core.logits import draw_by_row
 from ..core.types import NEG_INF, InvalidInput, Model, SiteLogits, Tokens, check_process, reals, shown
 from ..diffusion.processes import Masking, Uniform
 from ..targets.on_clock import check_alpha

@@ -30,7 +30,7 @@ from ..core.types import (
 )
 from ..diffusion.schedules import check_grid
 from ..runtime.memory import check_fits
-from ..smc.weights import check_weights
+from ..smc.resampling import check_weights
 from ..targets.base import ClockMove
 from .tables import enumerate_states, flat_index
 

@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..core.cdf import draw_by_row
+from ..core.logits import draw_by_row
 from ..core.types import NEG_INF, Aux, LogWeights, Particles, Tokens, take
 from .tables import Table, flat_index, noised
 

@@ -52,7 +52,7 @@ class Table:
 
     def __post_init__(self) -> None:
         check_process(self.process)
-        p0, likelihood = (reals(name, getattr(self, name), _TABLE) for name in ("p0", "likelihood"))
+        p0, likelihood = reals("p0", self.p0, _TABLE), reals("likelihood", self.likelihood, _TABLE)
         size = (self.process.vocabulary,) * p0.dim()
         if likelihood.device != p0.device:
             raise InvalidInput(
@@ -119,12 +119,17 @@ class Table:
 
     def expected(self, alpha: float, t: float) -> Tensor:
         """log E[p(zeta|X_0)^alpha | X_t = x] over the noised space (Prop. 3.2); -inf where x is impossible."""
-        joint = noised(self.process, self.p0 * self.likelihood ** check_alpha(alpha), t)
-        return torch.where(joint > 0, joint.log() - self.marginal(t).log(), NEG_INF)
+        return self._expected(self.p0 * self.likelihood ** check_alpha(alpha), t)
+
+    def _expected(self, joint: Tensor, t: float) -> Tensor:
+        """log of a measure on clean states over p0, both noised; -inf where x is impossible."""
+        levels = _kept_and_lost(self.process.sigma(_time(t)))
+        joint, marginal = (_noised(self.process, law, *levels) for law in (joint, self.p0))
+        return torch.where(joint > 0, joint.log() - marginal.log(), NEG_INF)
 
     def potential(self, x: Tokens, t: float) -> Tensor:
         """log p_t(zeta|x)."""
-        return self.lookup(self.expected(1.0, t), x)
+        return self.lookup(self._expected(self.p0 * self.likelihood, t), x)
 
     def lookup(self, table: Tensor, x: Tokens) -> Tensor:
         """Read a table over the noised space at states [..., D]."""
@@ -161,9 +166,9 @@ class TableScore(BatchScore):
 
     def __post_init__(self) -> None:
         check_process(self.process)
-        for name in ("p0", "fallback"):
-            if name == "p0" or self.fallback is not None:
-                settle(self, **{name: check_law(self.process, name, getattr(self, name))})
+        settle(self, p0=check_law(self.process, "p0", self.p0))
+        if self.fallback is not None:
+            settle(self, fallback=check_law(self.process, "fallback", self.fallback))
 
     @property
     def particle_bytes(self) -> int:
@@ -180,7 +185,10 @@ class TableScore(BatchScore):
             raise InvalidInput(
                 f"states have shape {tuple(x.shape)} and the table {self.p0.dim()} sites; they must agree"
             )
-        return SiteLogits(self._rows(t), batch.once(("lines", size), lambda: line_index(x, size)))
+        index = batch.known.get(("lines", size))
+        if index is None:
+            index = batch.known["lines", size] = line_index(x, size)
+        return SiteLogits(self._rows(t), index)
 
     def _rows(self, t: float) -> Tensor:
         if isinstance(self.process, Masking):
@@ -212,9 +220,15 @@ def check_law(process: Masking | Uniform, name: str, table: Tensor) -> Tensor:
 
 def noised(process: Masking | Uniform, p0: Tensor, t: float) -> Tensor:
     """The law of x_t as a table over the noised space, for any (unnormalised) law of x_0."""
-    t = t if isinstance(t, float) else number("time", t)
-    keep = float(torch.exp(-process.schedule(t).value))
-    lost = -math.expm1(-float(process.schedule(t).value))
+    return _noised(process, p0, *_kept_and_lost(process.sigma(_time(t))))
+
+
+def _time(t: float) -> float:
+    return t if isinstance(t, float) else number("time", t)
+
+
+def _noised(process: Masking | Uniform, p0: Tensor, keep: float, lost: float) -> Tensor:
+    """The same for the chances that a site is kept, and that it is not."""
     if isinstance(process, Masking):
         masked = process.mask
         table = with_mask(p0)
@@ -223,6 +237,12 @@ def noised(process: Masking | Uniform, p0: Tensor, t: float) -> Tensor:
     for axis in range(p0.dim()):
         p0 = keep * p0 + lost * p0.mean(axis, keepdim=True)
     return p0
+
+
+@lru_cache(maxsize=256)
+def _kept_and_lost(sigma: float) -> tuple[float, float]:
+    """Chance that a site is kept under this much noise, and that it is not."""
+    return float(torch.exp(-torch.tensor(sigma, dtype=torch.float64))), -math.expm1(-sigma)
 
 
 @lru_cache(maxsize=4)

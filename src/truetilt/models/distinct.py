@@ -40,7 +40,9 @@ class Distinct(BatchScore):
         return needs_of(self.score)
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
-        states, which = batch.once("distinct states", lambda: _distinct(batch.x))
+        if "distinct states" not in batch.known:
+            batch.known["distinct states"] = _distinct(batch.x)
+        states, which = batch.known["distinct states"]
         if len(states.x) == len(batch.x):
             return ask(self.score, batch, t)
         answer = ask(self.score, states, t)
@@ -62,10 +64,12 @@ def _distinct(x: Tokens) -> tuple[Batch, Tensor]:
 
 def first_answer(score: Score, batch: Batch, t: float) -> SiteLogits:
     """The score of states that are all equal, evaluated on one of them."""
-    answer = ask(score, batch.once("first state", lambda: Batch(batch.x[:1])), t)
+    if "first state" not in batch.known:
+        batch.known["first state"] = Batch(batch.x[:1])
+    answer = ask(score, batch.known["first state"], t)
     return SiteLogits(answer.store, answer.index.reshape(-1).expand(batch.x.shape))
 
 
-def all_equal(x: Tokens, t: float) -> bool:
-    """Whether all states are equal; checked at t = 1 only, where a masking process has nothing but masks."""
-    return t >= 1 and x[..., 0].numel() > 1 and bool((x == x.reshape(-1, x.shape[-1])[0]).all())
+def all_equal(x: Tokens) -> bool:
+    """Whether all states [B, D] are equal; worth asking at t = 1, where a masking process has nothing but masks."""
+    return len(x) > 1 and bool((x == x[0]).all())

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core.cdf import draw_from
+from ..core.logits import draw_from
 from ..core.types import (
     LARGEST,
     NEG_INF,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -51,11 +51,6 @@ class Padded:
     dtype: torch.dtype | None = None
     ask: Callable[..., Tensor] | None = None  # a part of the net, asked in its place
 
-    def __post_init__(self) -> None:
-        settle(self, batch=whole("batch", self.batch, 1, LONGEST))
-        if self.dtype is not None and not (isinstance(self.dtype, torch.dtype) and self.dtype.is_floating_point):
-            raise InvalidInput(f"dtype is {shown(self.dtype)}; give torch.bfloat16, torch.float16, or None for float32")
-
     def __call__(self, x: Tokens, t: float, labels: Tensor | None = None) -> Iterator[Tensor]:
         """The net's answers on states [n, D], batch by batch, told a label each [n] if any."""
         times = torch.full((self.batch,), float(t), device=x.device)
@@ -70,11 +65,18 @@ class Padded:
 
     @torch.no_grad()
     def _ask(self, *inputs: Tensor) -> Tensor:
-        with (
-            evaluating(self.net),
-            torch.autocast(inputs[0].device.type, self.dtype, enabled=self.dtype is not None),
-        ):
+        if self.net.training:
+            with evaluating(self.net):
+                return self._ask(*inputs)
+        with torch.autocast(inputs[0].device.type, self.dtype, enabled=self.dtype is not None):
             return (self.ask or self.net)(*inputs)
+
+
+def check_batch(batch: object, dtype: object) -> int:
+    """How many states a net is asked about at a time, as a plain number; and in which precision."""
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise InvalidInput(f"dtype is {shown(dtype)}; give torch.bfloat16, torch.float16, or None for float32")
+    return whole("batch", batch, 1, LONGEST)
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class NetScore(BatchScore):
     dtype: torch.dtype | None = None
 
     def __post_init__(self) -> None:
-        _ = self._asked
+        settle(self, batch=check_batch(self.batch, self.dtype))
         if self.label is not None:
             check_class(self.net, self.label)
         needed = self.process.vocabulary
@@ -103,7 +105,7 @@ class NetScore(BatchScore):
         return Needs(self.batch)
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
-        if all_equal(batch.x, t):
+        if t >= 1 and all_equal(batch.x):
             return first_answer(self, batch, t)
         return self.score_of(self.logits(batch, t), batch.x, t)
 
@@ -120,11 +122,11 @@ class NetScore(BatchScore):
 
         `labels`, one for each state [B], take the place of the score's own.
         """
-        (read, index), x = sites_read(self.process, batch), batch.x
+        read, x = sites_read(self.process, batch), batch.x
         if labels is None and self.label is not None:
             labels = torch.full((len(x),), self.label, device=x.device)
         rows = rows_of(self._asked(x, t, labels), read, self.batch)
-        return SiteLogits(rows if rows.dtype == torch.float64 else rows.float(), index)
+        return SiteLogits(rows if rows.dtype == torch.float64 else rows.float(), read.index)
 
 
 def score_of_posterior(process: Process, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
@@ -132,46 +134,51 @@ def score_of_posterior(process: Process, logits: SiteLogits, x: Tokens, t: float
     return process.score(logits.normalised(), x, t)
 
 
-def sites_read(process: Process, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Where a sampler reads a score [B, D], for masking at masked sites, and their numbers from 1 on; else 0.
+class SitesRead(NamedTuple):
+    """Where a sampler reads a score, for masking at masked sites, and the rows that are kept for it.
 
-    The base and the conditional share both tensors, so that their rows can be combined without comparing indices.
+    On a device the rows of all sites are kept, which is cheaper than to count there those that are read.
+    """
+
+    where: Tensor  # bool [B, D]
+    index: Tensor  # [B, D], the number of each site's row from 1 on; 0 where nobody reads
+    rows: int  # how many are kept, one of zeros at the front
+    every: bool  # whether those of all sites are
+
+
+def sites_read(process: Process, batch: Batch) -> SitesRead:
+    """The sites of a batch that are read.
+
+    The base and the conditional share the index, so that their rows can be combined without comparing indices.
     """
     mask = process.mask if isinstance(process, Masking) else None
-    return batch.once(("sites read", mask), lambda: _sites_read(mask, batch.x))
+    found = batch.known.get(("sites read", mask))
+    if found is None:
+        found = batch.known["sites read", mask] = _sites_read(mask, batch.x)
+    return found
 
 
-def _sites_read(mask: int | None, x: Tokens) -> tuple[Tensor, Tensor]:
-    read = torch.ones_like(x, dtype=torch.bool) if mask is None else x == mask
-    rows = read if asks_freely(x) else torch.ones_like(read)
-    return read, torch.where(read, rows.reshape(-1).cumsum(0).reshape(x.shape), 0)
+def _sites_read(mask: int | None, x: Tokens) -> SitesRead:
+    read, every = torch.ones_like(x, dtype=torch.bool) if mask is None else x == mask, not asks_freely(x)
+    kept = torch.ones_like(read) if every else read
+    index = torch.where(read, kept.reshape(-1).cumsum(0).reshape(x.shape), 0)
+    return SitesRead(read, index, 1 + (x.numel() if every else int(read.sum())), every)
 
 
-def rows_of(answers: Iterable[Tensor], read: Tensor, batch: int) -> Tensor:
-    """A row of zeros, then those of the sites that are read [n, D], from answers [b, D, C] batch by batch: [1 + k, C].
+def rows_of(answers: Iterable[Tensor], read: SitesRead, batch: int) -> Tensor:
+    """A row of zeros, then those of the sites [n, D] that are kept, from answers [b, D, C] batch by batch: [1 + k, C].
 
-    On a device all are kept, which is cheaper than to count them there. Each answer is copied before the next is asked
-    for: a net may write them all to one place.
+    Each answer is copied before the next is asked for: a net may write them all to one place.
     """
     rows, end = None, 1
-    for answer, here in zip(answers, read.split(batch), strict=True):
-        part = answer[here] if asks_freely(answer) else answer.flatten(0, 1)
-        rows = _blank(1 + rows_read(read), part) if rows is None else rows
+    for answer, here in zip(answers, read.where.split(batch), strict=True):
+        part = answer.flatten(0, 1) if read.every else answer[here]
+        if rows is None:
+            rows = part.new_empty(read.rows, part.shape[-1])
+            rows[:1].zero_()
         rows[end : end + len(part)] = part
         end += len(part)
     return cast("Tensor", rows)
-
-
-def _blank(count: int, like: Tensor) -> Tensor:
-    """So many rows to be filled, after a first of zeros."""
-    rows = like.new_empty(count, like.shape[-1])
-    rows[:1].zero_()
-    return rows
-
-
-def rows_read(read: Tensor) -> int:
-    """How many rows `rows_of` keeps."""
-    return int(read.sum()) if asks_freely(read) else read.numel()
 
 
 @dataclass(frozen=True)
@@ -185,7 +192,10 @@ class Once(BatchScore):
         return needs_of(self.score)
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
-        return batch.once(("answer", id(self.score), t), lambda: ask(self.score, batch, t))
+        key = ("answer", id(self.score), t)
+        if key not in batch.known:
+            batch.known[key] = ask(self.score, batch, t)
+        return batch.known[key]
 
 
 @dataclass(frozen=True)
@@ -227,7 +237,7 @@ class NetPotential:
     dtype: torch.dtype | None = None
 
     def __post_init__(self) -> None:
-        _ = self._asked
+        settle(self, batch=check_batch(self.batch, self.dtype))
         check_class(self.net, self.label)
 
     @property
@@ -285,10 +295,9 @@ def _part(nets: Mapping[str, nn.Module], name: str, form: str) -> Any:
     return nets[name]
 
 
-def check_length(x: Tokens, longest: int) -> None:
-    """A net reads so many sites and no more."""
-    if x.shape[-1] > longest:
-        raise InvalidInput(f"a text of {x.shape[-1]} tokens for a net that reads {longest}; shorten it or its prompt")
+def too_long(x: Tokens, longest: int) -> InvalidInput:
+    """The error of texts with more sites than a net reads."""
+    return InvalidInput(f"a text of {x.shape[-1]} tokens for a net that reads {longest}; shorten it or its prompt")
 
 
 def check_class(net: nn.Module, label: object) -> None:

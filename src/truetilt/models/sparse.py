@@ -58,7 +58,9 @@ class Sparing(BatchScore):
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         x, labels = batch.x, self._labels(batch.x)
         shape = (x.numel(), self.process.vocabulary)
-        index = batch.once("site numbers", lambda: torch.arange(x.numel(), device=x.device).reshape(x.shape))
+        index = batch.known.get("site numbers")
+        if index is None:
+            index = batch.known["site numbers"] = torch.arange(x.numel(), device=x.device).reshape(x.shape)
         return SiteLogits(LazyRows(shape, lambda numbers: self._rows(x, labels, numbers, t)), index)
 
     def _labels(self, x: Tokens) -> Tensor | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
 from typing import Any, Protocol, cast
 
 import torch
@@ -38,7 +38,7 @@ from ..core.types import (
 )
 from ..diffusion.processes import Masking
 from .distinct import all_equal, first_answer
-from .score import Padded, check_class, check_length, rows_of, rows_read, sites_read
+from .score import Padded, SitesRead, check_batch, check_class, rows_of, sites_read, too_long
 
 _BLOCKS = {"cpu": 64}  # rows of a head's batch: always as many, for products in float32 differ with the batch
 _BLOCK = 256  # the same on other devices
@@ -79,7 +79,7 @@ class TextScore(BatchScore):
             )
         if self.label is not None:
             check_class(self.net, self.label)
-        _ = self._asked
+        settle(self, batch=check_batch(self.batch, self.dtype))
         known = self.net.config.vocabulary
         if known != self.process.vocabulary:
             raise InvalidInput(
@@ -99,9 +99,9 @@ class TextScore(BatchScore):
         return Needs(self.batch, self.particle_bytes)
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
-        if all_equal(batch.x, t):
+        if t >= 1 and all_equal(batch.x):
             return first_answer(self, batch, t)
-        return self.score_of(self.logits(batch, t), batch.x, t)
+        return self.net.log_score(self.process, self.logits(batch, t), batch.x, t)
 
     @property
     def particle_bytes(self) -> int:
@@ -119,32 +119,55 @@ class TextScore(BatchScore):
         The trunk runs when rows are read or begun, and not before: a sampler that counts its sites asks for them first.
         `labels`, one for each state [B], take the place of the score's own.
         """
-        check_length(batch.x, self.net.config.length)
-        (read, index), x = sites_read(self.process, batch), batch.x
-        sigma = float(cast("Masking", self.process).schedule(t).value)
-        hidden = cache(lambda: self._hidden(x, read, sigma, labels))
-        size = (1 + rows_read(read), self.process.vocabulary)
-        return SiteLogits(LazyRows(size, lambda numbers: self._rows(hidden(), numbers, sigma), hidden), index)
+        key = ("sigma", id(self.process), t)
+        if key not in batch.known:
+            batch.known[key] = float(cast("Masking", self.process).schedule(t).value)
+        read, x = sites_read(self.process, batch), batch.x
+        if x.shape[-1] > self.net.config.length:
+            raise too_long(x, self.net.config.length)
+        rows = HeadRows(self, x, read, batch.known[key], labels)
+        return SiteLogits(LazyRows((read.rows, self.process.vocabulary), rows.make, rows.begin), read.index)
 
-    def _hidden(self, x: Tokens, read: Tensor, sigma: float, labels: Tensor | None) -> Tensor:
+
+@dataclass(frozen=True)
+class HeadRows:
+    """The rows of a `TextScore` about states x: the trunk runs once, when they are begun, the head where one reads."""
+
+    score: TextScore
+    x: Tokens
+    read: SitesRead
+    sigma: float
+    labels: Tensor | None
+
+    @cached_property
+    def hidden(self) -> Tensor:
         """What the trunk says of the sites that are read, after a row for those that are not."""
-        if labels is None and self.label is not None:
-            labels = torch.full((len(x),), self.label, device=x.device)
-        hidden = rows_of(self._asked(x, sigma, labels), read, self.batch)
-        return hidden if self.dtype is None else hidden.to(self.dtype)
+        how, x, labels = self.score, self.x, self.labels
+        if labels is None and how.label is not None:
+            labels = torch.full((len(x),), how.label, device=x.device)
+        hidden = rows_of(how._asked(x, self.sigma, labels), self.read, how.batch)
+        return hidden if how.dtype is None else hidden.to(how.dtype)
+
+    def begin(self) -> None:
+        """Run the trunk."""
+        _ = self.hidden
 
     @torch.no_grad()
-    def _rows(self, hidden: Tensor, numbers: Tensor, sigma: float) -> Tensor:
+    def make(self, numbers: Tensor) -> Tensor:
         """The head on these rows of `hidden`, block by block; features of 0, row 0, are of the sites nobody reads."""
-        device, block = hidden.device, _BLOCKS.get(hidden.device.type, _BLOCK)
-        noise = torch.full((1,), sigma, device=device)
-        out = torch.empty(len(numbers), self.process.vocabulary, device=device)
-        with evaluating(self.net), torch.autocast(device.type, self.dtype, enabled=self.dtype is not None):
+        hidden, net, vocabulary = self.hidden, self.score.net, self.score.process.vocabulary
+        if net.training:
+            with evaluating(net):
+                return self.make(numbers)
+        kind, block = hidden.device.type, _BLOCKS.get(hidden.device.type, _BLOCK)
+        noise = torch.full((1,), self.sigma, device=hidden.device)
+        out = torch.empty(len(numbers), vocabulary, device=hidden.device)
+        with torch.autocast(kind, self.score.dtype, enabled=self.score.dtype is not None):
             for part, place in zip(numbers.split(block), out.split(block), strict=True):
                 if not len(part):  # nobody jumps
                     break
                 filled = torch.cat([part, part.new_zeros(block - len(part))])
-                place.copy_(self.net.head(hidden[filled], noise)[: len(part), : self.process.vocabulary])
+                place.copy_(net.head(hidden[filled], noise)[: len(part), :vocabulary])
         return out
 
 
@@ -190,15 +213,18 @@ class Infill(BatchScore):
         x = batch.x
         if x.shape[-1] != self.length:
             raise InvalidInput(f"states of {x.shape[-1]} sites for a text with {self.length} open; give as many")
-        texts = batch.once(("texts", self.given), lambda: Batch(self.whole(x)))
+        texts = batch.known.get(("texts", self.given))
+        if texts is None:
+            texts = batch.known["texts", self.given] = Batch(self.whole(x))
         answer = ask(self.score, texts, t)
         if not isinstance(answer, SiteLogits) or answer.index.shape[-1:] != (len(self.given),):
             raise InvalidInput(
                 f"the score returned {shown(answer)} for texts of {len(self.given)}; return tt.SiteLogits"
             )
         whole = answer.index  # kept in the cache beside what is made of it, so that no other tensor can have its id
-        _, index = texts.once(("open", id(whole)), lambda: (whole, whole[..., self._open(x.device)]))
-        return SiteLogits(answer.store, index)
+        if ("open", id(whole)) not in texts.known:
+            texts.known["open", id(whole)] = whole, whole[..., self._open(x.device)]
+        return SiteLogits(answer.store, texts.known["open", id(whole)][1])
 
     def whole(self, x: Tokens) -> Tokens:
         """The text [..., L] with its open sites filled from x [..., length]."""

@@ -19,7 +19,7 @@ from ..core.types import InvalidInput, Process, SiteLogits, Tokens, shown
 from ..diffusion.processes import Masking
 from ..smc.stream import DRAW, Stream, check_seed
 from .pretrained import Pretrained, check_blocks, check_weights_fit
-from .score import check_length
+from .score import too_long
 
 _WAVES = 128  # of the total noise, each as cosine and sine
 _SLOWEST = 10_000.0  # the longest period of those, and of the positions
@@ -100,7 +100,8 @@ class SEDD(Pretrained[SEDDConfig]):
 
     def trunk(self, x: Tokens, sigma: Tensor, label: Tensor | None = None) -> Tensor:
         """What the head reads of each site [B, D, hidden]; label None is "no condition"."""
-        check_length(x, self.config.length)
+        if x.shape[-1] > self.config.length:
+            raise too_long(x, self.config.length)
         condition = self._condition(sigma, label)
         h, turn = self.vocab_embed(x), self.rotary_emb(x.shape[-1], x.device)
         h = h if self.position is None else h + self.position[: x.shape[-1]]

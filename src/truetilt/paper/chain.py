@@ -22,8 +22,8 @@ from ..diffusion.processes import Masking
 from ..diffusion.schedules import uniform_grid
 from ..exact.chain import Chain
 from ..result import Result
+from ..smc.rejuvenation import Rejuvenation
 from ..smc.resampling import adaptive, never, systematic
-from ..smc.sampler import Rejuvenation
 from ..smc.stream import OUTPUT, Stream
 from ..targets.any_order import AnyOrder
 from ..targets.moves import Gibbs, systematic_scan

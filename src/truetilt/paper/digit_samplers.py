@@ -27,9 +27,9 @@ from ..smc.sampler import Rejuvenation
 from ..targets.any_order import AnyOrder
 from ..targets.moves import hide, without
 from ..targets.on_clock import Tempered, Tilted, Unweighted
-from ..targets.ramps import FULL
 from ..targets.reveal_move import RevealLaw, RevealMove
 from ..targets.stage import tilted_law
+from ..targets.tilts import FULL
 
 STEPS, QUICK_STEPS = 100, 50
 MOVES, SITES = 100, 8  # of the Gibbs moves: how many, and how many sites each redraws
@@ -106,7 +106,7 @@ class SeveralSites:
     def move(self, particles: Particles, t: float, number: int, u: Tensor) -> RevealMove:
         sites = u.topk(self.size, largest=False).indices
         old, hidden = particles.x.gather(-1, sites), hide(self.fk, particles.x, sites)
-        laws, stage = self.fk.laws(hidden, self.fk.asked_at(t, self.size), sites), self.fk.stage(t)
+        laws, stage = self.fk.site_laws(hidden, self.fk.asked_at(t, self.size), sites), self.fk.stage(t)
         law = RevealLaw(hidden, sites, tilted_law(laws.mixed(stage), None, laws.base)[0])
         aux = without(self.fk.recall(particles, t), laws, old)
         return RevealMove(law, torch.zeros_like(particles.log_w), laws, aux, stage)

@@ -23,8 +23,7 @@ from ..commands.jobs import Answer, Experiment, Job, Settings
 from ..core.types import InvalidInput
 from ..diffusion.processes import Masking
 from ..diffusion.schedules import masked_fraction_grid
-from ..smc.resampling import never
-from ..smc.weights import effective_sample_size
+from ..smc.resampling import effective_sample_size, never
 from ..targets.any_order import AnyOrder
 from ..targets.on_clock import Tempered
 from ..viz.sheets import sheet

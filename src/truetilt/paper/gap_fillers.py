@@ -24,8 +24,8 @@ from ..diffusion.schedules import masked_fraction_grid, uniform_grid
 from ..models.conditions import row_of_each_state
 from ..models.infilling import Retimed
 from ..models.reviews import Reviews
+from ..smc.rejuvenation import Rejuvenation
 from ..smc.resampling import adaptive, never, partial, systematic
-from ..smc.sampler import Rejuvenation
 from ..targets.any_order import AnyOrder
 from ..targets.moves import Gibbs
 from ..targets.on_clock import Tempered, Unweighted

@@ -30,7 +30,7 @@ from ..metrics.points import median_distance, mmd, sliced_wasserstein, sphere
 from ..smc.resampling import adaptive, never, systematic
 from ..smc.stream import OUTPUT, Stream
 from ..targets.base import Clockwork
-from ..targets.ramps import SQUARE
+from ..targets.tilts import SQUARE
 from .sde_figure import draw
 
 COMPONENTS = 6

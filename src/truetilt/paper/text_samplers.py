@@ -20,7 +20,7 @@ import torch
 
 from ..api import run
 from ..commands.digits import Cost, StateCounter, cost_of, part_of
-from ..core.cdf import draw_from
+from ..core.logits import draw_from
 from ..core.types import FeynmanKac, InvalidInput, Model, Resampler, Score, Tokens
 from ..diffusion.guidance import Guide, Guided, posterior_level, rate_level
 from ..diffusion.kernels import Kernel, euler, tweedie
@@ -32,8 +32,8 @@ from ..models.reviews import Reviews
 from ..models.sparse import Sparing
 from ..models.text import TextScore
 from ..result import Result
+from ..smc.rejuvenation import Rejuvenation
 from ..smc.resampling import adaptive, never, partial, systematic
-from ..smc.sampler import Rejuvenation
 from ..smc.stream import OUTPUT, Stream
 from ..targets.any_order import AnyOrder
 from ..targets.moves import Gibbs

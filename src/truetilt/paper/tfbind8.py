@@ -12,8 +12,8 @@ from ..commands.jobs import Answer, Experiment, Job, Settings
 from ..core.types import Model
 from ..exact.tables import Table
 from ..result import Result
+from ..smc.rejuvenation import Rejuvenation
 from ..smc.resampling import adaptive, systematic
-from ..smc.sampler import Rejuvenation
 from ..targets.any_order import AnyOrder
 from ..targets.moves import Gibbs, systematic_scan
 from ..targets.pilot import pilot

@@ -62,22 +62,6 @@ class Record:
             self.kept.append((self.step, particles._replace(aux={})))
 
 
-class NoCheckpoints:
-    """Of a run that saves nothing on the way."""
-
-    def __enter__(self) -> NoCheckpoints:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def load(self, fresh: Record, device: torch.device | str) -> Record:
-        return fresh
-
-    def after_step(self, record: Record, steps: int) -> None:
-        return None
-
-
 class Checkpoints:
     """The checkpoints of one run in one folder.
 

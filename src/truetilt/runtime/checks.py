@@ -8,8 +8,8 @@ from dataclasses import replace
 from ..core.eval_mode import hidden_in_training
 from ..core.target import contract_of
 from ..core.types import FeynmanKac, InvalidInput, Resampler, function, has, whole
+from ..smc.rejuvenation import Rejuvenation
 from ..smc.resampling import never
-from ..smc.sampler import Rejuvenation
 
 
 def check_model_functions(fk: FeynmanKac) -> None:

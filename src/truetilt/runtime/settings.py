@@ -12,8 +12,8 @@ import torch
 from ..core.target import contract_of
 from ..core.types import FeynmanKac, Resampler
 from ..smc.coupling import Coupling
-from ..smc.resampling import described, name_of
-from ..smc.sampler import Rejuvenation
+from ..smc.descriptions import described, name_of
+from ..smc.rejuvenation import Rejuvenation
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 

@@ -36,9 +36,8 @@ from ..core.types import (
     whole,
 )
 from .paths import REMEDY, Generation, Trajectory, check_reference, trace_back
-from .resampling import adaptive, multinomial
+from .resampling import adaptive, check_weights, effective_sample_size, log_mean_exp, multinomial
 from .stream import CHOOSE, DRAW, OUTPUT, RESAMPLE, Stream
-from .weights import check_weights, effective_sample_size, log_mean_exp
 
 _ROUNDING = 1e-9  # two memories of one state differ by no more than this
 

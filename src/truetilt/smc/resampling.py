@@ -1,26 +1,30 @@
-"""Resampling schemes and the combinators around them.
+"""Log-weights, resampling schemes and the combinators around them.
 
-Every scheme maps (log-weights [..., N], uniforms [..., N]) to ancestors and new log-weights, keeps the total mass of
-each population (so log Z is log-mean-exp at any time) and is unbiased: E[sum w~ phi] = sum w phi. A population without
-mass is left alone.
+Log-weights are float64, unnormalised and never clamped; sums go over the particle axis, the last. Every scheme maps
+(log-weights [..., N], uniforms [..., N]) to ancestors and new log-weights, keeps the total mass of each population (so
+log Z is log-mean-exp at any time) and is unbiased: E[sum w~ phi] = sum w phi. A population without mass is left alone.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..core.cdf import draw_from
+from ..core.logits import draw_from
 from ..core.types import (
     NEG_INF,
+    DegenerateWeights,
     InvalidInput,
+    InvalidWeights,
     LogWeights,
+    Questions,
     Resampled,
     Resampler,
+    TruetiltError,
     asks_freely,
     check,
     function,
@@ -28,10 +32,48 @@ from ..core.types import (
     settle,
     shown,
 )
-from .weights import effective_sample_size, log_mean_exp, normalised
 
 
-def resampled(scheme: Resampler, log_w: LogWeights, u: Tensor) -> Resampled:
+def log_mean_exp(log_w: LogWeights) -> Tensor:
+    """log of the mean weight: the estimate of log Z that a mass-preserving sampler carries at any time."""
+    return torch.logsumexp(log_w, -1) - math.log(log_w.shape[-1])
+
+
+def normalised(log_w: LogWeights) -> Tensor:
+    """Weights that sum to one; a population without mass gets equal ones, which are never used."""
+    log_sum = torch.logsumexp(log_w, -1, keepdim=True)
+    return (log_w - log_sum).exp().masked_fill_(log_sum == NEG_INF, 1 / log_w.shape[-1])
+
+
+def effective_sample_size(log_w: LogWeights) -> Tensor:
+    """(sum w)^2 / sum w^2, between 1 and N; 0 for a population without mass."""
+    log_sum = torch.logsumexp(log_w, -1)
+    log_ess = 2 * log_sum - torch.logsumexp(2 * log_w, -1)
+    return log_ess.exp().masked_fill_(log_sum == NEG_INF, 0.0)
+
+
+def check_weights(log_w: LogWeights, where: object, complete: bool = True, questions: Questions | None = None) -> None:
+    """Raise on NaN, on +inf, and when nothing has any weight left, if this is all there is."""
+    top = log_w.max()  # NaN if any is NaN
+    bad = top - top != 0 if complete else ~(top < torch.inf)  # only a finite number less itself is 0
+    check(bad, lambda: _problem(log_w, where), questions)
+
+
+def _problem(log_w: LogWeights, where: object) -> TruetiltError:
+    if log_w.max() == NEG_INF:
+        return DegenerateWeights(
+            f"{where}: every particle has weight zero. The condition may be impossible for the states reached: "
+            "use more particles, a smaller alpha, a proposal that keeps the support (beta), or a softer likelihood."
+        )
+    bad = int((log_w.isnan() | (log_w == torch.inf)).sum())
+    kind = "NaN" if log_w.isnan().any() else "+inf"
+    return InvalidWeights(
+        f"{where}: {bad} of {log_w.numel()} particles have weight {kind}. A score, potential or reward returned NaN "
+        "or an infinite value there, or the proposal lacks the base's support; check the model's output at this time."
+    )
+
+
+def resampled(scheme: Resampler, log_w: LogWeights, u: Tensor, questions: Questions | None = None) -> Resampled:
     """Call a resampling scheme, and validate what a scheme from outside this package returns."""
     found = scheme(log_w, u)
     if isinstance(scheme, Adaptive | Partial) or scheme is never or scheme in SCHEMES.values():
@@ -45,7 +87,8 @@ def resampled(scheme: Resampler, log_w: LogWeights, u: Tensor) -> Resampled:
             f"{tuple(weights.shape)} for {tuple(log_w.shape)} particles; ancestors are int64, both of that shape"
         )
     strange = (ancestors.min() < 0) | (ancestors.max() >= log_w.shape[-1])
-    check(strange, lambda: InvalidInput(f"the resampler named ancestors outside 0 to {log_w.shape[-1] - 1}"))
+    problem = InvalidInput(f"the resampler named ancestors outside 0 to {log_w.shape[-1] - 1}")
+    check(strange, lambda: problem, questions)
     return Resampled(ancestors, weights.to(log_w))
 
 
@@ -207,28 +250,6 @@ def adaptive(scheme: Resampler, threshold: float = 0.5) -> Adaptive:
 SCHEMES: dict[str, Callable[[LogWeights, Tensor], Resampled]] = {
     f.__name__: f for f in (multinomial, stratified, systematic, residual, ssp)
 }
-
-
-def described(resample: Resampler) -> dict[str, Any]:
-    """A resampler as plain data, fit for JSON."""
-    if isinstance(resample, Adaptive):
-        return {"name": "adaptive", "scheme": described(resample.scheme), "threshold": resample.threshold}
-    if isinstance(resample, Partial):
-        return {"name": "partial", "scheme": described(resample.scheme), "size": resample.size}
-    return {"name": name_of(resample)}
-
-
-def name_of(function: Callable[..., Any]) -> str:
-    """The name of a function: bare for this package's own, with its module for any other."""
-    name = getattr(function, "__qualname__", type(function).__qualname__)
-    module = getattr(function, "__module__", None) or type(function).__module__
-    return name if module.startswith(f"{__package__}.") else f"{module}.{name}"
-
-
-def in_words(description: dict[str, Any]) -> str:
-    """A description as one would write it: adaptive(multinomial, 0.5)."""
-    parts = [in_words(v) if isinstance(v, dict) else f"{v}" for k, v in description.items() if k != "name"]
-    return description["name"] + (f"({', '.join(parts)})" if parts else "")
 
 
 def _equal(log_w: LogWeights, ancestors: Tensor) -> Resampled:

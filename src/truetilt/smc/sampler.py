@@ -6,38 +6,73 @@ the last draw, so the result carries its weights.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..core.target import NO_WEIGHTS, Target, contract_of
 from ..core.types import (
-    LONGEST,
     FeynmanKac,
     InvalidInput,
     LogWeights,
     Move,
-    MoveKernel,
     Particles,
     Questions,
     Resampler,
     Step,
     StepInfo,
-    has,
+    asks_freely,
     plain,
     settle,
     shown,
     whole,
 )
 from .coupling import Coupling, independent
-from .resampling import never, resampled
-from .shards import WHOLE, Drawn, Origin, Shard, Whole
+from .rejuvenation import Moved, Rejuvenation
+from .resampling import check_weights, effective_sample_size, log_mean_exp, never, resampled
+from .shards import Drawing, Drawn, Origin, Settings, Shard
 from .stream import CHOOSE, COUPLE, DRAW, PURPOSES, RESAMPLE, Stream
-from .weights import check_weights, effective_sample_size, log_mean_exp
+
+
+def _alone(settings: Settings) -> None:
+    """A single process has no other settings to compare with."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The shard of a process that holds all particles of its populations.
+
+    Where other ranks run other populations (`complete` is False), `meet` compares the settings with theirs.
+    """
+
+    first: int = 0
+    complete: bool = True
+    meet: Callable[[Settings], None] = _alone
+
+    def share(self, particles: int) -> int:
+        return particles
+
+    def everyone(self, here: Tensor) -> Tensor:
+        return here
+
+    def mine(self, everyone: Tensor) -> Tensor:
+        return everyone
+
+    def draw(self, move: Move, ancestors: Tensor, origin: Origin | None, how: Drawing) -> Drawn:
+        return how(move if how.unmoved(ancestors) else move.take(ancestors))
+
+    def agreed(self, wish: bool) -> bool:
+        return wish
+
+    def compare(self, settings: Settings) -> None:
+        self.meet(settings)
+
+
+WHOLE = Whole()
 
 
 @dataclass(frozen=True)
@@ -59,6 +94,11 @@ class Source:
                 "couple=independent, or spread whole populations"
             )
 
+    @cached_property
+    def on_host(self) -> bool:
+        """Whether values of the particles can be read without waiting for a device."""
+        return asks_freely(torch.empty(0, device=self.stream.device))
+
     def uniforms(self, number: int, purpose: int, labels: Tensor, width: int) -> Tensor:
         """Uniforms [populations, N, width], coupled over particles of equal labels [populations, N, m]."""
         populations, n = labels.shape[:2]
@@ -74,46 +114,6 @@ class Source:
         if not isinstance(coupled, Tensor) or coupled.shape != u.shape or coupled.dtype != u.dtype:
             raise InvalidInput(f"couple returned {shown(coupled)}; it must return uniforms, float64 {tuple(u.shape)}")
         return coupled
-
-
-@dataclass(frozen=True)
-class Rejuvenation:
-    """A Markov kernel and how often it moves: after each step, more after a step that resampled, more at the end.
-
-    Moves that hang on resampling read the weights: the answer stays consistent, but Z-hat is no longer unbiased at few
-    particles. Use `each_step` or `at_end` where that matters.
-    """
-
-    kernel: MoveKernel
-    each_step: int = 0
-    after_resampling: int = 0
-    at_end: int = 0
-
-    def __post_init__(self) -> None:
-        has("kernel", self.kernel, ("move", "choices"), "give moves, such as tt.Gibbs(tt.AnyOrder(model, alpha))")
-        whole("the number of choices of the kernel", self.kernel.choices, 0)
-        for name in ("each_step", "after_resampling", "at_end"):
-            settle(self, **{name: whole(f"a number of moves, {name},", getattr(self, name), 0, LONGEST)})
-
-    def differences(self, target: Target | None) -> list[str]:
-        """How a run's target and the kernel's differ: in the final law, and where it moves earlier in any."""
-        mine, theirs = target or NO_WEIGHTS, contract_of(self.kernel).target or NO_WEIGHTS
-        return mine.differences(theirs, on_the_way=self.each_step + self.after_resampling > 0)
-
-    def counts(self, resampled: Tensor, last: bool) -> Tensor:
-        """How many moves each population makes now [populations]."""
-        return self.each_step + self.after_resampling * resampled.long() + self.at_end * last
-
-    def before(self, number: int) -> int:
-        """The number of this step's first move, counting from the first step's: a scan goes on where it was."""
-        return (number - 1) * (self.each_step + self.after_resampling)
-
-
-class Moved(NamedTuple):
-    """What moves did to each population: the share of particles a move changed, and how likely it was accepted."""
-
-    share: Tensor  # [populations]
-    accepted: Tensor
 
 
 class Begun(NamedTuple):
@@ -152,13 +152,13 @@ def trace(
     questions = Questions()
     for here in steps_of(grid)[done:]:
         last = here.number == len(grid) - 1
-        with questions:
-            particles, info = step(fk, particles, here, resample, source)
-            if moves:
-                own = torch.arange(info.ancestors.shape[-1], device=info.ancestors.device)
-                counts = moves.counts((info.ancestors != own).any(-1), last)
-                particles, moved = rejuvenate(moves, particles, counts, here, source)
-                info = info._replace(moved=moved.share, accepted=moved.accepted)
+        particles, info = step(fk, particles._replace(questions=questions), here, resample, source)
+        if moves:
+            own = torch.arange(info.ancestors.shape[-1], device=info.ancestors.device)
+            counts = moves.counts((info.ancestors != own).any(-1), last)
+            particles, moved = rejuvenate(moves, particles._replace(questions=questions), counts, here, source)
+            info = info._replace(moved=moved.share, accepted=moved.accepted)
+        questions.end_step()
         if last:
             questions.settle()
         yield particles, info
@@ -185,11 +185,12 @@ def rejuvenate(
     kernel, first, still = moves.kernel, moves.before(here.number), here._replace(t=here.s)
     share = accepted = torch.zeros(particles.log_w.shape[:-1], dtype=torch.float64, device=particles.log_w.device)
     each = 1 / counts.clamp(min=1)
+    questions = particles.questions
     for k in range(int(counts.max())):
         own, going = replace(source, lap=k + 1), k < counts
         u = own.uniforms(here.number, CHOOSE, particles.x, kernel.choices)
-        move = kernel.move(particles, here.s, first + k, u)
-        after, _ = advance(move, particles.log_w, still, never, own)
+        move = kernel.move(particles._replace(questions=questions), here.s, first + k, u)
+        after, _ = advance(move, particles.log_w, still, never, own, questions=questions)
         changed = source.shard.everyone((after.x != particles.x).any(-1).double()).mean(-1)
         share = share + torch.where(going, changed * each, 0.0)
         accepting = source.shard.everyone(move.log_accept).exp().mean(-1)
@@ -212,13 +213,23 @@ def step(
     fk: FeynmanKac, particles: Particles, here: Step, resample: Resampler, source: Source
 ) -> tuple[Particles, StepInfo]:
     """One step t -> s of every particle: choose, move, weigh, resample, draw, weigh the rest."""
-    u = source.uniforms(here.number, CHOOSE, particles.x, fk.choices(here.t, here.s))
-    origin = Origin(fk, here, particles, u)
-    return advance(origin.make(particles, u), particles.log_w, here, resample, source, origin)
+    width = fk.choices(here.t, here.s)
+    if width == 0:
+        u = particles.log_w.new_empty(*particles.log_w.shape, 0)
+    else:
+        u = source.uniforms(here.number, CHOOSE, particles.x, width)
+    move, origin = fk.move(particles, here.t, here.s, u), Origin(fk, here, particles, u)
+    return advance(move, particles.log_w, here, resample, source, origin, particles.questions)
 
 
 def advance(
-    move: Move, log_w: LogWeights, here: Step, resample: Resampler, source: Source, origin: Origin | None = None
+    move: Move,
+    log_w: LogWeights,
+    here: Step,
+    resample: Resampler,
+    source: Source,
+    origin: Origin | None = None,
+    questions: Questions | None = None,
 ) -> tuple[Particles, StepInfo]:
     """Carry out a move on weighted particles: resample, draw, weigh.
 
@@ -226,17 +237,17 @@ def advance(
     """
     shard = source.shard
     all_log_w = shard.everyone(log_w + move.log_before)
-    check_weights(all_log_w, here, shard.complete)
-    ess = effective_sample_size(all_log_w)
     populations, n = all_log_w.shape
     u = source.stream.uniforms(here.number, RESAMPLE, populations, (0, n))
-    ancestors, all_log_w = resampled(resample, all_log_w, u)
+    check_weights(all_log_w, here, shard.complete, questions)
+    ess = effective_sample_size(all_log_w)
+    ancestors, all_log_w = resampled(resample, all_log_w, u, questions)
     x, log_after, aux = shard.draw(move, ancestors, origin, Draws(source, here.number))
     log_w = shard.mine(all_log_w) + log_after
     all_log_w = shard.everyone(log_w)
-    check_weights(all_log_w, here, shard.complete)
-    none = torch.zeros_like(ess)
-    return Particles(x, log_w, aux), StepInfo(here.t, here.s, ess, log_mean_exp(all_log_w), ancestors, none, none)
+    log_z, none = log_mean_exp(all_log_w), torch.zeros_like(ess)
+    check_weights(all_log_w, here, shard.complete, questions)
+    return Particles(x, log_w, aux), StepInfo(here.t, here.s, ess, log_z, ancestors, none, none)
 
 
 @dataclass(frozen=True)
@@ -245,6 +256,15 @@ class Draws:
 
     source: Source
     number: int  # of the step
+
+    def unmoved(self, ancestors: Tensor) -> bool:
+        """Whether every particle is known to be its own ancestor.
+
+        On a GPU this is False without looking, because reading the answer would synchronise the device.
+        """
+        if not self.source.on_host:
+            return False
+        return torch.equal(ancestors, torch.arange(ancestors.shape[-1]).expand_as(ancestors))
 
     def uniforms(self, move: Move) -> Tensor:
         return self.source.uniforms(self.number, DRAW, move.labels, move.uniforms)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
-import torch
 from torch import Tensor
 
-from ..core.types import Aux, FeynmanKac, LogWeights, Move, Particles, State, Step, asks_freely
+from ..core.types import Aux, FeynmanKac, LogWeights, Move, Particles, State, Step
 
 Settings = Mapping[str, Any]  # how a run goes, as plain data
 
@@ -24,6 +22,7 @@ class Origin(NamedTuple):
 
     def make(self, particles: Particles, u: Tensor) -> Move:
         """The move of this step for other particles."""
+        particles = particles._replace(questions=self.particles.questions)
         return self.fk.move(particles, self.step.t, self.step.s, u)
 
 
@@ -33,6 +32,7 @@ Drawn = tuple[State, LogWeights, Aux]  # next states, what the draw adds to the 
 class Drawing(Protocol):
     """How the particles of this process draw: the uniforms a move needs, and the draw made from them."""
 
+    def unmoved(self, ancestors: Tensor) -> bool: ...
     def uniforms(self, move: Move) -> Tensor: ...
     def sample(self, move: Move, u: Tensor) -> Drawn: ...
     def __call__(self, move: Move) -> Drawn: ...
@@ -77,48 +77,3 @@ class Shard(Protocol):
     def compare(self, settings: Settings) -> None:
         """Raise before any work if the settings of another rank differ from these."""
         ...
-
-
-def _alone(settings: Settings) -> None:
-    """A single process has no other settings to compare with."""
-
-
-@dataclass(frozen=True)
-class Whole:
-    """The shard of a process that holds all particles of its populations.
-
-    Where other ranks run other populations (`complete` is False), `meet` compares the settings with theirs.
-    """
-
-    first: int = 0
-    complete: bool = True
-    meet: Callable[[Settings], None] = _alone
-
-    def share(self, particles: int) -> int:
-        return particles
-
-    def everyone(self, here: Tensor) -> Tensor:
-        return here
-
-    def mine(self, everyone: Tensor) -> Tensor:
-        return everyone
-
-    def draw(self, move: Move, ancestors: Tensor, origin: Origin | None, how: Drawing) -> Drawn:
-        return how(move if _own(ancestors) else move.take(ancestors))
-
-    def agreed(self, wish: bool) -> bool:
-        return wish
-
-    def compare(self, settings: Settings) -> None:
-        self.meet(settings)
-
-
-def _own(ancestors: Tensor) -> bool:
-    """Whether every particle is known to be its own ancestor.
-
-    On a GPU this is False without looking, because reading the answer would synchronise the device.
-    """
-    return asks_freely(ancestors) and torch.equal(ancestors, torch.arange(ancestors.shape[-1]).expand_as(ancestors))
-
-
-WHOLE = Whole()

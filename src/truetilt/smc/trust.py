@@ -18,8 +18,8 @@ from torch import Tensor
 from ..core.target import UNKNOWN, Remedies
 from ..core.types import InvalidInput
 from .genealogy import lineage, roots
+from .resampling import effective_sample_size, log_mean_exp, normalised
 from .uncertainty import RECOMMENDED, History, Interval, across_populations, genealogy, interval, of_log_z
-from .weights import effective_sample_size, log_mean_exp, normalised
 
 HARDLY_ANY = 10  # independent draws tell a probability of 1/2 to within 0.16 only
 FEW = 25  # independent draws tell a probability of 1/2 to within 0.1

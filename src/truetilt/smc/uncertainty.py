@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from ..core.types import InvalidInput, LogWeights, plain, settle, shown
+from .descriptions import described, in_words
 from .genealogy import lineage
-from .resampling import adaptive, described, in_words, multinomial, never
-from .weights import log_mean_exp, normalised
+from .resampling import adaptive, log_mean_exp, multinomial, never, normalised
 
 RECOMMENDED = 16  # populations: from here on 95 % intervals covered 94-96 % wherever Z-hat varied by a quarter or less
 

@@ -21,7 +21,7 @@ import torch
 
 from ..core.types import Particles, StepInfo, TruetiltError
 from ..result import Result
-from ..smc.weights import normalised
+from ..smc.resampling import normalised
 from .form import RunForm
 from .plans import PlannedRun, caution, command_of, guidance, no_command, options, plan, python_of
 from .problem import Problem

@@ -13,9 +13,9 @@ from ..core.target import Remedies, tempered
 from ..core.types import InvalidInput, Model, Schedule, Score, SiteLogits, Target, check_model, settle
 from ..diffusion.guidance import check_strength, interpolate, strength
 from .base import check_alpha
-from .ramps import FULL, Ramp, check_ramp
 from .reveal_clock import RevealClock, SiteChoice, uniform_sites
 from .stage import SiteLaws, Stage
+from .tilts import FULL, Ramp, check_ramp
 
 
 @dataclass(frozen=True)

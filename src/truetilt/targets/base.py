@@ -9,13 +9,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
-from ..core.logits import Sites
 from ..core.target import UNKNOWN, Remedies
 from ..core.types import (
     LARGEST,
@@ -26,17 +25,15 @@ from ..core.types import (
     LogWeights,
     Move,
     Particles,
-    Potential,
-    Schedule,
+    Questions,
     State,
     Target,
-    function,
+    check,
     number,
     take,
 )
-from ..diffusion.laws import SiteLaw
-from .ramps import Ramp
-from .values import scaled, value_of
+from ..diffusion.kernels import SiteLaw
+from .tilts import Tilt
 
 AnyLaw = TypeVar("AnyLaw", bound=Law)
 
@@ -50,49 +47,17 @@ class Proposal(Generic[AnyLaw]):
 
     def log_ratio(self, y: State, zero: LogWeights) -> LogWeights:
         """sum of c * log law(y), added to zeros; laws over sites share which of them the draw changed."""
-        if self.ratios and isinstance(self.law, SiteLaw):
-            changed = self.law.changed(y)
-            return sum((c * _over_sites(law, y, changed) for c, law in self.ratios), zero)
-        return sum((c * law.log_prob(y) for c, law in self.ratios), zero)
-
-
-def _over_sites(law: Law, y: State, changed: Sites) -> Tensor:
-    return law.log_prob(y, changed) if isinstance(law, SiteLaw) else law.log_prob(y)
+        changed = self.law.changed(y) if self.ratios and isinstance(self.law, SiteLaw) else None
+        log_ratio = zero
+        for c, law in self.ratios:
+            shared = changed is not None and isinstance(law, SiteLaw)
+            log_ratio = log_ratio + c * (law.log_prob(y, changed) if shared else law.log_prob(y))
+        return log_ratio
 
 
 def powers(*ratios: tuple[float, Any]) -> tuple[tuple[float, Any], ...]:
     """Leave out what has exponent 0: 0 log 0 counts as 0."""
     return tuple((c, law) for c, law in ratios if c != 0)
-
-
-@dataclass(frozen=True)
-class Tilt:
-    """log-weight exponent(t) * potential(x, t) that a particle carries; differences of it telescope."""
-
-    potential: Potential
-    exponent: Schedule
-
-    def __call__(self, x: State, t: float) -> Tensor:
-        share = float(self.exponent(t))
-        if share == 0:  # not evaluated: 0 * anything is 0
-            return torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
-        return scaled(value_of(self.potential, x, t), share)
-
-
-def growing(potential: Potential, height: float, ramp: Ramp) -> Tilt:
-    """A tilt whose exponent grows with elapsed time, up to `height`."""
-    return Tilt(potential, Growing(height, ramp))
-
-
-@dataclass(frozen=True)
-class Growing:
-    """An exponent in clock time: height * ramp(elapsed time)."""
-
-    height: float
-    ramp: Ramp
-
-    def __call__(self, t: float) -> float:
-        return self.height * self.ramp(1 - t)
 
 
 @dataclass(frozen=True)
@@ -104,6 +69,7 @@ class ClockMove(Generic[AnyLaw]):
     log_tilt: LogWeights  # what the particle's weight already holds of the tilt
     propose: Callable[[State], Proposal[AnyLaw]]
     end: Callable[[State], LogWeights] | None  # the tilt at s
+    questions: Questions | None = None  # of the step, where its checks wait for the device
 
     @property
     def uniforms(self) -> int:
@@ -120,16 +86,25 @@ class ClockMove(Generic[AnyLaw]):
 
     @cached_property
     def proposal(self) -> Proposal[AnyLaw]:
-        return self.propose(self.x)
+        found, checked = self.propose(self.x), None
+        for _, law in ((1.0, found.law), *found.ratios):
+            doubt = law.doubt if isinstance(law, SiteLaw) else None
+            if doubt is not None and doubt is not checked:  # laws made together share one
+                check(*doubt, self.questions)
+                checked = doubt
+        if self.questions is None or not isinstance(found.law, SiteLaw):
+            return found
+        return replace(found, law=replace(found.law, questions=self.questions))
 
     @property
     def law(self) -> AnyLaw:
         return self.proposal.law
 
     def after(self, y: State) -> tuple[LogWeights, Aux]:
+        log_start = self.log_start
         log_ratio = self.proposal.log_ratio(y, torch.zeros_like(self.log_tilt))
         log_end = self.end(y) if self.end else torch.zeros_like(self.log_tilt)
-        return log_ratio + log_end - self.log_start, {"log_tilt": log_end}
+        return log_ratio + log_end - log_start, {"log_tilt": log_end}
 
     @property
     def log_start(self) -> LogWeights:
@@ -176,7 +151,10 @@ class Clockwork(ABC):
     def start(self, shape: tuple[int, ...], t: float) -> ClockMove[Any]:
         nowhere = self.nowhere(shape)
         zeros = torch.zeros(shape, dtype=torch.float64, device=nowhere.device)
-        return ClockMove(nowhere, zeros, FirstProposal(self), self._end(t))
+        return ClockMove(nowhere, zeros, self._first, self._end(t, None))
+
+    def _first(self, x: State) -> Proposal[Any]:
+        return Proposal(self.prior(x))
 
     def choices(self, t: float, s: float) -> int:
         return 0
@@ -185,43 +163,13 @@ class Clockwork(ABC):
         return [(torch.zeros_like(particles.log_w), self.move(particles, t, s))]
 
     def move(self, particles: Particles, t: float, s: float, u: Tensor | None = None) -> ClockMove[Any]:
-        return ClockMove(particles.x, particles.aux["log_tilt"], ProposalOver(self, t, s), self._end(s))
+        propose, asked = partial(self.propose, t=t, s=s), particles.questions
+        return ClockMove(particles.x, particles.aux["log_tilt"], propose, self._end(s, asked), asked)
 
-    def _end(self, t: float) -> Callable[[State], LogWeights] | None:
-        return None if self.tilt is None else EndTilt(self.tilt, t)
-
-
-@dataclass(frozen=True)
-class FirstProposal:
-    """How a model makes its first draw, whatever the blank states."""
-
-    fk: Clockwork
-
-    def __call__(self, x: State) -> Proposal[Any]:
-        return Proposal(self.fk.prior(x))
-
-
-@dataclass(frozen=True)
-class ProposalOver:
-    """How a model proposes from states over t -> s."""
-
-    fk: Clockwork
-    t: float
-    s: float
-
-    def __call__(self, x: State) -> Proposal[Any]:
-        return self.fk.propose(x, self.t, self.s)
-
-
-@dataclass(frozen=True)
-class EndTilt:
-    """The tilt at the time where a move ends."""
-
-    tilt: Tilt
-    t: float
-
-    def __call__(self, y: State) -> LogWeights:
-        return self.tilt(y, self.t)
+    def _end(self, t: float, questions: Questions | None) -> Callable[[State], LogWeights] | None:
+        """The tilt at the time where a move ends, as a function of the states there."""
+        tilt = self.tilt
+        return None if tilt is None else partial(tilt, t=t, questions=questions)
 
 
 _EXPONENT = f"the target's exponent must be finite and at least 0, at most {LARGEST:.0e} (or log-weights lose digits)"
@@ -233,13 +181,3 @@ def check_alpha(alpha: float) -> float:
     if not 0 <= alpha <= LARGEST:
         raise InvalidInput(f"alpha is {alpha}; {_EXPONENT}")
     return alpha
-
-
-def check_reward(reward: Potential, strength: float) -> float:
-    """The reward is a function of (x, t); its strength as a plain number."""
-    function("the reward", reward, "(x, t)", "of states [..., D] and a time, that returns one number a state")
-    need = f"it must be finite, at most {LARGEST:.0e}"
-    strength = number("the reward's strength", strength, need)
-    if not abs(strength) <= LARGEST:
-        raise InvalidInput(f"the reward's strength is {strength}; {need}")
-    return strength

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.cdf import draw_from
+from ..core.batch import evaluate_all
+from ..core.logits import draw_from
 from ..core.types import (
     NEG_INF,
     InvalidInput,
@@ -31,7 +32,6 @@ from ..core.types import (
     settle,
     shown,
 )
-from .evaluate import evaluate_all
 from .moves import (
     AcceptMove,
     Draw,
@@ -128,7 +128,8 @@ class Block:
             token = x.gather(-1, site)
             log_mass = log_mass + mass.squeeze(-1)
             log_mass = log_mass if lift is None else log_mass - picked(lift, token)
-            log_p, log_ratios = log_p + laws.log_p(token), log_ratios + laws.log_ratios(token)
+            here = laws.parts(token)
+            log_p, log_ratios = log_p + here[0], log_ratios + here[1]
         return _Walk(x, log_mass, log_p, log_ratios)
 
 
@@ -204,7 +205,7 @@ class Pair:
         hidden = hide(fk, x, sites)
         half = _filled(hidden, one, size)  # [..., S, D]
         wide = two[..., None, :].expand(*half.shape[:-1], 1)
-        laws = fk.laws(hidden, fk.asked_at(t, 2), one), fk.laws(half, fk.asked_at(t, 1), wide)
+        laws = fk.site_laws(hidden, fk.asked_at(t, 2), one), fk.site_laws(half, fk.asked_at(t, 1), wide)
         log_joint = laws[0].mixed(stage).dense()[..., 0, :, None] + laws[1].mixed(stage).dense()[..., 0, :]
         full = torch.where((log_joint > NEG_INF)[..., None], _filled(half, wide, size), x[..., None, None, :])
         values = stage.values(full)
@@ -242,10 +243,10 @@ class _Joint(NamedTuple):
         one, two = tokens[..., :1], tokens[..., 1:]
         size = self.laws[0].base.vocabulary
         wide = two[..., None, :].expand(*two.shape[:-1], size, 1)
-        log_p = self.laws[1].log_p(wide).gather(-1, one).squeeze(-1)
-        ratios = self.laws[1].log_ratios(wide)
+        log_p, ratios = self.laws[1].parts(wide)  # for each token at the first site
         ratios = ratios.gather(-2, one[..., None].expand(*one.shape, ratios.shape[-1]))[..., 0, :]
-        return self.laws[0].log_p(one) + log_p, self.laws[0].log_ratios(one) + ratios
+        first, first_ratios = self.laws[0].parts(one)
+        return first + log_p.gather(-1, one).squeeze(-1), first_ratios + ratios
 
 
 def _filled(x: Tokens, site: Tensor, size: int) -> Tokens:

@@ -25,9 +25,9 @@ from ..core.types import (
     settle,
     whole,
 )
-from .ramps import FULL, Ramp, check_ramp
 from .reveal_clock import RevealClock, SiteChoice, uniform_sites
 from .stage import Stage
+from .tilts import FULL, Ramp, check_ramp
 
 _PAIRS = "give pairs of a conditional score and its exponent, such as [(model.conditional, 2.0)]"
 
@@ -105,8 +105,8 @@ class Composed(RevealClock):
         """The exponents in force at time t; states are worth what the twist says, and at the end what the reward is."""
         return self._stage(t, self.reward if t == 0 else self.twist)
 
-    def guide(self, t: float) -> Stage:
-        return self._stage(t, self.twist)
+    def guide(self, ends: Stage) -> Stage:
+        return self._stage(ends.t, self.twist)
 
     def _stage(self, t: float, potential: Potential | None) -> Stage:
         share = self.ramp(1 - t)

@@ -25,6 +25,7 @@ from ..core.types import (
     LogWeights,
     Particles,
     Potential,
+    Questions,
     Redraw,
     Target,
     Tokens,
@@ -34,7 +35,7 @@ from ..core.types import (
     take,
 )
 from ..diffusion.processes import Masking
-from .reveal_move import RevealLaw, RevealMove
+from .reveal_move import RevealLaw, RevealMove, grown_by
 from .stage import SiteLaws, SiteTarget, Stage, less, tilted_law
 
 Draw = Callable[[RevealLaw], Tokens]  # the state with a token at the site of a law
@@ -88,7 +89,8 @@ class Gibbs:
         return 1 if self.fk.level else 2
 
     def move(self, particles: Particles, t: float, number: int, u: Tensor) -> Redraw:
-        site = scanned(self.scan, movable(self.fk, particles, t), number, u[..., :1])
+        seen = movable(self.fk, particles, t)
+        site = scanned(self.scan, seen, number, u[..., :1], particles.questions)
         return self.at(particles, t, site, None if self.fk.level else lambda law: law.sample(u[..., 1:]))
 
     def branches(self, particles: Particles, t: float, number: int) -> list[tuple[Tensor, Redraw]]:
@@ -102,11 +104,12 @@ class Gibbs:
         """The move that redraws this revealed site [..., 1]; in clock time a masked one is left alone."""
         fk, stage = self.fk, self.fk.stage(t)
         hidden, old = hide(fk, particles.x, site), particles.x.gather(-1, site)
-        laws = fk.laws(hidden, fk.asked_at(t, 1), site)
+        laws = fk.site_laws(hidden, fk.asked_at(t, 1), site, particles.questions)
         lift, values = lift_of(stage, hidden, site, laws)
         law = RevealLaw(hidden, site, tilted_law(laws.mixed(stage), lift, laws.base)[0])
         aux = without(fk.recall(particles, t), laws, old)
-        move = RevealMove(law, torch.zeros_like(particles.log_w), laws, aux, stage, known=values)
+        none, asked = torch.zeros_like(particles.log_w), particles.questions
+        move = RevealMove(law, none, laws, aux, stage, known=values, questions=asked)
         if draw is None:
             return move
         seen, drawn = revealed(fk, particles.x).gather(-1, site), draw(law)
@@ -143,7 +146,8 @@ class Metropolis:
         return 2
 
     def move(self, particles: Particles, t: float, number: int, u: Tensor) -> AcceptMove:
-        site = scanned(self.scan, movable(self.fk, particles, t), number, u[..., :1])
+        seen = movable(self.fk, particles, t)
+        site = scanned(self.scan, seen, number, u[..., :1], particles.questions)
         return self.at(particles, t, site, lambda law: law.sample(u[..., 1:]))
 
     def branches(self, particles: Particles, t: float, number: int) -> list[tuple[Tensor, Redraw]]:
@@ -156,12 +160,12 @@ class Metropolis:
         fk, x, stage = self.fk, particles.x, self.fk.stage(t)
         hidden, old = hide(fk, x, site), x.gather(-1, site)
         seen = revealed(fk, x).gather(-1, site).squeeze(-1)
-        laws = fk.laws(hidden, fk.asked_at(t, 1), site)
+        laws = fk.site_laws(hidden, fk.asked_at(t, 1), site, particles.questions)
         lift, _ = lift_of(with_surrogate(stage, self.surrogate), hidden, site, laws)
         law = RevealLaw(hidden, site, tilted_law(laws.mixed(stage), lift, laws.base)[0])
         drawn = draw(law)
         y = torch.where(seen[..., None], drawn, x)
-        mine, new = fk.values(particles, t), stage.values(y)
+        mine, new = fk.values(particles, t), stage.values(y, particles.questions)
         log_x, log_y = stage.total(mine), stage.total(new)
         if lift is not None:
             token = torch.where(seen[..., None], old, 0)
@@ -169,7 +173,7 @@ class Metropolis:
         can = seen & (log_x > NEG_INF)
         log_accept = torch.where(can, log_y - torch.where(can, log_x, 0.0), NEG_INF).clamp(max=0.0)
         aux = without(fk.recall(particles, t), laws, old)
-        after = with_tokens(aux, laws, drawn.gather(-1, site)) | {"values": new}
+        after = grown_by(aux, laws.parts(drawn.gather(-1, site))) | {"values": new}
         return accepting(fk, particles, t, (y, after), log_accept, mine)
 
 
@@ -193,16 +197,9 @@ def picked(lift: Tensor, token: Tensor) -> Tensor:
 def without(aux: Aux, laws: SiteLaws, old: Tensor) -> Aux:
     """What is remembered of states whose tokens `old` at these sites are taken away; their values are not known."""
     old = torch.where(old < laws.base.vocabulary, old, 0)  # masked ones: they are left alone
-    known = aux["log_ratios"]
-    ratios = torch.where(known == NEG_INF, NEG_INF, known - laws.log_ratios(old))
-    return {"log_p": aux["log_p"] - laws.log_p(old), "log_ratios": ratios, "values": torch.zeros_like(aux["values"])}
-
-
-def with_tokens(aux: Aux, laws: SiteLaws, tokens: Tensor) -> Aux:
-    """What is remembered of states once tokens [..., k] are drawn at the sites, values left aside."""
-    ratios = aux["log_ratios"]
-    ratios = (ratios + laws.log_ratios(tokens)).masked_fill_(ratios == NEG_INF, NEG_INF)
-    return {"log_p": aux["log_p"] + laws.log_p(tokens), "log_ratios": ratios}
+    (log_p, log_ratios), known = laws.parts(old), aux["log_ratios"]
+    ratios = torch.where(known == NEG_INF, NEG_INF, known - log_ratios)
+    return {"log_p": aux["log_p"] - log_p, "log_ratios": ratios, "values": torch.zeros_like(aux["values"])}
 
 
 def accepting(
@@ -303,7 +300,7 @@ def check_scan(scan: object) -> None:
     function("scan", scan, "(revealed, number, u)", "such as tt.random_scan or tt.systematic_scan")
 
 
-def scanned(scan: Scan, seen: Tensor, number: int, u: Tensor) -> Tensor:
+def scanned(scan: Scan, seen: Tensor, number: int, u: Tensor, questions: Questions | None = None) -> Tensor:
     """The site that a scan names, one for each state."""
     site = scan(seen, number, u)
     if not isinstance(site, Tensor) or site.dtype != torch.int64 or site.shape != u.shape:
@@ -311,6 +308,7 @@ def scanned(scan: Scan, seen: Tensor, number: int, u: Tensor) -> Tensor:
     check(
         ((site < 0) | (site >= seen.shape[-1])).any(),
         lambda: InvalidInput(f"the scan named a site outside 0 to {seen.shape[-1] - 1}"),
+        questions,
     )
     return site
 

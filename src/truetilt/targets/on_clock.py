@@ -7,14 +7,18 @@ by a reward, `Unweighted` is plain guidance. Where the target is named there is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import cast
 
 import torch
 from torch import Tensor
 
+from ..core.batch import evaluate_all
 from ..core.target import NO_WEIGHTS, Remedies, steered, tempered
 from ..core.types import (
     Aux,
+    Doubt,
     InvalidInput,
     InvalidWeights,
     Model,
@@ -31,11 +35,10 @@ from ..core.types import (
     shown,
 )
 from ..diffusion.guidance import Guide, check_guide, check_strength, guided, rate_level, strength
-from ..diffusion.kernels import Kernel, euler, tweedie
-from .base import Clockwork, Proposal, Tilt, check_alpha, check_reward, growing, powers
-from .evaluate import evaluate, evaluate_all
-from .ramps import LINEAR, SQUARE, Ramp, check_ramp
+from ..diffusion.kernels import Kernel, SiteLaw, euler, tweedie
+from .base import Clockwork, Proposal, check_alpha, powers
 from .stage import SiteTarget, Stage
+from .tilts import LINEAR, SQUARE, Growing, Ramp, Tilt, check_ramp, check_reward
 
 _ROUNDING = 1e-5  # of a log-probability in float32
 
@@ -68,20 +71,26 @@ class OnClock(Clockwork):
         return self.model.process.prior(tuple(x.shape), self.model.device)
 
     def law(self, name: str, log_score: SiteLogits, x: Tokens, interval: tuple[float, float]) -> SitewiseLaw:
-        """One reverse step of a score, with NaN caught where it appears."""
-        law = self.kernel(self.model.process, log_score, x, *interval)
-        if not hasattr(law, "odds"):
-            raise InvalidInput(f"the kernel returned {shown(law)}; it must return the law of a step, as tt.euler does")
-        bad = (law.odds.log_hold + law.odds.log_move).isnan()
-        check(
-            bad.any(),
-            lambda: InvalidWeights(
-                f"step t = {interval[0]:.6g} -> {interval[1]:.6g}: the {name} score returned NaN or only -inf for "
-                f"{int(bad.any(-1).sum())} of {bad[..., 0].numel()} particles; check the network's output there "
-                "(overflow in half precision?)"
-            ),
-        )
-        return law
+        """One reverse step of a score; the move that draws from it checks it for NaN."""
+        return self.laws(x, interval, **{name: log_score})[0]
+
+    def laws(self, x: Tokens, interval: tuple[float, float], **scores: SiteLogits) -> list[SitewiseLaw]:
+        """One reverse step of each score, by its name; the move that draws from one checks all for NaN, at once."""
+        laws, flaws, bad = [], {}, None
+        for name, log_score in scores.items():
+            law = self.kernel(self.model.process, log_score, x, *interval)
+            if not hasattr(law, "odds"):
+                raise InvalidInput(
+                    f"the kernel returned {shown(law)}; it must return the law of a step, as tt.euler does"
+                )
+            laws.append(law)
+            flaws[name] = (law.odds.log_hold + law.odds.log_move).isnan()
+            bad = flaws[name].any() if bad is None else bad | flaws[name].any()
+        doubt = Doubt(cast("Tensor", bad), partial(_flawed, flaws, interval))
+        if set(map(type, laws)) == {SiteLaw}:
+            return list(map(partial(replace, doubt=doubt), laws))
+        check(*doubt)
+        return laws
 
     def _moves(self, kernel: str) -> str:
         """Moves remask a site, which takes a mask."""
@@ -89,6 +98,21 @@ class OnClock(Clockwork):
 
     def evaluate(self, name: str, score: Score | None, x: Tokens, t: float) -> SiteLogits:
         return evaluate(self.model, name, score, x, t)
+
+
+def _flawed(flaws: dict[str, Tensor], interval: tuple[float, float]) -> InvalidWeights:
+    """The error of the first score whose law is NaN somewhere."""
+    name, bad = next((name, flaw) for name, flaw in flaws.items() if flaw.any())
+    return InvalidWeights(
+        f"step t = {interval[0]:.6g} -> {interval[1]:.6g}: the {name} score returned NaN or only -inf for "
+        f"{int(bad.any(-1).sum())} of {bad[..., 0].numel()} particles; check the network's output there "
+        "(overflow in half precision?)"
+    )
+
+
+def evaluate(model: Model, name: str, score: Score | None, x: Tokens, t: float) -> SiteLogits:
+    """A score's answer about states [..., D], asked as one batch, with its shape checked against the process."""
+    return evaluate_all(model, x, t, **{name: score})[0]
 
 
 @dataclass(frozen=True)
@@ -132,36 +156,19 @@ class Tempered(OnClock):
         base, conditional = evaluate_all(self.model, x, t, base=self.model.base, conditional=self.model.conditional)
         beta, at = strength(self.beta, t), (x, t)
         leaning = guided(self.guide, self.model.process, base, conditional, beta, at)
-        p, p_zeta = self.law("base", base, x, (t, s)), self.law("conditional", conditional, x, (t, s))
         if leaning is conditional:
+            p, p_zeta = self.laws(x, (t, s), base=base, conditional=conditional)
             return Proposal(p_zeta, powers((1 - self.alpha, p), (self.alpha - 1, p_zeta)))
-        q = self.law("guided", leaning, x, (t, s))
+        p, p_zeta, q = self.laws(x, (t, s), base=base, conditional=conditional, guided=leaning)
         return Proposal(q, powers((1 - self.alpha, p), (self.alpha, p_zeta), (-1.0, q)))
-
-
-@dataclass(frozen=True)
-class LogLikelihood:
-    """A model's own potential log p_t(zeta|x), with a warning where it is above 0: no probability has such a log."""
-
-    potential: Potential
-
-    def __call__(self, x: Tokens, t: float) -> Tensor:
-        value = self.potential(x, t)
-        if isinstance(value, Tensor) and value.dtype != torch.bool and not value.is_complex():
-            check((value > _ROUNDING).any(), _above_zero)
-        return value
-
-
-def _above_zero() -> UserWarning:
-    return UserWarning(
-        "the model's potential is above 0 for some states, and log p(zeta|x, t) of a class never is: it may return "
-        "probabilities, or raw logits, where their log_softmax is due, and then another law is sampled. For a density "
-        "or a reward this is as it should be"
-    )
 
 
 class OnClockSites(OnClock, SiteTarget):
     """A model in clock time whose weight is a value of the state: its target is known site by site."""
+
+    def stage(self, t: float) -> Stage:
+        tilt = self.tilt
+        return Stage(t) if tilt is None else Stage(t, potentials=(tilt.potential,), factors=(float(tilt.exponent(t)),))
 
     def keep(self, aux: Aux, stage: Stage) -> Aux:
         """The tilt that the weight holds."""
@@ -201,20 +208,17 @@ class Tilted(OnClockSites):
     def target(self) -> Target:
         return tempered(self.model, self.alpha, 1.0, weights="potential", ramp=self.ramp)
 
-    @property
+    @cached_property
     def tilt(self) -> Tilt | None:
         h = self.model.potential
-        return None if h is None else growing(LogLikelihood(h), self.alpha - 1, self.ramp)
+        return None if h is None else Tilt(h, Growing(self.alpha - 1, self.ramp), _ROUNDING)
 
     @property
     def scores(self) -> Mapping[str, Score | None]:
         return {"conditional": self.model.conditional}
 
-    def stage(self, t: float) -> Stage:
-        return stage_of(self.tilt, t)
-
     def propose(self, x: Tokens, t: float, s: float) -> Proposal:
-        log_score = self.evaluate("conditional", self.model.conditional, x, t)
+        (log_score,) = evaluate_all(self.model, x, t, conditional=self.model.conditional)
         return Proposal(self.law("conditional", log_score, x, (t, s)))
 
 
@@ -227,7 +231,7 @@ class Steered(OnClockSites):
     Args:
         model: A `tt.Model`; only its base score is used.
         reward: Function (x, t) of a batch of states [B, D] and a time that returns one number a state [B]. Its value at
-            t = 0 defines the target; -inf there is a hard constraint. `tt.Reward` makes one of any function.
+            t = 0 defines the target; -inf there is a hard constraint.
         strength: Factor of the reward, finite, -1e9 to 1e9; 1 by default.
         ramp: How the reward's share grows with elapsed time, a function from [0, 1] that ends at 1. Linear,
             `tt.Power(1.0)`, by default; `tt.at_end` for a reward that makes sense on clean states only.
@@ -255,28 +259,21 @@ class Steered(OnClockSites):
     def target(self) -> Target:
         return steered(self.model, self.reward, self.strength, weights="reward", ramp=self.ramp)
 
-    @property
+    @cached_property
     def tilt(self) -> Tilt:
-        return growing(self.reward, self.strength, self.ramp)
+        return Tilt(self.reward, Growing(self.strength, self.ramp))
 
     @property
     def scores(self) -> Mapping[str, Score | None]:
         return {"base": self.model.base}
 
-    def stage(self, t: float) -> Stage:
-        return stage_of(self.tilt, t)
-
     def propose(self, x: Tokens, t: float, s: float) -> Proposal:
         if self.proposal is None:
-            return Proposal(self.law("base", self.evaluate("base", self.model.base, x, t), x, (t, s)))
+            (base,) = evaluate_all(self.model, x, t, base=self.model.base)
+            return Proposal(self.law("base", base, x, (t, s)))
         base, proposal = evaluate_all(self.model, x, t, base=self.model.base, proposal=self.proposal)
-        p, q = self.law("base", base, x, (t, s)), self.law("proposal", proposal, x, (t, s))
+        p, q = self.laws(x, (t, s), base=base, proposal=proposal)
         return Proposal(q, ((1.0, p), (-1.0, q)))
-
-
-def stage_of(tilt: Tilt | None, t: float) -> Stage:
-    """The intermediate target of states that are weighed by a tilt."""
-    return Stage(t) if tilt is None else Stage(t, potentials=(tilt.potential,), factors=(float(tilt.exponent(t)),))
 
 
 @dataclass(frozen=True)
@@ -294,4 +291,5 @@ class Unweighted(OnClock):
         return NO_WEIGHTS
 
     def propose(self, x: Tokens, t: float, s: float) -> Proposal:
-        return Proposal(self.law("given", self.evaluate("given", self.score, x, t), x, (t, s)))
+        (given,) = evaluate_all(self.model, x, t, given=self.score)
+        return Proposal(self.law("given", given, x, (t, s)))

@@ -24,8 +24,8 @@ from ..smc.stream import CHOOSE, RESAMPLE, Stream
 from .any_order import AnyOrder
 from .composed import Composed
 from .on_clock import Steered, Tilted
-from .ramps import FULL, SQUARE, Frozen, Ramp, at_end
 from .reveal_clock import RevealClock
+from .tilts import FULL, SQUARE, Frozen, Ramp, at_end
 from .values import SiteValued
 
 Ramped = Tilted | Steered | AnyOrder | Composed

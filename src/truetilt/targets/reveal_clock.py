@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, cast
 import torch
 from torch import Tensor
 
-from ..core.cdf import draw_from
+from ..core.logits import draw_from
 from ..core.types import (
     NEG_INF,
     Aux,
@@ -81,9 +81,9 @@ class RevealClock(SiteTarget):
         """How many of a site's tokens, the base's likeliest, the guide's values are asked about; None for all."""
         return None
 
-    def guide(self, t: float) -> Stage:
-        """The stage that draws ending at time t adapt to."""
-        return self.stage(t)
+    def guide(self, ends: Stage) -> Stage:
+        """The stage that draws adapt to, which end in this one."""
+        return ends
 
     def lean(self, laws: SiteLaws, t: float) -> SiteLogits | None:
         """Another law to draw the sites from, normalised; None for the adapted one."""
@@ -171,25 +171,27 @@ class RevealClock(SiteTarget):
         self, particles: Particles, answers: Answers, sites: Tensor, over: Reveals, log_odds: Tensor
     ) -> RevealMove:
         """Reveal these sites; `log_odds` is what choosing them counts for (uniform over chosen)."""
-        x, aux, guide, ends = particles.x, particles.aux, self.guide(over.s), self.stage(over.s)
-        laws = SiteLaws.of(self, x, over.t, answers, sites)
+        x, aux, ends = particles.x, particles.aux, self.stage(over.s)
+        guide = self.guide(ends)
+        laws = SiteLaws.of(self, x, over.t, answers, sites, particles.questions)
         lift, values = self._lift(particles, laws, sites, guide)
-        adapted, log_mass = tilted_law(laws.mixed(guide), lift, laws.base)
+        adapted, log_mass = tilted_law(laws.mixed(guide, particles.questions), lift, laws.base)
         log_before = log_mass.sum(-1) + log_odds + guide.grown(self.stage(over.t), aux)
         leaning = self.lean(laws, over.t)
         law = RevealLaw(x, sites, adapted if leaning is None else leaning)
         strayed = None if leaning is None else adapted.join(leaning, _strayed)
-        same = all(one is other for one, other in zip(guide.potentials, ends.potentials, strict=True))
-        whole = sites.shape[-1] == 1 and self.fewest is None and same
-        known = values if whole else None
-        return RevealMove(law, log_before, laws, aux, ends, guide.total(aux["values"]), lift, known, strayed)
+        whole = values is not None and sites.shape[-1] == 1 and self.fewest is None
+        known = values if whole and guide.potentials[0] is ends.potentials[0] else None
+        held = guide.total(aux["values"])
+        return RevealMove(law, log_before, laws, aux, ends, held, lift, known, strayed, particles.questions)
 
     def log_masses(self, particles: Particles, answers: Answers, over: Reveals) -> Tensor:
         """The adapted log-mass of every site [..., D]; that of a revealed one means nothing."""
-        x, guide = particles.x, self.guide(over.s)
+        x, guide = particles.x, self.guide(self.stage(over.s))
         every = torch.arange(x.shape[-1], device=x.device).expand(x.shape)
-        laws = SiteLaws.of(self, x, over.t, answers, every)
-        return tilted_law(laws.mixed(guide), self._lift(particles, laws, every, guide)[0], laws.base)[1]
+        laws = SiteLaws.of(self, x, over.t, answers, every, particles.questions)
+        lift, _ = self._lift(particles, laws, every, guide)
+        return tilted_law(laws.mixed(guide, particles.questions), lift, laws.base)[1]
 
     def _lift(
         self, particles: Particles, laws: SiteLaws, sites: Tensor, guide: Stage
@@ -203,7 +205,7 @@ class RevealClock(SiteTarget):
             likely = likely.scatter(-1, laws.base.rows.topk(self.fewest, -1).indices, value=True)
             asked &= likely[laws.base.index]
         asked &= (particles.x.gather(-1, sites) == self.model.process.states - 1)[..., None]
-        values = guide.token_values(particles.x, sites, asked)
+        values = guide.token_values(particles.x, sites, asked, particles.questions)
         if values is None:
             return None, None
         here = guide.total(particles.aux["values"])[..., None, None]
@@ -245,7 +247,8 @@ class RevealClock(SiteTarget):
             )
         total = found.masked_fill(~masked, NEG_INF).exp().sum(-1)
         strayed = (found.masked_fill(masked, NEG_INF) > NEG_INF).any() | ~((total - 1).abs() < 1e-6).all()
-        check(strayed, lambda: InvalidInput("choose returned what is no law of the masked sites; see tt.uniform_sites"))
+        problem = InvalidInput("choose returned what is no law of the masked sites; see tt.uniform_sites")
+        check(strayed, lambda: problem, particles.questions)
         return found
 
     def _reveals(self, t: float, s: float) -> Reveals:

@@ -8,8 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..core.cdf import draw_by_row
-from ..core.types import NEG_INF, Aux, LogWeights, SiteLogits, Tokens, take
+from ..core.logits import draw_by_row
+from ..core.types import NEG_INF, Aux, LogWeights, Questions, SiteLogits, Tokens, take
 from .stage import SiteLaws, Stage, less
 
 
@@ -66,6 +66,7 @@ class RevealMove:
     lift: Tensor | None = None  # [..., k, S], what values add to the log of each token's probability
     known: Tensor | None = None  # [..., 1, S, M], values with each token, where all have been asked about
     strayed: SiteLogits | None = None  # log of adapted over proposed; None when they are the same
+    questions: Questions | None = None  # of the step, where its checks wait for the device
 
     @property
     def uniforms(self) -> int:
@@ -86,9 +87,7 @@ class RevealMove:
         values = self._values(y, drawn)
         if self.log_held is not None and any(self.ends.factors):
             log_w = log_w + less(self.ends.total(values), self._held(self.log_held, drawn))
-        ratios = aux["log_ratios"]
-        ratios = (ratios + self.laws.log_ratios(drawn)).masked_fill_(ratios == NEG_INF, NEG_INF)
-        return log_w, {"log_p": aux["log_p"] + self.laws.log_p(drawn), "log_ratios": ratios, "values": values}
+        return log_w, grown_by(aux, self.laws.parts(drawn)) | {"values": values}
 
     def _held(self, log_held: Tensor, drawn: Tensor) -> Tensor:
         """What the weight and the law together hold of the values of the states drawn."""
@@ -102,7 +101,7 @@ class RevealMove:
             index = drawn[..., None, None].expand(*drawn.shape, 1, self.known.shape[-1])
             return self.known.gather(-2, index)[..., 0, 0, :]
         same = drawn.shape[-1] == 0 and self.ends.t > 0
-        return self.aux["values"] if same or not any(self.ends.factors) else self.ends.values(y)
+        return self.aux["values"] if same or not any(self.ends.factors) else self.ends.values(y, self.questions)
 
     def take(self, ancestors: Tensor) -> RevealMove:
         def own(tensor: Tensor | None) -> Tensor | None:
@@ -118,4 +117,12 @@ class RevealMove:
             own(self.lift),
             own(self.known),
             None if self.strayed is None else self.strayed.take(ancestors),
+            self.questions,
         )
+
+
+def grown_by(aux: Aux, parts: tuple[Tensor, Tensor]) -> Aux:
+    """What is remembered of states once tokens with these log p and log p_k / p are drawn, values left aside."""
+    ratios = aux["log_ratios"]
+    ratios = (ratios + parts[1]).masked_fill_(ratios == NEG_INF, NEG_INF)
+    return {"log_p": aux["log_p"] + parts[0], "log_ratios": ratios}

@@ -12,11 +12,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
+from ..core.batch import evaluate_all
 from ..core.types import (
     NEG_INF,
     Aux,
@@ -25,6 +27,7 @@ from ..core.types import (
     Model,
     Particles,
     Potential,
+    Questions,
     Score,
     SiteLogits,
     Sites,
@@ -32,7 +35,6 @@ from ..core.types import (
     check,
 )
 from ..diffusion.processes import Masking
-from .evaluate import evaluate_all
 from .values import token_values, value_of
 
 Answers = tuple[SiteLogits, ...]  # of the base and of every conditional network
@@ -48,20 +50,22 @@ class Stage(NamedTuple):
     factors: tuple[float, ...] = (0.0,)  # f_m
     floor: float = NEG_INF  # values below it count as this much
 
-    def values(self, x: Tokens) -> Tensor:
+    def values(self, x: Tokens, questions: Questions | None = None) -> Tensor:
         """Every potential of states [..., D], float64 [..., M]; one that counts for nothing is not asked, and is 0."""
         none = torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
         each = zip(self.potentials, self.factors, strict=True)
-        return torch.stack([none if h is None or f == 0 else value_of(h, x, self.t) for h, f in each], -1)
+        return torch.stack([none if h is None or f == 0 else value_of(h, x, self.t, questions) for h, f in each], -1)
 
-    def token_values(self, x: Tokens, sites: Tensor, asked: Tensor) -> Tensor | None:
+    def token_values(
+        self, x: Tokens, sites: Tensor, asked: Tensor, questions: Questions | None = None
+    ) -> Tensor | None:
         """The potentials with each token at each of the sites [..., k, S, M], where `asked`; None if none counts."""
         if all(f == 0 for f in self.factors) or sites.shape[-1] == 0:
             return None
         none = torch.zeros(asked.shape, dtype=torch.float64, device=x.device)
         each = zip(self.potentials, self.factors, strict=True)
-        found = [none if h is None or f == 0 else token_values(h, x, sites, self.t, asked) for h, f in each]
-        return torch.stack(found, -1)
+        ask = partial(token_values, x=x, sites=sites, t=self.t, asked=asked, questions=questions)
+        return torch.stack([none if h is None or f == 0 else ask(h) for h, f in each], -1)
 
     def total(self, values: Tensor) -> Tensor:
         """sum_m f_m h_m of values [..., M]; a value of -inf is impossible at any factor but 0."""
@@ -95,18 +99,22 @@ class SiteLaws(NamedTuple):
     conditions: tuple[SiteLogits, ...]
 
     @staticmethod
-    def of(fk: SiteTarget, x: Tokens, t: float, answers: Answers, sites: Tensor) -> SiteLaws:
+    def of(
+        fk: SiteTarget, x: Tokens, t: float, answers: Answers, sites: Tensor, questions: Questions | None = None
+    ) -> SiteLaws:
         """The posteriors of every score at chosen sites [..., k]; all are looked at for NaN at once."""
         chosen = Sites(sites)
-        first, *rest = (fk.model.process.posterior(logits.at(chosen), x, t) for logits in answers)
+        there = [logits.at(chosen) for logits in answers]
+        first, *rest = [fk.model.process.posterior(logits, x, t) for logits in there]
         laws = first.aligned(*rest)
         total = laws[0].rows[:, 0]
         for law in laws[1:]:
             total = total + law.rows[:, 0]
-        check(laws[0].per_site(total).isnan().any(), lambda: _flawed(dict(zip(fk.scores, laws, strict=False)), t))
+        named = dict(zip(fk.scores, laws, strict=False))
+        check(laws[0].per_site(total).isnan().any(), lambda: _flawed(named, t), questions)
         return SiteLaws(laws[0], tuple(laws[1:]))
 
-    def mixed(self, stage: Stage) -> SiteLogits:
+    def mixed(self, stage: Stage, questions: Questions | None = None) -> SiteLogits:
         """gamma log p + sum_k alpha_k log (p_k / p), unnormalised; what the base cannot draw stays impossible."""
         p, gamma = self.base.rows, stage.sharpness
         rows = p if gamma == 1 else gamma * p
@@ -114,22 +122,18 @@ class SiteLaws(NamedTuple):
             rows = rows if alpha == 0 else torch.add(rows, given.rows - p, alpha=alpha)
         rows = rows if rows is p else rows.masked_fill(p == NEG_INF, NEG_INF)
         if any(alpha < 0 for alpha in stage.conditions):
-            check((rows == math.inf).any(), _lost_support)
+            check((rows == math.inf).any(), _lost_support, questions)
         return self.base.with_rows(rows)
 
     def possible(self) -> Tensor:
         """Which tokens the base can draw at each site [..., k, S]."""
         return (self.base.rows > NEG_INF)[self.base.index]
 
-    def log_p(self, tokens: Tensor) -> Tensor:
-        """log p of tokens at the sites, summed [...]."""
-        return self.base.pick(tokens).sum(-1)
-
-    def log_ratios(self, tokens: Tensor) -> Tensor:
-        """log p_k / p of tokens at the sites, summed [..., K]."""
-        p = self.base.pick(tokens)
-        each = [(given.pick(tokens) - p).masked_fill_(p == NEG_INF, NEG_INF).sum(-1) for given in self.conditions]
-        return torch.stack(each, -1) if each else p.new_zeros(*tokens.shape[:-1], 0)
+    def parts(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """log p [...] and log p_k / p [..., K] of tokens at the sites, each summed over them."""
+        p, *given = [law.pick(tokens) for law in (self.base, *self.conditions)]
+        ratios = [(p_k - p).masked_fill_(p == NEG_INF, NEG_INF).sum(-1) for p_k in given]
+        return p.sum(-1), torch.stack(ratios, -1) if ratios else p.new_zeros(*tokens.shape[:-1], 0)
 
     def take(self, ancestors: Tensor) -> SiteLaws:
         return SiteLaws(self.base.take(ancestors), tuple(given.take(ancestors) for given in self.conditions))
@@ -189,7 +193,7 @@ class SiteTarget(ABC):
 
     def values(self, particles: Particles, t: float) -> Tensor:
         """The values of the particles under the stage of time t [..., M]."""
-        return self.stage(t).values(particles.x)
+        return self.stage(t).values(particles.x, particles.questions)
 
     def keep(self, aux: Aux, stage: Stage) -> Aux:
         """What was recalled, in the form in which this model's particles remember it."""
@@ -199,9 +203,9 @@ class SiteTarget(ABC):
         """What the scores say of x: one round of evaluation."""
         return tuple(evaluate_all(self.model, x, t, **self.scores))
 
-    def laws(self, x: Tokens, t: float, sites: Tensor) -> SiteLaws:
+    def site_laws(self, x: Tokens, t: float, sites: Tensor, questions: Questions | None = None) -> SiteLaws:
         """The laws of chosen sites [..., k] of states that have no token there."""
-        return SiteLaws.of(self, x, t, self.answers(x, t), sites)
+        return SiteLaws.of(self, x, t, self.answers(x, t), sites, questions)
 
 
 def _lost_support() -> InvalidInput:

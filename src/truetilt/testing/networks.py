@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ..core.eval_mode import hidden_in_training
 from ..core.types import Model, Potential, Process, Score, Tokens, check_process, function, number, whole
-from ..targets.base import Tilt
 from ..targets.on_clock import evaluate
+from ..targets.tilts import Tilt
 from .tables import uniforms
 from .verdicts import require
 

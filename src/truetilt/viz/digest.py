@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from ..runtime.snapshots import Snapshots, evenly
+from ..smc.resampling import log_mean_exp
 from ..smc.trust import Trust
 from ..smc.uncertainty import History, across_populations, interval, of_log_z
-from ..smc.weights import log_mean_exp
 from .genealogy import COLUMNS, Forest, forest
 
 POINTS = 300  # of a curve over steps

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..runtime.snapshots import evenly
 from ..smc.genealogy import lineage
-from ..smc.weights import normalised
+from ..smc.resampling import normalised
 from .digest import ResultLike, plain
 from .views import View
 

@@ -9,9 +9,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ...core.cdf import kept_below
+from ...core.logits import kept_below
 from ...core.types import NEG_INF, Aux, Jumps, LogWeights, SiteOdds, Tokens, take
-from ...diffusion.laws import SiteLaw
+from ...diffusion.kernels import SiteLaw
 from .rates import edge, site_rates, take_jumps
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ...core.batch import evaluate_all
 from ...core.types import (
     NEG_INF,
     InvalidInput,
@@ -25,7 +26,7 @@ from ...core.types import (
     take,
 )
 from ...diffusion.guidance import Guide, check_guide, check_strength, guided, rate_level, strength
-from ..on_clock import check_alpha, evaluate_all
+from ..base import check_alpha
 
 
 class Rates(NamedTuple):

@@ -1,4 +1,7 @@
-"""How an exponent grows: ramps from elapsed time u = 1 - t to the share of the exponent in force, 1 at the end."""
+"""Tilts: the log-weight exponent(t) * potential(x, t) of a particle, and the ramps by which exponents grow.
+
+A ramp maps elapsed time u = 1 - t to the share of the exponent in force, 1 at the end.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ..core.types import InvalidInput, called, function, listed, number, settle
+import torch
+from torch import Tensor
+
+from ..core.types import (
+    LARGEST,
+    InvalidInput,
+    Potential,
+    Questions,
+    Schedule,
+    State,
+    called,
+    check,
+    function,
+    listed,
+    number,
+    settle,
+)
+from .values import scaled, value_of
 
 Ramp = Callable[[float], float]  # elapsed time u = 1 - t to the share of the exponent in force; 1 at u = 1
 
@@ -46,8 +66,8 @@ class Frozen:
     falls: tuple[float, ...] = ()  # what each step cost in rehearsal: the fraction of the effective sample it lost
 
     def __post_init__(self) -> None:
-        for name in ("elapsed", "shares", "falls"):
-            given = listed(f"the {name} of a ramp", getattr(self, name), "give a list of numbers")
+        for name, points in {"elapsed": self.elapsed, "shares": self.shares, "falls": self.falls}.items():
+            given = listed(f"the {name} of a ramp", points, "give a list of numbers")
             settle(self, **{name: tuple(number(f"one of the {name} of a ramp", value) for value in given)})
         rising = all(a < b for a, b in pairwise(self.elapsed))
         if len(self.elapsed) != len(self.shares) or len(self.elapsed) < 2 or not rising or self.elapsed[-1] != 1:
@@ -71,3 +91,58 @@ def check_ramp(ramp: Ramp) -> None:
     )
     if last != 1 or not math.isfinite(first):
         raise InvalidInput(f"the exponent's share runs from {first} to {last}; it must be finite and end at 1")
+
+
+@dataclass(frozen=True)
+class Tilt:
+    """log-weight exponent(t) * potential(x, t) that a particle carries; differences of it telescope.
+
+    A potential that is a log-probability is at most 0: `most` is what rounding allows, and a larger value is warned of.
+    """
+
+    potential: Potential
+    exponent: Schedule
+    most: float | None = None
+
+    def __call__(self, x: State, t: float, questions: Questions | None = None) -> Tensor:
+        share = float(self.exponent(t))
+        if share == 0:  # not evaluated: 0 * anything is 0
+            return torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
+        value = value_of(self.potential, x, t, questions)
+        if self.most is not None:
+            check((value > self.most).any(), _above_zero, questions)
+        return scaled(value, share)
+
+
+def _above_zero() -> UserWarning:
+    return UserWarning(
+        "the model's potential is above 0 for some states, and log p(zeta|x, t) of a class never is: it may return "
+        "probabilities, or raw logits, where their log_softmax is due, and then another law is sampled. For a density "
+        "or a reward this is as it should be"
+    )
+
+
+def growing(potential: Potential, height: float, ramp: Ramp) -> Tilt:
+    """A tilt whose exponent grows with elapsed time, up to `height`."""
+    return Tilt(potential, Growing(height, ramp))
+
+
+@dataclass(frozen=True)
+class Growing:
+    """An exponent in clock time: height * ramp(elapsed time)."""
+
+    height: float
+    ramp: Ramp
+
+    def __call__(self, t: float) -> float:
+        return self.height * self.ramp(1 - t)
+
+
+def check_reward(reward: Potential, strength: float) -> float:
+    """The reward is a function of (x, t); its strength as a plain number."""
+    function("the reward", reward, "(x, t)", "of states [..., D] and a time, that returns one number a state")
+    need = f"it must be finite, at most {LARGEST:.0e}"
+    strength = number("the reward's strength", strength, need)
+    if not abs(strength) <= LARGEST:
+        raise InvalidInput(f"the reward's strength is {strength}; {need}")
+    return strength
