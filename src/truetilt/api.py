@@ -13,10 +13,12 @@ import torch
 
 from . import __version__
 from .core.fingerprints import fingerprint
+from .core.meter import Meter, metered, rewards_of, spent_before
 from .core.parameter_names import spelled
 from .core.target import contract_of
 from .core.types import (
     FeynmanKac,
+    InvalidInput,
     Model,
     Particles,
     Resampler,
@@ -74,7 +76,7 @@ class RunOptions(TypedDict, total=False):
 @torch.no_grad()
 def run(
     fk: FeynmanKac,
-    grid: Sequence[float],
+    grid: Sequence[float] | None = None,
     *,
     particles: int = 64,
     populations: int = 1,
@@ -95,7 +97,8 @@ def run(
 
     Args:
         fk: What to sample: how particles move, and what each move weighs.
-        grid: Times that fall strictly from 1 (noise) to 0 (data), such as `tt.uniform_grid(100)`.
+        grid: Times that fall strictly from 1 (noise) to 0 (data), such as `tt.uniform_grid(100)`. None (the default):
+            the grid of a value that has one of its own, such as `tt.Annealed`.
         particles: Particles in each population, 1 or more; 64 by default.
         populations: Populations that never mix, 1 or more; 1 by default, 16 for error bars.
         seed: Seed of the run, 0 to 2^63 - 1; 0 by default. The same seed gives the same bits.
@@ -127,7 +130,7 @@ def run(
     check_observers(callback_on_step_end, watch)
     check_model_functions(fk)
     check_moves(fk, moves, resample)
-    grid, resample = check_whole(grid), resample or adaptive(systematic, 0.5)
+    grid, resample = check_whole(own_grid(fk) if grid is None else grid), resample or adaptive(systematic, 0.5)
     populations, particles = check_shape((populations, particles))
     wanted, steps = chosen_steps(snapshots, len(grid) - 1), len(grid) - 1
     first_population = whole("first_population", first_population, 0, 2**62)
@@ -140,16 +143,20 @@ def run(
     check_room(fk, here, steps, device)
     chunk = fitting_chunk(fk, here, device) if chunk == "auto" else chunk
     source = Source(Stream(sizes["seed"], first_population, device), couple, chunk, shard=shard)
-    settings |= versions_of(device, __version__)
+    settings |= versions_of(device, __version__) | {"spent before": spent_before((fk, moves))._asdict()}
     saved = None
     if checkpoint is not None:
         identity = settings | {"grid": grid, "snapshots": wanted, "device": torch.device(device).type}
         identity["networks"] = fingerprint((fk, resample, couple, moves))
-        saved = Checkpoints(path_of("checkpoint", checkpoint), checkpoint_every, identity, shard)
+        rewards = rewards_of((fk, moves))
+        saved = Checkpoints(path_of("checkpoint", checkpoint), checkpoint_every, identity, shard, rewards)
+    meter = Meter()
+    fk, moves = metered((fk, moves), meter)
     with saved or nullcontext():
         record = Record(keep=wanted) if saved is None else saved.load(Record(keep=wanted), device)
         begin = None if record.step < 0 else Begun(record.step, record.particles)
         for state, info in trace(fk, grid, (populations, particles), resample, source, moves, begin):
+            info = info._replace(spent=torch.tensor(meter.lap()))
             record.add(state, info)
             if watch:
                 watch(record.step, state, info)
@@ -247,9 +254,20 @@ def reveal(
     return run(fk, grid, particles=particles, **options)
 
 
+def own_grid(fk: FeynmanKac) -> Sequence[float]:
+    """The time grid of a value that has one of its own."""
+    found = getattr(fk, "grid", None)
+    if found is None:
+        raise InvalidInput(
+            f"{type(fk).__name__} has no time grid of its own; give one, such as tt.run(fk, tt.uniform_grid(100))"
+        )
+    return found
+
+
 def _result(record: Record, settings: dict[str, Any], shard: Shard) -> Result:
     """What a finished run gives back, every particle in it."""
-    whole, infos = record.whole(shard), record.infos
+    whole = record.whole(shard)
+    infos = whole.infos
     return Result(
         whole.particles.x,
         whole.particles.log_w,
@@ -261,4 +279,5 @@ def _result(record: Record, settings: dict[str, Any], shard: Shard) -> Result:
         torch.stack([info.moved for info in infos]),
         torch.stack([info.accepted for info in infos]),
         *stacked(whole.kept),
+        torch.stack([info.spent for info in infos]),
     )

@@ -7,6 +7,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from .core.logits import draw_from
+from .core.spent import Spent
 from .core.storage import check_plain, read_json, sha256_of, write_json, write_with
 from .core.target import Constant, Remedies
 from .core.types import (
@@ -57,7 +59,7 @@ if TYPE_CHECKING:
     from .viz.views import View
 
 _FORMAT, _VERSION = "truetilt-result", 1
-_TENSORS = ("particles", "log_weights", "times", "ess", "log_z_path", "ancestors", "moved", "accepted")
+_TENSORS = ("particles", "log_weights", "times", "ess", "log_z_path", "ancestors", "moved", "accepted", "counts")
 _KEPT = ("snapshot_steps", "snapshot_particles", "snapshot_log_weights")  # in the file where there are any
 
 
@@ -81,6 +83,7 @@ class Result:
         snapshot_steps: Steps after which `run(..., snapshots=)` kept the particles, int64 [kept]; none by default.
         snapshot_particles: The particles kept, [kept, populations, particles, D]; none by default.
         snapshot_log_weights: Their log-weights, float64 [kept, populations, particles]; none by default.
+        counts: Rounds, evaluations, calls and distinct calls of each step, int64 [steps + 1, 4]; none by default.
     """
 
     particles: Tensor  # [populations, particles, D]
@@ -95,6 +98,7 @@ class Result:
     snapshot_steps: Tensor = field(default_factory=lambda: no_snapshots().steps)  # see `snapshots`
     snapshot_particles: Tensor = field(default_factory=lambda: no_snapshots().particles)
     snapshot_log_weights: Tensor = field(default_factory=lambda: no_snapshots().log_weights)
+    counts: Tensor = field(default_factory=lambda: torch.zeros(0, 4, dtype=torch.int64))  # see `spent`
 
     def __post_init__(self) -> None:
         shape = tuple(self.log_weights.shape) if isinstance(self.log_weights, Tensor) else None
@@ -137,6 +141,21 @@ class Result:
         if constant is None or constant.share is None:
             raise InvalidInput(f"log Z is {self.log_z_words}: there is no p(zeta) in it to convert by")
         return self.log_z + (constant.share - share) * log_p
+
+    @property
+    def spent(self) -> Spent:
+        """What the answer cost: rounds and evaluations of networks, calls of the reward and distinct ones.
+
+        What its pilots and fits cost is in it: those of the ramps and twists that the run was given.
+        """
+        counts = Spent(*self.counts.sum(0).tolist()) if len(self.counts) else Spent()
+        before = {json.dumps(run.get("spent before", {})) for run in _runs(self.settings)}  # united runs share theirs
+        return reduce(Spent.plus, (Spent(**json.loads(one)) for one in before), counts)
+
+    @property
+    def evaluations(self) -> int:
+        """How many sequences were evaluated by a network, pilots and fits included."""
+        return self.spent.evaluations
 
     @property
     def population_log_z(self) -> Tensor:
@@ -266,6 +285,7 @@ class Result:
             torch.cat([r.moved for r in results], 1),
             torch.cat([r.accepted for r in results], 1),
             *united([r.snapshots for r in results]),
+            torch.stack([r.counts for r in results]).sum(0),
         )
 
     def _weighed(self) -> Tensor:
@@ -359,6 +379,7 @@ class Result:
             tensors = load_file(check_plain(path))
         except (OSError, SafetensorError) as e:
             raise InvalidInput(f"{path} cannot be read ({e}); save the result again") from e
+        tensors.setdefault("counts", torch.zeros(0, 4, dtype=torch.int64))  # of results saved before 0.2
         check_tensors(path, tensors)
         check_header(folder / "particles.json", header["settings"], len(tensors["log_weights"]))
         return Result(**tensors, settings=header["settings"])

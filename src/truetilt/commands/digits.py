@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -112,6 +112,7 @@ class StateCounter:
 class CountedScore(BatchScore):
     """A Score whose states are counted."""
 
+    asks_others: ClassVar[bool] = True
     score: Any
     name: str
     meter: StateCounter

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -34,6 +35,7 @@ class Diffusion:
     A score maps a batch of float64 states [B, D] and a time to grad log p_t(x) of the same shape; a potential to [B].
     """
 
+    counted: ClassVar[tuple[str, ...]] = ("base", "conditional", "potential")
     process: Process
     dimension: int
     base: Score

@@ -10,21 +10,23 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
 
 from .errors import InvalidInput
 from .logits import SiteLogits, batch_of
+from .meter import Meter
 
 AnyScore = Callable[[Tensor, float], SiteLogits]  # a `Score`
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """States [B, D] and a cache of what was computed from them."""
+    """States [B, D], a cache of what was computed from them, and who counts the passes over them, if anybody does."""
 
     x: Tensor
+    meter: Meter | None = field(default=None, repr=False)
     known: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)  # by what names it
 
 
@@ -41,6 +43,8 @@ class BatchScore(ABC):
     A subclass writes `ask`. Called as a plain Score (x, t), with states of any leading shape, it makes a batch of its
     own.
     """
+
+    asks_others: ClassVar[bool] = False  # whether its answer is made of other scores', which are counted themselves
 
     @property
     def needs(self) -> Needs:
@@ -62,8 +66,11 @@ def needs_of(score: Any) -> Needs:
 
 
 def ask(score: AnyScore, batch: Batch, t: float) -> SiteLogits:
-    """The answer of any Score about a batch; ours share its cache."""
-    return score.ask(batch, t) if isinstance(score, BatchScore) else score(batch.x, t)
+    """The answer of any Score about a batch, counted as one pass of its network; ours share its cache."""
+    own = isinstance(score, BatchScore)
+    if batch.meter is not None and not (own and score.asks_others):
+        batch.meter.asked(len(batch.x))
+    return score.ask(batch, t) if own else score(batch.x, t)
 
 
 def evaluate_all(
@@ -73,7 +80,7 @@ def evaluate_all(
 
     list[SiteLogits] that share an index still do.
     """
-    batch, found = Batch(x.reshape(-1, x.shape[-1])), []
+    batch, found = Batch(x.reshape(-1, x.shape[-1]), model.meter), []
     indices: dict[int, tuple[Tensor, Tensor]] = {}  # kept beside its new shape: an id stays its own
     for name, score in scores.items():
         answer = _checked(model, name, score, batch, t)

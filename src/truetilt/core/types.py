@@ -7,7 +7,7 @@ immutable, and a class is either a Protocol or final.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -47,6 +47,7 @@ from .logits import SiteLogits as SiteLogits
 from .logits import Sites as Sites
 from .logits import batch_of as batch_of
 from .logits import take as take
+from .meter import Meter as Meter
 from .target import Remedies as Remedies
 from .target import Target as Target
 
@@ -95,6 +96,7 @@ class StepInfo(NamedTuple):
     ancestors: Tensor  # int64 [..., N]
     moved: Tensor  # [...], share of the particles that a rejuvenating move changed
     accepted: Tensor  # [...], chance that such a move was accepted; 0 where none was made
+    spent: Tensor = torch.zeros(4, dtype=torch.int64)  # rounds, evaluations, calls, distinct calls of the step
 
 
 class Law(Protocol):
@@ -258,12 +260,14 @@ class Model:
         device: Where states live, "cpu" (the default), "cuda", ...: the device of the networks.
     """
 
+    counted: ClassVar[tuple[str, ...]] = ("potential",)
     process: Process
     length: int
     base: Score
     conditional: Score | None = None
     potential: Potential | None = None
     device: torch.device | str = "cpu"
+    meter: Meter | None = field(default=None, kw_only=True, repr=False, compare=False)  # a run's own, which counts
 
     def __post_init__(self) -> None:
         check_process(self.process)

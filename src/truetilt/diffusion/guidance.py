@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol, cast
+from typing import ClassVar, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -75,6 +75,7 @@ def interpolate(base: Tensor, conditional: Tensor, beta: float) -> Tensor:
 class Guided(BatchScore):
     """A Score that leans: what plain guidance samples from."""
 
+    asks_others: ClassVar[bool] = True
     process: Process
     base: Score
     conditional: Score

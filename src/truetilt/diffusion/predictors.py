@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -41,6 +42,7 @@ _RELAXED = "(onehot, t)"
 class Predictor(BatchScore):
     """The conditional Score of a classifier log p_t(zeta|x), by exact ratios over every neighbour of x."""
 
+    asks_others: ClassVar[bool] = True
     process: Process
     base: Score
     log_likelihood: Potential
@@ -94,6 +96,7 @@ class Taylor(BatchScore):
         dtype: Of the one-hot states: that of the network's weights. float32 by default.
     """
 
+    asks_others: ClassVar[bool] = True
     process: Process
     base: Score
     differentiable: Callable[[Tensor, float], Tensor]

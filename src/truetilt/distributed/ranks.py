@@ -59,6 +59,11 @@ class Ranks:
     def mine(self, everyone: Tensor) -> Tensor:
         return everyone[:, self.first : self.cuts[self.world.rank + 1]]
 
+    def summed(self, here: Tensor) -> Tensor:
+        total = here.clone()
+        self.world.together(lambda: dist.all_reduce(total, dist.ReduceOp.SUM))
+        return total
+
     def agreed(self, wish: bool) -> bool:
         asked = torch.tensor(int(wish))
         self.world.together(lambda: dist.all_reduce(asked, dist.ReduceOp.MAX))

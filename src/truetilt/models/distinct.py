@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -19,6 +19,7 @@ class Distinct(BatchScore):
     bit. On a GPU it synchronises the device.
     """
 
+    asks_others: ClassVar[bool] = True
     score: Score
 
     def __post_init__(self) -> None:
@@ -41,7 +42,7 @@ class Distinct(BatchScore):
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         if "distinct states" not in batch.known:
-            batch.known["distinct states"] = _distinct(batch.x)
+            batch.known["distinct states"] = _distinct(batch)
         states, which = batch.known["distinct states"]
         if len(states.x) == len(batch.x):
             return ask(self.score, batch, t)
@@ -56,10 +57,10 @@ def shared(answer: SiteLogits, which: Tensor) -> SiteLogits:
     return SiteLogits(answer.store, answer.index[which])
 
 
-def _distinct(x: Tokens) -> tuple[Batch, Tensor]:
+def _distinct(batch: Batch) -> tuple[Batch, Tensor]:
     """The distinct states of a batch [k, D], and for each state the number of its own among them [B]."""
-    states, which = x.unique(dim=0, return_inverse=True)
-    return Batch(states), which
+    states, which = batch.x.unique(dim=0, return_inverse=True)
+    return Batch(states, batch.meter), which
 
 
 def first_answer(score: Score, batch: Batch, t: float) -> SiteLogits:

@@ -8,7 +8,7 @@ and p(gaps | text) its answer with them visible: together they are a model whose
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -25,6 +25,7 @@ class Retimed(BatchScore):
     `open_sites` are masked as the clock says, `hidden` sites always.
     """
 
+    asks_others: ClassVar[bool] = True
     score: Any
     length: int
     open_sites: int
@@ -64,6 +65,7 @@ class Retimed(BatchScore):
 class Unseen(BatchScore):
     """The Score of the gaps of a text whose given tokens are masked too: p(gaps), without the given text."""
 
+    asks_others: ClassVar[bool] = True
     score: Score
     given: tuple[int | None, ...]
     process: Any
@@ -75,7 +77,7 @@ class Unseen(BatchScore):
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         x, sites = batch.x, open_sites(self.given).to(batch.x.device)
         blank = torch.full((len(x), len(self.given)), self.process.mask, device=x.device)
-        answer = ask(self.score, Batch(blank.index_copy(-1, sites, x)), t)
+        answer = ask(self.score, Batch(blank.index_copy(-1, sites, x), batch.meter), t)
         return SiteLogits(answer.store, answer.index[..., sites])
 
 

@@ -6,6 +6,7 @@ It stands here and not beside `diffusion.predictors` because it draws, and what 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -59,6 +60,7 @@ class MonteCarloGuidance(BatchScore):
         seed: Of the completions, 0 to 2^63 - 1; 0 by default.
     """
 
+    asks_others: ClassVar[bool] = True
     process: Process
     base: Score
     reward: Potential

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -185,6 +185,7 @@ def rows_of(answers: Iterable[Tensor], read: SitesRead, batch: int) -> Tensor:
 class Once(BatchScore):
     """A Score that is asked once about a batch, though two parts of a model read its answer."""
 
+    asks_others: ClassVar[bool] = True
     score: Score
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -29,6 +29,7 @@ class Sparing(BatchScore):
     `labels` the populations are dealt to them in equal parts, as `per_condition` does.
     """
 
+    asks_others: ClassVar[bool] = True
     score: TextScore
     labels: tuple[int, ...] = ()
     seen: Callable[[int], None] | None = None
@@ -61,7 +62,7 @@ class Sparing(BatchScore):
         index = batch.known.get("site numbers")
         if index is None:
             index = batch.known["site numbers"] = torch.arange(x.numel(), device=x.device).reshape(x.shape)
-        return SiteLogits(LazyRows(shape, lambda numbers: self._rows(x, labels, numbers, t)), index)
+        return SiteLogits(LazyRows(shape, lambda numbers: self._rows(batch, labels, numbers, t)), index)
 
     def _labels(self, x: Tokens) -> Tensor | None:
         """The label of each state [n]."""
@@ -70,14 +71,17 @@ class Sparing(BatchScore):
         check_equal_parts(x, len(self.labels))
         return torch.tensor(self.labels, device=x.device).repeat_interleave(len(x) // len(self.labels))
 
-    def _rows(self, flat: Tokens, labels: Tensor | None, numbers: Tensor, t: float) -> Tensor:
+    def _rows(self, batch: Batch, labels: Tensor | None, numbers: Tensor, t: float) -> Tensor:
         """Rows by number, state after state and site after site."""
+        flat = batch.x
         if not len(numbers):  # nobody reveals anything
             return torch.empty(0, self.process.vocabulary, device=flat.device)
         length = flat.shape[-1]
         states, which = (numbers // length).unique(return_inverse=True)
         if self.seen is not None:
             self.seen(len(states))
+        if batch.meter is not None:
+            batch.meter.asked(len(states))
         here = flat[states]
         logits = self.score.logits(Batch(here), t, None if labels is None else labels[states])
         answer = self.score.score_of(logits, here, t)

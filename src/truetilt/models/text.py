@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, cast
+from typing import Any, ClassVar, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -179,6 +179,7 @@ class Infill(BatchScore):
     state is conditioned on.
     """
 
+    asks_others: ClassVar[bool] = True
     score: Score
     given: tuple[int | None, ...]  # None at open sites
 
@@ -215,7 +216,7 @@ class Infill(BatchScore):
             raise InvalidInput(f"states of {x.shape[-1]} sites for a text with {self.length} open; give as many")
         texts = batch.known.get(("texts", self.given))
         if texts is None:
-            texts = batch.known["texts", self.given] = Batch(self.whole(x))
+            texts = batch.known["texts", self.given] = Batch(self.whole(x), batch.meter)
         answer = ask(self.score, texts, t)
         if not isinstance(answer, SiteLogits) or answer.index.shape[-1:] != (len(self.given),):
             raise InvalidInput(

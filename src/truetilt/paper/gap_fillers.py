@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -80,13 +80,14 @@ class Filled(NamedTuple):
 class Gapped(BatchScore):
     """The Score of the gaps of many texts, to which populations are dealt in equal parts; a state fills the gaps."""
 
+    asks_others: ClassVar[bool] = True
     score: Score  # of whole texts
     around: Tensor  # int64 [texts, D]: given tokens, or masks where they are not to be seen
     sites: Tensor  # int64 [texts, gaps]
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         x = batch.x
-        answer = ask(self.score, Batch(self.whole(x)), t)
+        answer = ask(self.score, Batch(self.whole(x), batch.meter), t)
         return SiteLogits(answer.store, answer.index.gather(-1, row_of_each_state(self.sites, x)))
 
     def whole(self, x: Tokens) -> Tokens:
@@ -109,6 +110,7 @@ class Noted:
 class Overwritten(BatchScore):
     """The Score of whole texts whose known tokens are overwritten as they appear; the net sees them only then."""
 
+    asks_others: ClassVar[bool] = True
     score: Score
     known: Tensor  # int64 [texts, D], -1 at gaps; populations are dealt to the texts in equal parts
     mask: int

@@ -87,7 +87,7 @@ class Reward:
         with cache.lock:
             x = cache.checked(x)
             begun, cache.calls = cache.calls, cache.calls + len(x)
-            if not self._keeps:
+            if not self.keeps:
                 fresh: dict[int, float] = {}
                 self._evaluate(x, range(len(x)), fresh.__setitem__, begun)
                 return torch.tensor([fresh[row] for row in range(len(x))], dtype=torch.float64, device=x.device)
@@ -150,11 +150,11 @@ class Reward:
                 self._crew.close()
 
     @property
-    def _keeps(self) -> bool:
+    def keeps(self) -> bool:
         return self.cached and not self.noisy
 
     def _check_keeps(self) -> None:
-        if not self._keeps:
+        if not self.keeps:
             raise InvalidInput("a reward that is noisy, or made with cached=False, keeps no values; make one that does")
 
     def _check_timeout(self) -> float | None:
@@ -186,7 +186,7 @@ class Reward:
         """Ask the function about rows of x and keep each value as it comes; raise if one has none."""
         done = [0, len(rows)]
         failure = self._asked(x, self._shares(rows), keep, done)
-        if failure is not None and failure.raised and len(failure.rows) > 1 and self._keeps:
+        if failure is not None and failure.raised and len(failure.rows) > 1 and self.keeps:
             alone = self._asked(x, [[row] for row in failure.rows], keep, done)  # which of them was it?
             failure = alone or failure._replace(words=f"{failure.words} (of all together, of none alone)")
         self._cache.keep(now=failure is not None)
@@ -242,7 +242,7 @@ class Reward:
     def _told(self, x: Tokens, failure: Failure, begun: int) -> str:
         row = failure.rows[0]
         several = f"{len(failure.rows)} sequences, the first of them " if len(failure.rows) > 1 else ""
-        kept = ". What was computed before is kept; call again to go on" if self._keeps else ""
+        kept = ". What was computed before is kept; call again to go on" if self.keeps else ""
         return (
             f"the reward has no value for {several}{quoted(x[row], self._spelling)} (state {row} of its batch, "
             f"counting from 0; call {begun + row + 1:,}): the function {failure.words}{kept}"

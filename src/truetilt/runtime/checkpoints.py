@@ -10,7 +10,7 @@ import json
 import re
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from ..smc.shards import Shard
 
 _FORMAT, _VERSION = "truetilt-checkpoint", 1
 _TENSORS, _FACTS = "state.safetensors", "state.json"
-_PER_STEP = ("ess", "log_z", "ancestors", "moved", "accepted")
+_PER_STEP = ("ess", "log_z", "ancestors", "moved", "accepted", "spent")
 _NAMED, _PART = re.compile(r"step-\d{8,}"), re.compile(r"\.step-\d{8,}-\w+\.(part|old)")
 _KEPT = 2
 EVERY = 10  # steps between checkpoints where the user says nothing
@@ -52,7 +52,9 @@ class Record:
     def whole(self, shard: Shard) -> Record:
         """The same record with the particles of all ranks gathered."""
         kept = [(step, _spread(shard.everyone, particles)) for step, particles in self.kept]
-        return Record(_spread(shard.everyone, self.particles), self.infos, kept)
+        spent = shard.summed(torch.stack([info.spent.cpu() for info in self.infos]))
+        infos = [info._replace(spent=mine) for info, mine in zip(self.infos, spent, strict=True)]
+        return Record(_spread(shard.everyone, self.particles), infos, kept)
 
     def add(self, particles: Particles, info: StepInfo) -> None:
         """Append a step."""
@@ -68,10 +70,12 @@ class Checkpoints:
     As a context manager it handles SIGTERM: finish the step, save, stop.
     """
 
-    def __init__(self, folder: str | Path, every: int, identity: dict[str, Any], shard: Shard) -> None:
+    def __init__(
+        self, folder: str | Path, every: int, identity: dict[str, Any], shard: Shard, rewards: Sequence[Any] = ()
+    ) -> None:
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise InvalidInput(f"checkpoint_every is {every!r}; give a whole number of steps, at least 1")
-        self.folder, self.every, self.shard = Path(folder), every, shard
+        self.folder, self.every, self.shard, self.rewards = Path(folder), every, shard, rewards
         self.identity = json.loads(json.dumps(identity))
         self._asked, self._before = False, None
 
@@ -108,7 +112,7 @@ class Checkpoints:
                 remove_written(old, (_TENSORS, _FACTS))
 
     def _write(self, folder: Path, whole: Record) -> None:
-        write_with(folder / _TENSORS, lambda path: save_file(_tensors(whole), path))
+        write_with(folder / _TENSORS, lambda path: save_file(_tensors(whole) | self._answers(), path))
         facts = {"format": _FORMAT, "version": _VERSION, "step": whole.step, "sha256": sha256_of(folder / _TENSORS)}
         write_json(folder / _FACTS, facts | {"identity": self.identity})
 
@@ -122,6 +126,11 @@ class Checkpoints:
             return fresh
         tensors = {name: value.to(device) for name, value in read(saved[-1], self.identity).items()}
         check_tensors(saved[-1], tensors, self.identity)
+        for number, reward in enumerate(self.rewards):
+            if f"reward.{number}.states" in tensors:
+                reward.remember(tensors[f"reward.{number}.states"], tensors[f"reward.{number}.values"])
+        if self.shard.first > 0:  # the first rank has the counts of all
+            tensors["spent"] = torch.zeros_like(tensors["spent"])
         kept = sorted({int(name.split(".")[1]) for name in tensors if name.startswith("kept.")})
         aux = {name.removeprefix("aux."): value for name, value in tensors.items() if name.startswith("aux.")}
         rows = zip(*(tensors[name] for name in _PER_STEP), strict=True)
@@ -131,6 +140,18 @@ class Checkpoints:
             [(k, _spread(self._mine, Particles(tensors[f"kept.{k}.x"], tensors[f"kept.{k}.log_w"], {}))) for k in kept],
             fresh.keep,
         )
+
+    def _answers(self) -> dict[str, Tensor]:
+        """What the run's rewards have answered so far, so that going on calls none of it again."""
+        found = {}
+        for number, reward in enumerate(self.rewards):
+            states, values = reward.known()
+            if len(states):
+                found |= {
+                    f"reward.{number}.states": states.contiguous(),
+                    f"reward.{number}.values": values.contiguous(),
+                }
+        return found
 
     def _mine(self, everyone: Tensor) -> Tensor:
         return self.shard.mine(everyone).clone()
@@ -196,7 +217,7 @@ def check_tensors(path: Path, tensors: dict[str, Tensor], identity: dict[str, An
     step, wanted = _last_step(path), {"x", "log_w", "times", *_PER_STEP}
     kept = [k for k in identity["snapshots"] if k <= step]
     wanted |= {f"kept.{k}.{part}" for k in kept for part in ("x", "log_w")}
-    named = {name for name in tensors if not name.startswith("aux.")}
+    named = {name for name in tensors if not name.startswith(("aux.", "reward."))}
     if named != wanted or not 0 <= step <= identity["steps"]:
         raise InvalidInput(f"{path} holds other tensors than a run has after step {step}; {_AGAIN}")
     both, rows = (identity["populations"], identity["particles"]), (step + 1, identity["populations"])
@@ -204,6 +225,7 @@ def check_tensors(path: Path, tensors: dict[str, Tensor], identity: dict[str, An
     expected: dict[str, tuple[tuple[int, ...], tuple[torch.dtype, ...]]]
     expected = {"log_w": (both, real), "ancestors": ((*rows, both[1]), count), "times": ((step + 1, 2), real)}
     expected |= dict.fromkeys(("ess", "log_z", "moved", "accepted"), (rows, (torch.float64, torch.float32)))
+    expected["spent"] = ((step + 1, 4), (torch.int64,))
     expected |= {f"kept.{k}.x": (tuple(tensors["x"].shape), (tensors["x"].dtype,)) for k in kept}
     expected |= {f"kept.{k}.log_w": (both, real) for k in kept}
     wrong = [name for name, (shape, kinds) in expected.items() if not _is(tensors[name], shape, kinds)]

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..core.target import Constant, Remedies
 from ..core.types import InvalidInput
 
-_WEIGHTED = ("particles", "log_weights", "times", "ess", "log_z_path", "ancestors", "moved", "accepted")
+_WEIGHTED = ("particles", "log_weights", "times", "ess", "log_z_path", "ancestors", "moved", "accepted", "counts")
 _KEPT = ("snapshot_steps", "snapshot_particles", "snapshot_log_weights")  # all of them, or none
 _REAL = (torch.float64, torch.float32)
 _STATES = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.float64, torch.float32)
@@ -35,6 +35,9 @@ def check_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         _expect(path, tensors, name, [rows], _REAL)
     for name in ("moved", "accepted"):
         _expect(path, tensors, name, [rows, none], _REAL)
+    _expect(path, tensors, "counts", [(steps, 4), (0, 4)], (torch.int64,))
+    if bool((tensors["counts"] < 0).any()):
+        raise InvalidInput(f"{path}: counts are below 0, which no run has; save the result again")
     _expect(path, tensors, "ancestors", [(*rows, both[1])], (torch.int32, torch.int64))
     ancestors = tensors["ancestors"]
     if bool(((ancestors < 0) | (ancestors >= both[1])).any()):

@@ -65,6 +65,9 @@ class Whole:
     def draw(self, move: Move, ancestors: Tensor, origin: Origin | None, how: Drawing) -> Drawn:
         return how(move if how.unmoved(ancestors) else move.take(ancestors))
 
+    def summed(self, here: Tensor) -> Tensor:
+        return here
+
     def agreed(self, wish: bool) -> bool:
         return wish
 

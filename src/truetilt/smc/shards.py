@@ -70,6 +70,10 @@ class Shard(Protocol):
         """Draw this shard's next states from the moves of their ancestors [populations, N], global numbers."""
         ...
 
+    def summed(self, here: Tensor) -> Tensor:
+        """All-reduce: whole numbers added up over the ranks that share these particles."""
+        ...
+
     def agreed(self, wish: bool) -> bool:
         """All-reduce: whether any rank wishes it; the same answer on every rank."""
         ...
