@@ -19,7 +19,7 @@ from ..core.types import InvalidInput, Potential, Tokens, path_of
 from .lessons import Lessons
 from .network import NetworkTwist
 from .revealing import token_values
-from .tables import Layout, TableTwist
+from .tables import TableLayout, TableTwist
 
 _FORMAT, _VERSION = "truetilt-twist", 1
 _MOST = 1 << 24  # entries of a twist that is read
@@ -109,7 +109,7 @@ def _read(facts: Any, tensors: dict[str, Tensor], device: torch.device | str) ->
     if facts.get("format") != _FORMAT or facts.get("version") != _VERSION:
         raise ValueError("its header is another's")
     kinds: dict[str, type[TableTwist | NetworkTwist]] = {"TableTwist": TableTwist, "NetworkTwist": NetworkTwist}
-    layout = Layout(*(_count(size) for size in facts["layout"]))
+    layout = TableLayout(*(_count(size) for size in facts["layout"]))
     if not 0 <= layout.reach < layout.length or layout.states < 2 or layout.size > _MOST:
         raise ValueError("its layout is impossible")
     if not all(tensor.dtype == torch.float64 and bool(tensor.isfinite().all()) for tensor in tensors.values()):

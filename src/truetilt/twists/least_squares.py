@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 
-class Rows(NamedTuple):
+class Equations(NamedTuple):
     """Equations sum_k factor[r, k] * theta[index[r, k]] = target[r]; index and factor are [R, K], target [R]."""
 
     index: Tensor
@@ -22,7 +22,7 @@ def times(index: Tensor, factor: Tensor, theta: Tensor) -> Tensor:
     return (theta.index_select(0, index.reshape(-1)).reshape(index.shape) * factor).sum(-1)
 
 
-def solve(blocks: Sequence[Rows], ridge: Tensor, free: Tensor, steps: int, within: float) -> Tensor:
+def solve(blocks: Sequence[Equations], ridge: Tensor, free: Tensor, steps: int, within: float) -> Tensor:
     """The theta that minimises the squared errors of all equations plus ridge * theta^2; 0 where it is not free.
 
     At most so many steps, fewer once the error left is `within` the first one.

@@ -15,18 +15,19 @@ from torch import Tensor
 
 from ..core.types import Tokens
 from ..smc.stream import DRAW, OUTPUT, Stream
-from .lessons import Lessons
-from .tables import Layout, PairTables
+from .lessons import Lessons, Steps
+from .tables import TableLayout, PairTables
 
 _NAMES = ("sites", "inner", "bias", "outer")
 _BATCH, _UPDATES, _RATE = 512, 300, 0.02
+_FIRST, _SECOND = 0.9, 0.999  # how much of the past Adam's two means keep
 
 
 @dataclass(frozen=True, eq=False)
 class NetworkTwist:
     """sum_d sites[d, x_d] + outer . tanh(bias + sum_d inner[d, x_d]), in nats."""
 
-    layout: Layout
+    layout: TableLayout
     sites: Tensor  # [D, S + 1]; the constant is spread over them
     inner: Tensor  # [D, S + 1, H]
     bias: Tensor  # [H]
@@ -38,7 +39,7 @@ class NetworkTwist:
         return {name: getattr(self, name) for name in _NAMES}
 
     @staticmethod
-    def of(layout: Layout, tensors: Mapping[str, Tensor]) -> NetworkTwist:
+    def of(layout: TableLayout, tensors: Mapping[str, Tensor]) -> NetworkTwist:
         """A twist of these numbers, with their shapes checked."""
         width = tensors["bias"].numel()
         shape = (layout.length, layout.states)
@@ -95,23 +96,24 @@ class SmallNetwork:
         twist = self._first(lessons)
         x, value = _clean(lessons)
         stream, steps = Stream(self.seed), lessons.steps
-        with torch.enable_grad():
-            parameters = [tensor.clone().requires_grad_() for tensor in twist.tensors.values()]
-            optimiser = torch.optim.Adam(parameters, _RATE)
-            for update in range(_UPDATES):
-                u = stream.uniforms(update, OUTPUT, 2, (0, _BATCH))
-                some, few = ((row * n).long() for row, n in zip(u, (len(x), len(steps.x)), strict=True))
-                trial = NetworkTwist(twist.layout, *parameters)
-                here, tokens = steps.x[few], steps.tokens[few]
-                gain = trial.site_values(here, steps.site[few], 0.0) - trial(here, 0.0)[:, None]
-                log_w = (steps.log_p[few] + gain.gather(1, tokens)).logsumexp(-1)
-                loss = ((value[some] - trial(x[some], 0.0)) ** 2).mean() + twist.layout.length * (log_w**2).mean()
-                optimiser.param_groups[0]["lr"] = _RATE * 0.5 * (1 + math.cos(math.pi * update / _UPDATES))
-                optimiser.zero_grad()
-                loss.backward()
-                torch.nn.utils.clip_grad_norm_(parameters, 100.0)
-                optimiser.step()
-        return NetworkTwist(twist.layout, *(parameter.detach() for parameter in parameters))
+        parameters = list(twist.tensors.values())
+        first, second = ([torch.zeros_like(one) for one in parameters] for _ in range(2))
+        for update in range(_UPDATES):
+            u = stream.uniforms(update, OUTPUT, 2, (0, _BATCH))
+            some, few = ((row * n).long() for row, n in zip(u, (len(x), len(steps.x)), strict=True))
+            batch = Steps(*(column[few] for column in steps))
+            with torch.enable_grad():
+                asked = [one.requires_grad_() for one in parameters]
+                loss = _loss(NetworkTwist(twist.layout, *asked), x[some], value[some], batch)
+            found = torch.autograd.grad(loss, asked)
+            rate = _RATE * 0.5 * (1 + math.cos(math.pi * update / _UPDATES))
+            first = [_FIRST * m + (1 - _FIRST) * g for m, g in zip(first, found, strict=True)]
+            second = [_SECOND * v + (1 - _SECOND) * g**2 for v, g in zip(second, found, strict=True)]
+            scale = rate * math.sqrt(1 - _SECOND ** (update + 1)) / (1 - _FIRST ** (update + 1))
+            parameters = [
+                one.detach() - scale * m / (v.sqrt() + 1e-8) for one, m, v in zip(asked, first, second, strict=True)
+            ]
+        return NetworkTwist(twist.layout, *parameters)
 
     def _first(self, lessons: Lessons) -> NetworkTwist:
         linear = PairTables(0).fit(lessons)
@@ -123,6 +125,13 @@ class SmallNetwork:
         return NetworkTwist(
             layout, sites, inner, normal[size * self.width :], torch.zeros(self.width, dtype=torch.float64)
         )
+
+
+def _loss(twist: NetworkTwist, x: Tokens, value: Tensor, steps: Steps) -> Tensor:
+    """Mean squared error on clean states, and the mean squared log-weight of steps times their number in a draw."""
+    gain = twist.site_values(steps.x, steps.site, 0.0) - twist(steps.x, 0.0)[:, None]
+    log_w = (steps.log_p + gain.gather(1, steps.tokens)).logsumexp(-1)
+    return ((value - twist(x, 0.0)) ** 2).mean() + twist.layout.length * (log_w**2).mean()
 
 
 def _clean(lessons: Lessons) -> tuple[Tokens, Tensor]:

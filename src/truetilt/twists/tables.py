@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..core.types import Tokens, settle, whole
-from .least_squares import Rows, solve, times
+from .least_squares import Equations, solve, times
 from .lessons import Lessons, Steps
 
 _ENTRIES = 1 << 20  # numbers of a block of equations; more steps than that are thinned out
@@ -25,7 +25,7 @@ _EXACT, _ROUGH = (300, 1e-10), (60, 1e-4)  # steps of a linear solve, and how ne
 _PRIOR = 1e-12  # ridge of the constant
 
 
-class Layout(NamedTuple):
+class TableLayout(NamedTuple):
     """Where each entry stands: tables of sites, then of pairs at distance 1 to `reach`, then a constant, then a 0."""
 
     length: int
@@ -79,7 +79,7 @@ class Layout(NamedTuple):
 class TableTwist:
     """A sum of table entries: the value of a state, clean or masked, in nats."""
 
-    layout: Layout
+    layout: TableLayout
     entries: Tensor  # float64 [size]; the last is 0
 
     @property
@@ -88,7 +88,7 @@ class TableTwist:
         return {"entries": self.entries}
 
     @staticmethod
-    def of(layout: Layout, tensors: Mapping[str, Tensor]) -> TableTwist:
+    def of(layout: TableLayout, tensors: Mapping[str, Tensor]) -> TableTwist:
         """A twist of these numbers, with their shape checked."""
         if {*tensors} != {"entries"} or tensors["entries"].shape != (layout.size,):
             raise ValueError("its tensors have other names or shapes")
@@ -119,7 +119,7 @@ class Flat:
         return length * (vocabulary + 1)
 
     def fit(self, lessons: Lessons) -> TableTwist:
-        layout = Layout(lessons.x.shape[1], lessons.mask + 1, 0)
+        layout = TableLayout(lessons.x.shape[1], lessons.mask + 1, 0)
         entries = torch.zeros(layout.size, dtype=torch.float64)
         entries[-2] = lessons.value.mean()
         return TableTwist(layout, entries)
@@ -143,8 +143,8 @@ class PairTables:
         words = {0: "linear", 1: "neighbours"}.get(self.reach, f"pairs up to {self.reach} apart")
         return words if self.ridge <= 1e-3 else f"{words}, ridge {self.ridge:g}"
 
-    def layout(self, length: int, mask: int) -> Layout:
-        return Layout(length, mask + 1, min(self.reach, length - 1))
+    def layout(self, length: int, mask: int) -> TableLayout:
+        return TableLayout(length, mask + 1, min(self.reach, length - 1))
 
     def size(self, length: int, vocabulary: int) -> int:
         """How many numbers a twist has."""
@@ -159,10 +159,10 @@ class PairTables:
         return TableTwist(layout, _fit_masked(layout, lessons, clean, ridge))
 
 
-def _fit_clean(layout: Layout, lessons: Lessons, ridge: Tensor) -> Tensor:
+def _fit_clean(layout: TableLayout, lessons: Lessons, ridge: Tensor) -> Tensor:
     """Entries of clean tokens: the values of draws, and what changing one token of a draw changed."""
     every = layout.everywhere(lessons.x)
-    blocks = [Rows(every, torch.ones(every.shape, dtype=torch.float64), lessons.value)]
+    blocks = [Equations(every, torch.ones(every.shape, dtype=torch.float64), lessons.value)]
     mutants = lessons.mutants
     if len(mutants.draw):
         x = lessons.x[mutants.draw]
@@ -170,13 +170,13 @@ def _fit_clean(layout: Layout, lessons: Lessons, ridge: Tensor) -> Tensor:
         index = torch.cat([layout.around(x, mutants.site, v).squeeze(-1) for v in (mutants.token[:, None], old)], -1)
         factor = torch.ones(index.shape, dtype=torch.float64)
         factor[:, index.shape[1] // 2 :] = -1
-        blocks.append(Rows(index, factor, mutants.value - lessons.value[mutants.draw]))
+        blocks.append(Equations(index, factor, mutants.value - lessons.value[mutants.draw]))
     free = ~layout.masked
     free[-1] = False
     return solve(blocks, ridge, free.double(), *_EXACT)
 
 
-def _fit_masked(layout: Layout, lessons: Lessons, entries: Tensor, ridge: Tensor) -> Tensor:
+def _fit_masked(layout: TableLayout, lessons: Lessons, entries: Tensor, ridge: Tensor) -> Tensor:
     """Entries that name a mask, by Gauss-Newton on the log-weights of steps; they begin at the mean over tokens."""
     steps = _thinned(lessons.steps, layout)
     index, log_p = _step_index(layout, steps), steps.log_p
@@ -188,7 +188,7 @@ def _fit_masked(layout: Layout, lessons: Lessons, entries: Tensor, ridge: Tensor
     for _ in range(_ROUNDS):
         factor = torch.cat([share, -torch.ones_like(share[:, :1])], -1)
         factor = factor[:, None].expand(index.shape).flatten(1)
-        rows = Rows(index.flatten(1), factor, times(index.flatten(1), factor, entries * free) - weight)
+        rows = Equations(index.flatten(1), factor, times(index.flatten(1), factor, entries * free) - weight)
         change = torch.where(layout.masked, solve([rows], ridge, free, *_ROUGH) - entries, 0.0)
         before, stride = float((weight**2).mean()), 1.0
         for _ in range(_HALVINGS):
@@ -205,14 +205,14 @@ def _fit_masked(layout: Layout, lessons: Lessons, entries: Tensor, ridge: Tensor
     return entries
 
 
-def _thinned(steps: Steps, layout: Layout) -> Steps:
+def _thinned(steps: Steps, layout: TableLayout) -> Steps:
     """Every k-th step, so that the equations stay small."""
     width = (1 + 2 * layout.reach) * (steps.tokens.shape[1] + 1)
     every = -(-len(steps.x) * width // _ENTRIES) or 1
     return Steps(*(column[::every] for column in steps))
 
 
-def _step_index(layout: Layout, steps: Steps) -> Tensor:
+def _step_index(layout: TableLayout, steps: Steps) -> Tensor:
     """Entries around the site of each step with each of its tokens, and last with the mask: [R, 1 + 2 reach, K + 1]."""
     mask = torch.full_like(steps.site, layout.states - 1)[:, None]
     return layout.around(steps.x, steps.site, torch.cat([steps.tokens, mask], -1))
