@@ -16,7 +16,7 @@ from torch import Tensor
 from ..core.types import Tokens
 from ..smc.stream import DRAW, OUTPUT, Stream
 from .lessons import Lessons, Steps
-from .tables import TableLayout, PairTables
+from .tables import PairTables, TableLayout
 
 _NAMES = ("sites", "inner", "bias", "outer")
 _BATCH, _UPDATES, _RATE = 512, 300, 0.02
