@@ -14,13 +14,13 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ..core.cdf import draw_from
 from ..core.types import (
     LARGEST,
     NEG_INF,
     Batch,
     InvalidInput,
     Model,
+    SiteLogits,
     Tokens,
     ask,
     check_model,
@@ -32,6 +32,7 @@ from ..core.types import (
 )
 from ..diffusion.processes import Masking
 from ..smc.stream import check_seed, mix
+from ..targets.reveal_move import RevealLaw
 from .calls import Rewarding, call_reward, check_reward_of
 
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed word
@@ -120,10 +121,10 @@ class Lookahead:
         """The completions of states [B, D]: clean states [B, K, D]."""
         process = self.model.process
         posterior = process.posterior(ask(self.model.base, Batch(x), t), x, t)
-        cdf = posterior.rows.double().exp().cumsum(-1)[posterior.index]
-        drawn = draw_from(cdf, self._uniforms(x).transpose(1, 2)).transpose(1, 2)
-        masked = (x == process.states - 1)[:, None]
-        return torch.where(masked, drawn, x[:, None])
+        u = self._uniforms(x)
+        many, sites = x[:, None].expand(u.shape), torch.arange(x.shape[-1], device=x.device).expand(u.shape)
+        drawn = RevealLaw(many, sites, SiteLogits(posterior.store, posterior.index[:, None].expand(u.shape))).sample(u)
+        return torch.where(many == process.states - 1, drawn, many)
 
     def _uniforms(self, x: Tokens) -> Tensor:
         """Uniforms [B, K, D] by a key that is mixed from the seed and the tokens of a state."""

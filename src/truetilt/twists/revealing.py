@@ -13,7 +13,6 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor
 
-from ..core.cdf import draw_from
 from ..core.spent import Spent
 from ..core.types import (
     Aux,
@@ -102,7 +101,7 @@ class Revealing:
         x, mask = particles.x, self.model.process.states - 1
         masked = x == mask
         if self.order is None:
-            site = draw_from(masked.double().cumsum(-1), u)
+            site = _nth(masked, u)
         else:
             number = self.model.length - int(masked[0, 0].sum())
             site = torch.full_like(x[..., :1], self.order[number])
@@ -143,6 +142,13 @@ def token_values(twist: Potential, x: Tokens, site: Tensor, t: float, size: int)
     where, what = site[:, None, None].expand(-1, size, 1), tokens[:, None].expand(len(x), size, 1)
     every = x[:, None].expand(-1, size, -1).scatter(-1, where, what)
     return twist(every.reshape(-1, x.shape[-1]), t).double().reshape(len(x), size)
+
+
+def _nth(masked: Tensor, u: Tensor) -> Tensor:
+    """One masked site of each particle [..., 1], any alike, by a uniform [..., 1]."""
+    count = masked.sum(-1, keepdim=True)
+    number = (u * count).long().clamp(max=count - 1)
+    return (masked & (masked.cumsum(-1) == number + 1)).long().argmax(-1, keepdim=True)
 
 
 def _likely(x: Tokens, site: Tensor, log_p: Tensor) -> Steps:
