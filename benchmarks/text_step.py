@@ -27,6 +27,7 @@ import truetilt as tt
 from truetilt.core.storage import write_json
 from truetilt.core.types import FeynmanKac, Particles
 from truetilt.smc.sampler import Begun, Source, trace
+from truetilt.targets.stage import nothing_known
 
 TIME, REVEALS, ALPHA, BETA, LABEL = 0.5, 10, 2.0, 1.5, 1
 TINY = tt.SEDDConfig(vocabulary=2000, length=128, hidden=64, blocks=2, heads=2, classes=2)
@@ -69,7 +70,7 @@ class Bench:
         """Steps of the sampler as a run makes them; returns the states they end in."""
         x = self.states(particles)[None]
         zeros = torch.zeros(1, particles, dtype=torch.float64, device=self.device)
-        before = Particles(x, zeros, {"log_tilt": zeros, "log_ratio": zeros})
+        before = Particles(x, zeros, {"log_tilt": zeros} | nothing_known(x, 1))
         source = Source(tt.Stream(0, device=self.device), chunk=chunk)
         resample = tt.adaptive(tt.systematic, 0.5)
         begin, shape = Begun(0, before), tuple(zeros.shape)

@@ -14,6 +14,7 @@ from truetilt.exact.tables import flat_index
 from truetilt.metrics.divergences import histogram, kl
 from truetilt.smc.coupling import fingerprint
 from truetilt.smc.stream import CHOOSE, Stream
+from truetilt.targets.stage import nothing_known
 
 
 def grid(problem, steps=None):
@@ -214,7 +215,8 @@ def test_several_sites_at_once_are_any_of_their_sets_alike():
     fk, times = tt.AnyOrder(problem.model(), 1.0), tt.masked_fraction_grid(problem.process.schedule, 4)
     assert [fk.choices(1.0, times[k]) for k in range(4)] == [0, 1, 4, 4]
     u = Stream(0).uniforms(1, CHOOSE, 1, (0, 24_000)).reshape(1, 6000, 4)
-    start = Particles(torch.full((1, 6000, 4), 2), torch.zeros(1, 6000).double(), {"log_ratio": torch.zeros(1, 6000)})
+    x = torch.full((1, 6000, 4), 2)
+    start = Particles(x, torch.zeros(1, 6000).double(), nothing_known(x, 1))
     sites = fk.move(start, 1.0, times[2], u).law.sites.sort(-1).values
     pairs, count = sites[0].unique(dim=0, return_counts=True)
     assert len(pairs) == 6

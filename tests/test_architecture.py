@@ -15,7 +15,8 @@ MODULES = {
     for path in sorted(ROOT.rglob("*.py"))
 }
 RANKS = (  # folders and modules from the lowest to the highest: each imports itself and what stands before it
-    *("core", "diffusion", "smc", "runtime", "targets", "feynman_kac", "continuous", "exact", "twists", "testing"),
+    *("core", "diffusion", "smc", "runtime", "rewards", "targets", "feynman_kac", "continuous", "exact", "twists"),
+    "testing",
     *("viz", "models", "metrics", "training", "result", "api", "distributed"),
     *("commands", "paper", "studio", "cli", "__main__"),
 )
@@ -24,6 +25,7 @@ ONLY = {  # stricter than its rank: all that a folder may import of ours
     "diffusion": {"core"},
     "smc": {"core"},
     "runtime": {"core", "smc"},
+    "rewards": {"core", "runtime"},
     "continuous": {"core", "diffusion", "targets"},
     "exact": {"core", "diffusion", "smc", "runtime", "targets"},
     "twists": {"core", "diffusion", "smc", "runtime", "rewards", "targets"},

@@ -354,7 +354,7 @@ def test_a_path_that_is_kept_is_kept_whole_and_any_path_can_be_followed_again():
     kept = torch.stack([(a == b).all(-1) for a, b in zip(after.choices, before.choices, strict=True)]).all(0)
     assert 50 < kept.sum() < 450
     assert same[kept].all()
-    assert torch.equal(after.aux["log_ratio"][:, kept], before.aux["log_ratio"][:, kept])
+    assert torch.equal(after.aux["log_ratios"][:, kept], before.aux["log_ratios"][:, kept])
     tilted, times, *_ = setting("tilted")
     path = tt.particle_gibbs(tilted, times, particles=3, chains=50, sweeps=2).last
     for x, t, log_tilt in zip(path.states, times, path.aux["log_tilt"], strict=True):

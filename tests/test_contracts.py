@@ -50,6 +50,8 @@ def every_sampler(watched):
     tt.run(tt.FirstHitting(model, 2.0), GRID, **SIZES)
     predicted = tt.Predictor(model.process, model.base, watched(MODEL.potential))
     tt.run(tt.Unweighted(model, predicted), GRID, **SIZES)
+    completing = tt.MonteCarloGuidance(model.process, model.base, watched(MODEL.potential), completions=4)
+    tt.run(tt.Steered(model, watched(MODEL.potential), proposal=completing), GRID, **SIZES)
     tt.run(tt.Tilted(model, 2.0), GRID, chunk=2, **SIZES)
 
 

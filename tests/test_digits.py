@@ -29,6 +29,7 @@ from truetilt.paper import digit_samplers, figure3, figure4
 from truetilt.paper.digit_samplers import SAMPLERS, DigitRun, SeveralSites, sample_digits, shape_of
 from truetilt.smc.sampler import Source, trace
 from truetilt.smc.stream import Stream
+from truetilt.targets.stage import nothing_known
 
 SMALL = {"side": 4, "vocabulary": 4, "classes": 10, "channels": (8, 8), "blocks": 1, "embedding": 8, "condition": 8}
 KEYS = {
@@ -155,14 +156,14 @@ def test_redrawing_one_site_is_a_gibbs_move(nets):
     fk = tt.AnyOrder(nets.model(4, "cfg"), 3.0)
     x = torch.randint(4, (1, 6, 16), generator=torch.Generator().manual_seed(2))
     zeros = torch.zeros(1, 6, dtype=torch.float64)
-    particles = Particles(x, zeros, {"log_ratio": zeros})
+    particles = Particles(x, zeros, nothing_known(x, 1))
     u = torch.rand(1, 6, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     move = SeveralSites(fk, 1).move(particles, 0.0, 0, u)
     gibbs = tt.Gibbs(fk).at(particles, 0.0, u.argmin(-1, keepdim=True))
     draw = torch.rand(1, 6, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
     y = move.law.sample(draw)
     assert torch.equal(y, gibbs.law.sample(draw))
-    torch.testing.assert_close(move.after(y)[1]["log_ratio"], gibbs.after(y)[1]["log_ratio"])
+    torch.testing.assert_close(move.after(y)[1]["log_ratios"], gibbs.after(y)[1]["log_ratios"])
     several = SeveralSites(fk, 5).move(particles, 0.0, 0, u)
     assert int((several.law.sample(draw.expand(1, 6, 5)) != x).sum(-1).max()) <= 5
 

@@ -11,6 +11,7 @@ from truetilt.core.types import Particles
 from truetilt.exact.flow import push
 from truetilt.exact.tables import flat_index
 from truetilt.targets.moves import AcceptLaw
+from truetilt.targets.stage import nothing_known
 
 PROBLEM = table(tt.Masking, 3, 3, seed=4)
 GRID = tt.masked_fraction_grid(PROBLEM.process.schedule, 3)
@@ -25,6 +26,11 @@ def intermediate(alpha, t):
     log_ratio = PROBLEM.potential(PROBLEM.states, 0.5) - PROBLEM.evidence.log()
     log_target = torch.where(masked == level, log_p + alpha * log_ratio, -torch.inf)
     return log_target.log_softmax(0), log_ratio
+
+
+def memory(x, log_ratio):
+    """What an any-order run remembers of states."""
+    return nothing_known(x, 1) | {"log_ratios": log_ratio[..., None]}
 
 
 def particles(log_mass, aux):
@@ -44,18 +50,18 @@ def pushed(moves, at):
 def test_gibbs_leaves_every_intermediate_target_invariant(t, alpha, ramp):
     fk = tt.AnyOrder(PROBLEM.model(), alpha, ramp=ramp)
     target, log_ratio = intermediate(fk.exponent(t), t)
-    at = particles(target, {"log_ratio": log_ratio})
+    at = particles(target, memory(PROBLEM.states, log_ratio))
     gibbs, seen = tt.Gibbs(fk), at.x != MASK
     count = seen.sum(-1)
     moves = []
     for d in range(3):
         log_p = torch.where(seen[:, d], -count.double().log(), -torch.inf)
         here = seen[:, d].nonzero().squeeze(-1)
-        part = Particles(at.x[here], at.log_w[here], {"log_ratio": at.aux["log_ratio"][here]})
+        part = Particles(at.x[here], at.log_w[here], {k: v[here] for k, v in at.aux.items()})
         move = gibbs.at(part, t, torch.full((len(here), 1), d))
         moves.append((log_p[here], part, move))
         _, aux = move.after(part.x)
-        assert torch.allclose(aux["log_ratio"], part.aux["log_ratio"])  # redrawing the same token changes no memory
+        assert torch.allclose(aux["log_ratios"], part.aux["log_ratios"])  # redrawing the same token changes no memory
     total = torch.stack([push(m, p.log_w + lp, PROBLEM.states, 4)[0] for lp, p, m in moves]).logsumexp(0)
     assert (total.exp() - target.exp()).abs().max() < 1e-12
 
@@ -74,7 +80,7 @@ def test_blocks_leave_every_intermediate_target_invariant(size, t):
         ways = torch.tensor(1.0, dtype=torch.float64)
         for j in range(size):
             ways = ways * ((~masked).sum(-1)[here] - j)
-        part = Particles(PROBLEM.states[here], target[here], {"log_ratio": log_ratio[here]})
+        part = Particles(PROBLEM.states[here], target[here], memory(PROBLEM.states[here], log_ratio[here]))
         for tokens in itertools.product(range(3), repeat=size):
             log_q = torch.zeros(len(here), dtype=torch.float64)
 
@@ -87,7 +93,7 @@ def test_blocks_leave_every_intermediate_target_invariant(size, t):
             move = block.at(part, t, index.expand(len(here), size), fill)
             for end in (part.x, move.y):  # whichever it ends in, it remembers log p(zeta|x) / p(zeta) of that
                 known = PROBLEM.potential(end, 0.5) - PROBLEM.evidence.log()
-                assert torch.allclose(move.after(end)[1]["log_ratio"], known, rtol=0, atol=1e-12)
+                assert torch.allclose(move.after(end)[1]["log_ratios"][..., 0], known, rtol=0, atol=1e-12)
             total += push(move, part.log_w + log_q - ways.log(), PROBLEM.states, 4)[0].exp()
     assert (total - target.exp()).abs().max() < 1e-12
 
@@ -308,7 +314,7 @@ def test_wrong_gibbs_with_the_exponent_of_another_time():
     """A move for alpha = 3 does not leave the target at alpha = 2 alone."""
     target, log_ratio = intermediate(2.0, 0.0)
     fk = tt.AnyOrder(PROBLEM.model(), 3.0)
-    at = particles(target, {"log_ratio": log_ratio})
+    at = particles(target, memory(PROBLEM.states, log_ratio))
     moves = [(-torch.tensor(3.0).log(), tt.Gibbs(fk).at(at, 0.0, torch.full((len(at.x), 1), d))) for d in range(3)]
     assert tv(clean(pushed(moves, at).exp(), PROBLEM), clean(target.exp(), PROBLEM)) > 0.01
 
@@ -324,10 +330,9 @@ def test_moves_for_another_target_are_refused():
         tt.run(fk, GRID, particles=4, moves=tt.Rejuvenation(tt.Gibbs(other), at_end=1))
     with pytest.raises(tt.InvalidInput, match="moves is a Gibbs"):
         tt.run(fk, GRID, particles=4, moves=tt.Gibbs(fk))
-    with pytest.raises(tt.InvalidInput, match="Gibbs is made from AnyOrder, not Tilted"):
-        tt.Gibbs(tt.Tilted(model, 3.0))
-    with pytest.raises(tt.InvalidInput, match="Metropolis is made from Tilted"):
-        tt.Metropolis(fk)
+    for kernel in (tt.Gibbs, tt.Metropolis, tt.Pair):
+        with pytest.raises(tt.InvalidInput, match=f"{kernel.__name__} is made from .* not Tempered"):
+            kernel(tt.Tempered(model, 3.0))
 
 
 def test_bad_input():

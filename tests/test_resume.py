@@ -180,6 +180,9 @@ def test_fingerprints_tell_models_apart_and_not_where_they_lie():
     nets[1].load_state_dict(nets[0].state_dict())
     assert fingerprint(nets[0]) == fingerprint(nets[1])
     assert fingerprint(lambda x, a=1: x + a) != fingerprint(lambda x, a=2: x + a)
+    assert fingerprint(lambda x: x.sum(-1)) != fingerprint(lambda x: x.max(-1))  # the same bytecode, another name in it
+    assert fingerprint(lambda x: [v + 1 for v in x]) != fingerprint(lambda x: [v + 2 for v in x])
+    assert fingerprint("cpu time") != fingerprint("cpu") == fingerprint(torch.device("cpu"))
 
 
 # kills

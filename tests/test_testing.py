@@ -351,7 +351,7 @@ class Weighing(AcceptMove):
     ("change", "words"),
     [
         (without_masses, "does not leave its law alone.*standard errors"),
-        (forgetting, "remembers another log_ratio"),
+        (forgetting, "remembers another log_p"),
         (lambda move: replace(move, y=torch.full_like(move.y, 3)), "states that its law does not hold|its law alone"),
         (lambda move: Weighing(*vars(move).values()), "changes weights"),
         (lambda move: replace(move, log_accept=move.log_accept + 1.0), "log_accept is above 0"),

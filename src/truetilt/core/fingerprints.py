@@ -1,19 +1,23 @@
 """A name for a value and all that hangs on it: equal for equal settings and weights, whoever built them.
 
 It tells one model from another whose settings read alike. Records are walked field by field, networks weight by weight,
-functions by their name and what they enclose. Nothing is executed, and nothing of a memory address gets in.
+functions by their name, their code and what they enclose. Nothing is executed, and nothing of a memory address gets in.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from types import CodeType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+_DEVICE = re.compile(r"(cpu|cuda)(:\d+)?")
 
 
 def fingerprint(value: Any) -> str:
@@ -54,7 +58,7 @@ def _pieces(value: Any, above: tuple[int, ...]) -> Iterator[bytes]:
         yield f"{value.dtype}{tuple(value.shape)}".encode()
         yield _bytes(value)
         return
-    if isinstance(value, torch.device) or (isinstance(value, str) and value.startswith(("cpu", "cuda"))):
+    if isinstance(value, torch.device) or (isinstance(value, str) and _DEVICE.fullmatch(value)):
         yield f"device {torch.device(value).type}".encode()  # ranks differ in its number
         return
     if value is None or isinstance(value, bool | int | float | str | bytes | torch.dtype):
@@ -88,17 +92,23 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _enclosed(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
-    """A method's owner; a function's bytecode, constants, defaults and the variables it closes over."""
+    """A method's owner; a function's code, defaults and the variables it closes over."""
     if hasattr(function, "__self__"):
         yield "self", function.__self__
     code: Any = getattr(function, "__code__", None)
     if code is None:
         return
-    yield "code", code.co_code
-    yield "constants", [c for c in code.co_consts if isinstance(c, int | float | str | bytes | tuple)]
+    yield "code", _compiled(code)
     yield "defaults", getattr(function, "__defaults__", None)
     cells = getattr(function, "__closure__", None) or ()
     yield from zip(code.co_freevars, (_content(cell) for cell in cells), strict=False)
+
+
+def _compiled(code: CodeType) -> list[Any]:
+    """Bytecode, the names it looks up, and its constants; functions within it the same way."""
+    constants = [c for c in code.co_consts if isinstance(c, int | float | str | bytes | tuple | CodeType)]
+    within = [_compiled(c) if isinstance(c, CodeType) else c for c in constants]
+    return [code.co_code, list(code.co_names), within]
 
 
 def _content(cell: Any) -> Any:

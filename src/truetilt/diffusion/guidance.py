@@ -20,7 +20,6 @@ from ..core.types import (
     Batch,
     BatchScore,
     InvalidInput,
-    Potential,
     Process,
     Schedule,
     Score,
@@ -127,52 +126,6 @@ class PosteriorScore:
             )
         check_logits(logits)
         return self.process.score(SiteLogits.of(logits.log_softmax(-1).reshape(*x.shape, -1)), x, t)
-
-
-@dataclass(frozen=True)
-class Predictor(BatchScore):
-    """The conditional Score of a classifier log p_t(zeta|x), by exact ratios over every neighbour of x."""
-
-    process: Process
-    base: Score
-    log_likelihood: Potential
-
-    def __post_init__(self) -> None:
-        check_process(self.process)
-        for name in ("base", "log_likelihood"):
-            function(name, getattr(self, name), "(x, t)")
-        known = getattr(getattr(self.base, "process", None), "vocabulary", self.process.vocabulary)
-        if known != self.process.vocabulary:
-            raise InvalidInput(
-                f"the base knows {known} tokens and the process {self.process.vocabulary}; they must agree"
-            )
-
-    def ask(self, batch: Batch, t: float) -> SiteLogits:
-        found, x, size = ask(self.base, batch, t), batch.x, self.process.vocabulary
-        if not isinstance(found, SiteLogits) or found.index.shape != x.shape or found.vocabulary != size:
-            raise InvalidInput(f"the base returned {shown(found)} for states {tuple(x.shape)}; return tt.SiteLogits")
-        base = found.dense()
-        here = self._asked(x, t)[..., None]
-        ratio = torch.stack([self._neighbours(x, t, d) for d in range(x.shape[-1])], -2) - here[..., None]
-        return SiteLogits.of(base + torch.where((here == NEG_INF)[..., None], 0.0, ratio))
-
-    def _neighbours(self, x: Tokens, t: float, d: int) -> Tensor:
-        """log p_t(zeta|y) for y = x with site d set to each token [..., S]."""
-        size = self.process.vocabulary
-        y = x.unsqueeze(-2).expand(*x.shape[:-1], size, x.shape[-1]).clone()
-        y[..., d] = torch.arange(size, device=x.device)
-        return self._asked(y, t)
-
-    def _asked(self, y: Tokens, t: float) -> Tensor:
-        """log p_t(zeta|y) [...] of states [..., D], asked as one batch."""
-        batch, need = batch_of(y), "return one log-probability a state"
-        value = tensor_of("what the classifier returned", self.log_likelihood(batch, t), need, y.device)
-        if value.shape != batch.shape[:1]:
-            raise InvalidInput(
-                f"the classifier returned shape {tuple(value.shape)} for a batch of states {tuple(batch.shape)}; it "
-                f"must return one log-probability a state, [{len(batch)}]"
-            )
-        return (value if value.is_floating_point() else value.double()).reshape(y.shape[:-1])
 
 
 def strength(beta: float | Schedule, t: float) -> float:

@@ -85,11 +85,18 @@ def push_branches(
     branches: Sequence[tuple[Tensor, Move]], log_mass: Tensor, states: Tokens, size: int
 ) -> tuple[Tensor, Aux]:
     """The sum over the choices that come before the weight; a state remembers what its heaviest branch left it."""
-    pushed = [push(move, log_mass + log_p, states, size) for log_p, move in branches]
+    possible = [(move, log_mass + log_p) for log_p, move in branches if (log_mass + log_p > NEG_INF).any()]
+    pushed = [push(*_possible(move, log_mass), states, size) for move, log_mass in possible]
     every = torch.stack([mass for mass, _ in pushed])
     best = every.argmax(0)
     aux = {key: torch.stack([a[key] for _, a in pushed])[best, torch.arange(len(states))] for key in pushed[0][1]}
     return every.logsumexp(0), aux
+
+
+def _possible(move: Move, log_mass: Tensor) -> tuple[Move, Tensor]:
+    """A move of those states alone that can make it: functions of the others may not be defined."""
+    alive = (log_mass > NEG_INF).nonzero().squeeze(-1)
+    return (move, log_mass) if len(alive) == len(log_mass) else (move.take(alive), log_mass[alive])
 
 
 def push(move: Move, log_mass: Tensor, states: Tokens, size: int) -> tuple[Tensor, Aux]:

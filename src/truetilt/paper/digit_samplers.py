@@ -24,11 +24,12 @@ from ..models.conditions import per_condition
 from ..result import Result
 from ..smc.resampling import adaptive, never, partial, systematic
 from ..smc.sampler import Rejuvenation
-from ..targets.any_order import AnyOrder, tilted_rows
-from ..targets.moves import ask, earlier, gain, hide, remembered
+from ..targets.any_order import AnyOrder
+from ..targets.moves import hide, without
 from ..targets.on_clock import Tempered, Tilted, Unweighted
 from ..targets.ramps import FULL
 from ..targets.reveal_move import RevealLaw, RevealMove
+from ..targets.stage import tilted_law
 
 STEPS, QUICK_STEPS = 100, 50
 MOVES, SITES = 100, 8  # of the Gibbs moves: how many, and how many sites each redraws
@@ -105,10 +106,10 @@ class SeveralSites:
     def move(self, particles: Particles, t: float, number: int, u: Tensor) -> RevealMove:
         sites = u.topk(self.size, largest=False).indices
         old, hidden = particles.x.gather(-1, sites), hide(self.fk, particles.x, sites)
-        p, p_zeta = ask(self.fk, hidden, earlier(self.fk, t, self.size), sites)
-        adapted, _ = tilted_rows(p, p_zeta, self.fk.exponent(t))
-        without = remembered(particles, t) - gain(p, p_zeta, old)
-        return RevealMove(RevealLaw(hidden, sites, adapted), torch.zeros_like(without), p, p_zeta, without, None)
+        laws, stage = self.fk.laws(hidden, self.fk.asked_at(t, self.size), sites), self.fk.stage(t)
+        law = RevealLaw(hidden, sites, tilted_law(laws.mixed(stage), None, laws.base)[0])
+        aux = without(self.fk.recall(particles, t), laws, old)
+        return RevealMove(law, torch.zeros_like(particles.log_w), laws, aux, stage)
 
 
 class DigitRun(NamedTuple):

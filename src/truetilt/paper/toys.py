@@ -22,8 +22,9 @@ from ..metrics.divergences import histogram, kl
 from ..result import Result
 from ..smc.coupling import Coupling, independent, systematic_draws
 from ..smc.resampling import adaptive, multinomial, never, systematic
-from ..targets.any_order import AnyOrder, adapted_sites
+from ..targets.any_order import AnyOrder
 from ..targets.on_clock import Tempered, Tilted, Unweighted
+from ..targets.reveal_clock import adapted_sites
 
 STEPS = 100
 FLOOR = 1e-10  # of empty cells in KL(pi || empirical)

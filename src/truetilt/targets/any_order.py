@@ -1,69 +1,25 @@
-"""The any-order clock: every particle reveals the same number of masked sites a step, and no clock time is involved.
+"""The tempered target on the any-order clock, by ratios of two scores: weight p (p_zeta/p)^alpha at each site.
 
-Ratios telescope, so there is no time error: with exact conditionals the limit is the target itself, in D steps of one
-site. The weight of a site is known before its token is drawn (fully adapted), so particles are resampled first and
-drawn after. How many sites a step reveals is what the grid says: `masked_fraction_grid` with D steps reveals one each.
-Several at once are drawn as if independent: that factorisation is the only error left, and it has no other name.
+With exact conditionals the limit is the target itself, in D steps of one site. The weight of a site is known before its
+token is drawn (fully adapted), so particles are resampled first and drawn after.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, cast
 
-import torch
-from torch import Tensor
-
-from ..core.cdf import draw_from
 from ..core.target import Remedies, tempered
-from ..core.types import (
-    NEG_INF,
-    InvalidInput,
-    InvalidWeights,
-    Model,
-    Particles,
-    Schedule,
-    SiteLogits,
-    Sites,
-    Target,
-    Tokens,
-    check,
-    check_model,
-    function,
-    listed,
-    plain,
-    settle,
-    shown,
-)
+from ..core.types import InvalidInput, Model, Schedule, Score, SiteLogits, Target, check_model, settle
 from ..diffusion.guidance import check_strength, interpolate, strength
-from ..diffusion.processes import Masking
-from .on_clock import check_alpha, evaluate_all
+from .base import check_alpha
 from .ramps import FULL, Ramp, check_ramp
-from .reveal_move import RevealLaw, RevealMove
-
-Answers = tuple[SiteLogits, SiteLogits]  # of the base and of the conditional network
-
-
-class SiteChoice(Protocol):
-    """Log-probabilities of revealing each site [..., D], from who is masked and (if asked) their adapted log-masses."""
-
-    def __call__(self, masked: Tensor, log_mass: Callable[[], Tensor]) -> Tensor: ...
-
-
-def uniform_sites(masked: Tensor, log_mass: Callable[[], Tensor]) -> Tensor:
-    """Any masked site alike; no network is asked."""
-    return torch.where(masked, -masked.sum(-1, keepdim=True).double().log(), NEG_INF)
-
-
-def adapted_sites(masked: Tensor, log_mass: Callable[[], Tensor]) -> Tensor:
-    """In proportion to its adapted mass, so that the weight does not depend on the site; reads every masked site."""
-    return torch.where(masked, log_mass(), NEG_INF).log_softmax(-1)
+from .reveal_clock import RevealClock, SiteChoice, uniform_sites
+from .stage import SiteLaws, Stage
 
 
 @dataclass(frozen=True)
-class AnyOrder:
+class AnyOrder(RevealClock):
     """pi ~ p0(x) p(zeta|x)^alpha, revealing sites chosen at random (`choose`), or in a given `order`.
 
     `beta` is how tokens are proposed: None for the adapted law p (p_zeta/p)^alpha, a number for posterior guidance.
@@ -83,15 +39,9 @@ class AnyOrder:
         check_ramp(self.ramp)
         if self.beta is not None:
             settle(self, beta=check_strength(self.beta))
-        function("choose", self.choose, "(masked, log_mass)", "such as tt.uniform_sites or tt.adapted_sites")
-        if not isinstance(self.model.process, Masking):
-            raise InvalidInput(
-                f"the any-order clock reveals masked sites, and {type(self.model.process).__name__} has no mask; "
-                "use Tilted there"
-            )
+        self.check_clock()
         if self.model.conditional is None:
-            raise InvalidInput("AnyOrder needs a conditional score; give the model one")
-        self._check_order()
+            raise InvalidInput("AnyOrder needs a conditional score; give the model one, or use Composed for a reward")
         if self.alpha == 0 and (self.beta not in (None, 0) or self.ramp is not FULL):
             raise InvalidInput(
                 "alpha = 0 targets p0 itself, and a guided proposal or an exponent that starts at 1 loses states that "
@@ -99,19 +49,8 @@ class AnyOrder:
             )
 
     @property
-    def device(self) -> torch.device | str:
-        return self.model.device
-
-    def _check_order(self) -> None:
-        if self.order is None:
-            return
-        need = f"it must be a tuple that names each of the {self.model.length} sites once"
-        order = tuple(plain(site) for site in listed("order", self.order, need))
-        if any(type(site) is not int for site in order) or sorted(order) != list(range(self.model.length)):
-            raise InvalidInput(f"order is {shown(self.order)}; {need}")
-        settle(self, order=order)
-        if self.choose is not uniform_sites:
-            raise InvalidInput("sites come in the given order, so none is left to choose; give `order` or `choose`")
+    def scores(self) -> Mapping[str, Score | None]:
+        return {"base": self.model.base, "conditional": self.model.conditional}
 
     @property
     def remedies(self) -> Remedies:
@@ -121,162 +60,16 @@ class AnyOrder:
     def target(self) -> Target:
         return tempered(self.model, self.alpha, self.alpha, weights="revealed sites", ramp=self.ramp)
 
-    def start(self, shape: tuple[int, ...], t: float) -> RevealMove:
-        """Nothing is revealed yet, and nothing is known of zeta."""
-        device, process = self.model.device, self.model.process
-        x = torch.full((*shape, self.model.length), process.states - 1, device=device)
-        sites = torch.zeros((*shape, 0), dtype=torch.int64, device=device)
-        none = SiteLogits(torch.zeros(1, process.vocabulary, dtype=torch.float64, device=device), sites)
-        zeros = torch.zeros(shape, dtype=torch.float64, device=device)
-        return RevealMove(RevealLaw(x, sites, none), zeros, none, none, zeros, None)
-
-    def choices(self, t: float, s: float) -> int:
-        """One uniform picks a site; several sites need one each for all."""
-        count = self._count(t, s)
-        return 0 if self.order is not None or count == 0 else 1 if count == 1 else self.model.length
-
-    def move(self, particles: Particles, t: float, s: float, u: Tensor) -> RevealMove:
-        count = self._count(t, s)
-        answers = self._answers(particles.x, t, count)
-        sites, log_odds = self._sites(answers, particles.x, (t, s), count, u)
-        return self._reveal(particles, answers, sites, (t, s), log_odds)
-
-    def _answers(self, x: Tokens, t: float, count: int) -> Answers:
-        """What the networks say; a step that reveals nothing asks nobody."""
-        if count > 0:
-            return answer(self.model, x, t)
-        none = torch.zeros(1, self.model.process.vocabulary, dtype=torch.float64, device=x.device)
-        return SiteLogits(none, torch.zeros_like(x)), SiteLogits(none, torch.zeros_like(x))
-
-    def branches(self, particles: Particles, t: float, s: float) -> list[tuple[Tensor, RevealMove]]:
-        """Every set of sites a step may reveal, with its probability, for particles [N, D]."""
-        count, x = self._count(t, s), particles.x
-        answers, none = self._answers(x, t, count), torch.zeros_like(particles.log_w)
-        if self.order is not None or count == 0:
-            sites, log_odds = self._sites(answers, x, (t, s), count, none[..., None])
-            return [(none, self._reveal(particles, answers, sites, (t, s), log_odds))]
-        masked = x == self.model.process.states - 1
-        log_choice = self._log_choice(answers, masked, (t, s)) if count == 1 else None
-        log_ways = math.log(math.comb(self._masked(t), count))
-        out = []
-        for subset in torch.combinations(torch.arange(self.model.length, device=x.device), count):
-            log_p = none.masked_fill(~masked[:, subset].all(-1), NEG_INF) - log_ways
-            log_chosen = log_p if log_choice is None else log_choice[:, int(subset[0])]
-            log_odds = torch.where(log_chosen > NEG_INF, log_p - log_chosen, 0.0)
-            sites = subset.expand(len(x), count)
-            out.append((log_chosen, self._reveal(particles, answers, sites, (t, s), log_odds)))
-        return out
-
     def exponent(self, t: float) -> float:
         """alpha in force at time t."""
         return 1 + (self.alpha - 1) * self.ramp(1 - t)
 
-    def _reveal(
-        self, particles: Particles, answers: Answers, sites: Tensor, interval: tuple[float, float], log_odds: Tensor
-    ) -> RevealMove:
-        """Reveal these sites; `log_odds` is what choosing them counts for (uniform over chosen)."""
-        (t, s), x, log_ratio = interval, particles.x, particles.aux["log_ratio"]
-        p, p_zeta = posteriors(self.model, x, t, answers, sites)
-        adapted, log_mass = tilted_rows(p, p_zeta, self.exponent(s))
-        log_before = log_mass.sum(-1) + log_odds
-        change = self.exponent(s) - self.exponent(t)
-        if change != 0:
-            log_before = log_before + torch.where(log_ratio == NEG_INF, NEG_INF, change * log_ratio)
+    def stage(self, t: float) -> Stage:
+        return Stage(t, conditions=(self.exponent(t),))
+
+    def lean(self, laws: SiteLaws, t: float) -> SiteLogits | None:
+        """The law of posterior guidance, where a strength is given."""
         if self.beta is None:
-            return RevealMove(RevealLaw(x, sites, adapted), log_before, p, p_zeta, log_ratio, None)
-        guided = interpolate(p.rows, p_zeta.rows, strength(self.beta, t)).log_softmax(-1)
-        strayed = torch.where(guided > NEG_INF, adapted.rows - guided, NEG_INF)
-        law = RevealLaw(x, sites, p.with_rows(guided))
-        return RevealMove(law, log_before, p, p_zeta, log_ratio, p.with_rows(strayed))
-
-    def _sites(
-        self, answers: Answers, x: Tokens, interval: tuple[float, float], count: int, u: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """The sites to reveal now, int64 [..., count], and log of uniform over chosen probability."""
-        if self.order is not None or count == 0:
-            first = self.model.length - self._masked(interval[0])
-            now = torch.tensor((self.order or ())[first : first + count], dtype=torch.int64)
-            return now.to(x.device, non_blocking=True).expand(*x.shape[:-1], count), _no_odds(x)
-        masked = x == self.model.process.states - 1
-        if count > 1:
-            if self.choose is not uniform_sites:
-                raise InvalidInput(
-                    f"a step reveals {count} sites at once, which are chosen uniformly; leave `choose` out"
-                )
-            return torch.where(masked, u, 2.0).topk(count, largest=False).indices, _no_odds(x)
-        log_choice = self._log_choice(answers, masked, interval)
-        cdf = log_choice.exp().cumsum(-1)
-        site = draw_from(cdf, u)
-        return site, -log_choice.gather(-1, site).squeeze(-1) - math.log(self._masked(interval[0]))
-
-    def _log_choice(self, answers: Answers, masked: Tensor, interval: tuple[float, float]) -> Tensor:
-        def log_mass() -> Tensor:
-            p, p_zeta = (self.model.process.posterior(logits, masked, interval[0]) for logits in answers)
-            return tilted_rows(*p.aligned(p_zeta), self.exponent(interval[1]))[1]
-
-        found = self.choose(masked, log_mass)
-        if self.choose is uniform_sites or self.choose is adapted_sites:
-            return found
-        if not isinstance(found, Tensor) or found.shape != masked.shape or not found.is_floating_point():
-            raise InvalidInput(
-                f"choose returned {shown(found)}; it must return log-probabilities {tuple(masked.shape)}"
-            )
-        total = found.masked_fill(~masked, NEG_INF).exp().sum(-1)
-        strayed = (found.masked_fill(masked, NEG_INF) > NEG_INF).any() | ~((total - 1).abs() < 1e-6).all()
-        check(strayed, lambda: InvalidInput("choose returned what is no law of the masked sites; see tt.uniform_sites"))
-        return found
-
-    def _masked(self, t: float) -> int:
-        return cast("Masking", self.model.process).count_masked(self.model.length, t)
-
-    def _count(self, t: float, s: float) -> int:
-        return self._masked(t) - self._masked(s)
-
-
-def answer(model: Model, x: Tokens, t: float) -> Answers:
-    """What the base and the conditional network say of x: one round of evaluation."""
-    base, conditional = evaluate_all(model, x, t, base=model.base, conditional=model.conditional)
-    return base, conditional
-
-
-def _no_odds(x: Tokens) -> Tensor:
-    """Chosen as they should be: log 1 for each state."""
-    return torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
-
-
-def posteriors(model: Model, x: Tokens, t: float, answers: Answers, sites: Tensor) -> Answers:
-    """log p(v | x) and log p(v | x, zeta) at chosen sites, over one index; both are looked at for NaN at once."""
-    chosen = Sites(sites)
-    p, p_zeta = (model.process.posterior(logits.at(chosen), x, t) for logits in answers)
-    p, p_zeta = p.aligned(p_zeta)
-    found = p.per_site(p.rows[:, 0] + p_zeta.rows[:, 0]).isnan()
-    check(found.any(), lambda: _flawed("base", p, t) if _flaws(p).any() else _flawed("conditional", p_zeta, t))
-    return p, p_zeta
-
-
-def posterior_at(model: Model, name: str, logits: SiteLogits, at: tuple[Tokens, float], sites: Tensor) -> SiteLogits:
-    """log p(v | x) at chosen sites, with NaN caught where it appears."""
-    p = model.process.posterior(logits.at(sites), *at)
-    check(_flaws(p).any(), lambda: _flawed(name, p, at[1]))
-    return p
-
-
-def _flaws(p: SiteLogits) -> Tensor:
-    """Where a normalised row is NaN, which normalising has spread over it."""
-    return p.per_site(p.rows[:, 0]).isnan()
-
-
-def _flawed(name: str, p: SiteLogits, t: float) -> InvalidWeights:
-    bad = _flaws(p).any(-1)
-    return InvalidWeights(
-        f"t = {t:.6g}: the {name} score returned NaN or only -inf for {int(bad.sum())} of {bad.numel()} particles; "
-        "check the network's output there (overflow in half precision?)"
-    )
-
-
-def tilted_rows(p: SiteLogits, p_zeta: SiteLogits, alpha: float) -> tuple[SiteLogits, Tensor]:
-    """The adapted law p (p_zeta/p)^alpha, normalised, and the log of its mass at each site."""
-    rows = interpolate(p.rows, p_zeta.rows, alpha)
-    log_mass = rows.logsumexp(-1, keepdim=True)
-    adapted = torch.where(log_mass > NEG_INF, rows - log_mass, p.rows)  # a row without mass draws, and dies
-    return p.with_rows(adapted), p.per_site(log_mass.squeeze(-1))
+            return None
+        beta, (conditional,) = strength(self.beta, t), laws.conditions
+        return laws.base.with_rows(interpolate(laws.base.rows, conditional.rows, beta).log_softmax(-1))

@@ -22,7 +22,6 @@ from ..core.types import (
     NEG_INF,
     Aux,
     InvalidInput,
-    InvalidWeights,
     Law,
     LogWeights,
     Move,
@@ -31,15 +30,13 @@ from ..core.types import (
     Schedule,
     State,
     Target,
-    batch_of,
-    check,
     function,
     number,
     take,
-    tensor_of,
 )
 from ..diffusion.laws import SiteLaw
 from .ramps import Ramp
+from .values import scaled, value_of
 
 AnyLaw = TypeVar("AnyLaw", bound=Law)
 
@@ -79,22 +76,7 @@ class Tilt:
         share = float(self.exponent(t))
         if share == 0:  # not evaluated: 0 * anything is 0
             return torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
-        batch, need = batch_of(x), "return one number a state"
-        value = tensor_of("what the potential returned", self.potential(batch, t), need, x.device)
-        if value.shape != batch.shape[:1]:
-            raise InvalidInput(
-                f"the potential (reward) returned shape {tuple(value.shape)} for a batch of states "
-                f"{tuple(batch.shape)}; it must return one number a state, [{len(batch)}]"
-            )
-        check(
-            value.isnan().any(),
-            lambda: InvalidWeights(
-                f"the potential (reward) returned NaN for {int(value.isnan().sum())} of {value.numel()} states at "
-                f"t = {t:.6g}; return -inf for an impossible state, a finite number otherwise"
-            ),
-        )
-        log_tilt = torch.where(value == NEG_INF, NEG_INF, share * value.double())  # impossible at any exponent
-        return log_tilt.reshape(x.shape[:-1])
+        return scaled(value_of(self.potential, x, t), share)
 
 
 def growing(potential: Potential, height: float, ramp: Ramp) -> Tilt:

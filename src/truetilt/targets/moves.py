@@ -1,18 +1,19 @@
 """Moves that bring diversity back: Markov kernels that leave the current intermediate target invariant.
 
-With U the revealed sites, the single-site law p(v | x_U less i) (p_zeta/p)^alpha, normalised, is exactly the Gibbs
-conditional of p(x_U) p(zeta|x_U)^alpha: remask a site, redraw it, and no weight changes. A block is redrawn one site
-after another and accepted by Metropolis; for a tilted conditional the potential decides. All are exact for mutually
-consistent conditionals; two learned nets are only nearly so. After the last step they serve any model of the same
-target, and unweighted guidance too. Under hard constraints single-site moves may not reach every state, and a state of
-target mass zero stays where it is.
+With U the revealed sites, the law of one site's tokens under a stage, given the other revealed sites, is exactly the
+Gibbs conditional: remask the site, redraw it, and no weight changes. Where that law is dear (a reward is called for
+every token), a surrogate proposes and the target accepts by Metropolis. All are exact for mutually consistent
+conditionals; two learned nets are only nearly so. After the last step they serve any model of the same target, and
+unweighted guidance too. Under hard constraints single-site moves may not reach every state, and a state of target mass
+zero stays where it is.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import Any, ClassVar, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -23,21 +24,20 @@ from ..core.types import (
     InvalidInput,
     LogWeights,
     Particles,
-    SiteLogits,
+    Potential,
+    Redraw,
     Target,
     Tokens,
     check,
     function,
-    plain,
-    settle,
     shown,
     take,
 )
 from ..diffusion.processes import Masking
-from .any_order import Answers, AnyOrder, answer, posterior_at, posteriors, tilted_rows
-from .on_clock import Tilted, evaluate
 from .reveal_move import RevealLaw, RevealMove
+from .stage import SiteLaws, SiteTarget, Stage, less, tilted_law
 
+Draw = Callable[[RevealLaw], Tokens]  # the state with a token at the site of a law
 Scan = Callable[
     [Tensor, int, Tensor], Tensor
 ]  # (revealed [..., D], moves before this one, u [..., 1]) -> site [..., 1]
@@ -67,149 +67,151 @@ def _kth(revealed: Tensor, k: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Gibbs:
-    """Remask one revealed site and redraw it from the adapted law: one round of evaluations, always accepted."""
+    """Remask one revealed site and redraw it from its exact law under the target: always accepted.
 
-    fk: AnyOrder
+    One round of evaluations; with a reward, a call for every token that the base can draw there.
+    """
+
+    fk: SiteTarget
     scan: Scan = random_scan
 
     def __post_init__(self) -> None:
-        check_kind(self, AnyOrder)
+        check_kind(self)
         check_scan(self.scan)
 
     @property
-    def target(self) -> Target:
-        return self.fk.target
+    def target(self) -> Target | None:
+        return target_of(self.fk)
 
     @property
     def choices(self) -> int:
-        return 1
+        return 1 if self.fk.level else 2
 
-    def move(self, particles: Particles, t: float, number: int, u: Tensor) -> RevealMove:
-        remembered(particles, t)
-        check_revealed(self.fk, t)
-        return self.at(particles, t, scanned(self.scan, revealed(self.fk, particles.x), number, u))
+    def move(self, particles: Particles, t: float, number: int, u: Tensor) -> Redraw:
+        site = scanned(self.scan, movable(self.fk, particles, t), number, u[..., :1])
+        return self.at(particles, t, site, None if self.fk.level else lambda law: law.sample(u[..., 1:]))
 
-    def at(self, particles: Particles, t: float, site: Tensor) -> RevealMove:
-        """The move that redraws this revealed site [..., 1]."""
-        old = particles.x.gather(-1, site)
-        hidden = hide(self.fk, particles.x, site)
-        p, p_zeta = ask(self.fk, hidden, earlier(self.fk, t, 1), site)
-        adapted, _ = tilted_rows(p, p_zeta, self.fk.exponent(t))
-        log_ratio = remembered(particles, t)
-        without = torch.where(log_ratio == NEG_INF, NEG_INF, log_ratio - gain(p, p_zeta, old))
-        return RevealMove(RevealLaw(hidden, site, adapted), torch.zeros_like(log_ratio), p, p_zeta, without, None)
+    def branches(self, particles: Particles, t: float, number: int) -> list[tuple[Tensor, Redraw]]:
+        """Every site and, where it is drawn before, every token, with the probability of each."""
+        sites = sites_of(self.scan, movable(self.fk, particles, t), number)
+        if self.fk.level:
+            return [(log_p, self.at(particles, t, site)) for log_p, site in sites]
+        return [branch for log_p, site in sites for branch in every_token(self, particles, t, site, log_p)]
 
-
-@dataclass(frozen=True)
-class Block:
-    """Redraw several revealed sites one after another and accept by Metropolis: 2 size - 1 rounds of evaluations.
-
-    While fewer are revealed, all of those are the block.
-    """
-
-    fk: AnyOrder
-    size: int
-
-    def __post_init__(self) -> None:
-        check_kind(self, AnyOrder)
-        size = plain(self.size)
-        if type(size) is not int or not 1 <= size <= self.fk.model.length:
-            raise InvalidInput(f"a block of {shown(size)} sites in {self.fk.model.length}; give 1 to all of them")
-        settle(self, size=size)
-
-    @property
-    def target(self) -> Target:
-        return self.fk.target
-
-    @property
-    def choices(self) -> int:
-        return self.fk.model.length + self.size
-
-    def move(self, particles: Particles, t: float, number: int, u: Tensor) -> AcceptMove:
-        remembered(particles, t)
-        size = min(self.size, check_revealed(self.fk, t))
-        length = self.fk.model.length
-        seen = revealed(self.fk, particles.x)
-        sites = torch.where(seen, u[..., :length], 2.0).topk(size, largest=False).indices
-        return self.at(particles, t, sites, lambda j, law: law.sample(u[..., length + j : length + j + 1]))
-
-    def at(self, particles: Particles, t: float, sites: Tensor, draw: Callable[[int, RevealLaw], Tokens]) -> AcceptMove:
-        """Redraw these sites [..., k] in their order, with `draw` filling the j-th."""
-        x, log_ratio = particles.x, remembered(particles, t)
-        hidden = hide(self.fk, x, sites)
-        first = ask(self.fk, hidden, earlier(self.fk, t, sites.shape[-1]), sites[..., :1])
-        new = self._walk(hidden, t, sites, draw, first)
-        old = self._walk(hidden, t, sites, lambda j, law: law.x.scatter(-1, law.sites, x.gather(-1, law.sites)), first)
-        log_accept = (new.log_mass - old.log_mass).clamp(max=0.0)
-        alive = log_ratio > NEG_INF
-        ratio = torch.where(alive, log_ratio - old.gain + new.gain, NEG_INF)
-        if self.fk.exponent(t) != 0:  # at 0 a state may be impossible given zeta and count all the same
-            log_accept = torch.where(alive, log_accept, NEG_INF)
-        return AcceptMove(x, new.x, log_accept, {"log_ratio": log_ratio}, {"log_ratio": ratio})
-
-    def _walk(
-        self, x: Tokens, t: float, sites: Tensor, draw: Callable[[int, RevealLaw], Tokens], first: Answers
-    ) -> _Walk:
-        """Reveal the sites in order: where it ends, the adapted mass on the way, and what it gains for zeta."""
-        log_mass = gained = torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
-        for j in range(sites.shape[-1]):
-            site = sites[..., j : j + 1]
-            p, p_zeta = first if j == 0 else ask(self.fk, x, earlier(self.fk, t, sites.shape[-1] - j), site)
-            adapted, mass = tilted_rows(p, p_zeta, self.fk.exponent(t))
-            x = draw(j, RevealLaw(x, site, adapted))
-            log_mass = log_mass + mass.squeeze(-1)
-            gained = gained + gain(p, p_zeta, x.gather(-1, site))
-        return _Walk(x, log_mass, gained)
-
-
-@dataclass(frozen=True)
-class _Walk:
-    x: Tokens
-    log_mass: Tensor
-    gain: Tensor
+    def at(self, particles: Particles, t: float, site: Tensor, draw: Draw | None = None) -> Redraw:
+        """The move that redraws this revealed site [..., 1]; in clock time a masked one is left alone."""
+        fk, stage = self.fk, self.fk.stage(t)
+        hidden, old = hide(fk, particles.x, site), particles.x.gather(-1, site)
+        laws = fk.laws(hidden, fk.asked_at(t, 1), site)
+        lift, values = lift_of(stage, hidden, site, laws)
+        law = RevealLaw(hidden, site, tilted_law(laws.mixed(stage), lift, laws.base)[0])
+        aux = without(fk.recall(particles, t), laws, old)
+        move = RevealMove(law, torch.zeros_like(particles.log_w), laws, aux, stage, known=values)
+        if draw is None:
+            return move
+        seen, drawn = revealed(fk, particles.x).gather(-1, site), draw(law)
+        mine = fk.values(particles, t)
+        can = seen.squeeze(-1) & (stage.total(mine) > NEG_INF)
+        log_accept = torch.where(can, 0.0, NEG_INF).double()
+        y = torch.where(seen, drawn, particles.x)
+        return accepting(fk, particles, t, (y, move.after(drawn)[1]), log_accept, mine)
 
 
 @dataclass(frozen=True)
 class Metropolis:
-    """For `Tilted`: remask a revealed site, propose it from the conditional model, let the potential accept."""
+    """Remask a revealed site, propose its token from the base's law tilted by a surrogate, let the target accept.
 
-    fk: Tilted
+    One round of evaluations and one call of the reward. Without a surrogate the networks alone propose.
+    """
+
+    fk: SiteTarget
     scan: Scan = random_scan
+    surrogate: Potential | None = None
 
     def __post_init__(self) -> None:
-        check_kind(self, Tilted)
+        check_kind(self)
         check_scan(self.scan)
-        if not isinstance(self.fk.model.process, Masking):
-            raise InvalidInput("this move remasks a site, and the process has no mask; run without moves there")
+        if self.surrogate is not None:
+            function("the surrogate", self.surrogate, "(x, t)")
 
     @property
-    def target(self) -> Target:
-        return self.fk.target
+    def target(self) -> Target | None:
+        return target_of(self.fk)
 
     @property
     def choices(self) -> int:
         return 2
 
     def move(self, particles: Particles, t: float, number: int, u: Tensor) -> AcceptMove:
-        seen = revealed(self.fk, particles.x)
-        site = scanned(self.scan, seen, number, u[..., :1])
+        site = scanned(self.scan, movable(self.fk, particles, t), number, u[..., :1])
         return self.at(particles, t, site, lambda law: law.sample(u[..., 1:]))
 
-    def at(self, particles: Particles, t: float, site: Tensor, draw: Callable[[RevealLaw], Tokens]) -> AcceptMove:
+    def branches(self, particles: Particles, t: float, number: int) -> list[tuple[Tensor, Redraw]]:
+        """Every site and every token it may propose, with the probability of each."""
+        sites = sites_of(self.scan, movable(self.fk, particles, t), number)
+        return [branch for log_p, site in sites for branch in every_token(self, particles, t, site, log_p)]
+
+    def at(self, particles: Particles, t: float, site: Tensor, draw: Draw) -> AcceptMove:
         """Propose this site [..., 1]; a masked one is left alone."""
-        x, tilt = particles.x, self.fk.tilt
-        zeros = torch.zeros_like(particles.log_w)
-        log_tilt = zeros if tilt is None else tilt(x, t)  # its own: the particles may come from another model
-        seen = revealed(self.fk, x).gather(-1, site).squeeze(-1)
-        hidden = hide(self.fk, x, site)
-        model, now = self.fk.model, max(t, earlier(self.fk, 0.0, 1))
-        logits = evaluate(model, "conditional", model.conditional, hidden, now)
-        logits = posterior_at(model, "conditional", logits, (hidden, now), site)
-        y = torch.where(seen[..., None], draw(RevealLaw(hidden, site, logits)), x)
-        new = zeros if tilt is None else tilt(y, t)
-        can = seen & (log_tilt > NEG_INF)
-        log_accept = torch.where(can, new - torch.where(can, log_tilt, 0.0), NEG_INF).clamp(max=0.0)
-        return AcceptMove(x, y, log_accept, {"log_tilt": log_tilt}, {"log_tilt": new})
+        fk, x, stage = self.fk, particles.x, self.fk.stage(t)
+        hidden, old = hide(fk, x, site), x.gather(-1, site)
+        seen = revealed(fk, x).gather(-1, site).squeeze(-1)
+        laws = fk.laws(hidden, fk.asked_at(t, 1), site)
+        lift, _ = lift_of(with_surrogate(stage, self.surrogate), hidden, site, laws)
+        law = RevealLaw(hidden, site, tilted_law(laws.mixed(stage), lift, laws.base)[0])
+        drawn = draw(law)
+        y = torch.where(seen[..., None], drawn, x)
+        mine, new = fk.values(particles, t), stage.values(y)
+        log_x, log_y = stage.total(mine), stage.total(new)
+        if lift is not None:
+            token = torch.where(seen[..., None], old, 0)
+            log_x, log_y = log_x - picked(lift, token), less(log_y, picked(lift, drawn.gather(-1, site)))
+        can = seen & (log_x > NEG_INF)
+        log_accept = torch.where(can, log_y - torch.where(can, log_x, 0.0), NEG_INF).clamp(max=0.0)
+        aux = without(fk.recall(particles, t), laws, old)
+        after = with_tokens(aux, laws, drawn.gather(-1, site)) | {"values": new}
+        return accepting(fk, particles, t, (y, after), log_accept, mine)
+
+
+def lift_of(stage: Stage, x: Tokens, site: Tensor, laws: SiteLaws) -> tuple[Tensor | None, Tensor | None]:
+    """What a stage's values add to the log of each token at a site [..., 1, S], and the values."""
+    values = stage.token_values(x, site, laws.possible())
+    return (None, None) if values is None else (stage.total(values), values)
+
+
+def with_surrogate(stage: Stage, surrogate: Potential | None) -> Stage:
+    """The same stage with the reward, the last of its values, replaced; without a surrogate it counts for nothing."""
+    factors = stage.factors if surrogate is not None else (*stage.factors[:-1], 0.0)
+    return stage._replace(potentials=(*stage.potentials[:-1], surrogate), factors=factors)
+
+
+def picked(lift: Tensor, token: Tensor) -> Tensor:
+    """The lift [..., k, S] of tokens [..., k], summed over the sites."""
+    return lift.gather(-1, token[..., None]).squeeze(-1).sum(-1)
+
+
+def without(aux: Aux, laws: SiteLaws, old: Tensor) -> Aux:
+    """What is remembered of states whose tokens `old` at these sites are taken away; their values are not known."""
+    old = torch.where(old < laws.base.vocabulary, old, 0)  # masked ones: they are left alone
+    known = aux["log_ratios"]
+    ratios = torch.where(known == NEG_INF, NEG_INF, known - laws.log_ratios(old))
+    return {"log_p": aux["log_p"] - laws.log_p(old), "log_ratios": ratios, "values": torch.zeros_like(aux["values"])}
+
+
+def with_tokens(aux: Aux, laws: SiteLaws, tokens: Tensor) -> Aux:
+    """What is remembered of states once tokens [..., k] are drawn at the sites, values left aside."""
+    ratios = aux["log_ratios"]
+    ratios = (ratios + laws.log_ratios(tokens)).masked_fill_(ratios == NEG_INF, NEG_INF)
+    return {"log_p": aux["log_p"] + laws.log_p(tokens), "log_ratios": ratios}
+
+
+def accepting(
+    fk: SiteTarget, particles: Particles, t: float, proposed: tuple[Tokens, Aux], log_accept: Tensor, values: Tensor
+) -> AcceptMove:
+    """Go to the proposed states or stay, with what the model remembers of each; `values` are those of the particles."""
+    (y, after), stage = proposed, fk.stage(t)
+    before = fk.recall(particles, t) | {"values": values}
+    return AcceptMove(particles.x, y, log_accept, fk.keep(before, stage), fk.keep(after, stage))
 
 
 @dataclass(frozen=True)
@@ -223,9 +225,9 @@ class AcceptLaw:
     def sample(self, u: Tensor) -> Tokens:
         return torch.where(u < self.log_accept.exp()[..., None], self.y, self.x)
 
-    def log_prob(self, z: Tokens) -> Tensor:
-        go = torch.where((z == self.y).all(-1), self.log_accept, NEG_INF)
-        stay = torch.where((z == self.x).all(-1), torch.log1p(-self.log_accept.exp()), NEG_INF)
+    def log_prob(self, y: Tokens) -> Tensor:
+        go = torch.where((y == self.y).all(-1), self.log_accept, NEG_INF)
+        stay = torch.where((y == self.x).all(-1), torch.log1p(-self.log_accept.exp()), NEG_INF)
         return torch.logaddexp(go, stay)
 
     def support(self) -> tuple[Tokens, Tensor]:
@@ -265,7 +267,10 @@ class AcceptMove:
 
     def after(self, y: Tokens) -> tuple[LogWeights, Aux]:
         there = (y == self.y).all(-1)
-        aux = {key: torch.where(there, self.aux_y[key], self.aux_x[key]) for key in self.aux_x}
+        both = {key: (value, self.aux_x[key]) for key, value in self.aux_y.items()}
+        aux = {
+            key: torch.where(there[(...,) + (None,) * (a.dim() - there.dim())], a, b) for key, (a, b) in both.items()
+        }
         return torch.zeros_like(self.log_accept), aux
 
     def take(self, ancestors: Tensor) -> AcceptMove:
@@ -276,13 +281,21 @@ class AcceptMove:
         return AcceptMove(law.x, law.y, law.log_accept, pick(self.aux_x), pick(self.aux_y))
 
 
-def check_kind(kernel: Gibbs | Block | Metropolis, wanted: type) -> None:
-    """A move is made from the model whose target it leaves alone."""
-    if not isinstance(kernel.fk, wanted):
+def check_kind(kernel: object) -> None:
+    """A move is made from a model whose target is known site by site."""
+    fk = getattr(kernel, "fk", None)
+    if not isinstance(fk, SiteTarget):
         raise InvalidInput(
-            f"{type(kernel).__name__} is made from {wanted.__name__}, not {type(kernel.fk).__name__}; "
-            "Gibbs and Block take tt.AnyOrder(model, alpha), Metropolis takes tt.Tilted(model, alpha)"
+            f"{type(kernel).__name__} is made from a model whose target is known site by site, such as "
+            f"tt.AnyOrder(model, alpha), tt.Tilted, tt.Steered, tt.Composed or tt.Annealed, not {type(fk).__name__}"
         )
+    if not isinstance(fk.model.process, Masking):
+        raise InvalidInput("this move remasks a site, and the process has no mask; run without moves there")
+
+
+def target_of(fk: SiteTarget) -> Target | None:
+    """The target of the model a move is made from."""
+    return cast("Any", fk).target
 
 
 def check_scan(scan: object) -> None:
@@ -302,49 +315,66 @@ def scanned(scan: Scan, seen: Tensor, number: int, u: Tensor) -> Tensor:
     return site
 
 
-def ask(fk: AnyOrder, x: Tokens, t: float, site: Tensor) -> Answers:
-    """Both posteriors at a site, from one round of evaluation."""
-    return posteriors(fk.model, x, t, answer(fk.model, x, t), site)
+def sites_of(scan: Scan, seen: Tensor, number: int) -> list[tuple[Tensor, Tensor]]:
+    """Every site that a scan may name with its log-probability, for exact answers on few sites.
+
+    A scan reads its uniform as random_scan does, in equal parts for the revealed sites, or not at all.
+    """
+    ways = math.lcm(*range(1, seen.shape[-1] + 1))
+    none = torch.zeros(seen.shape[:-1], dtype=torch.float64, device=seen.device)
+    found = [scanned(scan, seen, number, (none + (k + 0.5) / ways)[..., None]) for k in range(ways)]
+    if all(torch.equal(site, found[0]) for site in found):
+        return [(none, found[0])]
+    return [(none - math.log(ways), site) for site in found]
 
 
-def revealed(fk: AnyOrder | Tilted, x: Tokens) -> Tensor:
+class SiteKernel(Protocol):
+    """A move kernel that can be told which site to redraw, and how to draw."""
+
+    @property
+    def fk(self) -> SiteTarget: ...
+    def at(self, particles: Particles, t: float, site: Tensor, draw: Draw) -> Redraw: ...
+
+
+def every_token(
+    kernel: SiteKernel, particles: Particles, t: float, site: Tensor, log_p: Tensor
+) -> list[tuple[Tensor, Redraw]]:
+    """The moves of a kernel at a site, one for each token it may propose there, with its log-probability."""
+    out: list[tuple[Tensor, Redraw]] = []
+    for token in range(kernel.fk.model.process.vocabulary):
+        chance: list[Tensor] = []
+
+        def draw(law: RevealLaw, token: int = token, chance: list[Tensor] = chance) -> Tokens:
+            y = law.x.scatter(-1, law.sites, token)
+            chance[:] = [law.log_prob(y)]
+            return y
+
+        move = kernel.at(particles, t, site, draw)
+        out.append((log_p + chance[0], move))
+    return out
+
+
+def revealed(fk: SiteTarget, x: Tokens) -> Tensor:
     """Which sites hold a token [..., D]."""
     return x != cast("Masking", fk.model.process).mask
 
 
-def hide(fk: AnyOrder | Tilted, x: Tokens, sites: Tensor) -> Tokens:
+def movable(fk: SiteTarget, particles: Particles, t: float) -> Tensor:
+    """Which sites a move may redraw; an any-order run has revealed equally many for all, at least one."""
+    if fk.level:
+        fk.recall(particles, t)
+        check_revealed(fk, t)
+    return revealed(fk, particles.x)
+
+
+def hide(fk: SiteTarget, x: Tokens, sites: Tensor) -> Tokens:
     """x with these sites masked."""
     return x.scatter(-1, sites, cast("Masking", fk.model.process).mask)
 
 
-def earlier(fk: AnyOrder | Tilted, t: float, hidden: int) -> float:
-    """The time of a state with `hidden` more masks than one at t: a network must not be told that nothing is masked."""
-    process, length = cast("Masking", fk.model.process), fk.model.length
-    return process.time_masked(length, process.count_masked(length, t) + hidden)
-
-
-def gain(p: SiteLogits, p_zeta: SiteLogits, token: Tensor) -> Tensor:
-    """log p_zeta/p of the tokens at the chosen sites, summed [...]."""
-    base = p.pick(token)
-    return torch.where(base == NEG_INF, NEG_INF, p_zeta.pick(token) - base).sum(-1)
-
-
-def remembered(particles: Particles, t: float) -> Tensor:
-    """log p(zeta|x) / p(zeta) of each particle; after the last step nobody reads it, and any will do."""
-    if "log_ratio" in particles.aux:
-        return particles.aux["log_ratio"]
-    if t > 0:
-        raise InvalidInput(
-            f"a move at t = {t:.6g} on particles that are not AnyOrder's, which need not have revealed equally many "
-            "sites; move at_end only"
-        )
-    return torch.zeros_like(particles.log_w)
-
-
-def check_revealed(fk: AnyOrder, t: float) -> int:
+def check_revealed(fk: SiteTarget, t: float) -> int:
     """How many sites are revealed at t, the same for all particles of an any-order run; at least one."""
-    process = cast("Masking", fk.model.process)
-    there = fk.model.length - process.count_masked(fk.model.length, t)
+    there = fk.model.length - fk.masked(t)
     if there < 1:
         raise InvalidInput(f"a move that redraws a site at t = {t:.6g}, where none is revealed; move later")
     return there

@@ -6,6 +6,7 @@ by a reward, `Unweighted` is plain guidance. Where the target is named there is 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from ..core.target import NO_WEIGHTS, Remedies, steered, tempered
 from ..core.types import (
-    Batch,
+    Aux,
     InvalidInput,
     InvalidWeights,
     Model,
@@ -24,8 +25,6 @@ from ..core.types import (
     SitewiseLaw,
     Target,
     Tokens,
-    ask,
-    batch_of,
     check,
     function,
     settle,
@@ -34,7 +33,9 @@ from ..core.types import (
 from ..diffusion.guidance import Guide, check_guide, check_strength, guided, rate_level, strength
 from ..diffusion.kernels import Kernel, euler, tweedie
 from .base import Clockwork, Proposal, Tilt, check_alpha, check_reward, growing, powers
+from .evaluate import evaluate, evaluate_all
 from .ramps import LINEAR, SQUARE, Ramp, check_ramp
+from .stage import SiteTarget, Stage
 
 _ROUNDING = 1e-5  # of a log-probability in float32
 
@@ -88,39 +89,6 @@ class OnClock(Clockwork):
 
     def evaluate(self, name: str, score: Score | None, x: Tokens, t: float) -> SiteLogits:
         return evaluate(self.model, name, score, x, t)
-
-
-def evaluate(model: Model, name: str, score: Score | None, x: Tokens, t: float) -> SiteLogits:
-    """A score's answer about states [..., D], asked as one batch, with its shape checked against the process."""
-    return evaluate_all(model, x, t, **{name: score})[0]
-
-
-def evaluate_all(model: Model, x: Tokens, t: float, **scores: Score | None) -> list[SiteLogits]:
-    """What each score says of x: one batch is made and shown to all, and answers that share an index still do."""
-    batch, indices = Batch(batch_of(x)), dict[int, Tensor]()
-    answers = [_asked(model, name, score, batch, t) for name, score in scores.items()]
-    for answer in answers:
-        if id(answer.index) not in indices:
-            indices[id(answer.index)] = answer.index.reshape(x.shape)
-    return [SiteLogits(answer.store, indices[id(answer.index)]) for answer in answers]
-
-
-def _asked(model: Model, name: str, score: Score | None, batch: Batch, t: float) -> SiteLogits:
-    if score is None:
-        raise InvalidInput(f"this sampler needs a {name} score and the model has none")
-    logits, size, x = ask(score, batch, t), model.process.vocabulary, batch.x
-    if not isinstance(logits, SiteLogits):
-        raise InvalidInput(
-            f"the {name} score returned a {type(logits).__name__}; return tt.SiteLogits.of(log_scores), or give a "
-            "network of posteriors as tt.PosteriorScore(process, net)"
-        )
-    if logits.vocabulary != size or logits.index.shape != x.shape:
-        raise InvalidInput(
-            f"the {name} score returned {logits.vocabulary} values at sites {tuple(logits.index.shape)} for a batch of "
-            f"states {tuple(x.shape)}; the process has {size} tokens (the mask is not one): return "
-            f"[{len(x)}, {x.shape[-1]}, {size}]"
-        )
-    return logits
 
 
 @dataclass(frozen=True)
@@ -192,8 +160,16 @@ def _above_zero() -> UserWarning:
     )
 
 
+class OnClockSites(OnClock, SiteTarget):
+    """A model in clock time whose weight is a value of the state: its target is known site by site."""
+
+    def keep(self, aux: Aux, stage: Stage) -> Aux:
+        """The tilt that the weight holds."""
+        return {"log_tilt": stage.total(aux["values"])}
+
+
 @dataclass(frozen=True)
-class Tilted(OnClock):
+class Tilted(OnClockSites):
     """pi ~ p(x|zeta) p(zeta|x)^(alpha-1): the conditional model as base and proposal, weighed by a potential.
 
     The increment (a_s - 1) h(y, s) - (a_t - 1) h(x, t) telescopes: bounded, free of the path, exact at the end whatever
@@ -230,13 +206,20 @@ class Tilted(OnClock):
         h = self.model.potential
         return None if h is None else growing(LogLikelihood(h), self.alpha - 1, self.ramp)
 
+    @property
+    def scores(self) -> Mapping[str, Score | None]:
+        return {"conditional": self.model.conditional}
+
+    def stage(self, t: float) -> Stage:
+        return stage_of(self.tilt, t)
+
     def propose(self, x: Tokens, t: float, s: float) -> Proposal:
         log_score = self.evaluate("conditional", self.model.conditional, x, t)
         return Proposal(self.law("conditional", log_score, x, (t, s)))
 
 
 @dataclass(frozen=True)
-class Steered(OnClock):
+class Steered(OnClockSites):
     """pi ~ p0(x) exp(strength * reward(x)): the base model weighed by a reward.
 
     With reward log p(zeta|x) and strength alpha this is the tempered target in potential form.
@@ -244,7 +227,7 @@ class Steered(OnClock):
     Args:
         model: A `tt.Model`; only its base score is used.
         reward: Function (x, t) of a batch of states [B, D] and a time that returns one number a state [B]. Its value at
-            t = 0 defines the target; -inf there is a hard constraint.
+            t = 0 defines the target; -inf there is a hard constraint. `tt.Reward` makes one of any function.
         strength: Factor of the reward, finite, -1e9 to 1e9; 1 by default.
         ramp: How the reward's share grows with elapsed time, a function from [0, 1] that ends at 1. Linear,
             `tt.Power(1.0)`, by default; `tt.at_end` for a reward that makes sense on clean states only.
@@ -276,12 +259,24 @@ class Steered(OnClock):
     def tilt(self) -> Tilt:
         return growing(self.reward, self.strength, self.ramp)
 
+    @property
+    def scores(self) -> Mapping[str, Score | None]:
+        return {"base": self.model.base}
+
+    def stage(self, t: float) -> Stage:
+        return stage_of(self.tilt, t)
+
     def propose(self, x: Tokens, t: float, s: float) -> Proposal:
         if self.proposal is None:
             return Proposal(self.law("base", self.evaluate("base", self.model.base, x, t), x, (t, s)))
         base, proposal = evaluate_all(self.model, x, t, base=self.model.base, proposal=self.proposal)
         p, q = self.law("base", base, x, (t, s)), self.law("proposal", proposal, x, (t, s))
         return Proposal(q, ((1.0, p), (-1.0, q)))
+
+
+def stage_of(tilt: Tilt | None, t: float) -> Stage:
+    """The intermediate target of states that are weighed by a tilt."""
+    return Stage(t) if tilt is None else Stage(t, potentials=(tilt.potential,), factors=(float(tilt.exponent(t)),))
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,13 @@ from ..smc.resampling import adaptive, never, systematic
 from ..smc.sampler import Source, advance, check_shape
 from ..smc.stream import CHOOSE, RESAMPLE, Stream
 from .any_order import AnyOrder
+from .composed import Composed
 from .on_clock import Steered, Tilted
-from .ramps import FULL, SQUARE, Frozen, Ramp
+from .ramps import FULL, SQUARE, Frozen, Ramp, at_end
+from .reveal_clock import RevealClock
+from .values import SiteValued
 
-Ramped = Tilted | Steered | AnyOrder
+Ramped = Tilted | Steered | AnyOrder | Composed
 SHARES = tuple(k / 16 for k in range(17))  # of the exponent, at which the pilot weighs each step
 _HALVINGS = 24
 _REHEARSALS, _SLACK = 3, 1.25  # ramps tried at most, and how much over `fall` is near enough
@@ -57,7 +60,7 @@ def pilot(
     if not isinstance(fk, Ramped):
         raise InvalidInput(
             f"{type(fk).__module__}.{type(fk).__name__} has no exponent that a pilot can grow; pilot tt.Tilted, "
-            "tt.Steered or tt.AnyOrder (not yet those of tt.continuous)"
+            "tt.Steered, tt.AnyOrder or tt.Composed (not yet those of tt.continuous)"
         )
     grid, shape = check_whole(grid), check_shape((populations, particles))
     check_room(fk, shape, len(SHARES), fk.model.device)
@@ -154,8 +157,8 @@ class _Trial(NamedTuple):
 
 def _log_full(fk: Ramped, state: Particles, t: float) -> Tensor:
     """What the whole exponent weighs in each state at time t."""
-    if isinstance(fk, AnyOrder):
-        return (fk.alpha - 1) * state.aux["log_ratio"]
+    if isinstance(fk, RevealClock):
+        return replace(fk, ramp=FULL).stage(t).grown(replace(fk, ramp=at_end).stage(t), state.aux)
     tilt = replace(fk, ramp=FULL).tilt
     return torch.zeros_like(state.log_w) if tilt is None else tilt(state.x, t)
 
@@ -190,5 +193,9 @@ def remembering(fk: Ramped) -> Ramped:
     """The same model with networks that remember."""
     nets = {name: getattr(fk.model, name) for name in ("base", "conditional", "potential")}
     model = replace(fk.model, **{name: _Once(net) for name, net in nets.items() if net is not None})
-    own = {name: getattr(fk, name, None) for name in ("reward", "proposal")}
-    return replace(fk, model=model, **{name: _Once(net) for name, net in own.items() if net is not None})
+    own: dict[str, Any] = {name: getattr(fk, name, None) for name in ("reward", "proposal", "twist")}
+    once = {id(net): _Once(net) for net in own.values() if net is not None and not isinstance(net, SiteValued)}
+    own = {name: once[id(net)] for name, net in own.items() if id(net) in once}
+    if isinstance(fk, Composed):
+        own["conditions"] = tuple((_Once(score), alpha) for score, alpha in fk.conditions)
+    return replace(fk, model=model, **own)

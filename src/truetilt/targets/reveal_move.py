@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..core.cdf import draw_by_row
 from ..core.types import NEG_INF, Aux, LogWeights, SiteLogits, Tokens, take
+from .stage import SiteLaws, Stage, less
 
 
 @dataclass(frozen=True)
@@ -49,15 +50,22 @@ class RevealLaw:
 
 @dataclass(frozen=True)
 class RevealMove:
-    """Reveal chosen sites: the adapted mass is weighed before the draw, what the proposal strays from it after."""
+    """Draw tokens for chosen sites of states that have none there.
+
+    The mass of the adapted law is weighed before the draw; after it, what the proposal strays from that law and what
+    the next stage is worth beyond it. What is remembered of a state follows the draw.
+    """
 
     lazy: ClassVar[bool] = False  # its networks have been asked
     law: RevealLaw
     log_before: LogWeights
-    base: SiteLogits  # log p(v | x) at the sites
-    conditional: SiteLogits  # log p(v | x, zeta) there
-    log_ratio: LogWeights  # log p(zeta|x) / p(zeta) so far
-    strayed: SiteLogits | None  # log of adapted over proposed; None when they are the same
+    laws: SiteLaws  # of the sites
+    aux: Aux  # of the states without the sites: log_p, log_ratios, values
+    ends: Stage  # what the weights mean afterwards
+    log_held: Tensor | None = None  # [...], what the weight holds of the values of the states without the sites
+    lift: Tensor | None = None  # [..., k, S], what values add to the log of each token's probability
+    known: Tensor | None = None  # [..., 1, S, M], values with each token, where all have been asked about
+    strayed: SiteLogits | None = None  # log of adapted over proposed; None when they are the same
 
     @property
     def uniforms(self) -> int:
@@ -73,19 +81,41 @@ class RevealMove:
         return torch.zeros_like(self.log_before)
 
     def after(self, y: Tokens) -> tuple[LogWeights, Aux]:
-        drawn = y.gather(-1, self.law.sites)
-        log_p = self.base.pick(drawn)
-        gain = (self.conditional.pick(drawn) - log_p).masked_fill_(log_p == NEG_INF, NEG_INF).sum(-1)
-        log_w = torch.zeros_like(self.log_ratio) if self.strayed is None else self.strayed.pick(drawn).sum(-1)
-        log_ratio = (self.log_ratio + gain).masked_fill_(self.log_ratio == NEG_INF, NEG_INF)
-        return log_w, {"log_ratio": log_ratio}
+        drawn, aux = y.gather(-1, self.law.sites), self.aux
+        log_w = torch.zeros_like(self.log_before) if self.strayed is None else self.strayed.pick(drawn).sum(-1)
+        values = self._values(y, drawn)
+        if self.log_held is not None and any(self.ends.factors):
+            log_w = log_w + less(self.ends.total(values), self._held(self.log_held, drawn))
+        ratios = aux["log_ratios"]
+        ratios = (ratios + self.laws.log_ratios(drawn)).masked_fill_(ratios == NEG_INF, NEG_INF)
+        return log_w, {"log_p": aux["log_p"] + self.laws.log_p(drawn), "log_ratios": ratios, "values": values}
+
+    def _held(self, log_held: Tensor, drawn: Tensor) -> Tensor:
+        """What the weight and the law together hold of the values of the states drawn."""
+        if self.lift is None:
+            return log_held
+        return log_held + self.lift.gather(-1, drawn[..., None]).squeeze(-1).sum(-1)
+
+    def _values(self, y: Tokens, drawn: Tensor) -> Tensor:
+        """The values of the states drawn, as far as they count at the end."""
+        if self.known is not None:
+            index = drawn[..., None, None].expand(*drawn.shape, 1, self.known.shape[-1])
+            return self.known.gather(-2, index)[..., 0, 0, :]
+        same = drawn.shape[-1] == 0 and self.ends.t > 0
+        return self.aux["values"] if same or not any(self.ends.factors) else self.ends.values(y)
 
     def take(self, ancestors: Tensor) -> RevealMove:
+        def own(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else take(tensor, ancestors)
+
         return RevealMove(
             self.law.take(ancestors),
             take(self.log_before, ancestors),
-            self.base.take(ancestors),
-            self.conditional.take(ancestors),
-            take(self.log_ratio, ancestors),
+            self.laws.take(ancestors),
+            {key: take(value, ancestors) for key, value in self.aux.items()},
+            self.ends,
+            own(self.log_held),
+            own(self.lift),
+            own(self.known),
             None if self.strayed is None else self.strayed.take(ancestors),
         )

@@ -1,0 +1,174 @@
+"""Scores made of the base and a function of noised states: classifier guidance, exact or by one gradient.
+
+Both ask how a log-value h(x, t) changes when one site does. `Predictor` asks about every neighbour of x, `Taylor` takes
+a gradient and so is only near. As the `proposal` of `Steered` either is corrected by the weight p/q, and the target is
+that of the base; as the `conditional` of a model it is part of the target, and there `Taylor` changes what is sampled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..core.eval_mode import evaluating
+from ..core.types import (
+    NEG_INF,
+    Batch,
+    BatchScore,
+    InvalidInput,
+    InvalidWeights,
+    Potential,
+    Process,
+    Score,
+    SiteLogits,
+    Tokens,
+    ask,
+    batch_of,
+    check,
+    check_process,
+    function,
+    shown,
+    tensor_of,
+)
+
+_RELAXED = "(onehot, t)"
+
+
+@dataclass(frozen=True)
+class Predictor(BatchScore):
+    """The conditional Score of a classifier log p_t(zeta|x), by exact ratios over every neighbour of x."""
+
+    process: Process
+    base: Score
+    log_likelihood: Potential
+
+    def __post_init__(self) -> None:
+        check_base(self.process, self.base)
+        function("log_likelihood", self.log_likelihood, "(x, t)")
+
+    def ask(self, batch: Batch, t: float) -> SiteLogits:
+        base, x = dense_base(self.process, self.base, batch, t), batch.x
+        here = self._asked(x, t)[..., None]
+        ratio = torch.stack([self._neighbours(x, t, d) for d in range(x.shape[-1])], -2) - here[..., None]
+        return SiteLogits.of(base + torch.where((here == NEG_INF)[..., None], 0.0, ratio))
+
+    def _neighbours(self, x: Tokens, t: float, d: int) -> Tensor:
+        """log p_t(zeta|y) for y = x with site d set to each token [..., S]."""
+        size = self.process.vocabulary
+        y = x.unsqueeze(-2).expand(*x.shape[:-1], size, x.shape[-1]).clone()
+        y[..., d] = torch.arange(size, device=x.device)
+        return self._asked(y, t)
+
+    def _asked(self, y: Tokens, t: float) -> Tensor:
+        """log p_t(zeta|y) [...] of states [..., D], asked as one batch."""
+        batch, need = batch_of(y), "return one log-probability a state"
+        value = tensor_of("what the classifier returned", self.log_likelihood(batch, t), need, y.device)
+        if value.shape != batch.shape[:1]:
+            raise InvalidInput(
+                f"the classifier returned shape {tuple(value.shape)} for a batch of states {tuple(batch.shape)}; it "
+                f"must return one log-probability a state, [{len(batch)}]"
+            )
+        return (value if value.is_floating_point() else value.double()).reshape(y.shape[:-1])
+
+
+@dataclass(frozen=True)
+class Taylor(BatchScore):
+    """The Score guided by a differentiable log-value h, whose ratios to all neighbours come from one gradient.
+
+    h(y, t) - h(x, t), for y = x with site d set to v, is taken to be grad[d, v] - grad[d, x_d]: exact where h is linear
+    in the one-hot of each site while the others hold, else a first-order guess. Every ratio is finite, so what the base
+    can draw can be drawn (on the uniform process by `tt.euler` or `tt.tau_leaping` steps; `tt.tweedie` there may lose
+    states under any guidance). Use it as `tt.Steered(model, reward, strength, proposal=tt.Taylor(...))`, whose weight
+    corrects the guess; `tt.Guided(process, base, taylor, beta)` leans by a multiple of it.
+
+    Args:
+        process: The noising process of the base: `tt.Masking(S)` or `tt.Uniform(S)`.
+        base: Score of the unconditional model.
+        differentiable: Function (onehot, t) of relaxed one-hot states, float [B, D, S + 1] for masking (the last entry
+            is the mask) or [B, D, S], and a time, that returns log-values [B] with a gradient in `onehot`. A network
+            with an embedding computes `onehot @ embedding.weight` in place of `embedding(x)`. A torch module is called
+            in eval mode; its weights get no gradients.
+        dtype: Of the one-hot states: that of the network's weights. float32 by default.
+    """
+
+    process: Process
+    base: Score
+    differentiable: Callable[[Tensor, float], Tensor]
+    dtype: torch.dtype = torch.float32
+
+    def __post_init__(self) -> None:
+        check_base(self.process, self.base)
+        function("differentiable", self.differentiable, _RELAXED)
+        if not isinstance(self.dtype, torch.dtype) or not self.dtype.is_floating_point:
+            raise InvalidInput(f"dtype is {shown(self.dtype)}; give that of the network's weights, as torch.float32")
+
+    def ask(self, batch: Batch, t: float) -> SiteLogits:
+        base, x = dense_base(self.process, self.base, batch, t), batch.x
+        value, slope = self._gradient(x, t)
+        dead = (value == NEG_INF)[:, None, None]  # nothing is known of its neighbours: the base's word stands
+        ratio = torch.where(dead, 0.0, slope[..., : self.process.vocabulary] - slope.gather(-1, x[..., None]))
+        bad = value.isnan() | ~ratio.isfinite().flatten(1).all(1)
+        check(
+            bad.any(),
+            lambda: InvalidWeights(
+                f"the log-value of tt.Taylor or its gradient is NaN or infinite for {int(bad.sum())} of {len(bad)} "
+                f"states at t = {t:.6g}, and such a proposal would lose states of the base; look for log(0), or "
+                f"overflow in {self.dtype}"
+            ),
+        )
+        return SiteLogits.of(base + ratio)
+
+    def _gradient(self, x: Tokens, t: float) -> tuple[Tensor, Tensor]:
+        """Log-values [B] of states [B, D] and their gradient in the one-hot entries [B, D, states].
+
+        Worked out also where gradients are switched off.
+        """
+        with torch.inference_mode(False), torch.enable_grad(), evaluating(self.differentiable):
+            blank = torch.zeros(*x.shape, self.process.states, dtype=self.dtype, device=x.device)
+            onehot = blank.scatter_(-1, x[..., None], 1.0).requires_grad_()
+            value = self._relaxed(onehot, t)
+            slope = torch.autograd.grad(value.sum(), onehot, allow_unused=True)[0] if value.requires_grad else None
+        if slope is None:
+            raise InvalidInput(
+                "the log-value of tt.Taylor has no gradient in the one-hot states it is given; compute it from them, "
+                "onehot @ embedding.weight, without torch.no_grad, detach or argmax"
+            )
+        return value.detach(), slope.to(torch.promote_types(slope.dtype, torch.float32))
+
+    def _relaxed(self, onehot: Tensor, t: float) -> Tensor:
+        """The log-values of one-hot states, checked for shape."""
+        try:
+            value = self.differentiable(onehot, t)
+        except RuntimeError as error:
+            if "dtype" not in str(error):
+                raise
+            raise InvalidInput(
+                f"the log-value of tt.Taylor failed on one-hot states of {self.dtype} ({error}); give tt.Taylor the "
+                "dtype of the network's weights, dtype=..."
+            ) from error
+        if not isinstance(value, Tensor) or value.shape != onehot.shape[:1]:
+            raise InvalidInput(
+                f"the log-value of tt.Taylor is {shown(value)} for one-hot states {tuple(onehot.shape)}; return one "
+                f"number a state, a tensor [{len(onehot)}]"
+            )
+        return value
+
+
+def check_base(process: Process, base: Score) -> None:
+    """A process, and a base of as many tokens."""
+    check_process(process)
+    function("base", base, "(x, t)")
+    known = getattr(getattr(base, "process", None), "vocabulary", process.vocabulary)
+    if known != process.vocabulary:
+        raise InvalidInput(f"the base knows {known} tokens and the process {process.vocabulary}; they must agree")
+
+
+def dense_base(process: Process, base: Score, batch: Batch, t: float) -> Tensor:
+    """What the base says of every token at every site [B, D, S]."""
+    found, x = ask(base, batch, t), batch.x
+    if not isinstance(found, SiteLogits) or found.index.shape != x.shape or found.vocabulary != process.vocabulary:
+        raise InvalidInput(f"the base returned {shown(found)} for states {tuple(x.shape)}; return tt.SiteLogits")
+    return found.dense()

@@ -1,0 +1,166 @@
+"""What a reward has said so far: a value for each state, found by the bytes of its row, and kept in a file.
+
+The file is safetensors: the states, their values, a checksum, and whose they are. It is written whole or not at all,
+while values come in, as often as writing takes at most a tenth of the time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ..core.storage import check_folder, check_plain, check_writable, write_with
+from ..core.types import NEG_INF, InvalidInput, reals, tensor_of
+
+_FORMAT, _VERSION = "truetilt-reward", "1"
+_PATIENCE = 9  # a file that took a second to write is written again after so many
+_WIDEST = 2**31  # tokens are kept in at most four bytes
+
+
+class Cache:
+    """Values by state in the order they came, the counters, and the lock that every reader and writer holds."""
+
+    def __init__(self, vocabulary: int | None, path: Path | None = None, mark: str = "") -> None:
+        self.lock = threading.RLock()
+        self.values: dict[bytes, float] = {}
+        self.length: int | None = None
+        self.calls = self.distinct = 0
+        self.vocabulary, self._path, self._mark = vocabulary, path, mark
+        self._kind = torch.uint8 if vocabulary is not None and vocabulary <= 256 else torch.int32
+        self._written, self._due, self._stamp = 0, 0.0, None
+        if path is not None:
+            check_writable(path)
+            check_folder(path.parent)
+            if path.exists():
+                self._absorb_file()
+
+    def checked(self, states: Any) -> Tensor:
+        """Finished sequences as tokens int64 [B, D], of the one length that this reward is about."""
+        x = tensor_of("the states of a reward", states, "give tokens int64 [B, D]")
+        if x.dim() != 2 or x.shape[1] == 0 or x.is_floating_point() or x.dtype == torch.bool:
+            raise InvalidInput(
+                f"a reward was given states {tuple(x.shape)} of {x.dtype}; give tokens int64 [B, D], one row a state"
+            )
+        if self.length not in (None, x.shape[1]):
+            raise InvalidInput(
+                f"a reward that knows states of {self.length} sites was given {x.shape[1]}; make a tt.Reward for each"
+            )
+        x, most = x.long(), _WIDEST if self.vocabulary is None else self.vocabulary
+        least, largest = x.aminmax() if len(x) else (x.new_zeros(()), x.new_zeros(()))
+        if bool((least < 0) | (largest >= most)):
+            row, site = (int(k) for k in ((x < 0) | (x >= most)).nonzero()[0])
+            raise InvalidInput(
+                f"state {row} (counting from 0) holds token {int(x[row, site])} at site {site}, and tokens are 0 to "
+                f"{most - 1}: it is masked or noised. A reward is defined on finished sequences; on the way use a "
+                "twist (a potential of noised states), or give the reward its whole share at the end (ramp=tt.at_end)"
+            )
+        return x
+
+    def keys(self, x: Tensor) -> list[bytes]:
+        """The bytes of each row."""
+        rows = x.to(self._kind).cpu().contiguous().numpy()
+        data, width = rows.tobytes(), rows.shape[1] * rows.itemsize
+        return [data[start : start + width] for start in range(0, len(data), width)]
+
+    def add(self, x: Tensor, values: Tensor) -> None:
+        """Learn the values of states; those already known keep theirs."""
+        for key, value in zip(self.keys(x), values.tolist(), strict=True):
+            self.values.setdefault(key, value)
+        if len(x):
+            self.length = x.shape[1]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All states [K, D], in as few bytes as are needed, and their values float64 [K]."""
+        kind = np.uint8 if self._kind == torch.uint8 else np.int32
+        rows = np.frombuffer(bytearray().join(self.values), kind).reshape(len(self.values), self.length or 0)
+        values = torch.tensor(list(self.values.values()), dtype=torch.float64)
+        return {"states": torch.from_numpy(rows), "values": values}
+
+    def check_values(self, x: Tensor, values: Any) -> Tensor:
+        """One value a state, finite or -inf."""
+        found = reals("the values of a reward", values, "give one number a state")
+        if found.shape != x.shape[:1] or bool((found.isnan() | (found == -NEG_INF)).any()):
+            raise InvalidInput(
+                f"{len(x)} states have values of shape {tuple(found.shape)}, or NaN or +inf among them; give one "
+                "number a state, finite or -inf"
+            )
+        return found
+
+    def write(self, path: Path) -> None:
+        """All that is known, whole or not at all."""
+        kept = self.tensors()
+        facts = {"format": _FORMAT, "version": _VERSION, "function": self._mark, "sha256": _checksum(kept)}
+        write_with(path, lambda temporary: save_file(kept, temporary, metadata=facts))
+
+    def read(self, path: Path, mark: str | None = None) -> int:
+        """Learn the values in a file, if it is whole, of this length and of the mark, if one is given; their number."""
+        again = "move it away, or name another file"
+        facts, kept = _opened(path, again)
+        if (facts.get("format"), facts.get("version")) != (_FORMAT, _VERSION) or kept.keys() != {"states", "values"}:
+            raise InvalidInput(f"{path} holds no values of a reward of version {_VERSION}; {again}")
+        if facts.get("sha256") != _checksum(kept):
+            raise InvalidInput(f"{path} does not match its checksum: it is damaged or cut short; {again}")
+        if mark is not None and facts.get("function") != mark:
+            raise InvalidInput(
+                f"{path} was written for another function, tokenizer or Python. If its values are still this reward's, "
+                f"make the reward without cache_file, then reward.load_cache(file) and reward.save(file); else {again}"
+            )
+        try:
+            if len(kept["states"]):
+                x = self.checked(kept["states"])
+                self.add(x, self.check_values(x, kept["values"]))
+        except InvalidInput as error:
+            raise InvalidInput(f"{path} does not fit this reward: {error}; {again}") from error
+        return len(kept["states"])
+
+    def keep(self, now: bool = False) -> None:
+        """Write the file if there is one, something is new and writing is due; what others wrote there is kept."""
+        if self._path is None or (not now and (len(self.values) == self._written or time.monotonic() < self._due)):
+            return
+        begun = time.monotonic()
+        if self._path.exists() and _stamp_of(self._path) != self._stamp:
+            self._absorb_file()
+        if len(self.values) > self._written:
+            self.write(self._path)
+            self._written, self._stamp = len(self.values), _stamp_of(self._path)
+            self._due = time.monotonic() + _PATIENCE * (time.monotonic() - begun)
+
+    def _absorb_file(self) -> None:
+        path: Any = self._path
+        self._stamp = _stamp_of(path)
+        self._written = self.read(path, self._mark)
+
+
+def _opened(path: Path, again: str) -> tuple[dict[str, str], dict[str, Tensor]]:
+    try:
+        with safe_open(check_plain(path), framework="pt") as file:
+            return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except InvalidInput:
+        raise
+    except FileNotFoundError as error:
+        raise InvalidInput(f"{path} is not there; give a file that reward.save or cache_file wrote") from error
+    except Exception as error:  # the reader's words for what is no such file
+        raise InvalidInput(f"{path} cannot be read ({error}); {again}") from error
+
+
+def _checksum(kept: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(kept):
+        digest.update(f"{name} {kept[name].dtype} {tuple(kept[name].shape)}".encode())
+        digest.update(kept[name].contiguous().view(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def _stamp_of(path: Path) -> tuple[int, int, int]:
+    found = os.stat(path)
+    return found.st_ino, found.st_mtime_ns, found.st_size

@@ -1,0 +1,73 @@
+"""Texts of finished sequences, for rewards that read strings."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from ..core.types import InvalidInput, function, shown, whole
+
+_SHOWN = 400  # characters of a sequence that a message quotes
+
+
+@dataclass(frozen=True, eq=False)
+class Spelling:
+    """The text of tokens [D]: by the letters of an alphabet, by something with `decode`, or by a function."""
+
+    tokenizer: Any
+    mark: str = ""  # tells one tokenizer from another that reads alike
+
+    @property
+    def size(self) -> int | None:
+        """How many tokens there are, where it says so."""
+        found = len(self.tokenizer) if isinstance(self.tokenizer, str) else getattr(self.tokenizer, "vocabulary", None)
+        return found if isinstance(found, int) else None
+
+    def __call__(self, tokens: Tensor) -> str:
+        if isinstance(self.tokenizer, str):
+            return "".join(self.tokenizer[token] for token in tokens.tolist())
+        decode = getattr(self.tokenizer, "decode", None)
+        found = self.tokenizer(tokens) if decode is None else decode(tokens.tolist())
+        if not isinstance(found, str):
+            raise InvalidInput(f"the tokenizer made {shown(found)} of tokens, where a string is due")
+        return found
+
+
+def spelling_of(tokenizer: Any) -> Spelling | None:
+    if tokenizer is None:
+        return None
+    need = 'give letters such as "ACGT", something with decode, or a function of tokens [D] that returns a string'
+    if isinstance(tokenizer, str):
+        if len(tokenizer) < 2 or len(set(tokenizer)) < len(tokenizer):
+            raise InvalidInput(f"the letters of tokenizer are {shown(tokenizer)}; give two or more, each once")
+        return Spelling(tokenizer)
+    decode = getattr(tokenizer, "decode", None)
+    if isinstance(tokenizer, type | bytes) or not callable(tokenizer if decode is None else decode):
+        raise InvalidInput(f"tokenizer is {shown(tokenizer)}; {need}")
+    if decode is None:
+        function("tokenizer", tokenizer, "(tokens)", need)
+    mark = getattr(tokenizer, "fingerprint", None)
+    return Spelling(tokenizer, str(mark()) if callable(mark) else "")
+
+
+def check_vocabulary(vocabulary: int | None, spelling: Spelling | None) -> int | None:
+    """How many tokens there are: as given, or as the tokenizer says; None where nobody does."""
+    size = None if spelling is None else spelling.size
+    if vocabulary is None:
+        return size
+    given = whole("vocabulary", vocabulary, 1, 2**31)
+    if size is not None and given > size:
+        raise InvalidInput(f"vocabulary is {given} and the tokenizer has {size} tokens; give one that has all")
+    return given
+
+
+def quoted(tokens: Tensor, spelling: Spelling | None) -> str:
+    """A sequence as a message names it: its text where it has one, else its tokens."""
+    found = f"the tokens {tokens.tolist()}"
+    if spelling is not None:
+        with contextlib.suppress(Exception):  # what failed may be the spelling
+            found = repr(spelling(tokens))
+    return found if len(found) <= _SHOWN else f"{found[:_SHOWN]}..."

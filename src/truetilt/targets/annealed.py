@@ -1,0 +1,280 @@
+"""Annealing on clean states: draw them where that is easy, then change the target little by little and move them.
+
+The first steps reveal states under a start that is drawn from well: the base itself, a conditional model, a twisted
+law. The steps after that go from its target to the goal's by shares of the way: each weighs the particles by what the
+target changed, resamples, and moves every particle by a Markov kernel that leaves the new target alone. With shares
+fixed beforehand the estimate of Z is unbiased; a share that is repeated is a move more at the same target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from ..core.target import Remedies
+from ..core.types import (
+    NEG_INF,
+    Aux,
+    InvalidInput,
+    LogWeights,
+    Model,
+    Move,
+    MoveKernel,
+    Particles,
+    Redraw,
+    Score,
+    Target,
+    Tokens,
+    has,
+    listed,
+    number,
+    settle,
+    shown,
+    take,
+    whole,
+)
+from ..diffusion.processes import Masking
+from ..diffusion.schedules import MOST_STEPS, masked_fraction_grid
+from .composed import Composed
+from .moves import Gibbs, systematic_scan
+from .stage import SiteTarget, Stage
+
+scan_gibbs = partial(Gibbs, scan=systematic_scan)
+_SHARES = "give the share of the way after each step, from above 0 to 1 and never falling, such as tt.pilot finds"
+
+
+class AnnealedTime(NamedTuple):
+    """Where a time of the run lies: so many steps done, of which the first ones reveal at the inner time `t`."""
+
+    done: int
+    t: float
+    share: float  # of the way from the start's target to the goal's
+
+
+@dataclass(frozen=True)
+class Annealed(SiteTarget):
+    """The target of `goal`, by annealing clean states from the target of `start_from`.
+
+    It has a time grid of its own: run it as `tt.run(fk)`.
+
+    Args:
+        goal: What is targeted, a `tt.Composed`.
+        shares: Share of the way to the goal after each annealing step: numbers that never fall and end at 1; or a whole
+            number of equal steps. `tt.pilot` finds shares whose steps cost alike.
+        start_from: What clean states are revealed from, a `tt.Composed` on the same model with the same scores. None
+            (the default): the goal with its twist for a reward, else without one; sharpness 1, and exponents of
+            conditions within 0 to 1.
+        kernel: Makes the Markov kernel of a step from this value, once. By default `tt.Gibbs` with a systematic scan:
+            one site a step, and a call of the reward for every token there.
+        reveal_steps: Steps that reveal, 1 to the length. None (the default): one site a step, which is exact.
+        floor: Rewards below this count as this much on the way, so that forbidden states (-inf) may still be mended; at
+            the last step they count for what they are. None (the default): they are what they are throughout.
+    """
+
+    level: ClassVar[bool] = True
+    goal: Composed
+    shares: Sequence[float] | int
+    start_from: Composed | None = None
+    kernel: Callable[[Any], MoveKernel] = scan_gibbs
+    reveal_steps: int | None = None
+    floor: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.goal, Composed):
+            raise InvalidInput(f"the goal is a {type(self.goal).__name__}; give tt.Composed(model, ...)")
+        settle(self, shares=_check_shares(self.shares))
+        settle(self, start_from=natural_start(self.goal) if self.start_from is None else self.start_from)
+        _check_start(self.goal, self.begin)
+        length = self.goal.model.length
+        settle(self, reveal_steps=whole("reveal_steps", self.reveal_steps or length, 1, length))
+        if self.floor is not None:
+            settle(self, floor=number("floor", self.floor, "the least that a reward counts on the way"))
+        need = "give what makes a Markov kernel of this value, such as tt.Gibbs"
+        if not callable(self.kernel):
+            raise InvalidInput(f"kernel is {shown(self.kernel)}; {need}")
+        has("what kernel returned", self.moves, ("move", "choices"), need)
+
+    @property
+    def model(self) -> Model:
+        return self.goal.model
+
+    @property
+    def begin(self) -> Composed:
+        """The value whose target is annealed."""
+        return cast("Composed", self.start_from)
+
+    @property
+    def device(self) -> torch.device | str:
+        return self.goal.device
+
+    @property
+    def target(self) -> Target:
+        way = {"weights": "annealed", "shares": self.shares, "start": self.begin.target.final, "floor": self.floor}
+        return Target(self.goal.target.final, way, self.goal.target.constant)
+
+    @property
+    def remedies(self) -> Remedies:
+        return Remedies("a smaller strength or exponent", "more annealing steps (tt.pilot spaces them)")
+
+    @property
+    def scores(self) -> Mapping[str, Score | None]:
+        return self.goal.scores
+
+    @cached_property
+    def moves(self) -> MoveKernel:
+        """The Markov kernel of the annealing steps."""
+        return self.kernel(self)
+
+    @property
+    def steps(self) -> int:
+        return cast("int", self.reveal_steps) + len(cast("tuple[float, ...]", self.shares))
+
+    @cached_property
+    def grid(self) -> tuple[float, ...]:
+        """The times of its run: one for each step, evenly spaced."""
+        return (*(1 - k / self.steps for k in range(self.steps)), 0.0)
+
+    @cached_property
+    def _inner(self) -> tuple[float, ...]:
+        return masked_fraction_grid(cast("Masking", self.model.process).schedule, cast("int", self.reveal_steps))
+
+    def place(self, t: float) -> AnnealedTime:
+        """Where a time of the grid lies."""
+        done, reveals = round((1 - t) * self.steps), cast("int", self.reveal_steps)
+        if self.grid[done] != t:
+            raise InvalidInput(
+                f"t = {t:.6g} is no time of this annealed value, which has a grid of its own: run it as tt.run(fk)"
+            )
+        if done <= reveals:
+            return AnnealedTime(done, self._inner[done], 0.0)
+        return AnnealedTime(done, 0.0, cast("tuple[float, ...]", self.shares)[done - reveals - 1])
+
+    def stage(self, t: float) -> Stage:
+        """The start's stage while sites are revealed; then the share of the way between its last and the goal's."""
+        done, inner, share = self.place(t)
+        if done <= cast("int", self.reveal_steps) and inner > 0:
+            return self.begin.stage(inner)
+        return self.between(share)
+
+    def between(self, share: float) -> Stage:
+        """The target this share of the way from the start's to the goal's; values are the start's and the goal's."""
+        first, last = self.begin.stage(0.0), self.goal.stage(0.0)
+        potentials = (first.potentials[0], last.potentials[0])
+        factors = ((1 - share) * first.factors[0], share * last.factors[0])
+        if potentials[0] is potentials[1]:  # one reward that grows
+            potentials, factors = (None, potentials[1]), (0.0, sum(factors))
+        alphas = zip(first.conditions, last.conditions, strict=True)
+        conditions = tuple(b if share == 1 else a + share * (b - a) for a, b in alphas)
+        sharpness = first.sharpness + share * (last.sharpness - first.sharpness) if share != 1 else last.sharpness
+        floor = NEG_INF if self.floor is None or share == 1 else self.floor
+        return Stage(0.0, sharpness, conditions, potentials, factors, floor)
+
+    def masked(self, t: float) -> int:
+        return self.begin.masked(self.place(t).t)
+
+    def recall(self, particles: Particles, t: float) -> Aux:
+        """What the run remembers; between reveals and annealing the goal's reward joins the values."""
+        aux = self.begin.recall(particles, self.place(t).t)
+        if self.place(t).t > 0:
+            return aux
+        if "log_ratios" in particles.aux and particles.aux["values"].shape[-1] == 2:
+            return aux
+        return aux | {"values": self.between_values(particles.x)}
+
+    def values(self, particles: Particles, t: float) -> Tensor:
+        return self.recall(particles, t)["values"]
+
+    def between_values(self, x: Tokens) -> Tensor:
+        """The start's and the goal's reward of clean states [..., 2]."""
+        middle = self.between(0.5)
+        return middle._replace(factors=tuple(1.0 if h is not None else 0.0 for h in middle.potentials)).values(x)
+
+    def start(self, shape: tuple[int, ...], t: float) -> Move:
+        return self.begin.start(shape, t)
+
+    def choices(self, t: float, s: float) -> int:
+        here, there = self.place(t), self.place(s)
+        return self.begin.choices(here.t, there.t) if here.t > there.t else self.moves.choices
+
+    def move(self, particles: Particles, t: float, s: float, u: Tensor) -> Move:
+        here, there = self.place(t), self.place(s)
+        if here.t > there.t:
+            return self.begin.move(particles, here.t, there.t, u)
+        particles, log_before = self._weighed(particles, t, s)
+        return WeighedMove(self.moves.move(particles, s, here.done - cast("int", self.reveal_steps), u), log_before)
+
+    def branches(self, particles: Particles, t: float, s: float) -> list[tuple[Tensor, Move]]:
+        here, there = self.place(t), self.place(s)
+        if here.t > there.t:
+            return list(self.begin.branches(particles, here.t, there.t))
+        particles, log_before = self._weighed(particles, t, s)
+        every = cast("Any", self.moves).branches(particles, s, here.done - cast("int", self.reveal_steps))
+        return [(log_p, WeighedMove(move, log_before)) for log_p, move in every]
+
+    def _weighed(self, particles: Particles, t: float, s: float) -> tuple[Particles, LogWeights]:
+        """The particles with all that is to be remembered, and what the next share adds to their weight."""
+        aux = self.recall(particles, t)
+        return particles._replace(aux=aux), self.stage(s).grown(self.stage(t), aux)
+
+
+@dataclass(frozen=True)
+class WeighedMove:
+    """A move of a Markov kernel after a change of the target, which is the weight known before the draw."""
+
+    lazy: ClassVar[bool] = False  # its networks have been asked
+    inner: Redraw
+    log_before: LogWeights
+
+    @property
+    def uniforms(self) -> int:
+        return self.inner.uniforms
+
+    @property
+    def labels(self) -> Tensor:
+        return self.inner.labels
+
+    @property
+    def law(self) -> Any:
+        return self.inner.law
+
+    def after(self, y: Tokens) -> tuple[LogWeights, Aux]:
+        return self.inner.after(y)
+
+    def take(self, ancestors: Tensor) -> WeighedMove:
+        return WeighedMove(cast("Redraw", self.inner.take(ancestors)), take(self.log_before, ancestors))
+
+
+def natural_start(goal: Composed) -> Composed:
+    """What a goal is annealed from: its twist for a reward or none, sharpness 1, exponents within 0 to 1."""
+    conditions = tuple((score, min(max(alpha, 0.0), 1.0)) for score, alpha in goal.conditions)
+    return replace(goal, sharpness=1.0, conditions=conditions, reward=goal.twist)
+
+
+def _check_start(goal: Composed, start: object) -> None:
+    """Clean states of the same model, with the same networks in the same places."""
+    if not isinstance(start, Composed):
+        raise InvalidInput(f"the start is a {type(start).__name__}; give tt.Composed on the goal's model")
+    scores = [tuple(score for score, _ in fk.conditions) for fk in (start, goal)]
+    same = len(scores[0]) == len(scores[1]) and all(a is b for a, b in zip(*scores, strict=True))
+    if start.model is not goal.model or not same:
+        raise InvalidInput(
+            "the start and the goal of an annealed value differ in their model or in the scores of their conditions; "
+            "give both the same ones, with exponent 0 for a condition that only one has"
+        )
+
+
+def _check_shares(shares: object) -> tuple[float, ...]:
+    if isinstance(shares, int) and not isinstance(shares, bool):
+        count = whole("shares", shares, 1, MOST_STEPS)
+        return tuple((k + 1) / count for k in range(count))
+    found = tuple(number("a share of the way", share, _SHARES) for share in listed("shares", shares, _SHARES))
+    rising = all(0 <= a <= b for a, b in pairwise(found))
+    if not found or not rising or found[-1] != 1:
+        raise InvalidInput(f"the shares of the way are {len(found)} numbers that do not rise to 1; {_SHARES}")
+    return found

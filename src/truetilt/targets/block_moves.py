@@ -1,0 +1,331 @@
+"""Moves of several sites at once, and moves of bases that know the law of whole sequences.
+
+A block is drawn site by site, so its acceptance needs the masses met on the way; a pair is enumerated and needs none.
+A causal model under an order, a chain or a table gives log p0(x) of a finished sequence: then a move at any site is
+Metropolis with that ratio, though the conditional of one site given all others may not exist.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..core.cdf import draw_from
+from ..core.types import (
+    NEG_INF,
+    InvalidInput,
+    Particles,
+    Potential,
+    Redraw,
+    Score,
+    SiteLogits,
+    Target,
+    Tokens,
+    function,
+    plain,
+    settle,
+    shown,
+)
+from .evaluate import evaluate_all
+from .moves import (
+    AcceptMove,
+    Draw,
+    Scan,
+    accepting,
+    check_kind,
+    check_revealed,
+    check_scan,
+    every_token,
+    hide,
+    lift_of,
+    picked,
+    random_scan,
+    revealed,
+    scanned,
+    sites_of,
+    target_of,
+    with_surrogate,
+)
+from .reveal_move import RevealLaw
+from .stage import Answers, SiteLaws, SiteTarget, less, tilted_law
+from .values import value_of
+
+Fill = Callable[[int, RevealLaw], Tokens]  # (which site of the block, its law) -> the state with a token there
+
+
+@dataclass(frozen=True)
+class Block:
+    """Redraw several revealed sites one after another and accept by Metropolis: 2 size - 1 rounds of evaluations.
+
+    While fewer are revealed, all of those are the block. A surrogate of partly masked states (a twist) leads the draws;
+    the target's own values accept.
+    """
+
+    fk: SiteTarget
+    size: int
+    surrogate: Potential | None = None
+
+    def __post_init__(self) -> None:
+        check_kind(self)
+        size = plain(self.size)
+        if type(size) is not int or not 1 <= size <= self.fk.model.length:
+            raise InvalidInput(f"a block of {shown(size)} sites in {self.fk.model.length}; give 1 to all of them")
+        settle(self, size=size)
+        if self.surrogate is not None:
+            function("the surrogate", self.surrogate, "(x, t)")
+
+    @property
+    def target(self) -> Target | None:
+        return target_of(self.fk) if self.fk.level else _at_end(self.fk)
+
+    @property
+    def choices(self) -> int:
+        return self.fk.model.length + self.size
+
+    def move(self, particles: Particles, t: float, number: int, u: Tensor) -> AcceptMove:
+        self.fk.recall(particles, t)
+        size = min(self.size, check_revealed(self.fk, t))
+        length = self.fk.model.length
+        seen = revealed(self.fk, particles.x)
+        sites = torch.where(seen, u[..., :length], 2.0).topk(size, largest=False).indices
+        return self.at(particles, t, sites, lambda j, law: law.sample(u[..., length + j : length + j + 1]))
+
+    def at(self, particles: Particles, t: float, sites: Tensor, draw: Fill) -> AcceptMove:
+        """Redraw these sites [..., k] in their order, with `draw` filling the j-th."""
+        fk, x, stage = self.fk, particles.x, self.fk.stage(t)
+        hidden = hide(fk, x, sites)
+        first = fk.answers(hidden, fk.asked_at(t, sites.shape[-1]))
+        new = self._walk(hidden, t, sites, draw, first)
+        old = self._walk(hidden, t, sites, lambda j, law: law.x.scatter(-1, law.sites, x.gather(-1, law.sites)), first)
+        mine, values = fk.values(particles, t), stage.values(new.x)
+        here = stage.total(mine)
+        log_accept = less(stage.total(values) + new.log_mass, here + old.log_mass).clamp(max=0.0)
+        ratios = fk.recall(particles, t)["log_ratios"]
+        alive = (here > NEG_INF) & _counted(stage.conditions, ratios)
+        log_accept = torch.where(alive, log_accept, NEG_INF)
+        before = fk.recall(particles, t)
+        after = {"log_p": before["log_p"] - old.log_p + new.log_p, "values": values}
+        after["log_ratios"] = torch.where(ratios == NEG_INF, NEG_INF, ratios - old.log_ratios + new.log_ratios)
+        return accepting(fk, particles, t, (new.x, after), log_accept, mine)
+
+    def _walk(self, x: Tokens, t: float, sites: Tensor, draw: Fill, first: Answers) -> _Walk:
+        """Reveal the sites in order: where it ends, and what the target holds of it beyond what the draws do."""
+        fk, stage, count = self.fk, self.fk.stage(t), sites.shape[-1]
+        guide = with_surrogate(stage, self.surrogate)
+        log_mass = log_p = torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
+        log_ratios = log_p.new_zeros(*log_p.shape, len(fk.scores) - 1)
+        for j in range(count):
+            site, now = sites[..., j : j + 1], fk.asked_at(t, count - j)
+            laws = SiteLaws.of(fk, x, now, first if j == 0 else fk.answers(x, now), site)
+            lift, _ = (None, None) if self.surrogate is None else lift_of(guide, x, site, laws)
+            adapted, mass = tilted_law(laws.mixed(stage), lift, laws.base)
+            x = draw(j, RevealLaw(x, site, adapted))
+            token = x.gather(-1, site)
+            log_mass = log_mass + mass.squeeze(-1)
+            log_mass = log_mass if lift is None else log_mass - picked(lift, token)
+            log_p, log_ratios = log_p + laws.log_p(token), log_ratios + laws.log_ratios(token)
+        return _Walk(x, log_mass, log_p, log_ratios)
+
+
+class _Walk(NamedTuple):
+    x: Tokens
+    log_mass: Tensor
+    log_p: Tensor
+    log_ratios: Tensor
+
+
+def _counted(alphas: tuple[float, ...], ratios: Tensor) -> Tensor:
+    """Whether a state is possible under every condition that counts; at exponent 0 it need not be."""
+    alive = torch.ones(ratios.shape[:-1], dtype=torch.bool, device=ratios.device)
+    for alpha, ratio in zip(alphas, ratios.unbind(-1), strict=True):
+        alive = alive if alpha == 0 else alive & (ratio > NEG_INF)
+    return alive
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Redraw two sites at once from their exact joint law: 1 + S evaluations and S^2 calls, always accepted.
+
+    For sites that single moves cannot change alone. The two are neighbours, or `apart` sites from each other.
+    """
+
+    fk: SiteTarget
+    scan: Scan = random_scan
+    apart: int = 1
+
+    def __post_init__(self) -> None:
+        check_kind(self)
+        check_scan(self.scan)
+        apart = plain(self.apart)
+        if type(apart) is not int or not 1 <= apart < self.fk.model.length:
+            raise InvalidInput(
+                f"two sites {shown(apart)} apart in {self.fk.model.length}; give 1 to all but one of them"
+            )
+
+    @property
+    def target(self) -> Target | None:
+        return _at_end(self.fk)
+
+    @property
+    def choices(self) -> int:
+        return 2
+
+    def move(self, particles: Particles, t: float, number: int, u: Tensor) -> AcceptMove:
+        site = scanned(self.scan, revealed(self.fk, particles.x), number, u[..., :1])
+        return self.at(particles, t, self._both(site), lambda cdf: draw_from(cdf, u[..., 1:]))
+
+    def _both(self, site: Tensor) -> Tensor:
+        return torch.cat([site, (site + self.apart) % self.fk.model.length], -1)
+
+    def branches(self, particles: Particles, t: float, number: int) -> list[tuple[Tensor, Redraw]]:
+        """Every pair of tokens at every site that the scan may name, with its probability."""
+        out: list[tuple[Tensor, Redraw]] = []
+        for log_p, site in sites_of(self.scan, revealed(self.fk, particles.x), number):
+            joint = self._joint(particles, t, self._both(site))
+            for pair in range(joint.log_law.shape[-1]):
+                chosen = torch.full_like(site, pair)
+                out.append((log_p + joint.log_law[..., pair], self._moved(particles, t, joint, chosen)))
+        return out
+
+    def at(self, particles: Particles, t: float, sites: Tensor, draw: Callable[[Tensor], Tensor]) -> AcceptMove:
+        """Redraw two sites [..., 2] of clean states; `draw` picks one of the S^2 pairs from their CDF."""
+        joint = self._joint(particles, t, sites)
+        return self._moved(particles, t, joint, draw(joint.log_law.exp().cumsum(-1)))
+
+    def _joint(self, particles: Particles, t: float, sites: Tensor) -> _Joint:
+        """The exact law of both tokens given the other sites."""
+        fk, x, stage, size = self.fk, particles.x, self.fk.stage(t), self.fk.model.process.vocabulary
+        one, two = sites[..., :1], sites[..., 1:]
+        hidden = hide(fk, x, sites)
+        half = _filled(hidden, one, size)  # [..., S, D]
+        wide = two[..., None, :].expand(*half.shape[:-1], 1)
+        laws = fk.laws(hidden, fk.asked_at(t, 2), one), fk.laws(half, fk.asked_at(t, 1), wide)
+        log_joint = laws[0].mixed(stage).dense()[..., 0, :, None] + laws[1].mixed(stage).dense()[..., 0, :]
+        full = torch.where((log_joint > NEG_INF)[..., None], _filled(half, wide, size), x[..., None, None, :])
+        values = stage.values(full)
+        log_joint = torch.where(log_joint > NEG_INF, log_joint + stage.total(values), NEG_INF).flatten(-2)
+        alive = log_joint.logsumexp(-1, keepdim=True) > NEG_INF  # else nothing can be drawn, and x stays
+        return _Joint(torch.where(alive, log_joint, 0.0).log_softmax(-1), alive.squeeze(-1), sites, laws, full, values)
+
+    def _moved(self, particles: Particles, t: float, joint: _Joint, chosen: Tensor) -> AcceptMove:
+        """To the chosen pair [..., 1]; a state that counts for nothing stays."""
+        fk, x, size = self.fk, particles.x, self.fk.model.process.vocabulary
+        wide = chosen[..., None]
+        y = joint.full.flatten(-3, -2).gather(-2, wide.expand(*chosen.shape, x.shape[-1]))[..., 0, :]
+        values = joint.values.flatten(-3, -2).gather(-2, wide.expand(*chosen.shape, joint.values.shape[-1]))[..., 0, :]
+        old, new = x.gather(-1, joint.sites), torch.cat([chosen // size, chosen % size], -1)
+        (old_p, old_ratios), (new_p, new_ratios) = joint.parts(old), joint.parts(new)
+        aux, mine = fk.recall(particles, t), fk.values(particles, t)
+        ratios = torch.where(aux["log_ratios"] == NEG_INF, NEG_INF, aux["log_ratios"] - old_ratios + new_ratios)
+        after = {"log_p": aux["log_p"] - old_p + new_p, "log_ratios": ratios, "values": values}
+        can = joint.alive & (fk.stage(t).total(mine) > NEG_INF)
+        return accepting(fk, particles, t, (y, after), torch.where(can, 0.0, NEG_INF).double(), mine)
+
+
+class _Joint(NamedTuple):
+    """The law of two tokens, and what it was made of."""
+
+    log_law: Tensor  # [..., S^2]
+    alive: Tensor  # [...], whether any pair is possible
+    sites: Tensor  # [..., 2]
+    laws: tuple[SiteLaws, SiteLaws]  # of the first site, and of the second for each token at the first
+    full: Tokens  # [..., S, S, D]
+    values: Tensor  # [..., S, S, M]
+
+    def parts(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """log_p and log_ratios of two tokens [..., 2]."""
+        one, two = tokens[..., :1], tokens[..., 1:]
+        size = self.laws[0].base.vocabulary
+        wide = two[..., None, :].expand(*two.shape[:-1], size, 1)
+        log_p = self.laws[1].log_p(wide).gather(-1, one).squeeze(-1)
+        ratios = self.laws[1].log_ratios(wide)
+        ratios = ratios.gather(-2, one[..., None].expand(*one.shape, ratios.shape[-1]))[..., 0, :]
+        return self.laws[0].log_p(one) + log_p, self.laws[0].log_ratios(one) + ratios
+
+
+def _filled(x: Tokens, site: Tensor, size: int) -> Tokens:
+    """x with a site [..., 1] set to each token [..., S, D]."""
+    tokens = torch.arange(size, device=x.device)[:, None].expand(*x.shape[:-1], size, 1)
+    wide = site[..., None, :].expand(*x.shape[:-1], size, 1)
+    return x[..., None, :].expand(*x.shape[:-1], size, x.shape[-1]).scatter(-1, wide, tokens)
+
+
+@dataclass(frozen=True)
+class WholeSequence:
+    """For a base that knows log p0(x) of finished sequences: change a token, accept by the ratio of the target.
+
+    `log_prob` is a function of clean states [B, D] that returns log p0 [B]: of a causal model under its order, one
+    pass. The token is proposed uniformly, or by `proposal`, a score that is asked with the site masked.
+    """
+
+    fk: SiteTarget
+    log_prob: Callable[[Tokens], Tensor]
+    scan: Scan = random_scan
+    proposal: Score | None = None
+
+    def __post_init__(self) -> None:
+        check_kind(self)
+        check_scan(self.scan)
+        function("log_prob", self.log_prob, "(x)", "of clean states [B, D]")
+        if self.proposal is not None:
+            function("proposal", self.proposal, "(x, t)")
+        if len(self.fk.scores) > 1:
+            raise InvalidInput(
+                "WholeSequence knows log p0(x) and not log p(x|zeta) of conditions; make it from tt.Steered, tt.Tilted "
+                "or a tt.Composed with a reward and no conditions"
+            )
+
+    @property
+    def target(self) -> Target | None:
+        return _at_end(self.fk)
+
+    @property
+    def choices(self) -> int:
+        return 2
+
+    def move(self, particles: Particles, t: float, number: int, u: Tensor) -> AcceptMove:
+        site = scanned(self.scan, revealed(self.fk, particles.x), number, u[..., :1])
+        return self.at(particles, t, site, lambda law: law.sample(u[..., 1:]))
+
+    def branches(self, particles: Particles, t: float, number: int) -> list[tuple[Tensor, Redraw]]:
+        """Every site and every token it may propose, with the probability of each."""
+        sites = sites_of(self.scan, revealed(self.fk, particles.x), number)
+        return [branch for log_p, site in sites for branch in every_token(self, particles, t, site, log_p)]
+
+    def at(self, particles: Particles, t: float, site: Tensor, draw: Draw) -> AcceptMove:
+        """Propose a token at this site [..., 1] of clean states."""
+        fk, x, stage = self.fk, particles.x, self.fk.stage(t)
+        law = self._proposal(x, t, site)
+        y = draw(law)
+        mine, new = fk.values(particles, t), stage.values(y)
+        log_p = [value_of(self._log_p0, states, t) for states in (x, y)]
+        here, there = (stage.sharpness * p + stage.total(v) for p, v in zip(log_p, (mine, new), strict=True))
+        back, forth = (law.logits.pick(state.gather(-1, site)).sum(-1) for state in (x, y))
+        log_accept = torch.where(here > NEG_INF, less(there + back, here + forth), NEG_INF).clamp(max=0.0)
+        aux = fk.recall(particles, t)
+        after = aux | {"log_p": aux["log_p"] + less(log_p[1], log_p[0]), "values": new}
+        return accepting(fk, particles, t, (y, after), log_accept, mine)
+
+    def _log_p0(self, x: Tokens, t: float) -> Tensor:
+        return self.log_prob(x)
+
+    def _proposal(self, x: Tokens, t: float, site: Tensor) -> RevealLaw:
+        hidden, model = hide(self.fk, x, site), self.fk.model
+        if self.proposal is None:
+            size = model.process.vocabulary
+            flat = torch.full((1, size), -math.log(size), dtype=torch.float64, device=x.device)
+            return RevealLaw(hidden, site, SiteLogits(flat, torch.zeros_like(site)))
+        now = self.fk.asked_at(t, 1)
+        (answer,) = evaluate_all(model, hidden, now, proposal=self.proposal)
+        return RevealLaw(hidden, site, SiteLaws.of(self.fk, hidden, now, (answer,), site).base)
+
+
+def _at_end(fk: SiteTarget) -> Target | None:
+    """The target of moves that are right on clean states only."""
+    target = target_of(fk)
+    return None if target is None else target.at_end_only()

@@ -1,0 +1,160 @@
+"""A target of several parts on the any-order clock: p0(x)^gamma prod_k p(zeta_k|x)^alpha_k exp(lambda r(x)).
+
+On the way states are worth what a twist h says of them, and clean states are weighed by the reward r itself: any finite
+h leads to the same target. A twist is never wrong, only more or less useful.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from ..core.target import Constant, Remedies, steered, tempered
+from ..core.types import (
+    LARGEST,
+    InvalidInput,
+    Model,
+    Potential,
+    Score,
+    Target,
+    check_model,
+    function,
+    listed,
+    number,
+    settle,
+    whole,
+)
+from .ramps import FULL, Ramp, check_ramp
+from .reveal_clock import RevealClock, SiteChoice, uniform_sites
+from .stage import Stage
+
+_PAIRS = "give pairs of a conditional score and its exponent, such as [(model.conditional, 2.0)]"
+
+
+@dataclass(frozen=True)
+class Composed(RevealClock):
+    """pi ~ p0(x)^sharpness prod_k p(zeta_k|x)^alpha_k exp(strength * reward(x)), revealed site by site.
+
+    Args:
+        model: A `tt.Model` on `tt.Masking`; its base score is used, and the scores named in `conditions`.
+        sharpness: Exponent gamma of the base, above 0; 1 by default. More than 1 is what a low temperature aims at.
+        conditions: Pairs (conditional score, exponent alpha_k), any number of them; none by default. A negative
+            exponent avoids the condition.
+        reward: Function (x, t) of finished states [B, D] that returns one number a state: `tt.Reward` or your own; -inf
+            forbids. None (the default): no reward.
+        strength: Factor lambda of the reward, -1e9 to 1e9; 1 by default.
+        twist: Function (x, t) of partly masked states, what they are worth in units of the reward: from
+            `tt.learn_twist`, `tt.Lookahead`, or the reward itself where it understands masks. None (the default): the
+            reward is seen at the end only.
+        candidates: Tokens of a site that the twist is asked about, the base's most likely ones; the others count as if
+            the twist did not change, and are corrected when drawn. None (the default): all tokens.
+        order: The order in which sites are revealed, a permutation of 0 .. D - 1. None (the default): random.
+        ramp: How the exponents grow with elapsed time, from those of p0 (of p(x|zeta_k) where alpha_k is above 1); in
+            full force from the start by default.
+        choose: Which site comes next, `tt.uniform_sites` (the default) or `tt.adapted_sites`.
+    """
+
+    model: Model
+    sharpness: float = field(default=1.0, kw_only=True)
+    conditions: Sequence[tuple[Score, float]] = field(default=(), kw_only=True)
+    reward: Potential | None = field(default=None, kw_only=True)
+    strength: float = field(default=1.0, kw_only=True)
+    twist: Potential | None = field(default=None, kw_only=True)
+    candidates: int | None = field(default=None, kw_only=True)
+    order: tuple[int, ...] | None = field(default=None, kw_only=True)
+    ramp: Ramp = field(default=FULL, kw_only=True)
+    choose: SiteChoice = field(default=uniform_sites, kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_model(self.model)
+        settle(self, sharpness=_factor("sharpness", self.sharpness), conditions=_pairs(self.conditions))
+        settle(self, strength=_factor("the reward's strength", self.strength))
+        if self.sharpness <= 0:
+            raise InvalidInput(f"sharpness is {self.sharpness}; it must be above 0 (1 is the base itself)")
+        for name in ("reward", "twist"):
+            if getattr(self, name) is not None:
+                function(f"the {name}", getattr(self, name), "(x, t)", "of a batch of states [B, D] and a time")
+        if self.twist is not None and self.reward is None:
+            raise InvalidInput("a twist says what states on the way to a reward are worth; give the reward too")
+        if self.candidates is not None:
+            settle(self, candidates=whole("candidates", self.candidates, 1, self.model.process.vocabulary))
+        check_ramp(self.ramp)
+        self.check_clock()
+
+    @property
+    def scores(self) -> Mapping[str, Score | None]:
+        named = {f"condition {k}": score for k, (score, _) in enumerate(self.conditions, start=1)}
+        return {"base": self.model.base, **named}
+
+    @property
+    def fewest(self) -> int | None:
+        return self.candidates
+
+    @property
+    def alphas(self) -> tuple[float, ...]:
+        """The exponents of the conditions."""
+        return tuple(alpha for _, alpha in self.conditions)
+
+    @property
+    def factor(self) -> float:
+        """The factor of the reward; 0 without one."""
+        return 0.0 if self.reward is None else self.strength
+
+    def stage(self, t: float) -> Stage:
+        """The exponents in force at time t; states are worth what the twist says, and at the end what the reward is."""
+        return self._stage(t, self.reward if t == 0 else self.twist)
+
+    def guide(self, t: float) -> Stage:
+        return self._stage(t, self.twist)
+
+    def _stage(self, t: float, potential: Potential | None) -> Stage:
+        share = self.ramp(1 - t)
+        low = [min(max(alpha, 0.0), 1.0) for alpha in self.alphas]  # drawn from as they are
+        alphas = tuple(a + share * (b - a) if share != 1 else b for a, b in zip(low, self.alphas, strict=True))
+        sharpness = 1 + share * (self.sharpness - 1) if share != 1 else self.sharpness
+        factor = share * self.factor if potential is not None else 0.0
+        return Stage(t, sharpness, alphas, (potential,), (factor,))
+
+    @property
+    def remedies(self) -> Remedies:
+        blind = self.reward is not None and self.twist is None
+        weigh = "a twist (tt.learn_twist) or annealing (tt.Annealed)" if blind else "annealing (tt.Annealed)"
+        return Remedies("a smaller strength or exponent", weigh, "moves (tt.Gibbs)")
+
+    @property
+    def target(self) -> Target:
+        way = {"weights": "composed", "ramp": self.ramp, "twist": self.twist}
+        if self.sharpness == 1 and not self.conditions and self.reward is not None:
+            return steered(self.model, self.reward, self.strength, **way)
+        own = [score for score, _ in self.conditions] == [self.model.conditional]
+        if self.sharpness == 1 and self.reward is None and own:
+            return tempered(self.model, *self.alphas, *self.alphas, **way)
+        law: dict[str, Any] = {"law": "p0(x)^sharpness prod_k p(zeta_k|x)^alpha_k exp(strength * reward(x))"}
+        law |= {"sharpness": self.sharpness, "alphas": self.alphas, "strength": self.factor, "reward": self.reward}
+        parts = {"process": self.model.process, "length": self.model.length, "base": self.model.base}
+        scores = {"scores": tuple(score for score, _ in self.conditions)}
+        return Target(law | parts | scores, way, Constant("log sum of " + self._words()))
+
+    def _words(self) -> str:
+        base = "p0(x)" if self.sharpness == 1 else f"p0(x)^{self.sharpness:g}"
+        given = [f"(p(zeta_{k}|x)/p(zeta_{k}))^{alpha:g}" for k, alpha in enumerate(self.alphas, start=1)]
+        return " ".join([base, *given, *([f"exp({self.factor:g} reward(x))"] if self.factor else [])])
+
+
+def _factor(name: str, value: float) -> float:
+    need = f"it must be finite, at most {LARGEST:.0e}"
+    value = number(name, value, need)
+    if not abs(value) <= LARGEST:
+        raise InvalidInput(f"{name} is {value}; {need}")
+    return value
+
+
+def _pairs(conditions: object) -> tuple[tuple[Score, float], ...]:
+    found = []
+    for pair in listed("conditions", conditions, _PAIRS):
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise InvalidInput(f"one of the conditions is a {type(pair).__name__}; {_PAIRS}")
+        function("the score of a condition", pair[0], "(x, t)")
+        found.append((cast("Score", pair[0]), _factor("the exponent of a condition", pair[1])))
+    return tuple(found)

@@ -1,0 +1,221 @@
+"""Intermediate targets over the revealed sites U of a state, as products of powers.
+
+    p(x_U)^gamma  prod_k (p(zeta_k|x_U) / p(zeta_k))^alpha_k  exp(sum_m f_m h_m(x_U))
+
+A stage holds the exponents gamma and alpha_k, and the values h_m (twists, potentials, rewards) with their factors f_m.
+Whoever reveals or redraws a site needs no more than a stage: the law of the site's tokens under it is exact, and going
+from one stage to the next is a difference of its parts. At the end all sites are revealed.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from ..core.types import (
+    NEG_INF,
+    Aux,
+    InvalidInput,
+    InvalidWeights,
+    Model,
+    Particles,
+    Potential,
+    Score,
+    SiteLogits,
+    Sites,
+    Tokens,
+    check,
+)
+from ..diffusion.processes import Masking
+from .evaluate import evaluate_all
+from .values import token_values, value_of
+
+Answers = tuple[SiteLogits, ...]  # of the base and of every conditional network
+
+
+class Stage(NamedTuple):
+    """An intermediate target: exponents of the base and of the conditions, and what states are worth."""
+
+    t: float
+    sharpness: float = 1.0  # gamma
+    conditions: tuple[float, ...] = ()  # alpha_k
+    potentials: tuple[Potential | None, ...] = (None,)  # h_m
+    factors: tuple[float, ...] = (0.0,)  # f_m
+    floor: float = NEG_INF  # values below it count as this much
+
+    def values(self, x: Tokens) -> Tensor:
+        """Every potential of states [..., D], float64 [..., M]; one that counts for nothing is not asked, and is 0."""
+        none = torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
+        each = zip(self.potentials, self.factors, strict=True)
+        return torch.stack([none if h is None or f == 0 else value_of(h, x, self.t) for h, f in each], -1)
+
+    def token_values(self, x: Tokens, sites: Tensor, asked: Tensor) -> Tensor | None:
+        """The potentials with each token at each of the sites [..., k, S, M], where `asked`; None if none counts."""
+        if all(f == 0 for f in self.factors) or sites.shape[-1] == 0:
+            return None
+        none = torch.zeros(asked.shape, dtype=torch.float64, device=x.device)
+        each = zip(self.potentials, self.factors, strict=True)
+        found = [none if h is None or f == 0 else token_values(h, x, sites, self.t, asked) for h, f in each]
+        return torch.stack(found, -1)
+
+    def total(self, values: Tensor) -> Tensor:
+        """sum_m f_m h_m of values [..., M]; a value of -inf is impossible at any factor but 0."""
+        total = torch.zeros(values.shape[:-1], dtype=torch.float64, device=values.device)
+        for value, factor in zip(values.unbind(-1), self.factors, strict=False):
+            value = value if self.floor == NEG_INF else value.clamp(min=self.floor)
+            total = total if factor == 0 else total + torch.where(value == NEG_INF, NEG_INF, factor * value)
+        return total
+
+    def grown(self, before: Stage, aux: Aux) -> Tensor:
+        """What this stage adds to the log-weight of a state that comes from an earlier one and stays as it is."""
+        total = torch.zeros_like(aux["log_p"])
+        if any(self.factors) or any(before.factors):
+            total = less(self.total(aux["values"]), before.total(aux["values"]))
+        conditions = zip(self.conditions, before.conditions, aux["log_ratios"].unbind(-1), strict=True)
+        parts = [(self.sharpness - before.sharpness, aux["log_p"]), *((b - a, ratio) for b, a, ratio in conditions)]
+        for change, log_part in parts:
+            total = total if change == 0 else total + torch.where(log_part == NEG_INF, NEG_INF, change * log_part)
+        return total
+
+
+def less(value: Tensor, other: Tensor) -> Tensor:
+    """value - other; whoever is impossible stays so."""
+    return torch.where(other == NEG_INF, NEG_INF, value - torch.where(other == NEG_INF, 0.0, other))
+
+
+class SiteLaws(NamedTuple):
+    """log p(v | x) at chosen sites, and log p(v | x, zeta_k) under each condition, over one index."""
+
+    base: SiteLogits
+    conditions: tuple[SiteLogits, ...]
+
+    @staticmethod
+    def of(fk: SiteTarget, x: Tokens, t: float, answers: Answers, sites: Tensor) -> SiteLaws:
+        """The posteriors of every score at chosen sites [..., k]; all are looked at for NaN at once."""
+        chosen = Sites(sites)
+        first, *rest = (fk.model.process.posterior(logits.at(chosen), x, t) for logits in answers)
+        laws = first.aligned(*rest)
+        total = laws[0].rows[:, 0]
+        for law in laws[1:]:
+            total = total + law.rows[:, 0]
+        check(laws[0].per_site(total).isnan().any(), lambda: _flawed(dict(zip(fk.scores, laws, strict=False)), t))
+        return SiteLaws(laws[0], tuple(laws[1:]))
+
+    def mixed(self, stage: Stage) -> SiteLogits:
+        """gamma log p + sum_k alpha_k log (p_k / p), unnormalised; what the base cannot draw stays impossible."""
+        p, gamma = self.base.rows, stage.sharpness
+        rows = p if gamma == 1 else gamma * p
+        for alpha, given in zip(stage.conditions, self.conditions, strict=True):
+            rows = rows if alpha == 0 else torch.add(rows, given.rows - p, alpha=alpha)
+        rows = rows if rows is p else rows.masked_fill(p == NEG_INF, NEG_INF)
+        if any(alpha < 0 for alpha in stage.conditions):
+            check((rows == math.inf).any(), _lost_support)
+        return self.base.with_rows(rows)
+
+    def possible(self) -> Tensor:
+        """Which tokens the base can draw at each site [..., k, S]."""
+        return (self.base.rows > NEG_INF)[self.base.index]
+
+    def log_p(self, tokens: Tensor) -> Tensor:
+        """log p of tokens at the sites, summed [...]."""
+        return self.base.pick(tokens).sum(-1)
+
+    def log_ratios(self, tokens: Tensor) -> Tensor:
+        """log p_k / p of tokens at the sites, summed [..., K]."""
+        p = self.base.pick(tokens)
+        each = [(given.pick(tokens) - p).masked_fill_(p == NEG_INF, NEG_INF).sum(-1) for given in self.conditions]
+        return torch.stack(each, -1) if each else p.new_zeros(*tokens.shape[:-1], 0)
+
+    def take(self, ancestors: Tensor) -> SiteLaws:
+        return SiteLaws(self.base.take(ancestors), tuple(given.take(ancestors) for given in self.conditions))
+
+
+def tilted_law(rows: SiteLogits, lift: Tensor | None, base: SiteLogits) -> tuple[SiteLogits, Tensor]:
+    """rows + lift [..., k, S], normalised, and the log of its mass at each site; without mass, the base's law."""
+    if lift is not None:
+        rows, base = SiteLogits.of(rows.dense() + lift), SiteLogits.of(base.dense())
+    log_mass = rows.rows.logsumexp(-1, keepdim=True)
+    law = torch.where(log_mass > NEG_INF, rows.rows - log_mass, base.rows)
+    return rows.with_rows(law), rows.per_site(log_mass.squeeze(-1))
+
+
+def nothing_known(x: Tokens, conditions: int, potentials: int = 1) -> Aux:
+    """What is remembered of states in which nothing is revealed, or of which nobody will ask."""
+    zeros = torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
+    return {
+        "log_p": zeros,
+        "log_ratios": zeros.new_zeros(*zeros.shape, conditions),
+        "values": zeros.new_zeros(*zeros.shape, potentials),
+    }
+
+
+class SiteTarget(ABC):
+    """A model whose target is known site by site at every time: what moves that redraw sites are made from."""
+
+    level: ClassVar[bool] = False  # whether at every time all particles have equally many sites revealed
+
+    if TYPE_CHECKING:
+
+        @property
+        def model(self) -> Model: ...
+
+    @property
+    @abstractmethod
+    def scores(self) -> Mapping[str, Score | None]:
+        """The scores that it asks, by name; first the one that plays the base."""
+
+    @abstractmethod
+    def stage(self, t: float) -> Stage:
+        """The intermediate target at time t."""
+
+    def masked(self, t: float) -> int:
+        """How many sites are masked at time t, where that is the same for all particles."""
+        return cast("Masking", self.model.process).count_masked(self.model.length, t)
+
+    def asked_at(self, t: float, hidden: int) -> float:
+        """The time to tell a network of a state with `hidden` more masks than one at t: never that none is masked."""
+        masked = self.masked(t) if self.level else 0
+        time = cast("Masking", self.model.process).time_masked(self.model.length, masked + hidden)
+        return time if self.level else max(t, time)
+
+    def recall(self, particles: Particles, t: float) -> Aux:
+        """log_p, log_ratios and values of the particles, as far as later steps of this model need them."""
+        return nothing_known(particles.x, len(self.scores) - 1)
+
+    def values(self, particles: Particles, t: float) -> Tensor:
+        """The values of the particles under the stage of time t [..., M]."""
+        return self.stage(t).values(particles.x)
+
+    def keep(self, aux: Aux, stage: Stage) -> Aux:
+        """What was recalled, in the form in which this model's particles remember it."""
+        return aux
+
+    def answers(self, x: Tokens, t: float) -> Answers:
+        """What the scores say of x: one round of evaluation."""
+        return tuple(evaluate_all(self.model, x, t, **self.scores))
+
+    def laws(self, x: Tokens, t: float, sites: Tensor) -> SiteLaws:
+        """The laws of chosen sites [..., k] of states that have no token there."""
+        return SiteLaws.of(self, x, t, self.answers(x, t), sites)
+
+
+def _lost_support() -> InvalidInput:
+    return InvalidInput(
+        "a condition with a negative exponent rules out a token that the base allows, which would count infinitely; "
+        "give it a conditional score that keeps the base's support, or an exponent of at least 0"
+    )
+
+
+def _flawed(laws: Mapping[str, SiteLogits], t: float) -> InvalidWeights:
+    """Which score said NaN, which normalising has spread over its row."""
+    flaws = {name: law.per_site(law.rows[:, 0]).isnan().any(-1) for name, law in laws.items()}
+    name, bad = next((name, bad) for name, bad in flaws.items() if bad.any())
+    return InvalidWeights(
+        f"t = {t:.6g}: the {name} score returned NaN or only -inf for {int(bad.sum())} of {bad.numel()} particles; "
+        "check the network's output there (overflow in half precision?)"
+    )
