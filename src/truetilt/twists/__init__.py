@@ -1,0 +1,1 @@
+"""Twists: what a partly masked state is worth on the way to a reward, learned or looked up by completing it."""

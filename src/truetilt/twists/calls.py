@@ -1,0 +1,56 @@
+"""Asking a reward about clean states, with its answer and its strength checked."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..core.types import LARGEST, NEG_INF, InvalidInput, Tokens, function, number, tensor_of
+
+Rewarding = Callable[..., Any]  # of clean states [B, D], or of them and a time; one number a state
+
+
+def check_reward_of(reward: object, strength: object) -> float:
+    """The strength of a reward as a plain number, finite and not 0; the reward must be a function."""
+    if not callable(reward):
+        function("the reward", reward, "(x)", "of clean states [B, D]")
+    found = number("the reward's strength", strength)
+    if found == 0 or not abs(found) <= LARGEST:
+        raise InvalidInput(f"the reward's strength is {found}; it must be finite and not 0")
+    return found
+
+
+def call_reward(reward: Rewarding, x: Tokens) -> Tensor:
+    """The reward of clean states [B, D], float64 [B] on their device, with its shape and NaN checked."""
+    found = reward(x, 0.0) if _takes_time(reward) else reward(x)
+    value = tensor_of("what the reward returned", found, "return one number a state", x.device).double()
+    if value.shape != x.shape[:1]:
+        raise InvalidInput(
+            f"the reward returned shape {tuple(value.shape)} for a batch of states {tuple(x.shape)}; it must return "
+            f"one number a state, [{len(x)}]"
+        )
+    bad = value.isnan() | (value == torch.inf)
+    if bool(bad.any()):
+        raise InvalidInput(
+            f"the reward is NaN or +inf for {int(bad.sum())} of {len(x)} states, the first of them "
+            f"{x[int(bad.nonzero()[0])].tolist()}; return -inf for a forbidden state, a finite number otherwise"
+        )
+    return value
+
+
+def scaled(value: Tensor, strength: float) -> Tensor:
+    """strength * reward; what is forbidden (-inf) stays so."""
+    return torch.where(value == NEG_INF, NEG_INF, strength * value)
+
+
+def _takes_time(reward: Rewarding) -> bool:
+    """Whether a reward is a function (x, t), as potentials are."""
+    try:
+        inspect.signature(reward).bind(0, 0)
+    except (TypeError, ValueError):
+        return False
+    return True

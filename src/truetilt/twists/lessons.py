@@ -1,0 +1,105 @@
+"""What a twist is fitted to: clean states with their rewards, mutants of them, and steps of the draws that made them.
+
+All values are in nats, strength times reward. A step is a masked state, the site revealed there and the base's
+probabilities of its tokens: the ideal value H obeys H(x) = log sum_v p(v|x) exp H(x, v) at each of them, whatever is
+drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from ..core.types import NEG_INF, InvalidInput, Potential, Tokens
+
+_PARTS = 5  # one draw of so many is held out
+
+
+class Steps(NamedTuple):
+    """Steps of draws: masked states x [R, D], the site revealed [R], its likely tokens [R, K] and their log p."""
+
+    x: Tokens
+    site: Tensor
+    tokens: Tokens
+    log_p: Tensor
+    draw: Tensor  # int64 [R], the number of the draw it belongs to
+
+
+class Mutants(NamedTuple):
+    """Clean states that differ from a draw at one site: the draw's number, the site, its new token, their value."""
+
+    draw: Tensor
+    site: Tensor
+    token: Tokens
+    value: Tensor
+
+
+class Lessons(NamedTuple):
+    """Everything a family is fitted to: draws [n, D] with values [n], mutants, steps. `mask` is the mask's number."""
+
+    x: Tokens
+    value: Tensor
+    mutants: Mutants
+    steps: Steps
+    mask: int
+
+    def split(self) -> tuple[Lessons, Lessons]:
+        """Four fifths of the draws to fit, and one fifth held out."""
+        held = torch.arange(len(self.x)) % _PARTS == _PARTS - 1
+        return self._of(~held), self._of(held)
+
+    def _of(self, chosen: Tensor) -> Lessons:
+        """The lessons of chosen draws (bool [n]), numbered anew."""
+        number = chosen.long().cumsum(0) - 1
+        mutants = Mutants(*(column[chosen[self.mutants.draw]] for column in self.mutants))
+        steps = Steps(*(column[chosen[self.steps.draw]] for column in self.steps))
+        return Lessons(
+            self.x[chosen],
+            self.value[chosen],
+            mutants._replace(draw=number[mutants.draw]),
+            steps._replace(draw=number[steps.draw]),
+            self.mask,
+        )
+
+
+def together(parts: Sequence[Lessons]) -> Lessons:
+    """Lessons of several rounds as one."""
+    first = [sum(len(part.x) for part in parts[:k]) for k in range(len(parts))]
+    mutants, steps = (
+        [getattr(part, name)._replace(draw=getattr(part, name).draw + n) for part, n in zip(parts, first, strict=True)]
+        for name in ("mutants", "steps")
+    )
+    return Lessons(
+        torch.cat([part.x for part in parts]),
+        torch.cat([part.value for part in parts]),
+        Mutants(*(torch.cat(column) for column in zip(*mutants, strict=True))),
+        Steps(*(torch.cat(column) for column in zip(*steps, strict=True))),
+        parts[0].mask,
+    )
+
+
+class TwistFamily(Protocol):
+    """A form that a twist may have: `fit` returns a function (x, t) of states [B, D], clean or partly masked.
+
+    It should come near log E[exp(value) | x], in nats, and must be finite on every state. If it also has a method
+    `site_values(x, site, t)` [B, S], the value of x [B, D] with `site` [B] set to each token, a run asks that instead.
+    """
+
+    @property
+    def name(self) -> str: ...
+    def fit(self, lessons: Lessons) -> Potential: ...
+
+
+def softened(values: Tensor) -> Tensor:
+    """Values with -inf (forbidden) replaced by a finite one, below all others by their spread and at least a nat."""
+    finite = values[values > NEG_INF]
+    if len(finite) == 0:
+        raise InvalidInput(
+            f"the reward is -inf on all {len(values)} states drawn from the model, so there is nothing to learn from; "
+            "give a reward that is finite on some of its draws, or more calls"
+        )
+    low = finite.min() - max(float(finite.std(correction=0)), 1.0)
+    return torch.where(values > NEG_INF, values, low)

@@ -1,0 +1,137 @@
+"""What a masked state is worth by completing it: K one-shot completions, and the reward of each.
+
+The masked sites are filled independently from the network's posterior, which is cheap and forgets that they depend on
+each other. Which completions a state gets is a function of the state and a seed alone: asked twice, it is worth the
+same.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ..core.types import (
+    LARGEST,
+    NEG_INF,
+    Batch,
+    InvalidInput,
+    Model,
+    SiteLogits,
+    Tokens,
+    ask,
+    check_model,
+    function,
+    number,
+    settle,
+    shown,
+    whole,
+)
+from ..diffusion.processes import Masking
+from ..smc.stream import check_seed, mix
+from ..targets.reveal_move import RevealLaw
+from .calls import Rewarding, call_reward, check_reward_of
+
+_GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed word
+_NUMBERS = 1 << 23  # uniforms that are made at a time
+
+
+class Average(Protocol):
+    """What rewards of completions [B, K] say of their states [B], given the strength of the reward."""
+
+    def __call__(self, rewards: Tensor, strength: float) -> Tensor: ...
+
+
+def soft_mean(rewards: Tensor, strength: float) -> Tensor:
+    """log mean exp(strength * reward) / strength over the completions, as in FK steering: near what a twist should be.
+
+    It needs many completions where few of them are good; then its estimate is too low.
+    """
+    scaled = strength * rewards
+    return (scaled.logsumexp(-1) - math.log(rewards.shape[-1])) / strength
+
+
+def plain_mean(rewards: Tensor, strength: float) -> Tensor:
+    """The mean reward of the completions, as in SVDD-PM: less noisy, and below the soft mean."""
+    return rewards.mean(-1)
+
+
+@dataclass(frozen=True)
+class Lookahead:
+    """What a state is worth by its one-shot completions, in units of the reward; on clean states the reward itself.
+
+    One network evaluation and `completions` calls of the reward for each masked state.
+
+    Args:
+        model: A `tt.Model` on `tt.Masking`; its base score fills the masked sites.
+        reward: Function of clean states [B, D] (or of them and a time) that returns one number a state; -inf forbids.
+        strength: Factor of the reward in the target, not 0; 1 by default.
+        completions: How many times a state is completed, 16 by default.
+        average: `tt.soft_mean` (the default) or `tt.plain_mean`, or a function (rewards [B, K], strength) of your own.
+        lowest: What strength * reward counts as where a completion is forbidden (-inf), -100 by default: a state with
+            forbidden completions is not itself impossible.
+        seed: Seed of the completions, 0 by default.
+    """
+
+    model: Model
+    reward: Rewarding
+    strength: float = 1.0
+    completions: int = 16
+    average: Average = soft_mean
+    lowest: float = -100.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_model(self.model)
+        if not isinstance(self.model.process, Masking):
+            name = type(self.model.process).__name__
+            raise InvalidInput(f"completions fill masked sites, and {name} has no mask; use tt.Masking")
+        function("average", self.average, "(rewards, strength)", "such as tt.soft_mean or tt.plain_mean")
+        strength, lowest = check_reward_of(self.reward, self.strength), number("lowest", self.lowest)
+        if not abs(lowest) <= LARGEST:
+            raise InvalidInput(f"lowest is {lowest}; it must be finite")
+        settle(self, strength=strength, lowest=lowest, seed=check_seed(self.seed))
+        settle(self, completions=whole("completions", self.completions, 1))
+
+    @torch.no_grad()
+    def __call__(self, x: Tokens, t: float) -> Tensor:
+        masked = (x == self.model.process.states - 1).any(-1)
+        out = torch.empty(len(x), dtype=torch.float64, device=x.device)
+        if bool((~masked).any()):
+            out[~masked] = call_reward(self.reward, x[~masked])
+        some = masked.nonzero().squeeze(-1)
+        for part in some.split(max(_NUMBERS // (self.completions * x.shape[-1]), 1)):
+            out[part] = self._looked(x[part], t)
+        return out
+
+    def _looked(self, x: Tokens, t: float) -> Tensor:
+        rewards = call_reward(self.reward, self.complete(x, t).reshape(-1, x.shape[-1])).reshape(
+            len(x), self.completions
+        )
+        softened = torch.where(rewards == NEG_INF, self.lowest / self.strength, rewards)
+        found = self.average(softened, self.strength)
+        if not isinstance(found, Tensor) or found.shape != x.shape[:1]:
+            raise InvalidInput(f"average returned {shown(found)}; it must return one number a state, [{len(x)}]")
+        return found.double()
+
+    def complete(self, x: Tokens, t: float) -> Tokens:
+        """The completions of states [B, D]: clean states [B, K, D]."""
+        process = self.model.process
+        posterior = process.posterior(ask(self.model.base, Batch(x), t), x, t)
+        u = self._uniforms(x)
+        many, sites = x[:, None].expand(u.shape), torch.arange(x.shape[-1], device=x.device).expand(u.shape)
+        drawn = RevealLaw(many, sites, SiteLogits(posterior.store, posterior.index[:, None].expand(u.shape))).sample(u)
+        return torch.where(many == process.states - 1, drawn, many)
+
+    def _uniforms(self, x: Tokens) -> Tensor:
+        """Uniforms [B, K, D] by a key that is mixed from the seed and the tokens of a state."""
+        key = mix(torch.full_like(x[:, 0], self.seed) + _GOLDEN)
+        for column in x.unbind(-1):
+            key = mix(key + (column + 1) * _GOLDEN)
+        count = torch.arange(1, self.completions * x.shape[-1] + 1, device=x.device)
+        bits = mix(key[:, None] + count * _GOLDEN)
+        u = ((bits >> 11) & ((1 << 53) - 1)).double() * 2.0**-53
+        return u.reshape(len(x), self.completions, x.shape[-1])
