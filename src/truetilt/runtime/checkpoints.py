@@ -147,11 +147,8 @@ class Checkpoints:
         for number, reward in enumerate(self.rewards):
             states, values = reward.known()
             if len(states):
-                found |= {
-                    f"reward.{number}.states": states.contiguous(),
-                    f"reward.{number}.values": values.contiguous(),
-                }
-        return found
+                found |= {f"reward.{number}.states": states, f"reward.{number}.values": values}
+        return {name: value.contiguous() for name, value in found.items()}
 
     def _mine(self, everyone: Tensor) -> Tensor:
         return self.shard.mine(everyone).clone()

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.spent import Spent
 from ..core.target import Constant, Remedies
 from ..core.types import InvalidInput
 
@@ -103,6 +104,8 @@ def _check_told(path: Path, settings: dict[str, Any]) -> None:
         "log_z": constant is None or _named(constant, dict(zip(Constant._fields, (str, share), strict=True))),
         "remedies": "remedies" not in settings or _named(remedies, texts),
         "moves": moves is None or isinstance(moves, dict),
+        "spent before": "spent before" not in settings
+        or _named(settings["spent before"], dict.fromkeys(Spent._fields, int)),
     }
     for name, fits in known.items():
         if not fits:
