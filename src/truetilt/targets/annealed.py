@@ -9,7 +9,7 @@ fixed beforehand the estimate of Z is unbiased; a share that is repeated is a mo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, cast
@@ -17,6 +17,7 @@ from typing import Any, ClassVar, NamedTuple, cast
 import torch
 from torch import Tensor
 
+from ..core.spent import Spent
 from ..core.target import Remedies
 from ..core.types import (
     NEG_INF,
@@ -49,6 +50,19 @@ scan_gibbs = partial(Gibbs, scan=systematic_scan)
 _SHARES = "give the share of the way after each step, from above 0 to 1 and never falling, such as tt.pilot finds"
 
 
+@dataclass(frozen=True)
+class Ladder:
+    """Shares of the way that a pilot found (`tt.pilot`), to be given to `tt.Annealed`.
+
+    `steps` is how many steps the pilot itself took at the fall it was allowed: with fewer shares than that each costs
+    more. `spent` is what the pilot cost.
+    """
+
+    shares: tuple[float, ...]
+    steps: int
+    spent: Spent = field(default=Spent(), compare=False)
+
+
 class AnnealedTime(NamedTuple):
     """Where a time of the run lies: so many steps done, of which the first ones reveal at the inner time `t`."""
 
@@ -65,8 +79,8 @@ class Annealed(SiteTarget):
 
     Args:
         goal: What is targeted, a `tt.Composed`.
-        shares: Share of the way to the goal after each annealing step: numbers that never fall and end at 1; or a whole
-            number of equal steps. `tt.pilot` finds shares whose steps cost alike.
+        shares: Share of the way to the goal after each annealing step: numbers that never fall and end at 1; a whole
+            number of equal steps; or a `Ladder` that `tt.pilot` found, whose steps cost alike.
         start_from: What clean states are revealed from, a `tt.Composed` on the same model with the same scores. None
             (the default): the goal with its twist for a reward, else without one; sharpness 1, and exponents of
             conditions within 0 to 1.
@@ -79,15 +93,18 @@ class Annealed(SiteTarget):
 
     level: ClassVar[bool] = True
     goal: Composed
-    shares: Sequence[float] | int
+    shares: Ladder | Sequence[float] | int
     start_from: Composed | None = None
     kernel: Callable[[Any], MoveKernel] = scan_gibbs
     reveal_steps: int | None = None
     floor: float | None = None
+    spent: Spent = field(default=Spent(), repr=False, kw_only=True, compare=False)  # what its ladder cost
 
     def __post_init__(self) -> None:
         if not isinstance(self.goal, Composed):
             raise InvalidInput(f"the goal is a {type(self.goal).__name__}; give tt.Composed(model, ...)")
+        if isinstance(self.shares, Ladder):
+            settle(self, spent=self.shares.spent, shares=self.shares.shares)
         settle(self, shares=_check_shares(self.shares))
         settle(self, start_from=natural_start(self.goal) if self.start_from is None else self.start_from)
         _check_start(self.goal, self.begin)
@@ -132,8 +149,14 @@ class Annealed(SiteTarget):
         return self.kernel(self)
 
     @property
+    def ladder(self) -> tuple[float, ...]:
+        """The share of the way after each annealing step."""
+        return cast("tuple[float, ...]", self.shares)
+
+    @property
     def steps(self) -> int:
-        return cast("int", self.reveal_steps) + len(cast("tuple[float, ...]", self.shares))
+        """Steps that reveal and steps that anneal."""
+        return cast("int", self.reveal_steps) + len(self.ladder)
 
     @cached_property
     def grid(self) -> tuple[float, ...]:
@@ -153,7 +176,7 @@ class Annealed(SiteTarget):
             )
         if done <= reveals:
             return AnnealedTime(done, self._inner[done], 0.0)
-        return AnnealedTime(done, 0.0, cast("tuple[float, ...]", self.shares)[done - reveals - 1])
+        return AnnealedTime(done, 0.0, self.ladder[done - reveals - 1])
 
     def stage(self, t: float) -> Stage:
         """The start's stage while sites are revealed; then the share of the way between its last and the goal's."""

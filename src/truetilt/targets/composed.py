@@ -28,6 +28,7 @@ from ..core.types import (
 from .reveal_clock import RevealClock, SiteChoice, uniform_sites
 from .stage import Stage
 from .tilts import FULL, Ramp, check_ramp
+from .values import as_potential
 
 _PAIRS = "give pairs of a conditional score and its exponent, such as [(model.conditional, 2.0)]"
 
@@ -41,8 +42,8 @@ class Composed(RevealClock):
         sharpness: Exponent gamma of the base, above 0; 1 by default. More than 1 is what a low temperature aims at.
         conditions: Pairs (conditional score, exponent alpha_k), any number of them; none by default. A negative
             exponent avoids the condition.
-        reward: Function (x, t) of finished states [B, D] that returns one number a state: `tt.Reward` or your own; -inf
-            forbids. None (the default): no reward.
+        reward: Function of finished states [B, D] (or of them and a time) that returns one number a state: `tt.Reward`
+            or your own; -inf forbids. None (the default): no reward.
         strength: Factor lambda of the reward, -1e9 to 1e9; 1 by default.
         twist: Function (x, t) of partly masked states, what they are worth in units of the reward: from
             `tt.learn_twist`, `tt.Lookahead`, or the reward itself where it understands masks. None (the default): the
@@ -72,9 +73,11 @@ class Composed(RevealClock):
         settle(self, strength=_factor("the reward's strength", self.strength))
         if self.sharpness <= 0:
             raise InvalidInput(f"sharpness is {self.sharpness}; it must be above 0 (1 is the base itself)")
-        for name in ("reward", "twist"):
-            if getattr(self, name) is not None:
-                function(f"the {name}", getattr(self, name), "(x, t)", "of a batch of states [B, D] and a time")
+        same = self.twist is self.reward
+        if self.reward is not None:
+            settle(self, reward=as_potential("the reward", self.reward))
+        if self.twist is not None:
+            settle(self, twist=self.reward if same else as_potential("the twist", self.twist))
         if self.twist is not None and self.reward is None:
             raise InvalidInput("a twist says what states on the way to a reward are worth; give the reward too")
         if self.candidates is not None:

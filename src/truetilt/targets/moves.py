@@ -105,7 +105,8 @@ class Gibbs:
         fk, stage = self.fk, self.fk.stage(t)
         hidden, old = hide(fk, particles.x, site), particles.x.gather(-1, site)
         laws = fk.site_laws(hidden, fk.asked_at(t, 1), site, particles.questions)
-        lift, values = lift_of(stage, hidden, site, laws)
+        mine = fk.values(particles, t)
+        lift, values = lift_of(stage, hidden, site, laws, (old, mine))
         law = RevealLaw(hidden, site, tilted_law(laws.mixed(stage), lift, laws.base)[0])
         aux = without(fk.recall(particles, t), laws, old)
         none, asked = torch.zeros_like(particles.log_w), particles.questions
@@ -113,7 +114,6 @@ class Gibbs:
         if draw is None:
             return move
         seen, drawn = revealed(fk, particles.x).gather(-1, site), draw(law)
-        mine = fk.values(particles, t)
         can = seen.squeeze(-1) & (stage.total(mine) > NEG_INF)
         log_accept = torch.where(can, 0.0, NEG_INF).double()
         y = torch.where(seen, drawn, particles.x)
@@ -177,10 +177,24 @@ class Metropolis:
         return accepting(fk, particles, t, (y, after), log_accept, mine)
 
 
-def lift_of(stage: Stage, x: Tokens, site: Tensor, laws: SiteLaws) -> tuple[Tensor | None, Tensor | None]:
-    """What a stage's values add to the log of each token at a site [..., 1, S], and the values."""
-    values = stage.token_values(x, site, laws.possible())
-    return (None, None) if values is None else (stage.total(values), values)
+def lift_of(
+    stage: Stage, x: Tokens, site: Tensor, laws: SiteLaws, present: tuple[Tensor, Tensor] | None = None
+) -> tuple[Tensor | None, Tensor | None]:
+    """What a stage's values add to the log of each token at a site [..., 1, S], and the values.
+
+    A token that is `present` there with known values [..., M] is not asked about again: no call is wasted, and a noisy
+    reward keeps the number that the state was weighed by.
+    """
+    asked = laws.possible()
+    if present is not None:
+        there = torch.arange(asked.shape[-1], device=x.device) == present[0][..., None]
+        asked &= ~there
+    values = stage.token_values(x, site, asked)
+    if values is None:
+        return None, None
+    if present is not None:
+        values = torch.where(there[..., None], present[1][..., None, None, :], values)
+    return stage.total(values), values
 
 
 def with_surrogate(stage: Stage, surrogate: Potential | None) -> Stage:
