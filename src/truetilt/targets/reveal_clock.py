@@ -30,6 +30,7 @@ from ..core.types import (
     shown,
 )
 from ..diffusion.processes import Masking
+from ..diffusion.schedules import masked_fraction_grid
 from .reveal_move import RevealLaw, RevealMove
 from .stage import Answers, SiteLaws, SiteTarget, Stage, less, nothing_known, tilted_law
 
@@ -92,6 +93,11 @@ class RevealClock(SiteTarget):
     @property
     def device(self) -> torch.device | str:
         return self.model.device
+
+    @property
+    def grid(self) -> tuple[float, ...]:
+        """The times of a run that reveals one site a step, which is exact; what `tt.run(fk)` takes."""
+        return masked_fraction_grid(cast("Masking", self.model.process).schedule, self.model.length)
 
     def recall(self, particles: Particles, t: float) -> Aux:
         """What an any-order run remembers; after the last step nobody reads it, and any will do."""
