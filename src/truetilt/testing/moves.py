@@ -12,8 +12,9 @@ from ..core.types import NEG_INF, Aux, FeynmanKac, Model, MoveKernel, Particles,
 from ..diffusion.schedules import masked_fraction_grid
 from ..exact.flow import push, push_branches, support
 from ..exact.tables import Table, flat_index
+from .forms import check_move_form, check_tensor
 from .tables import MASKING, Exact, built, law_of, small_table, uniforms
-from .verdicts import common, require, z_limit, z_scores
+from .verdicts import common, require, used, z_limit, z_scores
 
 REPLICATES = 5000
 LENGTH = 3  # sites
@@ -45,12 +46,15 @@ def check_move(
     whole("the number of choices of the kernel", kernel.choices, 0)
     target = getattr(kernel, "target", None)
     require(isinstance(target, Target), f"`target` of {type(kernel).__name__} is {target!r}; return that of its fk")
-    on_the_way = [] if along is None else list(_flowing(along, problem))
+    with used("what along returned"):
+        on_the_way = [] if along is None else list(_flowing(along, problem))
     law = torch.zeros((problem.process.states,) * LENGTH, dtype=torch.float64)
     law[(slice(0, problem.process.vocabulary),) * LENGTH] = law_of(exact, problem)
+    _check_form(kernel, problem)
     for t, log_law, aux in [(0.0, law.reshape(-1).log(), Aux()), *on_the_way]:
         for number in range(LENGTH):
-            found = moved(kernel, problem, (t, number), log_law, aux)
+            with used("the kernel or its move"):
+                found = moved(kernel, problem, (t, number), log_law, aux)
             z = _scores(found, log_law.exp())
             limit = z_limit(LENGTH * (1 + len(on_the_way)) * len(log_law))
             gap = float((found.mean(0) - log_law.exp()).abs().max())
@@ -59,6 +63,17 @@ def check_move(
                 f"move {number} at t = {t:g} does not leave its law alone: the mass of a state is off by {gap:.1e}, "
                 f"{float(z.abs().max()):.1f} standard errors ({limit:.1f} are allowed)",
             )
+
+
+def _check_form(kernel: MoveKernel, problem: Table) -> None:
+    """A move of a few clean states has the parts of a `Redraw`, each of the right shape and dtype."""
+    x = problem.states[(problem.states < problem.process.vocabulary).all(-1)][:5]
+    u = uniforms(6, len(x), kernel.choices or 1)[:, : kernel.choices]
+    with used("`move` of the kernel"):
+        move = kernel.move(Particles(x, torch.zeros(len(x), dtype=torch.float64), Aux()), 0.0, 0, u)
+        accept = getattr(move, "log_accept", None)
+    check_move_form("the kernel's move", move, (len(x), LENGTH), problem.process)
+    check_tensor("`log_accept` of the kernel's move", accept, (len(x),))
 
 
 def _scores(found: Tensor, law: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from ..core.types import Model, Potential, Process, Score, Tokens, check_process
 from ..targets.base import Tilt
 from ..targets.on_clock import evaluate
 from .tables import uniforms
-from .verdicts import require
+from .verdicts import require, used
 
 BATCH = 7
 TIMES = (1.0, 0.5, 0.05)
@@ -38,7 +38,8 @@ def check_score(score: Score, process: Process, length: int, tolerance: float = 
 
     def asked(x: Tokens, t: float) -> Tensor:
         read = x == process.states - 1 if process.states > process.vocabulary else torch.ones_like(x, dtype=torch.bool)
-        rows = evaluate(model, "given", score, x, t).dense().masked_fill(~read[..., None], 0.0)
+        with used("the score"):
+            rows = evaluate(model, "given", score, x, t).dense().masked_fill(~read[..., None], 0.0)
         bad = rows.isnan() | (rows == torch.inf)
         require(not bad.any(), f"t = {t:g}: the score answers NaN or +inf at {int(bad.any(-1).sum())} sites")
         none = (rows == -torch.inf).all(-1)
@@ -70,7 +71,8 @@ def check_potential(potential: Potential, process: Process, length: int, toleran
     tilt = Tilt(potential, lambda t: 1.0)
 
     def asked(x: Tokens, t: float) -> Tensor:
-        value = tilt(x, t)
+        with used("the potential"):
+            value = tilt(x, t)
         require(
             (value < torch.inf).all(), f"t = {t:g}: the potential is +inf for {int((value == torch.inf).sum())} states"
         )

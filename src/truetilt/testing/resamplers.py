@@ -8,7 +8,7 @@ from torch import Tensor
 from ..core.types import NEG_INF, LogWeights, Resampled, Resampler, function, whole
 from ..smc.resampling import resampled
 from .tables import TOP, uniforms
-from .verdicts import require, z_limit, z_scores
+from .verdicts import require, used, z_limit, z_scores
 
 REPLICATES = 20_000
 
@@ -71,7 +71,8 @@ def bias_scores(log_w: LogWeights, out: Resampled) -> Tensor:
 
 def _of(resample: Resampler, log_w: LogWeights, u: Tensor) -> Resampled:
     given = log_w.clone()
-    out = resampled(resample, given, u)
+    with used("the resampler"):
+        out = resampled(resample, given, u)
     require(torch.equal(given, log_w), "the log-weights that were given were written to; return new ones")
     return out
 
