@@ -6,8 +6,11 @@ import json
 import os
 import re
 import sys
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, get_type_hints
 
 import typer
 
@@ -19,7 +22,34 @@ Every = Annotated[
     int | None, typer.Option("--checkpoint-every", help="Save every so many steps; `truetilt resume` goes on.", min=1)
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, everything else on stderr.")]
-Idx = Annotated[Path | None, typer.Option("--data", help="Folder with the IDX files of MNIST; coverage needs it.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentOptions:
+    """The options that every experiment of the paper has; a subclass adds its own."""
+
+    quick: Quick = False
+    seed: Seed = 0
+    device: Device = "cpu"
+    out: Out = None
+    as_json: Json = False
+
+
+def command_of(options: type[ExperimentOptions], work: Callable[[Any], None]) -> Callable[..., None]:
+    """A typer command whose options are the fields of a dataclass, its own before those of `ExperimentOptions`.
+
+    `work` is called with an instance that holds the values given.
+    """
+
+    def command(**values: Any) -> None:
+        work(options(**values))
+
+    kinds, shared = get_type_hints(options, include_extras=True), ExperimentOptions.__dataclass_fields__
+    named = sorted(fields(options), key=lambda field: field.name in shared)
+    given = {one.name: Parameter.empty if one.default is MISSING else one.default for one in named}
+    listed = [Parameter(name, Parameter.KEYWORD_ONLY, default=given[name], annotation=kinds[name]) for name in given]
+    vars(command).update(__signature__=Signature(listed), __annotations__={name: kinds[name] for name in given})
+    return command
 
 
 def device(name: str) -> str:

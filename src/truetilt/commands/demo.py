@@ -7,7 +7,6 @@ and one without, and a step of truetilt takes one. truetilt also asks its potent
 from __future__ import annotations
 
 import base64
-from dataclasses import replace
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..api import run, sample
-from ..core.storage import write_json, write_with
+from ..core.storage import write_text
 from ..core.types import InvalidInput
 from ..diffusion.schedules import uniform_grid
 from ..metrics.images import accuracy, diversity_ratio, grey_levels
@@ -26,12 +25,14 @@ from ..result import Result
 from ..smc.resampling import never
 from ..targets.defaults import default_guidance
 from ..viz.sheets import sheet
-from .digits import QUICK_BATCH, StateCounter, cost_of, reference
+from .costs import StateCounter, cost_of
 from .jobs import Answer
+from .outputs import SNAPSHOTS, noted, write_outputs
+from .real_digits import reference
 from .sample import spread
-from .sample_table import SNAPSHOTS
 
 DIGIT, ALPHA = 4, 3.0
+BATCH = 16  # states in a network's batch
 STEPS = 32  # of truetilt; guidance takes half as many
 COLUMNS = 8
 PAGE, REPORT = "index.html", "report.html"
@@ -49,16 +50,14 @@ def draw_digits(count: int, seed: int, device: str, folder: Path) -> Answer:
     """Digits of one class by guidance and by truetilt: figure.png, result.json and the report of truetilt's run."""
     if count < 2:
         raise InvalidInput(f"{count} digits cannot be compared; give at least 2")
-    nets = load("mnist", device, batch=min(count, QUICK_BATCH))
+    nets = load("mnist", device, batch=min(count, BATCH))
     runs = {"guidance": _guided(nets, count, seed), "truetilt": _tilted(nets, count, seed)}
     rows = [_row(nets, name, drawn) for name, drawn in runs.items()]
     result = runs["truetilt"].result
     result.save(folder, nets.view)
     result.report(folder / REPORT, nets.view)
     answer = {"digit": DIGIT, "alpha": ALPHA, "particles": count, "rows": rows, "verdict": result.trust().lines}
-    write_json(folder / "result.json", answer)
-    figure = _draw(nets, runs, rows, seed)
-    write_with(folder / "figure.png", lambda path: figure.savefig(path, dpi=150))
+    write_outputs(folder, answer, _draw(nets, runs, rows, seed))
     return answer
 
 
@@ -68,7 +67,7 @@ def _guided(nets: Digits, count: int, seed: int) -> CountedRun:
     meter = StateCounter()
     model = meter.watch(nets.model(DIGIT, "cfg"))
     fk, grid = default_guidance(model, ALPHA), uniform_grid(STEPS // 2)
-    return CountedRun(run(fk, grid, particles=count, seed=seed, resample=never, chunk=QUICK_BATCH), meter)
+    return CountedRun(run(fk, grid, particles=count, seed=seed, resample=never, chunk=BATCH), meter)
 
 
 @torch.no_grad()
@@ -77,10 +76,10 @@ def _tilted(nets: Digits, count: int, seed: int) -> CountedRun:
     meter, (particles, populations) = StateCounter(), spread(count)
     result = sample(
         meter.watch(nets.model(DIGIT)), ALPHA, particles=particles, populations=populations,
-        num_inference_steps=STEPS, seed=seed, chunk=QUICK_BATCH, snapshots=SNAPSHOTS,
+        num_inference_steps=STEPS, seed=seed, chunk=BATCH, snapshots=SNAPSHOTS,
     )  # fmt: skip
-    told = {"bundle": "mnist", "condition": DIGIT, "command": f"truetilt demo --digits {count} --seed {seed}"}
-    return CountedRun(replace(result, settings=result.settings | told), meter)
+    told = f"truetilt demo --digits {count} --seed {seed}"
+    return CountedRun(noted(result, bundle="mnist", condition=DIGIT, command=told), meter)
 
 
 def _row(nets: Digits, name: str, drawn: CountedRun) -> Answer:
@@ -140,12 +139,8 @@ def write_page(folder: Path, toys: Answer, digits: Answer) -> Path:
         "version": toys["version"],
     }
     page = Template((files("truetilt.commands") / "assets" / PAGE).read_text(encoding="utf-8")).substitute(told)
-    write_with(folder / PAGE, lambda path: _write(path, page))
+    write_text(folder / PAGE, page)
     return folder / PAGE
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8", newline="\n")
 
 
 def _line(name: str, row: Answer) -> str:

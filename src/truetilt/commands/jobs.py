@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import __version__
-from ..core.storage import check_folder, read_json, remove_written, write_json, write_with
+from ..core.storage import check_folder, read_json, remove_written, write_json
+from .outputs import write_outputs
 
 Answer = dict[str, Any]
 RANK, RANKS = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
@@ -70,9 +71,7 @@ def run_experiment(experiment: Experiment, settings: Settings, folder: Path, adv
         return {}
     result = {"version": __version__, "command": command(experiment, settings), "seed": settings.seed}
     result |= {"device": device_name(settings.device)} | experiment.collect(settings, found)
-    figure = experiment.draw(result)
-    write_json(folder / "result.json", result)
-    write_with(folder / "figure.png", lambda path: figure.savefig(path, dpi=150))
+    write_outputs(folder, result, experiment.draw(result))
     forget(folder, found)
     return result
 

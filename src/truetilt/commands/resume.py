@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from ..core.storage import read_bytes, read_json, remove_written, write_json, write_with
+from ..core.storage import read_bytes, read_json, remove_written, write_bytes, write_json
 from ..core.types import InvalidInput, StepInfo, TruetiltError
 from ..models.hub import EMBEDDED
 from ..runtime.checkpoints import forget, found
@@ -88,11 +88,7 @@ def _put_back(folder: Path, before: bytes | None, fresh: bool) -> None:
         if fresh:
             remove_written(folder, ())
     else:
-        write_with(folder / _FILE, lambda path: _write(path, before))
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
+        write_bytes(folder / _FILE, before)
 
 
 def _plain(asked: SampleCommand) -> dict[str, Any]:

@@ -6,15 +6,13 @@ A gap is written [MASK] or [MASK:n], n tokens. Without a class the condition of 
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from ..api import run, sample
-from ..core.storage import write_json, write_with
+from ..api import run
 from ..core.types import FeynmanKac, InvalidInput, Model
 from ..diffusion.kernels import tweedie
 from ..diffusion.schedules import masked_fraction_grid
@@ -23,13 +21,12 @@ from ..models.infilling import given_text
 from ..models.reviews import Reviews
 from ..models.text import Infill
 from ..result import Result
-from ..runtime.checkpoints import check_states
 from ..runtime.memory import check_run
 from ..targets.any_order import AnyOrder
 from ..targets.on_clock import Tilted
 from ..training.text_data import normalise
+from .outputs import SNAPSHOTS, command, noted, rows_of, sample_model, summary_of, write_outputs
 from .request import SampleRequest
-from .sample_table import SNAPSHOTS, command
 
 PARTICLES, STEPS = 16, 64  # what is taken where the user says nothing
 SHOWN = 24  # texts in the figure
@@ -56,16 +53,9 @@ def sample_text(
 ) -> dict[str, Any]:
     """Texts of a class: sampled, saved, judged; figure.png shows draws."""
     condition = nets.classes[nets.facts.number("" if request.condition is None else request.condition)]
-    sizes = request.sizes
     model = nets.model(condition, "potential" if request.beta is None else "cfg")
-    check_run(sizes, model.length, SNAPSHOTS, request.device)
-    check_states(options.get("checkpoint"), model.length, model.process.vocabulary + 1)
-    result = sample(
-        model, request.alpha, request.beta, particles=sizes.particles, populations=sizes.populations,
-        num_inference_steps=sizes.steps, seed=request.seed, snapshots=SNAPSHOTS, **options,
-    )  # fmt: skip
-    told = {"bundle": name, "condition": condition, "command": command(name, request._asdict())}
-    result = replace(result, settings=result.settings | told)
+    result = sample_model(model, request, options)
+    result = noted(result, bundle=name, condition=condition, command=command(["sample", name], request._asdict()))
     return _written(nets, condition, result, None, folder)
 
 
@@ -81,11 +71,9 @@ def infill(name: str, asked: Gaps, folder: Path) -> dict[str, Any]:
     result = run(
         fk, grid, particles=asked.particles, populations=asked.populations, seed=asked.seed, snapshots=SNAPSHOTS
     )
-    words = ["truetilt", "infill", asked.text]
-    plain = {key: value for key, value in asked._asdict().items() if key != "text" and value is not None}
-    words += [part for key, value in ({"model": name} | plain).items() for part in (f"--{key}", str(value))]
-    told = {"bundle": name, "condition": asked.condition, "text": asked.text, "command": shlex.join(words)}
-    result = replace(result, particles=inside.whole(result.particles), settings=result.settings | told)
+    told = command(["infill", asked.text], {"model": name} | asked._asdict() | {"text": None})
+    result = noted(result, bundle=name, condition=asked.condition, text=asked.text, command=told)
+    result = replace(result, particles=inside.whole(result.particles))
     if len(result.snapshot_steps):
         result = replace(result, snapshot_particles=inside.whole(result.snapshot_particles))
     return _written(nets, asked.condition, result, given, folder)
@@ -155,27 +143,16 @@ def _written(nets: Reviews, condition: str | None, result: Result, given: Given 
     """The summary, result.json, figure.png and the particles."""
     x, weights = result.particles.flatten(0, 1), result.weights.reshape(-1)
     drawn = result.draw(len(x), result.settings["seed"])
-    rows: dict[str, Any] = {
-        "log Z": result.log_z,
-        "effective sample size": float(result.final_ess.sum()),
-        "particles": len(x),
-        "surviving first draws": int(result.roots.sum()),
-    }
+    rows = rows_of(result)
     if condition is not None and "judge" in nets.nets:
         _, right = nets.verdicts(words_of(nets, x, given), condition)
         rows = {"taken for the class by the judge": float((weights.cpu() * right).sum())} | rows
     result.save(folder, nets.view)
-    summary = {
-        "settings": result.settings,
-        "rows": [{"quantity": quantity, "value": value} for quantity, value in rows.items()],
-        "log_z": result.log_z_words,
-        "verdict": result.trust().lines,
+    summary = summary_of(result, rows) | {
         "particles": _told(nets, words_of(nets, x, given), weights.tolist()),
         "texts": [{"text": text} for text in words_of(nets, drawn, given)],
     }
-    write_json(folder / "result.json", summary)
-    figure = _drawn(summary)
-    write_with(folder / "figure.png", lambda path: figure.savefig(path, dpi=150))
+    write_outputs(folder, summary, _drawn(summary))
     return summary
 
 

@@ -71,9 +71,18 @@ def write_with(path: Path, write: Callable[[Path], None]) -> None:
         raise
 
 
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file atomically."""
+
+    def write(temporary: Path) -> None:
+        temporary.write_bytes(content)
+
+    write_with(path, write)
+
+
 def write_text(path: Path, text: str) -> None:
-    """A text in UTF-8, whole or not at all; half characters (lone surrogates) become question marks."""
-    write_with(path, lambda temporary: _write_bytes(temporary, text.encode("utf-8", "replace")))
+    """Write a text atomically in UTF-8; half characters (lone surrogates) become question marks."""
+    write_bytes(path, text.encode("utf-8", "replace"))
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -82,7 +91,7 @@ def write_json(path: Path, value: Any) -> None:
         text = json.dumps(value, indent=1, allow_nan=False) + "\n"
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"{path} cannot be written: a value is NaN, infinite or endless ({error})") from error
-    write_with(path, lambda temporary: _write_bytes(temporary, text.encode("ascii")))
+    write_bytes(path, text.encode("ascii"))
 
 
 def write_folder(target: Path, write: Callable[[Path], None]) -> None:
@@ -248,10 +257,6 @@ def sha256_of(path: Path) -> str:
 def _kind(mode: int) -> str:
     kinds = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
     return next((words for is_kind, words in kinds if is_kind(mode)), "a device")
-
-
-def _write_bytes(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
 
 
 def _umask() -> int:

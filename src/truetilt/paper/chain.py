@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from ..api import run
+from ..commands.costs import RoundCounter
 from ..commands.jobs import Answer, Experiment, Job, Settings
-from ..core.types import InvalidInput, Model
-from ..diffusion.guidance import Guide, Guided, posterior_level, rate_level
+from ..core.types import Model, Resampler
+from ..diffusion.guidance import posterior_level
 from ..diffusion.processes import Masking
 from ..diffusion.schedules import uniform_grid
 from ..exact.chain import Chain
@@ -25,16 +26,13 @@ from ..result import Result
 from ..smc.resampling import adaptive, never, systematic
 from ..smc.sampler import Rejuvenation
 from ..smc.stream import OUTPUT, Stream
-from ..targets.any_order import AnyOrder
 from ..targets.moves import Gibbs, systematic_scan
-from ..targets.on_clock import Tempered, Tilted, Unweighted
-from .toys import RoundCounter, one_site_a_step
+from .samplers import HALF, Build, any_order, guidance, in_order, one_site_a_step, tempered, tilted
 
 VOCABULARY, ALPHA, PARTICLES = 8, 3.0, 500
 DIMENSIONS, QUICK_DIMENSIONS = (16, 64, 256), (16, 64)
 PROBLEMS = 8
 REPLICATES = 10  # of the i.i.d. floor
-_HALF = adaptive(systematic, 0.5)
 _OFTEN = adaptive(systematic, 0.8)  # moves undo what resampling loses, so they may end with nearly equal weights
 
 
@@ -56,66 +54,52 @@ class ChainSampler(NamedTuple):
     weighted: bool
 
 
-def _clock(build: Callable[[Model, float], Any], steps: int) -> ChainSampler:
+def _clock(build: Build, steps: int, resample: Resampler = HALF) -> ChainSampler:
     def go(model: Model, seed: int) -> Result:
-        return run(build(model, ALPHA), uniform_grid(steps), particles=PARTICLES, seed=seed, resample=_HALF)
+        return run(build(model, ALPHA), uniform_grid(steps), particles=PARTICLES, seed=seed, resample=resample)
 
-    return ChainSampler(go, True)
+    return ChainSampler(go, resample is not never)
 
 
-def _guidance(guide: Guide, steps: int) -> ChainSampler:
+def _any_order(build: Build, sweeps: int = 0) -> ChainSampler:
+    """One site a step, then Gibbs moves that sweep over all sites so many times."""
+
     def go(model: Model, seed: int) -> Result:
-        if model.conditional is None:
-            raise InvalidInput("guidance needs a conditional score and the model has none")
-        fk = Unweighted(model, Guided(model.process, model.base, model.conditional, ALPHA, guide))
-        return run(fk, uniform_grid(steps), particles=PARTICLES, seed=seed, resample=never)
-
-    return ChainSampler(go, False)
-
-
-def _any_order(in_order: bool, sweeps: int = 0) -> ChainSampler:
-    def go(model: Model, seed: int) -> Result:
-        fk = AnyOrder(model, ALPHA, order=tuple(range(model.length)) if in_order else None)
+        fk: Any = build(model, ALPHA)
         moves = Rejuvenation(Gibbs(fk, systematic_scan), at_end=sweeps * model.length) if sweeps else None
-        return run(
-            fk,
-            one_site_a_step(model),
-            particles=PARTICLES,
-            seed=seed,
-            resample=_OFTEN if sweeps else _HALF,
-            moves=moves,
-        )
+        resample = _OFTEN if sweeps else HALF
+        return run(fk, one_site_a_step(model), particles=PARTICLES, seed=seed, resample=resample, moves=moves)
 
     return ChainSampler(go, True)
 
 
 def _gibbs(sweeps: int) -> ChainSampler:
-    """Conditional samples, unweighted (alpha = 1 has weight 1), then moves for the target alone."""
+    """Samples of the conditional model (alpha = 1 has weight 1), then Gibbs moves for the target."""
 
     def go(model: Model, seed: int) -> Result:
-        order = tuple(range(model.length))
-        moves = Gibbs(AnyOrder(model, ALPHA, order=order), systematic_scan)
-        start, often = AnyOrder(model, 1.0, order=order), Rejuvenation(moves, at_end=sweeps * model.length)
-        return run(start, one_site_a_step(model), particles=PARTICLES, seed=seed, resample=never, moves=often)
+        moves = Rejuvenation(Gibbs(in_order(model, ALPHA), systematic_scan), at_end=sweeps * model.length)
+        grid = one_site_a_step(model)
+        return run(in_order(model, 1.0), grid, particles=PARTICLES, seed=seed, resample=never, moves=moves)
 
     return ChainSampler(go, False)
 
 
+_RATES, _POSTERIORS = guidance(), guidance(posterior_level)
 QUICK_SAMPLERS = {
-    "guidance-rate": [_guidance(rate_level, 100)],
-    "guidance-posterior": [_guidance(posterior_level, 100)],
-    "smc-clock": [_clock(Tempered, 100)],
-    "smc-clock-tilted": [_clock(Tilted, 100)],
-    "any-order": [_any_order(False)],
-    "any-order-in-order": [_any_order(True)],
-    "any-order-moves": [_any_order(True, 3)],
+    "guidance-rate": [_clock(_RATES, 100, never)],
+    "guidance-posterior": [_clock(_POSTERIORS, 100, never)],
+    "smc-clock": [_clock(tempered(), 100)],
+    "smc-clock-tilted": [_clock(tilted(), 100)],
+    "any-order": [_any_order(any_order())],
+    "any-order-in-order": [_any_order(in_order)],
+    "any-order-moves": [_any_order(in_order, 3)],
     "gibbs": [_gibbs(3)],
 }
 SAMPLERS = QUICK_SAMPLERS | {
-    "guidance-rate": [_guidance(rate_level, steps) for steps in (25, 100, 400)],
-    "smc-clock": [_clock(Tempered, steps) for steps in (25, 100, 400)],
-    "smc-clock-tilted": [_clock(Tilted, steps) for steps in (25, 100, 400)],
-    "any-order-moves": [_any_order(True, sweeps) for sweeps in (1, 2, 3)],
+    "guidance-rate": [_clock(_RATES, steps, never) for steps in (25, 100, 400)],
+    "smc-clock": [_clock(tempered(), steps) for steps in (25, 100, 400)],
+    "smc-clock-tilted": [_clock(tilted(), steps) for steps in (25, 100, 400)],
+    "any-order-moves": [_any_order(in_order, sweeps) for sweeps in (1, 2, 3)],
     "gibbs": [_gibbs(sweeps) for sweeps in (1, 2, 3)],
 }
 

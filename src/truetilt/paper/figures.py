@@ -7,7 +7,6 @@ guidance has nothing to disagree with and is exact.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import torch
 
 from ..api import run
 from ..commands.jobs import Answer, Experiment, Job, Settings
+from ..commands.outputs import noted
 from ..diffusion.processes import Masking, Uniform
 from ..diffusion.schedules import uniform_grid
 from ..exact.tables import Table
@@ -89,10 +89,9 @@ def keep_run(device: str, seed: int, folder: Path) -> Path:
     """A run on the nine states, saved beside the figure, and its report."""
     fk = Tilted(nine_states(device).model(), 4.0)
     result = run(fk, uniform_grid(toys.STEPS), particles=256, populations=16, seed=seed, snapshots=8)
-    told = {"bundle": "Nine states of the demo", "command": f"truetilt demo --seed {seed}"}
-    told_run = replace(result, settings=result.settings | told)
-    told_run.save(folder, Disks(3))
-    return told_run.report(folder / "report.html", Disks(3))
+    result = noted(result, bundle="Nine states of the demo", command=f"truetilt demo --seed {seed}")
+    result.save(folder, Disks(3))
+    return result.report(folder / "report.html", Disks(3))
 
 
 def draw(result: Answer) -> Any:

@@ -15,21 +15,23 @@ import torch
 from torch import Tensor
 
 from ..api import run
-from ..commands.digits import StateCounter
+from ..commands.costs import StateCounter
 from ..commands.sample_text import Given
 from ..core.types import Batch, BatchScore, FeynmanKac, InvalidInput, Model, Score, SiteLogits, Tokens, ask
-from ..diffusion.guidance import Guided, posterior_level, rate_level
-from ..diffusion.kernels import euler, tweedie
+from ..diffusion.guidance import posterior_level
+from ..diffusion.kernels import tweedie
 from ..diffusion.schedules import masked_fraction_grid, uniform_grid
 from ..models.conditions import row_of_each_state
 from ..models.infilling import Retimed
 from ..models.reviews import Reviews
-from ..smc.resampling import adaptive, never, partial, systematic
+from ..smc.resampling import never
 from ..smc.sampler import Rejuvenation
 from ..targets.any_order import AnyOrder
 from ..targets.moves import Gibbs
-from ..targets.on_clock import Tempered, Unweighted
-from .text_samplers import Lots, draws_of_each, watched
+from ..targets.on_clock import Unweighted
+from .populations import draws_of_each
+from .samplers import HALF, PARTIAL, guidance, tempered
+from .text_samplers import Lots, watched
 
 RECONSTRUCTION, PROMPTING = "reconstruction", "prompting"
 EVERY_ROW = (RECONSTRUCTION, "guidance-rate")
@@ -242,16 +244,14 @@ def _built(
     if way.method == PROMPTING:
         return Unweighted(model, inside, kernel=tweedie), whole, options
     if way.method.startswith("any-order"):
-        return AnyOrder(model, alpha), whole, {"resample": adaptive(systematic, 0.5)}
+        return AnyOrder(model, alpha), whole, {"resample": HALF}
     if way.method == "smc-partial":
-        fk: FeynmanKac = Tempered(model, alpha, beta, posterior_level, kernel=tweedie)
-        return fk, whole, {"resample": adaptive(partial(systematic, 0.5), 0.5)}
-    guide, kernel = (rate_level, euler) if way.method == "guidance-rate" else (posterior_level, tweedie)
-    beta = alpha if way.method == "guidance-gibbs" else beta
-    score = {0.0: model.base, 1.0: inside}.get(beta) or Guided(model.process, model.base, inside, beta, guide)
+        return tempered(posterior_level, tweedie)(model, alpha, beta), whole, {"resample": PARTIAL}
+    build = guidance() if way.method == "guidance-rate" else guidance(posterior_level, tweedie)
     if way.method == "guidance-gibbs":
         options["moves"] = Rejuvenation(Gibbs(AnyOrder(model, alpha)), at_end=model.length)
-    return Unweighted(model, score, kernel=kernel), whole, options
+        beta = alpha
+    return build(model, alpha, beta), whole, options
 
 
 def _sites(rows: Tensor) -> Tensor:

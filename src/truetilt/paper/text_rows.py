@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..commands.jobs import Answer
-from ..core.storage import parse_json, read_text, write_with
+from ..core.storage import parse_json, read_text, write_text
 from ..core.types import InvalidInput
 from ..metrics.text import distinct
 from ..smc.uncertainty import student_quantile
@@ -142,12 +142,7 @@ def claims(ours: Sequence[ScoredText], theirs: Sequence[ScoredText]) -> Answer:
 
 
 def write_lines(folder: Path, lines: Sequence[ScoredText]) -> None:
-    text = "".join(json.dumps(line.__dict__, allow_nan=False) + "\n" for line in lines)
-
-    def write(path: Path) -> None:
-        path.write_text(text, encoding="utf-8")
-
-    write_with(folder / TEXTS, write)
+    write_text(folder / TEXTS, "".join(json.dumps(line.__dict__, allow_nan=False) + "\n" for line in lines))
 
 
 def read_lines(folder: Path) -> list[ScoredText]:

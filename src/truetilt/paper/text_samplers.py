@@ -10,20 +10,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from functools import partial as given
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import torch
 
 from ..api import run
-from ..commands.digits import Cost, StateCounter, cost_of, part_of
-from ..core.cdf import draw_from
-from ..core.types import FeynmanKac, InvalidInput, Model, Resampler, Score, Tokens
-from ..diffusion.guidance import Guide, Guided, posterior_level, rate_level
-from ..diffusion.kernels import Kernel, euler, tweedie
+from ..commands.costs import Cost, StateCounter, cost_of
+from ..core.types import FeynmanKac, InvalidInput, Model, Resampler
+from ..diffusion.guidance import posterior_level
+from ..diffusion.kernels import tweedie
 from ..diffusion.schedules import masked_fraction_grid, uniform_grid
 from ..models.conditions import PerConditionScore, per_condition
 from ..models.hub import load
@@ -32,21 +30,19 @@ from ..models.reviews import Reviews
 from ..models.sparse import Sparing
 from ..models.text import TextScore
 from ..result import Result
-from ..smc.resampling import adaptive, never, partial, systematic
+from ..smc.resampling import never
 from ..smc.sampler import Rejuvenation
-from ..smc.stream import OUTPUT, Stream
 from ..targets.any_order import AnyOrder
 from ..targets.moves import Gibbs
-from ..targets.on_clock import Tempered, Tilted, Unweighted
+from ..targets.on_clock import Unweighted
+from .populations import draws_of_each, part_of
+from .samplers import HALF, PARTIAL, Build, any_order, guidance, tempered, tilted
 
 PARTICLES, FEW = 50, 4  # of a population: the paper's, and where there are many populations
 MOVES = 64  # Gibbs moves at the end, as many as sites
 AT_ONCE = {"cpu": 64, "cuda": 2048}  # particles held together where all their rows are read
 ROOM = {"cpu": 512, "cuda": 16384}  # the same where few are
 BATCH = {"cpu": 16, "cuda": 512}
-
-_HALF = adaptive(systematic, 0.5)
-_PARTIAL = adaptive(partial(systematic, 0.5), 0.5)
 
 
 class Case(NamedTuple):
@@ -77,7 +73,7 @@ class Case(NamedTuple):
 class TextSampler:
     """How a method is built from a model, alpha and beta; which nets it asks; how its particles are grouped."""
 
-    build: Callable[[Model, float, float], FeynmanKac]
+    build: Build
     resample: Resampler = never
     form: str = "cfg"
     particles: int = PARTICLES
@@ -86,53 +82,29 @@ class TextSampler:
     every_row: bool = False  # whether a step needs the rates of all sites, and so every particle's answer
 
 
-def _needed(model: Model) -> Score:
-    if model.conditional is None:
-        raise InvalidInput("the text samplers need a conditional score and the model has none")
-    return model.conditional
-
-
-def _guided(guide: Guide, kernel: Kernel, model: Model, alpha: float, beta: float) -> FeynmanKac:
-    """At strength 1 the conditional net alone, at 0 the base alone: one evaluation a step."""
-    if beta in (0, 1):
-        return Unweighted(model, _needed(model) if beta else model.base, kernel=kernel)
-    return Unweighted(model, Guided(model.process, model.base, _needed(model), beta, guide), kernel=kernel)
-
-
-def _tempered(guide: Guide, kernel: Kernel, model: Model, alpha: float, beta: float) -> FeynmanKac:
-    return Tempered(model, alpha, beta, guide, kernel=kernel)
-
-
-def _tilted(model: Model, alpha: float, beta: float) -> FeynmanKac:
-    return Tilted(model, alpha, kernel=tweedie)
-
-
-def _any_order(model: Model, alpha: float, beta: float) -> FeynmanKac:
-    return AnyOrder(model, alpha)
-
-
-def _base_alone(model: Model, alpha: float, beta: float) -> FeynmanKac:
+def _base_alone(model: Model, alpha: float, beta: float | None = None) -> FeynmanKac:
     return Unweighted(model, model.base, kernel=tweedie)
 
 
-_PAPER, _OURS = given(_tempered, rate_level, euler), given(_tempered, posterior_level, tweedie)
+_PAPER, _OURS = tempered(), tempered(posterior_level, tweedie)
+_GUIDED = guidance(posterior_level, tweedie)
 SAMPLERS = {
-    "guidance-rate": TextSampler(given(_guided, rate_level, euler), every_row=True),
-    "guidance-posterior": TextSampler(given(_guided, posterior_level, tweedie)),
-    "guidance-deft": TextSampler(given(_guided, rate_level, euler), form="deft", every_row=True),
+    "guidance-rate": TextSampler(guidance(), every_row=True),
+    "guidance-posterior": TextSampler(_GUIDED),
+    "guidance-deft": TextSampler(guidance(), form="deft", every_row=True),
     "prompting": TextSampler(_base_alone),
-    "smc": TextSampler(_PAPER, _HALF, every_row=True),
-    "smc-partial": TextSampler(_PAPER, _PARTIAL, every_row=True),
-    "smc-paper-16": TextSampler(_PAPER, _PARTIAL, particles=16, every_row=True),
-    "smc-deft": TextSampler(_PAPER, _HALF, form="deft", every_row=True),
-    "smc-deft-partial": TextSampler(_PAPER, _PARTIAL, form="deft", every_row=True),
-    "smc-posterior": TextSampler(_OURS, _PARTIAL),
-    "smc-populations": TextSampler(_OURS, _HALF, particles=FEW),
-    "tilted": TextSampler(_tilted, _HALF, form="potential"),
-    "tilted-populations": TextSampler(_tilted, _HALF, form="potential", particles=FEW),
-    "any-order": TextSampler(_any_order, _HALF, any_order=True),
-    "any-order-populations": TextSampler(_any_order, _HALF, particles=FEW, any_order=True),
-    "guidance-gibbs": TextSampler(given(_guided, posterior_level, tweedie), moves=MOVES),
+    "smc": TextSampler(_PAPER, HALF, every_row=True),
+    "smc-partial": TextSampler(_PAPER, PARTIAL, every_row=True),
+    "smc-paper-16": TextSampler(_PAPER, PARTIAL, particles=16, every_row=True),
+    "smc-deft": TextSampler(_PAPER, HALF, form="deft", every_row=True),
+    "smc-deft-partial": TextSampler(_PAPER, PARTIAL, form="deft", every_row=True),
+    "smc-posterior": TextSampler(_OURS, PARTIAL),
+    "smc-populations": TextSampler(_OURS, HALF, particles=FEW),
+    "tilted": TextSampler(tilted(tweedie), HALF, form="potential"),
+    "tilted-populations": TextSampler(tilted(tweedie), HALF, form="potential", particles=FEW),
+    "any-order": TextSampler(any_order(), HALF, any_order=True),
+    "any-order-populations": TextSampler(any_order(), HALF, particles=FEW, any_order=True),
+    "guidance-gibbs": TextSampler(_GUIDED, moves=MOVES),
 }
 
 
@@ -190,9 +162,7 @@ def watched(model: Model, meter: StateCounter, every_row: bool, states: float = 
 
 
 def _sparing(score: Any, meter: StateCounter, name: str, states: float) -> Any:
-    def seen(states: int) -> None:
-        meter.states[name] = meter.states.get(name, 0) + states
-
+    seen = partial(meter.add, name)
     if isinstance(score, PerConditionScore) and isinstance(score.score, TextScore):
         return Sparing(_in_small_batches(score.score, states), score.labels, seen)
     if isinstance(score, TextScore):
@@ -257,16 +227,3 @@ def in_lots(fk: FeynmanKac, grid: Sequence[float], asked: Lots, options: dict[st
         )  # fmt: skip
         lots.append([part_of(found, part * here, here) for part in range(parts)] if parts > 1 else [found])
     return [own[0] if len(own) == 1 else Result.union(own) for own in map(list, zip(*lots, strict=True))]
-
-
-def draws_of_each(result: Result, seed: int, many: int | None = None) -> Tokens:
-    """So many unweighted draws from each living population [living, many, D]; by default as it has particles."""
-    log_w, device = result.log_weights, result.log_weights.device
-    alive = (result.population_log_z > -torch.inf).nonzero().squeeze(-1)
-    if not len(alive):
-        raise InvalidInput("every population died: there is nothing to draw; lower alpha, or take more particles")
-    n = log_w.shape[1] if many is None else many
-    u = Stream(seed, device=device).uniforms(3, OUTPUT, len(log_w), (0, 1))[alive]
-    cdf = log_w[alive].softmax(-1).cumsum(-1)
-    chosen = draw_from(cdf, (torch.arange(n, device=device) + u) / n)
-    return result.particles[alive].gather(1, chosen[..., None].expand(-1, -1, result.particles.shape[-1]))

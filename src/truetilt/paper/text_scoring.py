@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..commands.jobs import Answer
-from ..core.storage import read_json, write_json, write_with
+from ..commands.outputs import write_outputs
+from ..core.storage import read_json
 from ..core.types import InvalidInput
 from ..metrics.bertscore import bertscore
 from ..metrics.encoders import minilm
@@ -114,9 +115,7 @@ def score_folder(
         _add_bertscore(result, lines, progress)
     if "claims" in result:
         result["claims"] = all_claims(result["rows"], lines)
-    write_json(path, result)
-    figure = draw(result)
-    write_with(folder / "figure.png", lambda out: figure.savefig(out, dpi=150))
+    write_outputs(folder, result, draw(result))
     return result
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from ..api import run
+from ..commands.costs import RoundCounter
 from ..commands.jobs import Answer, Experiment, Job, Settings
 from ..core.types import Model
 from ..exact.tables import Table
 from ..result import Result
-from ..smc.resampling import adaptive, systematic
 from ..smc.sampler import Rejuvenation
 from ..targets.any_order import AnyOrder
 from ..targets.moves import Gibbs, systematic_scan
@@ -21,6 +21,7 @@ from . import toys
 from .binding import FIGURES, PRIORS, BindingMeasure, lean_model, problem
 from .landscape import read_landscape
 from .landscape_files import LENGTH
+from .samplers import HALF, in_order, one_site_a_step
 from .table1 import hash_words
 
 QUICK_PRIORS = ("uniform", "markov1")
@@ -62,7 +63,7 @@ def one_cell(prior: str, alpha: float, number: int, settings: Settings) -> Answe
     measure = BindingMeasure(target, scores)
     out = {"iid": measure.floor(seed, PARTICLES) | {"log_z_error": None, "evaluations": 0}}
     for name in METHODS:
-        meter = toys.RoundCounter()
+        meter = RoundCounter()
         result = sample(meter.watch(model), alpha, name, seed)
         error = None if name.startswith("guidance") else abs(result.log_z - _log_z(table, alpha, name))
         weights = result.weights.reshape(-1)
@@ -73,15 +74,15 @@ def one_cell(prior: str, alpha: float, number: int, settings: Settings) -> Answe
 
 def sample(model: Model, alpha: float, name: str, seed: int) -> Result:
     """Run a method."""
-    half, one_by_one = adaptive(systematic, 0.5), toys.one_site_a_step(model)
+    one_by_one = one_site_a_step(model)
     if name == "any-order-moves":
-        fk = AnyOrder(model, alpha, order=tuple(range(LENGTH)))
+        fk = in_order(model, alpha)
         moves = Rejuvenation(Gibbs(fk, systematic_scan), at_end=SWEEPS * LENGTH)
-        return run(fk, one_by_one, particles=PARTICLES, seed=seed, resample=half, moves=moves)
+        return run(fk, one_by_one, particles=PARTICLES, seed=seed, resample=HALF, moves=moves)
     if name == "any-order-pilot":
         fk = AnyOrder(model, alpha)
         fk = replace(fk, ramp=pilot(fk, one_by_one, particles=PARTICLES, seed=seed))
-        return run(fk, one_by_one, particles=PARTICLES, seed=seed, resample=half)
+        return run(fk, one_by_one, particles=PARTICLES, seed=seed, resample=HALF)
     method = toys.METHODS[name]
     fk, grid = method.build(model, alpha), method.grid(model)
     return run(fk, grid, particles=PARTICLES, seed=seed, resample=method.resample, couple=method.couple)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from .. import continuous
 from ..api import reveal, run
+from ..commands.outputs import SNAPSHOTS
 from ..core.types import FeynmanKac, InvalidInput, Model
 from ..diffusion.guidance import posterior_level
 from ..diffusion.kernels import tweedie
@@ -22,8 +23,6 @@ from ..targets.on_clock import Tilted
 from .choices import RESAMPLING, Scheme
 from .form import RunForm
 from .problem import Problem
-
-SNAPSHOTS = 8  # kept for the report, as on the command line
 
 
 class PlannedRun(NamedTuple):
