@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 from .core.cdf import draw_from
+from .core.logits import SiteLogits
+from .core.target import Target
 from .core.types import (
     FeynmanKac,
     Jumps,
@@ -21,10 +23,8 @@ from .core.types import (
     Resampled,
     Resampler,
     Score,
-    SiteLogits,
     SiteOdds,
     SitewiseLaw,
-    Target,
 )
 from .diffusion.kernels import Kernel
 from .diffusion.laws import SiteLaw

@@ -14,20 +14,11 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor
 
-from ..core.batch import Needs
-from ..core.types import (
-    NEG_INF,
-    Batch,
-    BatchScore,
-    InvalidInput,
-    Model,
-    SiteLogits,
-    Tokens,
-    check_process,
-    number,
-    reals,
-    settle,
-)
+from ..core.arguments import number, reals, settle
+from ..core.batch import Batch, BatchScore, Needs
+from ..core.errors import InvalidInput
+from ..core.logits import SiteLogits
+from ..core.types import NEG_INF, Model, Tokens, check_process
 from ..diffusion.processes import Masking, Uniform
 from ..targets.base import check_alpha
 

@@ -15,24 +15,13 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from ..core.batch import Needs, needs_of
+from ..core.arguments import LONGEST, settle, shown, whole
+from ..core.batch import Batch, BatchScore, Needs, ask, needs_of
+from ..core.device import asks_freely
+from ..core.errors import InvalidInput
 from ..core.eval_mode import evaluating
-from ..core.types import (
-    LONGEST,
-    Batch,
-    BatchScore,
-    InvalidInput,
-    Model,
-    Process,
-    Score,
-    SiteLogits,
-    Tokens,
-    ask,
-    asks_freely,
-    settle,
-    shown,
-    whole,
-)
+from ..core.logits import SiteLogits
+from ..core.types import Model, Process, Score, Tokens
 from ..diffusion.processes import Masking
 from .distinct import all_equal, first_answer
 

@@ -14,28 +14,12 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor
 
-from ..core.batch import Needs, needs_of
+from ..core.arguments import LONGEST, function, listed, plain, settle, shown, whole
+from ..core.batch import Batch, BatchScore, Needs, ask, needs_of
+from ..core.errors import InvalidInput
 from ..core.eval_mode import evaluating
-from ..core.logits import LazyRows
-from ..core.types import (
-    LONGEST,
-    Batch,
-    BatchScore,
-    InvalidInput,
-    Model,
-    Process,
-    Score,
-    SiteLogits,
-    Tokens,
-    ask,
-    check_process,
-    function,
-    listed,
-    plain,
-    settle,
-    shown,
-    whole,
-)
+from ..core.logits import LazyRows, SiteLogits
+from ..core.types import Model, Process, Score, Tokens, check_process
 from ..diffusion.processes import Masking
 from .distinct import all_equal, first_answer
 from .score import Padded, check_class, check_length, rows_of, rows_read, sites_read

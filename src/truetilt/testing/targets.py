@@ -9,19 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.types import (
-    FeynmanKac,
-    InvalidWeights,
-    Model,
-    Particles,
-    Process,
-    Resampler,
-    SiteLogits,
-    Target,
-    Tokens,
-    shown,
-    whole,
-)
+from ..core.arguments import shown, whole
+from ..core.errors import InvalidWeights
+from ..core.logits import SiteLogits
+from ..core.target import Target
+from ..core.types import FeynmanKac, Model, Particles, Process, Resampler, Tokens
 from ..diffusion.schedules import uniform_grid
 from ..exact.flow import flow
 from ..exact.tables import Table, flat_index
