@@ -17,8 +17,7 @@ import typer
 
 from .. import __version__
 from . import text as cli_text
-from .terminal import Device, Every, ExperimentOptions, Json, Out, Seed, command_of
-from .terminal import Plainly as _Plainly
+from .terminal import Device, Every, ExperimentOptions, Json, OneLineErrors, Out, Seed, command_of
 from .terminal import device as _device
 from .terminal import progress as _progress
 from .terminal import show as _show
@@ -65,7 +64,7 @@ def demo(
 ) -> None:
     """Figures 1 and 2 of the paper and digits, guidance beside truetilt, on one page; a minute or two on a CPU."""
     folder = out or Path("runs/demo")
-    with _Plainly():
+    with OneLineErrors():
         from ..commands.demo import draw_digits, misses, write_page
         from ..commands.jobs import Settings, run_experiment
         from ..paper import figures
@@ -84,7 +83,7 @@ def demo(
 
 def _experiment(name: str, asked: ExperimentOptions) -> None:
     """Run an experiment of the paper, write its result and show it."""
-    with _Plainly():
+    with OneLineErrors():
         from ..commands.jobs import Settings, run_experiment
         from ..paper import chain, figure3, figure4, figures, sde, table1, tfbind8
 
@@ -167,7 +166,7 @@ def sample(
 ) -> None:
     """Sample p0(x) p(zeta|x)^alpha: digits (mnist), texts (tiny-reviews), or a table beside its exact answer."""
     folder = out or Path("runs/sample")
-    with _Plainly("stopped; nothing was written", folder if checkpoint_every else None):
+    with OneLineErrors("stopped; nothing was written", folder if checkpoint_every else None):
         from ..core.storage import check_folder
 
         check_folder(folder)
@@ -186,7 +185,7 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Go on with a run that was stopped or killed, from its last checkpoint and to the same bits."""
-    with _Plainly(folder=folder):
+    with OneLineErrors(folder=folder):
         from ..commands.resume import read_command
 
         asked = read_command(folder)
@@ -199,7 +198,7 @@ def _sample(asked: Any, folder: Path, as_json: bool) -> None:
 
     with _progress(asked.request.steps or 0, "steps") as advance:
         summary = sample_or_resume(asked, folder, advance)
-    (folder / "report.html").unlink(missing_ok=True)  # of the run before
+    (folder / "report.html").unlink(missing_ok=True)  # that of an earlier run
     _show(summary, ("quantity", "value"), folder, as_json)
 
 
@@ -210,7 +209,7 @@ def report(
     title: Annotated[str | None, typer.Option(help="Heading of the report.")] = None,
 ) -> None:
     """Write a run as one HTML file: what was asked, what came out, how far to trust it. Prints where it lies."""
-    with _Plainly():
+    with OneLineErrors():
         from ..core.storage import check_writable
         from ..result import Result
         from ..viz.kinds import saved_view
@@ -227,7 +226,7 @@ def studio(
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open a browser.")] = False,
 ) -> None:
     """Choose, run and watch in a browser: `pip install 'truetilt\\[ui]'`. On this machine only, and offline."""
-    with _Plainly("stopped"):
+    with OneLineErrors("stopped"):
         from ..studio.server import serve
 
         serve(host, port, lambda words: typer.echo(words, err=True), not no_browser)
@@ -246,7 +245,7 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a network, export the running mean of its weights, and measure it on the test digits."""
-    with _Plainly("stopped; --resume goes on from the last checkpoint"):
+    with OneLineErrors("stopped; --resume goes on from the last checkpoint"):
         from ..commands.outputs import write_outputs
         from ..training.command import counted, read_plan, run_training
         from ..training.journal import read_losses

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .terminal import Device, ExperimentOptions, Json, Plainly, Seed, command_of, progress, show
+from .terminal import Device, ExperimentOptions, Json, OneLineErrors, Seed, command_of, progress, show
 from .terminal import device as found_device
 
 Bundle = Annotated[
@@ -75,19 +75,19 @@ def infill(
     as_json: Json = False,
 ) -> None:
     """Fill the gaps of a text. Without a class, the text around the gaps is the condition that alpha tempers."""
-    with Plainly("stopped; nothing was written"):
+    with OneLineErrors("stopped; nothing was written"):
         from ..commands.sample_text import Gaps, infill
 
         folder = out or Path("runs/infill-text")
         asked = Gaps(text, condition, alpha, beta, particles, populations, seed, found_device(device))
         summary = infill(model, asked, folder)
-        (folder / "report.html").unlink(missing_ok=True)  # of the run before
+        (folder / "report.html").unlink(missing_ok=True)  # that of an earlier run
         show(summary, ("quantity", "value"), folder, as_json)
 
 
 def _task(name: str, asked: TaskOptions) -> None:
     """Sample, then score by the reference and the judge that are named; with `score` the second part alone."""
-    with Plainly():
+    with OneLineErrors():
         from ..paper import controlled, infill, text_scoring
         from ..paper.text_grid import TASKS
 

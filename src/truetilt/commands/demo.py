@@ -1,7 +1,7 @@
-"""What `truetilt demo` shows beside the figures: digits by guidance and by truetilt, and one page with all of it.
+"""The digits of `truetilt demo`, by guidance and by truetilt, and the HTML page that shows them with figures 1 and 2.
 
-Both samplers ask the same nets equally often: a step of guidance takes two passes through the U-Net, one with the class
-and one without, and a step of truetilt takes one. truetilt also asks its potential, a smaller net, once a step.
+Both samplers evaluate the U-Net equally often: a step of guidance evaluates it twice, with the class and without, a
+step of truetilt once. truetilt also evaluates its potential, a smaller network, once a step.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TITLES = {"guidance": f"guidance, β = {ALPHA:g}", "truetilt": f"truetilt, α = 
 
 
 class CountedRun(NamedTuple):
-    """A run of one sampler and what it asked of the nets."""
+    """A run of one sampler, and its count of network evaluations."""
 
     result: Result
     meter: StateCounter
@@ -63,7 +63,7 @@ def draw_digits(count: int, seed: int, device: str, folder: Path) -> Answer:
 
 @torch.no_grad()
 def _guided(nets: Digits, count: int, seed: int) -> CountedRun:
-    """Plain guidance of strength ALPHA, without weights, in half as many steps: it passes the U-Net twice in each."""
+    """Plain guidance of strength ALPHA, without weights, in half as many steps: each evaluates the U-Net twice."""
     meter = StateCounter()
     model = meter.watch(nets.model(DIGIT, "cfg"))
     fk, grid = default_guidance(model, ALPHA), uniform_grid(STEPS // 2)
@@ -72,7 +72,7 @@ def _guided(nets: Digits, count: int, seed: int) -> CountedRun:
 
 @torch.no_grad()
 def _tilted(nets: Digits, count: int, seed: int) -> CountedRun:
-    """As `truetilt sample mnist` has it."""
+    """truetilt, with the settings of `truetilt sample mnist`."""
     meter, (particles, populations) = StateCounter(), spread(count)
     result = sample(
         meter.watch(nets.model(DIGIT)), ALPHA, particles=particles, populations=populations,
@@ -83,7 +83,7 @@ def _tilted(nets: Digits, count: int, seed: int) -> CountedRun:
 
 
 def _row(nets: Digits, name: str, drawn: CountedRun) -> Answer:
-    """How the weighted digits look to the judge and how varied they are, with what they cost."""
+    """Accuracy by the judge, diversity, and network evaluations of a weighted run."""
     x, weights = drawn.result.particles.flatten(0, 1), drawn.result.weights.reshape(-1)
     cost = cost_of(drawn.meter, len(x), 0.0)
     real = reference()[DIGIT]["test"]["distance"]
@@ -115,7 +115,7 @@ def _draw(nets: Digits, runs: dict[str, CountedRun], rows: list[Answer], seed: i
 
 
 def misses(result: Answer) -> str:
-    """How far each sampler lies from the exact targets, in words, with the figures of this run."""
+    """A sentence with the total variation of each sampler to the exact targets."""
     miss = {kind: [r["tv"] for r in result["rows"] if r["method"] == kind] for kind in ("guidance", "truetilt")}
     return (
         f"guidance puts {min(miss['guidance']):.1%} to {max(miss['guidance']):.1%} of the probability in the wrong "

@@ -26,7 +26,7 @@ from .sample_text import PARTICLES as TEXT_PARTICLES
 from .sample_text import STEPS as TEXT_STEPS
 from .sample_text import sample_text
 
-PARTICLES, STEPS = 64, 50  # what is taken where the user says nothing
+PARTICLES, STEPS = 64, 50  # defaults for digits
 COLUMNS = 16
 LEAST = 4  # particles in a population, where populations are made of a number of particles
 
@@ -109,7 +109,7 @@ def _class_number(condition: str | int | None) -> int:
 
 
 def _figures(name: str, nets: Digits, condition: int, result: Result) -> dict[str, Any]:
-    """Quantities of the weighted union."""
+    """Figures of the weighted particles of all populations together."""
     x, weights, levels = result.particles.flatten(0, 1), result.weights.reshape(-1), nets.process.vocabulary
     out = {"taken for the class by the judge": accuracy(nets.judge(x), condition, weights)} | rows_of(result)
     if name in EMBEDDED and len(x) > 1:

@@ -18,7 +18,7 @@ from ..viz.disks import disks
 from .outputs import command, noted, rows_of, sample_model, summary_of, write_outputs
 from .request import SampleRequest, TableNoise
 
-PARTICLES, STEPS = 1000, 100  # what is taken where the user says nothing
+PARTICLES, STEPS = 1000, 100  # defaults for tables
 
 
 def sample_table(
@@ -46,7 +46,7 @@ def sample_table(
 
 
 def _check_strength(table: Table, alpha: float) -> None:
-    """The exact target must be a law in float64, or there is nothing to compare with."""
+    """Refuse an exponent at which the exact target, which samples are compared with, underflows or overflows."""
     if 0 <= alpha < math.inf and not bool(table.target(alpha).isfinite().all()):
         raise InvalidInput(
             f"alpha is {alpha}: p(zeta|x)^alpha is zero or infinite for every state of this table; take a smaller "

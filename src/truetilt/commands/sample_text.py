@@ -28,7 +28,7 @@ from ..training.text_data import normalise
 from .outputs import SNAPSHOTS, command, noted, rows_of, sample_model, summary_of, write_outputs
 from .request import SampleRequest
 
-PARTICLES, STEPS = 16, 64  # what is taken where the user says nothing
+PARTICLES, STEPS = 16, 64  # defaults for texts
 SHOWN = 24  # texts in the figure
 _GAP = re.compile(r"\[mask(?::(\d+))?\]")
 
@@ -36,7 +36,7 @@ Given = tuple[int | None, ...]
 
 
 class Gaps(NamedTuple):
-    """A text with gaps and how they are to be filled; what is None is settled by what is asked."""
+    """A request to fill the gaps of a text: the class of the whole (None: any), the target and the sizes of the run."""
 
     text: str
     condition: str | None = None
@@ -51,7 +51,7 @@ class Gaps(NamedTuple):
 def sample_text(
     name: str, nets: Reviews, request: SampleRequest, folder: Path, options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Texts of a class: sampled, saved, judged; figure.png shows draws."""
+    """Sample texts of a class, save and judge them; figure.png shows draws."""
     condition = nets.classes[nets.facts.number("" if request.condition is None else request.condition)]
     model = nets.model(condition, "potential" if request.beta is None else "cfg")
     result = sample_model(model, request, options)
@@ -80,7 +80,7 @@ def infill(name: str, asked: Gaps, folder: Path) -> dict[str, Any]:
 
 
 def _filling(nets: Reviews, given: Given, asked: Gaps) -> tuple[FeynmanKac, Infill]:
-    """What is sampled, and the whole texts that its states stand for."""
+    """The Feynman-Kac value of the gaps, and the Score that puts a state into the whole text."""
     if asked.condition is None:
         plain = Model(nets.process, nets.length, nets.base(), None, None, nets.device)
         model = given_text(plain, nets.checked(given))
@@ -125,14 +125,14 @@ def _size(digits: str | None, most: int) -> int:
 
 
 def _joined(nets: Reviews, part: str) -> list[int]:
-    """The tokens of what goes on without a space, such as a full stop: encoded behind a word, which is dropped."""
+    """Tokens of a part that follows a gap without a space, such as a full stop: encoded after a word, then cut off."""
     word = nets.tokenizer.encode("a")
     found = nets.tokenizer.encode(f"a{part}")
     return found[len(word) :] if found[: len(word)] == word and len(found) > len(word) else nets.tokenizer.encode(part)
 
 
 def words_of(nets: Reviews, x: Tensor, given: Given | None) -> list[str]:
-    """Texts of rows [n, D]: up to the end, or of a text with gaps all of it."""
+    """Texts of rows [n, D]: up to the first end; all of the row where the text had gaps."""
     if given is None:
         return nets.decode(x)
     end = nets.tokenizer.end
@@ -140,7 +140,7 @@ def words_of(nets: Reviews, x: Tensor, given: Given | None) -> list[str]:
 
 
 def _written(nets: Reviews, condition: str | None, result: Result, given: Given | None, folder: Path) -> dict[str, Any]:
-    """The summary, result.json, figure.png and the particles."""
+    """Write the particles, result.json and figure.png; return the summary."""
     x, weights = result.particles.flatten(0, 1), result.weights.reshape(-1)
     drawn = result.draw(len(x), result.settings["seed"])
     rows = rows_of(result)
@@ -157,7 +157,7 @@ def _written(nets: Reviews, condition: str | None, result: Result, given: Given 
 
 
 def _told(nets: Reviews, texts: list[str], weights: list[float]) -> list[dict[str, Any]]:
-    """Each particle as words, with its weight and what the judge makes of it."""
+    """Each particle's text with its weight and the judge's probabilities."""
     out: list[dict[str, Any]] = [{"text": text, "weight": w} for text, w in zip(texts, weights, strict=True)]
     if "judge" in nets.nets:
         for entry, log_p in zip(out, nets.judge(texts).exp().tolist(), strict=True):
@@ -187,5 +187,5 @@ def _drawn(summary: dict[str, Any]) -> Any:
 
 
 def _printable(line: str) -> str:
-    """What the figure's font has: Latin, Greek, Cyrillic and marks; ▢ for the rest, which result.json has whole."""
+    """The line with ▢ for characters that the figure's font lacks (result.json holds them all)."""
     return "".join(c if c in "\n…" or (c.isprintable() and ord(c) < 0x530) else "▢" for c in line)

@@ -15,11 +15,12 @@ import torch
 from ..core.batch import Needs, needs_of
 from ..core.types import Batch, BatchScore, InvalidInput, Model, Potential, Score, SiteLogits, Tokens, ask
 from ..diffusion.processes import Masking
-from .text import Infill
+from .distinct import WrappingScore
+from .text import Infill, open_sites
 
 
 @dataclass(frozen=True)
-class Retimed(BatchScore):
+class Retimed(WrappingScore):
     """A Score of whole texts that is told the noise level of what it sees.
 
     `open_sites` are masked as the clock says, `hidden` sites always.
@@ -50,10 +51,6 @@ class Retimed(BatchScore):
         share = float(torch.expm1(-schedule(t).value) / torch.expm1(-schedule(1.0).value))
         masked = self.hidden + self.open_sites * share
         return self.process.time_masked(self.length, masked)
-
-    @property
-    def needs(self) -> Needs:
-        return needs_of(self.score)
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         then, process, x = self.told(t), self.process, batch.x
@@ -88,11 +85,6 @@ class Around:
 
     def __call__(self, x: Tokens, t: float) -> torch.Tensor:
         return self.potential(self.infill.whole(x), t)
-
-
-def open_sites(given: tuple[int | None, ...]) -> torch.Tensor:
-    """Indices of the sites that are gaps, int64."""
-    return torch.tensor([site for site, token in enumerate(given) if token is None], dtype=torch.int64)
 
 
 def filled(score: Score, given: tuple[int | None, ...]) -> Infill:

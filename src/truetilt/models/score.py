@@ -1,8 +1,8 @@
-"""Adapters: a network becomes a Score or a Potential, the words the samplers speak.
+"""Adapters that make a Score or a Potential of a network.
 
-Every network batch is padded to the same number of rows, because float32 matrix products differ with the batch: a
-state's answer then does not depend on how many others came with it. At t = 0 a potential is asked at t = 0: the state
-is clean, and the answer is log p(class | x_0), where a telescoping weight must end.
+Every batch of a network is padded to the same number of rows, because float32 matrix products differ with the batch
+size: the answer for a state then does not depend on the rest of the batch. At t = 0 a potential is evaluated at t = 0:
+the state is clean, and the answer is log p(class | x_0), where a telescoping weight must end.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ import torch
 from torch import Tensor, nn
 
 from ..core.arguments import LONGEST, settle, shown, whole
-from ..core.batch import Batch, BatchScore, Needs, ask, needs_of
+from ..core.batch import Batch, BatchScore, Needs, ask
 from ..core.device import asks_freely
 from ..core.errors import InvalidInput
 from ..core.eval_mode import evaluating
 from ..core.logits import SiteLogits
 from ..core.types import Model, Process, Score, Tokens
 from ..diffusion.processes import Masking
-from .distinct import all_equal, first_answer
+from .distinct import WrappingScore, all_equal, first_answer
 
 FORMS = ("potential", "deft", "cfg")
 
 
 @dataclass(frozen=True)
 class Padded:
-    """A net asked in batches of one size, in eval mode, without gradients, under autocast if a `dtype` is given.
+    """Evaluates a network in padded batches, in eval mode, without gradients, under autocast if a `dtype` is given.
 
-    An answer is good until the next is asked for: a compiled net writes them all to one place.
+    An answer is valid only until the next is computed: a compiled network reuses its output buffer.
     """
 
     net: nn.Module
     batch: int
     dtype: torch.dtype | None = None
-    ask: Callable[..., Tensor] | None = None  # a part of the net, asked in its place
+    ask: Callable[..., Tensor] | None = None  # a method of the network to call in its place
 
     def __post_init__(self) -> None:
         settle(self, batch=whole("batch", self.batch, 1, LONGEST))
@@ -46,7 +46,7 @@ class Padded:
             raise InvalidInput(f"dtype is {shown(self.dtype)}; give torch.bfloat16, torch.float16, or None for float32")
 
     def __call__(self, x: Tokens, t: float, labels: Tensor | None = None) -> Iterator[Tensor]:
-        """The net's answers on states [n, D], batch by batch, told a label each [n] if any."""
+        """Yield the network's answers for states [n, D], with labels [n] if any, batch by batch."""
         times = torch.full((self.batch,), float(t), device=x.device)
         inputs = (x,) if labels is None else (x, labels)
         for parts in zip(*(tensor.split(self.batch) for tensor in inputs), strict=True):
@@ -54,21 +54,18 @@ class Padded:
             yield self._ask(state, times, *told)[: len(parts[0])]
 
     def _filled(self, part: Tensor) -> Tensor:
-        """With copies of its first row up to the size of a batch."""
+        """Pad a batch with copies of its first row."""
         return torch.cat([part, part[:1].expand(self.batch - len(part), *part.shape[1:])])
 
     @torch.no_grad()
     def _ask(self, *inputs: Tensor) -> Tensor:
-        with (
-            evaluating(self.net),
-            torch.autocast(inputs[0].device.type, self.dtype, enabled=self.dtype is not None),
-        ):
+        with evaluating(self.net), torch.autocast(inputs[0].device.type, self.dtype, enabled=self.dtype is not None):
             return (self.ask or self.net)(*inputs)
 
 
 @dataclass(frozen=True)
 class NetScore(BatchScore):
-    """The Score of a net of posterior logits, under `label` (None: no condition)."""
+    """The Score of a network that returns posterior logits, under `label` (None: no condition)."""
 
     net: nn.Module
     process: Process
@@ -97,7 +94,7 @@ class NetScore(BatchScore):
         return self.score_of(self.logits(batch, t), batch.x, t)
 
     def score_of(self, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
-        """The Score that the net's own numbers stand for."""
+        """The Score of the network's logits."""
         return score_of_posterior(self.process, logits, x, t)
 
     @property
@@ -105,9 +102,9 @@ class NetScore(BatchScore):
         return Padded(self.net, self.batch, self.dtype)
 
     def logits(self, batch: Batch, t: float, labels: Tensor | None = None) -> SiteLogits:
-        """The net's own numbers where a sampler reads them: for masking, masked sites; the rest share one flat row.
+        """The network's logits where a sampler reads them (for masking, at masked sites); others share a row of zeros.
 
-        `labels`, one for each state [B], take the place of the score's own.
+        `labels`, one for each state [B], replace the score's own.
         """
         (read, index), x = sites_read(self.process, batch), batch.x
         if labels is None and self.label is not None:
@@ -122,9 +119,9 @@ def score_of_posterior(process: Process, logits: SiteLogits, x: Tokens, t: float
 
 
 def sites_read(process: Process, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Where a sampler reads a score [B, D], for masking at masked sites, and their numbers from 1 on; else 0.
+    """Which sites a sampler reads (for masking, the masked ones), bool [B, D], and their row numbers from 1; else 0.
 
-    The base and the conditional share both tensors, so that their rows can be combined without comparing indices.
+    Both tensors are cached in the batch: base and conditional share them, so their rows combine without comparing.
     """
     mask = process.mask if isinstance(process, Masking) else None
     return batch.once(("sites read", mask), lambda: _sites_read(mask, batch.x))
@@ -137,25 +134,20 @@ def _sites_read(mask: int | None, x: Tokens) -> tuple[Tensor, Tensor]:
 
 
 def rows_of(answers: Iterable[Tensor], read: Tensor, batch: int) -> Tensor:
-    """A row of zeros, then those of the sites that are read [n, D], from answers [b, D, C] batch by batch: [1 + k, C].
+    """A row of zeros, then the rows of the k sites that are read, from batches of answers [b, D, C]: [1 + k, C].
 
-    On a device all are kept, which is cheaper than to count them there. Each answer is copied before the next is asked
-    for: a net may write them all to one place.
+    On a GPU the rows of all sites are kept: counting those that are read would synchronise the device. Each answer is
+    copied before the next is computed, because a network may reuse its output buffer.
     """
     rows, end = None, 1
     for answer, here in zip(answers, read.split(batch), strict=True):
         part = answer[here] if asks_freely(answer) else answer.flatten(0, 1)
-        rows = _blank(1 + rows_read(read), part) if rows is None else rows
+        if rows is None:
+            rows = part.new_empty(1 + rows_read(read), part.shape[-1])
+            rows[:1].zero_()
         rows[end : end + len(part)] = part
         end += len(part)
     return cast("Tensor", rows)
-
-
-def _blank(count: int, like: Tensor) -> Tensor:
-    """So many rows to be filled, after a first of zeros."""
-    rows = like.new_empty(count, like.shape[-1])
-    rows[:1].zero_()
-    return rows
 
 
 def rows_read(read: Tensor) -> int:
@@ -164,14 +156,10 @@ def rows_read(read: Tensor) -> int:
 
 
 @dataclass(frozen=True)
-class Once(BatchScore):
-    """A Score that is asked once about a batch, though two parts of a model read its answer."""
+class Once(WrappingScore):
+    """A Score that is evaluated once for a batch, whose cache keeps the answer: two parts of a model read it."""
 
     score: Score
-
-    @property
-    def needs(self) -> Needs:
-        return needs_of(self.score)
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         return batch.once(("answer", id(self.score), t), lambda: ask(self.score, batch, t))
@@ -179,9 +167,9 @@ class Once(BatchScore):
 
 @dataclass(frozen=True)
 class DeftScore(BatchScore):
-    """DEFT's conditional Score: the frozen base's log-score plus a guide net's log g, edge by edge, unnormalised.
+    """DEFT's conditional Score: the frozen base's log-score plus a guide network's log g, edge by edge, unnormalised.
 
-    `asked` answers for the base: a `Once` that is the model's own base too spares the second question.
+    `asked`, a `Once` of the base that is also the model's own base, is evaluated in its place: once for both.
     """
 
     base: NetScore
@@ -191,11 +179,11 @@ class DeftScore(BatchScore):
 
     def __post_init__(self) -> None:
         check_class(self.guide_net, self.label)
-        _ = self.guide  # a net that does not fit fails here
+        _ = self.guide  # raises for a network that does not fit
 
     @property
     def guide(self) -> NetScore:
-        """The guide net, asked in the way the base is."""
+        """The guide network, evaluated as the base is."""
         return replace(self.base, net=self.guide_net, label=self.label)
 
     @property
@@ -208,7 +196,7 @@ class DeftScore(BatchScore):
 
 @dataclass(frozen=True)
 class NetPotential:
-    """log p_t(label | x) of a classifier of noised tokens: float64, at most 0; a clean state is asked at t = 0."""
+    """log p_t(label | x) of a classifier of noised tokens: float64, at most 0; clean states are evaluated at t = 0."""
 
     net: nn.Module
     label: int
@@ -248,40 +236,53 @@ def digit_model(
     batch: int = 64,
     dtype: torch.dtype | None = None,
 ) -> Model:
-    """A Model under one condition, of nets "unet" and, as the form asks, "potential" or "deft".
+    """A Model under one condition, made of networks "unet" and, depending on the form, "potential" or "deft".
 
     "cfg": base and conditional are one net with and without the label. "potential": the same with a classifier's
     log p_t(condition | x), for Tilted (recommended). "deft": the conditional is the base plus a guide net's log g.
     """
-    if form not in FORMS:
-        raise InvalidInput(f"form is {form!r}; give one of {', '.join(FORMS)}")
-    unet = _part(nets, "unet", form)
+    check_form(form)
+    unet = part_of_bundle(nets, "unet", form)
     check_class(unet, condition)
-    config, device = unet.config, next(unet.parameters()).device
-    base = NetScore(unet, process or Masking(config.vocabulary), None, batch, dtype)
+    base = NetScore(unet, process or Masking(unet.config.vocabulary), None, batch, dtype)
+    return model_of_form(form, nets, base, replace(base, label=condition))
+
+
+def model_of_form(form: str, nets: Mapping[str, nn.Module], base: Any, conditional: Any) -> Model:
+    """A Model of two scores of one network, in one of the `FORMS`; `nets` holds the further network that it needs."""
+    process, length, device = base.process, base.net.config.length, next(base.net.parameters()).device
     if form == "deft":
         once = Once(base)
-        conditional = DeftScore(base, _part(nets, "deft", form), condition, once)
-        return Model(base.process, config.length, once, conditional, None, device)
-    conditional = NetScore(unet, base.process, condition, batch, dtype)
-    potential = NetPotential(_part(nets, "potential", form), condition, batch, dtype) if form == "potential" else None
-    return Model(base.process, config.length, base, conditional, potential, device)
+        guided = DeftScore(base, part_of_bundle(nets, "deft", form), conditional.label, once)
+        return Model(process, length, once, guided, None, device)
+    potential = None
+    if form == "potential":
+        net = part_of_bundle(nets, "potential", form)
+        potential = NetPotential(net, conditional.label, base.batch, base.dtype)
+    return Model(process, length, base, conditional, potential, device)
 
 
-def _part(nets: Mapping[str, nn.Module], name: str, form: str) -> Any:
+def check_form(form: str) -> None:
+    """Refuse a form of model that is not known."""
+    if form not in FORMS:
+        raise InvalidInput(f"form is {form!r}; give one of {', '.join(FORMS)}")
+
+
+def part_of_bundle(nets: Mapping[str, nn.Module], name: str, purpose: str) -> Any:
+    """A network of a bundle by name, which the purpose needs."""
     if name not in nets:
-        raise InvalidInput(f"form {form!r} needs a net called {name!r}, and there are {sorted(nets)}; train or add it")
+        raise InvalidInput(f"{purpose} needs a net called {name!r}, and there are {sorted(nets)}; train or add it")
     return nets[name]
 
 
 def check_length(x: Tokens, longest: int) -> None:
-    """A net reads so many sites and no more."""
+    """Refuse texts longer than a network reads."""
     if x.shape[-1] > longest:
         raise InvalidInput(f"a text of {x.shape[-1]} tokens for a net that reads {longest}; shorten it or its prompt")
 
 
 def check_class(net: nn.Module, label: object) -> None:
-    """A label must be one of the net's classes; a net of somebody else's has no config to compare with."""
+    """Refuse a label that is not one of the network's classes, where its config tells them."""
     classes = getattr(getattr(net, "config", None), "classes", math.inf)
     if isinstance(label, bool) or not isinstance(label, int) or not 0 <= label < classes:
         known = f"classes 0 to {classes - 1}" if classes else "no classes"

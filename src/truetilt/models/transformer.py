@@ -56,7 +56,7 @@ class SEDDConfig:
 
 
 class SEDD(Pretrained[SEDDConfig]):
-    """Log-scores of every token at every site; a fresh net starts at the same score for all."""
+    """Log-scores of every token at every site; a fresh network starts with equal scores."""
 
     architecture: ClassVar[str] = "sedd"
     config_type: ClassVar[Any] = SEDDConfig
@@ -86,7 +86,7 @@ class SEDD(Pretrained[SEDDConfig]):
         return scores.scatter(-1, x[..., None], 0.0)
 
     def trunk(self, x: Tokens, sigma: Tensor, label: Tensor | None = None) -> Tensor:
-        """What the head reads of each site [B, D, hidden]; label None is "no condition"."""
+        """Features of each site [B, D, hidden], which the head reads; label None is "no condition"."""
         check_length(x, self.config.length)
         condition = self._condition(sigma, label)
         h, turn = self.vocab_embed(x), self.rotary_emb(x.shape[-1], x.device)
@@ -102,7 +102,7 @@ class SEDD(Pretrained[SEDDConfig]):
         return wide_product(hidden, linear.weight).add_(linear.bias.float() - less)
 
     def log_score(self, process: Process, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
-        """What the head's numbers stand for: they are log-scores already, and 0 at the token a site has."""
+        """The head's numbers, which are log-scores already, with 0 at the token that a site has."""
         if isinstance(process, Masking):
             return logits
         return SiteLogits.of(logits.dense().scatter(-1, x[..., None], 0.0))
@@ -155,7 +155,7 @@ class NoiseMap(nn.Module):
 
 
 class Rotary(nn.Module):
-    """Positions as angles. The buffer is what checkpoints hold; it is made anew, for half precision would spoil it."""
+    """Rotary embedding of positions. The buffer in checkpoints is recomputed: half precision rounds it."""
 
     inv_freq: Tensor
 

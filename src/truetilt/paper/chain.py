@@ -33,7 +33,7 @@ VOCABULARY, ALPHA, PARTICLES = 8, 3.0, 500
 DIMENSIONS, QUICK_DIMENSIONS = (16, 64, 256), (16, 64)
 PROBLEMS = 8
 REPLICATES = 10  # of the i.i.d. floor
-_OFTEN = adaptive(systematic, 0.8)  # moves undo what resampling loses, so they may end with nearly equal weights
+_OFTEN = adaptive(systematic, 0.8)  # Gibbs moves restore the diversity that frequent resampling costs
 
 
 def problem(dimension: int, seed: int, device: str = "cpu") -> Chain:
@@ -48,7 +48,7 @@ def problem(dimension: int, seed: int, device: str = "cpu") -> Chain:
 
 
 class ChainSampler(NamedTuple):
-    """A run of a method, and whether its log Z means anything."""
+    """How a method is run, and whether it has weights, so that it estimates log Z."""
 
     run: Callable[[Model, int], Result]
     weighted: bool
@@ -120,7 +120,7 @@ def _dimensions(settings: Settings) -> tuple[int, ...]:
 
 
 def _samplers(dimension: int, settings: Settings) -> dict[str, list[ChainSampler]]:
-    """Whole curves where they are affordable, one point each for long chains."""
+    """Samplers at several efforts each; one effort for long chains, which cost more."""
     return QUICK_SAMPLERS if settings.quick or dimension > 64 else SAMPLERS
 
 
@@ -133,17 +133,11 @@ def one_sampler(dimension: int, seed: int, name: str, settings: Settings) -> Ans
     for sampler in _samplers(dimension, settings)[name]:
         meter = RoundCounter()
         result = sampler.run(meter.watch(chain.model()), settings.seed * 1000 + seed)
-        error = abs(result.log_z - _exact_log_z(chain, name)) if sampler.weighted else None
-        points.append({"tv": _error(chain, result), "log_z_error": error, "evaluations": meter.rounds})
+        exact = float(chain.log_z_tilted(ALPHA) if "tilted" in name else chain.log_z_tempered(ALPHA))
+        error = abs(result.log_z - exact) if sampler.weighted else None
+        tv = _marginal_tv(chain, result.particles.flatten(0, 1), result.weights.reshape(-1))
+        points.append({"tv": tv, "log_z_error": error, "evaluations": meter.rounds})
     return {"points": points}
-
-
-def _exact_log_z(chain: Chain, name: str) -> float:
-    return float(chain.log_z_tilted(ALPHA) if "tilted" in name else chain.log_z_tempered(ALPHA))
-
-
-def _error(chain: Chain, result: Result) -> float:
-    return _marginal_tv(chain, result.particles.flatten(0, 1), result.weights.reshape(-1))
 
 
 def _floor(chain: Chain, seed: int) -> float:
@@ -215,11 +209,5 @@ def draw(result: Answer) -> Any:
     return figure
 
 
-EXPERIMENT = Experiment(
-    "chain",
-    "Markov chains: every sampler against exact marginals",
-    jobs,
-    collect,
-    draw,
-    ("dimension", "method", "tv_mean", "tv_std", "ratio_to_floor", "log_z_error", "network_evaluations"),
-)
+COLUMNS = ("dimension", "method", "tv_mean", "tv_std", "ratio_to_floor", "log_z_error", "network_evaluations")
+EXPERIMENT = Experiment("chain", "Markov chains: every sampler against exact marginals", jobs, collect, draw, COLUMNS)

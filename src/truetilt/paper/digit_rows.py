@@ -40,7 +40,7 @@ def bundle(device: str) -> Digits:
 
 
 def warmed(nets: Digits) -> Digits:
-    """The same networks, each evaluated once in every way, so that compilation is not counted in a run's time."""
+    """The networks, each evaluated once in every form, so that compilation does not count in a run's time."""
     for form in FORMS:
         model = nets.model(0, form)
         x = torch.full((1, model.length), model.process.states - 1, device=model.device)
@@ -51,7 +51,7 @@ def warmed(nets: Digits) -> Digits:
 
 
 def in_full_precision(device: str, batch: int = BATCH) -> Digits:
-    """The embedded nets asked in float32, as they are."""
+    """The embedded networks in float32."""
     return load("mnist", device, batch=batch)
 
 
@@ -81,7 +81,7 @@ def covered_by(nets: Digits, condition: int, result: Result, settings: Settings)
 
 
 def row(method: str, alpha: float, shape: tuple[int, int], figures: Answer, cost: Cost) -> Answer:
-    """A row as every digit experiment writes it."""
+    """The row of a method and a condition, with the same keys in every digit experiment."""
     return {
         "method": method,
         "condition": figures["condition"],
@@ -108,14 +108,14 @@ def mean_row(rows: Sequence[Answer]) -> Answer:
 
 
 def picture(nets: Digits, condition: int, result: Result, seed: int) -> Answer:
-    """A few draws for a contact sheet, packed, and which of them the judge calls wrong."""
+    """A few draws for a contact sheet, compressed, and which of them the judge takes for another class."""
     x = counted_equally(result).draw(SHOWN, seed)
     wrong = (nets.judge(x).argmax(-1) != condition).tolist()
     return {"condition": condition, "levels": nets.process.vocabulary, "wrong": wrong, "images": packed(x)}
 
 
 def packed(x: Tokens) -> str:
-    """Tokens below 256 as text: zlib in base64."""
+    """Tokens below 256, compressed by zlib, as base64 text."""
     return base64.b64encode(zlib.compress(x.to(torch.uint8).cpu().numpy().tobytes(), 9)).decode("ascii")
 
 
@@ -145,5 +145,5 @@ def real_digits(settings: Settings, condition: int) -> Tokens | None:
 
 
 def check_data(settings: Settings) -> None:
-    """A folder without digits is refused before any work."""
+    """Refuse a data folder without digits before any job starts."""
     real_digits(settings, 0)

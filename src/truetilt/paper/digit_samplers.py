@@ -1,7 +1,6 @@
-"""The samplers of the digit experiments by name: guidance, the paper's SMC, populations, the tilted conditional, moves.
+"""The samplers of the digit experiments by name, and how they are run: all classes together, in clock time.
 
-`alpha` is the exponent of the target; for guidance it is the strength beta. All are run on the clock, from the class-
-conditional net; `form` says which nets are asked.
+`alpha` is the exponent of the target; for guidance it is the strength beta.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ from .samplers import HALF, PARTIAL, Build, conditional, guidance, tempered, til
 
 STEPS, QUICK_STEPS = 100, 50
 MOVES, SITES = 100, 8  # of the Gibbs moves: how many, and how many sites each redraws
-AT_ONCE = {"cpu": 256, "cuda": 2048}  # particles whose dense laws (a few MB each) are held together
+AT_ONCE = {"cpu": 256, "cuda": 2048}  # particles whose dense laws (a few MB each) fit into memory together
 
 
 @dataclass(frozen=True)
 class DigitSampler:
-    """How a method is built from a model and alpha, which nets it asks, and how its particles are grouped."""
+    """How a method is built and resampled, which networks it needs (`form`), its populations and its moves."""
 
     build: Build
     resample: Resampler = never
@@ -64,9 +63,9 @@ SAMPLERS = {
 
 @dataclass(frozen=True)
 class SeveralSites:
-    """Remask a few sites and redraw them at once from their adapted laws, as if they were independent: no correction.
+    """A move that remasks a few sites and redraws them at once, as if independent, without a correction.
 
-    With one site this is `Gibbs`. Several distant pixels are nearly independent given all the others.
+    With one site it is `Gibbs`. Several distant pixels are nearly independent given all the others.
     """
 
     fk: AnyOrder
@@ -114,7 +113,7 @@ def shape_of(sampler: DigitSampler, samples: int) -> tuple[int, int]:
 
 @torch.no_grad()
 def sample_digits(nets: Digits, sampler: DigitSampler, alpha: float, plan: DigitRun) -> SampledDigits:
-    """All classes in one run."""
+    """Sample all classes in one run, and count its network evaluations."""
     meter = StateCounter()
     model = meter.watch(joint_model(nets, plan.conditions, sampler.form))
     begin = time.perf_counter()
@@ -127,7 +126,7 @@ def sample_digits(nets: Digits, sampler: DigitSampler, alpha: float, plan: Digit
 
 
 def joint_model(nets: Digits, conditions: Sequence[int], form: str) -> Model:
-    """One model for several classes, dealt over the populations."""
+    """One model for several classes, each with an equal share of the populations."""
     return per_condition([nets.model(condition, form) for condition in conditions])
 
 
@@ -138,7 +137,7 @@ def launch(
     moves: Rejuvenation | None = None,
     grid: Sequence[float] | None = None,
 ) -> Result:
-    """Run with as many particles at a time as memory likes, on equal steps of time unless a grid is given."""
+    """Run in chunks that fit into memory, over a uniform time grid unless one is given."""
     populations, particles = plan.shape[0] * len(plan.conditions), plan.shape[1]
     device = torch.device(getattr(fk, "model").device)  # noqa: B009
     most = max(1, AT_ONCE["cpu" if device.type == "cpu" else "cuda"] // populations)
@@ -149,7 +148,7 @@ def launch(
 
 
 def _moves(model: Model, alpha: float, count: int) -> Rejuvenation | None:
-    """So many moves at the end, towards p0(x) p(zeta|x)^alpha."""
+    """So many moves at the end that leave p0(x) p(zeta|x)^alpha invariant."""
     if count == 0:
         return None
     return Rejuvenation(SeveralSites(AnyOrder(model, alpha), min(SITES, model.length)), at_end=count)

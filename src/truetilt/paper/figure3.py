@@ -244,11 +244,15 @@ def _log_ratios(ax: Any, spreads: Answer) -> None:
     ax.set_title(f"log-ratio of conditional paths; ESS at α = {ALPHA:g}", fontsize=9)
 
 
-EXPERIMENT = Experiment(
-    "figure3",
-    "Class-conditional digits from every sampler",
-    jobs,
-    collect,
-    draw,
-    ("method", "condition", "alpha", "accuracy", "diversity_ratio", "coverage", "roots", "ess", "network_evaluations"),
+COLUMNS = (
+    "method",
+    "condition",
+    "alpha",
+    "accuracy",
+    "diversity_ratio",
+    "coverage",
+    "roots",
+    "ess",
+    "network_evaluations",
 )
+EXPERIMENT = Experiment("figure3", "Class-conditional digits from every sampler", jobs, collect, draw, COLUMNS)

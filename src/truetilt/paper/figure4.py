@@ -154,11 +154,5 @@ def _curves(ax: Any, result: Answer, name: str) -> None:
         ax.errorbar(at, [r[name] for r in own], bars, ls=line, marker=marker, ms=5, lw=1.2, color=colour, label=label)
 
 
-EXPERIMENT = Experiment(
-    "figure4",
-    "Accuracy against the number of particles",
-    jobs,
-    collect,
-    draw,
-    ("method", "alpha", "particles", "accuracy", "accuracy_std", "diversity_ratio", "roots", "ess", "seconds"),
-)
+COLUMNS = ("method", "alpha", "particles", "accuracy", "accuracy_std", "diversity_ratio", "roots", "ess", "seconds")
+EXPERIMENT = Experiment("figure4", "Accuracy against the number of particles", jobs, collect, draw, COLUMNS)

@@ -25,10 +25,10 @@ from ..viz.clouds import Disks
 from ..viz.disks import COLOURS, disks
 from . import toys
 
-P0_6 = (11, 39, 16, 4, 2, 28)
-LIKELIHOOD_6 = (0.10, 0.11, 0.15, 0.58, 0.56, 0.29)
-P0_9 = ((5, 17, 21), (4, 9, 22), (2, 9, 11))
-LIKELIHOOD_9 = ((0.90, 0.01, 0.39), (0.23, 0.52, 0.53), (0.71, 0.94, 0.11))
+P0_6 = [11, 39, 16, 4, 2, 28]
+LIKELIHOOD_6 = [0.10, 0.11, 0.15, 0.58, 0.56, 0.29]
+P0_9 = [[5, 17, 21], [4, 9, 22], [2, 9, 11]]
+LIKELIHOOD_9 = [[0.90, 0.01, 0.39], [0.23, 0.52, 0.53], [0.71, 0.94, 0.11]]
 SAMPLES, QUICK_SAMPLES = 50_000, 10_000
 PANELS = {"target": "target π ∝ p₀ p(ζ|x)^α", "guidance": "guidance, β = α", "truetilt": "truetilt (weighted)"}
 

@@ -1,8 +1,8 @@
-"""Filling the gaps of many texts in one run: each text is a population or several, all have equally many gaps.
+"""Samplers that fill the gaps of many texts in one run: each text has populations of its own, all as many gaps.
 
-p(gaps) is the net's own answer with the given tokens masked, p(gaps|text) with them there. Two baselines fill in
-otherwise: reconstruction samples whole texts and overwrites what is known, prompting writes the text with its gaps in
-front and lets the net write the whole after it.
+p(gaps) is the network's answer with the given tokens masked, p(gaps|text) with them visible. Two baselines work
+otherwise: reconstruction samples whole texts and overwrites the given tokens, prompting puts the text with its gaps in
+front and samples the whole text after it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .samplers import HALF, PARTIAL, guidance, tempered
 from .text_samplers import Lots, watched
 
 RECONSTRUCTION, PROMPTING = "reconstruction", "prompting"
-EVERY_ROW = (RECONSTRUCTION, "guidance-rate")
+EVERY_ROW = (RECONSTRUCTION, "guidance-rate")  # methods that read the score at every site
 MARK = " ..."  # what stands for a gap in a prompt
 
 
@@ -80,7 +80,7 @@ class Filled(NamedTuple):
 
 @dataclass(frozen=True)
 class Gapped(BatchScore):
-    """The Score of the gaps of many texts, to which populations are dealt in equal parts; a state fills the gaps."""
+    """The Score of the gaps of many texts; a state is what fills them, and each text has as many populations."""
 
     score: Score  # of whole texts
     around: Tensor  # int64 [texts, D]: given tokens, or masks where they are not to be seen
@@ -98,7 +98,7 @@ class Gapped(BatchScore):
 
 @dataclass
 class Noted:
-    """The chance the net gave each known token where it was last masked, before it was overwritten [B, D]."""
+    """The network's probability of each given token at the last step before it was overwritten [B, D]."""
 
     chance: Tensor | None = None
 
@@ -109,10 +109,10 @@ class Noted:
 
 @dataclass(frozen=True)
 class Overwritten(BatchScore):
-    """The Score of whole texts whose known tokens are overwritten as they appear; the net sees them only then."""
+    """The Score of whole texts in which given tokens replace what is drawn; before that they are masked."""
 
     score: Score
-    known: Tensor  # int64 [texts, D], -1 at gaps; populations are dealt to the texts in equal parts
+    known: Tensor  # int64 [texts, D], -1 at gaps
     mask: int
     noted: Noted
 
@@ -127,7 +127,7 @@ class Overwritten(BatchScore):
 
 @torch.no_grad()
 def fill(nets: Reviews, texts: Sequence[Given], way: Way, plan: FillRun) -> Filled:
-    """Every text filled in one way; texts with as many open sites share a run."""
+    """Fill every text by one method; texts with equally many gaps share a run."""
     layouts = [_layout(nets, given, way.method) for given in texts]
     groups: dict[int, list[int]] = {}
     for number, layout in enumerate(layouts):
@@ -175,7 +175,7 @@ def prompt_of(nets: Reviews, given: Given) -> list[int]:
 
 
 def prompt_fits(nets: Reviews, given: Given) -> bool:
-    """Whether a prompt and the whole text behind it find room."""
+    """Whether a prompt and the whole text after it fit into a row."""
     return len(prompt_of(nets, given)) + _used(given, nets.tokenizer.end) <= nets.length
 
 
@@ -193,7 +193,7 @@ def _layout(nets: Reviews, given: Given, method: str) -> Layout:
 
 
 def _unlaid(x: Tokens, layout: Layout, end: int) -> Tokens:
-    """The text of rows [n, D], at the beginning of rows of its own."""
+    """The text of each row [n, D], moved to the start of the row; the rest is filled with ends."""
     _, first, size = layout
     return torch.full_like(x, end).slice_scatter(x[:, first : first + size], -1, 0, size)
 
@@ -201,7 +201,7 @@ def _unlaid(x: Tokens, layout: Layout, end: int) -> Tokens:
 def _fill_lot(
     nets: Reviews, rows: Tensor, way: Way, plan: FillRun, meter: StateCounter
 ) -> tuple[Tokens, Tensor | None, int]:
-    """Whole rows [texts, draws, D] of one lot, what was kept of the given if it was drawn, and the steps taken."""
+    """Whole rows [texts, draws, D] of some texts, the share of given tokens kept if they were drawn, and the steps."""
     noted = Noted()
     fk, inside, options = _built(nets, rows, way, meter, noted)
     length = getattr(fk, "model").length  # noqa: B009
@@ -231,7 +231,7 @@ def _noted_share(noted: Noted, rows: Tensor, end: int) -> Tensor | None:
 def _built(
     nets: Reviews, rows: Tensor, way: Way, meter: StateCounter, noted: Noted
 ) -> tuple[FeynmanKac, Gapped | None, dict[str, Any]]:
-    """What is run, how its states become whole rows, and the options of the run."""
+    """The Feynman-Kac value of a method, the Score that makes whole rows of its states, and options of the run."""
     options: dict[str, Any] = {"resample": never}
     if way.method == RECONSTRUCTION:
         plain = meter.watch(Model(nets.process, nets.length, nets.base(), None, None, nets.device))

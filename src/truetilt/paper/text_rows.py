@@ -1,7 +1,7 @@
-"""What texts are worth, as rows with intervals, and the claims: accuracy, perplexity and diversity of two samples.
+"""Statistics of sampled texts: means with intervals, and comparisons of two samples (accuracy, perplexity, diversity).
 
-Sampling keeps its texts as JSON lines; perplexity is a second stage, which may run on another machine. Populations are
-independent, particles of one are not: all intervals are across populations.
+Texts are stored as JSON lines; perplexity is computed in a second stage, perhaps on another machine. Populations are
+independent and particles of one are not, so all intervals are across populations.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _jackknife(lines: Sequence[ScoredText], of: Callable[[Sequence[ScoredText]],
 
 
 def claims(ours: Sequence[ScoredText], theirs: Sequence[ScoredText]) -> Answer:
-    """Does one sample beat another on the judge without paying in perplexity or diversity?"""
+    """Whether one sample beats another in accuracy without a loss in perplexity or diversity."""
     accuracy = difference(ours, theirs, lambda line: float(line.right))
     cost, variety = ratio(ours, theirs, perplexity_of), ratio(ours, theirs, distinct_2)
     return {

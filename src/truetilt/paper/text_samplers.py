@@ -1,9 +1,9 @@
 """The samplers of the text experiments by name: guidance, prompts, the paper's SMC, populations, tilted, moves.
 
 `alpha` is the exponent of the target and `beta` how the proposal is guided. The paper's own forms (guidance-rate, smc,
-smc-partial and their DEFT kin) guide rates and take Euler steps; all others reveal sites by the schedule alone, so that
-errors in the size of learned rates do not count, and nets are asked only about particles that reveal something.
-Conditions share a run: populations are dealt to them in equal parts.
+smc-partial and those with DEFT) guide rates and take Euler steps. All others reveal sites by the schedule alone: errors
+in the size of learned rates do not count, and networks are evaluated only on particles that reveal a site. All classes
+share a run, each with an equal share of the populations.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from ..targets.on_clock import Unweighted
 from .populations import draws_of_each, part_of
 from .samplers import HALF, PARTIAL, Build, any_order, guidance, tempered, tilted
 
-PARTICLES, FEW = 50, 4  # of a population: the paper's, and where there are many populations
+PARTICLES, FEW = 50, 4  # of a population: as in the paper, and where there are many populations
 MOVES = 64  # Gibbs moves at the end, as many as sites
-AT_ONCE = {"cpu": 64, "cuda": 2048}  # particles held together where all their rows are read
-ROOM = {"cpu": 512, "cuda": 16384}  # the same where few are
+AT_ONCE = {"cpu": 64, "cuda": 2048}  # particles in memory together where the rows of all their sites are read
+ROOM = {"cpu": 512, "cuda": 16384}  # the same where few rows are read
 BATCH = {"cpu": 16, "cuda": 512}
 
 
 class Case(NamedTuple):
-    """Rows to be: a method, the classes, its strengths, time steps, populations of each class and particles of each."""
+    """One run of the grid: a method, the classes, alpha and beta, time steps, populations and particles of a class."""
 
     method: str
     conditions: tuple[str, ...]
@@ -58,7 +58,7 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of all its rows together."""
+        """The name of the run."""
         return self.row(self.conditions[0] if len(self.conditions) == 1 else None)
 
     def row(self, condition: str | None) -> str:
@@ -71,7 +71,7 @@ class Case(NamedTuple):
 
 @dataclass(frozen=True)
 class TextSampler:
-    """How a method is built from a model, alpha and beta; which nets it asks; how its particles are grouped."""
+    """How a method is built and resampled, which networks it needs (`form`), and how its particles are grouped."""
 
     build: Build
     resample: Resampler = never
@@ -79,7 +79,7 @@ class TextSampler:
     particles: int = PARTICLES
     any_order: bool = False
     moves: int = 0
-    every_row: bool = False  # whether a step needs the rates of all sites, and so every particle's answer
+    every_row: bool = False  # whether a step reads the rates of all sites of all particles
 
 
 def _base_alone(model: Model, alpha: float, beta: float | None = None) -> FeynmanKac:
@@ -109,7 +109,7 @@ SAMPLERS = {
 
 
 class DrawnTexts(NamedTuple):
-    """Texts of each living population, and what they cost a particle."""
+    """Texts of each living population, and the cost of a particle."""
 
     texts: list[list[str]]
     result: Result
@@ -118,7 +118,7 @@ class DrawnTexts(NamedTuple):
 
 @lru_cache(maxsize=1)
 def bundle(name: str, device: str) -> Reviews:
-    """The nets, loaded once a process; on a GPU in float16, whose rounding adds less to log-ratios than bfloat16's."""
+    """The networks, loaded once a process (cached); on a GPU in float16, which rounds log-ratios less than bfloat16."""
     kind = torch.device(device).type
     found = load(name, device, batch=BATCH.get(kind, 512), dtype=None if kind == "cpu" else torch.float16)
     if not isinstance(found, Reviews):
@@ -128,7 +128,7 @@ def bundle(name: str, device: str) -> Reviews:
 
 @torch.no_grad()
 def sample_texts(nets: Reviews, case: Case, seed: int, prompt: str | None = None) -> list[DrawnTexts]:
-    """Run a case, as many populations together as memory likes, and draw its texts, class by class."""
+    """Run a case in parts that fit into memory, and draw its texts, class by class."""
     sampler, meter = SAMPLERS[case.method], StateCounter()
     model = watched(_model(nets, case, sampler.form, prompt), meter, sampler.every_row, asked_at_once(nets, case))
     alpha, beta = 1.0 if case.alpha is None else case.alpha, 1.0 if case.beta is None else case.beta
@@ -144,16 +144,16 @@ def sample_texts(nets: Reviews, case: Case, seed: int, prompt: str | None = None
 
 
 def asked_at_once(nets: Reviews, case: Case) -> float:
-    """How many states a step of a case is expected to ask about: those that reveal a site."""
+    """The expected number of states that a step evaluates: those that reveal a site."""
     sampler, most = SAMPLERS[case.method], len(case.conditions) * case.shape[0] * case.shape[1]
     share = 1.0 if sampler.any_order else 1 - (1 - 1 / case.steps) ** nets.length
     return share * min(most, Lots(case.shape, 0, every_row=sampler.every_row).room(nets.device))
 
 
 def watched(model: Model, meter: StateCounter, every_row: bool, states: float = math.inf) -> Model:
-    """The model with its nets counted and, unless every row is read anyway, asked about as few states as will do.
+    """The model with its network evaluations counted and, unless every row is read anyway, done lazily.
 
-    So many states are expected at once: batches are padded, and for a few a small one does.
+    `states` is the expected number of states in an evaluation: padded batches need be no larger.
     """
     if every_row:
         return meter.watch(model)
@@ -172,7 +172,7 @@ def _sparing(score: Any, meter: StateCounter, name: str, states: float) -> Any:
 
 
 def _in_small_batches(score: TextScore, states: float) -> TextScore:
-    """The score asked in the least batch that is a power of two and holds so many states, if its own is larger."""
+    """The score with a smaller batch: the least power of two that holds so many states."""
     fitting = 2 ** math.ceil(math.log2(max(1.0, min(states, score.batch))))
     return replace(score, batch=min(fitting, score.batch))
 
@@ -190,7 +190,7 @@ def _model(nets: Reviews, case: Case, form: str, prompt: str | None) -> Model:
 
 
 def grid_of(nets: Reviews, case: Case, model: Model) -> tuple[float, ...]:
-    """Equal steps of time; on the any-order clock equally many sites a step, at least one."""
+    """A uniform time grid; for any-order samplers one that reveals equally many sites a step."""
     if not SAMPLERS[case.method].any_order:
         return tuple(uniform_grid(case.steps))
     sites = max(1, round(model.length / case.steps))
@@ -198,7 +198,7 @@ def grid_of(nets: Reviews, case: Case, model: Model) -> tuple[float, ...]:
 
 
 class Lots(NamedTuple):
-    """Populations and particles of each of so many conditions, which may be too many to run together."""
+    """Populations and particles of each of `parts` conditions, to be run in lots that fit into memory."""
 
     shape: tuple[int, int]
     seed: int
@@ -206,15 +206,12 @@ class Lots(NamedTuple):
     every_row: bool = True
 
     def room(self, device: torch.device | str) -> int:
-        """Particles that find room together."""
+        """How many particles fit into memory together."""
         return (AT_ONCE if self.every_row else ROOM)["cpu" if torch.device(device).type == "cpu" else "cuda"]
 
 
 def in_lots(fk: FeynmanKac, grid: Sequence[float], asked: Lots, options: dict[str, Any]) -> list[Result]:
-    """All populations, condition by condition, a lot of them at a time.
-
-    A population of a single condition is the same whatever lot it is in.
-    """
+    """The results of all conditions, computed a lot of populations at a time; for one condition no bit changes."""
     (populations, particles), seed, parts, _ = asked
     room, lots = asked.room(getattr(fk, "model").device), []  # noqa: B009
     many = max(1, room // (particles * parts))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.types import InvalidInput
-from ..models.hub import Digits, load
+from ..models.hub import load
 from ..models.reviews import Reviews
 from ..models.text import Text
 from .form import RunForm
@@ -15,9 +15,7 @@ from .problem import Problem, SampleCall
 def nets_problem(name: str, form: RunForm) -> Problem:
     """The problem of nets, which are loaded here."""
     nets = load(name, form.device)
-    if isinstance(nets, Reviews):
-        return _reviews(name, nets, form)
-    return _text(name, nets, form) if isinstance(nets, Text) else _digits(name, nets, form)
+    return _text(name, nets, form) if isinstance(nets, Text) else _bundle(name, nets, form)
 
 
 def _loaded(what: str, name: str, form: RunForm, model: str) -> str:
@@ -25,23 +23,13 @@ def _loaded(what: str, name: str, form: RunForm, model: str) -> str:
     return "\n".join(["import truetilt as tt", "", f"{what} = tt.load({name!r}{place})", f"model = {model}"])
 
 
-def _model_form(form: RunForm) -> str:
-    return "potential" if form.sampler == "tilted" else "cfg"
-
-
-def _digits(name: str, nets: Digits, form: RunForm) -> Problem:
-    condition, kind = int(float(form.condition or 0)), _model_form(form)
-    python = _loaded("nets", name, form, f"nets.model({condition}, {kind!r})")
-    return Problem(
-        name, nets.model(condition, kind), nets.view, python,
-        command=SampleCall(name, {"condition": condition}), look="nets.view", chunk=nets.batch, condition=condition,
-    )  # fmt: skip
-
-
-def _reviews(name: str, nets: Reviews, form: RunForm) -> Problem:
-    """Texts of a class, which goes by its name."""
-    condition = nets.classes[nets.facts.number("" if form.condition is None else form.condition)]
-    kind = _model_form(form)
+def _bundle(name: str, nets: Any, form: RunForm) -> Problem:
+    """A class of a bundle: of digits by its number, of texts by its name."""
+    if isinstance(nets, Reviews):
+        condition = nets.classes[nets.facts.number("" if form.condition is None else form.condition)]
+    else:
+        condition = int(float(form.condition or 0))
+    kind = "potential" if form.sampler == "tilted" else "cfg"
     python = _loaded("nets", name, form, f"nets.model({condition!r}, {kind!r})")
     return Problem(
         name, nets.model(condition, kind), nets.view, python,

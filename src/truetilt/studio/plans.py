@@ -1,6 +1,6 @@
-"""How a problem is run: the library's own samplers by name, each beside the Python that calls it.
+"""The run that a form asks for, and the same run as Python and as a command, built side by side.
 
-A plan runs what it writes: both are made here, side by side, and a test compares their bits.
+A test compares the bits of the run and of its Python.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A problem: a model under its condition, how it looks, and how Python and the command line write it."""
+"""A problem: a model under its condition, its view, and the Python and the command that make it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Problem(NamedTuple):
     chunk: int | None = None
     condition: str | int | None = None
     net: str | None = None  # the kind of a net that is no bundle, for the record
-    lacks: str = ""  # what `truetilt sample` has not, where there is no command
+    lacks: str = ""  # what `truetilt sample` does not support, where there is no command
 
     @property
     def reals(self) -> bool:

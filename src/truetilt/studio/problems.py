@@ -1,4 +1,4 @@
-"""What can be sampled without networks: tables written out, tables of the user's own, and points in the plane."""
+"""Problems without networks: the tables of figures 1 and 2, tables of the user's own, and points in the plane."""
 
 from __future__ import annotations
 
@@ -14,16 +14,14 @@ from .. import continuous
 from ..diffusion.processes import Masking, Uniform
 from ..exact.files import read_table
 from ..exact.tables import Table
+from ..paper.figures import LIKELIHOOD_6, LIKELIHOOD_9, P0_6, P0_9
 from ..viz.clouds import LARGEST_TABLE, Disks, Points
 from .form import RunForm
 from .nets import nets_problem
 from .problem import Problem, SampleCall
 
-NINE = {
-    "p0": [[5, 17, 21], [4, 9, 22], [2, 9, 11]],
-    "likelihood": [[0.9, 0.01, 0.39], [0.23, 0.52, 0.53], [0.71, 0.94, 0.11]],
-}
-SIX = {"p0": [11, 39, 16, 4, 2, 28], "likelihood": [0.1, 0.11, 0.15, 0.58, 0.56, 0.29]}
+NINE = {"p0": P0_9, "likelihood": LIKELIHOOD_9}
+SIX = {"p0": P0_6, "likelihood": LIKELIHOOD_6}
 MIXTURE = ([0.3, 0.7], [[-1.0, 2.0], [1.0, -1.0]], 0.5)
 _TORCH = ("import torch", "import truetilt as tt")
 SIGMA_EPS = 1e-3  # of the process of a table, as on the command line
@@ -35,7 +33,7 @@ def problem_of(form: RunForm) -> Problem:
     return _PROBLEMS[form.model](form)
 
 
-def _listed(name: str, process: str, numbers: Mapping[str, list[Any]], form: RunForm) -> Problem:
+def _listed(name: str, process: str, numbers: Mapping[str, Any], form: RunForm) -> Problem:
     """A table that is written out, as its file has it."""
     p0, likelihood = (torch.tensor(part, dtype=torch.float64, device=form.device) for part in numbers.values())
     kind = _PROCESSES[process]

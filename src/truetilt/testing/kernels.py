@@ -1,4 +1,4 @@
-"""Whether a kernel is one reverse step: proper laws that are drawn as they say, the base's support, the right limit."""
+"""Checks of a kernel, one reverse step: proper laws, draws that follow them, the base's support, the right limit."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _product(site: Tensor, states: Tensor) -> Tensor:
 
 
 def _check_support(kernel: Kernel, problem: Table) -> None:
-    """What the base can do, a proposal can: no weight repairs the loss."""
+    """Every change that the base can make is possible under guidance: no weight repairs a loss of support."""
     base, conditional, strong = _scores(problem)
     leaning = strong if problem.process.states > problem.process.vocabulary else conditional
     for t, s in LEANING:
@@ -132,7 +132,7 @@ def _check_support(kernel: Kernel, problem: Table) -> None:
 
 
 def _check_draws(kernel: Kernel, problem: Table) -> None:
-    """Drawn as often as log_prob says."""
+    """States are drawn with the frequencies that log_prob says."""
     x, model = problem.states, problem.model()
     for t, s in ((0.6, 0.3), (0.5, 0.0)):
         law = _step(kernel, problem, model.base, (t, s))

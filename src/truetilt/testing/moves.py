@@ -1,4 +1,4 @@
-"""Whether a move leaves a law alone: the mass of every state is moved exactly, for many choices of the kernel's."""
+"""Checks of a Markov kernel: its law is invariant, by moving the mass of every state exactly."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _check_form(kernel: MoveKernel, problem: Table) -> None:
 
 
 def _scores(found: Tensor, law: Tensor) -> Tensor:
-    """z of each state where all replicates are one, else of those that are reached often."""
+    """z-scores of all states where the replicates are equal, else of the states that are reached often."""
     stray = int((found[:, law == 0] > 0).any(0).sum())
     require(stray == 0, f"a move reaches {stray} states that its law does not hold")
     still = (found - found[:1]).abs().max() <= 1e-14
@@ -111,12 +111,12 @@ def moved(kernel: MoveKernel, problem: Table, at: tuple[float, int], log_law: Te
 
 
 def _still(mass: Tensor) -> Tensor:
-    """One replicate as two, for a test that asks how much they vary."""
+    """One replicate repeated, so that a standard deviation exists."""
     return mass.expand(2, -1)
 
 
 def _flowing(along: object, problem: Table) -> Iterator[tuple[float, Tensor, Aux]]:
-    """Each time of a grid that reveals site after site: the law of the value there, and what it remembers."""
+    """For each time of a grid that reveals one site a step: the law of the value, and what it remembers."""
     fk: FeynmanKac = built(
         "along", along, problem.model(), ("start", "branches"), "a value, such as tt.AnyOrder(model, alpha)"
     )

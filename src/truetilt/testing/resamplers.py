@@ -1,4 +1,4 @@
-"""Whether a resampler is properly weighted: mass kept, nobody raised from the dead, the right answer on average."""
+"""Checks of a resampler: mass is kept, no offspring of zero weight, unbiased."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check_resampler(resample: Resampler, particles: int = 9) -> None:
     for log_w in _extremes(particles):
         for u in (torch.zeros_like(log_w), torch.full_like(log_w, TOP), uniforms(1, *log_w.shape)):
             check_draw(log_w, _of(resample, log_w, u))
-    _check_company(resample, particles)
+    _check_populations(resample, particles)
     kinds = _weights(particles)
     for name, log_w in kinds.items():
         out = _of(resample, log_w, uniforms(2, REPLICATES, particles))
@@ -77,8 +77,8 @@ def _of(resample: Resampler, log_w: LogWeights, u: Tensor) -> Resampled:
     return out
 
 
-def _check_company(resample: Resampler, n: int) -> None:
-    """A population comes out alone as it does beside others; a dead one has no mass and disturbs nobody."""
+def _check_populations(resample: Resampler, n: int) -> None:
+    """A population is resampled the same way alone and beside others, of which one may have no mass."""
     log_w, u = _weights(n)["random"][:3].clone(), uniforms(3, 3, n)
     log_w[1] = NEG_INF
     together, again = (_of(resample, log_w, u) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Whether a target is what it says: the limit of its moves, the mean of its weights, and how it takes bad input."""
+"""Checks of a target: the limit of its moves, the mean of its weights, reproducible bits, and NaN noticed."""
 
 from __future__ import annotations
 
@@ -112,24 +112,19 @@ def _check_mass(fk: FeynmanKac, problem: Table) -> None:
 
 
 def _check_bits(fk: FeynmanKac) -> None:
-    """37 particles fill no vector register, so that what rounds by its place in a tensor is seen."""
+    """Chunks and other populations change no bit; 37 particles fill no vector register, where rounding may differ."""
     together = ran(fk, (2, 37), STEPS, OFTEN)
     for chunk in (1, 5):
         again = ran(fk, (2, 37), STEPS, OFTEN, chunk)
-        require(
-            _same(together.x, again.x) and _same(together.log_w, again.log_w), f"chunks of {chunk} change the result"
-        )
+        same = torch.equal(together.x, again.x) and torch.equal(together.log_w, again.log_w)
+        require(same, f"chunks of {chunk} change the result")
     alone = ran(fk, (1, 37), STEPS, OFTEN, first=1)
-    same = _same(together.x[1:], alone.x) and _same(together.log_w[1:], alone.log_w)
+    same = torch.equal(together.x[1:], alone.x) and torch.equal(together.log_w[1:], alone.log_w)
     require(same, "a population comes out otherwise beside another than alone")
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
-    return torch.equal(one, other)
-
-
 def _check_nan(make: Make, problem: Table) -> None:
-    """A part of the model that is asked, and answers NaN, must be noticed."""
+    """NaN from a network that the value evaluates must raise InvalidWeights."""
     model, asked = problem.model(), list[str]()
 
     def broken_score(name: str) -> Callable[[Tokens, float], SiteLogits]:

@@ -1,4 +1,4 @@
-"""What a training run is: a frozen record read from YAML or JSON; unknown, missing or impossible values are refused."""
+"""The configuration of a training run, read from YAML or JSON; unknown, missing or impossible values are refused."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class TrainConfig:
         return made(size)
 
     def fingerprint(self) -> str:
-        """A name for everything that decides what is learned."""
+        """A hash of all settings that decide what is learned."""
         kept = {name: value for name, value in asdict(self).items() if name not in (*_FREE, "note")}
         plain = {f.name: f.default_factory() if callable(f.default_factory) else f.default for f in fields(self)}
         kept = {name: value for name, value in kept.items() if name not in _LATER or value != plain[name]}
@@ -178,7 +178,7 @@ def parse_file(path: Path) -> Any:
         raise InvalidInput(f"reading {path} needs pyyaml; install it, or give the configuration as JSON") from e
     try:
         depth = 0
-        for event in yaml.parse(text, yaml.SafeLoader):  # one by one: a trap is seen before it closes
+        for event in yaml.parse(text, yaml.SafeLoader):  # refuses deep nesting before it is built
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if isinstance(event, yaml.AliasEvent):
                 raise InvalidInput("it uses aliases (*name), which a configuration does not; write the values out")

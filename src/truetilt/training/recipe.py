@@ -1,8 +1,8 @@
-"""What a corpus is made of: a frozen record read from YAML or JSON, and which part each text belongs to.
+"""The recipe of a corpus, read from YAML or JSON, and the part (guidance, judge, test, dev) of each text.
 
 Nets that guide and the judge of their samples learn from disjoint halves. The half of a text is decided by a hash of
-the longest text that contains it, so that a sentence and its phrases are never on both sides. A text that is held out
-anywhere, for test or dev, is learned from nowhere.
+the longest text that contains it, so that a sentence and its phrases are never on both sides. A text that any source
+holds out for test or dev is in no training part.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .text_data import READERS
 
 @dataclass(frozen=True)
 class CorpusSource:
-    """Where texts come from and what their labels 0, 1, ... mean."""
+    """A file or folder of texts, and the meaning of its labels 0, 1, ..."""
 
     path: str  # below the data folder
     reader: str = "plain"
@@ -46,7 +46,7 @@ class CorpusSource:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A corpus. `kinds` names the class told instead of a withheld label of a group, where that is not "none"."""
+    """The recipe of a corpus. `kinds` names, by group, the class that replaces a withheld label (default: none)."""
 
     sources: Mapping[str, CorpusSource]
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Recipe:
 
     @property
     def withheld(self) -> tuple[int, ...]:
-        """The class told instead of each class and, last, of none."""
+        """The number of the class that replaces each class when its label is withheld and, last, of no class."""
         none = len(self.classes)
         group_of = {member: group for group, members in self.groups.items() for member in members}
         instead = (self.kinds.get(group_of[name]) if name in group_of else name for name in self.classes)
@@ -155,5 +155,5 @@ def roots(texts: Sequence[str]) -> dict[str, str]:
 
 
 def _words(text: str) -> str:
-    """The words without their marks: joining marks to words must not hide a phrase."""
+    """The words of a text without punctuation."""
     return " ".join(re.findall(r"[\w']+", text))

@@ -1,7 +1,4 @@
-"""The numbers that figures and the report draw: a run thinned to what a screen can show, as plain lists.
-
-Nothing here knows how it will be drawn. `ResultLike` names what is read of a result.
-"""
+"""The numbers that figures and the report draw: a run, thinned to what a screen can show, as plain lists."""
 
 from __future__ import annotations
 
@@ -137,7 +134,7 @@ def weight_bars(run: ResultLike) -> dict[str, Any]:
 
 
 def population_rows(run: ResultLike) -> list[dict[str, Any]]:
-    """What each population came to."""
+    """log Z, mass, ESS and surviving roots of each population."""
     mass = run.weights.sum(1)
     return [
         {"number": k, "log_z": float(z), "mass": float(m), "ess": float(e), "roots": int(r)}
