@@ -249,7 +249,7 @@ def train(
         from ..commands.outputs import write_outputs
         from ..training.command import counted, read_plan, run_training
         from ..training.journal import read_losses
-        from ..viz.losses import draw_losses
+        from ..viz.plots import draw_losses
 
         changes = {"data": data and str(data), "base": base and str(base), "steps": steps}
         plan, folder = read_plan(config, changes, task.value), out or Path("runs/train") / config.stem

@@ -87,15 +87,22 @@ class Pretrained(nn.Module, ABC, Generic[Config]):
 
 
 def config_of(kind: Any, values: Mapping[str, Any], where: str) -> Any:
-    """A config of this kind from plain values, as JSON or YAML have them; unknown and missing keys are named."""
+    """A config of this kind from plain values, as JSON or YAML have them."""
+    check_keys(kind, values, where)
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+
+
+def check_keys(kind: Any, values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The types of a dataclass's fields by name; values with unknown names, or without a needed one, are refused."""
     known = {f.name: f for f in fields(kind)}
     unknown = sorted(map(str, values.keys() - known.keys()))
-    missing = sorted(n for n, f in known.items() if n not in values and f.default is MISSING)
-    if unknown or missing:
-        raise InvalidInput(
-            f"{where}: unknown keys {unknown}, missing keys {missing}; {kind.__name__} has {sorted(known)}"
-        )
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+    if unknown:
+        raise InvalidInput(f"{where} has unknown keys: {', '.join(unknown)}; known are {', '.join(known)}")
+    needed = [name for name, f in known.items() if f.default is MISSING and f.default_factory is MISSING]
+    missing = [name for name in needed if name not in values]
+    if missing:
+        raise InvalidInput(f"{where} lacks {', '.join(missing)}; add them")
+    return {name: f.type for name, f in known.items()}
 
 
 def check_sizes(config: Any) -> None:

@@ -24,8 +24,7 @@ from ..result import Result
 from ..smc.weights import normalised
 from .form import RunForm
 from .plans import PlannedRun, caution, command_of, guidance, no_command, options, plan, python_of
-from .problem import Problem
-from .problems import problem_of
+from .problems import Problem, problem_of
 
 log = logging.getLogger(__name__)
 EVERY = 0.2  # seconds between pictures

@@ -22,7 +22,7 @@ from ..targets.defaults import default_guidance, default_guide, default_kernel, 
 from ..targets.on_clock import Tilted
 from .choices import RESAMPLING, Scheme
 from .form import RunForm
-from .problem import Problem
+from .problems import Problem
 
 
 class PlannedRun(NamedTuple):

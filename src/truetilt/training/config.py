@@ -6,13 +6,14 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from ..core.storage import parse_json, read_text
 from ..core.types import InvalidInput
 from ..diffusion.processes import Masking, Uniform
+from ..models.pretrained import check_keys
 
 TASKS = ("unconditional", "conditional", "deft", "potential", "classifier")
 _CHOICES = {
@@ -150,15 +151,8 @@ def read_config(path: Path | str, **changes: Any) -> TrainConfig:
 
 def config_of(values: Mapping[str, Any], where: str = "the configuration") -> TrainConfig:
     """A configuration from plain values; every key must be known and of the right kind."""
-    known = {f.name: f for f in fields(TrainConfig)}
-    unknown = sorted(map(str, values.keys() - known.keys()))
-    if unknown:
-        raise InvalidInput(f"{where} has unknown keys: {', '.join(unknown)}; known are {', '.join(known)}")
-    needed = [name for name, f in known.items() if f.default is MISSING and f.default_factory is MISSING]
-    missing = [name for name in needed if name not in values]
-    if missing:
-        raise InvalidInput(f"{where} lacks {', '.join(missing)}; add them")
-    return TrainConfig(**{name: _typed(name, known[name].type, value, where) for name, value in values.items()})
+    kinds = check_keys(TrainConfig, values, where)
+    return TrainConfig(**{name: _typed(name, kinds[name], value, where) for name, value in values.items()})
 
 
 def parse_file(path: Path) -> Any:

@@ -11,11 +11,12 @@ import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..core.types import InvalidInput
+from ..models.pretrained import check_keys
 from .config import parse_file
 from .text_data import READERS
 
@@ -111,20 +112,14 @@ def read_recipe(path: Path) -> Recipe:
 
 def _record(kind: Any, values: Any, where: str) -> dict[str, Any]:
     """Values with known names alone, and all that are needed."""
-    known = {f.name: f for f in fields(kind)}
     if not isinstance(values, dict):
         raise InvalidInput(f"{where} holds {type(values).__name__}; give `key: value` lines")
-    unknown = sorted(map(str, values.keys() - known.keys()))
-    if unknown:
-        raise InvalidInput(f"{where} has unknown keys: {', '.join(unknown)}; known are {', '.join(known)}")
+    types = check_keys(kind, values, where)
     kinds = {"int": int, "str": str, "bool": bool, "float": (int, float)}
     for name, value in values.items():
-        wanted = kinds.get(str(known[name].type), dict)
+        wanted = kinds.get(str(types[name]), dict)
         if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
-            raise InvalidInput(f"{where}: {name} is {value!r}; it must be of kind {known[name].type}")
-    needed = [n for n, f in known.items() if f.default is MISSING and f.default_factory is MISSING and n not in values]
-    if needed:
-        raise InvalidInput(f"{where} lacks {', '.join(needed)}; add them")
+            raise InvalidInput(f"{where}: {name} is {value!r}; it must be of kind {types[name]}")
     return values
 
 
