@@ -259,7 +259,7 @@ class Unweighted(OnClock):
 
 
 def _once(score: Score) -> Score:
-    """The score, asked once for each state and time: a kernel and a drift read the same answer."""
+    """The score with a cache of its answers by state and time: a kernel and a drift read the same answer."""
     answers: dict[tuple[int, float], tuple[State, Tensor]] = {}
 
     def ask(x: State, t: float) -> Tensor:

@@ -218,7 +218,7 @@ def noised(process: Masking | Uniform, p0: Tensor, t: float) -> Tensor:
 
 @lru_cache(maxsize=4)
 def _masks(mask: int, length: int, device: torch.device) -> Tensor:
-    """How many sites of each state are masked [K]: a run asks at every step."""
+    """How many sites of each state are masked [K]; cached, because every step needs it."""
     return (enumerate_states(mask + 1, length, device) == mask).sum(-1)
 
 

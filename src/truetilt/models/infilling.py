@@ -1,8 +1,8 @@
-"""Scores of a text with gaps: the noise level told to the network, and the gaps with and without the given text.
+"""Scores of a text with gaps: of the gaps given the rest of the text, and of the gaps alone.
 
-A network is told the noise level. Where most tokens are given, fewer sites are masked than the clock says, so the
-network is told the noise level that fits what it sees. p(gaps) is the network's answer with the given tokens masked,
-and p(gaps | text) its answer with them visible: together they are a model whose condition is the given text.
+A network takes the noise level as input. Where most tokens are given, fewer sites are masked than at that time of the
+process, so the network gets the noise level that fits the number of masks it sees. p(gaps) is its answer with the given
+tokens masked, p(gaps | text) its answer with them visible: together a model whose condition is the given text.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from .text import Infill, open_sites
 
 @dataclass(frozen=True)
 class Retimed(WrappingScore):
-    """A Score of whole texts that is told the noise level of what it sees.
+    """A Score of whole texts that is evaluated at the noise level that fits the number of masks in the text.
 
-    `open_sites` are masked as the clock says, `hidden` sites always.
+    `open_sites` of its sites are masked as the time of the process says, `hidden` ones always.
     """
 
     score: Any
@@ -88,7 +88,7 @@ class Around:
 
 
 def filled(score: Score, given: tuple[int | None, ...]) -> Infill:
-    """The Score of the gaps given the other tokens, told the noise level of what it sees."""
+    """The Score of the gaps given the other tokens, at the noise level that fits the masks."""
     return Infill(Retimed(score, len(given), sum(token is None for token in given)), given)
 
 

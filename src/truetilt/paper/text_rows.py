@@ -68,7 +68,7 @@ def distinct_2(lines: Sequence[ScoredText]) -> float | None:
 
 
 def perplexity_of(lines: Sequence[ScoredText]) -> float | None:
-    """Perplexity over all tokens, of the texts that the reference was asked about."""
+    """Perplexity over all tokens, of the texts that have been scored."""
     asked = [line for line in lines if line.nats is not None]
     if not asked:
         return None

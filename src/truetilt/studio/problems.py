@@ -64,7 +64,7 @@ class Problem(NamedTuple):
 
     @property
     def veiled(self) -> bool:
-        """Whether its texts are shown only to those who ask."""
+        """Whether its texts may be offensive, and are hidden until the reader asks for them."""
         return self.view is not None and self.view.shape == "text" and is_veiled(self.condition)
 
     def freed(self) -> Problem:

@@ -157,7 +157,7 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Texts:
-    """Rows of tokens and what a network is told of them; a row without a label has the number of "no condition"."""
+    """Rows of tokens and their labels; a row without a label has the number of "no condition"."""
 
     unit: ClassVar[str] = "rows"
     tokens: Tensor  # int16 or int32 [n, D]

@@ -78,7 +78,7 @@ def shown_populations(run: ResultLike, limit: int = CURVES) -> list[int]:
 
 
 def courses(run: ResultLike) -> dict[str, Any]:
-    """ESS as a share of the particles and log Z with its interval, over the told steps."""
+    """ESS as a share of the particles and log Z with its interval, at the steps that are drawn."""
     share = (run.ess / run.log_weights.shape[1]).cpu()
     living = share > 0
     mean = share.sum(1) / living.sum(1).clamp(min=1)
