@@ -16,7 +16,7 @@ from .device import check
 
 @contextmanager
 def evaluating(net: Any) -> Generator[None, None, None]:
-    """Context manager: eval mode inside. Only a network in train mode is switched, since that visits all its modules."""
+    """Context manager: eval mode inside. Only a network in train mode is switched: that visits all its modules."""
     training = getattr(net, "training", False)
     if training:
         net.eval()
