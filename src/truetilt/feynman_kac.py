@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from .core.logits import draw_from
+from .core.logits import SiteLogits, draw_from
+from .core.target import Target
 from .core.types import (
     FeynmanKac,
     Jumps,
@@ -21,10 +22,8 @@ from .core.types import (
     Resampled,
     Resampler,
     Score,
-    SiteLogits,
     SiteOdds,
     SitewiseLaw,
-    Target,
 )
 from .diffusion.kernels import Kernel, SiteLaw
 from .smc.resampling import log_mean_exp, normalised

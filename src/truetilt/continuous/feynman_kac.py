@@ -68,8 +68,7 @@ class _Edges(OnClock):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        settle(self, alpha=check_alpha(self.alpha))
-        settle(self, beta=check_strength(self.beta))
+        settle(self, alpha=check_alpha(self.alpha), beta=check_strength(self.beta))
         if self.model.conditional is None:
             raise InvalidInput(
                 f"{type(self).__name__} needs a conditional score; give the model one (or use Tilted or Steered)"
@@ -165,8 +164,7 @@ class Tilted(OnClock):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        settle(self, alpha=check_alpha(self.alpha))
-        settle(self, beta=check_strength(self.beta))
+        settle(self, alpha=check_alpha(self.alpha), beta=check_strength(self.beta))
         check_ramp(self.ramp)
         if self.model.conditional is None or self.model.potential is None:
             raise InvalidInput("Tilted needs a conditional score and a potential log p(zeta|x, t); give the model both")
@@ -261,7 +259,7 @@ class Unweighted(OnClock):
 
 
 def _once(score: Score) -> Score:
-    """The score, asked once for each state and time: a kernel and a drift read the same answer."""
+    """The score with a cache of its answers by state and time: a kernel and a drift read the same answer."""
     answers: dict[tuple[int, float], tuple[State, Tensor]] = {}
 
     def ask(x: State, t: float) -> Tensor:

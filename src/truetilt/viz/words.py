@@ -45,7 +45,7 @@ class RunSettings(NamedTuple):
 
 
 def is_veiled(condition: Any) -> bool:
-    """Whether texts of this condition may hurt, by its name: they are shown to those who ask."""
+    """Whether texts of this condition may be offensive, by its name: they are hidden until the reader asks."""
     name = str(condition).lower()
     return any(stem in name for stem in _HARSH) and not name.startswith(_KIND)
 
@@ -109,7 +109,7 @@ def call(settings: Mapping[str, Any], times: list[float]) -> str:
 
 
 def _loaded(settings: Mapping[str, Any], model: Mapping[str, Any]) -> str:
-    """The code that loads the model: a named bundle, or a placeholder for the reader's own."""
+    """The code that loads the model: a named bundle, or a comment in place of the reader's own."""
     if not {"bundle", "condition"} <= settings.keys():
         return "# model: the one that was sampled\n"
     if "text" in settings:
@@ -148,7 +148,7 @@ class _Code(str):
 
 
 def _named(name: str, room: str) -> str:
-    """With its room before it where the name is public; only names, and calls with plain numbers, are written."""
+    """The name with its module, if it is public; anything but names and calls with plain numbers becomes `...`."""
     if isinstance(name, _Code):
         return name
     known = name.split("(")[0]
