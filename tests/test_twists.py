@@ -66,6 +66,15 @@ def test_pairs_of_neighbours_are_found_by_held_out_error(pairs_twist):
     assert [one.spread for one in pairs_twist.tried] == sorted(one.spread for one in pairs_twist.tried)
 
 
+def test_pairs_with_a_mask_need_no_calls():
+    """One call a draw: an additive reward is linear, and what the chain makes of it is in the network's answers."""
+    twist = learn(additive, calls=200, family=[tt.PairTables(0), tt.PairTables(1, clean_reach=0)])
+    assert twist.held_out.family == "linear, masks by neighbours"
+    assert twist.held_out.spread < 0.05 < 0.3 < twist.tried[1].spread
+    lone = twist.twist.layout.within(0) | twist.twist.layout.masked
+    assert not twist.twist.entries[~lone].any()
+
+
 def test_in_the_order_of_a_chain_it_is_the_ideal_value(pairs_twist):
     """log E[exp r | first sites], at every prefix that p0 makes: what no sampler can better."""
     model, target = chain(pairs=True)
@@ -131,7 +140,13 @@ def test_draws_are_of_p0():
 
 @pytest.mark.parametrize(
     "family",
-    [tt.PairTables(0), tt.PairTables(1), tt.PairTables(D - 1, 1.0), tt.SmallNetwork(width=4)],
+    [
+        tt.PairTables(0),
+        tt.PairTables(1),
+        tt.PairTables(1, clean_reach=0),
+        tt.PairTables(D - 1, 1.0),
+        tt.SmallNetwork(width=4),
+    ],
     ids=lambda f: f.name,
 )
 def test_every_family_is_finite_everywhere_and_answers_for_a_site_at_once(family, tmp_path):
@@ -253,6 +268,8 @@ BAD = {
     "is NaN or infinite on some state": lambda: learn(additive, family=Endless()),
     "the base score returned": lambda: tt.learn_twist(tt.Model(PROCESS, D, lambda x, t: x), additive),
     "only -inf": lambda: tt.learn_twist(tt.Model(PROCESS, D, broken), additive),
+    "ridge": lambda: tt.PairTables(1, 0.0),
+    "clean_reach": lambda: tt.PairTables(1, clean_reach=2),
     "reach": lambda: tt.PairTables(-1),
     "completions": lambda: tt.Lookahead(chain()[0], additive, completions=0),
     "average": lambda: tt.Lookahead(chain()[0], additive, average=3),

@@ -161,7 +161,8 @@ def _families(model: Model, family: object, seed: int) -> Tiers:
             f"a table of {length} sites and {mask} tokens has more than {_LARGEST_LINEAR:,} entries; give a family of "
             "your own, with `name` and `fit(lessons)`"
         )
-    pairs, costly = [PairTables(1), PairTables(1, 1.0)], [PairTables(length - 1, 1.0), SmallNetwork(seed=seed)]
+    pairs = [PairTables(1, clean_reach=0), PairTables(1), PairTables(1, 1.0)]
+    costly = [PairTables(length - 1, 1.0), SmallNetwork(seed=seed)]
     fitting = [[one for one in tier if one.size(length, mask) <= _LARGEST] for tier in (pairs, costly)]
     return [[Flat(), PairTables(0), *fitting[0]], fitting[1]]
 
