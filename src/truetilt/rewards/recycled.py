@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,7 +32,7 @@ class Recycled(NamedTuple):
         return torch.tensordot(self.weights, value, 1)
 
 
-def recycled(reward: object, log_prob: Callable[[Tokens], Tensor], strength: float = 1.0) -> Recycled:
+def recycled(reward: Any, log_prob: Callable[[Tokens], Tensor], strength: float = 1.0) -> Recycled:
     """p0 exp(strength r) renormalised over all states a `tt.Reward` was called for; see `Recycled` for what it is.
 
     Args:
@@ -46,7 +46,7 @@ def recycled(reward: object, log_prob: Callable[[Tokens], Tensor], strength: flo
     strength = number("strength", strength)
     if not abs(strength) <= LARGEST:
         raise InvalidInput(f"strength is {strength}; it must be finite, at most {LARGEST:.0e}")
-    states, values = reward.known()  # ty: ignore[unresolved-attribute]
+    states, values = reward.known()
     if len(states) == 0:
         raise InvalidInput("the reward has not been called yet: there is no state to weigh; run a sampler first")
     log_p = tensor_of("what log_prob returned", log_prob(states), "return log p0 of each state").double().cpu()

@@ -18,6 +18,7 @@ from ..core.types import (
     Aux,
     Batch,
     InvalidInput,
+    InvalidWeights,
     LogWeights,
     Model,
     Particles,
@@ -28,6 +29,8 @@ from ..core.types import (
     Tokens,
     ask,
     batch_of,
+    check,
+    shown,
     take,
 )
 from ..diffusion.processes import Masking
@@ -106,8 +109,12 @@ class Revealing:
             number = self.model.length - int(masked[0, 0].sum())
             site = torch.full_like(x[..., :1], self.order[number])
         logits = ask(self.model.base, Batch(batch_of(x)), t)
+        if not isinstance(logits, SiteLogits) or logits.vocabulary != self.model.process.vocabulary:
+            size = self.model.process.vocabulary
+            raise InvalidInput(f"the base score returned {shown(logits)}; return tt.SiteLogits of {size} tokens a site")
         logits = SiteLogits(logits.store, logits.index.reshape(x.shape)).at(site)
         log_p = self.model.process.posterior(logits, x, t).dense().double()[..., 0, :]
+        check(log_p.isnan().any(), lambda: InvalidWeights(f"t = {t:.6g}: the base score returned NaN or only -inf"))
         self.kept.append(_likely(x[0, : self.most], site[0, : self.most, 0], log_p[0, : self.most]))
         rows, log_mass = log_p, torch.zeros_like(particles.log_w)
         if self.twist is not None:
