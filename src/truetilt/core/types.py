@@ -267,7 +267,7 @@ class Model:
     conditional: Score | None = None
     potential: Potential | None = None
     device: torch.device | str = "cpu"
-    meter: Meter | None = field(default=None, kw_only=True, repr=False, compare=False)  # a run's own, which counts
+    meter: Meter | None = field(default=None, init=False, repr=False, compare=False)  # a run's own, which counts
 
     def __post_init__(self) -> None:
         check_process(self.process)
