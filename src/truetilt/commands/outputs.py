@@ -47,6 +47,7 @@ def rows_of(result: Result) -> dict[str, Any]:
         "effective sample size": float(result.final_ess.sum()),
         "particles": result.log_weights.numel(),
         "surviving first draws": int(result.roots.sum()),
+        "network evaluations": result.evaluations,
     }
 
 
@@ -56,6 +57,7 @@ def summary_of(result: Result, rows: dict[str, Any]) -> dict[str, Any]:
         "settings": result.settings,
         "rows": [{"quantity": name, "value": value} for name, value in rows.items()],
         "log_z": result.log_z_words,
+        "spent": result.spent._asdict(),
         "verdict": result.trust().lines,
     }
 

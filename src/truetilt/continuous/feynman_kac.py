@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -93,6 +94,8 @@ class Tempered(_Edges):
     The proposal's mean leans by beta from the base step's to the conditional step's, under their common noise.
     """
 
+    how: ClassVar[str] = "moves as guidance does, weighs by the ratios of the two models (edge ratios)"
+
     def propose(self, x: State, t: float, s: float) -> Proposal:
         p = self.law("base", self.model.base, x, (t, s))
         p_zeta = self.law("conditional", self.model.conditional, x, (t, s))
@@ -158,6 +161,7 @@ class Tilted(OnClock):
     p_zeta/q; guided as the exponent grows (`leaned`) they go where the weights will be.
     """
 
+    how: ClassVar[str] = "moves by the conditional model, weighs by a potential whose exponent grows"
     alpha: float
     ramp: Ramp = SQUARE
     beta: float | Schedule = 1.0
@@ -208,6 +212,7 @@ class Steered(OnClock):
     A `proposal` score other than the base is corrected by p/q; `Predictor(base, reward, beta)` climbs the reward.
     """
 
+    how: ClassVar[str] = "moves by the base model, weighs by a reward whose share grows"
     reward: Potential
     strength: float = 1.0
     ramp: Ramp = LINEAR
@@ -244,6 +249,7 @@ class Steered(OnClock):
 class Unweighted(OnClock):
     """No weights: what a score samples by itself. With a `Guided` score, plain guidance."""
 
+    how: ClassVar[str] = "plain guidance without weights"
     score: Score
 
     def __post_init__(self) -> None:

@@ -25,6 +25,8 @@ def settings_of(
     contract = contract_of(fk)
     settings: dict[str, Any] = {"model": describe(fk), "resampler": described(resample), "coupling": name_of(couple)}
     settings["moves"] = None if moves is None else _described(fk, moves)
+    settings["model"] |= {"how": contract.how} if contract.how else {}
+    settings["target"] = contract.target.formula if contract.target is not None else ""
     if contract.target is not None and contract.target.constant is not None:
         settings["log_z"] = contract.target.constant._asdict()
     remedies = contract.remedies if moves is None else contract.remedies._replace(move="")

@@ -91,6 +91,7 @@ class Annealed(SiteTarget):
             the last step they count for what they are. None (the default): they are what they are throughout.
     """
 
+    how: ClassVar[str] = "draws clean states, then changes the target by shares and moves them"
     level: ClassVar[bool] = True
     goal: Composed
     shares: Ladder | Sequence[float] | int
@@ -133,7 +134,8 @@ class Annealed(SiteTarget):
     @property
     def target(self) -> Target:
         way = {"weights": "annealed", "shares": self.shares, "start": self.begin.target.final, "floor": self.floor}
-        return Target(self.goal.target.final, way, self.goal.target.constant)
+        goal = self.goal.target
+        return Target(goal.final, way, goal.constant, goal.formula)
 
     @property
     def remedies(self) -> Remedies:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from ..core.target import Constant, Remedies, steered, tempered
 from ..core.types import (
@@ -56,6 +56,7 @@ class Composed(RevealClock):
         choose: Which site comes next, `tt.uniform_sites` (the default) or `tt.adapted_sites`.
     """
 
+    how: ClassVar[str] = "reveals sites as a twist says, weighs before it draws"
     model: Model
     sharpness: float = field(default=1.0, kw_only=True)
     conditions: Sequence[tuple[Score, float]] = field(default=(), kw_only=True)
@@ -137,7 +138,7 @@ class Composed(RevealClock):
         law |= {"sharpness": self.sharpness, "alphas": self.alphas, "strength": self.factor, "reward": self.reward}
         parts = {"process": self.model.process, "length": self.model.length, "base": self.model.base}
         scores = {"scores": tuple(score for score, _ in self.conditions)}
-        return Target(law | parts | scores, way, Constant("log sum of " + self._words()))
+        return Target(law | parts | scores, way, Constant("log sum of " + self._words()), self._words())
 
     def _words(self) -> str:
         base = "p0(x)" if self.sharpness == 1 else f"p0(x)^{self.sharpness:g}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -121,6 +121,7 @@ def evaluate(model: Model, name: str, score: Score | None, x: Tokens, t: float) 
 class Tempered(OnClock):
     """pi ~ p0(x) p(zeta|x)^alpha by edge ratios: weight p/q (p_zeta/p)^alpha, proposal guided by beta (Prop. E.1)."""
 
+    how: ClassVar[str] = "moves as guidance does, weighs by the ratios of the two models (edge ratios)"
     alpha: float
     beta: float | Schedule = 1.0
     guide: Guide = rate_level
@@ -192,6 +193,7 @@ class Tilted(OnClockSites):
         kernel: How a step is taken: `tt.euler` (the default), `tt.tweedie` or `tt.tau_leaping`.
     """
 
+    how: ClassVar[str] = "moves by the conditional model, weighs by a potential whose exponent grows"
     alpha: float
     ramp: Ramp = SQUARE
 
@@ -246,6 +248,7 @@ class Steered(OnClockSites):
         kernel: How a step is taken: `tt.euler` (the default), `tt.tweedie` or `tt.tau_leaping`.
     """
 
+    how: ClassVar[str] = "moves by the base model, weighs by a reward whose share grows"
     reward: Potential
     strength: float = 1.0
     ramp: Ramp | None = None
@@ -313,6 +316,7 @@ def led_by(twist: Potential, base: SiteLogits, x: Tokens, t: float, factor: floa
 class Unweighted(OnClock):
     """No weights: what a score samples by itself. With a `Guided` score, the guidance baselines."""
 
+    how: ClassVar[str] = "plain guidance without weights"
     score: Score
 
     def __post_init__(self) -> None:

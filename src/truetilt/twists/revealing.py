@@ -73,6 +73,7 @@ class Reveal:
 class Revealing:
     """p0 exp(twist), revealed one site a step in an order or at random; `kept` gathers the steps."""
 
+    how: ClassVar[str] = "reveals sites of the base, and remembers what it said"
     model: Model
     twist: Potential | None
     order: tuple[int, ...] | None

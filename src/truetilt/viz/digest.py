@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..core.spent import Spent
 from ..runtime.snapshots import Snapshots, evenly
 from ..smc.resampling import log_mean_exp
 from ..smc.trust import Trust
@@ -52,6 +53,8 @@ class ResultLike(Protocol):
     def log_z(self) -> float: ...
     @property
     def log_z_words(self) -> str: ...
+    @property
+    def spent(self) -> Spent: ...
     def trust(self) -> Trust: ...
 
 

@@ -91,7 +91,7 @@ def _told(run: digest.ResultLike, view: View | None) -> dict[str, Any]:
         "sizes": {"populations": populations, "particles": particles, "steps": len(times) - 1},
         "trust": trust,
         "head": HEADS[trust.verdict],
-        "came_out": _came_out(trust.figures, len(times) - 1, run.log_z_words),
+        "came_out": _came_out(trust.figures, len(times) - 1, run.log_z_words) + _spent(run),
         "rows": [rows[k] for k in digest.evenly(len(rows), ROWS)],
         "tops": {key: max(row[key] for row in rows) or 1 for key in ("mass", "ess", "roots")},
         "row_count": len(rows),
@@ -122,6 +122,20 @@ def _came_out(f: Figures, last: int, constant: str) -> list[tuple[str, str, floa
         ("lowest ESS on the way", f"{f.ess_lowest:.1%}", f.ess_lowest, _lowest(f, last)),
         ("first draws that survive", _sig(f.roots, 4), f.roots, f"of {f.particles} in a population"),
     ]
+
+
+def _spent(run: digest.ResultLike) -> list[tuple[str, str, float, str]]:
+    """What the run cost, pilots and fits included; nothing where nobody counted."""
+    spent, everyone = run.spent, run.log_weights.numel()
+    found = []
+    if spent.evaluations:
+        each = f"{spent.evaluations / everyone:,.3g} a particle"
+        words = f"sequences through a network, {each}, in {spent.rounds:,} rounds"
+        found.append(("evaluations", f"{spent.evaluations:,}", float(spent.evaluations), words))
+    if spent.calls:
+        words = f"states given to the reward; {spent.distinct:,} of them distinct"
+        found.append(("reward calls", f"{spent.calls:,}", float(spent.calls), words))
+    return found
 
 
 def _drawn(run: digest.ResultLike) -> dict[str, Any]:
