@@ -11,9 +11,8 @@ import torch
 
 import truetilt as tt
 from truetilt.core.spent import Spent
-from truetilt.smc.sampler import Source, trace
 from truetilt.twists.lessons import softened
-from truetilt.twists.revealing import Revealing, draws, token_values
+from truetilt.twists.revealing import draws, token_values
 
 S, D = 4, 6
 PROCESS = tt.Masking(S)
@@ -89,11 +88,8 @@ def test_in_the_order_of_a_chain_it_is_the_ideal_value(pairs_twist):
 
 def test_a_run_with_it_weighs_all_particles_nearly_alike(pairs_twist):
     model, target = chain(pairs=True)
-    fk = Revealing(model, pairs_twist, tuple(range(D)), 1)
-    source, grid = Source(tt.Stream(3)), tt.masked_fraction_grid(PROCESS.schedule, D)
-    *_, (particles, _) = trace(fk, grid, (1, 400), tt.never, source)
-    x = particles.x[0]
-    log_w = particles.log_w[0] + paired(x) - pairs_twist(x, 0.0) + pairs_twist(torch.full((1, D), S), 1.0)
+    fk = tt.Composed(model, reward=paired, twist=pairs_twist, order=range(D))
+    log_w = tt.run(fk, particles=400, resample=tt.never, seed=3).log_weights
     assert float(log_w.std()) < 0.05
     assert abs(float(log_w.mean()) - float(target.log_z)) < 0.02
 
@@ -122,10 +118,8 @@ def test_the_global_generator_is_left_alone():
 def test_a_run_of_the_same_seed_draws_other_states():
     model = chain()[0]
     mine = draws(model, 50, None, None, 0, 0)[0]
-    fk = Revealing(model, None, None, 1)
-    source, grid = Source(tt.Stream(0)), tt.masked_fraction_grid(PROCESS.schedule, D)
-    *_, (particles, _) = trace(fk, grid, (1, 50), tt.never, source)
-    assert (mine != particles.x[0]).any(-1).double().mean() > 0.8
+    run = tt.run(tt.Composed(model), particles=50, resample=tt.never, seed=0)
+    assert (mine != run.particles[0]).any(-1).double().mean() > 0.8
 
 
 def test_draws_are_of_p0():
