@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 
@@ -110,8 +110,7 @@ class SiteLaws(NamedTuple):
         total = laws[0].rows[:, 0]
         for law in laws[1:]:
             total = total + law.rows[:, 0]
-        named = dict(zip(fk.scores, laws, strict=False))
-        check(laws[0].per_site(total).isnan().any(), lambda: _flawed(named, t), questions)
+        check(laws[0].per_site(total).isnan().any(), lambda: _flawed(fk, laws, t), questions)
         return SiteLaws(laws[0], tuple(laws[1:]))
 
     def mixed(self, stage: Stage, questions: Questions | None = None) -> SiteLogits:
@@ -215,10 +214,10 @@ def _lost_support() -> InvalidInput:
     )
 
 
-def _flawed(laws: Mapping[str, SiteLogits], t: float) -> InvalidWeights:
+def _flawed(fk: SiteTarget, laws: Sequence[SiteLogits], t: float) -> InvalidWeights:
     """Which score said NaN, which normalising has spread over its row."""
-    flaws = {name: law.per_site(law.rows[:, 0]).isnan().any(-1) for name, law in laws.items()}
-    name, bad = next((name, bad) for name, bad in flaws.items() if bad.any())
+    flaws = [law.per_site(law.rows[:, 0]).isnan().any(-1) for law in laws]
+    name, bad = next((name, bad) for name, bad in zip(fk.scores, flaws, strict=False) if bad.any())
     return InvalidWeights(
         f"t = {t:.6g}: the {name} score returned NaN or only -inf for {int(bad.sum())} of {bad.numel()} particles; "
         "check the network's output there (overflow in half precision?)"

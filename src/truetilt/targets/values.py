@@ -49,14 +49,14 @@ class EndsIn:
 def as_potential(name: str, given: Any) -> Potential:
     """A function of (x, t) as it is, a function of x alone made one."""
     takes = "of a batch of states [B, D], or of it and a time, that returns one number a state"
+    called = given.forward if isinstance(given, torch.nn.Module) else given
     try:
-        inspect.signature(given).bind(0, 0)
-    except TypeError:
+        inspect.signature(called).bind(0, 0)
+    except (TypeError, ValueError):  # of x alone; or a builtin, which does not say
         function(name, given, "(x)", takes)
         return OfFinished(given)
-    except ValueError:  # a builtin, which does not say
-        pass
-    function(name, given, "(x, t)", takes)
+    if isinstance(given, type):
+        function(name, given, "(x)", takes)
     return given
 
 
