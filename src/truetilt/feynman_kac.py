@@ -30,6 +30,8 @@ from .smc.resampling import log_mean_exp, normalised
 from .targets.base import ClockMove, Proposal, check_alpha, powers
 from .targets.moves import AcceptLaw, AcceptMove
 from .targets.on_clock import OnClock, Steered, Tempered, Tilted, Unweighted, evaluate
+from .targets.reveal_clock import RevealClock
+from .targets.stage import SiteTarget, Stage
 from .targets.tilts import Tilt
 
 __all__ = [
@@ -52,11 +54,14 @@ __all__ = [
     "Redraw",
     "Resampled",
     "Resampler",
+    "RevealClock",
     "Score",
     "SiteLaw",
     "SiteLogits",
     "SiteOdds",
+    "SiteTarget",
     "SitewiseLaw",
+    "Stage",
     "Steered",
     "Target",
     "Tempered",
