@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import permutations, product
 from typing import NamedTuple
 
 import torch
@@ -95,6 +96,22 @@ class Block:
         sites = torch.where(seen, u[..., :length], 2.0).topk(size, largest=False).indices
         return self.at(particles, t, sites, lambda j, law: law.sample(u[..., length + j : length + j + 1]))
 
+    def branches(self, particles: Particles, t: float, number: int) -> list[tuple[Tensor, Redraw]]:
+        """Every block in every order with every fill, with the probability of each, for exact answers on few sites."""
+        self.fk.recall(particles, t)
+        count, size = check_revealed(self.fk, t), self.fk.model.process.vocabulary
+        seen = revealed(self.fk, particles.x)
+        every = torch.arange(self.fk.model.length, device=seen.device)
+        there = torch.where(seen, every, len(every)).sort(-1).values
+        out: list[tuple[Tensor, Redraw]] = []
+        blocks = list(permutations(range(count), min(self.size, count)))
+        for block in blocks:
+            for tokens in product(range(size), repeat=len(block)):
+                fill = _Fill(tokens, [])
+                move = self.at(particles, t, there[..., list(block)], fill)
+                out.append((torch.stack(fill.log_q).sum(0) - math.log(len(blocks)), move))
+        return out
+
     def at(self, particles: Particles, t: float, sites: Tensor, draw: Fill) -> AcceptMove:
         """Redraw these sites [..., k] in their order, with `draw` filling the j-th."""
         fk, x, stage = self.fk, particles.x, self.fk.stage(t)
@@ -131,6 +148,19 @@ class Block:
             here = laws.parts(token)
             log_p, log_ratios = log_p + here[0], log_ratios + here[1]
         return _Walk(x, log_mass, log_p, log_ratios)
+
+
+class _Fill(NamedTuple):
+    """Fills a block with given tokens and notes their log-probabilities; for an impossible one, the likeliest."""
+
+    tokens: tuple[int, ...]
+    log_q: list[Tensor]
+
+    def __call__(self, j: int, law: RevealLaw) -> Tokens:
+        y = law.x.scatter(-1, law.sites, self.tokens[j])
+        self.log_q.append(law.log_prob(y))
+        likeliest = law.x.scatter(-1, law.sites, law.logits.dense().argmax(-1))
+        return torch.where(self.log_q[-1][..., None] > NEG_INF, y, likeliest)
 
 
 class _Walk(NamedTuple):
