@@ -122,7 +122,9 @@ class SiteLaws(NamedTuple):
             rows = rows if alpha == 0 else torch.add(rows, given.rows - p, alpha=alpha)
         rows = rows if rows is p else rows.masked_fill(p == NEG_INF, NEG_INF)
         if any(alpha < 0 for alpha in stage.conditions):
-            check((rows == math.inf).any(), _lost_support, questions)
+            check(
+                (~(rows < math.inf)).any(), _lost_support, questions
+            )  # NaN: forbidden by one, and infinite by another
         return self.base.with_rows(rows)
 
     def possible(self) -> Tensor:
