@@ -116,8 +116,9 @@ class Gibbs:
         mine = fk.values(particles, t)
         can = seen.squeeze(-1) & (stage.total(mine) > NEG_INF)
         log_accept = torch.where(can, 0.0, NEG_INF).double()
-        y = torch.where(seen, drawn, particles.x)
-        return accepting(fk, particles, t, (y, move.after(drawn)[1]), log_accept, mine)
+        y, after = torch.where(seen, drawn, particles.x), move.after(drawn)[1]
+        after["values"] = torch.where(seen, after["values"], mine)
+        return accepting(fk, particles, t, (y, after), log_accept, mine)
 
 
 @dataclass(frozen=True)
