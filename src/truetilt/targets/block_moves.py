@@ -139,12 +139,13 @@ class Block:
         for j in range(count):
             site, now = sites[..., j : j + 1], fk.asked_at(t, count - j)
             laws = SiteLaws.of(fk, x, now, first if j == 0 else fk.answers(x, now), site)
-            lift, _ = (None, None) if self.surrogate is None else lift_of(guide, x, site, laws)
+            then = t if j == count - 1 else fk.asked_at(t, count - j - 1)  # sites after this one are still masked
+            lift, _ = (None, None) if self.surrogate is None else lift_of(guide._replace(t=then), x, site, laws)
             adapted, mass = tilted_law(laws.mixed(stage), lift, laws.base)
             x = draw(j, RevealLaw(x, site, adapted))
             token = x.gather(-1, site)
-            log_mass = log_mass + mass.squeeze(-1)
-            log_mass = log_mass if lift is None else log_mass - picked(lift, token)
+            part = mass.squeeze(-1) if lift is None else less(mass.squeeze(-1), picked(lift, token))
+            log_mass = log_mass + part
             here = laws.parts(token)
             log_p, log_ratios = log_p + here[0], log_ratios + here[1]
         return _Walk(x, log_mass, log_p, log_ratios)
@@ -291,7 +292,8 @@ class WholeSequence:
     """For a base that knows log p0(x) of finished sequences: change a token, accept by the ratio of the target.
 
     `log_prob` is a function of clean states [B, D] that returns log p0 [B]: of a causal model under its order, one
-    pass. The token is proposed uniformly, or by `proposal`, a score that is asked with the site masked.
+    pass. (Of a `tt.Tilted`, whose base is the conditional model, it returns log p(x|zeta).) The token is proposed
+    uniformly, or by `proposal`, a score that is asked with the site masked.
     """
 
     fk: SiteTarget
