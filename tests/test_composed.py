@@ -1,4 +1,4 @@
-"""Composed targets: the flow has the law p0^gamma prod_k p(zeta_k|x)^alpha_k e^(lambda r) and its Z, on masking tables."""
+"""Composed targets: the flow has the law p0^gamma prod_k p(zeta_k|x)^alpha_k e^(lambda r) and its Z, on tables."""
 
 import itertools
 import math
