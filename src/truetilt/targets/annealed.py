@@ -8,6 +8,7 @@ fixed beforehand the estimate of Z is unbiased; a share that is repeated is a mo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -92,9 +93,9 @@ class Annealed(SiteTarget):
         settle(self, start_from=natural_start(self.goal) if self.start_from is None else self.start_from)
         _check_start(self.goal, self.begin)
         length = self.goal.model.length
-        settle(self, reveal_steps=whole("reveal_steps", self.reveal_steps or length, 1, length))
-        if self.floor is not None:
-            settle(self, floor=number("floor", self.floor, "the least that a reward counts on the way"))
+        steps = length if self.reveal_steps is None else self.reveal_steps
+        settle(self, reveal_steps=whole("reveal_steps", steps, 1, length))
+        settle(self, floor=_check_floor(self.floor))
         need = "give what makes a Markov kernel of this value, such as tt.Gibbs"
         if not callable(self.kernel):
             raise InvalidInput(f"kernel is {shown(self.kernel)}; {need}")
@@ -275,6 +276,16 @@ def _check_start(goal: Composed, start: object) -> None:
             "the start and the goal of an annealed value differ in their model or in the scores of their conditions; "
             "give both the same ones, with exponent 0 for a condition that only one has"
         )
+
+
+def _check_floor(floor: object) -> float | None:
+    if floor is None:
+        return None
+    need = "give the least that a reward counts on the way, a finite number, or None"
+    found = number("floor", floor, need)
+    if not math.isfinite(found):
+        raise InvalidInput(f"floor is {found}; {need}")
+    return found
 
 
 def _check_shares(shares: object) -> tuple[float, ...]:
