@@ -303,6 +303,21 @@ def test_a_negative_exponent_that_loses_support_is_named():
         problem.flow(tt.Composed(problem.model, conditions=both))
 
 
+def test_a_state_that_was_lost_before_the_exponent_fell_is_named_too():
+    """With the exponent at 0 until the end a state may be one that the condition rules out: it died without a word."""
+    never_first = R.likelihoods[0].clone()
+    never_first[0] = 0.0
+    problem = replace(R, likelihoods=(never_first, R.likelihoods[1]))
+    late = problem.composed(1.0, (-0.5,), ramp=tt.at_end, order=(0, 1, 2))
+    words = "a condition with a negative exponent rules out a token"
+    with pytest.raises(tt.InvalidInput, match=words):
+        problem.flow(late)
+    with pytest.raises(tt.InvalidInput, match=words):
+        tt.run(late, problem.grid, particles=16)
+    with pytest.raises(tt.InvalidInput, match=words):
+        tt.run(tt.Annealed(problem.composed(1.0, (-0.5,)), 3), particles=16)
+
+
 def test_values_of_the_wrong_kind_are_named():
     with pytest.raises(tt.InvalidInput, match=r"returned shape \(8, 1\)|returned shape \(1, 1\)"):
         ran(reward=lambda x, t: R.reward(x, t)[:, None])

@@ -229,6 +229,18 @@ def test_whole_sequences_of_a_tilted_value_are_those_of_its_conditional_base():
         assert_still(R, tt.WholeSequence(fk, R.log_p0), 0.0, log_law, aux)
 
 
+def test_a_surrogate_that_forbids_states_keeps_the_target():
+    """-inf for some tokens, and for all tokens of a site in some states: then nothing is proposed that is accepted."""
+
+    def harsh(x, t):
+        return torch.where((x[:, 0] == 0) | (x[:, 2] == 1), NEG_INF, R.twist(x, t))
+
+    fk, values = R.composed(*WIDE), rewards_of(R)[:, None]
+    log_law, aux = at_level(R, WIDE[:2], WIDE[2:], values, 0)
+    for kernel in (tt.Metropolis(fk, surrogate=harsh), tt.Block(fk, 2, harsh), tt.Block(fk, 3, harsh)):
+        assert_still(R, kernel, 0.0, log_law, aux)
+
+
 # that `move` does what `branches` says, with draws: false alarms as tt.testing says
 
 
