@@ -41,6 +41,7 @@ from .moves import (
     check_kind,
     check_revealed,
     check_scan,
+    check_still,
     every_token,
     hide,
     lift_of,
@@ -77,6 +78,7 @@ class Block:
         if type(size) is not int or not 1 <= size <= self.fk.model.length:
             raise InvalidInput(f"a block of {shown(size)} sites in {self.fk.model.length}; give 1 to all of them")
         settle(self, size=size)
+        check_still(self, self.fk, keeps=True)
         if self.surrogate is not None:
             function("the surrogate", self.surrogate, "(x, t)")
 
@@ -193,6 +195,7 @@ class Pair:
     def __post_init__(self) -> None:
         check_kind(self)
         check_scan(self.scan)
+        check_still(self, self.fk, keeps=False)
         apart = plain(self.apart)
         if type(apart) is not int or not 1 <= apart < self.fk.model.length:
             raise InvalidInput(
@@ -304,6 +307,7 @@ class WholeSequence:
     def __post_init__(self) -> None:
         check_kind(self)
         check_scan(self.scan)
+        check_still(self, self.fk, keeps=True)
         function("log_prob", self.log_prob, "(x)", "of clean states [B, D]")
         if self.proposal is not None:
             function("proposal", self.proposal, "(x, t)")
