@@ -321,8 +321,8 @@ def test_bad_input():
 def test_a_noisy_reward_is_moved_by_the_number_that_was_kept_or_not_at_all():
     """One site, each number one of two at random: the limit is p0 E[e^r], and 20,000 particles must show it.
 
-    A proposal of the token that a state has may not bring a fresh number: that missed by .046. The standard deviation of
-    each of the four frequencies is below .006 (an effective sample of 7,000 or more), so that TV stays below .02.
+    A proposal of the token that a state has may not bring a fresh number: that missed by .046. The standard deviation
+    of each of the four frequencies is below .006 (an effective sample of 7,000 or more), so that TV stays below .02.
     """
     generator = torch.Generator().manual_seed(0)
     spread = torch.tensor([0.0, 0.5, 1.0, 2.0], dtype=torch.float64)
