@@ -8,6 +8,7 @@ fixed beforehand the estimate of Z is unbiased; a share that is repeated is a mo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -110,9 +111,9 @@ class Annealed(SiteTarget):
         settle(self, start_from=natural_start(self.goal) if self.start_from is None else self.start_from)
         _check_start(self.goal, self.begin)
         length = self.goal.model.length
-        settle(self, reveal_steps=whole("reveal_steps", self.reveal_steps or length, 1, length))
-        if self.floor is not None:
-            settle(self, floor=number("floor", self.floor, "the least that a reward counts on the way"))
+        steps = length if self.reveal_steps is None else self.reveal_steps
+        settle(self, reveal_steps=whole("reveal_steps", steps, 1, length))
+        settle(self, floor=_check_floor(self.floor))
         need = "give what makes a Markov kernel of this value, such as tt.Gibbs"
         if not callable(self.kernel):
             raise InvalidInput(f"kernel is {shown(self.kernel)}; {need}")
@@ -188,7 +189,10 @@ class Annealed(SiteTarget):
         return self.between(share)
 
     def between(self, share: float) -> Stage:
-        """The target this share of the way from the start's to the goal's; values are the start's and the goal's."""
+        """The target this share of the way from the start's to the goal's; values are the start's and the goal's.
+
+        Both ends are those targets as they are: the floor counts between them.
+        """
         first, last = self.begin.stage(0.0), self.goal.stage(0.0)
         potentials = (first.potentials[0], last.potentials[0])
         factors = ((1 - share) * first.factors[0], share * last.factors[0])
@@ -197,7 +201,7 @@ class Annealed(SiteTarget):
         alphas = zip(first.conditions, last.conditions, strict=True)
         conditions = tuple(b if share == 1 else a + share * (b - a) for a, b in alphas)
         sharpness = first.sharpness + share * (last.sharpness - first.sharpness) if share != 1 else last.sharpness
-        floor = NEG_INF if self.floor is None or share == 1 else self.floor
+        floor = NEG_INF if self.floor is None or share in (0, 1) else self.floor
         return Stage(0.0, sharpness, conditions, potentials, factors, floor)
 
     def masked(self, t: float) -> int:
@@ -206,11 +210,14 @@ class Annealed(SiteTarget):
     def recall(self, particles: Particles, t: float) -> Aux:
         """What the run remembers; between reveals and annealing the goal's reward joins the values."""
         aux = self.begin.recall(particles, self.place(t).t)
-        if self.place(t).t > 0:
+        _, inner, share = self.place(t)
+        if inner > 0:
             return aux
-        if "log_ratios" in particles.aux and particles.aux["values"].shape[-1] == 2:
+        stage = self.between(share)
+        counted = share == 1 or all(h is None or f != 0 for h, f in zip(stage.potentials, stage.factors, strict=True))
+        if "log_ratios" in particles.aux and particles.aux["values"].shape[-1] == 2 and counted:
             return aux
-        return aux | {"values": self.between_values(particles.x)}
+        return aux | {"values": self.between_values(particles.x)}  # a value that counted for nothing was not asked
 
     def values(self, particles: Particles, t: float) -> Tensor:
         return self.recall(particles, t)["values"]
@@ -239,6 +246,8 @@ class Annealed(SiteTarget):
         if here.t > there.t:
             return list(self.begin.branches(particles, here.t, there.t))
         particles, log_before = self._weighed(particles, t, s)
+        need = "exact answers sum over all that a move may do; give a kernel that has `branches`, such as tt.Gibbs"
+        has("the kernel", self.moves, ("branches",), need)
         every = cast("Any", self.moves).branches(particles, s, here.done - cast("int", self.reveal_steps))
         return [(log_p, WeighedMove(move, log_before)) for log_p, move in every]
 
@@ -294,12 +303,22 @@ def _check_start(goal: Composed, start: object) -> None:
         )
 
 
+def _check_floor(floor: object) -> float | None:
+    if floor is None:
+        return None
+    need = "give the least that a reward counts on the way, a finite number, or None"
+    found = number("floor", floor, need)
+    if not math.isfinite(found):
+        raise InvalidInput(f"floor is {found}; {need}")
+    return found
+
+
 def _check_shares(shares: object) -> tuple[float, ...]:
     if isinstance(shares, int) and not isinstance(shares, bool):
         count = whole("shares", shares, 1, MOST_STEPS)
         return tuple((k + 1) / count for k in range(count))
     found = tuple(number("a share of the way", share, _SHARES) for share in listed("shares", shares, _SHARES))
-    rising = all(0 <= a <= b for a, b in pairwise(found))
-    if not found or not rising or found[-1] != 1:
+    rising = all(a <= b for a, b in pairwise(found))
+    if not found or not found[0] > 0 or not rising or found[-1] != 1:
         raise InvalidInput(f"the shares of the way are {len(found)} numbers that do not rise to 1; {_SHARES}")
     return found

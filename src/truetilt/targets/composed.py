@@ -46,13 +46,13 @@ class Composed(RevealClock):
             or your own; -inf forbids. None (the default): no reward.
         strength: Factor lambda of the reward, -1e9 to 1e9; 1 by default.
         twist: Function (x, t) of partly masked states, what they are worth in units of the reward: from
-            `tt.learn_twist`, `tt.Lookahead`, or the reward itself where it understands masks. None (the default): the
-            reward is seen at the end only.
+            `tt.learn_twist`, `tt.Lookahead`, or the reward itself where it understands masks. It is finite: -inf rules
+            out all that the state may become. None (the default): the reward is seen at the end only.
         candidates: Tokens of a site that the twist is asked about, the base's most likely ones; the others count as if
             the twist did not change, and are corrected when drawn. None (the default): all tokens.
         order: The order in which sites are revealed, a permutation of 0 .. D - 1. None (the default): random.
-        ramp: How the exponents grow with elapsed time, from those of p0 (of p(x|zeta_k) where alpha_k is above 1); in
-            full force from the start by default.
+        ramp: How the exponents grow with elapsed time, from sharpness 1, exponents of conditions within 0 to 1 and no
+            reward; in full force from the start by default.
         choose: Which site comes next, `tt.uniform_sites` (the default) or `tt.adapted_sites`.
     """
 

@@ -48,8 +48,13 @@ def uniform_sites(masked: Tensor, log_mass: Callable[[], Tensor]) -> Tensor:
 
 
 def adapted_sites(masked: Tensor, log_mass: Callable[[], Tensor]) -> Tensor:
-    """In proportion to its adapted mass, so that the weight does not depend on the site; reads every masked site."""
-    return torch.where(masked, log_mass(), NEG_INF).log_softmax(-1)
+    """In proportion to its adapted mass, so that the weight does not depend on the site; reads every masked site.
+
+    A particle that no site can go on from has weight 0 whichever is revealed: any alike.
+    """
+    log_odds = torch.where(masked, log_mass(), NEG_INF)
+    stuck = (log_odds == NEG_INF).all(-1, keepdim=True)
+    return torch.where(stuck, uniform_sites(masked, log_mass), log_odds.log_softmax(-1))
 
 
 class Reveals(NamedTuple):

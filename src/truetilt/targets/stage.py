@@ -80,7 +80,11 @@ class Stage(NamedTuple):
         total = torch.zeros_like(aux["log_p"])
         if any(self.factors) or any(before.factors):
             total = less(self.total(aux["values"]), before.total(aux["values"]))
-        conditions = zip(self.conditions, before.conditions, aux["log_ratios"].unbind(-1), strict=True)
+        ratios = aux["log_ratios"].unbind(-1)
+        for alpha, ratio in zip(self.conditions, ratios, strict=True):
+            if alpha < 0:
+                check((ratio == NEG_INF).any(), _lost_support)
+        conditions = zip(self.conditions, before.conditions, ratios, strict=True)
         parts = [(self.sharpness - before.sharpness, aux["log_p"]), *((b - a, ratio) for b, a, ratio in conditions)]
         for change, log_part in parts:
             total = total if change == 0 else total + torch.where(log_part == NEG_INF, NEG_INF, change * log_part)
@@ -121,7 +125,9 @@ class SiteLaws(NamedTuple):
             rows = rows if alpha == 0 else torch.add(rows, given.rows - p, alpha=alpha)
         rows = rows if rows is p else rows.masked_fill(p == NEG_INF, NEG_INF)
         if any(alpha < 0 for alpha in stage.conditions):
-            check((rows == math.inf).any(), _lost_support, questions)
+            check(
+                (~(rows < math.inf)).any(), _lost_support, questions
+            )  # NaN: forbidden by one, and infinite by another
         return self.base.with_rows(rows)
 
     def possible(self) -> Tensor:

@@ -100,7 +100,8 @@ def moved(kernel: MoveKernel, problem: Table, at: tuple[float, int], log_law: Te
     require(weightless, "a move changes weights; a Markov kernel that leaves its law alone has none")
     require((move.log_accept <= 0).all(), "log_accept is above 0: no probability has such a log")
     for key, known in aux.items():
-        off = (memory[key] - known[place])[possible].abs().max() if key in memory else torch.tensor(torch.inf)
+        gaps = (memory[key] - known[place])[possible].abs() if key in memory else torch.tensor([torch.inf])
+        off = gaps.max() if gaps.numel() else 0.0  # where it has no conditions, their ratios are nothing
         require(off < 1e-9, f"a move remembers another {key} of a state than the run does: off by {float(off):.1e}")
     mass = torch.zeros(count, len(log_law), dtype=torch.float64)
     share = torch.where(possible, (particles.log_w[parent] + log_q.reshape(-1)).exp(), 0.0)
