@@ -318,7 +318,8 @@ def test_bad_input():
         tt.Gibbs(tt.Steered(table(tt.Uniform, 3, 2).model(), lambda x, t: x.sum(-1).double()))
 
 
-def test_a_noisy_reward_is_moved_by_the_number_that_was_kept_or_not_at_all():
+@pytest.mark.parametrize("kernel", [tt.Metropolis, tt.Gibbs])
+def test_a_noisy_reward_is_moved_by_the_number_that_was_kept_or_not_at_all(kernel):
     """One site, each number one of two at random: the limit is p0 E[e^r], and 20,000 particles must show it.
 
     A proposal of the token that a state has may not bring a fresh number: that missed by .046. The standard deviation
@@ -335,16 +336,15 @@ def test_a_noisy_reward_is_moved_by_the_number_that_was_kept_or_not_at_all():
     reward = tt.Reward(noise, vocabulary=4, noisy=True)
     fk = tt.Composed(problem.model(), reward=reward)
     exact = (problem.p0 * spread.cosh()).reshape(-1)
-    moves = tt.Rejuvenation(tt.Metropolis(fk), at_end=20)
+    moves = tt.Rejuvenation(kernel(fk), at_end=20)
     result = tt.run(fk, tt.masked_fraction_grid(problem.process.schedule, 1), particles=20_000, moves=moves)
     law = torch.zeros(4, dtype=torch.float64).index_add(0, result.particles[0, :, 0], result.weights[0])
     assert tv(law, exact / exact.sum()) < 0.02
     assert tv(problem.p0.reshape(-1), exact / exact.sum()) > 0.1
     steered = tt.Steered(problem.model(), reward)
-    for make in (lambda: tt.Gibbs(fk), lambda: tt.Metropolis(steered), lambda: tt.Annealed(fk, 4)):
-        with pytest.raises(tt.InvalidInput, match="asks a noisy reward again"):
-            make()
-    tt.Annealed(fk, 4, kernel=tt.Metropolis)
+    with pytest.raises(tt.InvalidInput, match="asks a noisy reward again"):
+        kernel(steered)
+    tt.Annealed(fk, 4, kernel=kernel)
 
 
 # wrong variants

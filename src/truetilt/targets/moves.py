@@ -79,7 +79,7 @@ class Gibbs:
     def __post_init__(self) -> None:
         check_kind(self)
         check_scan(self.scan)
-        check_still(self, self.fk, keeps=False)
+        check_still(self, self.fk, keeps=True)
 
     @property
     def target(self) -> Target | None:
