@@ -165,7 +165,9 @@ def push_factored(move: ClockMove, log_mass: Tensor, states: Tokens, size: int) 
             kernel = torch.nn.functional.pad(kernel, (0, size - kernel.shape[-1]))
         kernel.scatter_(-1, move.law.x[chosen][..., None], (odds.log_hold[chosen] - top).exp()[..., None])
         total = total + _contract((log_mass[chosen] + top.sum(-1) - shift).exp(), kernel)
-    log_end = move.end(states) if move.end else torch.zeros_like(total)
+    log_end, reached = torch.zeros_like(total), total > 0
+    if move.end:  # asked of the states that are reached: of others it may not be defined
+        log_end[reached] = move.end(states[reached])
     return torch.where(total > 0, total.log() + shift + log_end, NEG_INF), {"log_tilt": log_end}
 
 
