@@ -16,6 +16,7 @@ MODULES = {
 }
 RANKS = (  # folders and modules from the lowest to the highest: each imports itself and what stands before it
     *("core", "diffusion", "smc", "runtime", "rewards", "targets", "feynman_kac", "continuous", "exact", "twists"),
+    "baselines",
     "testing",
     *("viz", "models", "metrics", "training", "result", "api", "distributed"),
     *("commands", "paper", "studio", "cli", "__main__"),
