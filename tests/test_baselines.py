@@ -45,7 +45,7 @@ def test_importance_reaches_the_target():
 @pytest.mark.parametrize("completions", [1, 4])
 def test_fk_steering_reaches_the_target_with_every_potential(potential, completions):
     table, reward, mass = problem()
-    budget = Budget(evaluations=50_000 * LENGTH)
+    budget = Budget(evaluations=200_000 * LENGTH)  # sums leave an effective sample of 6 %
     options = {"completions": completions, "potential": potential, "seed": 2}
     tv, off = miss(fk_steering(table.model(), reward, STRENGTH, budget=budget, **options), mass)
     assert tv < 0.03
