@@ -133,6 +133,22 @@ def tfbind8(
     _experiment("tfbind8", quick, seed, device, out, as_json, data)
 
 
+@reproduce.command()
+def rewards(
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder with folders tfbind8 (scores of all DNA 8-mers) and gb1 (fitness.tsv.xz), or one."),
+    ] = None,
+    quick: Quick = False,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Rewards as black boxes: learned twists and annealing beside FK steering, SVDD, importance and best-of-N."""
+    _experiment("rewards", quick, seed, device, out, as_json, data)
+
+
 @app.command()
 def sample(
     model: Annotated[
@@ -267,10 +283,11 @@ def _experiment(
 ) -> None:
     with _Plainly():
         from ..commands.jobs import Settings, run_experiment
-        from ..paper import chain, figure3, figure4, figures, sde, table1, tfbind8
+        from ..paper import chain, figure3, figure4, figures, rewards, sde, table1, tfbind8
 
         toys = (figures.FIGURE1, figures.FIGURE2, table1.EXPERIMENT)
-        every = (*toys, chain.EXPERIMENT, sde.EXPERIMENT, tfbind8.EXPERIMENT, figure3.EXPERIMENT, figure4.EXPERIMENT)
+        beyond = (chain.EXPERIMENT, sde.EXPERIMENT, rewards.EXPERIMENT, tfbind8.EXPERIMENT)
+        every = (*toys, *beyond, figure3.EXPERIMENT, figure4.EXPERIMENT)
         experiment = next(e for e in every if e.name == name)
         folder = out or Path("runs") / name
         settings = Settings(quick, seed, _device(device), None if data is None else str(data))

@@ -123,9 +123,7 @@ def _twisted(
     """Learn a twist, reveal by it, then go from the twist to the reward, one site a move."""
     model, length = chain.model, chain.model.length
     order = tuple(range(length)) if in_order else None
-    twist = learn_twist(
-        model, reward, calls=LESSONS * length, draws=DRAWS, order=order, family=family, seed=seed
-    )
+    twist = learn_twist(model, reward, calls=LESSONS * length, draws=DRAWS, order=order, family=family, seed=seed)
     goal = Composed(model, reward=reward, twist=twist, order=order)
     if sweeps == 0:
         return _ours(run(goal, one_site_a_step(model), particles=PARTICLES, seed=seed))
