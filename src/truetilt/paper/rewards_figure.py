@@ -8,6 +8,7 @@ from ..commands.jobs import Answer
 
 OURS, THEIRS = "#009E73", "#D55E00"  # Okabe and Ito's
 BASELINES = ("best of N", "importance", "FK steering", "SVDD")
+WORDS = {"screened": (OURS, "o"), "importance": (THEIRS, "s"), "annealed": ("#CC79A7", "D")}
 CURVES = {
     "annealed": ("annealed", OURS, "o"),
     "annealed, recycled": ("annealed, recycled", OURS, "D"),
@@ -68,11 +69,12 @@ def _bars(ax: Any, rows: list[Answer], title: str) -> None:
 
 def _words(ax: Any, rows: list[Answer]) -> None:
     """TF Bind 8: a group of dots for each base and alpha."""
-    groups = list(dict.fromkeys((r["problem"], r["alpha"]) for r in rows))
-    for number, method in enumerate(_of(rows, "method")):
+    groups = sorted({(r["problem"], r["alpha"]) for r in rows})
+    for method in _of(rows, "method"):
         some = {(r["problem"], r["alpha"]): r["ratio_to_floor"] for r in rows if r["method"] == method}
-        tint = [OURS, THEIRS, "#0072B2", "#CC79A7"][(0 if method == "screened" else number + 1) % 4]
-        ax.scatter(range(len(groups)), [some[group] for group in groups], s=40, label=method, color=tint)
+        tint, marker = WORDS.get(method, ("#0072B2", "^"))
+        values = [some[group] for group in groups]
+        ax.scatter(range(len(groups)), values, s=40, label=method, color=tint, marker=marker)
     ax.axhline(1, color="black", ls=":", lw=0.9)
     ax.axhline(2, color="black", ls=":", lw=0.6)
     ax.set_yscale("log")
