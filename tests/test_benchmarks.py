@@ -37,9 +37,9 @@ def test_a_step_crosses_few_files():
     )
     found = {case: (figures["files"], figures["switches"]) for case, figures in json.loads(run.stdout).items()}
     most = {
-        "tilted, table": (14, 45),
-        "any order, table": (13, 50),
-        "tempered, text": (16, 88),
-        "any order, text": (16, 70),
+        "tilted, table": (16, 48),
+        "any order, table": (15, 66),
+        "tempered, text": (17, 88),
+        "any order, text": (18, 88),
     }
     assert {case: tuple(map(min, found[case], most[case])) for case in most} == found

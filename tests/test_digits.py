@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import truetilt as tt
 from truetilt.cli.main import app
-from truetilt.commands import digits
+from truetilt.commands import real_digits
 from truetilt.commands import sample as own_digits
 from truetilt.commands.jobs import Settings, run_experiment
 from truetilt.core.types import InvalidInput, Particles, SiteLogits
@@ -25,8 +25,9 @@ from truetilt.models.conditions import (
 )
 from truetilt.models.hub import Digits
 from truetilt.models.unet import UNet, UNetConfig
-from truetilt.paper import digit_samplers, figure3, figure4
+from truetilt.paper import digit_rows, digit_samplers, figure3, figure4
 from truetilt.paper.digit_samplers import SAMPLERS, DigitRun, SeveralSites, sample_digits, shape_of
+from truetilt.paper.populations import counted_equally, part_of
 from truetilt.smc.sampler import Source, trace
 from truetilt.smc.stream import Stream
 from truetilt.targets.stage import nothing_known
@@ -59,9 +60,9 @@ def nets():
 @pytest.fixture
 def tiny(nets, monkeypatch):
     """The experiments with these nets, few steps and made-up figures of real digits."""
-    monkeypatch.setattr(digits, "bundle", lambda device: nets)
-    monkeypatch.setattr(digits, "in_full_precision", lambda device: nets)
-    monkeypatch.setattr(digits, "reference", lambda: {c: {"test": {"distance": 1.0}} for c in range(10)})
+    monkeypatch.setattr(digit_rows, "bundle", lambda device: nets)
+    monkeypatch.setattr(digit_rows, "in_full_precision", lambda device: nets)
+    monkeypatch.setattr(digit_rows, "reference", lambda: {c: {"test": {"distance": 1.0}} for c in range(10)})
     for module in (figure3, figure4):
         monkeypatch.setattr(module, "QUICK_STEPS", 3)
         monkeypatch.setattr(module, "STEPS", 3)
@@ -74,7 +75,7 @@ def tiny(nets, monkeypatch):
 def real(monkeypatch):
     """Real digits, as if the user had named a folder."""
     x = torch.randint(4, (20, 16), generator=torch.Generator().manual_seed(9))
-    monkeypatch.setattr(digits, "real_digits", lambda settings, condition: x if settings.data else None)
+    monkeypatch.setattr(digit_rows, "real_digits", lambda settings, condition: x if settings.data else None)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +147,7 @@ def test_a_class_comes_out_the_same_alone_and_beside_others(nets):
     plan = DigitRun((4, 8, 9), (2, 4), 4, seed=5)
     every = sample_digits(nets, SAMPLERS["tilted"], 3.0, plan).result
     alone = sample_digits(nets, SAMPLERS["tilted"], 3.0, plan._replace(conditions=(8,), first_population=2)).result
-    own = digits.part_of(every, 2, 2)
+    own = part_of(every, 2, 2)
     assert torch.equal(own.particles, alone.particles)
     torch.testing.assert_close(own.log_weights, alone.log_weights)
     assert torch.equal(own.roots, alone.roots)
@@ -170,20 +171,20 @@ def test_redrawing_one_site_is_a_gibbs_move(nets):
 
 def test_populations_are_counted_equally(nets):
     result = sample_digits(nets, SAMPLERS["smc"], 3.0, DigitRun((4,), (3, 4), 4, seed=0)).result
-    mass = digits.counted_equally(result).weights.sum(-1)
+    mass = counted_equally(result).weights.sum(-1)
     torch.testing.assert_close(mass, torch.full_like(mass, 1 / 3))
 
 
 def test_pictures_survive_packing(nets):
     x = torch.randint(4, (16, 16), generator=torch.Generator().manual_seed(2))
-    shown = {"levels": 4, "wrong": [False] * 16, "images": digits.packed(x)}
-    assert torch.equal(torch.from_numpy(digits.unpacked(shown) * 3).round().long(), x)
+    shown = {"levels": 4, "wrong": [False] * 16, "images": digit_rows.packed(x)}
+    assert torch.equal(torch.from_numpy(digit_rows.unpacked(shown) * 3).round().long(), x)
 
 
 @pytest.mark.parametrize(("quick", "data"), [(True, None), (True, "somewhere"), (False, "somewhere")])
 def test_figure3_from_end_to_end(tiny, real, tmp_path, monkeypatch, quick, data):
     monkeypatch.setattr(figure3, "SAMPLES", 8)
-    monkeypatch.setattr(digits, "CLASSES", (3, 4))
+    monkeypatch.setattr(digit_rows, "CLASSES", (3, 4))
     settings = Settings(quick=quick, data=data)
     result = run_experiment(figure3.EXPERIMENT, settings, tmp_path, lambda: None)
     assert json.loads((tmp_path / "result.json").read_text()) == result
@@ -204,7 +205,7 @@ def test_figure3_from_end_to_end(tiny, real, tmp_path, monkeypatch, quick, data)
 def test_figure4_from_end_to_end(tiny, real, tmp_path, monkeypatch):
     monkeypatch.setattr(figure4, "PARTICLES", (2, 3))
     monkeypatch.setattr(figure4, "REPEATS", 2)
-    monkeypatch.setattr(digits, "CLASSES", (3, 4))
+    monkeypatch.setattr(digit_rows, "CLASSES", (3, 4))
     result = run_experiment(figure4.EXPERIMENT, Settings(data="somewhere"), tmp_path, lambda: None)
     assert result["runs"] == 4
     assert len(result["rows"]) == 2 * (1 + 4 * 2)
@@ -250,7 +251,7 @@ def test_reference_figures_come_from_the_data(tmp_path, monkeypatch):
     images = torch.randint(256, (200, 16), generator=generator, dtype=torch.uint8)
     data = DigitImages(images, torch.arange(200) % 10)
     monkeypatch.setattr("truetilt.training.data.load_digits", lambda folder, split: data)
-    digits.main(["reference", "--data", "x", "--out", str(tmp_path / "r.json")])
+    real_digits.main(["--data", "x", "--out", str(tmp_path / "r.json")])
     entry = json.loads((tmp_path / "r.json").read_text())["classes"][3]
     assert entry["digit"] == 3
     assert entry["test"] == {"count": 20, "distance": round(mean_distance(images[3::10].long()), 5)}
@@ -258,7 +259,7 @@ def test_reference_figures_come_from_the_data(tmp_path, monkeypatch):
 
 
 def test_shipped_figures_of_the_real_digits_are_there():
-    found = digits.reference()
+    found = real_digits.reference()
     assert sorted(found) == list(range(10))
     assert all(5 < entry[split]["distance"] < 12 for entry in found.values() for split in ("train", "test"))
     assert found[1]["test"]["distance"] == min(entry["test"]["distance"] for entry in found.values())

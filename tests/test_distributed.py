@@ -113,7 +113,7 @@ def test_particles_are_drawn_where_the_networks_were_asked(tmp_path):
         torch.distributed.all_to_all_single = noted
         result = distributed.run_sharded(tt.AnyOrder(model, 4.0), grid, particles=16, resample=tt.multinomial)
         assert torch.equal(result.log_weights, whole.log_weights)
-        assert 0 < max(widths) <= 8 * (model.length + 3) < 8 * model.process.vocabulary  # a state and its weights
+        assert 0 < max(widths) <= 8 * (model.length + 4) < 8 * model.process.vocabulary  # a state and its memory
         assert len(calls) == 2 * (1 + 2 * (model.length - 1))  # two networks, one batch of masks, then two of four
 
     on_ranks(2, work, tmp_path)

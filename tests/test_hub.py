@@ -162,7 +162,7 @@ def test_weights_that_are_no_numbers_are_refused(saved):
         ("{", "not JSON"),
         ("[]", "list"),
         ("{}", "architecture"),
-        ('{"architecture": "unet", "depth": 3}', r"unknown keys \['depth'\]"),
+        ('{"architecture": "unet", "depth": 3}', "unknown keys: depth"),
         ('{"architecture": "unet", "side": 0}', "side is 0"),
         ('{"architecture": "unet", "channels": 8}', "channels is 8"),
     ],

@@ -111,9 +111,21 @@ def test_a_device_that_is_not_here(device):
     refused("device is", lambda: c.Diffusion(c.VP(), 1, REAL.base, device=device))
 
 
+@pytest.mark.parametrize("reward", [lambda x: 0, torch.sin, nn.Linear(2, 2)])
+def test_a_reward_of_tokens_may_be_a_function_of_x_alone(reward):
+    for fk in (tt.Steered(MODEL, reward), tt.Composed(MODEL, reward=reward)):
+        assert fk.reward.function is reward
+
+
+@pytest.mark.parametrize("reward", [lambda x, t, s: 0, "reward", None, int])
+def test_a_reward_is_a_function(reward):
+    refused(r"the reward .*give a function of \(x\)", lambda: tt.Steered(MODEL, reward))
+    refused(r"the twist .*give a function of \(x\)", lambda: tt.Steered(MODEL, torch.sin, twist=reward or 1))
+    refused(r"the reward .*give a function of \(x\)", lambda: tt.Composed(MODEL, reward=reward or 1))
+
+
 @pytest.mark.parametrize("reward", [lambda x: 0, lambda x, t, s: 0, "reward", None, int, torch.sin, nn.Linear(2, 2)])
-def test_a_reward_is_a_function_of_x_and_t(reward):
-    refused(r"the reward .*give a function of \(x, t\)", lambda: tt.Steered(MODEL, reward))
+def test_a_potential_is_a_function_of_x_and_t(reward):
     refused(r"the reward .*give a function of \(x, t\)", lambda: c.Steered(REAL, reward))
     refused(r"\(x, t\)", lambda: tt.Model(MODEL.process, 2, MODEL.base, reward or 1))
 

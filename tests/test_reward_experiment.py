@@ -100,19 +100,6 @@ def test_states_are_let_through_with_their_chance():
     assert seen.sum(1).max() <= 3
 
 
-def test_what_was_called_can_be_recycled():
-    """Over all states the renormalised law is the target; over some, log Z is too low."""
-    known = table()
-    reward, every = known.reward(), torch.cartesian_prod(*[torch.arange(4)] * 6)
-    law, log_z = known.target(2.0)
-    reward(every[::2])
-    assert reward_tables.recycled(known, reward, 2.0)[2] < log_z
-    reward(every)
-    x, weights, found = reward_tables.recycled(known, reward, 2.0)
-    assert known.miss(law, x, weights) < 1e-12
-    assert found == pytest.approx(log_z, abs=1e-12)
-
-
 @pytest.fixture
 def folder(tmp_path):
     """Made-up landscapes in the form of the real ones."""

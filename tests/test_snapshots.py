@@ -85,7 +85,7 @@ def test_a_union_keeps_the_steps_that_all_kept():
 
 
 def test_some_populations_alone_keep_their_snapshots():
-    from truetilt.commands.digits import part_of
+    from truetilt.paper.populations import part_of
 
     whole = tt.run(FK, GRID, particles=4, populations=5, snapshots=3)
     part = part_of(whole, 1, 2)

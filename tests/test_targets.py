@@ -223,14 +223,15 @@ def test_advice_names_what_the_sampler_can_do():
     assert "tt.Tilted" in tt.Tempered(MODEL, 3.0).remedies.weigh
     assert "tt.Gibbs" in tt.Tempered(MODEL, 3.0).remedies.move
     assert "Tilted" not in " ".join(tt.Tilted(MODEL, 3.0).remedies)
-    assert tt.Steered(MODEL, reward).remedies.move == tt.Tilted(uniform, 2.0).remedies.move == ""
+    assert "tt.Gibbs" in tt.Steered(MODEL, reward).remedies.move
+    assert tt.Steered(uniform, reward).remedies.move == tt.Tilted(uniform, 2.0).remedies.move == ""
     assert "strength" in tt.Steered(MODEL, reward).remedies.lower
 
 
-def test_a_steered_run_is_not_told_to_make_moves_nor_a_tilted_one_to_tilt():
+def test_a_steered_run_is_told_of_its_strength_and_a_tilted_one_not_to_tilt():
     strong = tt.run(tt.Steered(MODEL, lambda x, t: 30.0 * reward(x, t)), CLOCK, particles=20)
     words = str(strong.trust())
-    assert "moves" not in words
+    assert "tt.Gibbs" in words
     assert "smaller strength" in words
     assert "alpha" not in words
     tilted = tt.run(tt.Tilted(MODEL, 80.0), CLOCK, particles=20, resample=tt.never)

@@ -495,6 +495,169 @@ def test_junk_is_refused_in_words(check, words):
         check()
 
 
+# malformed parts: what is wrong is named, and no error of torch comes through
+
+
+def raising(*_):
+    raise RuntimeError("the size of tensor a (7)\nmust match b (4)")
+
+
+class Broken:
+    """A value with some of its parts replaced; a part that is None is not there."""
+
+    def __init__(self, value, **parts):
+        self.value, self.parts = value, parts
+
+    def __getattr__(self, name):
+        if self.parts.get(name, self) is None:
+            raise AttributeError(name)
+        return self.parts[name] if name in self.parts else getattr(self.value, name)
+
+
+def broken_law(**parts):
+    """Euler steps whose law has other parts."""
+
+    def kernel(process, log_score, x, t, s):
+        return Broken(tt.euler(process, log_score, x, t, s), **parts)
+
+    return kernel
+
+
+def broken_odds(**parts):
+    return changed(lambda odds, x, s: odds._replace(**{name: make(odds, x) for name, make in parts.items()}))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "words"),
+    [
+        (raising, "the kernel raised RuntimeError: the size of tensor a .7. must match b"),
+        (broken_law(sample=None), "the kernel's law is .* and has no sample"),
+        (broken_law(sample=raising), "`sample` of the kernel's law raised RuntimeError"),
+        (broken_law(sample=lambda u: None), "`sample` of the kernel's law returned is None; it must be int64"),
+        (broken_law(sample=lambda u: u), r"`sample` of the kernel's law returned is torch.float64 of shape \[16, 2\]"),
+        (broken_law(sample=lambda u: u.long()[:, :1]), r"of shape \[16, 1\]; it must be int64 of shape \[16, 2\]"),
+        (broken_law(sample=lambda u: u.long() + 9), "holds tokens outside 0 to 3"),
+        (broken_law(log_prob=lambda y: None), "`log_prob` of the kernel's law returned is None"),
+        (broken_law(log_prob=lambda y: y.double()), r"`log_prob` .* of shape \[16, 2\]; it must be .* \[16\]"),
+        (broken_law(log_prob=raising), "`log_prob` of the kernel's law raised"),
+        (broken_law(take=lambda ancestors: None), "`take` of the kernel's law returned is None and has no sample"),
+        (broken_law(odds=None), "it must return the law of a step"),
+        (broken_law(odds=3), "`odds` of the kernel's law is 3 and has no logits"),
+        (broken_odds(log_hold=lambda odds, x: None), "`odds.log_hold` of the kernel's law is None"),
+        (broken_odds(log_hold=lambda odds, x: x), "`odds.log_hold` .* is torch.int64"),
+        (broken_odds(log_move=lambda odds, x: odds.log_move[:, :1]), r"`odds.log_move` .* \[16, 1\]"),
+        (broken_odds(logits=lambda odds, x: odds.logits.dense()), "`odds.logits` .* must be tt.SiteLogits of 3 tokens"),
+    ],
+)
+def test_malformed_kernels(kernel, words):
+    with pytest.raises((Rejected, tt.InvalidInput), match=words):
+        check_kernel(kernel, [MASKING])
+
+
+@pytest.mark.parametrize(
+    ("resample", "words"),
+    [
+        (raising, "the resampler raised RuntimeError: the size of tensor"),
+        (lambda log_w, u: None, "the resampler returned None"),
+        (lambda log_w, u: Resampled(u.long()[..., :1], log_w), "ancestors are int64, both of that shape"),
+        (lambda log_w, u: Resampled(u.long() - 1, log_w), "ancestors outside 0 to 8|not among the particles"),
+        (lambda log_w, u: (torch.zeros(log_w.shape), log_w), "int64"),
+    ],
+)
+def test_malformed_resamplers(resample, words):
+    with pytest.raises((Rejected, tt.InvalidInput), match=words):
+        check_resampler(resample)
+
+
+def with_moves(change):
+    """A target each of whose moves is changed; `start` is as it was."""
+    return lambda m: Broken(tt.Tilted(m, 2.0), move=lambda *asked: change(tt.Tilted(m, 2.0).move(*asked)))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (raising, "make raised RuntimeError"),
+        (lambda m: Broken(tt.Tilted(m, 2.0), start=raising), "`start` raised RuntimeError: the size of tensor"),
+        (lambda m: Broken(tt.Tilted(m, 2.0), start=lambda *_: None), "`start` returned is None and has no law"),
+        (lambda m: Broken(tt.Tilted(m, 2.0), choices=lambda *_: 1.5), "what choices returned is 1.5"),
+        (lambda m: Broken(tt.Tilted(m, 2.0), choices=raising), "`choices` raised"),
+        (lambda m: Broken(tt.Tilted(m, 2.0), move=raising), "`move` raised RuntimeError"),
+        (lambda m: Broken(tt.Tilted(m, 2.0), branches=lambda *_: [3]), "`branches` returned .3.; it must return pairs"),
+        (lambda m: Broken(tt.Tilted(m, 2.0), branches=raising), "`branches` raised"),
+        (with_moves(lambda move: Broken(move, uniforms="two")), "`uniforms` of .* is 'two'; it must be a whole number"),
+        (with_moves(lambda move: Broken(move, log_before=0.0)), "`log_before` of the move that `move` .* is 0.0"),
+        (
+            with_moves(lambda move: Broken(move, after=lambda y: None)),
+            "`after` of .* returned None; it must return",
+        ),
+        (with_moves(lambda move: Broken(move, after=lambda y: (y, {}))), "the log-weights .* is torch.int64 of shape"),
+        (with_moves(lambda move: Broken(move, after=lambda y: (y[:, 0].double(), {"h": 1}))), "keeps 'h' as 1"),
+        (with_moves(lambda move: Broken(move, take=raising)), "`take` of the move that `move` returned raised"),
+        (with_moves(lambda move: Broken(move, law=Broken(move.law, sample=lambda u: u))), "`sample` of the law of"),
+    ],
+)
+def test_malformed_targets(make, words):
+    with pytest.raises((Rejected, tt.InvalidInput), match=words):
+        check_target(make, tempered(2.0))
+
+
+def test_a_target_that_fails_later_in_its_run_is_rejected_in_words():
+    def make(model):
+        right = tt.Tilted(model, 2.0)
+        return Broken(right, move=lambda p, t, s, u=None: right.move(p, t, s, u) if t > 0.3 else raising())
+
+    with rejected("the value that make built raised RuntimeError"):
+        check_target(make, tempered(2.0))
+
+
+def test_an_exact_law_that_raises_is_rejected_in_words():
+    with rejected("exact raised RuntimeError"):
+        check_target(lambda m: tt.Tilted(m, 2.0), raising)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (raising, "`move` of the kernel raised RuntimeError"),
+        (lambda move: None, "the kernel's move is None and has no law"),
+        (lambda move: Broken(move, log_accept=None), "`log_accept` of the kernel's move is None"),
+        (lambda move: Broken(move, log_accept=torch.zeros(2)), r"`log_accept` .* of shape \[2\]"),
+        (lambda move: Broken(move, after=raising), "`after` of the kernel's move raised"),
+        (lambda move: Broken(move, law=Broken(move.law, sample=lambda u: None)), "returned is None; it must be int64"),
+    ],
+)
+def test_malformed_moves(change, words):
+    with rejected(words):
+        check_move(lambda m: Wrapped(tt.Gibbs(any_order(m)), change), tempered(3.0))
+
+
+@pytest.mark.parametrize(
+    ("score", "words"),
+    [
+        (raising, "the score raised RuntimeError: the size of tensor"),
+        (lambda x, t: None, "returned a NoneType; return tt.SiteLogits.of"),
+        (lambda x, t: tt.SiteLogits.of(values(x)[:, :2]), r"return \[7, 4, 3\]"),
+    ],
+)
+def test_malformed_scores(score, words):
+    with pytest.raises((Rejected, tt.InvalidInput), match=words):
+        check_score(score, MASKING, 4)
+
+
+@pytest.mark.parametrize(
+    ("potential", "words"),
+    [
+        (raising, "the potential raised RuntimeError: the size of tensor"),
+        (lambda x, t: None, "what the potential returned is None"),
+        (lambda x, t: x.sum(-1).to(torch.complex64), "complex64"),
+    ],
+)
+def test_malformed_potentials(potential, words):
+    with pytest.raises((Rejected, tt.InvalidInput), match=words):
+        check_potential(potential, MASKING, 4)
+
+
 @pytest.mark.parametrize("particles", [2, 9, 32, 100])
 @pytest.mark.parametrize("scheme", ["multinomial", "stratified", "systematic", "residual", "ssp", "never"])
 def test_every_scheme_of_ours_passes_at_any_number_of_particles(scheme, particles):

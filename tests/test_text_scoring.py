@@ -20,7 +20,7 @@ from truetilt.paper.text_scoring import Scoring, judged, score_folder, scored
 from truetilt.training.corpus import Corpus
 
 MOOD = TextTask("sentiment", "moods", ("low", "high"), {})
-TONE = TextTask("toxicity", "tones", ("rude", "calm"), {}, chance_of="rude", shown=False)
+TONE = TextTask("toxicity", "tones", ("rude", "calm"), {}, chance_of="rude")
 WORDS = ("low", "high", "calm", "rude")
 
 

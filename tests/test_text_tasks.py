@@ -13,14 +13,15 @@ from sayings import LENGTH
 from truetilt.cli.main import app
 from truetilt.commands.jobs import Settings, command, run_experiment
 from truetilt.metrics.perplexity import CausalLM
-from truetilt.paper import controlled, sentiment, text_grid, text_plots, text_rows, text_scoring, toxicity
+from truetilt.paper import controlled, text_grid, text_plots, text_rows, text_scoring
+from truetilt.paper.populations import draws_of_each
 from truetilt.paper.text_grid import TextTask
 from truetilt.paper.text_rows import ScoredText
-from truetilt.paper.text_samplers import SAMPLERS, Case, Lots, asked_at_once, draws_of_each, in_lots, sample_texts
+from truetilt.paper.text_samplers import SAMPLERS, Case, Lots, asked_at_once, in_lots, sample_texts
 from truetilt.result import Result
 
 MOOD = TextTask("sentiment", "moods", ("low", "high"), {"low": "x", "high": "y"})
-TONE = TextTask("toxicity", "tones", ("rude", "calm"), {"rude": "n", "calm": "n"}, chance_of="rude", shown=False)
+TONE = TextTask("toxicity", "tones", ("rude", "calm"), {"rude": "n", "calm": "n"}, chance_of="rude")
 HIGH = {"x high", "y high", "x high .", "y high ."}
 
 
@@ -92,7 +93,7 @@ def test_draws_of_a_population_follow_its_weights():
 
 
 def test_the_protocol_is_the_papers():
-    every = text_grid.cases(sentiment.TASK, quick=False)
+    every = text_grid.cases(text_grid.TASKS["sentiment"], quick=False)
     assert len({case.name for case in every}) == len(every)
     curve = [c for c in every if c.method == "smc-partial" and c.steps == 100]
     assert {c.conditions for c in curve} == {("negative", "positive")}
@@ -174,8 +175,7 @@ def test_a_mean_that_says_nothing_is_not_drawn():
 
 
 def test_toxicity_goes_both_ways_and_shows_no_text(bundle_folder, tmp_path, monkeypatch):
-    assert toxicity.TASK.conditions == ("toxic", "non-toxic")
-    assert not toxicity.TASK.shown
+    assert text_grid.TASKS["toxicity"].conditions == ("toxic", "non-toxic")
     score = controlled.score_of(TONE, "rude"), controlled.score_of(TONE, "calm")
     line = ScoredText("r", 0, "n x rude", True, math.log(0.8))
     assert [f(line) for f in score] == pytest.approx([0.8, 0.2])
@@ -201,7 +201,7 @@ def test_commands_say_what_is_missing(bundle_folder, tmp_path, arguments, words)
 
 def test_nets_are_asked_about_particles_that_reveal_and_say_the_same(nets):
     """Bit for bit the run with every answer, at the price of the sites."""
-    from truetilt.commands.digits import StateCounter
+    from truetilt.commands.costs import StateCounter
     from truetilt.models.conditions import per_condition
     from truetilt.paper.text_samplers import watched
 

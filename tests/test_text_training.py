@@ -17,8 +17,8 @@ from truetilt.models.lora import merged, switch
 from truetilt.models.score import DeftScore, NetPotential
 from truetilt.models.text_classifier import TextClassifier, TextClassifierConfig
 from truetilt.models.tokenizer import load_tokenizer
+from truetilt.runtime.checkpoints import found as found_checkpoints
 from truetilt.training import loop
-from truetilt.training.checkpoints import found_checkpoints
 from truetilt.training.config import read_config
 from truetilt.training.corpus import Corpus, Texts, mixed
 from truetilt.training.evaluation import evaluate

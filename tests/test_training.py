@@ -18,8 +18,9 @@ import truetilt as tt
 from stripes import NET, SIDE, TASKS, V, settings
 from truetilt.models.classifier import Classifier
 from truetilt.models.unet import UNet
+from truetilt.runtime.checkpoints import found as found_checkpoints
 from truetilt.training import loop
-from truetilt.training.checkpoints import found_checkpoints, load_checkpoint
+from truetilt.training.checkpoints import load_checkpoint
 from truetilt.training.evaluation import evaluate
 from truetilt.training.journal import Journal, read_losses
 from truetilt.training.runs import TrainingRun, fresh

@@ -11,9 +11,8 @@ import torch
 
 import truetilt as tt
 from truetilt.core.spent import Spent
-from truetilt.smc.sampler import Source, trace
 from truetilt.twists.lessons import softened
-from truetilt.twists.revealing import Revealing, draws, token_values
+from truetilt.twists.revealing import draws, token_values
 
 S, D = 4, 6
 PROCESS = tt.Masking(S)
@@ -66,6 +65,15 @@ def test_pairs_of_neighbours_are_found_by_held_out_error(pairs_twist):
     assert [one.spread for one in pairs_twist.tried] == sorted(one.spread for one in pairs_twist.tried)
 
 
+def test_pairs_with_a_mask_need_no_calls():
+    """One call a draw: an additive reward is linear, and what the chain makes of it is in the network's answers."""
+    twist = learn(additive, calls=200, family=[tt.PairTables(0), tt.PairTables(1, clean_reach=0)])
+    assert twist.held_out.family == "linear, masks by neighbours"
+    assert twist.held_out.spread < 0.05 < 0.3 < twist.tried[1].spread
+    lone = twist.twist.layout.within(0) | twist.twist.layout.masked
+    assert not twist.twist.entries[~lone].any()
+
+
 def test_in_the_order_of_a_chain_it_is_the_ideal_value(pairs_twist):
     """log E[exp r | first sites], at every prefix that p0 makes: what no sampler can better."""
     model, target = chain(pairs=True)
@@ -80,11 +88,8 @@ def test_in_the_order_of_a_chain_it_is_the_ideal_value(pairs_twist):
 
 def test_a_run_with_it_weighs_all_particles_nearly_alike(pairs_twist):
     model, target = chain(pairs=True)
-    fk = Revealing(model, pairs_twist, tuple(range(D)), 1)
-    source, grid = Source(tt.Stream(3)), tt.masked_fraction_grid(PROCESS.schedule, D)
-    *_, (particles, _) = trace(fk, grid, (1, 400), tt.never, source)
-    x = particles.x[0]
-    log_w = particles.log_w[0] + paired(x) - pairs_twist(x, 0.0) + pairs_twist(torch.full((1, D), S), 1.0)
+    fk = tt.Composed(model, reward=paired, twist=pairs_twist, order=range(D))
+    log_w = tt.run(fk, particles=400, resample=tt.never, seed=3).log_weights
     assert float(log_w.std()) < 0.05
     assert abs(float(log_w.mean()) - float(target.log_z)) < 0.02
 
@@ -113,10 +118,8 @@ def test_the_global_generator_is_left_alone():
 def test_a_run_of_the_same_seed_draws_other_states():
     model = chain()[0]
     mine = draws(model, 50, None, None, 0, 0)[0]
-    fk = Revealing(model, None, None, 1)
-    source, grid = Source(tt.Stream(0)), tt.masked_fraction_grid(PROCESS.schedule, D)
-    *_, (particles, _) = trace(fk, grid, (1, 50), tt.never, source)
-    assert (mine != particles.x[0]).any(-1).double().mean() > 0.8
+    run = tt.run(tt.Composed(model), particles=50, resample=tt.never, seed=0)
+    assert (mine != run.particles[0]).any(-1).double().mean() > 0.8
 
 
 def test_draws_are_of_p0():
@@ -131,7 +134,13 @@ def test_draws_are_of_p0():
 
 @pytest.mark.parametrize(
     "family",
-    [tt.PairTables(0), tt.PairTables(1), tt.PairTables(D - 1, 1.0), tt.SmallNetwork(width=4)],
+    [
+        tt.PairTables(0),
+        tt.PairTables(1),
+        tt.PairTables(1, clean_reach=0),
+        tt.PairTables(D - 1, 1.0),
+        tt.SmallNetwork(width=4),
+    ],
     ids=lambda f: f.name,
 )
 def test_every_family_is_finite_everywhere_and_answers_for_a_site_at_once(family, tmp_path):
@@ -190,6 +199,25 @@ def test_a_constant_reward_is_worth_the_same_everywhere():
     assert twist.held_out.r_squared == 1.0
 
 
+def test_a_single_site():
+    p0 = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
+    model = tt.Table(tt.Masking(3), p0, torch.ones_like(p0)).model()
+    twist = tt.learn_twist(model, lambda x: x[:, 0].double(), calls=200)
+    exact = (p0.log() + torch.arange(3)).logsumexp(0)
+    assert abs(float(twist(torch.tensor([[3]]), 1.0) - exact)) < 1e-3
+
+
+def test_many_tokens_are_fitted_by_the_likeliest():
+    """1,000 tokens, of which 256 are remembered a step; the sites are independent, and the last tokens rare."""
+    size = 1000
+    log_p = (-0.05 * torch.arange(size, dtype=torch.float64)).log_softmax(-1)
+    model = tt.Model(tt.Masking(size), 3, lambda x, t: tt.SiteLogits.of(log_p.expand(*x.shape, size)))
+    twist = tt.learn_twist(model, lambda x: (x < 5).sum(-1).double(), calls=2000)
+    exact = 3 * (log_p + (torch.arange(size) < 5)).logsumexp(0)
+    assert abs(float(twist(torch.full((1, 3), size), 1.0) - exact)) < 0.1
+    assert twist.held_out.spread < 0.5
+
+
 def test_a_family_of_ones_own():
     class Counting:
         name = "counting"
@@ -206,6 +234,17 @@ def test_a_family_of_ones_own():
         twist.save("nowhere.safetensors")
 
 
+class Endless:
+    name = "endless"
+
+    def fit(self, lessons):
+        return lambda x, t: torch.full((len(x),), torch.inf)
+
+
+def broken(x, t):
+    return tt.SiteLogits.of(torch.full((*x.shape, S), torch.nan, dtype=torch.float64))
+
+
 BAD = {
     "(?i)model": lambda: tt.learn_twist(3, additive),
     "no mask": lambda: tt.learn_twist(tt.Model(tt.Uniform(S), D, chain()[0].base), additive),
@@ -220,6 +259,11 @@ BAD = {
     "-inf on all": lambda: learn(lambda x: torch.full((len(x),), -torch.inf)),
     "family": lambda: learn(additive, family=3),
     "empty": lambda: learn(additive, family=[]),
+    "is NaN or infinite on some state": lambda: learn(additive, family=Endless()),
+    "the base score returned": lambda: tt.learn_twist(tt.Model(PROCESS, D, lambda x, t: x), additive),
+    "only -inf": lambda: tt.learn_twist(tt.Model(PROCESS, D, broken), additive),
+    "ridge": lambda: tt.PairTables(1, 0.0),
+    "clean_reach": lambda: tt.PairTables(1, clean_reach=2),
     "reach": lambda: tt.PairTables(-1),
     "completions": lambda: tt.Lookahead(chain()[0], additive, completions=0),
     "average": lambda: tt.Lookahead(chain()[0], additive, average=3),
@@ -231,7 +275,7 @@ BAD = {
 
 @pytest.mark.parametrize("words", BAD)
 def test_bad_input_is_named(words):
-    with pytest.raises(tt.InvalidInput, match=words):
+    with pytest.raises((tt.InvalidInput, tt.InvalidWeights), match=words):
         BAD[words]()
 
 

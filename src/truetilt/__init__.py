@@ -11,7 +11,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOME = {
-    "targets.annealed": ("Annealed",),
+    "targets.annealed": ("Annealed", "Ladder"),
     "targets.any_order": ("AnyOrder",),
     "targets.block_moves": ("Block", "Pair", "WholeSequence"),
     "targets.composed": ("Composed",),
@@ -44,22 +44,14 @@ _HOME = {
     "targets.tilts": ("Frozen", "Power", "at_end"),
     "targets.moves": ("Gibbs", "Metropolis", "backward_scan", "random_scan", "systematic_scan"),
     "result": ("Result",),
+    "rewards.recycled": ("Recycled", "recycled"),
     "rewards.reward": ("Reward",),
     "diffusion.schedules": ("Cosine", "Geometric", "LogLinear", "masked_fraction_grid", "uniform_grid"),
     "smc.conditional": ("Rule", "ancestor_sampling", "conditional_smc", "keep_lineage"),
     "smc.coupling": ("independent", "stratified_draws", "systematic_draws"),
     "smc.paths": ("Trajectory",),
-    "smc.resampling": (
-        "adaptive",
-        "multinomial",
-        "never",
-        "partial",
-        "residual",
-        "ssp",
-        "stratified",
-        "systematic",
-    ),
     "smc.rejuvenation": ("Rejuvenation",),
+    "smc.resampling": ("adaptive", "multinomial", "never", "partial", "residual", "ssp", "stratified", "systematic"),
     "smc.stream": ("Stream",),
     "smc.uncertainty": ("Interval", "across_populations", "genealogy"),
     "core.target": ("Target",),

@@ -98,7 +98,7 @@ def run(
     Args:
         fk: What to sample: how particles move, and what each move weighs.
         grid: Times that fall strictly from 1 (noise) to 0 (data), such as `tt.uniform_grid(100)`. None (the default):
-            the grid of a value that has one of its own, such as `tt.Annealed`.
+            the grid that the value has of its own (`tt.Composed`, `tt.AnyOrder`: one site a step; `tt.Annealed`).
         particles: Particles in each population, 1 or more; 64 by default.
         populations: Populations that never mix, 1 or more; 1 by default, 16 for error bars.
         seed: Seed of the run, 0 to 2^63 - 1; 0 by default. The same seed gives the same bits.

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from .core.logits import draw_from
+from .core.logits import SiteLogits, draw_from
+from .core.target import Target
 from .core.types import (
     FeynmanKac,
     Jumps,
@@ -21,16 +22,16 @@ from .core.types import (
     Resampled,
     Resampler,
     Score,
-    SiteLogits,
     SiteOdds,
     SitewiseLaw,
-    Target,
 )
 from .diffusion.kernels import Kernel, SiteLaw
 from .smc.resampling import log_mean_exp, normalised
 from .targets.base import ClockMove, Proposal, check_alpha, powers
 from .targets.moves import AcceptLaw, AcceptMove
 from .targets.on_clock import OnClock, Steered, Tempered, Tilted, Unweighted, evaluate
+from .targets.reveal_clock import RevealClock
+from .targets.stage import SiteTarget, Stage
 from .targets.tilts import Tilt
 
 __all__ = [
@@ -53,11 +54,14 @@ __all__ = [
     "Redraw",
     "Resampled",
     "Resampler",
+    "RevealClock",
     "Score",
     "SiteLaw",
     "SiteLogits",
     "SiteOdds",
+    "SiteTarget",
     "SitewiseLaw",
+    "Stage",
     "Steered",
     "Target",
     "Tempered",

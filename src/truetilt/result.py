@@ -17,23 +17,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from .core.arguments import folder_of, function, has, listed, number, path_of, plain, shown, tensor_of
+from .core.errors import DegenerateWeights, InvalidInput
 from .core.logits import draw_from
 from .core.spent import Spent
 from .core.storage import check_plain, read_json, sha256_of, write_json, write_with
 from .core.target import Constant, Remedies
-from .core.types import (
-    DegenerateWeights,
-    InvalidInput,
-    folder_of,
-    function,
-    has,
-    listed,
-    number,
-    path_of,
-    plain,
-    shown,
-    tensor_of,
-)
 from .runtime.memory import check_fits
 from .runtime.saved import check_header, check_tensors
 from .runtime.snapshots import Snapshots, no_snapshots, united

@@ -119,6 +119,7 @@ class Steering:
     looks: Sequence[float]  # times
     target: ClassVar[Target | None] = None
     remedies: ClassVar[Remedies] = Remedies()
+    how: ClassVar[str] = "FK steering"
 
     @property
     def device(self) -> torch.device | str:

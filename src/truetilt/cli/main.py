@@ -7,7 +7,9 @@ failed, 2 wrong usage.
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,8 +17,7 @@ import typer
 
 from .. import __version__
 from . import text as cli_text
-from .terminal import Device, Every, Idx, Json, Out, Quick, Seed
-from .terminal import Plainly as _Plainly
+from .terminal import Device, Every, ExperimentOptions, Json, OneLineErrors, Out, Seed, command_of
 from .terminal import device as _device
 from .terminal import progress as _progress
 from .terminal import show as _show
@@ -63,7 +64,7 @@ def demo(
 ) -> None:
     """Figures 1 and 2 of the paper and digits, guidance beside truetilt, on one page; a minute or two on a CPU."""
     folder = out or Path("runs/demo")
-    with _Plainly():
+    with OneLineErrors():
         from ..commands.demo import draw_digits, misses, write_page
         from ..commands.jobs import Settings, run_experiment
         from ..paper import figures
@@ -80,73 +81,66 @@ def demo(
         _show(result | told, figures.DEMO.columns, folder, as_json)
 
 
-def _reproduces(name: str, words: str) -> None:
-    """The command of an experiment that needs nothing of the user's."""
+def _experiment(name: str, asked: ExperimentOptions) -> None:
+    """Run an experiment of the paper, write its result and show it."""
+    with OneLineErrors():
+        from ..commands.jobs import Settings, run_experiment
+        from ..paper import chain, figure3, figure4, figures, rewards, sde, table1, tfbind8
 
-    def command(
-        quick: Quick = False, seed: Seed = 0, device: Device = "cpu", out: Out = None, as_json: Json = False
-    ) -> None:
-        _experiment(name, quick, seed, device, out, as_json)
-
-    reproduce.command(name, help=words)(command)
-
-
-def _reproduces_digits(name: str, words: str) -> None:
-    """The command of an experiment that can compare with real digits."""
-
-    def command(
-        data: Idx = None,
-        quick: Quick = False,
-        seed: Seed = 0,
-        device: Device = "cpu",
-        out: Out = None,
-        as_json: Json = False,
-    ) -> None:
-        _experiment(name, quick, seed, device, out, as_json, data)
-
-    reproduce.command(name, help=words)(command)
+        modules = (table1, chain, sde, rewards, tfbind8, figure3, figure4)
+        every = (figures.FIGURE1, figures.FIGURE2, *(module.EXPERIMENT for module in modules))
+        experiment = next(e for e in every if e.name == name)
+        folder, data = asked.out or Path("runs") / name, getattr(asked, "data", None)
+        settings = Settings(asked.quick, asked.seed, _device(asked.device), None if data is None else str(data))
+        with _progress(len(experiment.jobs(settings)), experiment.title) as advance:
+            result = run_experiment(experiment, settings, folder, advance)
+        _show(result, experiment.columns, folder, asked.as_json)
 
 
-_reproduces("figure1", "Six states of one site: guidance misses the tempered target.")
-_reproduces("figure2", "Nine states of two sites, at alpha = 2 and 4.")
-_reproduces("table1", "KL between random targets and every sampler, for one and two sites, masking and uniform.")
-_reproduces_digits("figure3", "Class-conditional digits from every sampler: pictures, accuracy, diversity, log-ratios.")
-_reproduces_digits(
-    "figure4", "Accuracy and diversity of digits against the number of particles, both ways of resampling."
-)
-_reproduces("chain", "Markov chains of up to 256 sites: every sampler's error against network evaluations.")
-_reproduces("sde", "Diffusions of real vectors: every sampler against exact Gaussian mixtures, D = 2, 8, 32.")
+@dataclass(frozen=True, kw_only=True)
+class DigitOptions(ExperimentOptions):
+    """Options of an experiment that can compare with real digits."""
+
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Folder with the IDX files of MNIST; coverage needs it.")
+    ] = None
 
 
-@reproduce.command()
-def tfbind8(
+@dataclass(frozen=True, kw_only=True)
+class LandscapeOptions(ExperimentOptions):
+    """Options of the experiment that reads measured scores."""
+
     data: Annotated[
         Path, typer.Option(help="Folder with the scores of all DNA 8-mers: .npy, .csv, .tsv or .txt, also .gz or .xz.")
-    ],
-    quick: Quick = False,
-    seed: Seed = 0,
-    device: Device = "cpu",
-    out: Out = None,
-    as_json: Json = False,
-) -> None:
-    """All 65,536 DNA 8-mers with measured binding (TF Bind 8): every sampler against the exact answer."""
-    _experiment("tfbind8", quick, seed, device, out, as_json, data)
+    ]
 
 
-@reproduce.command()
-def rewards(
+@dataclass(frozen=True, kw_only=True)
+class RewardOptions(ExperimentOptions):
+    """Options of the experiment that can read measured landscapes."""
+
     data: Annotated[
         Path | None,
-        typer.Option(help="Folder with folders tfbind8 (scores of all DNA 8-mers) and gb1 (fitness.tsv.xz), or one."),
-    ] = None,
-    quick: Quick = False,
-    seed: Seed = 0,
-    device: Device = "cpu",
-    out: Out = None,
-    as_json: Json = False,
-) -> None:
-    """Rewards as black boxes: learned twists and annealing beside FK steering, SVDD, importance and best-of-N."""
-    _experiment("rewards", quick, seed, device, out, as_json, data)
+        typer.Option("--data", help="Folder with folders tfbind8 (scores of all DNA 8-mers) and gb1 (fitness.tsv.xz)."),
+    ] = None
+
+
+_EXPERIMENTS: dict[str, tuple[type[ExperimentOptions], str]] = {
+    "figure1": (ExperimentOptions, "Six states of one site: guidance misses the tempered target."),
+    "figure2": (ExperimentOptions, "Nine states of two sites, at alpha = 2 and 4."),
+    "table1": (ExperimentOptions, "KL of every sampler to random targets of one and two sites, masking and uniform."),
+    "figure3": (DigitOptions, "Digits of a class from every sampler: pictures, accuracy, diversity, log-ratios."),
+    "figure4": (DigitOptions, "Accuracy and diversity of digits against the number of particles, resampled both ways."),
+    "chain": (
+        ExperimentOptions,
+        "Markov chains of up to 256 sites: every sampler's error against network evaluations.",
+    ),
+    "sde": (ExperimentOptions, "Diffusions of real vectors: every sampler against Gaussian mixtures, D = 2, 8, 32."),
+    "rewards": (RewardOptions, "Rewards as black boxes: twists and annealing beside FK steering, SVDD, importance."),
+    "tfbind8": (LandscapeOptions, "All 65,536 DNA 8-mers with measured binding (TF Bind 8): every sampler, exactly."),
+}
+for _name, (_options, _words) in _EXPERIMENTS.items():
+    reproduce.command(_name, help=_words)(command_of(_options, partial(_experiment, _name)))
 
 
 @app.command()
@@ -183,7 +177,7 @@ def sample(
 ) -> None:
     """Sample p0(x) p(zeta|x)^alpha: digits (mnist), texts (tiny-reviews), or a table beside its exact answer."""
     folder = out or Path("runs/sample")
-    with _Plainly("stopped; nothing was written", folder if checkpoint_every else None):
+    with OneLineErrors("stopped; nothing was written", folder if checkpoint_every else None):
         from ..core.storage import check_folder
 
         check_folder(folder)
@@ -202,7 +196,7 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Go on with a run that was stopped or killed, from its last checkpoint and to the same bits."""
-    with _Plainly(folder=folder):
+    with OneLineErrors(folder=folder):
         from ..commands.resume import read_command
 
         asked = read_command(folder)
@@ -215,7 +209,7 @@ def _sample(asked: Any, folder: Path, as_json: bool) -> None:
 
     with _progress(asked.request.steps or 0, "steps") as advance:
         summary = sample_or_resume(asked, folder, advance)
-    (folder / "report.html").unlink(missing_ok=True)  # of the run before
+    (folder / "report.html").unlink(missing_ok=True)  # that of an earlier run
     _show(summary, ("quantity", "value"), folder, as_json)
 
 
@@ -226,7 +220,7 @@ def report(
     title: Annotated[str | None, typer.Option(help="Heading of the report.")] = None,
 ) -> None:
     """Write a run as one HTML file: what was asked, what came out, how far to trust it. Prints where it lies."""
-    with _Plainly():
+    with OneLineErrors():
         from ..core.storage import check_writable
         from ..result import Result
         from ..viz.kinds import saved_view
@@ -243,7 +237,7 @@ def studio(
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open a browser.")] = False,
 ) -> None:
     """Choose, run and watch in a browser: `pip install 'truetilt\\[ui]'`. On this machine only, and offline."""
-    with _Plainly("stopped"):
+    with OneLineErrors("stopped"):
         from ..studio.server import serve
 
         serve(host, port, lambda words: typer.echo(words, err=True), not no_browser)
@@ -262,38 +256,19 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a network, export the running mean of its weights, and measure it on the test digits."""
-    with _Plainly("stopped; --resume goes on from the last checkpoint"):
-        from ..core.storage import write_json, write_with
+    with OneLineErrors("stopped; --resume goes on from the last checkpoint"):
+        from ..commands.outputs import write_outputs
         from ..training.command import counted, read_plan, run_training
         from ..training.journal import read_losses
-        from ..viz.losses import draw_losses
+        from ..viz.plots import draw_losses
 
         changes = {"data": data and str(data), "base": base and str(base), "steps": steps}
         plan, folder = read_plan(config, changes, task.value), out or Path("runs/train") / config.stem
         with _progress(plan.steps, task.value) as advance:
             card = run_training(plan, folder, _device(device), resume, counted(advance))
         figure = draw_losses(read_losses(folder), f"{task.value}, {card['steps']} steps")
-        write_json(folder / "result.json", card)
-        write_with(folder / "figure.png", lambda path: figure.savefig(path, dpi=150))
+        write_outputs(folder, card, figure)
         _show(card, ("quantity", "value"), folder, as_json)
-
-
-def _experiment(
-    name: str, quick: bool, seed: int, device: str, out: Path | None, as_json: bool, data: Path | None = None
-) -> None:
-    with _Plainly():
-        from ..commands.jobs import Settings, run_experiment
-        from ..paper import chain, figure3, figure4, figures, rewards, sde, table1, tfbind8
-
-        toys = (figures.FIGURE1, figures.FIGURE2, table1.EXPERIMENT)
-        beyond = (chain.EXPERIMENT, sde.EXPERIMENT, rewards.EXPERIMENT, tfbind8.EXPERIMENT)
-        every = (*toys, *beyond, figure3.EXPERIMENT, figure4.EXPERIMENT)
-        experiment = next(e for e in every if e.name == name)
-        folder = out or Path("runs") / name
-        settings = Settings(quick, seed, _device(device), None if data is None else str(data))
-        with _progress(len(experiment.jobs(settings)), experiment.title) as advance:
-            result = run_experiment(experiment, settings, folder, advance)
-        _show(result, experiment.columns, folder, as_json)
 
 
 def main() -> None:

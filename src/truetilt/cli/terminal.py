@@ -1,4 +1,4 @@
-"""What every command has in common: its options, errors in one line, progress on stderr, results on stdout."""
+"""What all commands share: common options, errors as one line, progress on stderr, results on stdout."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import json
 import os
 import re
 import sys
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, get_type_hints
 
 import typer
 
@@ -19,10 +22,38 @@ Every = Annotated[
     int | None, typer.Option("--checkpoint-every", help="Save every so many steps; `truetilt resume` goes on.", min=1)
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, everything else on stderr.")]
-Idx = Annotated[Path | None, typer.Option("--data", help="Folder with the IDX files of MNIST; coverage needs it.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentOptions:
+    """The options that every experiment of the paper has; a subclass adds its own."""
+
+    quick: Quick = False
+    seed: Seed = 0
+    device: Device = "cpu"
+    out: Out = None
+    as_json: Json = False
+
+
+def command_of(options: type[ExperimentOptions], work: Callable[[Any], None]) -> Callable[..., None]:
+    """A typer command whose options are the fields of a dataclass, its own before those of `ExperimentOptions`.
+
+    `work` is called with an instance that holds the values given.
+    """
+
+    def command(**values: Any) -> None:
+        work(options(**values))
+
+    kinds, shared = get_type_hints(options, include_extras=True), ExperimentOptions.__dataclass_fields__
+    named = sorted(fields(options), key=lambda field: field.name in shared)
+    given = {one.name: Parameter.empty if one.default is MISSING else one.default for one in named}
+    listed = [Parameter(name, Parameter.KEYWORD_ONLY, default=given[name], annotation=kinds[name]) for name in given]
+    vars(command).update(__signature__=Signature(listed), __annotations__={name: kinds[name] for name in given})
+    return command
 
 
 def device(name: str) -> str:
+    """The name of a device, if torch can allocate on it."""
     import torch
 
     try:
@@ -36,7 +67,7 @@ def device(name: str) -> str:
 
 
 def show(result: dict[str, Any], columns: tuple[str, ...], folder: Path, as_json: bool) -> None:
-    """The result on stdout: JSON, texts or a table; where it lies on stderr. Of several ranks the first speaks."""
+    """The result on stdout: JSON, texts or a table; its folder on stderr. Only the first rank prints."""
     if os.environ.get("RANK", "0") != "0":
         return
     from rich.console import Console
@@ -71,7 +102,7 @@ def _cell(value: Any) -> str:
 
 
 class progress:
-    """A bar with the time left, on stderr; silent when that is no terminal."""
+    """A progress bar on stderr, hidden where that is no terminal, and on all ranks but the first."""
 
     def __init__(self, total: int, title: str) -> None:
         from tqdm import tqdm
@@ -90,8 +121,8 @@ _OUT_OF_MEMORY = re.compile(r"not enough memory|out of memory|can't allocate|Sto
 _LONGEST = 1000  # characters of an error
 
 
-class Plainly:
-    """Errors as one line and an exit code, never a traceback."""
+class OneLineErrors:
+    """Context manager that turns an error into one line on stderr and an exit code, without a traceback."""
 
     def __init__(
         self,
@@ -105,7 +136,7 @@ class Plainly:
         return None
 
     def __exit__(self, kind: type | None, error: BaseException | None, _: object) -> None:
-        if isinstance(error, KeyboardInterrupt):  # perhaps while torch is imported: nothing more is
+        if isinstance(error, KeyboardInterrupt):  # perhaps during the import of torch: nothing more is imported
             _fail(self.stopped, 130)
         if error is None or isinstance(error, SystemExit | typer.Exit | typer.BadParameter):
             return
@@ -126,7 +157,7 @@ class Plainly:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    """One line on stderr, cut where it is endless, and the exit code."""
+    """Print one line of bounded length on stderr, and exit with the code."""
     line = " ".join(message.split())
     line = line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 4 :]}"
     typer.echo("error: " + line.encode("utf-8", "backslashreplace").decode("utf-8"), err=True)

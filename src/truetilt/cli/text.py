@@ -2,64 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
-from .terminal import Device, Json, Out, Plainly, Quick, Seed, progress, show
+from .terminal import Device, ExperimentOptions, Json, OneLineErrors, Seed, command_of, progress, show
 from .terminal import device as found_device
 
 Bundle = Annotated[
     str, typer.Option("--model", help="The nets: tiny-reviews, or a folder with sedd, deft, potential, judge.")
 ]
-Reference = Annotated[
-    str,
-    typer.Option(help="Whose perplexity: smollm2, tuned (to --data), a folder with a causal model, or none."),
-]
-Judge = Annotated[
-    str, typer.Option(help="Whose verdicts: own (the bundle's), minilm (fitted to --data), or a saved judge's folder.")
-]
-Perspective = Annotated[
-    Path | None, typer.Option(help="CSV of comments with Perspective scores; calibrates minilm.", metavar="FILE")
-]
-Only = Annotated[
-    str | None,
-    typer.Option(metavar="REGEX", help="Run the jobs whose names fit; their rows join those already in --out."),
-]
-Score = Annotated[
-    Path | None, typer.Option("--score", metavar="DIR", help="Sample nothing: score the texts kept in DIR.")
-]
-Data = Annotated[Path | None, typer.Option(help="A prepared corpus, for a judge or a reference fitted to it.")]
 
 
-class TaskOptions(NamedTuple):
-    """What the commands of tasks have in common."""
+@dataclass(frozen=True, kw_only=True)
+class TaskOptions(ExperimentOptions):
+    """The options that the experiments on texts have in common."""
 
-    model: str
-    reference: str
-    judge: str
-    data: Path | None
-    perspective: Path | None
-    only: str | None
-    score: Path | None
-    quick: bool
-    seed: int
-    device: str
+    model: Bundle = "tiny-reviews"
+    reference: Annotated[
+        str, typer.Option(help="Whose perplexity: smollm2, tuned (to --data), a folder with a causal model, or none.")
+    ] = "none"
+    data: Annotated[
+        Path | None, typer.Option(help="A prepared corpus, for a judge, a reference, or held-out sentences.")
+    ] = None
+    only: Annotated[
+        str | None,
+        typer.Option(metavar="REGEX", help="Run the jobs whose names fit; their rows join those already in --out."),
+    ] = None
+    score: Annotated[
+        Path | None, typer.Option("--score", metavar="DIR", help="Sample nothing: score the texts kept in DIR.")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassTaskOptions(TaskOptions):
+    """The options of a task whose texts a judge assigns to classes."""
+
+    judge: Annotated[
+        str,
+        typer.Option(help="Whose verdicts: own (the bundle's), minilm (fitted to --data), or a saved judge's folder."),
+    ] = "own"
+    perspective: Annotated[
+        Path | None, typer.Option(help="CSV of comments with Perspective scores; calibrates minilm.", metavar="FILE")
+    ] = None
 
 
 def register(app: typer.Typer, reproduce: typer.Typer) -> None:
     """Add the commands of texts to those of the command line."""
     app.command("infill")(infill)
-    for name, words in (
-        ("sentiment", "Reviews of an asked sentiment from every sampler: judge, perplexity, diversity against beta."),
-        ("toxicity", "Comments asked to be toxic and not to be, from every sampler; no text is shown."),
+    for name, options, words in (
+        ("sentiment", ClassTaskOptions, "Reviews of a sentiment from every sampler: judge, perplexity, diversity."),
+        ("toxicity", ClassTaskOptions, "Comments asked to be toxic and not to be, from every sampler; none is shown."),
+        ("infill", TaskOptions, "A range of held-out sentences is open, the rest given: GLEU to what stood there."),
     ):
-        reproduce.command(name, help=words)(_reproduces(name))
-    reproduce.command(
-        "infill", help="A range of held-out sentences is open, the rest given: GLEU against what stood there."
-    )(_reproduce_infill)
+        reproduce.command(name, help=words)(command_of(options, partial(_task, name)))
 
 
 def infill(
@@ -76,78 +75,39 @@ def infill(
     as_json: Json = False,
 ) -> None:
     """Fill the gaps of a text. Without a class, the text around the gaps is the condition that alpha tempers."""
-    with Plainly("stopped; nothing was written"):
+    with OneLineErrors("stopped; nothing was written"):
         from ..commands.sample_text import Gaps, infill
 
         folder = out or Path("runs/infill-text")
         asked = Gaps(text, condition, alpha, beta, particles, populations, seed, found_device(device))
         summary = infill(model, asked, folder)
-        (folder / "report.html").unlink(missing_ok=True)  # of the run before
+        (folder / "report.html").unlink(missing_ok=True)  # that of an earlier run
         show(summary, ("quantity", "value"), folder, as_json)
 
 
-def _reproduces(name: str) -> Callable[..., None]:
-    """The command of a task of classes."""
+def _task(name: str, asked: TaskOptions) -> None:
+    """Sample, then score by the reference and the judge that are named; with `score` the second part alone."""
+    with OneLineErrors():
+        from ..paper import controlled, infill, text_scoring
+        from ..paper.text_grid import TASKS
 
-    def command(
-        model: Bundle = "tiny-reviews",
-        reference: Reference = "none",
-        judge: Judge = "own",
-        data: Data = None,
-        perspective: Perspective = None,
-        only: Only = None,
-        score: Score = None,
-        quick: Quick = False,
-        seed: Seed = 0,
-        device: Device = "cpu",
-        out: Out = None,
-        as_json: Json = False,
-    ) -> None:
-        asked = TaskOptions(model, reference, judge, data, perspective, only, score, quick, seed, device)
-        _task(name, asked, out, as_json)
-
-    return command
-
-
-def _reproduce_infill(
-    data: Annotated[
-        Path | None, typer.Option(help="A prepared corpus, for its test sentences; else eight of ours.")
-    ] = None,
-    model: Bundle = "tiny-reviews",
-    reference: Reference = "none",
-    only: Only = None,
-    score: Score = None,
-    quick: Quick = False,
-    seed: Seed = 0,
-    device: Device = "cpu",
-    out: Out = None,
-    as_json: Json = False,
-) -> None:
-    _task("infill", TaskOptions(model, reference, "own", data, None, only, score, quick, seed, device), out, as_json)
-
-
-def _task(name: str, asked: TaskOptions, out: Path | None, as_json: bool) -> None:
-    """Sample, then ask who was named; with `score` the second part alone."""
-    with Plainly():
-        from ..paper import controlled, infill, sentiment, text_scoring, toxicity
-
-        folder = asked.score or out or Path("runs") / name
-        task = {task.name: task for task in (sentiment.TASK, toxicity.TASK)}.get(name)
+        folder, task = asked.score or asked.out or Path("runs") / name, TASKS.get(name)
         if task is None:
             experiment = infill.experiment(folder, asked.only)
         else:
             experiment = controlled.experiment(task, folder, asked.only)
-        data, perspective = (None if path is None else str(path) for path in (asked.data, asked.perspective))
-        how = text_scoring.Scoring(asked.reference, asked.judge, data, perspective)
-        later = (asked.reference, asked.judge) != (text_scoring.NONE, text_scoring.OWN)
+        judge, perspective = getattr(asked, "judge", text_scoring.OWN), getattr(asked, "perspective", None)
+        data, perspective = (None if path is None else str(path) for path in (asked.data, perspective))
+        how = text_scoring.Scoring(asked.reference, judge, data, perspective)
+        later = (how.reference, how.judge) != (text_scoring.NONE, text_scoring.OWN)
         result: dict[str, Any] = {}
         if asked.score is None:
             if later:
-                text_scoring.check(how, task, folder)  # missing, it is missed before hours of sampling
+                text_scoring.check(how, task, folder)  # what is missing is named before hours of sampling
             result = _sampled(experiment, asked, data if task is None else None, folder)
         if asked.score is not None or (result and later):
             result = text_scoring.score_folder(folder, task, how, experiment.draw, progress)
-        show(result, experiment.columns, folder, as_json)
+        show(result, experiment.columns, folder, asked.as_json)
 
 
 def _sampled(experiment: Any, asked: TaskOptions, data: str | None, folder: Path) -> dict[str, Any]:

@@ -1,13 +1,12 @@
-"""What `truetilt demo` shows beside the figures: digits by guidance and by truetilt, and one page with all of it.
+"""The digits of `truetilt demo`, by guidance and by truetilt, and the HTML page that shows them with figures 1 and 2.
 
-Both samplers ask the same nets equally often: a step of guidance takes two passes through the U-Net, one with the class
-and one without, and a step of truetilt takes one. truetilt also asks its potential, a smaller net, once a step.
+Both samplers evaluate the U-Net equally often: a step of guidance evaluates it twice, with the class and without, a
+step of truetilt once. truetilt also evaluates its potential, a smaller network, once a step.
 """
 
 from __future__ import annotations
 
 import base64
-from dataclasses import replace
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..api import run, sample
-from ..core.storage import write_json, write_with
+from ..core.storage import write_text
 from ..core.types import InvalidInput
 from ..diffusion.schedules import uniform_grid
 from ..metrics.images import accuracy, diversity_ratio, grey_levels
@@ -26,12 +25,14 @@ from ..result import Result
 from ..smc.resampling import never
 from ..targets.defaults import default_guidance
 from ..viz.sheets import sheet
-from .digits import QUICK_BATCH, StateCounter, cost_of, reference
+from .costs import StateCounter, cost_of
 from .jobs import Answer
+from .outputs import SNAPSHOTS, noted, write_outputs
+from .real_digits import reference
 from .sample import spread
-from .sample_table import SNAPSHOTS
 
 DIGIT, ALPHA = 4, 3.0
+BATCH = 16  # states in a network's batch
 STEPS = 32  # of truetilt; guidance takes half as many
 COLUMNS = 8
 PAGE, REPORT = "index.html", "report.html"
@@ -39,7 +40,7 @@ TITLES = {"guidance": f"guidance, β = {ALPHA:g}", "truetilt": f"truetilt, α = 
 
 
 class CountedRun(NamedTuple):
-    """A run of one sampler and what it asked of the nets."""
+    """A run of one sampler, and its count of network evaluations."""
 
     result: Result
     meter: StateCounter
@@ -49,42 +50,40 @@ def draw_digits(count: int, seed: int, device: str, folder: Path) -> Answer:
     """Digits of one class by guidance and by truetilt: figure.png, result.json and the report of truetilt's run."""
     if count < 2:
         raise InvalidInput(f"{count} digits cannot be compared; give at least 2")
-    nets = load("mnist", device, batch=min(count, QUICK_BATCH))
+    nets = load("mnist", device, batch=min(count, BATCH))
     runs = {"guidance": _guided(nets, count, seed), "truetilt": _tilted(nets, count, seed)}
     rows = [_row(nets, name, drawn) for name, drawn in runs.items()]
     result = runs["truetilt"].result
     result.save(folder, nets.view)
     result.report(folder / REPORT, nets.view)
     answer = {"digit": DIGIT, "alpha": ALPHA, "particles": count, "rows": rows, "verdict": result.trust().lines}
-    write_json(folder / "result.json", answer)
-    figure = _draw(nets, runs, rows, seed)
-    write_with(folder / "figure.png", lambda path: figure.savefig(path, dpi=150))
+    write_outputs(folder, answer, _draw(nets, runs, rows, seed))
     return answer
 
 
 @torch.no_grad()
 def _guided(nets: Digits, count: int, seed: int) -> CountedRun:
-    """Plain guidance of strength ALPHA, without weights, in half as many steps: it passes the U-Net twice in each."""
+    """Plain guidance of strength ALPHA, without weights, in half as many steps: each evaluates the U-Net twice."""
     meter = StateCounter()
     model = meter.watch(nets.model(DIGIT, "cfg"))
     fk, grid = default_guidance(model, ALPHA), uniform_grid(STEPS // 2)
-    return CountedRun(run(fk, grid, particles=count, seed=seed, resample=never, chunk=QUICK_BATCH), meter)
+    return CountedRun(run(fk, grid, particles=count, seed=seed, resample=never, chunk=BATCH), meter)
 
 
 @torch.no_grad()
 def _tilted(nets: Digits, count: int, seed: int) -> CountedRun:
-    """As `truetilt sample mnist` has it."""
+    """truetilt, with the settings of `truetilt sample mnist`."""
     meter, (particles, populations) = StateCounter(), spread(count)
     result = sample(
         meter.watch(nets.model(DIGIT)), ALPHA, particles=particles, populations=populations,
-        num_inference_steps=STEPS, seed=seed, chunk=QUICK_BATCH, snapshots=SNAPSHOTS,
+        num_inference_steps=STEPS, seed=seed, chunk=BATCH, snapshots=SNAPSHOTS,
     )  # fmt: skip
-    told = {"bundle": "mnist", "condition": DIGIT, "command": f"truetilt demo --digits {count} --seed {seed}"}
-    return CountedRun(replace(result, settings=result.settings | told), meter)
+    told = f"truetilt demo --digits {count} --seed {seed}"
+    return CountedRun(noted(result, bundle="mnist", condition=DIGIT, command=told), meter)
 
 
 def _row(nets: Digits, name: str, drawn: CountedRun) -> Answer:
-    """How the weighted digits look to the judge and how varied they are, with what they cost."""
+    """Accuracy by the judge, diversity, and network evaluations of a weighted run."""
     x, weights = drawn.result.particles.flatten(0, 1), drawn.result.weights.reshape(-1)
     cost = cost_of(drawn.meter, len(x), 0.0)
     real = reference()[DIGIT]["test"]["distance"]
@@ -116,7 +115,7 @@ def _draw(nets: Digits, runs: dict[str, CountedRun], rows: list[Answer], seed: i
 
 
 def misses(result: Answer) -> str:
-    """How far each sampler lies from the exact targets, in words, with the figures of this run."""
+    """A sentence with the total variation of each sampler to the exact targets."""
     miss = {kind: [r["tv"] for r in result["rows"] if r["method"] == kind] for kind in ("guidance", "truetilt")}
     return (
         f"guidance puts {min(miss['guidance']):.1%} to {max(miss['guidance']):.1%} of the probability in the wrong "
@@ -140,12 +139,8 @@ def write_page(folder: Path, toys: Answer, digits: Answer) -> Path:
         "version": toys["version"],
     }
     page = Template((files("truetilt.commands") / "assets" / PAGE).read_text(encoding="utf-8")).substitute(told)
-    write_with(folder / PAGE, lambda path: _write(path, page))
+    write_text(folder / PAGE, page)
     return folder / PAGE
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8", newline="\n")
 
 
 def _line(name: str, row: Answer) -> str:

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import __version__
-from ..core.storage import check_folder, read_json, remove_written, write_json, write_with
+from ..core.storage import check_folder, read_json, remove_written, write_json
+from .outputs import write_outputs
 
 Answer = dict[str, Any]
 RANK, RANKS = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
@@ -32,7 +33,7 @@ _PAUSE = 0.2  # seconds between two looks for what other ranks have finished
 
 @dataclass(frozen=True)
 class Settings:
-    """What a user may choose of any experiment."""
+    """The options that every experiment takes."""
 
     quick: bool = False
     seed: int = 0
@@ -42,13 +43,17 @@ class Settings:
 
 
 class Job(NamedTuple):
+    """A call that can run in a process of its own, and the name under which its answer is cached."""
+
+    """A call that can run in a process of its own, and the name under which its answer is cached."""
+
     name: str
     work: Callable[..., Answer]
     arguments: tuple[Any, ...]
 
 
 class Experiment(NamedTuple):
-    """An experiment as a value: see the modules beside this one."""
+    """An experiment: its jobs, how their answers become a result, and how the result is drawn."""
 
     name: str
     title: str
@@ -70,9 +75,7 @@ def run_experiment(experiment: Experiment, settings: Settings, folder: Path, adv
         return {}
     result = {"version": __version__, "command": command(experiment, settings), "seed": settings.seed}
     result |= {"device": device_name(settings.device)} | experiment.collect(settings, found)
-    figure = experiment.draw(result)
-    write_json(folder / "result.json", result)
-    write_with(folder / "figure.png", lambda path: figure.savefig(path, dpi=150))
+    write_outputs(folder, result, experiment.draw(result))
     forget(folder, found)
     return result
 
@@ -98,7 +101,8 @@ def device_name(device: str) -> str:
 def answers(experiment: Experiment, settings: Settings, folder: Path) -> Iterator[tuple[str, Answer]]:
     """Every job's name and answer as it finishes; on the CPU one job a core, or a rank, at a time."""
     kept = folder / "jobs"
-    mark = _fingerprint(experiment, settings)
+    text = json.dumps([experiment.name, asdict(settings), __version__, _package()], sort_keys=True)
+    mark = hashlib.sha256(text.encode()).hexdigest()[:16]
     jobs = experiment.jobs(settings)
     waiting = []
     for job in jobs[RANK::RANKS]:
@@ -112,7 +116,7 @@ def answers(experiment: Experiment, settings: Settings, folder: Path) -> Iterato
         yield job.name, answer
     for job in (job for number, job in enumerate(jobs) if RANK == 0 and number % RANKS):
         while (found := _kept(kept / f"{job.name}.json", mark)) is None:
-            time.sleep(_PAUSE)  # if its rank dies, the launcher ends this one too
+            time.sleep(_PAUSE)  # if that rank dies, the launcher ends this one too
         yield job.name, found
 
 
@@ -140,13 +144,8 @@ def _run(jobs: list[Job], settings: Settings) -> Iterator[tuple[Job, Answer]]:
 def _one_thread() -> None:
     import torch
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asked ends this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles it
     torch.set_num_threads(1)
-
-
-def _fingerprint(experiment: Experiment, settings: Settings) -> str:
-    text = json.dumps([experiment.name, asdict(settings), __version__, _package()], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @lru_cache(maxsize=1)
@@ -160,6 +159,8 @@ def _package() -> str:
 
 
 def _kept(path: Path, mark: str) -> Answer | None:
+    """The cached answer of a job; None if there is none, or if it was computed by other code or settings."""
+    """The cached answer of a job; None if there is none, or if it was computed by other code or settings."""
     try:
         found = read_json(path)
         return found["answer"] if found["fingerprint"] == mark else None

@@ -1,4 +1,4 @@
-"""What a sampling command asks for: the target, the sizes of the run, and the noise of a table."""
+"""The request of a sampling command: the target, the sizes of the run, and the noise of a table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class RunSizes(NamedTuple):
 
 
 class SampleRequest(NamedTuple):
-    """What the user asks for; what is None has a default that depends on the model (`with_defaults`)."""
+    """The options of a sampling command; None stands for a default that depends on the model (`with_defaults`)."""
 
     condition: str | int | None
     alpha: float

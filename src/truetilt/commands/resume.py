@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from ..core.storage import read_bytes, read_json, remove_written, write_json, write_with
+from ..core.storage import read_bytes, read_json, remove_written, write_bytes, write_json
 from ..core.types import InvalidInput, StepInfo, TruetiltError
 from ..models.hub import EMBEDDED
 from ..runtime.checkpoints import forget, found
@@ -53,7 +53,7 @@ def sample_or_resume(asked: SampleCommand, folder: Path, advance: Callable[[int]
     fresh = not folder.exists()
     before = _begin(asked, folder) if stoppable else None
     try:
-        with TemporaryDirectory() as elsewhere:  # every rank has the result, and the first one's is kept
+        with TemporaryDirectory() as elsewhere:  # every rank writes the result; only that of the first is kept
             out = folder if RANK == 0 else Path(elsewhere)
             summary = sample_any(Path(asked.model), request, asked.noise, out, options)
     except TruetiltError:
@@ -83,19 +83,19 @@ def _begin(asked: SampleCommand, folder: Path) -> bytes | None:
 
 
 def _put_back(folder: Path, before: bytes | None, fresh: bool) -> None:
+    """Restore the folder of a run that was refused: the request that was there before, or nothing."""
+    """Restore the folder of a run that was refused: the request that was there before, or nothing."""
     if before is None:
         (folder / _FILE).unlink(missing_ok=True)
         if fresh:
             remove_written(folder, ())
     else:
-        write_with(folder / _FILE, lambda path: _write(path, before))
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
+        write_bytes(folder / _FILE, before)
 
 
 def _plain(asked: SampleCommand) -> dict[str, Any]:
+    """The request as JSON."""
+    """The request as JSON."""
     plain = {"model": asked.model, "found": os.path.realpath(asked.model), "wish": asked.request._asdict()}
     return {"format": _FORMAT, "version": _VERSION} | plain | {"noise": list(asked.noise), "every": asked.every}
 

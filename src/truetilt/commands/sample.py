@@ -6,31 +6,27 @@ A bundle is embedded (mnist, tiny-reviews) or a folder of the user's own; tables
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..api import sample
-from ..core.storage import write_json, write_with
 from ..core.types import InvalidInput
 from ..metrics.images import accuracy, grey_levels, mean_distance
-from ..models.hub import EMBEDDED, load
+from ..models.hub import EMBEDDED, Digits, load
 from ..models.reviews import Reviews, is_reviews
 from ..result import Result
-from ..runtime.checkpoints import check_states
-from ..runtime.memory import check_run
 from ..smc.uncertainty import RECOMMENDED
 from ..viz.sheets import sheet
-from . import digits
+from .outputs import command, noted, rows_of, sample_model, summary_of, write_outputs
+from .real_digits import reference
 from .request import SampleRequest, TableNoise
 from .sample_table import PARTICLES as TABLE_PARTICLES
-from .sample_table import SNAPSHOTS, command, sample_table
 from .sample_table import STEPS as TABLE_STEPS
+from .sample_table import sample_table
 from .sample_text import PARTICLES as TEXT_PARTICLES
 from .sample_text import STEPS as TEXT_STEPS
 from .sample_text import sample_text
 
-PARTICLES, STEPS = 64, 50  # what is taken where the user says nothing
+PARTICLES, STEPS = 64, 50  # defaults for digits
 COLUMNS = 16
 LEAST = 4  # particles in a population, where populations are made of a number of particles
 
@@ -89,32 +85,20 @@ def sample_bundle(name: str, request: SampleRequest, folder: Path, options: dict
     nets = load(name, request.device)
     if isinstance(nets, Reviews):
         return sample_text(name, nets, request, folder, options)
-    condition, sizes = _class_number(request.condition), request.sizes
+    condition = _class_number(request.condition)
     model = nets.model(condition, "potential" if request.beta is None else "cfg")
     if "judge" not in nets.nets:
         raise InvalidInput(f"{name} holds {sorted(nets.nets)} and no judge, by whom samples are shown; add one")
-    check_run(sizes, model.length, SNAPSHOTS, request.device)
-    check_states(options.get("checkpoint"), model.length, model.process.vocabulary + 1)
-    result = sample(
-        model, request.alpha, request.beta, particles=sizes.particles, populations=sizes.populations,
-        num_inference_steps=sizes.steps, seed=request.seed, chunk=64, snapshots=SNAPSHOTS, **options,
-    )  # fmt: skip
-    told = {"bundle": name, "condition": condition, "command": command(name, request._asdict())}
-    result = replace(result, settings=result.settings | told)
+    result = sample_model(model, request, options | {"chunk": 64})
+    result = noted(result, bundle=name, condition=condition, command=command(["sample", name], request._asdict()))
     rows = _figures(name, nets, condition, result)
     drawn = result.draw(min(64, result.log_weights.numel()), request.seed)
     wrong = (nets.judge(drawn).argmax(-1) != condition).tolist()
     result.save(folder, nets.view)
-    summary = {
-        "settings": result.settings,
-        "rows": [{"quantity": quantity, "value": value} for quantity, value in rows.items()],
-        "log_z": result.log_z_words,
-        "verdict": result.trust().lines,
-    }
-    write_json(folder / "result.json", summary)
+    summary = summary_of(result, rows)
     title = f"class {condition}, α = {request.alpha:g}: {len(drawn)} draws; in red what the judge calls another"
     picture = _draw(grey_levels(drawn, nets.process.vocabulary).cpu().numpy(), title, wrong)
-    write_with(folder / "figure.png", lambda out: picture.savefig(out, dpi=150))
+    write_outputs(folder, summary, picture)
     return summary
 
 
@@ -124,18 +108,12 @@ def _class_number(condition: str | int | None) -> int:
     return int(condition or 0)
 
 
-def _figures(name: str, nets: digits.Bundle, condition: int, result: Result) -> dict[str, Any]:
-    """Quantities of the weighted union."""
+def _figures(name: str, nets: Digits, condition: int, result: Result) -> dict[str, Any]:
+    """Figures of the weighted particles of all populations together."""
     x, weights, levels = result.particles.flatten(0, 1), result.weights.reshape(-1), nets.process.vocabulary
-    out = {
-        "taken for the class by the judge": accuracy(nets.judge(x), condition, weights),
-        "log Z": result.log_z,
-        "effective sample size": float(result.final_ess.sum()),
-        "particles": len(x),
-        "surviving first draws": int(result.roots.sum()),
-    }
+    out = {"taken for the class by the judge": accuracy(nets.judge(x), condition, weights)} | rows_of(result)
     if name in EMBEDDED and len(x) > 1:
-        real = digits.reference()[condition]["test"]["distance"]
+        real = reference()[condition]["test"]["distance"]
         out["diversity, of real digits"] = mean_distance(x, weights, levels) / real
     return out
 

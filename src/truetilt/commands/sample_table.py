@@ -3,77 +3,50 @@
 from __future__ import annotations
 
 import math
-import shlex
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ..api import sample
-from ..core.storage import write_json, write_with
 from ..core.types import InvalidInput
 from ..exact.files import read_table
 from ..exact.tables import Table, flat_index
 from ..metrics.divergences import histogram, total_variation
 from ..result import Result
-from ..runtime.checkpoints import check_states
-from ..runtime.memory import check_run
 from ..viz.clouds import LARGEST_TABLE, Disks
 from ..viz.disks import disks
+from .outputs import command, noted, rows_of, sample_model, summary_of, write_outputs
 from .request import SampleRequest, TableNoise
 
-PARTICLES, STEPS = 1000, 100  # what is taken where the user says nothing
-SNAPSHOTS = 8  # kept for the report
+PARTICLES, STEPS = 1000, 100  # defaults for tables
 
 
 def sample_table(
-    path: Path,
-    noise: TableNoise,
-    request: SampleRequest,
-    folder: Path,
-    options: dict[str, Any],
+    path: Path, noise: TableNoise, request: SampleRequest, folder: Path, options: dict[str, Any]
 ) -> dict[str, Any]:
     """Sample, save the particles, and say how far the weighted histogram is from the exact target."""
     table = read_table(path, *noise)
     alpha, beta, sizes = request.alpha, request.beta, request.sizes
     _check_strength(table, alpha)
-    check_run(sizes, table.length, SNAPSHOTS)
-    check_states(options.get("checkpoint"), table.length, table.process.states)
-    result = sample(
-        table.model(), alpha, beta, particles=sizes.particles, populations=sizes.populations,
-        num_inference_steps=sizes.steps, seed=request.seed, snapshots=SNAPSHOTS, **options,
-    )  # fmt: skip
+    result = sample_model(table.model(), request, options)
     asked = {"alpha": alpha, "beta": beta, "process": noise.process, "sigma-eps": noise.sigma_eps}
     asked |= {**sizes._asdict(), "seed": request.seed}
-    result = replace(result, settings=result.settings | {"bundle": path.name, "command": command(path, asked)})
+    result = noted(result, bundle=path.name, command=command(["sample", str(path)], asked))
     target, law = table.target(alpha), weighted_law(table, result)
     exact_z = table.log_z_tilted(alpha) if beta is None else table.log_z_tempered(alpha)
     rows = {
         "total variation to the exact target": float(total_variation(target, law)),
         "log Z": result.log_z,
         "log Z, exact": float(exact_z),
-        "effective sample size": float(result.final_ess.sum()),
-        "particles": sizes.particles * sizes.populations,
-        "surviving first draws": int(result.roots.sum()),
     }
-    shown = Disks(target.shape[0]) if _fits_disks(target) else None
-    result.save(folder, shown)
-    summary = {
-        "settings": result.settings,
-        "rows": [{"quantity": name, "value": value} for name, value in rows.items()],
-        "log_z": result.log_z_words,
-        "verdict": result.trust().lines,
-        "law": law.tolist(),
-        "target": target.tolist(),
-    }
-    write_json(folder / "result.json", summary)
-    write_with(folder / "figure.png", lambda out: _draw(target, law).savefig(out, dpi=150))
+    result.save(folder, Disks(target.shape[0]) if _fits_disks(target) else None)
+    summary = summary_of(result, rows | rows_of(result)) | {"law": law.tolist(), "target": target.tolist()}
+    write_outputs(folder, summary, _draw(target, law))
     return summary
 
 
 def _check_strength(table: Table, alpha: float) -> None:
-    """The exact target must be a law in float64, or there is nothing to compare with."""
+    """Refuse an exponent at which the exact target, which samples are compared with, underflows or overflows."""
     if 0 <= alpha < math.inf and not bool(table.target(alpha).isfinite().all()):
         raise InvalidInput(
             f"alpha is {alpha}: p(zeta|x)^alpha is zero or infinite for every state of this table; take a smaller "
@@ -86,12 +59,6 @@ def weighted_law(table: Table, result: Result) -> torch.Tensor:
     vocabulary = table.process.vocabulary
     counts = histogram(flat_index(result.particles, vocabulary), result.weights, vocabulary**table.length)
     return counts.reshape(table.p0.shape)
-
-
-def command(name: str | Path, options: dict[str, Any]) -> str:
-    """What to type for the same run; options that are None are left out."""
-    told = [part for key, value in options.items() if value is not None for part in (f"--{key}", str(value))]
-    return shlex.join(["truetilt", "sample", str(name), *told])
 
 
 def _fits_disks(target: torch.Tensor) -> bool:

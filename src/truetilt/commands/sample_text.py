@@ -6,15 +6,13 @@ A gap is written [MASK] or [MASK:n], n tokens. Without a class the condition of 
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from ..api import run, sample
-from ..core.storage import write_json, write_with
+from ..api import run
 from ..core.types import FeynmanKac, InvalidInput, Model
 from ..diffusion.kernels import tweedie
 from ..diffusion.schedules import masked_fraction_grid
@@ -23,15 +21,14 @@ from ..models.infilling import given_text
 from ..models.reviews import Reviews
 from ..models.text import Infill
 from ..result import Result
-from ..runtime.checkpoints import check_states
 from ..runtime.memory import check_run
 from ..targets.any_order import AnyOrder
 from ..targets.on_clock import Tilted
 from ..training.text_data import normalise
+from .outputs import SNAPSHOTS, command, noted, rows_of, sample_model, summary_of, write_outputs
 from .request import SampleRequest
-from .sample_table import SNAPSHOTS, command
 
-PARTICLES, STEPS = 16, 64  # what is taken where the user says nothing
+PARTICLES, STEPS = 16, 64  # defaults for texts
 SHOWN = 24  # texts in the figure
 _GAP = re.compile(r"\[mask(?::(\d+))?\]")
 
@@ -39,7 +36,7 @@ Given = tuple[int | None, ...]
 
 
 class Gaps(NamedTuple):
-    """A text with gaps and how they are to be filled; what is None is settled by what is asked."""
+    """A request to fill the gaps of a text: the class of the whole (None: any), the target and the sizes of the run."""
 
     text: str
     condition: str | None = None
@@ -54,18 +51,11 @@ class Gaps(NamedTuple):
 def sample_text(
     name: str, nets: Reviews, request: SampleRequest, folder: Path, options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Texts of a class: sampled, saved, judged; figure.png shows draws."""
+    """Sample texts of a class, save and judge them; figure.png shows draws."""
     condition = nets.classes[nets.facts.number("" if request.condition is None else request.condition)]
-    sizes = request.sizes
     model = nets.model(condition, "potential" if request.beta is None else "cfg")
-    check_run(sizes, model.length, SNAPSHOTS, request.device)
-    check_states(options.get("checkpoint"), model.length, model.process.vocabulary + 1)
-    result = sample(
-        model, request.alpha, request.beta, particles=sizes.particles, populations=sizes.populations,
-        num_inference_steps=sizes.steps, seed=request.seed, snapshots=SNAPSHOTS, **options,
-    )  # fmt: skip
-    told = {"bundle": name, "condition": condition, "command": command(name, request._asdict())}
-    result = replace(result, settings=result.settings | told)
+    result = sample_model(model, request, options)
+    result = noted(result, bundle=name, condition=condition, command=command(["sample", name], request._asdict()))
     return _written(nets, condition, result, None, folder)
 
 
@@ -81,18 +71,16 @@ def infill(name: str, asked: Gaps, folder: Path) -> dict[str, Any]:
     result = run(
         fk, grid, particles=asked.particles, populations=asked.populations, seed=asked.seed, snapshots=SNAPSHOTS
     )
-    words = ["truetilt", "infill", asked.text]
-    plain = {key: value for key, value in asked._asdict().items() if key != "text" and value is not None}
-    words += [part for key, value in ({"model": name} | plain).items() for part in (f"--{key}", str(value))]
-    told = {"bundle": name, "condition": asked.condition, "text": asked.text, "command": shlex.join(words)}
-    result = replace(result, particles=inside.whole(result.particles), settings=result.settings | told)
+    told = command(["infill", asked.text], {"model": name} | asked._asdict() | {"text": None})
+    result = noted(result, bundle=name, condition=asked.condition, text=asked.text, command=told)
+    result = replace(result, particles=inside.whole(result.particles))
     if len(result.snapshot_steps):
         result = replace(result, snapshot_particles=inside.whole(result.snapshot_particles))
     return _written(nets, asked.condition, result, given, folder)
 
 
 def _filling(nets: Reviews, given: Given, asked: Gaps) -> tuple[FeynmanKac, Infill]:
-    """What is sampled, and the whole texts that its states stand for."""
+    """The Feynman-Kac value of the gaps, and the Score that puts a state into the whole text."""
     if asked.condition is None:
         plain = Model(nets.process, nets.length, nets.base(), None, None, nets.device)
         model = given_text(plain, nets.checked(given))
@@ -137,14 +125,14 @@ def _size(digits: str | None, most: int) -> int:
 
 
 def _joined(nets: Reviews, part: str) -> list[int]:
-    """The tokens of what goes on without a space, such as a full stop: encoded behind a word, which is dropped."""
+    """Tokens of a part that follows a gap without a space, such as a full stop: encoded after a word, then cut off."""
     word = nets.tokenizer.encode("a")
     found = nets.tokenizer.encode(f"a{part}")
     return found[len(word) :] if found[: len(word)] == word and len(found) > len(word) else nets.tokenizer.encode(part)
 
 
 def words_of(nets: Reviews, x: Tensor, given: Given | None) -> list[str]:
-    """Texts of rows [n, D]: up to the end, or of a text with gaps all of it."""
+    """Texts of rows [n, D]: up to the first end; all of the row where the text had gaps."""
     if given is None:
         return nets.decode(x)
     end = nets.tokenizer.end
@@ -152,35 +140,24 @@ def words_of(nets: Reviews, x: Tensor, given: Given | None) -> list[str]:
 
 
 def _written(nets: Reviews, condition: str | None, result: Result, given: Given | None, folder: Path) -> dict[str, Any]:
-    """The summary, result.json, figure.png and the particles."""
+    """Write the particles, result.json and figure.png; return the summary."""
     x, weights = result.particles.flatten(0, 1), result.weights.reshape(-1)
     drawn = result.draw(len(x), result.settings["seed"])
-    rows: dict[str, Any] = {
-        "log Z": result.log_z,
-        "effective sample size": float(result.final_ess.sum()),
-        "particles": len(x),
-        "surviving first draws": int(result.roots.sum()),
-    }
+    rows = rows_of(result)
     if condition is not None and "judge" in nets.nets:
         _, right = nets.verdicts(words_of(nets, x, given), condition)
         rows = {"taken for the class by the judge": float((weights.cpu() * right).sum())} | rows
     result.save(folder, nets.view)
-    summary = {
-        "settings": result.settings,
-        "rows": [{"quantity": quantity, "value": value} for quantity, value in rows.items()],
-        "log_z": result.log_z_words,
-        "verdict": result.trust().lines,
+    summary = summary_of(result, rows) | {
         "particles": _told(nets, words_of(nets, x, given), weights.tolist()),
         "texts": [{"text": text} for text in words_of(nets, drawn, given)],
     }
-    write_json(folder / "result.json", summary)
-    figure = _drawn(summary)
-    write_with(folder / "figure.png", lambda path: figure.savefig(path, dpi=150))
+    write_outputs(folder, summary, _drawn(summary))
     return summary
 
 
 def _told(nets: Reviews, texts: list[str], weights: list[float]) -> list[dict[str, Any]]:
-    """Each particle as words, with its weight and what the judge makes of it."""
+    """Each particle's text with its weight and the judge's probabilities."""
     out: list[dict[str, Any]] = [{"text": text, "weight": w} for text, w in zip(texts, weights, strict=True)]
     if "judge" in nets.nets:
         for entry, log_p in zip(out, nets.judge(texts).exp().tolist(), strict=True):
@@ -210,5 +187,5 @@ def _drawn(summary: dict[str, Any]) -> Any:
 
 
 def _printable(line: str) -> str:
-    """What the figure's font has: Latin, Greek, Cyrillic and marks; ▢ for the rest, which result.json has whole."""
+    """The line with ▢ for characters that the figure's font lacks (result.json holds them all)."""
     return "".join(c if c in "\n…" or (c.isprintable() and ord(c) < 0x530) else "▢" for c in line)

@@ -5,8 +5,7 @@ Public names are imported when first used: `tt.continuous.Tilted`, `tt.continuou
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from ..core.lazy import lazy_names
 
 _HOME = {
     "feynman_kac": ("Girsanov", "Steered", "Tempered", "Tilted", "Unweighted"),
@@ -19,15 +18,7 @@ _HOME = {
     "processes": ("VE", "VP", "SubVP"),
     "quadrature": ("Line", "line_flow"),
 }
-_ROOM = {name: room for room, names in _HOME.items() for name in names}
-
-__all__ = sorted(_ROOM)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _ROOM:
-        raise AttributeError(f"module 'truetilt.continuous' has no attribute {name!r}")
-    return getattr(import_module(f".{_ROOM[name]}", __name__), name)
+__all__, __getattr__ = lazy_names(__name__, _HOME)
 
 
 def __dir__() -> list[str]:

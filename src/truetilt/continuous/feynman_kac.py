@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -68,8 +69,7 @@ class _Edges(OnClock):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        settle(self, alpha=check_alpha(self.alpha))
-        settle(self, beta=check_strength(self.beta))
+        settle(self, alpha=check_alpha(self.alpha), beta=check_strength(self.beta))
         if self.model.conditional is None:
             raise InvalidInput(
                 f"{type(self).__name__} needs a conditional score; give the model one (or use Tilted or Steered)"
@@ -93,6 +93,8 @@ class Tempered(_Edges):
 
     The proposal's mean leans by beta from the base step's to the conditional step's, under their common noise.
     """
+
+    how: ClassVar[str] = "moves as guidance does, weighs by the ratios of the two models (edge ratios)"
 
     def propose(self, x: State, t: float, s: float) -> Proposal:
         p = self.law("base", self.model.base, x, (t, s))
@@ -159,14 +161,14 @@ class Tilted(OnClock):
     p_zeta/q; guided as the exponent grows (`leaned`) they go where the weights will be.
     """
 
+    how: ClassVar[str] = "moves by the conditional model, weighs by a potential whose exponent grows"
     alpha: float
     ramp: Ramp = SQUARE
     beta: float | Schedule = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        settle(self, alpha=check_alpha(self.alpha))
-        settle(self, beta=check_strength(self.beta))
+        settle(self, alpha=check_alpha(self.alpha), beta=check_strength(self.beta))
         check_ramp(self.ramp)
         if self.model.conditional is None or self.model.potential is None:
             raise InvalidInput("Tilted needs a conditional score and a potential log p(zeta|x, t); give the model both")
@@ -210,6 +212,7 @@ class Steered(OnClock):
     A `proposal` score other than the base is corrected by p/q; `Predictor(base, reward, beta)` climbs the reward.
     """
 
+    how: ClassVar[str] = "moves by the base model, weighs by a reward whose share grows"
     reward: Potential
     strength: float = 1.0
     ramp: Ramp = LINEAR
@@ -246,6 +249,7 @@ class Steered(OnClock):
 class Unweighted(OnClock):
     """No weights: what a score samples by itself. With a `Guided` score, plain guidance."""
 
+    how: ClassVar[str] = "plain guidance without weights"
     score: Score
 
     def __post_init__(self) -> None:
@@ -261,7 +265,7 @@ class Unweighted(OnClock):
 
 
 def _once(score: Score) -> Score:
-    """The score, asked once for each state and time: a kernel and a drift read the same answer."""
+    """The score with a cache of its answers by state and time: a kernel and a drift read the same answer."""
     answers: dict[tuple[int, float], tuple[State, Tensor]] = {}
 
     def ask(x: State, t: float) -> Tensor:

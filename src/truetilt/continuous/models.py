@@ -8,21 +8,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..core.types import (
-    InvalidInput,
-    InvalidWeights,
-    Potential,
-    Schedule,
-    State,
-    batch_of,
-    device_here,
-    function,
-    number,
-    reals,
-    settle,
-    shown,
-    whole,
-)
+from ..core.arguments import device_here, function, number, reals, settle, shown, whole
+from ..core.errors import InvalidInput, InvalidWeights
+from ..core.logits import batch_of
+from ..core.types import Potential, Schedule, State
 from ..diffusion.guidance import check_strength, strength
 from .kernels import Score
 from .processes import Process, check_noise

@@ -1,4 +1,4 @@
-"""Checks of what a caller gives, asked where a value is built or a run begins: numbers, functions, tensors, devices.
+"""Validation of arguments, where a value is built or a run begins: numbers, functions, tensors, devices.
 
 Each returns the argument in its plain form (a Python number, a float64 tensor) or raises `InvalidInput` with the name
 of the argument, what it was and what to give. Numbers may come as numpy scalars or tensors of one element; truth values
@@ -28,25 +28,21 @@ LARGEST = 1e9  # a finite number that log-weights can be multiplied by and keep 
 
 
 def shown(value: object) -> str:
-    """A value as a message quotes it: short, and whatever it is."""
+    """Any value as error messages quote it, shortened."""
     if isinstance(value, Tensor | np.ndarray) and value.ndim > 0:
         return f"a {type(value).__name__} of shape {tuple(value.shape)}"
     try:
         text = repr(value)
-    except Exception:  # a stranger's repr may do anything
+    except Exception:  # a user's repr may raise anything
         text = f"a {type(value).__name__}"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... (a {type(value).__name__})"
 
 
 def plain(value: Any) -> Any:
     """The Python number inside a numpy scalar or a tensor of one element; anything else as it is."""
-    if isinstance(value, Tensor | np.ndarray | np.generic) and math.prod(value.shape) == 1 and not _is_meta(value):
-        return value.item()
+    if isinstance(value, Tensor | np.ndarray | np.generic) and math.prod(value.shape) == 1:
+        return value if isinstance(value, Tensor) and value.is_meta else value.item()
     return value
-
-
-def _is_meta(value: object) -> bool:
-    return isinstance(value, Tensor) and value.is_meta
 
 
 def number(name: str, value: object, need: str = "give a number") -> float:
@@ -81,7 +77,7 @@ def truth(name: str, value: object) -> bool:
 
 
 def function(name: str, value: object, takes: str, hint: str = "") -> None:
-    """A function that can be called with these arguments, named as in "(x, t)"; `hint` says what to give."""
+    """Refuse what cannot be called with these arguments, written as "(x, t)"; `hint` says what to give instead."""
     if not callable(value):
         raise InvalidInput(f"{name} is {shown(value)}; give a function of {takes}{hint and ', ' + hint}")
     count = takes.count(",") + 1
@@ -89,7 +85,7 @@ def function(name: str, value: object, takes: str, hint: str = "") -> None:
         if isinstance(value, type):
             raise TypeError("a class, not a function")
         signature = inspect.signature(value.forward if isinstance(value, torch.nn.Module) else value)
-    except ValueError as error:  # a builtin does not say; those of torch take one tensor
+    except ValueError as error:  # builtins have no signature; those of torch take one tensor
         if count == 1:
             return
         raise InvalidInput(f"{name} is {shown(value)}; give a function of {takes}{hint and ', ' + hint}") from error
@@ -105,7 +101,7 @@ def function(name: str, value: object, takes: str, hint: str = "") -> None:
 
 
 def called(name: str, value: Callable[..., Any], *args: Any) -> Any:
-    """What a function returns; one that cannot take what it is called with is refused."""
+    """Call a function; a TypeError, such as for a wrong number of arguments, becomes InvalidInput."""
     try:
         return value(*args)
     except TypeError as error:
@@ -113,7 +109,7 @@ def called(name: str, value: Callable[..., Any], *args: Any) -> Any:
 
 
 def has(name: str, value: object, parts: Sequence[str], need: str) -> None:
-    """An object with these attributes: a process, a model, a network."""
+    """Refuse a value that lacks one of these attributes."""
     if isinstance(value, type) or not all(hasattr(value, part) for part in parts):
         raise InvalidInput(f"{name} is {shown(value)}; {need}")
 
@@ -142,7 +138,7 @@ def tensor_of(name: str, value: object, need: str, device: torch.device | str | 
 
 
 def _numeric(value: object) -> bool:
-    """Whether numbers can be looked for in a value: it is one, or a list of lists that is not too long."""
+    """Whether a tensor may be made of a value: it is a number, an array, or a list that is not too long."""
     if isinstance(value, np.ndarray | np.generic | int | float | Real):
         return True
     return isinstance(value, Sequence) and not isinstance(value, str | bytes) and len(value) <= LONGEST
@@ -156,7 +152,7 @@ def path_of(name: str, value: object) -> Path:
 
 
 def folder_of(name: str, value: object) -> Path:
-    """The path of a folder, which no file is in the way of."""
+    """The path of a folder; refused if it, or a folder above it, is a file."""
     found = path_of(name, value)
     taken = [part for part in (found, *found.parents) if part.is_file()]
     if taken:
@@ -165,7 +161,7 @@ def folder_of(name: str, value: object) -> Path:
 
 
 def listed(name: str, value: object, need: str) -> list[Any]:
-    """The entries of a list, an array or whatever can be gone through, if there are not too many."""
+    """The entries of any iterable that is not a text or a mapping, at most `LONGEST` of them."""
     one = isinstance(value, Tensor | np.ndarray) and value.ndim == 0
     if one or isinstance(value, str | bytes | dict | set) or not isinstance(value, Iterable):
         raise InvalidInput(f"{name} is {shown(value)}; {need}")
@@ -176,7 +172,7 @@ def listed(name: str, value: object, need: str) -> list[Any]:
 
 
 def device_here(value: object, name: str = "device") -> None:
-    """A device that is here."""
+    """Refuse a device that this machine does not have."""
     try:
         found = torch.device(cast("str", value))
     except (RuntimeError, TypeError, ValueError) as error:
@@ -196,6 +192,6 @@ def device_here(value: object, name: str = "device") -> None:
 
 
 def settle(record: object, **values: object) -> None:
-    """Write the plain form of arguments into a frozen record, while it is built."""
+    """Set fields of a frozen dataclass, in its __post_init__, to arguments in their plain form."""
     for name, value in values.items():
         object.__setattr__(record, name, value)

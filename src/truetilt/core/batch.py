@@ -67,10 +67,10 @@ def needs_of(score: Any) -> Needs:
 
 def ask(score: AnyScore, batch: Batch, t: float) -> SiteLogits:
     """The answer of any Score about a batch, counted as one pass of its network; ours share its cache."""
-    own = isinstance(score, BatchScore)
-    if batch.meter is not None and not (own and score.asks_others):
-        batch.meter.asked(len(batch.x))
-    return score.ask(batch, t) if own else score(batch.x, t)
+    meter = batch.meter
+    if meter is not None and not (isinstance(score, BatchScore) and score.asks_others):
+        meter.rounds, meter.evaluations = meter.rounds + 1, meter.evaluations + len(batch.x)
+    return score.ask(batch, t) if isinstance(score, BatchScore) else score(batch.x, t)
 
 
 def evaluate_all(

@@ -1,4 +1,4 @@
-"""How networks are asked: in eval mode where they are ours to switch; and what can be noticed of their answers."""
+"""Evaluation of networks: eval mode for those that we call, warnings for others in train mode or without logits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .device import check
 
 @contextmanager
 def evaluating(net: Any) -> Generator[None, None, None]:
-    """In eval mode meanwhile. Switching walks over every module, so it is done only where there is need."""
+    """Context manager: eval mode inside. Only a network in train mode is switched: that visits all its modules."""
     training = getattr(net, "training", False)
     if training:
         net.eval()
@@ -66,7 +66,7 @@ _MOST = 10_000  # values looked into: a function may hang on to a whole program
 
 
 def _within(value: Any) -> list[Any]:
-    """What a function or a record calls upon; of our own records not their networks, which they ask in eval mode."""
+    """Objects that a function or record refers to; networks of our own records are left out, they run in eval mode."""
     if isinstance(value, functools.partial):
         return [value.func, *value.args, *value.keywords.values()]
     if hasattr(value, "__self__"):

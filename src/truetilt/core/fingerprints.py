@@ -1,7 +1,7 @@
-"""A name for a value and all that hangs on it: equal for equal settings and weights, whoever built them.
+"""A hash of a value and of all that it refers to: equal for equal settings and weights, in every process.
 
-It tells one model from another whose settings read alike. Records are walked field by field, networks weight by weight,
-functions by their name, their code and what they enclose. Nothing is executed, and nothing of a memory address gets in.
+It tells models apart whose printed settings are the same. Records are hashed field by field, networks weight by weight,
+functions by their name, their code and what they enclose. Nothing is executed, and no memory address enters.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Files: written whole or not at all, and read only where they are plain and of bounded size.
+"""File access: atomic writes, and reads of plain files of bounded size only.
 
-What is written lies beside its name under a name of its own, is flushed, then renamed. A pipe, a device or a folder is
-neither read nor replaced: a pipe never answers, and a device such as /dev/zero never ends.
+A write goes to a temporary file in the same folder, which is flushed and then renamed, so that a file is complete or
+absent. A pipe, a device or a folder is neither read nor replaced: reading a pipe may block, and /dev/zero never ends.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _UNPACK: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x
 
 
 def read_array(path: Path) -> Any:
-    """The array of a .npy file; ValueError where it is none, whatever numpy's reader stumbles over."""
+    """The array of a .npy file; whatever numpy's reader raises becomes a ValueError."""
     import numpy as np
 
     try:
         found = np.load(check_plain(path), allow_pickle=False)
     except OSError:
         raise
-    except Exception as error:  # its parts raise what they like: SyntaxError, TokenError, MemoryError, ...
+    except Exception as error:  # the reader raises SyntaxError, TokenError, MemoryError, ...
         raise ValueError(f"{type(error).__name__}: {error}") from error
     if not isinstance(found, np.ndarray):
         raise ValueError("it holds several arrays")
@@ -49,7 +49,7 @@ def read_array(path: Path) -> Any:
 
 
 def write_with(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a temporary file in the same folder, then put it in place of `path`, a plain file or none."""
+    """Write a file atomically: `write` fills a temporary file beside it, which is then renamed to `path`."""
     check_writable(path)
     path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ def write_with(path: Path, write: Callable[[Path], None]) -> None:
             os.fsync(file.fileno())
         os.chmod(name, 0o666 & ~_umask())
         os.replace(name, path)
-    except (OSError, SafetensorError) as error:  # a full disk, in whoever's words: it is `path` that was not written
+    except (OSError, SafetensorError) as error:  # such as a full disk; name `path`, not the temporary file
         Path(name).unlink(missing_ok=True)
         number = getattr(error, "errno", None) or errno.EIO
         words = getattr(error, "strerror", None) or str(error)
@@ -71,22 +71,31 @@ def write_with(path: Path, write: Callable[[Path], None]) -> None:
         raise
 
 
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file atomically."""
+
+    def write(temporary: Path) -> None:
+        temporary.write_bytes(content)
+
+    write_with(path, write)
+
+
 def write_text(path: Path, text: str) -> None:
-    """A text in UTF-8, whole or not at all; half characters (lone surrogates) become question marks."""
-    write_with(path, lambda temporary: _write_bytes(temporary, text.encode("utf-8", "replace")))
+    """Write a text atomically in UTF-8; half characters (lone surrogates) become question marks."""
+    write_bytes(path, text.encode("utf-8", "replace"))
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Pretty JSON; NaN and infinity are refused, because readers would choke on them."""
+    """Write indented JSON atomically; NaN and infinity, which JSON does not have, are refused."""
     try:
         text = json.dumps(value, indent=1, allow_nan=False) + "\n"
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"{path} cannot be written: a value is NaN, infinite or endless ({error})") from error
-    write_with(path, lambda temporary: _write_bytes(temporary, text.encode("ascii")))
+    write_bytes(path, text.encode("ascii"))
 
 
 def write_folder(target: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a new folder beside `target`, then put it in its place; strangers' files there stay."""
+    """Replace a folder atomically: `write` fills a new one beside it. Files of others in the old one are moved over."""
     target.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(prefix=f".{target.name}-", suffix=".part", dir=target.parent))
     aside = beside.with_suffix(".old")
@@ -98,7 +107,7 @@ def write_folder(target: Path, write: Callable[[Path], None]) -> None:
         os.replace(beside, target)
     except BaseException:
         if aside.is_dir() and not target.exists():
-            os.replace(aside, target)  # what was there stays
+            os.replace(aside, target)  # put the old folder back
         shutil.rmtree(beside, ignore_errors=True)
         raise
     if aside.is_dir():
@@ -111,7 +120,7 @@ def write_folder(target: Path, write: Callable[[Path], None]) -> None:
 
 
 def _carry_over(old: Path, new: Path) -> None:
-    """Empty a folder that was replaced: what the new one has too is removed, the rest moves there."""
+    """Move the files of a replaced folder that the new one lacks into the new one, and remove the rest."""
     for path in old.iterdir():
         if not os.path.lexists(new / path.name):
             os.replace(path, new / path.name)
@@ -119,7 +128,7 @@ def _carry_over(old: Path, new: Path) -> None:
 
 
 def remove_written(folder: Path, names: Iterable[str]) -> None:
-    """Remove these files of a folder, then the folder if nothing of others is left in it."""
+    """Remove these files of a folder, then the folder if it is empty."""
     for name in names:
         (folder / name).unlink(missing_ok=True)
     if folder.is_dir() and not any(folder.iterdir()):
@@ -127,7 +136,7 @@ def remove_written(folder: Path, names: Iterable[str]) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """What is there must be a plain file or nothing: a device, a pipe or a folder cannot be replaced."""
+    """Refuse to write to a device, a pipe or a folder: only a plain file or a new name can be written."""
     try:
         mode = os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -136,12 +145,12 @@ def check_writable(path: Path) -> None:
         raise InvalidInput(f"{str(path)!r} is no name of a file ({error})") from error
     if not stat.S_ISREG(mode):
         raise InvalidInput(f"{path} is {_kind(mode)}; give the name of a plain file, or of one that is not there yet")
-    if not os.path.exists(os.path.realpath(path)):  # open somewhere, and without a name
+    if not os.path.exists(os.path.realpath(path)):  # deleted while some process has it open
         raise InvalidInput(f"{path} is a file that was removed; give the name of a plain file")
 
 
 def check_folder(folder: Path) -> None:
-    """A folder that can be made or written into; asked before work whose result goes there."""
+    """Refuse a folder that cannot be created or written; called before the work whose result goes there."""
     there = Path(folder).absolute()
     while not os.path.lexists(there) and there != there.parent:
         there = there.parent
@@ -152,7 +161,7 @@ def check_folder(folder: Path) -> None:
 
 
 def opened_plain(path: Path, most: int) -> BinaryIO:
-    """A plain file of at most so many bytes, open for reading; a pipe or a device is refused and never waited for."""
+    """Open a plain file of at most `most` bytes for reading; a pipe or a device is refused without blocking."""
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     except ValueError as error:  # half characters, or a zero byte
@@ -174,13 +183,13 @@ def opened_plain(path: Path, most: int) -> BinaryIO:
 
 
 def check_plain(path: Path, most: int = BINARY) -> Path:
-    """The path, if a plain file of at most so many bytes lies there: for readers that open it themselves."""
+    """The path, if it is a plain file of at most `most` bytes: for libraries that open files themselves."""
     with opened_plain(path, most):
         return path
 
 
 def read_bytes(path: Path, most: int = BINARY) -> bytes:
-    """What a plain file holds."""
+    """The content of a plain file."""
     with opened_plain(path, most) as file:
         return file.read(os.fstat(file.fileno()).st_size)
 
@@ -191,7 +200,7 @@ def read_text(path: Path, most: int = TEXT) -> str:
 
 
 def read_unpacked(path: Path, most: int = BINARY) -> bytes:
-    """What a plain file holds, unpacked if its first bytes are those of gzip or xz; at most so many bytes."""
+    """The content of a plain file, decompressed if it begins as gzip or xz do; at most `most` bytes."""
     raw = read_bytes(path, most)
     unpack = next((unpack for mark, unpack in _UNPACK.items() if raw.startswith(mark)), None)
     if unpack is None:
@@ -207,7 +216,7 @@ def read_unpacked(path: Path, most: int = BINARY) -> bytes:
 
 
 def read_json(path: Path, most: int = TEXT) -> Any:
-    """The values of a plain JSON file; what is wrong with its content is a ValueError."""
+    """The values of a plain JSON file; malformed content raises ValueError."""
     return parse_json(read_text(path, most))
 
 
@@ -248,10 +257,6 @@ def sha256_of(path: Path) -> str:
 def _kind(mode: int) -> str:
     kinds = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
     return next((words for is_kind, words in kinds if is_kind(mode)), "a device")
-
-
-def _write_bytes(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
 
 
 def _umask() -> int:

@@ -43,6 +43,7 @@ class Target:
     final: Mapping[str, Any] = field(default_factory=dict)
     way: Mapping[str, Any] = field(default_factory=dict)
     constant: Constant | None = None
+    formula: str = ""  # the final law as a reader sees it
 
     def differences(self, other: Target, on_the_way: bool) -> list[str]:
         """What differs, in words: "alpha (2.0 and 4.0)"; nothing where the other is the same target."""
@@ -53,10 +54,12 @@ class Target:
 
     def at_end_only(self) -> Target:
         """The same final law for moves that are right at t = 0 alone: a run refuses to make them earlier."""
-        return Target(self.final, dict.fromkeys(self.way or ("times",), "at the end only"), self.constant)
+        return Target(self.final, dict.fromkeys(self.way or ("times",), "at the end only"), self.constant, self.formula)
 
 
-NO_WEIGHTS = Target()  # of particles that all count alike: they may start on their way to any target
+NO_WEIGHTS = Target(
+    formula="none: the proposal as it is, every particle counted alike"
+)  # Of particles that all count alike: they may start on their way to any target.
 
 
 class Contract(NamedTuple):
@@ -65,13 +68,15 @@ class Contract(NamedTuple):
     device: torch.device | str
     target: Target | None
     remedies: Remedies
+    how: str = ""  # how it samples, in a few words
 
 
 def contract_of(value: Any) -> Contract:
     """The contract of ours or of a user's own value, which may leave out any of it."""
     model = getattr(value, "model", None)
     device = getattr(value, "device", None) or getattr(model, "device", "cpu")
-    return Contract(device, getattr(value, "target", None), getattr(value, "remedies", UNKNOWN))
+    remedies, how = getattr(value, "remedies", UNKNOWN), getattr(value, "how", "")
+    return Contract(device, getattr(value, "target", None), remedies, how)
 
 
 def tempered(model: Any, alpha: float, share: float, **way: Any) -> Target:
@@ -82,7 +87,8 @@ def tempered(model: Any, alpha: float, share: float, **way: Any) -> Target:
     """
     less = "" if share == 0 else " - log p(zeta)" if share == 1 else f" - {share:g} log p(zeta)"
     constant = Constant(f"log sum of p0(x) p(zeta|x)^{alpha:g}{less}", share)
-    return Target({"law": "p0(x) p(zeta|x)^alpha", "alpha": alpha, **_sides(model)}, way, constant)
+    final = {"law": "p0(x) p(zeta|x)^alpha", "alpha": alpha, **_sides(model)}
+    return Target(final, way, constant, f"p₀(x) · p(ζ | x)^α, α = {alpha:g}")
 
 
 def steered(model: Any, reward: Any, strength: float, **way: Any) -> Target:
@@ -91,7 +97,8 @@ def steered(model: Any, reward: Any, strength: float, **way: Any) -> Target:
         return tempered(model, strength, 0.0, **way)
     given = {"strength": strength, "reward": reward, **_sides(model)}
     constant = Constant(f"log of the mean of exp({strength:g} reward(x)) under p0")
-    return Target({"law": "p0(x) exp(strength * reward(x))", **given}, way, constant)
+    final = {"law": "p0(x) exp(strength * reward(x))", **given}
+    return Target(final, way, constant, f"p₀(x) · exp(λ · reward(x)), λ = {strength:g}")
 
 
 def _sides(model: Any) -> dict[str, Any]:

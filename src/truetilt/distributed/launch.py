@@ -32,7 +32,7 @@ def particle_shard(particles: int) -> Shard:
 
 
 @record
-def run_sharded(fk: FeynmanKac, grid: Sequence[float], *, particles: int = 64, **options: Any) -> Result:
+def run_sharded(fk: FeynmanKac, grid: Sequence[float] | None = None, *, particles: int = 64, **options: Any) -> Result:
     """`tt.run` with the particles of each population sharded over all ranks: for populations too large for one machine.
 
     Ranks synchronise twice a step, to gather weights; particles are sent when resampling assigns them to another rank.
@@ -44,7 +44,7 @@ def run_sharded(fk: FeynmanKac, grid: Sequence[float], *, particles: int = 64, *
 @record
 def run_populations(
     fk: FeynmanKac,
-    grid: Sequence[float],
+    grid: Sequence[float] | None = None,
     *,
     populations: int = 1,
     first_population: int = 0,

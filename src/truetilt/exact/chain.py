@@ -191,15 +191,15 @@ class Chain:
         return self.given.log_z
 
     def log_z(self, alpha: float) -> Tensor:
-        """log of sum p0 p(zeta|x)^alpha, less nothing: see `log_z_tempered` and `log_z_tilted`."""
+        """log of sum p0 p(zeta|x)^alpha; `log_z_tempered` and `log_z_tilted` subtract a multiple of log p(zeta)."""
         return self.target(alpha).log_z
 
     def log_z_tempered(self, alpha: float) -> Tensor:
-        """What `Tempered` estimates: the same less alpha log p(zeta)."""
+        """What `Tempered` estimates: log_z(alpha) - alpha log p(zeta)."""
         return self.log_z(alpha) - check_alpha(alpha) * self.log_evidence
 
     def log_z_tilted(self, alpha: float) -> Tensor:
-        """What `Tilted` estimates: the same less log p(zeta)."""
+        """What `Tilted` estimates: log_z(alpha) - log p(zeta)."""
         return self.log_z(alpha) - self.log_evidence
 
     def potential(self, x: Tokens, t: float) -> Tensor:

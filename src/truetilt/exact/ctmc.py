@@ -14,18 +14,10 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from ..core.types import (
-    NEG_INF,
-    InvalidInput,
-    InvalidWeights,
-    Process,
-    Score,
-    SiteLogits,
-    check_process,
-    function,
-    reals,
-    shown,
-)
+from ..core.arguments import function, reals, shown
+from ..core.errors import InvalidInput, InvalidWeights
+from ..core.logits import SiteLogits
+from ..core.types import NEG_INF, Process, Score, check_process
 from ..diffusion.schedules import check_grid
 from .tables import enumerate_states, flat_index
 

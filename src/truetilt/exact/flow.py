@@ -1,14 +1,15 @@
 """The exact limit of any Feynman-Kac model on an enumerable space: what infinitely many particles would give.
 
 It reads the same moves as the sampler. Time error (the grid) is all that is left, so it can be told from Monte-Carlo
-error. A clock move factorises over sites and is summed by matrix products; any other move is summed pair by pair.
+error. A clock move factorises over sites and is summed by matrix products; any other move is summed pair by pair. Moves
+between the steps (a `Rejuvenation`) are pushed too, by every choice that their kernel may make.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -26,10 +27,12 @@ from ..core.types import (
     SiteOdds,
     Tokens,
     check_sampled,
+    has,
     whole,
 )
 from ..diffusion.schedules import check_grid
 from ..runtime.memory import check_fits
+from ..smc.rejuvenation import Rejuvenation
 from ..smc.resampling import check_weights
 from ..targets.base import ClockMove
 from .tables import enumerate_states, flat_index
@@ -52,22 +55,59 @@ class Limit(NamedTuple):
         return (self.log_mass - self.log_z).exp()
 
 
-def flow(fk: FeynmanKac, grid: Sequence[float], size: int, length: int) -> Limit:
-    """Push mass through every move; `size` counts the states of a site, mask included."""
+def flow(fk: FeynmanKac, grid: Sequence[float], size: int, length: int, moves: Rejuvenation | None = None) -> Limit:
+    """Push mass through every move; `size` counts the states of a site, mask included.
+
+    `moves` are made after each step and at the end, as `run` makes them; their kernel needs `branches`, as those of
+    tt.Gibbs, tt.Metropolis, tt.Block, tt.Pair and tt.WholeSequence.
+    """
     check_sampled(fk)
+    _check_moves(moves)
     grid, size, length = check_grid(grid), whole("size", size, 2), whole("length", length, 1)
     _check_model(getattr(fk, "model", None), size, length)
     check_fits(8 * size**length * (length + 2), f"all {size}^{length} states")
     first = fk.start((1,), grid[0])
     states = enumerate_states(size, length, first.log_before.device)
     log_mass, aux = push(first, torch.zeros(1, dtype=torch.float64, device=states.device), states, size)
-    for t, s in pairwise(grid):
-        check_weights(log_mass, f"exact flow at t = {t:.6g}")
-        alive = (log_mass > NEG_INF).nonzero().squeeze(-1)
-        particles = Particles(states[alive], log_mass[alive], {k: v[alive] for k, v in aux.items()})
+    for number, (t, s) in enumerate(pairwise(grid), start=1):
+        particles = _alive(states, log_mass, aux, t)
         log_mass, aux = push_branches(fk.branches(particles, t, s), particles.log_w, states, size)
+        for move in _numbers(moves, number, last=number == len(grid) - 1):
+            particles = _alive(states, log_mass, aux, s)
+            kernel = cast("Any", moves).kernel
+            log_mass, aux = push_branches(kernel.branches(particles, s, move), particles.log_w, states, size)
     check_weights(log_mass, f"exact flow at t = {grid[-1]:.6g}")
     return Limit(states, log_mass)
+
+
+def _alive(states: Tokens, log_mass: Tensor, aux: Aux, t: float) -> Particles:
+    """The states that have mass at time t, as particles."""
+    check_weights(log_mass, f"exact flow at t = {t:.6g}")
+    alive = (log_mass > NEG_INF).nonzero().squeeze(-1)
+    return Particles(states[alive], log_mass[alive], {k: v[alive] for k, v in aux.items()})
+
+
+def _numbers(moves: Rejuvenation | None, step: int, last: bool) -> range:
+    """The numbers of the moves after a step, as the sampler counts them."""
+    if moves is None:
+        return range(0)
+    first = moves.before(step)
+    return range(first, first + moves.each_step + moves.at_end * last)
+
+
+def _check_moves(moves: object) -> None:
+    """Moves that do not read the weights, by a kernel that can say all it may do."""
+    if moves is None:
+        return
+    if not isinstance(moves, Rejuvenation):
+        raise InvalidInput(f"moves is a {type(moves).__name__}; give tt.Rejuvenation(kernel, each_step=...)")
+    if moves.after_resampling:
+        raise InvalidInput(
+            "moves after a step that resampled hang on the weights of finitely many particles, and flow has none; "
+            "give each_step or at_end"
+        )
+    need = "flow sums over all that a move may do; give a kernel that has them, such as tt.Gibbs, or no moves"
+    has("the kernel of the moves", moves.kernel, ("branches",), need)
 
 
 def _check_model(model: object, size: int, length: int) -> None:

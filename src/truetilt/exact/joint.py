@@ -43,7 +43,7 @@ class JointLaw:
 
 @dataclass(frozen=True)
 class JointMove:
-    """A move whose law is known before it is asked for; `ratios` and `end` weigh as in a clock move."""
+    """A move whose law is computed when it is built; `ratios` and `end` weigh as in a clock move."""
 
     lazy: ClassVar[bool] = False  # its networks have been asked
     law: JointLaw

@@ -14,20 +14,11 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor
 
-from ..core.batch import Needs
-from ..core.types import (
-    NEG_INF,
-    Batch,
-    BatchScore,
-    InvalidInput,
-    Model,
-    SiteLogits,
-    Tokens,
-    check_process,
-    number,
-    reals,
-    settle,
-)
+from ..core.arguments import number, reals, settle
+from ..core.batch import Batch, BatchScore, Needs
+from ..core.errors import InvalidInput
+from ..core.logits import SiteLogits
+from ..core.types import NEG_INF, Model, Tokens, check_process
 from ..diffusion.processes import Masking, Uniform
 from ..targets.base import check_alpha
 
@@ -98,15 +89,15 @@ class Table:
         return tilted / tilted.sum()
 
     def log_z(self, alpha: float) -> Tensor:
-        """log of sum p0 p(zeta|x)^alpha, less nothing: see `log_z_tempered` and `log_z_tilted`."""
+        """log of sum p0 p(zeta|x)^alpha; `log_z_tempered` and `log_z_tilted` subtract a multiple of log p(zeta)."""
         return (self.p0 * self.likelihood ** check_alpha(alpha)).sum().log()
 
     def log_z_tempered(self, alpha: float) -> Tensor:
-        """What `Tempered` estimates: the same less alpha log p(zeta)."""
+        """What `Tempered` estimates: log_z(alpha) - alpha log p(zeta)."""
         return self.log_z(alpha) - check_alpha(alpha) * self.evidence.log()
 
     def log_z_tilted(self, alpha: float) -> Tensor:
-        """What `Tilted` estimates: the same less log p(zeta)."""
+        """What `Tilted` estimates: log_z(alpha) - log p(zeta)."""
         return self.log_z(alpha) - self.evidence.log()
 
     def marginal(self, t: float) -> Tensor:
@@ -247,7 +238,7 @@ def _kept_and_lost(sigma: float) -> tuple[float, float]:
 
 @lru_cache(maxsize=4)
 def _masks(mask: int, length: int, device: torch.device) -> Tensor:
-    """How many sites of each state are masked [K]: a run asks at every step."""
+    """How many sites of each state are masked [K]; cached, because every step needs it."""
     return (enumerate_states(mask + 1, length, device) == mask).sum(-1)
 
 

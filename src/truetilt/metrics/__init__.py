@@ -1,1 +1,1 @@
-"""How far a sample or a law is from another."""
+"""Measures of samples: distances between laws, and the quality of images and texts."""

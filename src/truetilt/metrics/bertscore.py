@@ -1,4 +1,4 @@
-"""BERTScore: how much of a text's meaning a reference has, and the other way, token by nearest token.
+"""BERTScore: similarity of a text to a reference, each token compared with the nearest on the other side.
 
 Zhang et al. 2020, with any encoder: each token is matched to the most similar one on the other side, by the cosine of
 their vectors. The paper's figures use a DeBERTa; those of other encoders stand on another scale.

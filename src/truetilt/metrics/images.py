@@ -1,4 +1,4 @@
-"""What samples of images are worth: right class, as varied as real ones, covering real ones. Pure functions of tokens.
+"""Measures of image samples: accuracy, diversity, coverage of real images. Pure functions of tokens.
 
 Tokens are grey levels 0..levels-1, one row an image [n, D]; distances are Euclidean on the grey scale 0..1. Weights
 sum to one and default to equal ones.
@@ -67,7 +67,7 @@ def surviving_roots(ancestors: Tensor) -> int:
 
 
 def grey_levels(x: Tokens, levels: int = LEVELS) -> Tensor:
-    """Tokens [n, D] as float32 on 0..1; a mask or any other stranger is refused."""
+    """Tokens [n, D] as float32 on 0..1; tokens that are no grey level, such as the mask, are refused."""
     if x.dim() != 2:
         raise InvalidInput(f"images have shape {tuple(x.shape)}; give tokens [n, D]")
     if x.is_floating_point():

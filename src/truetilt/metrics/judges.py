@@ -1,4 +1,4 @@
-"""Judges of text: log-probabilities of classes from whoever was not in the room when the sampler was made.
+"""Judges of text: classifiers that took no part in training or guiding the sampler.
 
 A linear judge is a frozen encoder under a logistic regression: a convex fit with one answer. Train it on data that
 guidance has not seen. Calibrated to the scores of another judge, it estimates what that one would say.
@@ -49,7 +49,7 @@ def judged(judge: Judge, texts: Sequence[str], label: int, weights: Tensor | Non
 
 @dataclass(frozen=True)
 class Named:
-    """What is stored of a judge beside its numbers; `encoder` is the name of the one it was fitted on, if any."""
+    """The config of a saved judge; `encoder` names the encoder it was fitted on, if that has a name."""
 
     classes: tuple[str, ...]
     width: int
@@ -62,7 +62,7 @@ class Named:
 
 @dataclass(frozen=True)
 class LinearJudge:
-    """log softmax of a linear map of what the encoder says; weight float64 [classes, C], bias [classes]."""
+    """Logistic regression on an encoder's vectors; weight float64 [classes, C], bias [classes]."""
 
     encode: Encode
     classes: tuple[str, ...]

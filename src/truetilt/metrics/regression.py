@@ -1,4 +1,4 @@
-"""Lines through points: logistic regression, which is convex and has one answer, and correlations."""
+"""Logistic regression, a convex fit with one answer, and correlations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What samples of text are worth beside others: varied, close to a reference, true to the tokens they were given.
+"""Measures of text samples: diversity, overlap with references (BLEU, GLEU), and given tokens kept.
 
 A text is a sequence of tokens, words or numbers alike: `text.split()`, or what a tokenizer makes of it. An n-gram is n
 tokens in a row. Values of two samples compare only where texts and tokens are cut alike, and `distinct` and `self_bleu`
@@ -19,7 +19,7 @@ from ..core.types import InvalidInput, Tokens
 
 Text = Sequence[Hashable]
 Grams = Counter[tuple[Hashable, ...]]
-_ALMOST_NONE = 0.1  # matches that an order without any counts for: Chen & Cherry 2014, their first smoothing
+_ALMOST_NONE = 0.1  # matches counted for an order that has none (Chen & Cherry 2014, smoothing 1)
 
 
 def distinct(texts: Sequence[Text], n: int = 2) -> float:

@@ -1,7 +1,7 @@
 """A local judge of toxicity: fitted to labelled comments, calibrated to published scores of the Perspective API.
 
-Half of the scored comments set its scale, the other half says how far it agrees. It ranks texts as a small linear
-judge can. The service itself is not asked: it ends in 2026.
+Half of the scored comments calibrate it, the other half measure its agreement with the scores. It is a small linear
+judge. The service itself is not used: it ends in 2026.
 """
 
 from __future__ import annotations

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from ..core.types import InvalidInput, Tokens
-from .layers import Attention, Level, TimeEmbedding, TokenGrid, ZeroLinear, group_norm, halve, start
-from .pretrained import Pretrained, check_grid_weights, check_sizes
+from .layers import Attention, GridNet, Level, TimeEmbedding, TokenGrid, ZeroLinear, group_norm, halve
+from .pretrained import check_sizes
 
 
 @dataclass(frozen=True)
@@ -42,19 +41,11 @@ class ClassifierConfig:
         return self.side**2
 
 
-class Classifier(Pretrained[ClassifierConfig]):
+class Classifier(GridNet[ClassifierConfig]):
     """Class logits given noised tokens; they start at zero, so that every class is equally likely."""
 
     architecture: ClassVar[str] = "classifier"
     config_type: ClassVar[Any] = ClassifierConfig
-
-    def __init__(self, config: ClassifierConfig | None = None, seed: int | None = 0) -> None:
-        super().__init__()
-        self.config = config = config or ClassifierConfig()
-        check_grid_weights(config)
-        with torch.device("meta"):
-            self._build(config)
-        start(self, seed)
 
     def _build(self, config: ClassifierConfig) -> None:
         sizes, width, blocks = config.channels, config.condition, config.blocks

@@ -74,10 +74,7 @@ class PerConditionScore(BatchScore):
 
     def logits(self, batch: Batch, t: float) -> SiteLogits:
         """The network's logits, as in `NetScore.logits`."""
-        x = batch.x
-        check_equal_parts(x, len(self.labels))
-        labels = torch.tensor(self.labels, device=x.device).repeat_interleave(len(x) // len(self.labels))
-        return self.score.logits(batch, t, labels)
+        return self.score.logits(batch, t, label_of_each_state(self.labels, batch.x))
 
 
 @dataclass(frozen=True)
@@ -99,10 +96,8 @@ class PerConditionPotential:
     labels: tuple[int, ...]
 
     def __call__(self, x: Tokens, t: float) -> Tensor:
-        check_equal_parts(x, len(self.labels))
-        how = self.potential
+        label, how = label_of_each_state(self.labels, x), self.potential
         log_probs = class_log_probs(Padded(how.net, how.batch, how.dtype), x, t)
-        label = torch.tensor(self.labels, device=x.device).repeat_interleave(x.shape[0] // len(self.labels))
         wide = label.reshape(-1, *[1] * (log_probs.dim() - 1)).expand(*log_probs.shape[:-1], 1)
         return log_probs.gather(-1, wide).squeeze(-1)
 
@@ -111,6 +106,12 @@ def check_equal_parts(x: Tokens, parts: int) -> None:
     """Refuse states that cannot be divided equally among the conditions."""
     if x.dim() < 2 or x.shape[0] % parts:
         raise InvalidInput(f"states {tuple(x.shape)} cannot be dealt to {parts} conditions equally; give populations")
+
+
+def label_of_each_state(labels: tuple[Any, ...], x: Tokens) -> Tensor:
+    """Labels assigned in equal parts to states along their first axis [n]."""
+    check_equal_parts(x, len(labels))
+    return torch.tensor(labels, device=x.device).repeat_interleave(len(x) // len(labels))
 
 
 def row_of_each_state(rows: Tensor, x: Tokens) -> Tensor:

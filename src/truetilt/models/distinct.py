@@ -1,4 +1,4 @@
-"""Deduplication: networks are evaluated once for states that are equal."""
+"""Scores that wrap another Score, and deduplication: networks are evaluated once for states that are equal."""
 
 from __future__ import annotations
 
@@ -12,14 +12,29 @@ from ..core.types import Batch, BatchScore, InvalidInput, Score, SiteLogits, Tok
 
 
 @dataclass(frozen=True)
-class Distinct(BatchScore):
+class WrappingScore(BatchScore):
+    """A Score made of another, `score`: it has the process of that one, and its needs."""
+
+    asks_others: ClassVar[bool] = True
+    score: Any
+
+    @property
+    def process(self) -> Any:
+        return getattr(self.score, "process", None)
+
+    @property
+    def needs(self) -> Needs:
+        return needs_of(self.score)
+
+
+@dataclass(frozen=True)
+class Distinct(WrappingScore):
     """A Score that is evaluated once for each distinct state: for runs with many copies, that is frequent resampling.
 
     Sorting the states costs less than evaluating a network on a tenth of them, and with padded batches it changes no
     bit. On a GPU it synchronises the device.
     """
 
-    asks_others: ClassVar[bool] = True
     score: Score
 
     def __post_init__(self) -> None:
@@ -29,16 +44,8 @@ class Distinct(BatchScore):
             raise InvalidInput(f"the score is a {type(self.score).__name__}; give what maps (x, t) to tt.SiteLogits")
 
     @property
-    def process(self) -> Any:
-        return getattr(self.score, "process", None)
-
-    @property
     def batch(self) -> int:
         return getattr(self.score, "batch", 1)
-
-    @property
-    def needs(self) -> Needs:
-        return needs_of(self.score)
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         if "distinct states" not in batch.known:

@@ -1,8 +1,8 @@
-"""Where nets come from: `load` for a bundle of nets or a text model, embedded, in a folder or on the hub.
+"""Loading networks: `load` for a bundle of networks or a text model, embedded, in a folder or on the hub.
 
-A text model is one net in a folder: a SEDD of ours or a published one. A bundle is a folder of nets, each in a folder
-of its own: unet (with and without label), deft (the guide), potential (a classifier of noised digits) and judge (a
-classifier that no guidance saw). A bundle of text nets has sedd in place of unet (see `reviews`).
+A text model is one network in a folder: a SEDD of ours or a published one. A bundle is a folder of networks, each in a
+folder of its own: unet (with and without label), deft (the guide), potential (a classifier of noised digits) and judge
+(a classifier that guidance does not use). A bundle for texts has sedd in place of unet (see `reviews`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .layers import compiled, placed
 from .pretrained import CARD, CONFIG, WEIGHTS, Pretrained, find_folder, read_architecture, read_card
 from .published import is_published, read_published
 from .reviews import FILES, is_reviews, read_reviews
-from .score import Padded, class_log_probs, digit_model
+from .score import Padded, class_log_probs, digit_model, part_of_bundle
 from .text import Text
 from .text_classifier import TextClassifier
 from .tokenizer import TOKENIZER, Tokenizer, load_tokenizer
@@ -43,7 +43,7 @@ _ARCHITECTURES: Mapping[str, type[Pretrained]] = {
 
 @dataclass(frozen=True)
 class Digits:
-    """Nets over one grid of grey levels and the process they were trained for; asked `batch` states at a time."""
+    """Networks over one grid of grey levels and their process; `batch` states are evaluated at a time."""
 
     nets: Mapping[str, nn.Module]
     process: Process
@@ -91,10 +91,9 @@ class Digits:
         return digit_model(self.nets, condition, form, process=self.process, batch=self.batch, dtype=self.dtype)
 
     def judge(self, x: Tokens) -> Tensor:
-        """log p(class | x) of clean digits [..., D] by the net that no guidance saw, float64 [..., classes]."""
-        if "judge" not in self.nets:
-            raise InvalidInput(f"the nets are {sorted(self.nets)}; judging needs one called 'judge'")
-        top = _shape(self.nets["judge"])[1] - 1
+        """log p(class | x) of clean digits [..., D] by the judge, float64 [..., classes]."""
+        judge = part_of_bundle(self.nets, "judge", "judging")
+        top = _shape(judge)[1] - 1
         if not isinstance(x, Tensor) or x.is_complex() or x.dim() < 1 or x.shape[-1] != self.side**2:
             raise InvalidInput(f"digits are {shown(x)}; give tokens, int64 [..., {self.side**2}]")
         if x.is_floating_point():
@@ -103,7 +102,7 @@ class Digits:
             raise InvalidInput(
                 f"tokens from {int(x.min())} to {int(x.max())}; clean digits have 0 to {top} and no mask"
             )
-        return class_log_probs(Padded(self.nets["judge"], self.batch, self.dtype), x.to(self.device))
+        return class_log_probs(Padded(judge, self.batch, self.dtype), x.to(self.device))
 
 
 def load(

@@ -1,8 +1,8 @@
-"""Scores of a text with gaps: the noise level told to the network, and the gaps with and without the given text.
+"""Scores of a text with gaps: of the gaps given the rest of the text, and of the gaps alone.
 
-A network is told the noise level. Where most tokens are given, fewer sites are masked than the clock says, so the
-network is told the noise level that fits what it sees. p(gaps) is the network's answer with the given tokens masked,
-and p(gaps | text) its answer with them visible: together they are a model whose condition is the given text.
+A network takes the noise level as input. Where most tokens are given, fewer sites are masked than at that time of the
+process, so the network gets the noise level that fits the number of masks it sees. p(gaps) is its answer with the given
+tokens masked, p(gaps | text) its answer with them visible: together a model whose condition is the given text.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import torch
 from ..core.batch import Needs, needs_of
 from ..core.types import Batch, BatchScore, InvalidInput, Model, Potential, Score, SiteLogits, Tokens, ask
 from ..diffusion.processes import Masking
-from .text import Infill
+from .distinct import WrappingScore
+from .text import Infill, open_sites
 
 
 @dataclass(frozen=True)
-class Retimed(BatchScore):
-    """A Score of whole texts that is told the noise level of what it sees.
+class Retimed(WrappingScore):
+    """A Score of whole texts that is evaluated at the noise level that fits the number of masks in the text.
 
-    `open_sites` are masked as the clock says, `hidden` sites always.
+    `open_sites` of its sites are masked as the time of the process says, `hidden` ones always.
     """
 
-    asks_others: ClassVar[bool] = True
     score: Any
     length: int
     open_sites: int
@@ -51,10 +51,6 @@ class Retimed(BatchScore):
         share = float(torch.expm1(-schedule(t).value) / torch.expm1(-schedule(1.0).value))
         masked = self.hidden + self.open_sites * share
         return self.process.time_masked(self.length, masked)
-
-    @property
-    def needs(self) -> Needs:
-        return needs_of(self.score)
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         then, process, x = self.told(t), self.process, batch.x
@@ -92,13 +88,8 @@ class Around:
         return self.potential(self.infill.whole(x), t)
 
 
-def open_sites(given: tuple[int | None, ...]) -> torch.Tensor:
-    """Indices of the sites that are gaps, int64."""
-    return torch.tensor([site for site, token in enumerate(given) if token is None], dtype=torch.int64)
-
-
 def filled(score: Score, given: tuple[int | None, ...]) -> Infill:
-    """The Score of the gaps given the other tokens, told the noise level of what it sees."""
+    """The Score of the gaps given the other tokens, at the noise level that fits the masks."""
     return Infill(Retimed(score, len(given), sum(token is None for token in given)), given)
 
 

@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from ..core.types import InvalidInput, Tokens
 from ..smc.stream import DRAW, Stream
+from .pretrained import Config, Pretrained
 
 _OCTAVES = 4  # waves of the grey value: 1/2, 1, 2 and 4 periods over the vocabulary
 _TIME_WAVES = 32
@@ -148,14 +149,24 @@ def halve(channels: int) -> nn.Conv2d:
     return nn.Conv2d(channels, channels, 3, stride=2, padding=1)
 
 
-@torch.no_grad()
-def start(net: nn.Module, seed: int | None) -> None:
-    """Allocate and initialise a network built on the meta device: variance 1 / fan-in, or zeros if seed is None."""
-    cast("Any", net.to_empty(device="cpu")).to(memory_format=torch.channels_last)  # three times faster on a CPU
-    for parameter in net.parameters():
-        parameter.fill_(0.0)
-    if seed is not None:
-        _draw(net, Stream(seed))
+class GridNet(Pretrained[Config]):
+    """A network over a square grid of tokens, made of convolutions."""
+
+    @staticmethod
+    def _least_parameters(config: Any) -> int:
+        """The weights of its convolutions and of its tables of tokens and labels."""
+        grids = sum(18 * config.blocks * width * width for width in config.channels)
+        tables = config.embedding * (config.vocabulary + 1) + config.condition * (config.classes + 1)
+        return grids + tables + config.condition**2
+
+    @torch.no_grad()
+    def _start(self, seed: int | None) -> None:
+        """Weights of variance 1 / fan-in, in channels-last layout, which is three times faster on a CPU."""
+        cast("Any", self.to_empty(device="cpu")).to(memory_format=torch.channels_last)
+        for parameter in self.parameters():
+            parameter.fill_(0.0)
+        if seed is not None:
+            _draw(self, Stream(seed))
 
 
 def _draw(net: nn.Module, stream: Stream) -> None:

@@ -60,11 +60,11 @@ class Denoiser(nn.Module):
 class MaskedLM(nn.Module):
     """A masked language model, net(tokens) -> logits [B, D, V], whose mask is one of its own tokens.
 
-    Tokens keep their numbers: the vocabulary is all V of them, our mask is token V, and the net is shown its own
-    `mask_token` there, which like everything in `never` is not drawn. With `shift` the logits of a site stand one
-    before it (Dream). `parts` are the net's trunk and head as two functions, so that the head runs where it is read.
-    A model of transformers says how many tokens it knows and how many sites it reads; of a net of your own give
-    `vocabulary`, and `length` if it has one.
+    Tokens keep their numbers: the vocabulary is all V of them, and our mask is token V, in whose place the network gets
+    its own `mask_token`. That one and those in `never` are not drawn. With `shift` the logits of a site are at the site
+    before it (Dream). `parts` are the network's trunk and head as two functions, so that the head runs only where it is
+    read. Models of transformers state their vocabulary and length; for another network give `vocabulary`, and `length`
+    if it has one.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
@@ -21,8 +21,9 @@ from torch import Tensor, nn
 
 from ..core.storage import check_plain, write_json, write_with
 from ..core.storage import read_json as read_values
-from ..core.types import InvalidInput
+from ..core.types import InvalidInput, shown
 from ..runtime.memory import check_fits
+from ..smc.stream import check_seed
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 CARD = "card.json"
@@ -36,11 +37,36 @@ Config = TypeVar("Config")
 
 
 class Pretrained(nn.Module, ABC, Generic[Config]):
-    """A network built from its config, with methods to save and load it."""
+    """A network built from its config and a seed (None: all weights zero), with methods to save and load it."""
 
     architecture: ClassVar[str]
     config_type: ClassVar[Any]
     config: Config
+
+    def __init__(self, config: Config | None = None, seed: int | None = 0) -> None:
+        super().__init__()
+        config = self.config_type() if config is None else config
+        if not isinstance(config, self.config_type):
+            raise InvalidInput(f"config is {shown(config)}; give a {self.config_type.__name__}")
+        self.config, seed = config, None if seed is None else check_seed(seed)
+        least = self._least_parameters(config)
+        check_fits(4 * least, f"a net of {least:,} weights ({str(config)[:300]})")
+        with torch.device("meta"):
+            self._build(config)
+        self._start(seed)
+
+    @staticmethod
+    @abstractmethod
+    def _least_parameters(config: Any) -> int:
+        """A lower bound of the number of weights, known before any is allocated."""
+
+    @abstractmethod
+    def _build(self, config: Config) -> None:
+        """Make the modules, on the meta device."""
+
+    @abstractmethod
+    def _start(self, seed: int | None) -> None:
+        """Allocate and initialise the weights; zeros where seed is None."""
 
     def save_pretrained(self, folder: str | Path, dtype: torch.dtype | None = None) -> None:
         """Write config.json and model.safetensors, the weights in `dtype` (as they are if None)."""
@@ -61,25 +87,27 @@ class Pretrained(nn.Module, ABC, Generic[Config]):
 
 
 def config_of(kind: Any, values: Mapping[str, Any], where: str) -> Any:
-    """A config of this kind from plain values, as JSON or YAML have them; unknown and missing keys are named."""
+    """A config of this kind from plain values, as JSON or YAML have them."""
+    check_keys(kind, values, where)
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+
+
+def check_keys(kind: Any, values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The types of a dataclass's fields by name; values with unknown names, or without a needed one, are refused."""
     known = {f.name: f for f in fields(kind)}
     unknown = sorted(map(str, values.keys() - known.keys()))
-    missing = sorted(n for n, f in known.items() if n not in values and f.default is MISSING)
-    if unknown or missing:
-        raise InvalidInput(
-            f"{where}: unknown keys {unknown}, missing keys {missing}; {kind.__name__} has {sorted(known)}"
-        )
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+    if unknown:
+        raise InvalidInput(f"{where} has unknown keys: {', '.join(unknown)}; known are {', '.join(known)}")
+    needed = [name for name, f in known.items() if f.default is MISSING and f.default_factory is MISSING]
+    missing = [name for name in needed if name not in values]
+    if missing:
+        raise InvalidInput(f"{where} lacks {', '.join(missing)}; add them")
+    return {name: f.type for name, f in known.items()}
 
 
 def check_sizes(config: Any) -> None:
     """Validate the sizes that every grid network has in its config."""
-    least = {"side": 1, "vocabulary": 2, "classes": 0, "blocks": 1, "embedding": 1, "condition": 1}
-    for name, low in least.items():
-        value = getattr(config, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < low:
-            raise InvalidInput(f"{name} is {value!r}; give a whole number of at least {low}")
-    check_blocks(config.blocks)
+    check_whole_sizes(config, side=1, vocabulary=2, classes=0, blocks=1, embedding=1, condition=1)
     channels = config.channels
     if not isinstance(channels, tuple) or not channels or any(type(c) is not int or c < 1 for c in channels):
         raise InvalidInput(f"channels is {channels!r}; give one whole number for each grid, from the finest")
@@ -89,22 +117,14 @@ def check_sizes(config: Any) -> None:
         raise InvalidInput(f"attention is {config.attention!r}; give true or false")
 
 
-def check_blocks(blocks: int) -> None:
-    """Refuse more blocks than any network has: a mistake, and it would take hours to build."""
-    if blocks > MOST_BLOCKS:
-        raise InvalidInput(f"blocks is {blocks:,}; give at most {MOST_BLOCKS:,}")
-
-
-def check_weights_fit(parameters: int, config: Any) -> None:
-    """Refuse sizes whose float32 weights alone do not fit into memory, before the network is built."""
-    check_fits(4 * parameters, f"a net of {parameters:,} weights ({str(config)[:300]})")
-
-
-def check_grid_weights(config: Any) -> None:
-    """The same for a net of grids, by its convolutions and its tables of tokens and labels."""
-    grids = sum(18 * config.blocks * width * width for width in config.channels)
-    tables = config.embedding * (config.vocabulary + 1) + config.condition * (config.classes + 1)
-    check_weights_fit(grids + tables + config.condition**2, config)
+def check_whole_sizes(config: Any, **least: int) -> None:
+    """Refuse a size that is not a whole number of at least so much, and more blocks than any network has."""
+    for name, low in least.items():
+        value = getattr(config, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < low:
+            raise InvalidInput(f"{name} is {value!r}; give a whole number of at least {low}")
+    if config.blocks > MOST_BLOCKS:
+        raise InvalidInput(f"blocks is {config.blocks:,}; give at most {MOST_BLOCKS:,}")
 
 
 def find_folder(name: str | Path, patterns: Iterable[str]) -> Path:

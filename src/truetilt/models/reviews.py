@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from ..viz.views import TextView, view_of_tokens
 from .infilling import with_gaps
 from .layers import placed
 from .pretrained import CARD, CONFIG, WEIGHTS, Pretrained, read_card
-from .score import FORMS, DeftScore, NetPotential, Once, Padded, class_log_probs
+from .score import Padded, check_form, class_log_probs, model_of_form, part_of_bundle
 from .text import TextScore, check_tokens
 from .text_classifier import TextClassifier
 from .text_form import normalise
@@ -43,7 +43,7 @@ class Facts:
 
     classes: tuple[str, ...]
     groups: Mapping[str, tuple[str, ...]]  # classes of which a text has one; they are the first, in this order
-    withheld: tuple[int, ...]  # what is told where a class is not
+    withheld: tuple[int, ...]  # the number given in place of each class when it is withheld
 
     def __post_init__(self) -> None:
         first = [name for members in self.groups.values() for name in members]
@@ -154,7 +154,7 @@ class Reviews:
         return [self.tokenizer.decode(row) for row in x.flatten(0, -2).tolist()]
 
     def rows(self, texts: Sequence[str]) -> Tokens:
-        """Rows of tokens [n, D]: text, end, more ends; what does not fit is cut off, an empty text is ends alone."""
+        """Rows of tokens [n, D]: the text, then ends up to the length; longer texts are cut off."""
         if isinstance(texts, str):
             raise InvalidInput("one text came where a list of texts is read; put it in a list")
         ends = [self.tokenizer.end] * self.length
@@ -165,21 +165,14 @@ class Reviews:
     def model(self, condition: str | int, form: str = "potential", given: Sequence[int | None] | None = None) -> Model:
         """The model under a class; `form` is potential (tilt by a classifier), deft or cfg (edge ratios).
 
-        The base is told the kind of text that remains when the class is withheld: for a toxic comment, that it is a
-        comment. With `given`, a row with None at its gaps, the model is one of what fills the gaps.
+        The base is conditioned on the kind of text that remains when the class is withheld: for a toxic comment, on
+        being a comment. With `given`, a row with None at its gaps, the model is one of what fills the gaps.
         """
-        if form not in FORMS:
-            raise InvalidInput(f"form is {form!r}; give one of {', '.join(FORMS)}")
-        number, base = self.facts.number(condition), self.base(condition)
-        plain = Model(self.process, self.length, base, self.score(number), None, self.device)
-        if form == "deft":
-            once = Once(base)
-            conditional = DeftScore(cast("Any", base), self._part("deft", form), number, once)
-            plain = Model(self.process, self.length, once, conditional, None, self.device)
+        check_form(form)
+        number = self.facts.number(condition)
         if form == "potential":
             self.facts.rivals(number)
-            potential = NetPotential(self._part("potential", form), number, self.batch, self.dtype)
-            plain = Model(self.process, self.length, base, plain.conditional, potential, self.device)
+        plain = model_of_form(form, self.nets, self.base(condition), self.score(number))
         if given is None:
             return plain
         if form == "deft":
@@ -213,7 +206,7 @@ class Reviews:
         """
         if not len(texts):
             return torch.empty(0, len(self.facts.judged), dtype=torch.float64)
-        net = Padded(self._part("judge", "judging"), self.batch, self.dtype)
+        net = Padded(part_of_bundle(self.nets, "judge", "judging"), self.batch, self.dtype)
         return class_log_probs(net, self.rows(texts)).cpu()
 
     def verdicts(self, texts: Sequence[str], condition: str | int) -> tuple[Tensor, Tensor]:
@@ -221,13 +214,6 @@ class Reviews:
         number = self.facts.number(condition)
         log_p = self.judge(texts)
         return log_p[:, number], log_p[:, number] >= log_p[:, list(self.facts.rivals(number))].amax(-1)
-
-    def _part(self, name: str, purpose: str) -> Any:
-        if name not in self.nets:
-            raise InvalidInput(
-                f"{purpose} needs a net called {name!r}, and there are {sorted(self.nets)}; train or add it"
-            )
-        return self.nets[name]
 
 
 def is_reviews(folder: Path) -> bool:

@@ -1,8 +1,8 @@
-"""Adapters: a network becomes a Score or a Potential, the words the samplers speak.
+"""Adapters that make a Score or a Potential of a network.
 
-Every network batch is padded to the same number of rows, because float32 matrix products differ with the batch: a
-state's answer then does not depend on how many others came with it. At t = 0 a potential is asked at t = 0: the state
-is clean, and the answer is log p(class | x_0), where a telescoping weight must end.
+Every batch of a network is padded to the same number of rows, because float32 matrix products differ with the batch
+size: the answer for a state then does not depend on the rest of the batch. At t = 0 a potential is evaluated at t = 0:
+the state is clean, and the answer is log p(class | x_0), where a telescoping weight must end.
 """
 
 from __future__ import annotations
@@ -10,49 +10,38 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
-from ..core.batch import Needs, needs_of
+from ..core.arguments import LONGEST, settle, shown, whole
+from ..core.batch import Batch, BatchScore, Needs, ask
+from ..core.device import asks_freely
+from ..core.errors import InvalidInput
 from ..core.eval_mode import evaluating
-from ..core.types import (
-    LONGEST,
-    Batch,
-    BatchScore,
-    InvalidInput,
-    Model,
-    Process,
-    Score,
-    SiteLogits,
-    Tokens,
-    ask,
-    asks_freely,
-    settle,
-    shown,
-    whole,
-)
+from ..core.logits import SiteLogits
+from ..core.types import Model, Process, Score, Tokens
 from ..diffusion.processes import Masking
-from .distinct import all_equal, first_answer
+from .distinct import WrappingScore, all_equal, first_answer
 
 FORMS = ("potential", "deft", "cfg")
 
 
 @dataclass(frozen=True)
 class Padded:
-    """A net asked in batches of one size, in eval mode, without gradients, under autocast if a `dtype` is given.
+    """Evaluates a network in padded batches, in eval mode, without gradients, under autocast if a `dtype` is given.
 
-    An answer is good until the next is asked for: a compiled net writes them all to one place.
+    An answer is valid only until the next is computed: a compiled network reuses its output buffer.
     """
 
     net: nn.Module
     batch: int
     dtype: torch.dtype | None = None
-    ask: Callable[..., Tensor] | None = None  # a part of the net, asked in its place
+    ask: Callable[..., Tensor] | None = None  # a method of the network to call in its place
 
     def __call__(self, x: Tokens, t: float, labels: Tensor | None = None) -> Iterator[Tensor]:
-        """The net's answers on states [n, D], batch by batch, told a label each [n] if any."""
+        """Yield the network's answers for states [n, D], with labels [n] if any, batch by batch."""
         times = torch.full((self.batch,), float(t), device=x.device)
         inputs = (x,) if labels is None else (x, labels)
         for parts in zip(*(tensor.split(self.batch) for tensor in inputs), strict=True):
@@ -60,7 +49,7 @@ class Padded:
             yield self._ask(state, times, *told)[: len(parts[0])]
 
     def _filled(self, part: Tensor) -> Tensor:
-        """With copies of its first row up to the size of a batch."""
+        """Pad a batch with copies of its first row."""
         return torch.cat([part, part[:1].expand(self.batch - len(part), *part.shape[1:])])
 
     @torch.no_grad()
@@ -81,7 +70,7 @@ def check_batch(batch: object, dtype: object) -> int:
 
 @dataclass(frozen=True)
 class NetScore(BatchScore):
-    """The Score of a net of posterior logits, under `label` (None: no condition)."""
+    """The Score of a network that returns posterior logits, under `label` (None: no condition)."""
 
     net: nn.Module
     process: Process
@@ -110,7 +99,7 @@ class NetScore(BatchScore):
         return self.score_of(self.logits(batch, t), batch.x, t)
 
     def score_of(self, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
-        """The Score that the net's own numbers stand for."""
+        """The Score of the network's logits."""
         return score_of_posterior(self.process, logits, x, t)
 
     @property
@@ -118,9 +107,9 @@ class NetScore(BatchScore):
         return Padded(self.net, self.batch, self.dtype)
 
     def logits(self, batch: Batch, t: float, labels: Tensor | None = None) -> SiteLogits:
-        """The net's own numbers where a sampler reads them: for masking, masked sites; the rest share one flat row.
+        """The network's logits where a sampler reads them (for masking, at masked sites); others share a row of zeros.
 
-        `labels`, one for each state [B], take the place of the score's own.
+        `labels`, one for each state [B], replace the score's own.
         """
         read, x = sites_read(self.process, batch), batch.x
         if labels is None and self.label is not None:
@@ -182,15 +171,10 @@ def rows_of(answers: Iterable[Tensor], read: SitesRead, batch: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Once(BatchScore):
-    """A Score that is asked once about a batch, though two parts of a model read its answer."""
+class Once(WrappingScore):
+    """A Score that is evaluated once for a batch, whose cache keeps the answer: two parts of a model read it."""
 
-    asks_others: ClassVar[bool] = True
     score: Score
-
-    @property
-    def needs(self) -> Needs:
-        return needs_of(self.score)
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         key = ("answer", id(self.score), t)
@@ -201,9 +185,9 @@ class Once(BatchScore):
 
 @dataclass(frozen=True)
 class DeftScore(BatchScore):
-    """DEFT's conditional Score: the frozen base's log-score plus a guide net's log g, edge by edge, unnormalised.
+    """DEFT's conditional Score: the frozen base's log-score plus a guide network's log g, edge by edge, unnormalised.
 
-    `asked` answers for the base: a `Once` that is the model's own base too spares the second question.
+    `asked`, a `Once` of the base that is also the model's own base, is evaluated in its place: once for both.
     """
 
     base: NetScore
@@ -213,11 +197,11 @@ class DeftScore(BatchScore):
 
     def __post_init__(self) -> None:
         check_class(self.guide_net, self.label)
-        _ = self.guide  # a net that does not fit fails here
+        _ = self.guide  # raises for a network that does not fit
 
     @property
     def guide(self) -> NetScore:
-        """The guide net, asked in the way the base is."""
+        """The guide network, evaluated as the base is."""
         return replace(self.base, net=self.guide_net, label=self.label)
 
     @property
@@ -230,7 +214,7 @@ class DeftScore(BatchScore):
 
 @dataclass(frozen=True)
 class NetPotential:
-    """log p_t(label | x) of a classifier of noised tokens: float64, at most 0; a clean state is asked at t = 0."""
+    """log p_t(label | x) of a classifier of noised tokens: float64, at most 0; clean states are evaluated at t = 0."""
 
     net: nn.Module
     label: int
@@ -270,29 +254,42 @@ def digit_model(
     batch: int = 64,
     dtype: torch.dtype | None = None,
 ) -> Model:
-    """A Model under one condition, of nets "unet" and, as the form asks, "potential" or "deft".
+    """A Model under one condition, made of networks "unet" and, depending on the form, "potential" or "deft".
 
     "cfg": base and conditional are one net with and without the label. "potential": the same with a classifier's
     log p_t(condition | x), for Tilted (recommended). "deft": the conditional is the base plus a guide net's log g.
     """
-    if form not in FORMS:
-        raise InvalidInput(f"form is {form!r}; give one of {', '.join(FORMS)}")
-    unet = _part(nets, "unet", form)
+    check_form(form)
+    unet = part_of_bundle(nets, "unet", form)
     check_class(unet, condition)
-    config, device = unet.config, next(unet.parameters()).device
-    base = NetScore(unet, process or Masking(config.vocabulary), None, batch, dtype)
+    base = NetScore(unet, process or Masking(unet.config.vocabulary), None, batch, dtype)
+    return model_of_form(form, nets, base, replace(base, label=condition))
+
+
+def model_of_form(form: str, nets: Mapping[str, nn.Module], base: Any, conditional: Any) -> Model:
+    """A Model of two scores of one network, in one of the `FORMS`; `nets` holds the further network that it needs."""
+    process, length, device = base.process, base.net.config.length, next(base.net.parameters()).device
     if form == "deft":
         once = Once(base)
-        conditional = DeftScore(base, _part(nets, "deft", form), condition, once)
-        return Model(base.process, config.length, once, conditional, None, device)
-    conditional = NetScore(unet, base.process, condition, batch, dtype)
-    potential = NetPotential(_part(nets, "potential", form), condition, batch, dtype) if form == "potential" else None
-    return Model(base.process, config.length, base, conditional, potential, device)
+        guided = DeftScore(base, part_of_bundle(nets, "deft", form), conditional.label, once)
+        return Model(process, length, once, guided, None, device)
+    potential = None
+    if form == "potential":
+        net = part_of_bundle(nets, "potential", form)
+        potential = NetPotential(net, conditional.label, base.batch, base.dtype)
+    return Model(process, length, base, conditional, potential, device)
 
 
-def _part(nets: Mapping[str, nn.Module], name: str, form: str) -> Any:
+def check_form(form: str) -> None:
+    """Refuse a form of model that is not known."""
+    if form not in FORMS:
+        raise InvalidInput(f"form is {form!r}; give one of {', '.join(FORMS)}")
+
+
+def part_of_bundle(nets: Mapping[str, nn.Module], name: str, purpose: str) -> Any:
+    """A network of a bundle by name, which the purpose needs."""
     if name not in nets:
-        raise InvalidInput(f"form {form!r} needs a net called {name!r}, and there are {sorted(nets)}; train or add it")
+        raise InvalidInput(f"{purpose} needs a net called {name!r}, and there are {sorted(nets)}; train or add it")
     return nets[name]
 
 
@@ -302,7 +299,7 @@ def too_long(x: Tokens, longest: int) -> InvalidInput:
 
 
 def check_class(net: nn.Module, label: object) -> None:
-    """A label must be one of the net's classes; a net of somebody else's has no config to compare with."""
+    """Refuse a label that is not one of the network's classes, where its config tells them."""
     classes = getattr(getattr(net, "config", None), "classes", math.inf)
     if isinstance(label, bool) or not isinstance(label, int) or not 0 <= label < classes:
         known = f"classes 0 to {classes - 1}" if classes else "no classes"

@@ -1,35 +1,35 @@
-"""Asking a text net only about the states somebody reads: at 1000 steps of 64 sites, one particle in sixteen.
+"""Lazy evaluation of a text network: only on states of which a row is read, one in sixteen at 1000 steps of 64 sites.
 
-Where a sampler chooses its sites before it looks at their logits (any-order, tweedie steps of masking), a particle that
-reveals nothing needs no answer: it holds by the schedule alone, and its weight stays.
+Where a sampler chooses its sites before it reads their logits (any-order, tweedie steps of masking), a particle that
+reveals nothing needs no evaluation: the schedule alone decides that it stays, and its weight does not change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..core.batch import Needs
 from ..core.logits import LazyRows
-from ..core.types import Batch, BatchScore, InvalidInput, SiteLogits, Tokens, function, listed, settle, shown
-from .conditions import check_equal_parts
+from ..core.types import Batch, InvalidInput, SiteLogits, function, listed, settle, shown
+from .conditions import label_of_each_state
+from .distinct import WrappingScore
 from .score import check_class
 from .text import TextScore
 
 
 @dataclass(frozen=True)
-class Sparing(BatchScore):
-    """The Score of a text net, asked when rows are read and about the states they are of; `seen` is told how many.
+class Sparing(WrappingScore):
+    """The Score of a text network that is evaluated when rows are read, on their states only.
 
-    Batches are padded, so no answer differs from that of `score`, unless a net rounds by the place in its batch. With
-    `labels` the populations are dealt to them in equal parts, as `per_condition` does.
+    Batches are padded, so answers equal those of `score`, unless a network rounds by the position in its batch. With
+    `labels`, each has an equal share of the populations, as in `per_condition`. `seen` is called with the number of
+    states of each evaluation.
     """
 
-    asks_others: ClassVar[bool] = True
     score: TextScore
     labels: tuple[int, ...] = ()
     seen: Callable[[int], None] | None = None
@@ -45,36 +45,21 @@ class Sparing(BatchScore):
             function("seen", self.seen, "(count)")
 
     @property
-    def process(self) -> Any:
-        return self.score.process
-
-    @property
     def net(self) -> Any:
         return self.score.net
 
-    @property
-    def needs(self) -> Needs:
-        return self.score.needs
-
     def ask(self, batch: Batch, t: float) -> SiteLogits:
-        x, labels = batch.x, self._labels(batch.x)
+        x, labels = batch.x, label_of_each_state(self.labels, batch.x) if self.labels else None
         shape = (x.numel(), self.process.vocabulary)
         index = batch.known.get("site numbers")
         if index is None:
             index = batch.known["site numbers"] = torch.arange(x.numel(), device=x.device).reshape(x.shape)
         return SiteLogits(LazyRows(shape, lambda numbers: self._rows(batch, labels, numbers, t)), index)
 
-    def _labels(self, x: Tokens) -> Tensor | None:
-        """The label of each state [n]."""
-        if not self.labels:
-            return None
-        check_equal_parts(x, len(self.labels))
-        return torch.tensor(self.labels, device=x.device).repeat_interleave(len(x) // len(self.labels))
-
     def _rows(self, batch: Batch, labels: Tensor | None, numbers: Tensor, t: float) -> Tensor:
-        """Rows by number, state after state and site after site."""
+        """Rows by number; rows are numbered state by state, site by site."""
         flat = batch.x
-        if not len(numbers):  # nobody reveals anything
+        if not len(numbers):  # no site is revealed
             return torch.empty(0, self.process.vocabulary, device=flat.device)
         length = flat.shape[-1]
         states, which = (numbers // length).unique(return_inverse=True)

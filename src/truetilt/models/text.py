@@ -1,4 +1,4 @@
-"""Scores of token networks in two parts: the trunk reads whole texts, the head runs at the sites somebody reads.
+"""Scores of token networks in two parts: the trunk reads whole texts, the head runs only at the sites that are read.
 
 Where a sampler chooses its sites before it looks at their logits (any-order, tweedie steps of masking), a vocabulary
 of fifty thousand costs only what is revealed. Conditions may be labels, or words in the text itself: `Infill`.
@@ -9,43 +9,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
 
-from ..core.batch import Needs, needs_of
+from ..core.arguments import LONGEST, function, listed, plain, settle, shown, whole
+from ..core.batch import Batch, BatchScore, Needs, ask
+from ..core.errors import InvalidInput
 from ..core.eval_mode import evaluating
-from ..core.logits import LazyRows
-from ..core.types import (
-    LONGEST,
-    Batch,
-    BatchScore,
-    InvalidInput,
-    Model,
-    Process,
-    Score,
-    SiteLogits,
-    Tokens,
-    ask,
-    check_process,
-    function,
-    listed,
-    plain,
-    settle,
-    shown,
-    whole,
-)
+from ..core.logits import LazyRows, SiteLogits
+from ..core.types import Model, Process, Score, Tokens, check_process
 from ..diffusion.processes import Masking
-from .distinct import all_equal, first_answer
+from .distinct import WrappingScore, all_equal, first_answer
 from .score import Padded, SitesRead, check_batch, check_class, rows_of, sites_read, too_long
 
-_BLOCKS = {"cpu": 64}  # rows of a head's batch: always as many, for products in float32 differ with the batch
+_BLOCKS = {"cpu": 64}  # rows in a batch of the head, always the same: float32 products differ with the batch size
 _BLOCK = 256  # the same on other devices
 
 
 class TokenNet(Protocol):
-    """What `TextScore` asks of a network; `sigma` is the total noise."""
+    """The interface of a network in a `TextScore`; `sigma` is the total noise."""
 
     def trunk(self, x: Tokens, sigma: Tensor, label: Tensor | None = None) -> Tensor:
         """Features of each site [B, D, C]."""
@@ -56,13 +40,13 @@ class TokenNet(Protocol):
         ...
 
     def log_score(self, process: Process, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
-        """The Score that those numbers stand for."""
+        """The Score of the head's numbers."""
         ...
 
 
 @dataclass(frozen=True)
 class TextScore(BatchScore):
-    """The Score of a `TokenNet` under `label` (None: no condition), its rows made where they are read."""
+    """The Score of a `TokenNet` under `label` (None: no condition), its rows computed lazily where they are read."""
 
     net: Any
     process: Process
@@ -105,19 +89,18 @@ class TextScore(BatchScore):
 
     @property
     def particle_bytes(self) -> int:
-        """Features of every site, and the rows of the few that are revealed at once."""
+        """Memory of a particle: features of every site, and rows of the few sites that a step reveals."""
         size = getattr(self.net.config, "hidden", 1024)
         return 16 * (self.net.config.length * size + self.process.vocabulary)
 
     def score_of(self, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
-        """The Score that the head's numbers stand for."""
+        """The Score of the head's numbers."""
         return self.net.log_score(self.process, logits, x, t)
 
     def logits(self, batch: Batch, t: float, labels: Tensor | None = None) -> SiteLogits:
-        """The head's numbers, lazily, where a sampler reads them; other sites share what it makes of features of 0.
+        """The head's numbers, computed lazily where a sampler reads them; other sites share the head's row for zeros.
 
-        The trunk runs when rows are read or begun, and not before: a sampler that counts its sites asks for them first.
-        `labels`, one for each state [B], take the place of the score's own.
+        The trunk runs when the first rows are read. `labels`, one for each state [B], replace the score's own.
         """
         key = ("sigma", id(self.process), t)
         if key not in batch.known:
@@ -164,7 +147,7 @@ class HeadRows:
         out = torch.empty(len(numbers), vocabulary, device=hidden.device)
         with torch.autocast(kind, self.score.dtype, enabled=self.score.dtype is not None):
             for part, place in zip(numbers.split(block), out.split(block), strict=True):
-                if not len(part):  # nobody jumps
+                if not len(part):  # no site changes
                     break
                 filled = torch.cat([part, part.new_zeros(block - len(part))])
                 place.copy_(net.head(hidden[filled], noise)[: len(part), :vocabulary])
@@ -172,14 +155,13 @@ class HeadRows:
 
 
 @dataclass(frozen=True)
-class Infill(BatchScore):
+class Infill(WrappingScore):
     """The Score of the open sites of a text whose other tokens are given; a state is what fills them, in order.
 
     The network reads the whole text. For masking this is the model given those tokens: clean tokens are part of what a
     state is conditioned on.
     """
 
-    asks_others: ClassVar[bool] = True
     score: Score
     given: tuple[int | None, ...]  # None at open sites
 
@@ -189,7 +171,8 @@ class Infill(BatchScore):
         settle(self, given=tuple(plain(token) for token in listed("given", self.given, need)))
         if not self.length:
             raise InvalidInput(f"the text has {len(self.given)} tokens and none is open; leave None where to fill in")
-        check_tokens([token for token in self.given if token is not None], _vocabulary(self.score))
+        vocabulary = getattr(self.process, "vocabulary", float("inf"))
+        check_tokens([token for token in self.given if token is not None], vocabulary)
         longest = getattr(getattr(getattr(self.score, "net", None), "config", None), "length", len(self.given))
         if len(self.given) > longest:
             raise InvalidInput(
@@ -201,14 +184,6 @@ class Infill(BatchScore):
     def length(self) -> int:
         """How many sites are open."""
         return sum(token is None for token in self.given)
-
-    @property
-    def process(self) -> Any:
-        return getattr(self.score, "process", None)
-
-    @property
-    def needs(self) -> Needs:
-        return needs_of(self.score)
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         x = batch.x
@@ -233,8 +208,12 @@ class Infill(BatchScore):
         return text.expand(*x.shape[:-1], -1).index_copy(-1, self._open(x.device), x)
 
     def _open(self, device: torch.device) -> Tensor:
-        sites = [site for site, token in enumerate(self.given) if token is None]
-        return torch.tensor(sites).to(device, non_blocking=True)
+        return open_sites(self.given).to(device, non_blocking=True)
+
+
+def open_sites(given: Sequence[int | None]) -> Tensor:
+    """Indices of the sites without a given token, int64."""
+    return torch.tensor([site for site, token in enumerate(given) if token is None], dtype=torch.int64)
 
 
 def prompted(score: Score, length: int, prefix: Sequence[int] = (), suffix: Sequence[int] = ()) -> Infill:
@@ -248,7 +227,7 @@ def prompted(score: Score, length: int, prefix: Sequence[int] = (), suffix: Sequ
 
 @dataclass(frozen=True)
 class Text:
-    """A token network and the process it was trained for; asked `batch` texts at a time."""
+    """A token network and the process it was trained for, evaluated on `batch` texts at a time."""
 
     net: Any
     process: Process
@@ -301,14 +280,10 @@ class Text:
 
 
 def check_tokens(tokens: Sequence[int], vocabulary: float) -> None:
-    """Given tokens are whole numbers of the vocabulary; the mask is none of them."""
+    """Refuse given tokens that are not whole numbers of the vocabulary, such as the mask."""
     bad = [v for v in tokens if isinstance(v, bool) or not isinstance(v, int) or not 0 <= v < vocabulary]
     if bad:
         raise InvalidInput(
             f"token {bad[0]!r} is not one of the net's 0 to {vocabulary - 1} ({len(bad)} such); was the text encoded "
             "by the tokenizer this net was trained with?"
         )
-
-
-def _vocabulary(score: Score) -> float:
-    return getattr(getattr(score, "process", None), "vocabulary", float("inf"))

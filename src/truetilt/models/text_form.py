@@ -1,4 +1,4 @@
-"""The one form of text that the review networks read and write: corpora are brought to it, as is what users type."""
+"""Normalisation of texts: corpora, and what users type, take the form that the review networks read and write."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Texts to tokens and back: a byte-level BPE of the `tokenizers` library, kept as tokenizer.json beside its net.
 
-Every byte has a token, so every text can be encoded. One more token ends a text. The mask is no token of a tokenizer:
-a net of V tokens numbers it V.
+Every byte has a token, so every text can be encoded; one more token ends a text. The mask is not a token of the
+tokenizer: a network of V tokens numbers it V.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Tokenizer:
         has("inner", self.inner, ("token_to_id", "encode", "decode"), "give a Tokenizer of the package tokenizers")
         if self.inner.token_to_id(END) is None:
             raise InvalidInput(f"the tokenizer has no token {END}; a text model needs one to end a text")
-        self.inner.encode_special_tokens = True  # whatever a text contains, it cannot end itself
+        self.inner.encode_special_tokens = True  # the end token's name in a text is plain text
 
     @property
     def vocabulary(self) -> int:
@@ -76,14 +76,14 @@ class Tokenizer:
         return self.inner.decode(kept).strip()
 
     def piece(self, token: int) -> str:
-        """What a token puts into a text. Bytes that are only part of a character come as lone surrogates."""
+        """The text of one token; bytes that are only part of a character are lone surrogates."""
         word = self.inner.id_to_token(token) or ""
         if type(self.inner.decoder).__name__ != "ByteLevel" or not word or not set(word) <= _BYTE_OF.keys():
             return self.inner.decode([token])
         return bytes(_BYTE_OF[letter] for letter in word).decode("utf-8", "surrogateescape")
 
     def fingerprint(self) -> str:
-        """A name for exactly this tokenizer."""
+        """A hash of this tokenizer."""
         return _named(json.loads(self.inner.to_str()))
 
     def save(self, folder: str | Path) -> None:
@@ -92,7 +92,7 @@ class Tokenizer:
         write_text(Path(folder) / TOKENIZER, text)
 
     def check_fits(self, vocabulary: int, fingerprint: str | None = None, where: str = "the net") -> None:
-        """A net must know as many tokens, and come from this very tokenizer where that is recorded."""
+        """Refuse a network with another number of tokens, or whose card records another tokenizer."""
         if vocabulary != self.vocabulary:
             raise InvalidInput(
                 f"{where} knows {vocabulary} tokens and the tokenizer {self.vocabulary}; use the {TOKENIZER} that came "
@@ -125,7 +125,7 @@ def load_tokenizer(folder: str | Path, vocabulary: int | None = None) -> Tokeniz
 
 
 def tokenizer_copier(source: str | Path, fingerprint: str) -> Callable[[Path], None]:
-    """What writes a folder's tokenizer.json to another, if it is the one of this fingerprint; needs no library."""
+    """A function that copies a folder's tokenizer.json, if it has this fingerprint; needs no tokenizer library."""
     path = Path(source) / TOKENIZER
     try:
         text = read_text(path)

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..core.types import InvalidInput, Process, SiteLogits, Tokens, shown
+from ..core.types import InvalidInput, Process, SiteLogits, Tokens
 from ..diffusion.processes import Masking
-from ..smc.stream import DRAW, Stream, check_seed
-from .pretrained import Pretrained, check_blocks, check_weights_fit
+from ..smc.stream import DRAW, Stream
+from .pretrained import Pretrained, check_whole_sizes
 from .score import too_long
 
 _WAVES = 128  # of the total noise, each as cosine and sine
@@ -42,17 +42,10 @@ class SEDDConfig:
     positions: bool = False  # a vector for each site, beside rotary angles; without, all masked sites look alike
 
     def __post_init__(self) -> None:
-        least = {"vocabulary": 2, "length": 1, "hidden": 2, "blocks": 1, "heads": 1, "condition": 1, "classes": 0}
-        for name, low in least.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < low:
-                raise InvalidInput(f"{name} is {value!r}; give a whole number of at least {low}")
+        check_transformer_sizes(self, classes=0)
         for name in ("masked", "scale_by_sigma", "positions"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidInput(f"{name} is {getattr(self, name)!r}; give true or false")
-        check_blocks(self.blocks)
-        if self.hidden % (2 * self.heads):
-            raise InvalidInput(f"hidden is {self.hidden} for {self.heads} heads; each head needs an even, equal share")
         if self.scale_by_sigma and not self.masked:
             raise InvalidInput("scale_by_sigma is for masked models; set it to false for uniform noise")
 
@@ -63,24 +56,15 @@ class SEDDConfig:
 
 
 class SEDD(Pretrained[SEDDConfig]):
-    """Log-scores of every token at every site; a fresh net starts at the same score for all."""
+    """Log-scores of every token at every site; a fresh network starts with equal scores."""
 
     architecture: ClassVar[str] = "sedd"
     config_type: ClassVar[Any] = SEDDConfig
 
-    def __init__(self, config: SEDDConfig | None = None, seed: int | None = 0) -> None:
-        super().__init__()
-        config = SEDDConfig() if config is None else config
-        if not isinstance(config, SEDDConfig):
-            raise InvalidInput(f"config is {shown(config)}; give a tt.SEDDConfig")
-        self.config, seed = config, None if seed is None else check_seed(seed)
-        each = 12 * config.hidden**2 + 6 * config.hidden * config.condition
+    @staticmethod
+    def _least_parameters(config: SEDDConfig) -> int:
         tables = 2 * config.rows * config.hidden + config.condition * (config.classes + config.condition)
-        tables += config.length * config.hidden * config.positions
-        check_weights_fit(config.blocks * each + tables, config)
-        with torch.device("meta"):
-            self._build(config)
-        _start(self.to_empty(device="cpu"), seed)
+        return block_parameters(config) + tables + config.length * config.hidden * config.positions
 
     def _build(self, config: SEDDConfig) -> None:
         self.vocab_embed = TokenTable(config.rows, config.hidden)
@@ -93,13 +77,16 @@ class SEDD(Pretrained[SEDDConfig]):
         self.label = nn.Embedding(config.classes + 1, config.condition) if config.classes else None
         self.position = nn.Parameter(torch.empty(config.length, config.hidden)) if config.positions else None
 
+    def _start(self, seed: int | None) -> None:
+        start_transformer(self.to_empty(device="cpu"), seed, zero=("output_layer.linear.weight",))
+
     def forward(self, x: Tokens, sigma: Tensor, label: Tensor | None = None) -> Tensor:
         """int64 [B, D], total noise [B], int64 [B] to float32 log-scores [B, D, rows], 0 at the token itself."""
         scores = self.head(self.trunk(x, sigma, label), sigma[:, None])
         return scores.scatter(-1, x[..., None], 0.0)
 
     def trunk(self, x: Tokens, sigma: Tensor, label: Tensor | None = None) -> Tensor:
-        """What the head reads of each site [B, D, hidden]; label None is "no condition"."""
+        """Features of each site [B, D, hidden], which the head reads; label None is "no condition"."""
         if x.shape[-1] > self.config.length:
             raise too_long(x, self.config.length)
         condition = self._condition(sigma, label)
@@ -116,7 +103,7 @@ class SEDD(Pretrained[SEDDConfig]):
         return wide_product(hidden, linear.weight).add_(linear.bias.float() - less)
 
     def log_score(self, process: Process, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
-        """What the head's numbers stand for: they are log-scores already, and 0 at the token a site has."""
+        """The head's numbers, which are log-scores already, with 0 at the token that a site has."""
         if isinstance(process, Masking):
             return logits
         return SiteLogits.of(logits.dense().scatter(-1, x[..., None], 0.0))
@@ -129,6 +116,18 @@ class SEDD(Pretrained[SEDDConfig]):
         elif label is not None:
             raise InvalidInput("this net was built without classes and cannot read a label; leave it out")
         return functional.silu(condition)
+
+
+def check_transformer_sizes(config: Any, **more: int) -> None:
+    """Validate the sizes that every transformer has in its config."""
+    check_whole_sizes(config, vocabulary=2, length=1, hidden=2, blocks=1, heads=1, condition=1, **more)
+    if config.hidden % (2 * config.heads):
+        raise InvalidInput(f"hidden is {config.hidden} for {config.heads} heads; each head needs an even, equal share")
+
+
+def block_parameters(config: Any) -> int:
+    """The number of weights in the blocks of a transformer."""
+    return config.blocks * (12 * config.hidden**2 + 6 * config.hidden * config.condition)
 
 
 class TokenTable(nn.Module):
@@ -157,7 +156,7 @@ class NoiseMap(nn.Module):
 
 
 class Rotary(nn.Module):
-    """Positions as angles. The buffer is what checkpoints hold; it is made anew, for half precision would spoil it."""
+    """Rotary embedding of positions. The buffer in checkpoints is recomputed: half precision rounds it."""
 
     inv_freq: Tensor
 
@@ -273,13 +272,16 @@ def wide_product(hidden: Tensor, weight: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _start(net: SEDD, seed: int | None) -> None:
-    """First weights: uniform of variance 1 / (3 fan-in), norms 1, what modulates or answers 0; all 0 without a seed."""
+def start_transformer(net: Any, seed: int | None, zero: tuple[str, ...]) -> None:
+    """Initial weights: uniform with variance 1 / (3 fan-in), norms 1; biases, modulation and names in `zero` 0.
+
+    Without a seed all weights but the norms are 0.
+    """
     net.rotary_emb.inv_freq.copy_(net.rotary_emb.speeds("cpu"))
     for number, (name, parameter) in enumerate(net.named_parameters()):
         if "norm" in name:
             parameter.fill_(1.0)
-        elif seed is None or name.endswith("bias") or "adaLN" in name or name == "output_layer.linear.weight":
+        elif seed is None or name.endswith("bias") or "adaLN" in name or name.startswith(zero):
             parameter.fill_(0.0)
         else:
             u = Stream(seed).uniforms(number, DRAW, 1, (0, parameter.numel())).reshape(parameter.shape)

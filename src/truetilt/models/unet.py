@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ..core.types import Tokens
-from .layers import Attention, Level, Residual, Rise, TimeEmbedding, TokenGrid, ZeroLinear, group_norm, halve, start
-from .pretrained import Pretrained, check_grid_weights, check_sizes
+from .layers import Attention, GridNet, Level, Residual, Rise, TimeEmbedding, TokenGrid, ZeroLinear, group_norm, halve
+from .pretrained import check_sizes
 
 
 @dataclass(frozen=True)
@@ -40,19 +40,11 @@ class UNetConfig:
         return self.side**2
 
 
-class UNet(Pretrained[UNetConfig]):
+class UNet(GridNet[UNetConfig]):
     """Posterior logits of clean tokens given noised ones, for any grid and vocabulary."""
 
     architecture: ClassVar[str] = "unet"
     config_type: ClassVar[Any] = UNetConfig
-
-    def __init__(self, config: UNetConfig | None = None, seed: int | None = 0) -> None:
-        super().__init__()
-        self.config = config = config or UNetConfig()
-        check_grid_weights(config)
-        with torch.device("meta"):
-            self._build(config)
-        start(self, seed)
 
     def _build(self, config: UNetConfig) -> None:
         sizes, width, blocks = config.channels, config.condition, config.blocks

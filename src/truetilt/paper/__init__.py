@@ -1,1 +1,1 @@
-"""One file per figure or table of the paper. Each names its jobs, collects their answers and draws them."""
+"""The tables and figures of the paper, a module each: its jobs, its rows and its figure."""

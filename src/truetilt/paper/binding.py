@@ -1,4 +1,4 @@
-"""Binding as a problem with an exact answer: p0 and p(zeta|x) of all 8-mers, and how far particles miss the target.
+"""DNA binding as a problem with an exact answer: p0 and p(zeta|x) of all 8-mers, and the errors of a sample.
 
 zeta is "it binds", p(zeta|x) = sigmoid((score - threshold) / temperature), with the 90th percentile of the scores as
 threshold and a quarter of their standard deviation as temperature. p0 is uniform, or a Markov model of the strong
@@ -25,7 +25,7 @@ from .landscape_files import LENGTH, LETTERS
 SHAPE = (len(LETTERS),) * LENGTH
 PRIORS = {"uniform": 0, "markov1": 1, "markov2": 2}  # and the order of each
 REPLICATES = 10  # of the i.i.d. floor
-SOME_TIME = 0.5  # of a masked state, posteriors and p(zeta|x) are the same at every time
+SOME_TIME = 0.5  # any: posteriors and p(zeta|x) of a masked state do not depend on time
 FIGURES = ("tv_mean", "pair_tv", "score_error", "distinct", "mean_score")
 
 
@@ -56,7 +56,7 @@ def problem(found: Landscape, prior: str, device: str = "cpu") -> Table:
 
 
 def lean_model(table: Table) -> Model:
-    """`table.model()`, but only the lines that particles read are touched: there are 625,000."""
+    """`table.model()`, computed only at the rows that particles read: the table has 625,000 of them."""
     process, model, expected = cast("Masking", table.process), table.model(), table.expected(1.0, SOME_TIME)
     some = torch.zeros(1, LENGTH, dtype=torch.int64, device=table.p0.device)
 
@@ -72,7 +72,7 @@ def lean_model(table: Table) -> Model:
 
 
 class BindingMeasure(NamedTuple):
-    """What is known of the target, against weighted 8-mers."""
+    """Errors of weighted 8-mers against the exact target."""
 
     target: Tensor
     scores: Tensor
@@ -96,7 +96,7 @@ class BindingMeasure(NamedTuple):
         return statistics.fmean(float(0.5 * gap.abs().sum()) for gap in gaps)
 
     def floor(self, seed: int, particles: int) -> Answer:
-        """As many independent draws, several times."""
+        """The same errors for as many independent draws from the target, averaged over replicates."""
         p = self.target.reshape(-1).cpu().numpy()
         counts = np.random.default_rng(seed).multinomial(particles, p / p.sum(), REPLICATES)
         states = torch.cartesian_prod(*[torch.arange(len(LETTERS))] * LENGTH)

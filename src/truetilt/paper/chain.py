@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from ..api import run
+from ..commands.costs import RoundCounter
 from ..commands.jobs import Answer, Experiment, Job, Settings
-from ..core.types import InvalidInput, Model
-from ..diffusion.guidance import Guide, Guided, posterior_level, rate_level
+from ..core.types import Model, Resampler
+from ..diffusion.guidance import posterior_level
 from ..diffusion.processes import Masking
 from ..diffusion.schedules import uniform_grid
 from ..exact.chain import Chain
@@ -25,17 +26,14 @@ from ..result import Result
 from ..smc.rejuvenation import Rejuvenation
 from ..smc.resampling import adaptive, never, systematic
 from ..smc.stream import OUTPUT, Stream
-from ..targets.any_order import AnyOrder
 from ..targets.moves import Gibbs, systematic_scan
-from ..targets.on_clock import Tempered, Tilted, Unweighted
-from .toys import RoundCounter, one_site_a_step
+from .samplers import HALF, Build, any_order, guidance, in_order, one_site_a_step, tempered, tilted
 
 VOCABULARY, ALPHA, PARTICLES = 8, 3.0, 500
 DIMENSIONS, QUICK_DIMENSIONS = (16, 64, 256), (16, 64)
 PROBLEMS = 8
 REPLICATES = 10  # of the i.i.d. floor
-_HALF = adaptive(systematic, 0.5)
-_OFTEN = adaptive(systematic, 0.8)  # moves undo what resampling loses, so they may end with nearly equal weights
+_OFTEN = adaptive(systematic, 0.8)  # Gibbs moves restore the diversity that frequent resampling costs
 
 
 def problem(dimension: int, seed: int, device: str = "cpu") -> Chain:
@@ -50,72 +48,58 @@ def problem(dimension: int, seed: int, device: str = "cpu") -> Chain:
 
 
 class ChainSampler(NamedTuple):
-    """A run of a method, and whether its log Z means anything."""
+    """How a method is run, and whether it has weights, so that it estimates log Z."""
 
     run: Callable[[Model, int], Result]
     weighted: bool
 
 
-def _clock(build: Callable[[Model, float], Any], steps: int) -> ChainSampler:
+def _clock(build: Build, steps: int, resample: Resampler = HALF) -> ChainSampler:
     def go(model: Model, seed: int) -> Result:
-        return run(build(model, ALPHA), uniform_grid(steps), particles=PARTICLES, seed=seed, resample=_HALF)
+        return run(build(model, ALPHA), uniform_grid(steps), particles=PARTICLES, seed=seed, resample=resample)
 
-    return ChainSampler(go, True)
+    return ChainSampler(go, resample is not never)
 
 
-def _guidance(guide: Guide, steps: int) -> ChainSampler:
+def _any_order(build: Build, sweeps: int = 0) -> ChainSampler:
+    """One site a step, then Gibbs moves that sweep over all sites so many times."""
+
     def go(model: Model, seed: int) -> Result:
-        if model.conditional is None:
-            raise InvalidInput("guidance needs a conditional score and the model has none")
-        fk = Unweighted(model, Guided(model.process, model.base, model.conditional, ALPHA, guide))
-        return run(fk, uniform_grid(steps), particles=PARTICLES, seed=seed, resample=never)
-
-    return ChainSampler(go, False)
-
-
-def _any_order(in_order: bool, sweeps: int = 0) -> ChainSampler:
-    def go(model: Model, seed: int) -> Result:
-        fk = AnyOrder(model, ALPHA, order=tuple(range(model.length)) if in_order else None)
+        fk: Any = build(model, ALPHA)
         moves = Rejuvenation(Gibbs(fk, systematic_scan), at_end=sweeps * model.length) if sweeps else None
-        return run(
-            fk,
-            one_site_a_step(model),
-            particles=PARTICLES,
-            seed=seed,
-            resample=_OFTEN if sweeps else _HALF,
-            moves=moves,
-        )
+        resample = _OFTEN if sweeps else HALF
+        return run(fk, one_site_a_step(model), particles=PARTICLES, seed=seed, resample=resample, moves=moves)
 
     return ChainSampler(go, True)
 
 
 def _gibbs(sweeps: int) -> ChainSampler:
-    """Conditional samples, unweighted (alpha = 1 has weight 1), then moves for the target alone."""
+    """Samples of the conditional model (alpha = 1 has weight 1), then Gibbs moves for the target."""
 
     def go(model: Model, seed: int) -> Result:
-        order = tuple(range(model.length))
-        moves = Gibbs(AnyOrder(model, ALPHA, order=order), systematic_scan)
-        start, often = AnyOrder(model, 1.0, order=order), Rejuvenation(moves, at_end=sweeps * model.length)
-        return run(start, one_site_a_step(model), particles=PARTICLES, seed=seed, resample=never, moves=often)
+        moves = Rejuvenation(Gibbs(in_order(model, ALPHA), systematic_scan), at_end=sweeps * model.length)
+        grid = one_site_a_step(model)
+        return run(in_order(model, 1.0), grid, particles=PARTICLES, seed=seed, resample=never, moves=moves)
 
     return ChainSampler(go, False)
 
 
+_RATES, _POSTERIORS = guidance(), guidance(posterior_level)
 QUICK_SAMPLERS = {
-    "guidance-rate": [_guidance(rate_level, 100)],
-    "guidance-posterior": [_guidance(posterior_level, 100)],
-    "smc-clock": [_clock(Tempered, 100)],
-    "smc-clock-tilted": [_clock(Tilted, 100)],
-    "any-order": [_any_order(False)],
-    "any-order-in-order": [_any_order(True)],
-    "any-order-moves": [_any_order(True, 3)],
+    "guidance-rate": [_clock(_RATES, 100, never)],
+    "guidance-posterior": [_clock(_POSTERIORS, 100, never)],
+    "smc-clock": [_clock(tempered(), 100)],
+    "smc-clock-tilted": [_clock(tilted(), 100)],
+    "any-order": [_any_order(any_order())],
+    "any-order-in-order": [_any_order(in_order)],
+    "any-order-moves": [_any_order(in_order, 3)],
     "gibbs": [_gibbs(3)],
 }
 SAMPLERS = QUICK_SAMPLERS | {
-    "guidance-rate": [_guidance(rate_level, steps) for steps in (25, 100, 400)],
-    "smc-clock": [_clock(Tempered, steps) for steps in (25, 100, 400)],
-    "smc-clock-tilted": [_clock(Tilted, steps) for steps in (25, 100, 400)],
-    "any-order-moves": [_any_order(True, sweeps) for sweeps in (1, 2, 3)],
+    "guidance-rate": [_clock(_RATES, steps, never) for steps in (25, 100, 400)],
+    "smc-clock": [_clock(tempered(), steps) for steps in (25, 100, 400)],
+    "smc-clock-tilted": [_clock(tilted(), steps) for steps in (25, 100, 400)],
+    "any-order-moves": [_any_order(in_order, sweeps) for sweeps in (1, 2, 3)],
     "gibbs": [_gibbs(sweeps) for sweeps in (1, 2, 3)],
 }
 
@@ -136,7 +120,7 @@ def _dimensions(settings: Settings) -> tuple[int, ...]:
 
 
 def _samplers(dimension: int, settings: Settings) -> dict[str, list[ChainSampler]]:
-    """Whole curves where they are affordable, one point each for long chains."""
+    """Samplers at several efforts each; one effort for long chains, which cost more."""
     return QUICK_SAMPLERS if settings.quick or dimension > 64 else SAMPLERS
 
 
@@ -149,17 +133,11 @@ def one_sampler(dimension: int, seed: int, name: str, settings: Settings) -> Ans
     for sampler in _samplers(dimension, settings)[name]:
         meter = RoundCounter()
         result = sampler.run(meter.watch(chain.model()), settings.seed * 1000 + seed)
-        error = abs(result.log_z - _exact_log_z(chain, name)) if sampler.weighted else None
-        points.append({"tv": _error(chain, result), "log_z_error": error, "evaluations": meter.rounds})
+        exact = float(chain.log_z_tilted(ALPHA) if "tilted" in name else chain.log_z_tempered(ALPHA))
+        error = abs(result.log_z - exact) if sampler.weighted else None
+        tv = _marginal_tv(chain, result.particles.flatten(0, 1), result.weights.reshape(-1))
+        points.append({"tv": tv, "log_z_error": error, "evaluations": meter.rounds})
     return {"points": points}
-
-
-def _exact_log_z(chain: Chain, name: str) -> float:
-    return float(chain.log_z_tilted(ALPHA) if "tilted" in name else chain.log_z_tempered(ALPHA))
-
-
-def _error(chain: Chain, result: Result) -> float:
-    return _marginal_tv(chain, result.particles.flatten(0, 1), result.weights.reshape(-1))
 
 
 def _floor(chain: Chain, seed: int) -> float:
@@ -231,11 +209,5 @@ def draw(result: Answer) -> Any:
     return figure
 
 
-EXPERIMENT = Experiment(
-    "chain",
-    "Markov chains: every sampler against exact marginals",
-    jobs,
-    collect,
-    draw,
-    ("dimension", "method", "tv_mean", "tv_std", "ratio_to_floor", "log_z_error", "network_evaluations"),
-)
+COLUMNS = ("dimension", "method", "tv_mean", "tv_std", "ratio_to_floor", "log_z_error", "network_evaluations")
+EXPERIMENT = Experiment("chain", "Markov chains: every sampler against exact marginals", jobs, collect, draw, COLUMNS)

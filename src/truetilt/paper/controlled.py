@@ -27,7 +27,7 @@ COLUMNS = ("method", "condition", "alpha", "beta", "steps", "score", "perplexity
 
 
 def jobs(task: TextTask, part: Part, settings: Settings) -> list[Job]:
-    """One job a case; what is missing is missed before any begins."""
+    """One job a case; classes that the networks lack are reported before any job starts."""
     nets = nets_of(settings)
     for condition in task.conditions:
         nets.facts.rivals(nets.facts.number(condition))
@@ -36,7 +36,7 @@ def jobs(task: TextTask, part: Part, settings: Settings) -> list[Job]:
 
 
 def one_case(task: TextTask, case: Case, settings: Settings) -> Answer:
-    """Sample and judge: a row for each class, without perplexity, and its texts."""
+    """Sample a case and judge it: a row for each class, without perplexity as yet, and its texts."""
     nets = nets_of(settings)
     every = sample_texts(nets, case, settings.seed, task.prompts.get(case.conditions[0]))
     rows, kept = [], []
@@ -80,7 +80,7 @@ def _row(task: TextTask, case: Case, condition: str, lines: Sequence[ScoredText]
 
 
 def score_of(task: TextTask, condition: str) -> Callable[[ScoredText], float]:
-    """What is averaged of each text. A group has two classes, so the chance of one is that of the other's absence."""
+    """The score of a text: whether the judge agrees, or the judged chance of a class (of two)."""
     if task.chance_of is None:
         return lambda line: float(line.right)
     asked = task.chance_of == condition
@@ -126,7 +126,7 @@ def all_claims(rows: Sequence[Answer], lines: Sequence[ScoredText]) -> dict[str,
 
 
 def _together(parts: Sequence[Sequence[ScoredText]]) -> list[ScoredText]:
-    """The lines of several conditions in turn, their populations numbered apart."""
+    """The lines of several conditions, interleaved; populations are renumbered so that conditions share none."""
     apart = [
         [replace(line, population=len(parts) * line.population + k) for line in own] for k, own in enumerate(parts)
     ]

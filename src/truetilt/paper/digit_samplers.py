@@ -1,95 +1,72 @@
-"""The samplers of the digit experiments by name: guidance, the paper's SMC, populations, the tilted conditional, moves.
+"""The samplers of the digit experiments by name, and how they are run: all classes together, in clock time.
 
-`alpha` is the exponent of the target; for guidance it is the strength beta. All are run on the clock, from the class-
-conditional net; `form` says which nets are asked.
+`alpha` is the exponent of the target; for guidance it is the strength beta.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial as given
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..api import run
-from ..commands.digits import Bundle, Cost, StateCounter, cost_of
-from ..core.types import FeynmanKac, InvalidInput, Model, Particles, Resampler, Score, Target
-from ..diffusion.guidance import Guide, Guided, posterior_level, rate_level
+from ..commands.costs import Cost, StateCounter, cost_of
+from ..core.types import FeynmanKac, Model, Particles, Resampler, Target
+from ..diffusion.guidance import posterior_level
 from ..diffusion.schedules import uniform_grid
 from ..models.conditions import per_condition
+from ..models.hub import Digits
 from ..result import Result
-from ..smc.resampling import adaptive, never, partial, systematic
-from ..smc.sampler import Rejuvenation
+from ..smc.rejuvenation import Rejuvenation
+from ..smc.resampling import never
 from ..targets.any_order import AnyOrder
 from ..targets.moves import hide, without
-from ..targets.on_clock import Tempered, Tilted, Unweighted
 from ..targets.reveal_move import RevealLaw, RevealMove
 from ..targets.stage import tilted_law
 from ..targets.tilts import FULL
+from .samplers import HALF, PARTIAL, Build, conditional, guidance, tempered, tilted
 
 STEPS, QUICK_STEPS = 100, 50
 MOVES, SITES = 100, 8  # of the Gibbs moves: how many, and how many sites each redraws
-AT_ONCE = {"cpu": 256, "cuda": 2048}  # particles whose dense laws (a few MB each) are held together
-
-_HALF = adaptive(systematic, 0.5)
-_PARTIAL = adaptive(partial(systematic, 0.5), 0.5)
+AT_ONCE = {"cpu": 256, "cuda": 2048}  # particles whose dense laws (a few MB each) fit into memory together
 
 
 @dataclass(frozen=True)
 class DigitSampler:
-    """How a method is built from a model and alpha, which nets it asks, and how its particles are grouped."""
+    """How a method is built and resampled, which networks it needs (`form`), its populations and its moves."""
 
-    build: Callable[[Model, float], FeynmanKac]
+    build: Build
     resample: Resampler = never
     form: str = "cfg"
     populations: int = 1
     moves: int = 0
 
 
-def _needed(model: Model) -> Score:
-    if model.conditional is None:
-        raise InvalidInput("the digit samplers need a conditional score and the model has none")
-    return model.conditional
-
-
-def _conditional(model: Model, alpha: float) -> FeynmanKac:
-    """Guidance of strength 1: the conditional net alone."""
-    return Unweighted(model, _needed(model))
-
-
-def _guided(guide: Guide, model: Model, beta: float) -> FeynmanKac:
-    return Unweighted(model, Guided(model.process, model.base, _needed(model), beta, guide))
-
-
-def _full_exponent(model: Model, alpha: float) -> FeynmanKac:
-    return Tilted(model, alpha, FULL)
-
-
 SAMPLERS = {
-    "guidance": DigitSampler(_conditional),
-    "guidance-rate": DigitSampler(given(_guided, rate_level)),
-    "guidance-posterior": DigitSampler(given(_guided, posterior_level)),
-    "smc": DigitSampler(Tempered, _HALF),
-    "smc-partial": DigitSampler(Tempered, _PARTIAL),
-    "smc-populations": DigitSampler(Tempered, _HALF, populations=16),
-    "smc-deft": DigitSampler(Tempered, _HALF, form="deft"),
-    "smc-deft-partial": DigitSampler(Tempered, _PARTIAL, form="deft"),
-    "tilted": DigitSampler(Tilted, _HALF, form="potential"),
-    "tilted-full-exponent": DigitSampler(_full_exponent, _HALF, form="potential"),
-    "tilted-populations": DigitSampler(Tilted, _HALF, form="potential", populations=16),
-    "guidance-gibbs": DigitSampler(given(_guided, posterior_level), moves=MOVES),
+    "guidance": DigitSampler(conditional),
+    "guidance-rate": DigitSampler(guidance()),
+    "guidance-posterior": DigitSampler(guidance(posterior_level)),
+    "smc": DigitSampler(tempered(), HALF),
+    "smc-partial": DigitSampler(tempered(), PARTIAL),
+    "smc-populations": DigitSampler(tempered(), HALF, populations=16),
+    "smc-deft": DigitSampler(tempered(), HALF, form="deft"),
+    "smc-deft-partial": DigitSampler(tempered(), PARTIAL, form="deft"),
+    "tilted": DigitSampler(tilted(), HALF, form="potential"),
+    "tilted-full-exponent": DigitSampler(tilted(ramp=FULL), HALF, form="potential"),
+    "tilted-populations": DigitSampler(tilted(), HALF, form="potential", populations=16),
+    "guidance-gibbs": DigitSampler(guidance(posterior_level), moves=MOVES),
 }
 
 
 @dataclass(frozen=True)
 class SeveralSites:
-    """Remask a few sites and redraw them at once from their adapted laws, as if they were independent: no correction.
+    """A move that remasks a few sites and redraws them at once, as if independent, without a correction.
 
-    With one site this is `Gibbs`. Several distant pixels are nearly independent given all the others.
+    With one site it is `Gibbs`. Several distant pixels are nearly independent given all the others.
     """
 
     fk: AnyOrder
@@ -136,8 +113,8 @@ def shape_of(sampler: DigitSampler, samples: int) -> tuple[int, int]:
 
 
 @torch.no_grad()
-def sample_digits(nets: Bundle, sampler: DigitSampler, alpha: float, plan: DigitRun) -> SampledDigits:
-    """All classes in one run."""
+def sample_digits(nets: Digits, sampler: DigitSampler, alpha: float, plan: DigitRun) -> SampledDigits:
+    """Sample all classes in one run, and count its network evaluations."""
     meter = StateCounter()
     model = meter.watch(joint_model(nets, plan.conditions, sampler.form))
     begin = time.perf_counter()
@@ -149,8 +126,8 @@ def sample_digits(nets: Bundle, sampler: DigitSampler, alpha: float, plan: Digit
     )
 
 
-def joint_model(nets: Bundle, conditions: Sequence[int], form: str) -> Model:
-    """One model for several classes, dealt over the populations."""
+def joint_model(nets: Digits, conditions: Sequence[int], form: str) -> Model:
+    """One model for several classes, each with an equal share of the populations."""
     return per_condition([nets.model(condition, form) for condition in conditions])
 
 
@@ -161,7 +138,7 @@ def launch(
     moves: Rejuvenation | None = None,
     grid: Sequence[float] | None = None,
 ) -> Result:
-    """Run with as many particles at a time as memory likes, on equal steps of time unless a grid is given."""
+    """Run in chunks that fit into memory, over a uniform time grid unless one is given."""
     populations, particles = plan.shape[0] * len(plan.conditions), plan.shape[1]
     device = torch.device(getattr(fk, "model").device)  # noqa: B009
     most = max(1, AT_ONCE["cpu" if device.type == "cpu" else "cuda"] // populations)
@@ -172,7 +149,7 @@ def launch(
 
 
 def _moves(model: Model, alpha: float, count: int) -> Rejuvenation | None:
-    """So many moves at the end, towards p0(x) p(zeta|x)^alpha."""
+    """So many moves at the end that leave p0(x) p(zeta|x)^alpha invariant."""
     if count == 0:
         return None
     return Rejuvenation(SeveralSites(AnyOrder(model, alpha), min(SITES, model.length)), at_end=count)

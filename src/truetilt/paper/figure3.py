@@ -17,17 +17,19 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from ..commands import digits
-from ..commands.digits import Bundle, conditions
 from ..commands.jobs import Answer, Experiment, Job, Settings
 from ..core.types import InvalidInput
 from ..diffusion.processes import Masking
 from ..diffusion.schedules import masked_fraction_grid
+from ..models.hub import Digits
 from ..smc.resampling import effective_sample_size, never
 from ..targets.any_order import AnyOrder
 from ..targets.on_clock import Tempered
 from ..viz.sheets import sheet
+from . import digit_rows
+from .digit_rows import conditions
 from .digit_samplers import QUICK_STEPS, SAMPLERS, STEPS, DigitRun, joint_model, launch, sample_digits, shape_of
+from .populations import part_of
 
 ALPHA = 3.0
 SAMPLES, QUICK_SAMPLES = 64, 16
@@ -46,7 +48,7 @@ _COLOURS = {"guidance": "#e07b5a", "smc": "#7b4fa8", "tilted": "#2e8b57"}  # by 
 
 def jobs(settings: Settings) -> list[Job]:
     """One job for each sampler; on the CPU one for each class too, so that both cores have work."""
-    digits.check_data(settings)
+    digit_rows.check_data(settings)
     every = conditions(settings)
     parts = [(c,) for c in every] if settings.device == "cpu" else [every]
     runs = QUICK_RUNS if settings.quick else RUNS
@@ -60,18 +62,22 @@ def jobs(settings: Settings) -> list[Job]:
 
 def one_run(method: str, alpha: float, classes: tuple[int, ...], settings: Settings) -> Answer:
     """One sampler on some classes: a row and a few pictures of each."""
-    nets, sampler = digits.bundle(settings.device), SAMPLERS[method]
+    nets, sampler = digit_rows.bundle(settings.device), SAMPLERS[method]
     shape = shape_of(sampler, QUICK_SAMPLES if settings.quick else SAMPLES)
     first = conditions(settings).index(classes[0]) * shape[0]
     plan = DigitRun(classes, shape, QUICK_STEPS if settings.quick else STEPS, settings.seed, first)
     result, cost = sample_digits(nets, sampler, alpha, plan)
     rows, pictures = [], []
     for number, condition in enumerate(classes):
-        part = digits.part_of(result, number * shape[0], shape[0])
-        figures = digits.figures_of(nets, condition, part, digits.real_digits(settings, condition), settings.seed)
-        rows.append(digits.row(method, alpha, shape, figures, cost))
-        if SHEETS.get(method) == alpha and condition in digits.QUICK_CLASSES:
-            pictures.append({"method": method, "alpha": alpha} | digits.picture(nets, condition, part, settings.seed))
+        part = part_of(result, number * shape[0], shape[0])
+        figures = digit_rows.figures_of(
+            nets, condition, part, digit_rows.real_digits(settings, condition), settings.seed
+        )
+        rows.append(digit_rows.row(method, alpha, shape, figures, cost))
+        if SHEETS.get(method) == alpha and condition in digit_rows.QUICK_CLASSES:
+            pictures.append(
+                {"method": method, "alpha": alpha} | digit_rows.picture(nets, condition, part, settings.seed)
+            )
     return {"rows": rows, "pictures": pictures}
 
 
@@ -81,7 +87,7 @@ def spread(form: str, settings: Settings) -> Answer:
 
     At alpha = 2 and strength 1 the weight of a path is that ratio itself; nothing is resampled.
     """
-    nets, classes = digits.in_full_precision(settings.device), conditions(settings)
+    nets, classes = digit_rows.in_full_precision(settings.device), conditions(settings)
     model = joint_model(nets, classes, form.split("-")[0])
     if form == "cfg-one-site":
         plan = DigitRun(classes, (1, ONE_SITE_SAMPLES), model.length, settings.seed)
@@ -95,7 +101,7 @@ def spread(form: str, settings: Settings) -> Answer:
     return out | ({"potential": ratio_figures(potential, bound)} if form == "cfg" else {})
 
 
-def potential_ratio(nets: Bundle, classes: tuple[int, ...], x: Tensor) -> tuple[Tensor, Tensor]:
+def potential_ratio(nets: Digits, classes: tuple[int, ...], x: Tensor) -> tuple[Tensor, Tensor]:
     """-log p(zeta) [classes, 1], the bound of every ratio, and log p(zeta|x)/p(zeta) of clean x [classes, N, D]."""
     model = joint_model(nets, classes, "potential")
     if model.potential is None:
@@ -125,7 +131,7 @@ def collect(settings: Settings, answers: dict[str, Answer]) -> Answer:
     for method, alpha in QUICK_RUNS if settings.quick else RUNS:
         own = [r for r in found if (r["method"], r["alpha"]) == (method, alpha)]
         own.sort(key=lambda r: r["condition"])
-        rows += [digits.mean_row(own), *own]
+        rows += [digit_rows.mean_row(own), *own]
     pictures = [shown for name in sorted(answers) for shown in answers[name].get("pictures", ())]
     spreads = {
         form: own for name in sorted(answers) if name.startswith("spread") for form, own in answers[name].items()
@@ -192,7 +198,7 @@ def _sheets(axes: Any, result: Answer, methods: Mapping[str, float], shown: list
             row = next(r for r in result["rows"] if _is(r, method, alpha) and r["condition"] == condition)
             name = f"{method}, {_letter(method)} = {alpha:g}\n"
             title = f"acc {row['accuracy']:.2f} · div {row['diversity_ratio']:.2f} · roots {row['roots']}"
-            sheet(ax, digits.unpacked(picture), 4, name + title, picture["wrong"])
+            sheet(ax, digit_rows.unpacked(picture), 4, name + title, picture["wrong"])
         line[0].set_ylabel(f"digit {condition}", fontsize=9)
 
 
@@ -237,11 +243,15 @@ def _log_ratios(ax: Any, spreads: Answer) -> None:
     ax.set_title(f"log-ratio of conditional paths; ESS at α = {ALPHA:g}", fontsize=9)
 
 
-EXPERIMENT = Experiment(
-    "figure3",
-    "Class-conditional digits from every sampler",
-    jobs,
-    collect,
-    draw,
-    ("method", "condition", "alpha", "accuracy", "diversity_ratio", "coverage", "roots", "ess", "network_evaluations"),
+COLUMNS = (
+    "method",
+    "condition",
+    "alpha",
+    "accuracy",
+    "diversity_ratio",
+    "coverage",
+    "roots",
+    "ess",
+    "network_evaluations",
 )
+EXPERIMENT = Experiment("figure3", "Class-conditional digits from every sampler", jobs, collect, draw, COLUMNS)

@@ -11,10 +11,12 @@ import math
 import statistics
 from typing import Any
 
-from ..commands import digits
-from ..commands.digits import conditions
+from ..commands.costs import Cost
 from ..commands.jobs import Answer, Experiment, Job, Settings
+from . import digit_rows
+from .digit_rows import conditions
 from .digit_samplers import QUICK_STEPS, SAMPLERS, STEPS, DigitRun, sample_digits
+from .populations import part_of
 
 PARTICLES, QUICK_PARTICLES = (5, 10, 20, 50, 100), (5, 10)
 ALPHAS, QUICK_ALPHAS = (1.0, 2.0, 3.0), (1.0, 3.0)
@@ -35,7 +37,7 @@ def points(settings: Settings) -> list[tuple[str, float, int]]:
 
 def jobs(settings: Settings) -> list[Job]:
     """One job a point with all its runs, the long ones first."""
-    digits.check_data(settings)
+    digit_rows.check_data(settings)
     return [
         Job(f"{method}-{alpha:g}-{n}", one_point, (method, alpha, n, settings))
         for method, alpha, n in sorted(points(settings), key=lambda point: -point[2])
@@ -44,18 +46,18 @@ def jobs(settings: Settings) -> list[Job]:
 
 def one_point(method: str, alpha: float, particles: int, settings: Settings) -> Answer:
     """Every run of one point: the figures of each, and the coverage of a class by all its runs together."""
-    nets, repeats = digits.bundle(settings.device), QUICK_REPEATS if settings.quick else REPEATS
+    nets, repeats = digit_rows.bundle(settings.device), QUICK_REPEATS if settings.quick else REPEATS
     classes, steps = conditions(settings), QUICK_STEPS if settings.quick else STEPS
     several, few = shape(method, particles)
     plan = DigitRun(classes, (repeats * several, few), steps, settings.seed)
     result, cost = sample_digits(nets, SAMPLERS[method], alpha, plan)
     runs = []
     for number, condition in enumerate(classes):
-        own = digits.part_of(result, number * repeats * several, repeats * several)
-        covered = digits.covered_by(nets, condition, own, settings)
+        own = part_of(result, number * repeats * several, repeats * several)
+        covered = digit_rows.covered_by(nets, condition, own, settings)
         for run in range(repeats):
-            part = digits.part_of(own, run * several, several)
-            figures = digits.figures_of(nets, condition, part, None, settings.seed)
+            part = part_of(own, run * several, several)
+            figures = digit_rows.figures_of(nets, condition, part, None, settings.seed)
             runs.append(figures | {"coverage": covered})
     return {"runs": runs, "cost": list(cost)}
 
@@ -71,7 +73,7 @@ def collect(settings: Settings, answers: dict[str, Answer]) -> Answer:
     rows = []
     for method, alpha, n in points(settings):
         answer = answers[f"{method}-{alpha:g}-{n}"]
-        rows.append(_row(method, alpha, n, answer["runs"], digits.Cost(*answer["cost"])))
+        rows.append(_row(method, alpha, n, answer["runs"], Cost(*answer["cost"])))
     return {
         "experiment": "figure4",
         "steps": QUICK_STEPS if settings.quick else STEPS,
@@ -83,13 +85,13 @@ def collect(settings: Settings, answers: dict[str, Answer]) -> Answer:
     }
 
 
-def _row(method: str, alpha: float, n: int, runs: list[Answer], cost: digits.Cost) -> Answer:
+def _row(method: str, alpha: float, n: int, runs: list[Answer], cost: Cost) -> Answer:
     names = ("accuracy", "diversity_ratio", "coverage", "roots", "ess", "ess_least")
     values = {name: [run[name] for run in runs] for name in names}
     figures: Answer = {name: None if None in own else statistics.fmean(own) for name, own in values.items()}
     figures |= {"condition": "all", "accuracy_std": statistics.stdev(values["accuracy"])}
     seconds = cost.seconds * len({run["condition"] for run in runs})  # of all runs together
-    row = digits.row(method, alpha, shape(method, n), figures, cost._replace(seconds=seconds))
+    row = digit_rows.row(method, alpha, shape(method, n), figures, cost._replace(seconds=seconds))
     return row | {"runs": len(runs), "diversity_std": statistics.stdev(values["diversity_ratio"])}
 
 
@@ -152,11 +154,5 @@ def _curves(ax: Any, result: Answer, name: str) -> None:
         ax.errorbar(at, [r[name] for r in own], bars, ls=line, marker=marker, ms=5, lw=1.2, color=colour, label=label)
 
 
-EXPERIMENT = Experiment(
-    "figure4",
-    "Accuracy against the number of particles",
-    jobs,
-    collect,
-    draw,
-    ("method", "alpha", "particles", "accuracy", "accuracy_std", "diversity_ratio", "roots", "ess", "seconds"),
-)
+COLUMNS = ("method", "alpha", "particles", "accuracy", "accuracy_std", "diversity_ratio", "roots", "ess", "seconds")
+EXPERIMENT = Experiment("figure4", "Accuracy against the number of particles", jobs, collect, draw, COLUMNS)

@@ -7,7 +7,6 @@ guidance has nothing to disagree with and is exact.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import torch
 
 from ..api import run
 from ..commands.jobs import Answer, Experiment, Job, Settings
+from ..commands.outputs import noted
 from ..diffusion.processes import Masking, Uniform
 from ..diffusion.schedules import uniform_grid
 from ..exact.tables import Table
@@ -25,10 +25,10 @@ from ..viz.clouds import Disks
 from ..viz.disks import COLOURS, disks
 from . import toys
 
-P0_6 = (11, 39, 16, 4, 2, 28)
-LIKELIHOOD_6 = (0.10, 0.11, 0.15, 0.58, 0.56, 0.29)
-P0_9 = ((5, 17, 21), (4, 9, 22), (2, 9, 11))
-LIKELIHOOD_9 = ((0.90, 0.01, 0.39), (0.23, 0.52, 0.53), (0.71, 0.94, 0.11))
+P0_6 = [11, 39, 16, 4, 2, 28]
+LIKELIHOOD_6 = [0.10, 0.11, 0.15, 0.58, 0.56, 0.29]
+P0_9 = [[5, 17, 21], [4, 9, 22], [2, 9, 11]]
+LIKELIHOOD_9 = [[0.90, 0.01, 0.39], [0.23, 0.52, 0.53], [0.71, 0.94, 0.11]]
 SAMPLES, QUICK_SAMPLES = 50_000, 10_000
 PANELS = {"target": "target π ∝ p₀ p(ζ|x)^α", "guidance": "guidance, β = α", "truetilt": "truetilt (weighted)"}
 
@@ -89,10 +89,9 @@ def keep_run(device: str, seed: int, folder: Path) -> Path:
     """A run on the nine states, saved beside the figure, and its report."""
     fk = Tilted(nine_states(device).model(), 4.0)
     result = run(fk, uniform_grid(toys.STEPS), particles=256, populations=16, seed=seed, snapshots=8)
-    told = {"bundle": "Nine states of the demo", "command": f"truetilt demo --seed {seed}"}
-    told_run = replace(result, settings=result.settings | told)
-    told_run.save(folder, Disks(3))
-    return told_run.report(folder / "report.html", Disks(3))
+    result = noted(result, bundle="Nine states of the demo", command=f"truetilt demo --seed {seed}")
+    result.save(folder, Disks(3))
+    return result.report(folder / "report.html", Disks(3))
 
 
 def draw(result: Answer) -> Any:

@@ -1,8 +1,8 @@
-"""Filling the gaps of many texts in one run: each text is a population or several, all have equally many gaps.
+"""Samplers that fill the gaps of many texts in one run: each text has populations of its own, all as many gaps.
 
-p(gaps) is the net's own answer with the given tokens masked, p(gaps|text) with them there. Two baselines fill in
-otherwise: reconstruction samples whole texts and overwrites what is known, prompting writes the text with its gaps in
-front and lets the net write the whole after it.
+p(gaps) is the network's answer with the given tokens masked, p(gaps|text) with them visible. Two baselines work
+otherwise: reconstruction samples whole texts and overwrites the given tokens, prompting puts the text with its gaps in
+front and samples the whole text after it.
 """
 
 from __future__ import annotations
@@ -15,24 +15,26 @@ import torch
 from torch import Tensor
 
 from ..api import run
-from ..commands.digits import StateCounter
+from ..commands.costs import StateCounter
 from ..commands.sample_text import Given
 from ..core.types import Batch, BatchScore, FeynmanKac, InvalidInput, Model, Score, SiteLogits, Tokens, ask
-from ..diffusion.guidance import Guided, posterior_level, rate_level
-from ..diffusion.kernels import euler, tweedie
+from ..diffusion.guidance import posterior_level
+from ..diffusion.kernels import tweedie
 from ..diffusion.schedules import masked_fraction_grid, uniform_grid
 from ..models.conditions import row_of_each_state
 from ..models.infilling import Retimed
 from ..models.reviews import Reviews
 from ..smc.rejuvenation import Rejuvenation
-from ..smc.resampling import adaptive, never, partial, systematic
+from ..smc.resampling import never
 from ..targets.any_order import AnyOrder
 from ..targets.moves import Gibbs
-from ..targets.on_clock import Tempered, Unweighted
-from .text_samplers import Lots, draws_of_each, watched
+from ..targets.on_clock import Unweighted
+from .populations import draws_of_each
+from .samplers import HALF, PARTIAL, guidance, tempered
+from .text_samplers import Lots, watched
 
 RECONSTRUCTION, PROMPTING = "reconstruction", "prompting"
-EVERY_ROW = (RECONSTRUCTION, "guidance-rate")
+EVERY_ROW = (RECONSTRUCTION, "guidance-rate")  # methods that read the score at every site
 MARK = " ..."  # what stands for a gap in a prompt
 
 
@@ -78,7 +80,7 @@ class Filled(NamedTuple):
 
 @dataclass(frozen=True)
 class Gapped(BatchScore):
-    """The Score of the gaps of many texts, to which populations are dealt in equal parts; a state fills the gaps."""
+    """The Score of the gaps of many texts; a state is what fills them, and each text has as many populations."""
 
     asks_others: ClassVar[bool] = True
     score: Score  # of whole texts
@@ -97,7 +99,7 @@ class Gapped(BatchScore):
 
 @dataclass
 class Noted:
-    """The chance the net gave each known token where it was last masked, before it was overwritten [B, D]."""
+    """The network's probability of each given token at the last step before it was overwritten [B, D]."""
 
     chance: Tensor | None = None
 
@@ -108,11 +110,11 @@ class Noted:
 
 @dataclass(frozen=True)
 class Overwritten(BatchScore):
-    """The Score of whole texts whose known tokens are overwritten as they appear; the net sees them only then."""
+    """The Score of whole texts in which given tokens replace what is drawn; before that they are masked."""
 
     asks_others: ClassVar[bool] = True
     score: Score
-    known: Tensor  # int64 [texts, D], -1 at gaps; populations are dealt to the texts in equal parts
+    known: Tensor  # int64 [texts, D], -1 at gaps
     mask: int
     noted: Noted
 
@@ -127,7 +129,7 @@ class Overwritten(BatchScore):
 
 @torch.no_grad()
 def fill(nets: Reviews, texts: Sequence[Given], way: Way, plan: FillRun) -> Filled:
-    """Every text filled in one way; texts with as many open sites share a run."""
+    """Fill every text by one method; texts with equally many gaps share a run."""
     layouts = [_layout(nets, given, way.method) for given in texts]
     groups: dict[int, list[int]] = {}
     for number, layout in enumerate(layouts):
@@ -175,7 +177,7 @@ def prompt_of(nets: Reviews, given: Given) -> list[int]:
 
 
 def prompt_fits(nets: Reviews, given: Given) -> bool:
-    """Whether a prompt and the whole text behind it find room."""
+    """Whether a prompt and the whole text after it fit into a row."""
     return len(prompt_of(nets, given)) + _used(given, nets.tokenizer.end) <= nets.length
 
 
@@ -193,7 +195,7 @@ def _layout(nets: Reviews, given: Given, method: str) -> Layout:
 
 
 def _unlaid(x: Tokens, layout: Layout, end: int) -> Tokens:
-    """The text of rows [n, D], at the beginning of rows of its own."""
+    """The text of each row [n, D], moved to the start of the row; the rest is filled with ends."""
     _, first, size = layout
     return torch.full_like(x, end).slice_scatter(x[:, first : first + size], -1, 0, size)
 
@@ -201,7 +203,7 @@ def _unlaid(x: Tokens, layout: Layout, end: int) -> Tokens:
 def _fill_lot(
     nets: Reviews, rows: Tensor, way: Way, plan: FillRun, meter: StateCounter
 ) -> tuple[Tokens, Tensor | None, int]:
-    """Whole rows [texts, draws, D] of one lot, what was kept of the given if it was drawn, and the steps taken."""
+    """Whole rows [texts, draws, D] of some texts, the share of given tokens kept if they were drawn, and the steps."""
     noted = Noted()
     fk, inside, options = _built(nets, rows, way, meter, noted)
     length = getattr(fk, "model").length  # noqa: B009
@@ -231,7 +233,7 @@ def _noted_share(noted: Noted, rows: Tensor, end: int) -> Tensor | None:
 def _built(
     nets: Reviews, rows: Tensor, way: Way, meter: StateCounter, noted: Noted
 ) -> tuple[FeynmanKac, Gapped | None, dict[str, Any]]:
-    """What is run, how its states become whole rows, and the options of the run."""
+    """The Feynman-Kac value of a method, the Score that makes whole rows of its states, and options of the run."""
     options: dict[str, Any] = {"resample": never}
     if way.method == RECONSTRUCTION:
         plain = meter.watch(Model(nets.process, nets.length, nets.base(), None, None, nets.device))
@@ -244,16 +246,14 @@ def _built(
     if way.method == PROMPTING:
         return Unweighted(model, inside, kernel=tweedie), whole, options
     if way.method.startswith("any-order"):
-        return AnyOrder(model, alpha), whole, {"resample": adaptive(systematic, 0.5)}
+        return AnyOrder(model, alpha), whole, {"resample": HALF}
     if way.method == "smc-partial":
-        fk: FeynmanKac = Tempered(model, alpha, beta, posterior_level, kernel=tweedie)
-        return fk, whole, {"resample": adaptive(partial(systematic, 0.5), 0.5)}
-    guide, kernel = (rate_level, euler) if way.method == "guidance-rate" else (posterior_level, tweedie)
-    beta = alpha if way.method == "guidance-gibbs" else beta
-    score = {0.0: model.base, 1.0: inside}.get(beta) or Guided(model.process, model.base, inside, beta, guide)
+        return tempered(posterior_level, tweedie)(model, alpha, beta), whole, {"resample": PARTIAL}
+    build = guidance() if way.method == "guidance-rate" else guidance(posterior_level, tweedie)
     if way.method == "guidance-gibbs":
         options["moves"] = Rejuvenation(Gibbs(AnyOrder(model, alpha)), at_end=model.length)
-    return Unweighted(model, score, kernel=kernel), whole, options
+        beta = alpha
+    return build(model, alpha, beta), whole, options
 
 
 def _sites(rows: Tensor) -> Tensor:

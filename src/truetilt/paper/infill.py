@@ -2,9 +2,10 @@
 
 The condition is the text around the gap, so alpha tempers p(text|gap). Reconstruction, the baseline, samples whole
 texts without a condition and overwrites known tokens with the noise of the moment; prompting writes the text with its
-gap in front of a whole one; all others see the given from the start. They keep it by construction. `kept_unclamped` is
-what none keeps so: the chance the net gives those tokens, were they all masked and only the fill there. `kept_drawn` is
-what a baseline that draws them itself drew of them, reconstruction before it overwrote. A sentence is a population.
+gap in front of a whole one; all others see the given tokens from the start and keep them by construction. Two columns
+measure what is not kept by construction: `kept_unclamped` is the probability of the given tokens if they are masked and
+only the fill is visible; `kept_drawn` is the share that a baseline drew as given, before overwriting. A sentence is a
+population.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from .text_parts import Part, chosen, identity, in_order, joined, nets_of
 from .text_plots import draw_curves
 from .text_rows import ScoredText, distinct_2, mean_interval, write_lines
 
-GAPS, LEAST, MOST = 12, 23, 25  # sentences so long have a gap of half their tokens, twelve: all share a run
+LEAST, MOST = 23, 25  # tokens of a sentence: half of them, the gap, is then twelve, so that all share a run
 SENTENCES_FULL, SENTENCES_QUICK = 250, 8
 FULL_STEPS, QUICK_STEPS = 100, 24
 DRAWS = 4  # texts kept of each sentence
@@ -77,7 +78,7 @@ class Sentence(NamedTuple):
 
 
 def sentences(nets: Reviews, settings: Settings) -> list[Sentence]:
-    """Held-out sentences, a range of half their tokens open that begins anywhere."""
+    """Held-out sentences with a gap of half their tokens at a random place."""
     many = SENTENCES_QUICK if settings.quick else SENTENCES_FULL
     rows = [nets.encode(text) for text in SENTENCES] if settings.data is None else _held_out(nets, settings.data)
     found, end = [], nets.tokenizer.end
@@ -91,7 +92,7 @@ def sentences(nets: Reviews, settings: Settings) -> list[Sentence]:
 
 
 def _held_out(nets: Reviews, folder: str) -> list[list[int]]:
-    """Test rows of a prepared corpus, evenly spaced, of lengths whose halves are equal."""
+    """Evenly spaced test rows of a prepared corpus, of lengths that give all the same gap."""
     corpus = Corpus.read(folder)
     corpus.tokenizer.check_fits(nets.tokenizer.vocabulary, nets.tokenizer.fingerprint(), folder)
     texts = corpus.texts(("test",), labelled=True)
@@ -105,13 +106,13 @@ def _held_out(nets: Reviews, folder: str) -> list[list[int]]:
 
 
 def jobs(part: Part, settings: Settings) -> list[Job]:
-    sentences(nets_of(settings), settings)  # a corpus that does not fit is named before anything runs
+    sentences(nets_of(settings), settings)  # refuses a corpus that does not fit before any job starts
     ways = QUICK_WAYS if settings.quick else WAYS
     return chosen(part, [Job(way.name, one_way, (way, settings)) for way in ways], settings)
 
 
 def one_way(way: Way, settings: Settings) -> Answer:
-    """One sampler on every sentence it has room for: a row with the GLEU of each sentence, and its texts."""
+    """One sampler on every sentence that fits: a row with the GLEU of each sentence, and its texts."""
     nets = nets_of(settings)
     every = list(enumerate(sentences(nets, settings)))
     own = [(n, s) for n, s in every if way.method != PROMPTING or prompt_fits(nets, s.given)]

@@ -40,7 +40,7 @@ class Landscape(NamedTuple):
 
 
 def read_landscape(folder: Path) -> Landscape:
-    """The scores in a folder; every fault is named."""
+    """Read the scores in a folder."""
     if not folder.is_dir():
         raise InvalidInput(f"there is no folder {folder}; --data must name one that holds {FORMATS}")
     files = sorted(path for path in folder.iterdir() if path.is_file())

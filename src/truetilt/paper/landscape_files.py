@@ -1,4 +1,4 @@
-"""The files a landscape comes in: Design-Bench arrays, or text with one 8-mer a row; every fault is named."""
+"""Readers of a landscape's files: Design-Bench arrays, or a text table with one 8-mer a row."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def array_pairs(files: list[Path]) -> list[tuple[Path, Path]]:
 
 
 def _names(stem: str, letter: str) -> bool:
-    """Whether a file is named for x or y: as a word of its own, else by a letter that the other has not."""
+    """Whether a file name stands for x (or y): as a separate word, or by containing that letter and not the other."""
     words = set(re.split(r"[^a-z]+", stem.lower()))
     if words & {"x", "y"}:
         return letter in words
@@ -76,7 +76,7 @@ def is_table(path: Path) -> bool:
 
 
 def _text(path: Path) -> str:
-    """The text of a file; its first bytes say whether and how it is packed."""
+    """The text of a file, decompressed if it is gzip or xz."""
     try:
         return read_unpacked(path, TEXT).decode("utf-8-sig")
     except (OSError, ValueError) as e:

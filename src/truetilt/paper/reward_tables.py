@@ -23,6 +23,7 @@ from ..core.storage import TEXT, read_unpacked
 from ..core.types import InvalidInput, Model, SiteLogits, Tokens
 from ..diffusion.processes import Masking
 from ..exact.tables import TableScore, flat_index, line_index
+from ..rewards.recycled import recycled
 from ..rewards.reward import Reward
 from ..targets.annealed import Annealed
 from ..targets.composed import Composed
@@ -54,6 +55,10 @@ class RewardTable(NamedTuple):
         """The target as a flat table, and log Z."""
         log_mass = self.p0.reshape(-1).log() + strength * self.values
         return log_mass.softmax(0), float(log_mass.logsumexp(0))
+
+    def log_prob(self, x: Tokens) -> Tensor:
+        """log p0 of states [..., D]."""
+        return self.p0.reshape(-1)[flat_index(x, self.size)].log()
 
     def model(self) -> Model:
         """The exact base; only the lines of the table that particles read are touched."""
@@ -119,13 +124,6 @@ def fitness_table(folder: Path) -> RewardTable:
         for e in range(d + 1, length):
             log_p = log_p + pairs[d, e].reshape([size if k in (d, e) else 1 for k in range(length)])
     return RewardTable(log_p.reshape(-1).softmax(0).reshape(log_p.shape), values)
-
-
-def recycled(table: RewardTable, reward: Reward, strength: float) -> tuple[Tokens, Tensor, float]:
-    """p0 exp(strength r) renormalised over all states ever called: biased, with log Z from below."""
-    x, values = reward.known()
-    log_w = table.p0.reshape(-1)[flat_index(x, table.size)].log() + strength * values
-    return x, log_w.softmax(0), float(log_w.logsumexp(0))
 
 
 def annealed(table: RewardTable, reward: Reward, strength: float, particles: int, sweeps: int, seed: int) -> Any:
@@ -207,7 +205,8 @@ def one_fitness(alpha: float, seed: int, folder: str, sizes: tuple[int, ...] = S
 
     def add(name: str, x: Tokens, weights: Tensor, log_z: float, evaluations: int, reward: Reward) -> None:
         out[name] = known.row(x, weights, log_z, evaluations, reward)
-        out[f"{name}, recycled"] = known.row(*recycled(table, reward, alpha), evaluations, reward)
+        again = recycled(reward, table.log_prob, alpha)
+        out[f"{name}, recycled"] = known.row(again.states, again.weights, again.log_z, evaluations, reward)
 
     for particles in sizes:
         reward = table.reward()

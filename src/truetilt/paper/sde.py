@@ -36,7 +36,7 @@ from .sde_figure import draw
 COMPONENTS = 6
 DIMENSIONS, ALPHAS = (2, 8, 32), (1.0, 2.0, 4.0, 8.0)
 STEPS, PARTICLES, SEEDS = 200, 2000, 8
-SHOWN = (8, 4.0)  # the dimension and alpha that are always run in full, and against steps and particles
+SHOWN = (8, 4.0)  # dimension and alpha that are run in full with --quick too, and at several steps and particles
 REFERENCE, KERNEL_REFERENCE, DIRECTIONS, FLOORS = 20_000, 1_000, 50, 4
 FIGURES = ("sliced_wasserstein", "mmd")
 
@@ -222,7 +222,7 @@ def _row(cell: Cell, name: str, each: list[Answer]) -> Answer:
 
 
 def _findings(rows: list[Answer]) -> list[str]:
-    """What must show, in words."""
+    """The main comparison in a sentence."""
     shown = {
         r["method"]: r["ratio_to_floor"]
         for r in rows
@@ -281,11 +281,5 @@ def one_limit(kernel: str, value: str, settings: Settings) -> Answer:
     return {"rows": [head | row for row in rows]}
 
 
-EXPERIMENT = Experiment(
-    "sde",
-    "Diffusions: every sampler against exact Gaussian mixtures",
-    jobs,
-    collect,
-    draw,
-    ("dimension", "alpha", "method", "steps", "particles", "ratio_to_floor", "mmd_ratio", "log_z_error", "ess"),
-)
+COLUMNS = ("dimension", "alpha", "method", "steps", "particles", "ratio_to_floor", "mmd_ratio", "log_z_error", "ess")
+EXPERIMENT = Experiment("sde", "Diffusions: every sampler against Gaussian mixtures", jobs, collect, draw, COLUMNS)

@@ -13,7 +13,7 @@ BASELINE = "guidance-posterior"
 GUIDANCE = ("guidance-rate", BASELINE, "guidance-deft")
 CLAIMANTS = ("smc-populations", "tilted-populations", "any-order-populations", "guidance-gibbs", "smc-paper-16")
 CURVES = ("smc-partial", "smc-deft-partial")
-LONG_CURVE = "smc-posterior"  # at 1000 steps it asks the nets as often as at 100: most particles have nothing to ask
+LONG_CURVE = "smc-posterior"  # as many evaluations at 1000 steps as at 100: most particles reveal nothing in a step
 OURS = ("smc", "smc-posterior", "smc-populations", "tilted", "tilted-populations", "any-order", "guidance-gibbs")
 QUICK_ALPHAS, QUICK_BETAS = (2.0, 4.0), (0.0, 1.0, 2.0)
 QUICK_STEPS, QUICK_SHAPE = 24, (2, 12)
@@ -21,22 +21,41 @@ QUICK_STEPS, QUICK_SHAPE = 24, (2, 12)
 
 @dataclass(frozen=True)
 class TextTask:
-    """What is asked for: classes, a prompt for each, and what the score is: accuracy, or the chance of a class."""
+    """A text task: its classes, a prompt for each, and its score: accuracy, or the judged chance of a class."""
 
     name: str
     title: str
     conditions: tuple[str, ...]
     prompts: dict[str, str]
     chance_of: str | None = None  # None: the share the judge takes to be of the class asked for
-    shown: bool = True  # whether a few texts may be shown
 
     @property
     def score_words(self) -> str:
         return "judge accuracy" if self.chance_of is None else f"judged chance of {self.chance_of}"
 
 
+TASKS = {
+    task.name: task
+    for task in (
+        TextTask(
+            "sentiment",
+            "Reviews of an asked sentiment",
+            ("negative", "positive"),
+            {word: f"The generated text is of {word} sentiment" for word in ("negative", "positive")},
+        ),
+        TextTask(  # in both directions; its texts stay in the folder of the run, and none is shown
+            "toxicity",
+            "Comments asked to be toxic, and not to be",
+            ("toxic", "non-toxic"),
+            {"toxic": "The generated text is toxic", "non-toxic": "The generated text is not toxic"},
+            chance_of="toxic",
+        ),
+    )
+}
+
+
 def cases(task: TextTask, quick: bool) -> list[Case]:
-    """Every case of the task; all its classes share one, but for prompts, whose words differ in number."""
+    """Every case of the task. All classes share a case, except for prompting, where prompts differ in length."""
     if quick:
         return _quick_cases(task.conditions[-1:])
     classes, out = task.conditions, []

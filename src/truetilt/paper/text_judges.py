@@ -1,7 +1,7 @@
-"""Who scores kept texts without having been in the room: a judge on MiniLM's vectors, a reference tuned to a corpus.
+"""Models that score texts and took no part in sampling them: a classifier on MiniLM vectors, a tuned language model.
 
-Both are made once from a prepared corpus, the judge from the half that no guidance saw, and kept in folders beside the
-tasks' own.
+Both are fitted once to a prepared corpus, the classifier to the half that guidance was not trained on, and saved in
+folders beside those of the tasks.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def second_judge(name: str, task: TextTask, data: str | None, perspective: str |
 
 
 def kept_judge(task: TextTask, beside: Path) -> bool:
-    """Whether the judge of a task was fitted before."""
+    """Whether a fitted judge of the task is saved."""
     return (_folder(task, beside) / CONFIG).is_file()
 
 

@@ -19,7 +19,7 @@ MODEL, REFERENCE = "model", "reference"  # options of the command
 
 
 class Part(NamedTuple):
-    """The folder of a task and which of its jobs are asked for; None: all, and what was there is forgotten."""
+    """The folder of a task, and a regular expression that selects jobs; None: all, and earlier rows are replaced."""
 
     folder: Path
     only: str | None = None
@@ -34,7 +34,7 @@ def nets_of(settings: Settings) -> Reviews:
 
 
 def chosen(part: Part, jobs: list[Job], settings: Settings) -> list[Job]:
-    """The jobs asked for; what cannot be joined to the folder is refused before any begins."""
+    """The selected jobs; rows that could not join those in the folder are refused before any job starts."""
     if part.only is None:
         return jobs
     try:
@@ -54,7 +54,7 @@ def chosen(part: Part, jobs: list[Job], settings: Settings) -> list[Job]:
 def joined(
     part: Part, settings: Settings, rows: Sequence[Answer], lines: Sequence[ScoredText]
 ) -> tuple[list[Answer], list[ScoredText]]:
-    """These rows and texts, behind those of earlier parts that were not done again."""
+    """These rows and texts, after those of earlier parts that were not computed again."""
     before = _earlier(part, settings)
     if before is None:
         return list(rows), list(lines)
@@ -65,7 +65,7 @@ def joined(
 
 
 def identity(settings: Settings) -> Answer:
-    """What rows of one result must share."""
+    """What all rows of a result must have in common."""
     return {
         "nets": fingerprint(dict(nets_of(settings).nets))[:16],
         "quick": settings.quick,
@@ -75,7 +75,7 @@ def identity(settings: Settings) -> Answer:
 
 
 def _earlier(part: Part, settings: Settings) -> Any:
-    """The result in the folder, where it is of the same nets and seed; None where there is none, or all is done."""
+    """The earlier result in the folder, of the same networks and seed; None if there is none to join."""
     path = part.folder / "result.json"
     if part.only is None or not path.is_file():
         return None

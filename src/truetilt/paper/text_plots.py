@@ -28,7 +28,7 @@ _MARKS = "xs^vD*P<>"
 
 
 def draw_curves(result: Answer) -> Any:
-    """A line of panels for each curve; guidance dashed, other samplers as marks; what was not measured has no panel."""
+    """A row of panels for each method with a curve; guidance is dashed, other samplers are marks."""
     from matplotlib.figure import Figure
 
     rows = [row for row in result["rows"] if not row["claim"]]
@@ -53,7 +53,7 @@ def draw_curves(result: Answer) -> Any:
 
 
 def _panels(result: Answer, rows: Sequence[Answer]) -> list[tuple[str, str, str | None]]:
-    """What is drawn, its words, and of which class alone: the score of each where their mean would say nothing."""
+    """(quantity, label, class or None) of each panel: by class where a mean over classes says nothing."""
     out: list[tuple[str, str, str | None]] = []
     for name, words in QUANTITIES.items():
         if any(row.get(name) is not None for row in rows):

@@ -1,7 +1,7 @@
-"""What texts are worth, as rows with intervals, and the claims: accuracy, perplexity and diversity of two samples.
+"""Statistics of sampled texts: means with intervals, and comparisons of two samples (accuracy, perplexity, diversity).
 
-Sampling keeps its texts as JSON lines; perplexity is a second stage, which may run on another machine. Populations are
-independent, particles of one are not: all intervals are across populations.
+Texts are stored as JSON lines; perplexity is computed in a second stage, perhaps on another machine. Populations are
+independent and particles of one are not, so all intervals are across populations.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..commands.jobs import Answer
-from ..core.storage import parse_json, read_text, write_with
+from ..core.storage import parse_json, read_text, write_text
 from ..core.types import InvalidInput
 from ..metrics.text import distinct
 from ..smc.uncertainty import student_quantile
@@ -68,7 +68,7 @@ def distinct_2(lines: Sequence[ScoredText]) -> float | None:
 
 
 def perplexity_of(lines: Sequence[ScoredText]) -> float | None:
-    """Perplexity over all tokens, of the texts that the reference was asked about."""
+    """Perplexity over all tokens, of the texts that have been scored."""
     asked = [line for line in lines if line.nats is not None]
     if not asked:
         return None
@@ -126,7 +126,7 @@ def _jackknife(lines: Sequence[ScoredText], of: Callable[[Sequence[ScoredText]],
 
 
 def claims(ours: Sequence[ScoredText], theirs: Sequence[ScoredText]) -> Answer:
-    """Does one sample beat another on the judge without paying in perplexity or diversity?"""
+    """Whether one sample beats another in accuracy without a loss in perplexity or diversity."""
     accuracy = difference(ours, theirs, lambda line: float(line.right))
     cost, variety = ratio(ours, theirs, perplexity_of), ratio(ours, theirs, distinct_2)
     return {
@@ -142,12 +142,7 @@ def claims(ours: Sequence[ScoredText], theirs: Sequence[ScoredText]) -> Answer:
 
 
 def write_lines(folder: Path, lines: Sequence[ScoredText]) -> None:
-    text = "".join(json.dumps(line.__dict__, allow_nan=False) + "\n" for line in lines)
-
-    def write(path: Path) -> None:
-        path.write_text(text, encoding="utf-8")
-
-    write_with(folder / TEXTS, write)
+    write_text(folder / TEXTS, "".join(json.dumps(line.__dict__, allow_nan=False) + "\n" for line in lines))
 
 
 def read_lines(folder: Path) -> list[ScoredText]:

@@ -1,29 +1,27 @@
 """The samplers of the text experiments by name: guidance, prompts, the paper's SMC, populations, tilted, moves.
 
 `alpha` is the exponent of the target and `beta` how the proposal is guided. The paper's own forms (guidance-rate, smc,
-smc-partial and their DEFT kin) guide rates and take Euler steps; all others reveal sites by the schedule alone, so that
-errors in the size of learned rates do not count, and nets are asked only about particles that reveal something.
-Conditions share a run: populations are dealt to them in equal parts.
+smc-partial and those with DEFT) guide rates and take Euler steps. All others reveal sites by the schedule alone: errors
+in the size of learned rates do not count, and networks are evaluated only on particles that reveal a site. All classes
+share a run, each with an equal share of the populations.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from functools import partial as given
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import torch
 
 from ..api import run
-from ..commands.digits import Cost, StateCounter, cost_of, part_of
-from ..core.logits import draw_from
-from ..core.types import FeynmanKac, InvalidInput, Model, Resampler, Score, Tokens
-from ..diffusion.guidance import Guide, Guided, posterior_level, rate_level
-from ..diffusion.kernels import Kernel, euler, tweedie
+from ..commands.costs import Cost, StateCounter, cost_of
+from ..core.types import FeynmanKac, InvalidInput, Model, Resampler
+from ..diffusion.guidance import posterior_level
+from ..diffusion.kernels import tweedie
 from ..diffusion.schedules import masked_fraction_grid, uniform_grid
 from ..models.conditions import PerConditionScore, per_condition
 from ..models.hub import load
@@ -33,24 +31,22 @@ from ..models.sparse import Sparing
 from ..models.text import TextScore
 from ..result import Result
 from ..smc.rejuvenation import Rejuvenation
-from ..smc.resampling import adaptive, never, partial, systematic
-from ..smc.stream import OUTPUT, Stream
+from ..smc.resampling import never
 from ..targets.any_order import AnyOrder
 from ..targets.moves import Gibbs
-from ..targets.on_clock import Tempered, Tilted, Unweighted
+from ..targets.on_clock import Unweighted
+from .populations import draws_of_each, part_of
+from .samplers import HALF, PARTIAL, Build, any_order, guidance, tempered, tilted
 
-PARTICLES, FEW = 50, 4  # of a population: the paper's, and where there are many populations
+PARTICLES, FEW = 50, 4  # of a population: as in the paper, and where there are many populations
 MOVES = 64  # Gibbs moves at the end, as many as sites
-AT_ONCE = {"cpu": 64, "cuda": 2048}  # particles held together where all their rows are read
-ROOM = {"cpu": 512, "cuda": 16384}  # the same where few are
+AT_ONCE = {"cpu": 64, "cuda": 2048}  # particles in memory together where the rows of all their sites are read
+ROOM = {"cpu": 512, "cuda": 16384}  # the same where few rows are read
 BATCH = {"cpu": 16, "cuda": 512}
-
-_HALF = adaptive(systematic, 0.5)
-_PARTIAL = adaptive(partial(systematic, 0.5), 0.5)
 
 
 class Case(NamedTuple):
-    """Rows to be: a method, the classes, its strengths, time steps, populations of each class and particles of each."""
+    """One run of the grid: a method, the classes, alpha and beta, time steps, populations and particles of a class."""
 
     method: str
     conditions: tuple[str, ...]
@@ -62,7 +58,7 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of all its rows together."""
+        """The name of the run."""
         return self.row(self.conditions[0] if len(self.conditions) == 1 else None)
 
     def row(self, condition: str | None) -> str:
@@ -75,69 +71,45 @@ class Case(NamedTuple):
 
 @dataclass(frozen=True)
 class TextSampler:
-    """How a method is built from a model, alpha and beta; which nets it asks; how its particles are grouped."""
+    """How a method is built and resampled, which networks it needs (`form`), and how its particles are grouped."""
 
-    build: Callable[[Model, float, float], FeynmanKac]
+    build: Build
     resample: Resampler = never
     form: str = "cfg"
     particles: int = PARTICLES
     any_order: bool = False
     moves: int = 0
-    every_row: bool = False  # whether a step needs the rates of all sites, and so every particle's answer
+    every_row: bool = False  # whether a step reads the rates of all sites of all particles
 
 
-def _needed(model: Model) -> Score:
-    if model.conditional is None:
-        raise InvalidInput("the text samplers need a conditional score and the model has none")
-    return model.conditional
-
-
-def _guided(guide: Guide, kernel: Kernel, model: Model, alpha: float, beta: float) -> FeynmanKac:
-    """At strength 1 the conditional net alone, at 0 the base alone: one evaluation a step."""
-    if beta in (0, 1):
-        return Unweighted(model, _needed(model) if beta else model.base, kernel=kernel)
-    return Unweighted(model, Guided(model.process, model.base, _needed(model), beta, guide), kernel=kernel)
-
-
-def _tempered(guide: Guide, kernel: Kernel, model: Model, alpha: float, beta: float) -> FeynmanKac:
-    return Tempered(model, alpha, beta, guide, kernel=kernel)
-
-
-def _tilted(model: Model, alpha: float, beta: float) -> FeynmanKac:
-    return Tilted(model, alpha, kernel=tweedie)
-
-
-def _any_order(model: Model, alpha: float, beta: float) -> FeynmanKac:
-    return AnyOrder(model, alpha)
-
-
-def _base_alone(model: Model, alpha: float, beta: float) -> FeynmanKac:
+def _base_alone(model: Model, alpha: float, beta: float | None = None) -> FeynmanKac:
     return Unweighted(model, model.base, kernel=tweedie)
 
 
-_PAPER, _OURS = given(_tempered, rate_level, euler), given(_tempered, posterior_level, tweedie)
+_PAPER, _OURS = tempered(), tempered(posterior_level, tweedie)
+_GUIDED = guidance(posterior_level, tweedie)
 SAMPLERS = {
-    "guidance-rate": TextSampler(given(_guided, rate_level, euler), every_row=True),
-    "guidance-posterior": TextSampler(given(_guided, posterior_level, tweedie)),
-    "guidance-deft": TextSampler(given(_guided, rate_level, euler), form="deft", every_row=True),
+    "guidance-rate": TextSampler(guidance(), every_row=True),
+    "guidance-posterior": TextSampler(_GUIDED),
+    "guidance-deft": TextSampler(guidance(), form="deft", every_row=True),
     "prompting": TextSampler(_base_alone),
-    "smc": TextSampler(_PAPER, _HALF, every_row=True),
-    "smc-partial": TextSampler(_PAPER, _PARTIAL, every_row=True),
-    "smc-paper-16": TextSampler(_PAPER, _PARTIAL, particles=16, every_row=True),
-    "smc-deft": TextSampler(_PAPER, _HALF, form="deft", every_row=True),
-    "smc-deft-partial": TextSampler(_PAPER, _PARTIAL, form="deft", every_row=True),
-    "smc-posterior": TextSampler(_OURS, _PARTIAL),
-    "smc-populations": TextSampler(_OURS, _HALF, particles=FEW),
-    "tilted": TextSampler(_tilted, _HALF, form="potential"),
-    "tilted-populations": TextSampler(_tilted, _HALF, form="potential", particles=FEW),
-    "any-order": TextSampler(_any_order, _HALF, any_order=True),
-    "any-order-populations": TextSampler(_any_order, _HALF, particles=FEW, any_order=True),
-    "guidance-gibbs": TextSampler(given(_guided, posterior_level, tweedie), moves=MOVES),
+    "smc": TextSampler(_PAPER, HALF, every_row=True),
+    "smc-partial": TextSampler(_PAPER, PARTIAL, every_row=True),
+    "smc-paper-16": TextSampler(_PAPER, PARTIAL, particles=16, every_row=True),
+    "smc-deft": TextSampler(_PAPER, HALF, form="deft", every_row=True),
+    "smc-deft-partial": TextSampler(_PAPER, PARTIAL, form="deft", every_row=True),
+    "smc-posterior": TextSampler(_OURS, PARTIAL),
+    "smc-populations": TextSampler(_OURS, HALF, particles=FEW),
+    "tilted": TextSampler(tilted(tweedie), HALF, form="potential"),
+    "tilted-populations": TextSampler(tilted(tweedie), HALF, form="potential", particles=FEW),
+    "any-order": TextSampler(any_order(), HALF, any_order=True),
+    "any-order-populations": TextSampler(any_order(), HALF, particles=FEW, any_order=True),
+    "guidance-gibbs": TextSampler(_GUIDED, moves=MOVES),
 }
 
 
 class DrawnTexts(NamedTuple):
-    """Texts of each living population, and what they cost a particle."""
+    """Texts of each living population, and the cost of a particle."""
 
     texts: list[list[str]]
     result: Result
@@ -146,7 +118,7 @@ class DrawnTexts(NamedTuple):
 
 @lru_cache(maxsize=1)
 def bundle(name: str, device: str) -> Reviews:
-    """The nets, loaded once a process; on a GPU in float16, whose rounding adds less to log-ratios than bfloat16's."""
+    """The networks, loaded once a process (cached); on a GPU in float16, which rounds log-ratios less than bfloat16."""
     kind = torch.device(device).type
     found = load(name, device, batch=BATCH.get(kind, 512), dtype=None if kind == "cpu" else torch.float16)
     if not isinstance(found, Reviews):
@@ -156,7 +128,7 @@ def bundle(name: str, device: str) -> Reviews:
 
 @torch.no_grad()
 def sample_texts(nets: Reviews, case: Case, seed: int, prompt: str | None = None) -> list[DrawnTexts]:
-    """Run a case, as many populations together as memory likes, and draw its texts, class by class."""
+    """Run a case in parts that fit into memory, and draw its texts, class by class."""
     sampler, meter = SAMPLERS[case.method], StateCounter()
     model = watched(_model(nets, case, sampler.form, prompt), meter, sampler.every_row, asked_at_once(nets, case))
     alpha, beta = 1.0 if case.alpha is None else case.alpha, 1.0 if case.beta is None else case.beta
@@ -172,16 +144,16 @@ def sample_texts(nets: Reviews, case: Case, seed: int, prompt: str | None = None
 
 
 def asked_at_once(nets: Reviews, case: Case) -> float:
-    """How many states a step of a case is expected to ask about: those that reveal a site."""
+    """The expected number of states that a step evaluates: those that reveal a site."""
     sampler, most = SAMPLERS[case.method], len(case.conditions) * case.shape[0] * case.shape[1]
     share = 1.0 if sampler.any_order else 1 - (1 - 1 / case.steps) ** nets.length
     return share * min(most, Lots(case.shape, 0, every_row=sampler.every_row).room(nets.device))
 
 
 def watched(model: Model, meter: StateCounter, every_row: bool, states: float = math.inf) -> Model:
-    """The model with its nets counted and, unless every row is read anyway, asked about as few states as will do.
+    """The model with its network evaluations counted and, unless every row is read anyway, done lazily.
 
-    So many states are expected at once: batches are padded, and for a few a small one does.
+    `states` is the expected number of states in an evaluation: padded batches need be no larger.
     """
     if every_row:
         return meter.watch(model)
@@ -190,9 +162,7 @@ def watched(model: Model, meter: StateCounter, every_row: bool, states: float = 
 
 
 def _sparing(score: Any, meter: StateCounter, name: str, states: float) -> Any:
-    def seen(states: int) -> None:
-        meter.states[name] = meter.states.get(name, 0) + states
-
+    seen = partial(meter.add, name)
     if isinstance(score, PerConditionScore) and isinstance(score.score, TextScore):
         return Sparing(_in_small_batches(score.score, states), score.labels, seen)
     if isinstance(score, TextScore):
@@ -202,7 +172,7 @@ def _sparing(score: Any, meter: StateCounter, name: str, states: float) -> Any:
 
 
 def _in_small_batches(score: TextScore, states: float) -> TextScore:
-    """The score asked in the least batch that is a power of two and holds so many states, if its own is larger."""
+    """The score with a smaller batch: the least power of two that holds so many states."""
     fitting = 2 ** math.ceil(math.log2(max(1.0, min(states, score.batch))))
     return replace(score, batch=min(fitting, score.batch))
 
@@ -220,7 +190,7 @@ def _model(nets: Reviews, case: Case, form: str, prompt: str | None) -> Model:
 
 
 def grid_of(nets: Reviews, case: Case, model: Model) -> tuple[float, ...]:
-    """Equal steps of time; on the any-order clock equally many sites a step, at least one."""
+    """A uniform time grid; for any-order samplers one that reveals equally many sites a step."""
     if not SAMPLERS[case.method].any_order:
         return tuple(uniform_grid(case.steps))
     sites = max(1, round(model.length / case.steps))
@@ -228,7 +198,7 @@ def grid_of(nets: Reviews, case: Case, model: Model) -> tuple[float, ...]:
 
 
 class Lots(NamedTuple):
-    """Populations and particles of each of so many conditions, which may be too many to run together."""
+    """Populations and particles of each of `parts` conditions, to be run in lots that fit into memory."""
 
     shape: tuple[int, int]
     seed: int
@@ -236,15 +206,12 @@ class Lots(NamedTuple):
     every_row: bool = True
 
     def room(self, device: torch.device | str) -> int:
-        """Particles that find room together."""
+        """How many particles fit into memory together."""
         return (AT_ONCE if self.every_row else ROOM)["cpu" if torch.device(device).type == "cpu" else "cuda"]
 
 
 def in_lots(fk: FeynmanKac, grid: Sequence[float], asked: Lots, options: dict[str, Any]) -> list[Result]:
-    """All populations, condition by condition, a lot of them at a time.
-
-    A population of a single condition is the same whatever lot it is in.
-    """
+    """The results of all conditions, computed a lot of populations at a time; for one condition no bit changes."""
     (populations, particles), seed, parts, _ = asked
     room, lots = asked.room(getattr(fk, "model").device), []  # noqa: B009
     many = max(1, room // (particles * parts))
@@ -257,16 +224,3 @@ def in_lots(fk: FeynmanKac, grid: Sequence[float], asked: Lots, options: dict[st
         )  # fmt: skip
         lots.append([part_of(found, part * here, here) for part in range(parts)] if parts > 1 else [found])
     return [own[0] if len(own) == 1 else Result.union(own) for own in map(list, zip(*lots, strict=True))]
-
-
-def draws_of_each(result: Result, seed: int, many: int | None = None) -> Tokens:
-    """So many unweighted draws from each living population [living, many, D]; by default as it has particles."""
-    log_w, device = result.log_weights, result.log_weights.device
-    alive = (result.population_log_z > -torch.inf).nonzero().squeeze(-1)
-    if not len(alive):
-        raise InvalidInput("every population died: there is nothing to draw; lower alpha, or take more particles")
-    n = log_w.shape[1] if many is None else many
-    u = Stream(seed, device=device).uniforms(3, OUTPUT, len(log_w), (0, 1))[alive]
-    cdf = log_w[alive].softmax(-1).cumsum(-1)
-    chosen = draw_from(cdf, (torch.arange(n, device=device) + u) / n)
-    return result.particles[alive].gather(1, chosen[..., None].expand(-1, -1, result.particles.shape[-1]))

@@ -1,7 +1,7 @@
-"""The second stage of the text tasks, on any machine: perplexity by a reference, a second judge, BERTScore.
+"""The second stage of the text tasks, on any machine: perplexity by a reference model, a second judge, BERTScore.
 
-It reads the texts that sampling kept and writes result.json, the claims and the figure again. A reference is not asked
-about a text twice, nor is BERTScore for a row, so that parts of a grid may be scored as they come.
+It reads the texts that sampling stored and writes result.json, the claims and the figure again. Scores are cached in
+the folder, by text and for BERTScore by row, so that parts of a grid can be scored as they are finished.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..commands.jobs import Answer
-from ..core.storage import read_json, write_json, write_with
+from ..commands.outputs import write_outputs
+from ..core.storage import read_json
 from ..core.types import InvalidInput
 from ..metrics.bertscore import bertscore
 from ..metrics.encoders import minilm
@@ -25,13 +26,13 @@ from .text_judges import MINILM, OWN, Verdicts, kept_judge, second_judge, tuned_
 from .text_rows import TEXTS, ScoredText, by_population, mean_interval, perplexity_of, read_lines, write_lines
 
 NONE, SMOLLM2, TUNED = "none", "smollm2", "tuned"
-ASKED = 100  # texts of a row that the reference is asked about, evenly spaced; all of a claim's
-_LOT = 256  # texts asked before the answers are written
+ASKED = 100  # texts of a row whose perplexity is computed, evenly spaced; of a claim all
+_LOT = 256  # texts scored before the scores are written to disk
 Progress = Callable[[int, str], AbstractContextManager[Callable[[int], object]]]  # (how many, of what)
 
 
 class Scoring(NamedTuple):
-    """Who is asked: a reference, a judge, and the data they may have to be fitted to."""
+    """The reference model and the judge, and the data that they may have to be fitted to."""
 
     reference: str = NONE
     judge: str = OWN
@@ -60,7 +61,7 @@ def reference(how: Scoring, task: TextTask | None, folder: Path) -> CausalLM | N
 
 
 def check(how: Scoring, task: TextTask | None, folder: Path) -> None:
-    """What is missing is named before anything is sampled."""
+    """Refuse a reference, judge or file that is missing, before anything is sampled."""
     if how.reference not in (NONE, SMOLLM2, TUNED) and not Path(how.reference).is_dir():
         reference(how, task, folder)
     if how.reference in (SMOLLM2, TUNED):
@@ -99,7 +100,8 @@ def score_folder(
         raise InvalidInput("scoring needs somebody to ask; give --reference smollm2|tuned|FOLDER, or --judge minilm")
     notes, lm = result["notes"], reference(how, task, folder)
     if lm is not None:
-        lines = _fresh(lines) if result.get("reference") != how.reference else lines
+        if result.get("reference") != how.reference:  # drop the scores of another reference
+            lines = [replace(line, nats=None, tokens=0) for line in lines]
         claims = {row["name"] for row in result["rows"] if row["claim"]}
         lines = scored(lines, lm, claims, lambda done: write_lines(folder, done), progress)
         result["reference"] = how.reference
@@ -114,20 +116,13 @@ def score_folder(
         _add_bertscore(result, lines, progress)
     if "claims" in result:
         result["claims"] = all_claims(result["rows"], lines)
-    write_json(path, result)
-    figure = draw(result)
-    write_with(folder / "figure.png", lambda out: figure.savefig(out, dpi=150))
+    write_outputs(folder, result, draw(result))
     return result
 
 
 def _told(notes: Sequence[str], new: str) -> list[str]:
-    """The notes with a new one, in place of what began with the same word."""
+    """The notes with a new one, which replaces any that begins with the same word."""
     return [*(note for note in notes if not note.startswith(new.split()[0])), new]
-
-
-def _fresh(lines: Sequence[ScoredText]) -> list[ScoredText]:
-    """Without what another reference said."""
-    return [replace(line, nats=None, tokens=0) for line in lines]
 
 
 def scored(
@@ -155,7 +150,7 @@ def _lots(texts: Sequence[str]) -> list[Sequence[str]]:
 
 
 def _with_costs(lines: Sequence[ScoredText], known: dict[str, Any], chosen: Sequence[ScoredText]) -> list[ScoredText]:
-    """Costs for the chosen lines alone: equal texts elsewhere in a row would weigh it towards what is repeated."""
+    """Costs for the chosen lines alone: counting equal texts elsewhere would weigh a row towards repeated texts."""
     here, out = set(map(id, chosen)), []
     for line in lines:
         nats, tokens = known.get(line.text, (None, 0)) if id(line) in here else (None, 0)

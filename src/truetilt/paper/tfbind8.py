@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from ..api import run
+from ..commands.costs import RoundCounter
 from ..commands.jobs import Answer, Experiment, Job, Settings
 from ..core.types import Model
-from ..exact.tables import Table
 from ..result import Result
 from ..smc.rejuvenation import Rejuvenation
-from ..smc.resampling import adaptive, systematic
 from ..targets.any_order import AnyOrder
 from ..targets.moves import Gibbs, systematic_scan
 from ..targets.pilot import pilot
@@ -21,6 +20,7 @@ from . import toys
 from .binding import FIGURES, PRIORS, BindingMeasure, lean_model, problem
 from .landscape import read_landscape
 from .landscape_files import LENGTH
+from .samplers import HALF, in_order, one_site_a_step
 from .table1 import hash_words
 
 QUICK_PRIORS = ("uniform", "markov1")
@@ -37,7 +37,7 @@ TINT = {"iid": "#000000", "guidance": "#D55E00", "smc": "#0072B2", "any": "#009E
 
 
 def jobs(settings: Settings) -> list[Job]:
-    """One job for each prior, alpha and seed. The landscape is in their names, so that another is not taken for it."""
+    """One job for each prior, alpha and seed, named by a hash of the landscape: jobs are cached by name."""
     found = read_landscape(Path(settings.data or ""))
     priors, seeds = _sizes(settings)
     return [
@@ -62,9 +62,10 @@ def one_cell(prior: str, alpha: float, number: int, settings: Settings) -> Answe
     measure = BindingMeasure(target, scores)
     out = {"iid": measure.floor(seed, PARTICLES) | {"log_z_error": None, "evaluations": 0}}
     for name in METHODS:
-        meter = toys.RoundCounter()
+        meter = RoundCounter()
         result = sample(meter.watch(model), alpha, name, seed)
-        error = None if name.startswith("guidance") else abs(result.log_z - _log_z(table, alpha, name))
+        log_z = float(table.log_z_tilted(alpha) if "tilted" in name else table.log_z_tempered(alpha))
+        error = None if name.startswith("guidance") else abs(result.log_z - log_z)
         weights = result.weights.reshape(-1)
         out[name] = measure.of(result.particles.flatten(0, 1), weights / weights.sum())
         out[name] |= {"log_z_error": error, "evaluations": meter.rounds}
@@ -73,22 +74,18 @@ def one_cell(prior: str, alpha: float, number: int, settings: Settings) -> Answe
 
 def sample(model: Model, alpha: float, name: str, seed: int) -> Result:
     """Run a method."""
-    half, one_by_one = adaptive(systematic, 0.5), toys.one_site_a_step(model)
+    one_by_one = one_site_a_step(model)
     if name == "any-order-moves":
-        fk = AnyOrder(model, alpha, order=tuple(range(LENGTH)))
+        fk = in_order(model, alpha)
         moves = Rejuvenation(Gibbs(fk, systematic_scan), at_end=SWEEPS * LENGTH)
-        return run(fk, one_by_one, particles=PARTICLES, seed=seed, resample=half, moves=moves)
+        return run(fk, one_by_one, particles=PARTICLES, seed=seed, resample=HALF, moves=moves)
     if name == "any-order-pilot":
         fk = AnyOrder(model, alpha)
         fk = replace(fk, ramp=pilot(fk, one_by_one, particles=PARTICLES, seed=seed))
-        return run(fk, one_by_one, particles=PARTICLES, seed=seed, resample=half)
+        return run(fk, one_by_one, particles=PARTICLES, seed=seed, resample=HALF)
     method = toys.METHODS[name]
     fk, grid = method.build(model, alpha), method.grid(model)
     return run(fk, grid, particles=PARTICLES, seed=seed, resample=method.resample, couple=method.couple)
-
-
-def _log_z(table: Table, alpha: float, name: str) -> float:
-    return float(table.log_z_tilted(alpha) if "tilted" in name else table.log_z_tempered(alpha))
 
 
 def collect(settings: Settings, answers: dict[str, Answer]) -> Answer:
@@ -182,11 +179,5 @@ def _scores(ax: Any, rows: list[Answer], every: list[Answer]) -> None:
     ax.locator_params(axis="x", nbins=4)
 
 
-EXPERIMENT = Experiment(
-    "tfbind8",
-    "TF Bind 8: every sampler on a measured landscape",
-    jobs,
-    collect,
-    draw,
-    ("prior", "alpha", "method", "tv_mean", "pair_tv", "score_error", "log_z_error", "distinct"),
-)
+COLUMNS = ("prior", "alpha", "method", "tv_mean", "pair_tv", "score_error", "log_z_error", "distinct")
+EXPERIMENT = Experiment("tfbind8", "TF Bind 8: every sampler on a measured landscape", jobs, collect, draw, COLUMNS)

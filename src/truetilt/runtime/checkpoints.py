@@ -29,7 +29,7 @@ _TENSORS, _FACTS = "state.safetensors", "state.json"
 _PER_STEP = ("ess", "log_z", "ancestors", "moved", "accepted", "spent")
 _NAMED, _PART = re.compile(r"step-\d{8,}"), re.compile(r"\.step-\d{8,}-\w+\.(part|old)")
 _KEPT = 2
-EVERY = 10  # steps between checkpoints where the user says nothing
+EVERY = 10  # default number of steps between checkpoints
 
 
 _NOBODY = Particles(torch.empty(0), torch.empty(0), {})
@@ -37,7 +37,7 @@ _NOBODY = Particles(torch.empty(0), torch.empty(0), {})
 
 @dataclass
 class Record:
-    """What a run has so far: its particles, what happened at each step, and the particles it was asked to keep."""
+    """The state of a run: its particles, the information of each step, and the snapshots requested."""
 
     particles: Particles = _NOBODY
     infos: list[StepInfo] = field(default_factory=list)
@@ -179,7 +179,7 @@ def found(folder: Path) -> list[Path]:
 def forget(folder: Path) -> None:
     """Remove the checkpoints in a folder and no other file; then the folder, if it is empty."""
     parts = [path for path in Path(folder).glob(".step-*") if _PART.fullmatch(path.name) and path.is_dir()]
-    for path in (*found(folder), *parts):  # what a killed process left half done is named as ours
+    for path in (*found(folder), *parts):  # temporary folders of a killed process are ours too
         remove_written(path, (_TENSORS, _FACTS, *(half.name for half in path.glob(".state-*"))))
     remove_written(Path(folder), ())
 
@@ -211,7 +211,7 @@ def read(path: Path, identity: dict[str, Any]) -> dict[str, Tensor]:
 
 def check_tensors(path: Path, tensors: dict[str, Tensor], identity: dict[str, Any]) -> None:
     """Names, shapes and numbers of a checkpoint are those of the run it says it is."""
-    step, wanted = _last_step(path), {"x", "log_w", "times", *_PER_STEP}
+    step, wanted = int(path.name.removeprefix("step-")), {"x", "log_w", "times", *_PER_STEP}
     kept = [k for k in identity["snapshots"] if k <= step]
     wanted |= {f"kept.{k}.{part}" for k in kept for part in ("x", "log_w")}
     named = {name for name in tensors if not name.startswith(("aux.", "reward."))}
@@ -225,7 +225,8 @@ def check_tensors(path: Path, tensors: dict[str, Tensor], identity: dict[str, An
     expected["spent"] = ((step + 1, 4), (torch.int64,))
     expected |= {f"kept.{k}.x": (tuple(tensors["x"].shape), (tensors["x"].dtype,)) for k in kept}
     expected |= {f"kept.{k}.log_w": (both, real) for k in kept}
-    wrong = [name for name, (shape, kinds) in expected.items() if not _is(tensors[name], shape, kinds)]
+    kinds = {name: (tuple(tensors[name].shape), tensors[name].dtype) for name in expected}
+    wrong = [n for n, (shape, dtypes) in expected.items() if kinds[n][0] != shape or kinds[n][1] not in dtypes]
     apart = [name for name in tensors if name == "x" or name.startswith("aux.")]
     wrong += [name for name in apart if tensors[name].shape[:2] != both or tensors["x"].dtype not in whole]
     if wrong:
@@ -234,7 +235,8 @@ def check_tensors(path: Path, tensors: dict[str, Tensor], identity: dict[str, An
     times = torch.stack([grid[: step + 1].roll(1), grid[: step + 1]], -1)
     times[0] = grid[0]
     same = torch.equal(tensors["times"].cpu(), times)
-    bad = [name for name in wanted if name.endswith("log_w") and _no_weight(tensors[name])]
+    weights = [tensors[name] for name in wanted if name.endswith("log_w")]
+    bad = any(bool((log_w.isnan() | (log_w == torch.inf)).any()) for log_w in weights)
     if bad or not same or bool((ancestors < 0).any()) or bool((ancestors >= both[1]).any()):
         raise InvalidInput(f"{path} holds numbers that this run cannot have; {_AGAIN}")
 
@@ -243,7 +245,7 @@ _AGAIN = "remove it to go on from the one before, or choose another folder"
 
 
 def check_states(folder: Path | None, length: int, states: int) -> None:
-    """The particles of the last checkpoint are states of so many sites and tokens, where there is a checkpoint."""
+    """Refuse a last checkpoint whose particles are not states of so many sites and tokens."""
     saved = found(folder) if folder is not None else []
     if not saved:
         return
@@ -253,16 +255,3 @@ def check_states(folder: Path | None, length: int, states: int) -> None:
         raise InvalidInput(f"{saved[-1] / _TENSORS} cannot be read ({e}); {_AGAIN}") from e
     if x is None or x.dtype != torch.int64 or x.shape[-1] != length or not bool(((x >= 0) & (x < states)).all()):
         raise InvalidInput(f"{saved[-1]} holds no states of {length} sites and {states} tokens; {_AGAIN}")
-
-
-def _last_step(path: Path) -> int:
-    return int(path.name.removeprefix("step-"))
-
-
-def _is(tensor: Tensor, shape: tuple[int, ...], kinds: tuple[torch.dtype, ...]) -> bool:
-    return tuple(tensor.shape) == tuple(shape) and tensor.dtype in kinds
-
-
-def _no_weight(log_w: Tensor) -> bool:
-    """Whether some log-weight is NaN or +inf."""
-    return bool((log_w.isnan() | (log_w == torch.inf)).any())

@@ -1,4 +1,4 @@
-"""What would fail in the middle of a run, or run for another target than asked, fails here, before it begins."""
+"""Checks of a run's arguments before it starts: options, callbacks, and moves that must have the run's own target."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check_model_functions(fk: FeynmanKac) -> None:
 
 
 def check_moves(fk: FeynmanKac, moves: Rejuvenation | None, resample: Resampler | None) -> None:
-    """Moves must leave the run's own target alone: the final one, and where they move earlier the intermediate one."""
+    """Refuse moves for another target than the run's: the final one and, if they move earlier, those on the way."""
     if moves is None:
         return
     if not isinstance(moves, Rejuvenation):
@@ -49,7 +49,7 @@ def check_moves(fk: FeynmanKac, moves: Rejuvenation | None, resample: Resampler 
 
 
 def check_options(couple: object, resample: object, chunk: object, shard: object) -> None:
-    """What a run is told beside its model."""
+    """Refuse options of `run` that are of the wrong kind."""
     if resample is not None:
         function("resample", resample, "(log_w, u)", "a resampler such as tt.systematic or tt.adaptive(...)")
     function("couple", couple, "(u, labels, spare)", "such as tt.independent or tt.systematic_draws")
@@ -61,7 +61,7 @@ def check_options(couple: object, resample: object, chunk: object, shard: object
 
 
 def check_observers(callback: object, watch: object) -> None:
-    """Who looks on at every step."""
+    """Refuse callbacks that cannot be called with what a step passes to them."""
     if callback is not None:
         function("callback_on_step_end", callback, "(done, steps, info)")
     if watch is not None:

@@ -97,7 +97,7 @@ def check_header(path: Path, settings: Any, populations: int) -> None:
 
 
 def _check_told(path: Path, settings: dict[str, Any]) -> None:
-    """Refuse what a result reads of its settings where it is of another kind: the constant, the remedies, the moves."""
+    """Refuse settings that a result reads and that have another type: the constant, the remedies, the moves."""
     constant, remedies, moves = (settings.get(name) for name in ("log_z", "remedies", "moves"))
     texts, share = dict.fromkeys(Remedies._fields, str), int | float | None
     known = {

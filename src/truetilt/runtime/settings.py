@@ -1,4 +1,4 @@
-"""How a run goes, as plain data: what a result remembers of it, and what ranks and checkpoints compare."""
+"""The settings of a run as JSON: stored with its result, and compared between ranks and with checkpoints."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ def settings_of(
     contract = contract_of(fk)
     settings: dict[str, Any] = {"model": describe(fk), "resampler": described(resample), "coupling": name_of(couple)}
     settings["moves"] = None if moves is None else _described(fk, moves)
+    settings["model"] |= {"how": contract.how} if contract.how else {}
+    settings["target"] = contract.target.formula if contract.target is not None else ""
     if contract.target is not None and contract.target.constant is not None:
         settings["log_z"] = contract.target.constant._asdict()
     remedies = contract.remedies if moves is None else contract.remedies._replace(move="")
@@ -32,7 +34,7 @@ def settings_of(
 
 
 def versions_of(device: torch.device | str, version: str) -> dict[str, Any]:
-    """What the bits of a run hang on beside its settings."""
+    """Versions and device, on which the bits of a result depend besides its settings."""
     versions = {"python": platform.python_version(), "torch": str(torch.__version__)}
     return {"version": version, "versions": versions, "device": str(device)}
 
@@ -45,7 +47,7 @@ def describe(value: Any) -> dict[str, Any]:
         if isinstance(part, int | float | str):
             out[f.name] = part
         elif callable(part):
-            plain = _ADDRESS.sub("", repr(part))  # the same in every process
+            plain = _ADDRESS.sub("", repr(part))  # addresses differ between processes
             out[f.name] = getattr(part, "__name__", None) or plain[:80]
     return out
 

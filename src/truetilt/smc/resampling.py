@@ -63,7 +63,8 @@ def _problem(log_w: LogWeights, where: object) -> TruetiltError:
     if log_w.max() == NEG_INF:
         return DegenerateWeights(
             f"{where}: every particle has weight zero. The condition may be impossible for the states reached: "
-            "use more particles, a smaller alpha, a proposal that keeps the support (beta), or a softer likelihood."
+            "use more particles, a smaller alpha or strength, a proposal that keeps the support (beta), or a softer "
+            "likelihood or reward (tt.Annealed has a floor for forbidden states)."
         )
     bad = int((log_w.isnan() | (log_w == torch.inf)).sum())
     kind = "NaN" if log_w.isnan().any() else "+inf"

@@ -1,4 +1,4 @@
-"""What a path of the user's holds, recognised from its files alone: no network is loaded."""
+"""The kind of model at a path of the user's, recognised from its files; no network is loaded."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Runs in the background: one at a time, in the order asked for, each to be watched and cancelled.
+"""Background runs: a queue with one worker; each run can be watched and cancelled.
 
-A job has two lanes, the sampler and plain guidance, which run side by side. A lane is watched by the sampler's own
-`watch`, which also ends it: a cancelled job stops after the step it is in, and what it held is freed.
+A run has two lanes, the sampler and plain guidance, in two threads. The `watch` callback of `run` records each step of
+a lane and raises when the run is cancelled, so that it stops after the current step; its memory is then freed.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from ..result import Result
 from ..smc.resampling import normalised
 from .form import RunForm
 from .plans import PlannedRun, caution, command_of, guidance, no_command, options, plan, python_of
-from .problem import Problem
-from .problems import problem_of
+from .problems import Problem, problem_of
 
 log = logging.getLogger(__name__)
 EVERY = 0.2  # seconds between pictures
@@ -38,12 +37,12 @@ class Cancelled(Exception):
 
 
 class LaneFrame(NamedTuple):
-    """The particles of a lane after a step: states [n, D], weights that sum to one [n], and their forebears before."""
+    """The particles of a lane after a step: states [n, D], weights that sum to one [n], and their ancestors' states."""
 
     step: int
     x: np.ndarray
     weights: np.ndarray
-    before: np.ndarray | None = None  # the states they come from, in the picture before
+    before: np.ndarray | None = None  # states of their ancestors, in the picture before
 
 
 @dataclass(eq=False)
@@ -56,7 +55,7 @@ class Lane:
     log_z: float | None = None
     result: Result | None = None
     seen: float = 0.0
-    line: torch.Tensor | None = None  # where each particle stood in the picture before
+    line: torch.Tensor | None = None  # index of each particle's ancestor in the picture before
 
     def look(self, step: int, particles: Particles, info: StepInfo) -> None:
         """Record a step for display; pictures only at intervals."""
@@ -116,7 +115,7 @@ class StudioRun:
             self.message, self.state = str(e), FAILED
         except torch.OutOfMemoryError:
             self.message, self.state = "The device has too little memory for this run; take fewer particles.", FAILED
-        except Exception as e:  # a bug must not end the worker; the page says it in a line, the log in full
+        except Exception as e:  # a bug must not end the worker thread; the log has the traceback
             log.exception("a run of the studio failed")
             self.message, self.state = f"The run failed: {type(e).__name__}: {e}"[:500], FAILED
         self.seconds = time.monotonic() - begin
@@ -154,7 +153,7 @@ class StudioRun:
         told = options(self._problem, self.form)
         try:
             lane.result = made.run(watch=watch, **told)
-        except BaseException as e:  # carried to the thread that waits
+        except BaseException as e:  # raised again in the thread that joins this one
             failed.append(e)
             self.stop.set()
 
@@ -186,7 +185,7 @@ class StudioRun:
             self.problem = self.problem.freed()
         for lane in self.lanes.values():
             lane.result = None if self.state != DONE or lane.result is None else _at_home(lane.result)
-        gc.collect()  # an error's frames hold on to what they saw
+        gc.collect()  # the frames of an error keep references to tensors
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 

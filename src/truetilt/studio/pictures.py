@@ -1,6 +1,6 @@
-"""A job as HTML: both lanes side by side, the exact target where it is known, the ESS so far, and what came out.
+"""A run as HTML: both samplers side by side, the exact target where it is known, the ESS so far, and the figures.
 
-All text is escaped here or by the views; nothing of the user's reaches the page in another way.
+All text of the user's is escaped, here or by the views.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..commands.sample_table import weighted_law
 from ..continuous import Observed
-from ..exact.tables import Table, enumerate_states, flat_index
-from ..metrics.divergences import histogram, total_variation
-from ..result import Result
+from ..exact.tables import Table, enumerate_states
+from ..metrics.divergences import total_variation
 from ..runtime.snapshots import evenly
 from ..smc.trust import Trust, Verdict
 from ..viz.kinds import suggested_view
@@ -99,16 +99,12 @@ def _pane(job: StudioRun, lane: Lane, name: str, kind: str) -> str:
     kind, weighted = (f"{kind} plain", "counted alike") if alike else (kind, "weighted")
     kind = f"{kind} veiled" if job.problem and job.problem.veiled else kind
     sub = f"step {frame.step} of {lane.steps} · {weighted}"
-    miss = _miss(job, lane)
+    miss, known = _miss(job, lane), job.problem.view if job.problem else None
+    view = known or suggested_view(torch.as_tensor(frame.x))
     return (
         f'<section class="pane {kind}" data-step="{frame.step}"><h3>{escape(name)}</h3><p class="sub">{sub}</p>'
-        f"{_look(_view(job, frame), frame)}{miss}</section>"
+        f"{_look(view, frame)}{miss}</section>"
     )
-
-
-def _view(job: StudioRun, frame: LaneFrame) -> View:
-    known = job.problem.view if job.problem else None
-    return known or suggested_view(torch.as_tensor(frame.x))
 
 
 def _look(view: View, frame: LaneFrame) -> str:
@@ -118,18 +114,15 @@ def _look(view: View, frame: LaneFrame) -> str:
         return f'<div class="whole">{whole}</div>'
     chosen = list(evenly(len(frame.x), SHOWN[view.shape]))
     share = frame.weights[chosen] / max(float(frame.weights.max()), 1e-300)
+    before = [None] * len(chosen) if frame.before is None else frame.before[chosen]
     tiles = "".join(
         f'<li>{view.tile(x, was)}<i class="bar"><i style="width:{100 * w:.0f}%"></i></i></li>'
-        for x, was, w in zip(frame.x[chosen], _forebears(frame, chosen), share.tolist(), strict=True)
+        for x, was, w in zip(frame.x[chosen], before, share.tolist(), strict=True)
     )
     some = "" if len(chosen) == len(frame.x) else f"{len(chosen)} of {len(frame.x):,} are shown. "
     marked = "Marked: revealed since the picture before. ▢: masked. ¶: the end." if view.shape == "text" else ""
     foot = f'<p class="sub">{some}{marked}</p>' if some or marked else ""
     return f'<ul class="tiles {view.shape}">{tiles}</ul>{foot}'
-
-
-def _forebears(frame: LaneFrame, chosen: list[int]) -> list[np.ndarray | None]:
-    return [None] * len(chosen) if frame.before is None else [frame.before[k] for k in chosen]
 
 
 def _target(job: StudioRun) -> list[str]:
@@ -165,15 +158,8 @@ def _miss(job: StudioRun, lane: Lane) -> str:
     exact = job.problem.exact if job.problem else None
     if lane.result is None or not isinstance(exact, Table):
         return ""
-    far = float(total_variation(exact.target(job.form.alpha).cpu(), law_of(exact, lane.result).cpu()))
+    far = float(total_variation(exact.target(job.form.alpha).cpu(), weighted_law(exact, lane.result).cpu()))
     return f'<p class="miss" title="total variation">off the target by <b>{far:.3f}</b></p>'
-
-
-def law_of(table: Table, result: Result) -> torch.Tensor:
-    """The weighted histogram of a result, as a table."""
-    size = table.process.vocabulary
-    counts = histogram(flat_index(result.particles, size), result.weights, size**table.length)
-    return counts.reshape(table.p0.shape)
 
 
 def _course(lane: Lane) -> str:

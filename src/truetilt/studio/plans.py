@@ -1,6 +1,6 @@
-"""How a problem is run: the library's own samplers by name, each beside the Python that calls it.
+"""The run that a form asks for, and the same run as Python and as a command, built side by side.
 
-A plan runs what it writes: both are made here, side by side, and a test compares their bits.
+A test compares the bits of the run and of its Python.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from .. import continuous
 from ..api import reveal, run
+from ..commands.outputs import SNAPSHOTS
 from ..core.types import FeynmanKac, InvalidInput, Model
 from ..diffusion.guidance import posterior_level
 from ..diffusion.kernels import tweedie
@@ -21,9 +22,7 @@ from ..targets.defaults import default_guidance, default_guide, default_kernel, 
 from ..targets.on_clock import Tilted
 from .choices import RESAMPLING, Scheme
 from .form import RunForm
-from .problem import Problem
-
-SNAPSHOTS = 8  # kept for the report, as on the command line
+from .problems import Problem
 
 
 class PlannedRun(NamedTuple):

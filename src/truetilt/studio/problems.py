@@ -1,4 +1,7 @@
-"""What can be sampled without networks: tables written out, tables of the user's own, and points in the plane."""
+"""Problems to sample: a model under its condition, its view, and the Python and the command that make it.
+
+A problem is a table of figures 1 and 2, a table of the user's own, points in the plane, or networks.
+"""
 
 from __future__ import annotations
 
@@ -6,28 +9,72 @@ import json
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from .. import continuous
+from ..core.types import InvalidInput
 from ..diffusion.processes import Masking, Uniform
 from ..exact.files import read_table
 from ..exact.tables import Table
+from ..models.hub import load
+from ..models.reviews import Reviews
+from ..models.text import Text
+from ..paper.figures import LIKELIHOOD_6, LIKELIHOOD_9, P0_6, P0_9
 from ..viz.clouds import LARGEST_TABLE, Disks, Points
+from ..viz.views import View
+from ..viz.words import is_veiled
 from .form import RunForm
-from .nets import nets_problem
-from .problem import Problem, SampleCall
 
-NINE = {
-    "p0": [[5, 17, 21], [4, 9, 22], [2, 9, 11]],
-    "likelihood": [[0.9, 0.01, 0.39], [0.23, 0.52, 0.53], [0.71, 0.94, 0.11]],
-}
-SIX = {"p0": [11, 39, 16, 4, 2, 28], "likelihood": [0.1, 0.11, 0.15, 0.58, 0.56, 0.29]}
+NINE = {"p0": P0_9, "likelihood": LIKELIHOOD_9}
+SIX = {"p0": P0_6, "likelihood": LIKELIHOOD_6}
 MIXTURE = ([0.3, 0.7], [[-1.0, 2.0], [1.0, -1.0]], 0.5)
 _TORCH = ("import torch", "import truetilt as tt")
 SIGMA_EPS = 1e-3  # of the process of a table, as on the command line
 _PROCESSES: Mapping[str, type[Masking | Uniform]] = {"masking": Masking, "uniform": Uniform}
+
+
+class SampleCall(NamedTuple):
+    """What `truetilt sample` is given for a problem: the model it names, and the options it needs."""
+
+    model: str
+    options: Mapping[str, Any]
+
+
+class Problem(NamedTuple):
+    """A model under its condition."""
+
+    name: str
+    model: Any  # Model, or Diffusion for real vectors
+    view: View | None
+    python: str  # lines that make `model`
+    exact: Table | continuous.Observed | None = None
+    command: SampleCall | None = None
+    prepare: str = ""  # a line for the shell before the command
+    look: str = ""  # the view in Python
+    chunk: int | None = None
+    condition: str | int | None = None
+    net: str | None = None  # the kind of a net that is no bundle, for the record
+    lacks: str = ""  # what `truetilt sample` does not support, where there is no command
+
+    @property
+    def reals(self) -> bool:
+        return isinstance(self.exact, continuous.Observed)
+
+    @property
+    def veiled(self) -> bool:
+        """Whether its texts may be offensive, and are hidden until the reader asks for them."""
+        return self.view is not None and self.view.shape == "text" and is_veiled(self.condition)
+
+    def freed(self) -> Problem:
+        """What the page still shows, without networks and off the device."""
+        exact = self.exact
+        if isinstance(exact, Table):
+            exact = Table(exact.process, exact.p0.cpu(), exact.likelihood.cpu())
+        elif exact is not None:
+            exact = exact.to("cpu")
+        return self._replace(model=None, exact=exact)
 
 
 def problem_of(form: RunForm) -> Problem:
@@ -35,7 +82,7 @@ def problem_of(form: RunForm) -> Problem:
     return _PROBLEMS[form.model](form)
 
 
-def _listed(name: str, process: str, numbers: Mapping[str, list[Any]], form: RunForm) -> Problem:
+def _listed(name: str, process: str, numbers: Mapping[str, Any], form: RunForm) -> Problem:
     """A table that is written out, as its file has it."""
     p0, likelihood = (torch.tensor(part, dtype=torch.float64, device=form.device) for part in numbers.values())
     kind = _PROCESSES[process]
@@ -96,3 +143,48 @@ _PROBLEMS: Mapping[str, Callable[[RunForm], Problem]] = {
     "plane": _plane,
     "own": _own,
 }
+
+
+def nets_problem(name: str, form: RunForm) -> Problem:
+    """The problem of nets, which are loaded here."""
+    nets = load(name, form.device)
+    return _text(name, nets, form) if isinstance(nets, Text) else _bundle(name, nets, form)
+
+
+def _loaded(what: str, name: str, form: RunForm, model: str) -> str:
+    place = "" if form.device == "cpu" else f", {form.device!r}"
+    return "\n".join(["import truetilt as tt", "", f"{what} = tt.load({name!r}{place})", f"model = {model}"])
+
+
+def _bundle(name: str, nets: Any, form: RunForm) -> Problem:
+    """A class of a bundle: of digits by its number, of texts by its name."""
+    if isinstance(nets, Reviews):
+        condition = nets.classes[nets.facts.number("" if form.condition is None else form.condition)]
+    else:
+        condition = int(float(form.condition or 0))
+    kind = "potential" if form.sampler == "tilted" else "cfg"
+    python = _loaded("nets", name, form, f"nets.model({condition!r}, {kind!r})")
+    return Problem(
+        name, nets.model(condition, kind), nets.view, python,
+        command=SampleCall(name, {"condition": condition}), look="nets.view", chunk=nets.batch, condition=condition,
+    )  # fmt: skip
+
+
+def _text(name: str, text: Text, form: RunForm) -> Problem:
+    """One text net under a class, or after a prompt in words."""
+    condition: Any
+    if form.prompt:
+        if text.tokenizer is None:
+            raise InvalidInput(
+                f"a prompt is words, and {name} has no tokenizer.json to read them by (or the package tokenizers is "
+                "missing: install truetilt[hf]); copy it beside the net, or give a class"
+            )
+        condition, written = text.tokenizer.encode(form.prompt), f"text.tokenizer.encode({form.prompt!r})"
+    else:
+        condition = int(float(form.condition or 0))
+        written = repr(condition)
+    return Problem(
+        name, text.model(condition), text.view, _loaded("text", name, form, f"text.model({written})"),
+        look="text.view", chunk=text.batch, condition=form.prompt or condition,
+        lacks="single text nets", net="text",
+    )  # fmt: skip

@@ -1,6 +1,6 @@
-"""The server of the studio: this machine only unless asked, nothing from elsewhere, reports on the side.
+"""The web server of the studio: it listens on this machine only, unless asked otherwise, and serves pages and reports.
 
-A page may load from here and nowhere else (its policy says so), and only pages of this server may ask it for anything.
+A content security policy lets pages load nothing from elsewhere, and requests from other sites are refused.
 """
 
 from __future__ import annotations

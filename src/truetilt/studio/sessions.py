@@ -1,4 +1,4 @@
-"""The runs of every open page. It knows nothing of the web: a page is a name."""
+"""The run of each open page, by the page's name; independent of the web framework."""
 
 from __future__ import annotations
 

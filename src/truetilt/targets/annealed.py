@@ -8,8 +8,9 @@ fixed beforehand the estimate of Z is unbiased; a share that is repeated is a mo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, cast
@@ -17,6 +18,7 @@ from typing import Any, ClassVar, NamedTuple, cast
 import torch
 from torch import Tensor
 
+from ..core.spent import Spent
 from ..core.target import Remedies
 from ..core.types import (
     NEG_INF,
@@ -49,6 +51,19 @@ scan_gibbs = partial(Gibbs, scan=systematic_scan)
 _SHARES = "give the share of the way after each step, from above 0 to 1 and never falling, such as tt.pilot finds"
 
 
+@dataclass(frozen=True)
+class Ladder:
+    """Shares of the way that a pilot found (`tt.pilot`), to be given to `tt.Annealed`.
+
+    `steps` is how many steps the pilot itself took at the fall it was allowed: with fewer shares than that each costs
+    more. `spent` is what the pilot cost.
+    """
+
+    shares: tuple[float, ...]
+    steps: int
+    spent: Spent = field(default=Spent(), compare=False)
+
+
 class AnnealedTime(NamedTuple):
     """Where a time of the run lies: so many steps done, of which the first ones reveal at the inner time `t`."""
 
@@ -65,8 +80,8 @@ class Annealed(SiteTarget):
 
     Args:
         goal: What is targeted, a `tt.Composed`.
-        shares: Share of the way to the goal after each annealing step: numbers that never fall and end at 1; or a whole
-            number of equal steps. `tt.pilot` finds shares whose steps cost alike.
+        shares: Share of the way to the goal after each annealing step: numbers that never fall and end at 1; a whole
+            number of equal steps; or a `Ladder` that `tt.pilot` found, whose steps cost alike.
         start_from: What clean states are revealed from, a `tt.Composed` on the same model with the same scores. None
             (the default): the goal with its twist for a reward, else without one; sharpness 1, and exponents of
             conditions within 0 to 1.
@@ -77,24 +92,28 @@ class Annealed(SiteTarget):
             the last step they count for what they are. None (the default): they are what they are throughout.
     """
 
+    how: ClassVar[str] = "draws clean states, then changes the target by shares and moves them"
     level: ClassVar[bool] = True
     goal: Composed
-    shares: Sequence[float] | int
+    shares: Ladder | Sequence[float] | int
     start_from: Composed | None = None
     kernel: Callable[[Any], MoveKernel] = scan_gibbs
     reveal_steps: int | None = None
     floor: float | None = None
+    spent: Spent = field(default=Spent(), repr=False, kw_only=True, compare=False)  # what its ladder cost
 
     def __post_init__(self) -> None:
         if not isinstance(self.goal, Composed):
             raise InvalidInput(f"the goal is a {type(self.goal).__name__}; give tt.Composed(model, ...)")
+        if isinstance(self.shares, Ladder):
+            settle(self, spent=self.shares.spent, shares=self.shares.shares)
         settle(self, shares=_check_shares(self.shares))
         settle(self, start_from=natural_start(self.goal) if self.start_from is None else self.start_from)
         _check_start(self.goal, self.begin)
         length = self.goal.model.length
-        settle(self, reveal_steps=whole("reveal_steps", self.reveal_steps or length, 1, length))
-        if self.floor is not None:
-            settle(self, floor=number("floor", self.floor, "the least that a reward counts on the way"))
+        steps = length if self.reveal_steps is None else self.reveal_steps
+        settle(self, reveal_steps=whole("reveal_steps", steps, 1, length))
+        settle(self, floor=_check_floor(self.floor))
         need = "give what makes a Markov kernel of this value, such as tt.Gibbs"
         if not callable(self.kernel):
             raise InvalidInput(f"kernel is {shown(self.kernel)}; {need}")
@@ -116,7 +135,8 @@ class Annealed(SiteTarget):
     @property
     def target(self) -> Target:
         way = {"weights": "annealed", "shares": self.shares, "start": self.begin.target.final, "floor": self.floor}
-        return Target(self.goal.target.final, way, self.goal.target.constant)
+        goal = self.goal.target
+        return Target(goal.final, way, goal.constant, goal.formula)
 
     @property
     def remedies(self) -> Remedies:
@@ -132,8 +152,14 @@ class Annealed(SiteTarget):
         return self.kernel(self)
 
     @property
+    def ladder(self) -> tuple[float, ...]:
+        """The share of the way after each annealing step."""
+        return cast("tuple[float, ...]", self.shares)
+
+    @property
     def steps(self) -> int:
-        return cast("int", self.reveal_steps) + len(cast("tuple[float, ...]", self.shares))
+        """Steps that reveal and steps that anneal."""
+        return cast("int", self.reveal_steps) + len(self.ladder)
 
     @cached_property
     def grid(self) -> tuple[float, ...]:
@@ -153,7 +179,7 @@ class Annealed(SiteTarget):
             )
         if done <= reveals:
             return AnnealedTime(done, self._inner[done], 0.0)
-        return AnnealedTime(done, 0.0, cast("tuple[float, ...]", self.shares)[done - reveals - 1])
+        return AnnealedTime(done, 0.0, self.ladder[done - reveals - 1])
 
     def stage(self, t: float) -> Stage:
         """The start's stage while sites are revealed; then the share of the way between its last and the goal's."""
@@ -163,7 +189,10 @@ class Annealed(SiteTarget):
         return self.between(share)
 
     def between(self, share: float) -> Stage:
-        """The target this share of the way from the start's to the goal's; values are the start's and the goal's."""
+        """The target this share of the way from the start's to the goal's; values are the start's and the goal's.
+
+        Both ends are those targets as they are: the floor counts between them.
+        """
         first, last = self.begin.stage(0.0), self.goal.stage(0.0)
         potentials = (first.potentials[0], last.potentials[0])
         factors = ((1 - share) * first.factors[0], share * last.factors[0])
@@ -172,7 +201,7 @@ class Annealed(SiteTarget):
         alphas = zip(first.conditions, last.conditions, strict=True)
         conditions = tuple(b if share == 1 else a + share * (b - a) for a, b in alphas)
         sharpness = first.sharpness + share * (last.sharpness - first.sharpness) if share != 1 else last.sharpness
-        floor = NEG_INF if self.floor is None or share == 1 else self.floor
+        floor = NEG_INF if self.floor is None or share in (0, 1) else self.floor
         return Stage(0.0, sharpness, conditions, potentials, factors, floor)
 
     def masked(self, t: float) -> int:
@@ -181,11 +210,14 @@ class Annealed(SiteTarget):
     def recall(self, particles: Particles, t: float) -> Aux:
         """What the run remembers; between reveals and annealing the goal's reward joins the values."""
         aux = self.begin.recall(particles, self.place(t).t)
-        if self.place(t).t > 0:
+        _, inner, share = self.place(t)
+        if inner > 0:
             return aux
-        if "log_ratios" in particles.aux and particles.aux["values"].shape[-1] == 2:
+        stage = self.between(share)
+        counted = share == 1 or all(h is None or f != 0 for h, f in zip(stage.potentials, stage.factors, strict=True))
+        if "log_ratios" in particles.aux and particles.aux["values"].shape[-1] == 2 and counted:
             return aux
-        return aux | {"values": self.between_values(particles.x)}
+        return aux | {"values": self.between_values(particles.x)}  # a value that counted for nothing was not asked
 
     def values(self, particles: Particles, t: float) -> Tensor:
         return self.recall(particles, t)["values"]
@@ -214,6 +246,8 @@ class Annealed(SiteTarget):
         if here.t > there.t:
             return list(self.begin.branches(particles, here.t, there.t))
         particles, log_before = self._weighed(particles, t, s)
+        need = "exact answers sum over all that a move may do; give a kernel that has `branches`, such as tt.Gibbs"
+        has("the kernel", self.moves, ("branches",), need)
         every = cast("Any", self.moves).branches(particles, s, here.done - cast("int", self.reveal_steps))
         return [(log_p, WeighedMove(move, log_before)) for log_p, move in every]
 
@@ -269,12 +303,22 @@ def _check_start(goal: Composed, start: object) -> None:
         )
 
 
+def _check_floor(floor: object) -> float | None:
+    if floor is None:
+        return None
+    need = "give the least that a reward counts on the way, a finite number, or None"
+    found = number("floor", floor, need)
+    if not math.isfinite(found):
+        raise InvalidInput(f"floor is {found}; {need}")
+    return found
+
+
 def _check_shares(shares: object) -> tuple[float, ...]:
     if isinstance(shares, int) and not isinstance(shares, bool):
         count = whole("shares", shares, 1, MOST_STEPS)
         return tuple((k + 1) / count for k in range(count))
     found = tuple(number("a share of the way", share, _SHARES) for share in listed("shares", shares, _SHARES))
-    rising = all(0 <= a <= b for a, b in pairwise(found))
-    if not found or not rising or found[-1] != 1:
+    rising = all(a <= b for a, b in pairwise(found))
+    if not found or not found[0] > 0 or not rising or found[-1] != 1:
         raise InvalidInput(f"the shares of the way are {len(found)} numbers that do not rise to 1; {_SHARES}")
     return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ..core.target import Remedies, tempered
 from ..core.types import InvalidInput, Model, Schedule, Score, SiteLogits, Target, check_model, settle
@@ -26,6 +27,7 @@ class AnyOrder(RevealClock):
     `ramp` lets the exponent grow from 1 to alpha with elapsed time; it is in full force from the start by default.
     """
 
+    how: ClassVar[str] = "reveals sites in any order, weighs before it draws"
     model: Model
     alpha: float
     beta: float | Schedule | None = None

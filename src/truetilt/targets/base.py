@@ -132,6 +132,8 @@ class Clockwork(ABC):
         """What the weighted particles aim at; None where a model does not say."""
         return None
 
+    how: ClassVar[str] = ""
+
     @property
     def remedies(self) -> Remedies:
         """What may help where its weights are bad."""

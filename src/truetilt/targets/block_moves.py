@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import permutations, product
 from typing import NamedTuple
 
 import torch
@@ -40,6 +41,7 @@ from .moves import (
     check_kind,
     check_revealed,
     check_scan,
+    check_still,
     every_token,
     hide,
     lift_of,
@@ -76,6 +78,7 @@ class Block:
         if type(size) is not int or not 1 <= size <= self.fk.model.length:
             raise InvalidInput(f"a block of {shown(size)} sites in {self.fk.model.length}; give 1 to all of them")
         settle(self, size=size)
+        check_still(self, self.fk, keeps=True)
         if self.surrogate is not None:
             function("the surrogate", self.surrogate, "(x, t)")
 
@@ -94,6 +97,22 @@ class Block:
         seen = revealed(self.fk, particles.x)
         sites = torch.where(seen, u[..., :length], 2.0).topk(size, largest=False).indices
         return self.at(particles, t, sites, lambda j, law: law.sample(u[..., length + j : length + j + 1]))
+
+    def branches(self, particles: Particles, t: float, number: int) -> list[tuple[Tensor, Redraw]]:
+        """Every block in every order with every fill, with the probability of each, for exact answers on few sites."""
+        self.fk.recall(particles, t)
+        count, size = check_revealed(self.fk, t), self.fk.model.process.vocabulary
+        seen = revealed(self.fk, particles.x)
+        every = torch.arange(self.fk.model.length, device=seen.device)
+        there = torch.where(seen, every, len(every)).sort(-1).values
+        out: list[tuple[Tensor, Redraw]] = []
+        blocks = list(permutations(range(count), min(self.size, count)))
+        for block in blocks:
+            for tokens in product(range(size), repeat=len(block)):
+                fill = _Fill(tokens, [])
+                move = self.at(particles, t, there[..., list(block)], fill)
+                out.append((torch.stack(fill.log_q).sum(0) - math.log(len(blocks)), move))
+        return out
 
     def at(self, particles: Particles, t: float, sites: Tensor, draw: Fill) -> AcceptMove:
         """Redraw these sites [..., k] in their order, with `draw` filling the j-th."""
@@ -122,15 +141,29 @@ class Block:
         for j in range(count):
             site, now = sites[..., j : j + 1], fk.asked_at(t, count - j)
             laws = SiteLaws.of(fk, x, now, first if j == 0 else fk.answers(x, now), site)
-            lift, _ = (None, None) if self.surrogate is None else lift_of(guide, x, site, laws)
+            then = t if j == count - 1 else fk.asked_at(t, count - j - 1)  # sites after this one are still masked
+            lift, _ = (None, None) if self.surrogate is None else lift_of(guide._replace(t=then), x, site, laws)
             adapted, mass = tilted_law(laws.mixed(stage), lift, laws.base)
             x = draw(j, RevealLaw(x, site, adapted))
             token = x.gather(-1, site)
-            log_mass = log_mass + mass.squeeze(-1)
-            log_mass = log_mass if lift is None else log_mass - picked(lift, token)
+            part = mass.squeeze(-1) if lift is None else less(mass.squeeze(-1), picked(lift, token))
+            log_mass = log_mass + part
             here = laws.parts(token)
             log_p, log_ratios = log_p + here[0], log_ratios + here[1]
         return _Walk(x, log_mass, log_p, log_ratios)
+
+
+class _Fill(NamedTuple):
+    """Fills a block with given tokens and notes their log-probabilities; for an impossible one, the likeliest."""
+
+    tokens: tuple[int, ...]
+    log_q: list[Tensor]
+
+    def __call__(self, j: int, law: RevealLaw) -> Tokens:
+        y = law.x.scatter(-1, law.sites, self.tokens[j])
+        self.log_q.append(law.log_prob(y))
+        likeliest = law.x.scatter(-1, law.sites, law.logits.dense().argmax(-1))
+        return torch.where(self.log_q[-1][..., None] > NEG_INF, y, likeliest)
 
 
 class _Walk(NamedTuple):
@@ -162,6 +195,7 @@ class Pair:
     def __post_init__(self) -> None:
         check_kind(self)
         check_scan(self.scan)
+        check_still(self, self.fk, keeps=False)
         apart = plain(self.apart)
         if type(apart) is not int or not 1 <= apart < self.fk.model.length:
             raise InvalidInput(
@@ -261,7 +295,8 @@ class WholeSequence:
     """For a base that knows log p0(x) of finished sequences: change a token, accept by the ratio of the target.
 
     `log_prob` is a function of clean states [B, D] that returns log p0 [B]: of a causal model under its order, one
-    pass. The token is proposed uniformly, or by `proposal`, a score that is asked with the site masked.
+    pass. (Of a `tt.Tilted`, whose base is the conditional model, it returns log p(x|zeta).) The token is proposed
+    uniformly, or by `proposal`, a score that is asked with the site masked.
     """
 
     fk: SiteTarget
@@ -272,6 +307,7 @@ class WholeSequence:
     def __post_init__(self) -> None:
         check_kind(self)
         check_scan(self.scan)
+        check_still(self, self.fk, keeps=True)
         function("log_prob", self.log_prob, "(x)", "of clean states [B, D]")
         if self.proposal is not None:
             function("proposal", self.proposal, "(x, t)")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from ..core.target import Constant, Remedies, steered, tempered
 from ..core.types import (
@@ -28,6 +28,7 @@ from ..core.types import (
 from .reveal_clock import RevealClock, SiteChoice, uniform_sites
 from .stage import Stage
 from .tilts import FULL, Ramp, check_ramp
+from .values import as_potential
 
 _PAIRS = "give pairs of a conditional score and its exponent, such as [(model.conditional, 2.0)]"
 
@@ -41,20 +42,21 @@ class Composed(RevealClock):
         sharpness: Exponent gamma of the base, above 0; 1 by default. More than 1 is what a low temperature aims at.
         conditions: Pairs (conditional score, exponent alpha_k), any number of them; none by default. A negative
             exponent avoids the condition.
-        reward: Function (x, t) of finished states [B, D] that returns one number a state: `tt.Reward` or your own; -inf
-            forbids. None (the default): no reward.
+        reward: Function of finished states [B, D] (or of them and a time) that returns one number a state: `tt.Reward`
+            or your own; -inf forbids. None (the default): no reward.
         strength: Factor lambda of the reward, -1e9 to 1e9; 1 by default.
         twist: Function (x, t) of partly masked states, what they are worth in units of the reward: from
-            `tt.learn_twist`, `tt.Lookahead`, or the reward itself where it understands masks. None (the default): the
-            reward is seen at the end only.
+            `tt.learn_twist`, `tt.Lookahead`, or the reward itself where it understands masks. It is finite: -inf rules
+            out all that the state may become. None (the default): the reward is seen at the end only.
         candidates: Tokens of a site that the twist is asked about, the base's most likely ones; the others count as if
             the twist did not change, and are corrected when drawn. None (the default): all tokens.
         order: The order in which sites are revealed, a permutation of 0 .. D - 1. None (the default): random.
-        ramp: How the exponents grow with elapsed time, from those of p0 (of p(x|zeta_k) where alpha_k is above 1); in
-            full force from the start by default.
+        ramp: How the exponents grow with elapsed time, from sharpness 1, exponents of conditions within 0 to 1 and no
+            reward; in full force from the start by default.
         choose: Which site comes next, `tt.uniform_sites` (the default) or `tt.adapted_sites`.
     """
 
+    how: ClassVar[str] = "reveals sites as a twist says, weighs before it draws"
     model: Model
     sharpness: float = field(default=1.0, kw_only=True)
     conditions: Sequence[tuple[Score, float]] = field(default=(), kw_only=True)
@@ -72,9 +74,11 @@ class Composed(RevealClock):
         settle(self, strength=_factor("the reward's strength", self.strength))
         if self.sharpness <= 0:
             raise InvalidInput(f"sharpness is {self.sharpness}; it must be above 0 (1 is the base itself)")
-        for name in ("reward", "twist"):
-            if getattr(self, name) is not None:
-                function(f"the {name}", getattr(self, name), "(x, t)", "of a batch of states [B, D] and a time")
+        same = self.twist is self.reward
+        if self.reward is not None:
+            settle(self, reward=as_potential("the reward", self.reward))
+        if self.twist is not None:
+            settle(self, twist=self.reward if same else as_potential("the twist", self.twist))
         if self.twist is not None and self.reward is None:
             raise InvalidInput("a twist says what states on the way to a reward are worth; give the reward too")
         if self.candidates is not None:
@@ -134,7 +138,7 @@ class Composed(RevealClock):
         law |= {"sharpness": self.sharpness, "alphas": self.alphas, "strength": self.factor, "reward": self.reward}
         parts = {"process": self.model.process, "length": self.model.length, "base": self.model.base}
         scores = {"scores": tuple(score for score, _ in self.conditions)}
-        return Target(law | parts | scores, way, Constant("log sum of " + self._words()))
+        return Target(law | parts | scores, way, Constant("log sum of " + self._words()), self._words())
 
     def _words(self) -> str:
         base = "p0(x)" if self.sharpness == 1 else f"p0(x)^{self.sharpness:g}"

@@ -79,6 +79,7 @@ class Gibbs:
     def __post_init__(self) -> None:
         check_kind(self)
         check_scan(self.scan)
+        check_still(self, self.fk, keeps=False)
 
     @property
     def target(self) -> Target | None:
@@ -105,7 +106,8 @@ class Gibbs:
         fk, stage = self.fk, self.fk.stage(t)
         hidden, old = hide(fk, particles.x, site), particles.x.gather(-1, site)
         laws = fk.site_laws(hidden, fk.asked_at(t, 1), site, particles.questions)
-        lift, values = lift_of(stage, hidden, site, laws)
+        mine = fk.values(particles, t)
+        lift, values = lift_of(stage, hidden, site, laws, (old, mine))
         law = RevealLaw(hidden, site, tilted_law(laws.mixed(stage), lift, laws.base)[0])
         aux = without(fk.recall(particles, t), laws, old)
         none, asked = torch.zeros_like(particles.log_w), particles.questions
@@ -113,11 +115,11 @@ class Gibbs:
         if draw is None:
             return move
         seen, drawn = revealed(fk, particles.x).gather(-1, site), draw(law)
-        mine = fk.values(particles, t)
         can = seen.squeeze(-1) & (stage.total(mine) > NEG_INF)
         log_accept = torch.where(can, 0.0, NEG_INF).double()
-        y = torch.where(seen, drawn, particles.x)
-        return accepting(fk, particles, t, (y, move.after(drawn)[1]), log_accept, mine)
+        y, after = torch.where(seen, drawn, particles.x), move.after(drawn)[1]
+        after["values"] = torch.where(seen, after["values"], mine)
+        return accepting(fk, particles, t, (y, after), log_accept, mine)
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,7 @@ class Metropolis:
     def __post_init__(self) -> None:
         check_kind(self)
         check_scan(self.scan)
+        check_still(self, self.fk, keeps=True)
         if self.surrogate is not None:
             function("the surrogate", self.surrogate, "(x, t)")
 
@@ -177,10 +180,24 @@ class Metropolis:
         return accepting(fk, particles, t, (y, after), log_accept, mine)
 
 
-def lift_of(stage: Stage, x: Tokens, site: Tensor, laws: SiteLaws) -> tuple[Tensor | None, Tensor | None]:
-    """What a stage's values add to the log of each token at a site [..., 1, S], and the values."""
-    values = stage.token_values(x, site, laws.possible())
-    return (None, None) if values is None else (stage.total(values), values)
+def lift_of(
+    stage: Stage, x: Tokens, site: Tensor, laws: SiteLaws, present: tuple[Tensor, Tensor] | None = None
+) -> tuple[Tensor | None, Tensor | None]:
+    """What a stage's values add to the log of each token at a site [..., 1, S], and the values.
+
+    A token that is `present` there with known values [..., M] is not asked about again: no call is wasted, and a noisy
+    reward keeps the number that the state was weighed by.
+    """
+    asked = laws.possible()
+    if present is not None:
+        there = torch.arange(asked.shape[-1], device=x.device) == present[0][..., None]
+        asked &= ~there
+    values = stage.token_values(x, site, asked)
+    if values is None:
+        return None, None
+    if present is not None:
+        values = torch.where(there[..., None], present[1][..., None, None, :], values)
+    return stage.total(values), values
 
 
 def with_surrogate(stage: Stage, surrogate: Potential | None) -> Stage:
@@ -263,7 +280,7 @@ class AcceptMove:
         return AcceptLaw(self.x, self.y, self.log_accept)
 
     def after(self, y: Tokens) -> tuple[LogWeights, Aux]:
-        there = (y == self.y).all(-1)
+        there = (y != self.x).any(-1)  # who proposed the state that it has keeps what it knows of it
         both = {key: (value, self.aux_x[key]) for key, value in self.aux_y.items()}
         aux = {
             key: torch.where(there[(...,) + (None,) * (a.dim() - there.dim())], a, b) for key, (a, b) in both.items()
@@ -288,6 +305,16 @@ def check_kind(kernel: object) -> None:
         )
     if not isinstance(fk.model.process, Masking):
         raise InvalidInput("this move remasks a site, and the process has no mask; run without moves there")
+
+
+def check_still(kernel: object, fk: SiteTarget, keeps: bool) -> None:
+    """A noisy reward is compared by the number that a particle was weighed by: whoever asks it again is refused."""
+    if not (keeps and fk.level) and any(getattr(h, "noisy", False) for h in fk.stage(0.0).potentials):
+        raise InvalidInput(
+            f"{type(kernel).__name__} of a {type(fk).__name__} asks a noisy reward again about a state that its number "
+            "has weighed, which samples neither law; use tt.Metropolis, tt.Block or tt.WholeSequence of a tt.Composed "
+            "or tt.Annealed, which keep that number"
+        )
 
 
 def target_of(fk: SiteTarget) -> Target | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from torch import Tensor
 from ..core.batch import evaluate_all
 from ..core.target import NO_WEIGHTS, Remedies, steered, tempered
 from ..core.types import (
+    NEG_INF,
     Aux,
     Doubt,
     InvalidInput,
@@ -38,7 +39,8 @@ from ..diffusion.guidance import Guide, check_guide, check_strength, guided, rat
 from ..diffusion.kernels import Kernel, SiteLaw, euler, tweedie
 from .base import Clockwork, Proposal, check_alpha, powers
 from .stage import SiteTarget, Stage
-from .tilts import LINEAR, SQUARE, Growing, Ramp, Tilt, check_ramp, check_reward
+from .tilts import FULL, LINEAR, SQUARE, Growing, Ramp, Tilt, check_ramp, check_reward
+from .values import EndsIn, as_potential, token_values, value_of
 
 _ROUNDING = 1e-5  # of a log-probability in float32
 
@@ -119,6 +121,7 @@ def evaluate(model: Model, name: str, score: Score | None, x: Tokens, t: float) 
 class Tempered(OnClock):
     """pi ~ p0(x) p(zeta|x)^alpha by edge ratios: weight p/q (p_zeta/p)^alpha, proposal guided by beta (Prop. E.1)."""
 
+    how: ClassVar[str] = "moves as guidance does, weighs by the ratios of the two models (edge ratios)"
     alpha: float
     beta: float | Schedule = 1.0
     guide: Guide = rate_level
@@ -190,6 +193,7 @@ class Tilted(OnClockSites):
         kernel: How a step is taken: `tt.euler` (the default), `tt.tweedie` or `tt.tau_leaping`.
     """
 
+    how: ClassVar[str] = "moves by the conditional model, weighs by a potential whose exponent grows"
     alpha: float
     ramp: Ramp = SQUARE
 
@@ -224,62 +228,95 @@ class Tilted(OnClockSites):
 
 @dataclass(frozen=True)
 class Steered(OnClockSites):
-    """pi ~ p0(x) exp(strength * reward(x)): the base model weighed by a reward.
+    """pi ~ p0(x) exp(strength * reward(x)) in clock time: the base model weighed by a reward, led there by a twist.
 
-    With reward log p(zeta|x) and strength alpha this is the tempered target in potential form.
+    With reward log p(zeta|x) and strength alpha this is the tempered target in potential form. On a masking process
+    `tt.Composed` reaches the same target without time error.
 
     Args:
         model: A `tt.Model`; only its base score is used.
-        reward: Function (x, t) of a batch of states [B, D] and a time that returns one number a state [B]. Its value at
-            t = 0 defines the target; -inf there is a hard constraint.
+        reward: Function of a batch of states [B, D], or of it and a time, that returns one number a state [B]. Its
+            value at t = 0 defines the target; -inf there is a hard constraint.
         strength: Factor of the reward, finite, -1e9 to 1e9; 1 by default.
-        ramp: How the reward's share grows with elapsed time, a function from [0, 1] that ends at 1. Linear,
-            `tt.Power(1.0)`, by default; `tt.at_end` for a reward that makes sense on clean states only.
-        proposal: Score to draw steps from in place of the base, corrected by p/q. None (the default): the base.
+        ramp: How the value's share grows with elapsed time, a function from [0, 1] that ends at 1. None (the default):
+            full force throughout with a twist, linear without one; `tt.at_end` for a reward that makes sense on clean
+            states only and has no twist.
+        proposal: Score to draw steps from in place of the base, corrected by p/q. None (the default): with a twist the
+            base led by it, else the base.
+        twist: Function (x, t) of noised states, what they are worth in units of the reward. None (the default): the
+            reward itself, which must then understand noised states.
         kernel: How a step is taken: `tt.euler` (the default), `tt.tweedie` or `tt.tau_leaping`.
     """
 
+    how: ClassVar[str] = "moves by the base model, weighs by a reward whose share grows"
     reward: Potential
     strength: float = 1.0
-    ramp: Ramp = LINEAR
+    ramp: Ramp | None = None
     proposal: Score | None = None
+    twist: Potential | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        settle(self, reward=as_potential("the reward", self.reward))
         settle(self, strength=check_reward(self.reward, self.strength))
+        if self.twist is not None:
+            settle(self, twist=as_potential("the twist", self.twist))
+        settle(self, ramp=self.ramp or (LINEAR if self.twist is None else FULL))
         if self.proposal is not None:
             function("proposal", self.proposal, "(x, t)")
-        check_ramp(self.ramp)
+        check_ramp(cast("Ramp", self.ramp))
+        led = self.proposal is not None or self.twist is not None
+        if led and self.kernel is tweedie and not self.model.process.bridge_keeps_support:
+            raise InvalidInput(
+                "tweedie steps of another score than the base's lose states of the base on this process; use "
+                "kernel=tt.euler or tt.tau_leaping with a proposal or a twist"
+            )
 
     @property
     def remedies(self) -> Remedies:
-        return Remedies("a smaller strength", "an exponent that grows as tt.pilot says")
+        weigh = "an exponent that grows as tt.pilot says" if self.twist is None else "tt.Composed with the same twist"
+        return Remedies("a smaller strength", weigh, self._moves("tt.Gibbs"))
 
     @property
     def target(self) -> Target:
-        return steered(self.model, self.reward, self.strength, weights="reward", ramp=self.ramp)
+        return steered(self.model, self.reward, self.strength, weights="reward", ramp=self.ramp, twist=self.twist)
 
     @cached_property
     def tilt(self) -> Tilt:
-        return Tilt(self.reward, Growing(self.strength, self.ramp))
+        potential = self.reward if self.twist is None else EndsIn(self.twist, self.reward)
+        return Tilt(potential, Growing(self.strength, cast("Ramp", self.ramp)))
 
     @property
     def scores(self) -> Mapping[str, Score | None]:
         return {"base": self.model.base}
 
     def propose(self, x: Tokens, t: float, s: float) -> Proposal:
-        if self.proposal is None:
+        if self.proposal is not None:
+            base, proposal = evaluate_all(self.model, x, t, base=self.model.base, proposal=self.proposal)
+        else:
             (base,) = evaluate_all(self.model, x, t, base=self.model.base)
-            return Proposal(self.law("base", base, x, (t, s)))
-        base, proposal = evaluate_all(self.model, x, t, base=self.model.base, proposal=self.proposal)
+            if self.twist is None:
+                return Proposal(self.law("base", base, x, (t, s)))
+            proposal = led_by(self.twist, base, x, s or t, float(self.tilt.exponent(s)))
         p, q = self.laws(x, (t, s), base=base, proposal=proposal)
         return Proposal(q, ((1.0, p), (-1.0, q)))
+
+
+def led_by(twist: Potential, base: SiteLogits, x: Tokens, t: float, factor: float) -> SiteLogits:
+    """A score that leans as a twist says: factor times the change of its value is added at every neighbour."""
+    rows = base.dense()
+    asked = rows > NEG_INF
+    values = token_values(twist, x, torch.arange(x.shape[-1], device=x.device).expand(x.shape), t, asked)
+    here = value_of(twist, x, t)[..., None, None]
+    lean = torch.where(asked & values.isfinite() & here.isfinite(), factor * (values - here), 0.0)
+    return SiteLogits.of(rows + lean)
 
 
 @dataclass(frozen=True)
 class Unweighted(OnClock):
     """No weights: what a score samples by itself. With a `Guided` score, the guidance baselines."""
 
+    how: ClassVar[str] = "plain guidance without weights"
     score: Score
 
     def __post_init__(self) -> None:

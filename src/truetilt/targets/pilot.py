@@ -6,7 +6,7 @@ frozen ramp: a run that uses it has a schedule fixed beforehand, and its estimat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -14,13 +14,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..core.meter import Meter
 from ..core.parameter_names import spelled
 from ..core.types import NEG_INF, InvalidInput, LogWeights, Particles, Step, Tokens, number, take
 from ..diffusion.schedules import check_whole
 from ..runtime.memory import check_room
 from ..smc.resampling import adaptive, never, systematic
 from ..smc.sampler import Source, advance, check_shape
-from ..smc.stream import CHOOSE, RESAMPLE, Stream
+from ..smc.stream import CHOOSE, RESAMPLE, Stream, check_seed
+from .annealed import Annealed
+from .annealing_pilot import find_ladder
 from .any_order import AnyOrder
 from .composed import Composed
 from .on_clock import Steered, Tilted
@@ -37,15 +40,17 @@ _REHEARSALS, _SLACK = 3, 1.25  # ramps tried at most, and how much over `fall` i
 @spelled()
 @torch.no_grad()
 def pilot(
-    fk: Ramped,
-    grid: Sequence[float],
+    fk: Ramped | Annealed,
+    grid: Sequence[float] | None = None,
     *,
     fall: float = 0.1,
     particles: int = 256,
     populations: int = 1,
     seed: int = 0,
-) -> Frozen:
+) -> Any:
     """A frozen ramp along which each step costs about the fraction `fall` of the effective sample size, or less.
+
+    Of a `tt.Annealed` it is a ladder: as many shares as the value has steps, along which all cost alike.
 
     Early states say little of the condition, so the exponent stays as low as `fall` lets the later steps catch up:
     shares are found from the last step back. Each ramp is then rehearsed, which leaves what each step cost in `falls`;
@@ -57,22 +62,27 @@ def pilot(
     fall = number("fall", fall, "give the fraction of the effective sample size a step may cost, in (0, 1)")
     if not 0 < fall < 1:
         raise InvalidInput(f"fall is {fall}; give the fraction of the effective sample size a step may cost, in (0, 1)")
-    if not isinstance(fk, Ramped):
+    if not isinstance(fk, Ramped | Annealed):
         raise InvalidInput(
             f"{type(fk).__module__}.{type(fk).__name__} has no exponent that a pilot can grow; pilot tt.Tilted, "
-            "tt.Steered, tt.AnyOrder or tt.Composed (not yet those of tt.continuous)"
+            "tt.Steered, tt.AnyOrder, tt.Composed or tt.Annealed (not yet those of tt.continuous)"
         )
-    grid, shape = check_whole(grid), check_shape((populations, particles))
+    shape = check_shape((populations, particles))
+    if isinstance(fk, Annealed):
+        return find_ladder(fk, fall, shape, check_seed(seed))
+    if grid is None:
+        raise InvalidInput("a ramp is found for a time grid; give the one that the run will have")
+    grid, meter = check_whole(grid), Meter()
     check_room(fk, shape, len(SHARES), fk.model.device)
     source = Source(Stream(seed, device=fk.model.device))
     elapsed, tried = tuple(1 - t for t in grid), []
-    records = list(_records(remembering(fk), grid, shape, source, SQUARE))
+    records = list(_records(remembering(fk, meter), grid, shape, source, SQUARE))
     while len(tried) < _REHEARSALS and not any(max(ramp.falls) <= _SLACK * fall for ramp in tried):
         ramp = Frozen(elapsed, _shares(records, fall))
-        records = list(_records(remembering(fk), grid, shape, source, ramp))
+        records = list(_records(remembering(fk, meter), grid, shape, source, ramp))
         costs = [record.cost(*ends) for record, ends in zip(records, pairwise(ramp.shares), strict=True)]
         tried.append(replace(ramp, falls=tuple(costs)))
-    return min(tried, key=lambda ramp: max(ramp.falls))
+    return replace(min(tried, key=lambda ramp: max(ramp.falls)), spent=meter.spent)
 
 
 def _shares(records: Sequence[_Record], fall: float) -> tuple[float, ...]:
@@ -180,22 +190,29 @@ class _Once:
     """A network that remembers its last answer: a step is weighed many times, and asked about only once."""
 
     net: Any
+    count: Callable[[int], object] = bool  # told how many states it is asked about
     asked: tuple[Tokens, float] | None = None
     answer: Any = field(default=None, repr=False)
 
     def __call__(self, x: Tokens, t: float) -> Any:
         if self.asked is None or self.asked[1] != t or not torch.equal(self.asked[0], x):
+            self.count(len(x))
             self.asked, self.answer = (x, t), self.net(x, t)
         return self.answer
 
 
-def remembering(fk: Ramped) -> Ramped:
-    """The same model with networks that remember."""
+def remembering(fk: Ramped, meter: Meter) -> Ramped:
+    """The same model with networks that remember, and that are counted."""
     nets = {name: getattr(fk.model, name) for name in ("base", "conditional", "potential")}
-    model = replace(fk.model, **{name: _Once(net) for name, net in nets.items() if net is not None})
+    model = replace(fk.model, **{name: _Once(net, meter.asked) for name, net in nets.items() if net is not None})
     own: dict[str, Any] = {name: getattr(fk, name, None) for name in ("reward", "proposal", "twist")}
-    once = {id(net): _Once(net) for net in own.values() if net is not None and not isinstance(net, SiteValued)}
+    counts = {"reward": lambda states: meter.called(states, states), "proposal": meter.asked, "twist": bool}
+    once = {
+        id(net): _Once(net, counts[name])
+        for name, net in reversed(own.items())
+        if net is not None and not isinstance(net, SiteValued)
+    }
     own = {name: once[id(net)] for name, net in own.items() if id(net) in once}
     if isinstance(fk, Composed):
-        own["conditions"] = tuple((_Once(score), alpha) for score, alpha in fk.conditions)
+        own["conditions"] = tuple((_Once(score, meter.asked), alpha) for score, alpha in fk.conditions)
     return replace(fk, model=model, **own)

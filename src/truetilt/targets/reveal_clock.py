@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, cast
 
 import torch
@@ -30,6 +31,7 @@ from ..core.types import (
     shown,
 )
 from ..diffusion.processes import Masking
+from ..diffusion.schedules import masked_fraction_grid
 from .reveal_move import RevealLaw, RevealMove
 from .stage import Answers, SiteLaws, SiteTarget, Stage, less, nothing_known, tilted_law
 
@@ -46,8 +48,13 @@ def uniform_sites(masked: Tensor, log_mass: Callable[[], Tensor]) -> Tensor:
 
 
 def adapted_sites(masked: Tensor, log_mass: Callable[[], Tensor]) -> Tensor:
-    """In proportion to its adapted mass, so that the weight does not depend on the site; reads every masked site."""
-    return torch.where(masked, log_mass(), NEG_INF).log_softmax(-1)
+    """In proportion to its adapted mass, so that the weight does not depend on the site; reads every masked site.
+
+    A particle that no site can go on from has weight 0 whichever is revealed: any alike.
+    """
+    log_odds = torch.where(masked, log_mass(), NEG_INF)
+    stuck = (log_odds == NEG_INF).all(-1, keepdim=True)
+    return torch.where(stuck, uniform_sites(masked, log_mass), log_odds.log_softmax(-1))
 
 
 class Reveals(NamedTuple):
@@ -92,6 +99,11 @@ class RevealClock(SiteTarget):
     @property
     def device(self) -> torch.device | str:
         return self.model.device
+
+    @property
+    def grid(self) -> tuple[float, ...]:
+        """The times of a run that reveals one site a step, which is exact; what `tt.run(fk)` takes."""
+        return masked_fraction_grid(cast("Masking", self.model.process).schedule, self.model.length)
 
     def recall(self, particles: Particles, t: float) -> Aux:
         """What an any-order run remembers; after the last step nobody reads it, and any will do."""
@@ -139,18 +151,18 @@ class RevealClock(SiteTarget):
 
     def choices(self, t: float, s: float) -> int:
         """One uniform picks a site; several sites need one each for all."""
-        count = self._reveals(t, s).count
+        count = reveals_over(cast("Masking", self.model.process), self.model.length, t, s).count
         return 0 if self.order is not None or count == 0 else 1 if count == 1 else self.model.length
 
     def move(self, particles: Particles, t: float, s: float, u: Tensor) -> RevealMove:
-        over = self._reveals(t, s)
+        over = reveals_over(cast("Masking", self.model.process), self.model.length, t, s)
         answers = self._asked(particles.x, over)
         sites, log_odds = self._sites(particles, answers, over, u)
         return self.reveal(particles, answers, sites, over, log_odds)
 
     def branches(self, particles: Particles, t: float, s: float) -> list[tuple[Tensor, RevealMove]]:
         """Every set of sites a step may reveal, with its probability, for particles [N, D]."""
-        over, x = self._reveals(t, s), particles.x
+        over, x = reveals_over(cast("Masking", self.model.process), self.model.length, t, s), particles.x
         answers, none = self._asked(x, over), torch.zeros_like(particles.log_w)
         if self.order is not None or over.count == 0:
             sites, log_odds = self._sites(particles, answers, over, none[..., None])
@@ -182,7 +194,7 @@ class RevealClock(SiteTarget):
         strayed = None if leaning is None else adapted.join(leaning, _strayed)
         whole = values is not None and sites.shape[-1] == 1 and self.fewest is None
         known = values if whole and guide.potentials[0] is ends.potentials[0] else None
-        held = guide.total(aux["values"])
+        held = guide.total(aux["values"]) if any(guide.factors) or any(ends.factors) else None
         return RevealMove(law, log_before, laws, aux, ends, held, lift, known, strayed, particles.questions)
 
     def log_masses(self, particles: Particles, answers: Answers, over: Reveals) -> Tensor:
@@ -251,10 +263,12 @@ class RevealClock(SiteTarget):
         check(strayed, lambda: problem, particles.questions)
         return found
 
-    def _reveals(self, t: float, s: float) -> Reveals:
-        process, length = cast("Masking", self.model.process), self.model.length
-        masked = process.count_masked(length, t)
-        return Reveals(t, s, masked, masked - process.count_masked(length, s))
+
+@lru_cache(maxsize=1 << 12)
+def reveals_over(process: Masking, length: int, t: float, s: float) -> Reveals:
+    """What the step t -> s reveals of states of so many sites."""
+    masked = process.count_masked(length, t)
+    return Reveals(t, s, masked, masked - process.count_masked(length, s))
 
 
 def _strayed(adapted: Tensor, drawn: Tensor) -> Tensor:

@@ -100,8 +100,7 @@ class RevealMove:
         if self.known is not None:
             index = drawn[..., None, None].expand(*drawn.shape, 1, self.known.shape[-1])
             return self.known.gather(-2, index)[..., 0, 0, :]
-        same = drawn.shape[-1] == 0 and self.ends.t > 0
-        return self.aux["values"] if same or not any(self.ends.factors) else self.ends.values(y, self.questions)
+        return self.ends.values(y, self.questions) if any(self.ends.factors) else self.aux["values"]
 
     def take(self, ancestors: Tensor) -> RevealMove:
         def own(tensor: Tensor | None) -> Tensor | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 
@@ -80,7 +80,11 @@ class Stage(NamedTuple):
         total = torch.zeros_like(aux["log_p"])
         if any(self.factors) or any(before.factors):
             total = less(self.total(aux["values"]), before.total(aux["values"]))
-        conditions = zip(self.conditions, before.conditions, aux["log_ratios"].unbind(-1), strict=True)
+        ratios = aux["log_ratios"].unbind(-1)
+        for alpha, ratio in zip(self.conditions, ratios, strict=True):
+            if alpha < 0:
+                check((ratio == NEG_INF).any(), _lost_support)
+        conditions = zip(self.conditions, before.conditions, ratios, strict=True)
         parts = [(self.sharpness - before.sharpness, aux["log_p"]), *((b - a, ratio) for b, a, ratio in conditions)]
         for change, log_part in parts:
             total = total if change == 0 else total + torch.where(log_part == NEG_INF, NEG_INF, change * log_part)
@@ -110,8 +114,7 @@ class SiteLaws(NamedTuple):
         total = laws[0].rows[:, 0]
         for law in laws[1:]:
             total = total + law.rows[:, 0]
-        named = dict(zip(fk.scores, laws, strict=False))
-        check(laws[0].per_site(total).isnan().any(), lambda: _flawed(named, t), questions)
+        check(laws[0].per_site(total).isnan().any(), lambda: _flawed(fk, laws, t), questions)
         return SiteLaws(laws[0], tuple(laws[1:]))
 
     def mixed(self, stage: Stage, questions: Questions | None = None) -> SiteLogits:
@@ -122,7 +125,9 @@ class SiteLaws(NamedTuple):
             rows = rows if alpha == 0 else torch.add(rows, given.rows - p, alpha=alpha)
         rows = rows if rows is p else rows.masked_fill(p == NEG_INF, NEG_INF)
         if any(alpha < 0 for alpha in stage.conditions):
-            check((rows == math.inf).any(), _lost_support, questions)
+            check(
+                (~(rows < math.inf)).any(), _lost_support, questions
+            )  # NaN: forbidden by one, and infinite by another
         return self.base.with_rows(rows)
 
     def possible(self) -> Tensor:
@@ -215,10 +220,10 @@ def _lost_support() -> InvalidInput:
     )
 
 
-def _flawed(laws: Mapping[str, SiteLogits], t: float) -> InvalidWeights:
+def _flawed(fk: SiteTarget, laws: Sequence[SiteLogits], t: float) -> InvalidWeights:
     """Which score said NaN, which normalising has spread over its row."""
-    flaws = {name: law.per_site(law.rows[:, 0]).isnan().any(-1) for name, law in laws.items()}
-    name, bad = next((name, bad) for name, bad in flaws.items() if bad.any())
+    flaws = [law.per_site(law.rows[:, 0]).isnan().any(-1) for law in laws]
+    name, bad = next((name, bad) for name, bad in zip(fk.scores, flaws, strict=False) if bad.any())
     return InvalidWeights(
         f"t = {t:.6g}: the {name} score returned NaN or only -inf for {int(bad.sum())} of {bad.numel()} particles; "
         "check the network's output there (overflow in half precision?)"

@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
+from ..core.spent import Spent
 from ..core.types import (
     LARGEST,
     InvalidInput,
@@ -64,6 +65,7 @@ class Frozen:
     elapsed: tuple[float, ...]  # rising to 1
     shares: tuple[float, ...]  # the last is 1
     falls: tuple[float, ...] = ()  # what each step cost in rehearsal: the fraction of the effective sample it lost
+    spent: Spent = field(default=Spent(), compare=False, repr=False)  # what finding it cost
 
     def __post_init__(self) -> None:
         for name, points in {"elapsed": self.elapsed, "shares": self.shares, "falls": self.falls}.items():

@@ -6,12 +6,15 @@ A move that redraws a site asks what the state is worth with each token there. A
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from ..core.types import NEG_INF, InvalidInput, InvalidWeights, Potential, Questions, Tokens, check, tensor_of
+from ..core.types import NEG_INF, InvalidInput, InvalidWeights, Potential, Questions, Tokens, check, function, tensor_of
 
 
 @runtime_checkable
@@ -20,6 +23,41 @@ class SiteValued(Protocol):
 
     def __call__(self, x: Tokens, t: float) -> Tensor: ...
     def site_values(self, x: Tokens, site: Tensor, t: float) -> Tensor: ...  # [B, D], [B] -> [B, S]
+
+
+@dataclass(frozen=True)
+class OfFinished:
+    """A function of finished states alone as a potential: the time is not asked."""
+
+    function: Callable[[Tokens], Tensor]
+
+    def __call__(self, x: Tokens, t: float = 0.0) -> Tensor:
+        return self.function(x)
+
+
+@dataclass(frozen=True)
+class EndsIn:
+    """On the way what a twist says, at the end the reward itself."""
+
+    twist: Potential
+    reward: Potential
+
+    def __call__(self, x: Tokens, t: float) -> Tensor:
+        return self.reward(x, t) if t == 0 else self.twist(x, t)
+
+
+def as_potential(name: str, given: Any) -> Potential:
+    """A function of (x, t) as it is, a function of x alone made one."""
+    takes = "of a batch of states [B, D], or of it and a time, that returns one number a state"
+    called = given.forward if isinstance(given, torch.nn.Module) else given
+    try:
+        inspect.signature(called).bind(0, 0)
+    except (TypeError, ValueError):  # of x alone; or a builtin, which does not say
+        function(name, given, "(x)", takes)
+        return OfFinished(given)
+    if isinstance(given, type):
+        function(name, given, "(x)", takes)
+    return given
 
 
 def value_of(potential: Potential, x: Tokens, t: float, questions: Questions | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Whether a kernel is one reverse step: proper laws that are drawn as they say, the base's support, the right limit."""
+"""Checks of a kernel, one reverse step: proper laws, draws that follow them, the base's support, the right limit."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from ..diffusion.guidance import Guided
 from ..diffusion.kernels import Kernel
 from ..exact.tables import Table
 from ..targets.on_clock import Unweighted
+from .forms import check_law_form, check_odds_form
 from .tables import MASKING, TOP, UNIFORM, check_time_error, hard_table, small_table, uniforms
-from .verdicts import require, z_limit
+from .verdicts import require, used, z_limit
 
 INTERVALS = (
     *((1.0, 0.99), (1.0, 0.0), (0.6, 0.3), (0.5, 0.4), (0.5, 0.0)),
@@ -41,14 +42,23 @@ def check_kernel(kernel: Kernel, processes: Sequence[Process] = (MASKING, UNIFOR
     """
     function("kernel", kernel, "(process, log_score, x, t, s)", "such as tt.euler")
     for process in listed("processes", processes, "give a list, such as [tt.Masking(3)]"):
-        for problem in (small_table(process), hard_table(process)):
-            for score in _scores(problem):
-                for interval in INTERVALS:
-                    _check_law(_step(kernel, problem, score, interval), problem, interval)
         problem = small_table(process)
-        _check_support(kernel, problem)
-        _check_draws(kernel, problem)
-        check_time_error(Unweighted(problem.model(), problem.model().base, kernel=kernel), problem.p0, problem)
+        shape = (len(problem.states), problem.length)
+        law = _step(kernel, problem, problem.model().base, INTERVALS[2])
+        check_law_form("the kernel's law", law, shape, process, problem.length)
+        with used("the kernel or its law"):
+            _check_process(kernel, process)
+
+
+def _check_process(kernel: Kernel, process: Process) -> None:
+    for problem in (small_table(process), hard_table(process)):
+        for score in _scores(problem):
+            for interval in INTERVALS:
+                _check_law(_step(kernel, problem, score, interval), problem, interval)
+    problem = small_table(process)
+    _check_support(kernel, problem)
+    _check_draws(kernel, problem)
+    check_time_error(Unweighted(problem.model(), problem.model().base, kernel=kernel), problem.p0, problem)
 
 
 def _scores(problem: Table) -> tuple[Score, Score, Score]:
@@ -67,9 +77,12 @@ def site_probabilities(law: SitewiseLaw, problem: Table) -> Tensor:
 
 def _step(kernel: Kernel, problem: Table, score: Score, interval: tuple[float, float]) -> SitewiseLaw:
     x = problem.states
-    law = kernel(problem.process, score(x, interval[0]), x, *interval)
+    log_score = score(x, interval[0])
+    with used("the kernel"):
+        law = kernel(problem.process, log_score, x, *interval)
     if not hasattr(law, "odds"):
         raise InvalidInput(f"the kernel returned {shown(law)}; it must return the law of a step, as tt.euler does")
+    check_odds_form("the kernel's law", law, (len(x), x.shape[-1]), problem.process)
     return law
 
 
@@ -105,7 +118,7 @@ def _product(site: Tensor, states: Tensor) -> Tensor:
 
 
 def _check_support(kernel: Kernel, problem: Table) -> None:
-    """What the base can do, a proposal can: no weight repairs the loss."""
+    """Every change that the base can make is possible under guidance: no weight repairs a loss of support."""
     base, conditional, strong = _scores(problem)
     leaning = strong if problem.process.states > problem.process.vocabulary else conditional
     for t, s in LEANING:
@@ -119,7 +132,7 @@ def _check_support(kernel: Kernel, problem: Table) -> None:
 
 
 def _check_draws(kernel: Kernel, problem: Table) -> None:
-    """Drawn as often as log_prob says."""
+    """States are drawn with the frequencies that log_prob says."""
     x, model = problem.states, problem.model()
     for t, s in ((0.6, 0.3), (0.5, 0.0)):
         law = _step(kernel, problem, model.base, (t, s))

@@ -1,4 +1,4 @@
-"""Whether a move leaves a law alone: the mass of every state is moved exactly, for many choices of the kernel's."""
+"""Checks of a Markov kernel: its law is invariant, by moving the mass of every state exactly."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from ..core.types import NEG_INF, Aux, FeynmanKac, Model, MoveKernel, Particles,
 from ..diffusion.schedules import masked_fraction_grid
 from ..exact.flow import push, push_branches, support
 from ..exact.tables import Table, flat_index
+from .forms import check_move_form, check_tensor
 from .tables import MASKING, Exact, built, law_of, small_table, uniforms
-from .verdicts import common, require, z_limit, z_scores
+from .verdicts import common, require, used, z_limit, z_scores
 
 REPLICATES = 5000
 LENGTH = 3  # sites
@@ -45,12 +46,15 @@ def check_move(
     whole("the number of choices of the kernel", kernel.choices, 0)
     target = getattr(kernel, "target", None)
     require(isinstance(target, Target), f"`target` of {type(kernel).__name__} is {target!r}; return that of its fk")
-    on_the_way = [] if along is None else list(_flowing(along, problem))
+    with used("what along returned"):
+        on_the_way = [] if along is None else list(_flowing(along, problem))
     law = torch.zeros((problem.process.states,) * LENGTH, dtype=torch.float64)
     law[(slice(0, problem.process.vocabulary),) * LENGTH] = law_of(exact, problem)
+    _check_form(kernel, problem)
     for t, log_law, aux in [(0.0, law.reshape(-1).log(), Aux()), *on_the_way]:
         for number in range(LENGTH):
-            found = moved(kernel, problem, (t, number), log_law, aux)
+            with used("the kernel or its move"):
+                found = moved(kernel, problem, (t, number), log_law, aux)
             z = _scores(found, log_law.exp())
             limit = z_limit(LENGTH * (1 + len(on_the_way)) * len(log_law))
             gap = float((found.mean(0) - log_law.exp()).abs().max())
@@ -61,8 +65,19 @@ def check_move(
             )
 
 
+def _check_form(kernel: MoveKernel, problem: Table) -> None:
+    """A move of a few clean states has the parts of a `Redraw`, each of the right shape and dtype."""
+    x = problem.states[(problem.states < problem.process.vocabulary).all(-1)][:5]
+    u = uniforms(6, len(x), kernel.choices or 1)[:, : kernel.choices]
+    with used("`move` of the kernel"):
+        move = kernel.move(Particles(x, torch.zeros(len(x), dtype=torch.float64), Aux()), 0.0, 0, u)
+        accept = getattr(move, "log_accept", None)
+    check_move_form("the kernel's move", move, (len(x), LENGTH), problem.process)
+    check_tensor("`log_accept` of the kernel's move", accept, (len(x),))
+
+
 def _scores(found: Tensor, law: Tensor) -> Tensor:
-    """z of each state where all replicates are one, else of those that are reached often."""
+    """z-scores of all states where the replicates are equal, else of the states that are reached often."""
     stray = int((found[:, law == 0] > 0).any(0).sum())
     require(stray == 0, f"a move reaches {stray} states that its law does not hold")
     still = (found - found[:1]).abs().max() <= 1e-14
@@ -85,7 +100,8 @@ def moved(kernel: MoveKernel, problem: Table, at: tuple[float, int], log_law: Te
     require(weightless, "a move changes weights; a Markov kernel that leaves its law alone has none")
     require((move.log_accept <= 0).all(), "log_accept is above 0: no probability has such a log")
     for key, known in aux.items():
-        off = (memory[key] - known[place])[possible].abs().max() if key in memory else torch.tensor(torch.inf)
+        gaps = (memory[key] - known[place])[possible].abs() if key in memory else torch.tensor([torch.inf])
+        off = gaps.max() if gaps.numel() else 0.0  # where it has no conditions, their ratios are nothing
         require(off < 1e-9, f"a move remembers another {key} of a state than the run does: off by {float(off):.1e}")
     mass = torch.zeros(count, len(log_law), dtype=torch.float64)
     share = torch.where(possible, (particles.log_w[parent] + log_q.reshape(-1)).exp(), 0.0)
@@ -96,12 +112,12 @@ def moved(kernel: MoveKernel, problem: Table, at: tuple[float, int], log_law: Te
 
 
 def _still(mass: Tensor) -> Tensor:
-    """One replicate as two, for a test that asks how much they vary."""
+    """One replicate repeated, so that a standard deviation exists."""
     return mass.expand(2, -1)
 
 
 def _flowing(along: object, problem: Table) -> Iterator[tuple[float, Tensor, Aux]]:
-    """Each time of a grid that reveals site after site: the law of the value there, and what it remembers."""
+    """For each time of a grid that reveals one site a step: the law of the value, and what it remembers."""
     fk: FeynmanKac = built(
         "along", along, problem.model(), ("start", "branches"), "a value, such as tt.AnyOrder(model, alpha)"
     )

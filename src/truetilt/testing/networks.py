@@ -1,4 +1,4 @@
-"""Whether a score or a potential answers as a sampler asks: by shape, alike in any company, in eval mode, never NaN."""
+"""Checks of a score or a potential: shape, independence of the rest of the batch, eval mode, no NaN."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..core.types import Model, Potential, Process, Score, Tokens, check_process
 from ..targets.on_clock import evaluate
 from ..targets.tilts import Tilt
 from .tables import uniforms
-from .verdicts import require
+from .verdicts import require, used
 
 BATCH = 7
 TIMES = (1.0, 0.5, 0.05)
@@ -21,24 +21,26 @@ TIMES = (1.0, 0.5, 0.05)
 
 @torch.no_grad()
 def check_score(score: Score, process: Process, length: int, tolerance: float = 1e-6) -> None:
-    """Reject a score that a sampler cannot use: asked about noise alone, about half-noised states, in any company.
+    """Reject a score that a sampler cannot use: evaluated on pure noise and on half-noised states.
 
     It returns `SiteLogits` of a value for each token at each site of a batch [B, D]; where a sampler reads them (masked
-    sites, or all of the uniform process) they are neither NaN nor +inf, and some token is possible. An answer does not
-    hang on what else is in the batch, in which order, or on being asked again (a network in train mode does).
+    sites, or all of the uniform process) they are neither NaN nor +inf, and some token is possible. The answer for a
+    state does not depend on the rest of the batch or its order, and is the same when computed again (in train mode it
+    is not).
 
     Parameters:
         score: maps states [B, D] and a time to `tt.SiteLogits`.
         process: the noising process it is for.
         length: the number of sites D.
-        tolerance: how far answers in other company may be off, of their size or of 1.
+        tolerance: allowed difference between batches, relative to the answer or to 1, whichever is larger.
     """
     model = Model(process, length, score)
     _check_mode("score", score)
 
     def asked(x: Tokens, t: float) -> Tensor:
         read = x == process.states - 1 if process.states > process.vocabulary else torch.ones_like(x, dtype=torch.bool)
-        rows = evaluate(model, "given", score, x, t).dense().masked_fill(~read[..., None], 0.0)
+        with used("the score"):
+            rows = evaluate(model, "given", score, x, t).dense().masked_fill(~read[..., None], 0.0)
         bad = rows.isnan() | (rows == torch.inf)
         require(not bad.any(), f"t = {t:g}: the score answers NaN or +inf at {int(bad.any(-1).sum())} sites")
         none = (rows == -torch.inf).all(-1)
@@ -46,22 +48,22 @@ def check_score(score: Score, process: Process, length: int, tolerance: float = 
         return rows
 
     for t in TIMES:
-        _check_company("score", asked, states_at(process, length, t), t, tolerance)
+        _check_batches("score", asked, states_at(process, length, t), t, tolerance)
 
 
 @torch.no_grad()
 def check_potential(potential: Potential, process: Process, length: int, tolerance: float = 1e-6) -> None:
-    """Reject a potential or reward that a sampler cannot use: asked about noise, half-noised states and clean ones.
+    """Reject a potential or reward that a sampler cannot use: evaluated on noise, half-noised and clean states.
 
     It returns one number for each state of a batch [B, D], neither NaN nor +inf, and not -inf for noise alone, which
-    would kill every particle. An answer does not hang on what else is in the batch, in which order, or on being asked
-    again (a network in train mode does).
+    would kill every particle. The answer for a state does not depend on the rest of the batch or its order, and is the
+    same when computed again (in train mode it is not).
 
     Parameters:
         potential: maps states [B, D] and a time to log-values [B].
         process: the noising process it is for.
         length: the number of sites D.
-        tolerance: how far answers in other company may be off, of their size or of 1.
+        tolerance: allowed difference between batches, relative to the answer or to 1, whichever is larger.
     """
     check_process(process)
     whole("length", length, 1)
@@ -70,7 +72,8 @@ def check_potential(potential: Potential, process: Process, length: int, toleran
     tilt = Tilt(potential, lambda t: 1.0)
 
     def asked(x: Tokens, t: float) -> Tensor:
-        value = tilt(x, t)
+        with used("the potential"):
+            value = tilt(x, t)
         require(
             (value < torch.inf).all(), f"t = {t:g}: the potential is +inf for {int((value == torch.inf).sum())} states"
         )
@@ -79,7 +82,7 @@ def check_potential(potential: Potential, process: Process, length: int, toleran
         return value
 
     for t in (*TIMES, 0.0):
-        _check_company("potential", asked, states_at(process, length, t), t, tolerance)
+        _check_batches("potential", asked, states_at(process, length, t), t, tolerance)
 
 
 def states_at(process: Process, length: int, t: float) -> Tokens:
@@ -97,8 +100,8 @@ def _check_mode(name: str, asked: Any) -> None:
     require(not nets, f"the {name} calls a {type(nets[0]).__name__} in train mode; call .eval()" if nets else "")
 
 
-def _check_company(name: str, asked: Callable[[Tokens, float], Tensor], x: Tokens, t: float, tolerance: float) -> None:
-    """The same of a state whoever comes with it, and when it is asked again."""
+def _check_batches(name: str, asked: Callable[[Tokens, float], Tensor], x: Tokens, t: float, tolerance: float) -> None:
+    """The answer for a state is the same in any batch, and when it is computed again."""
     tolerance, given = number("tolerance", tolerance), x.clone()
     together = asked(x, t)
     require(torch.equal(x, given), f"t = {t:g}: the {name} writes to the states it is given; work on a copy")

@@ -1,4 +1,4 @@
-"""Whether a resampler is properly weighted: mass kept, nobody raised from the dead, the right answer on average."""
+"""Checks of a resampler: mass is kept, no offspring of zero weight, unbiased."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from ..core.types import NEG_INF, LogWeights, Resampled, Resampler, function, whole
 from ..smc.resampling import resampled
 from .tables import TOP, uniforms
-from .verdicts import require, z_limit, z_scores
+from .verdicts import require, used, z_limit, z_scores
 
 REPLICATES = 20_000
 
@@ -31,7 +31,7 @@ def check_resampler(resample: Resampler, particles: int = 9) -> None:
     for log_w in _extremes(particles):
         for u in (torch.zeros_like(log_w), torch.full_like(log_w, TOP), uniforms(1, *log_w.shape)):
             check_draw(log_w, _of(resample, log_w, u))
-    _check_company(resample, particles)
+    _check_populations(resample, particles)
     kinds = _weights(particles)
     for name, log_w in kinds.items():
         out = _of(resample, log_w, uniforms(2, REPLICATES, particles))
@@ -71,13 +71,14 @@ def bias_scores(log_w: LogWeights, out: Resampled) -> Tensor:
 
 def _of(resample: Resampler, log_w: LogWeights, u: Tensor) -> Resampled:
     given = log_w.clone()
-    out = resampled(resample, given, u)
+    with used("the resampler"):
+        out = resampled(resample, given, u)
     require(torch.equal(given, log_w), "the log-weights that were given were written to; return new ones")
     return out
 
 
-def _check_company(resample: Resampler, n: int) -> None:
-    """A population comes out alone as it does beside others; a dead one has no mass and disturbs nobody."""
+def _check_populations(resample: Resampler, n: int) -> None:
+    """A population is resampled the same way alone and beside others, of which one may have no mass."""
     log_w, u = _weights(n)["random"][:3].clone(), uniforms(3, 3, n)
     log_w[1] = NEG_INF
     together, again = (_of(resample, log_w, u) for _ in range(2))

@@ -15,7 +15,7 @@ from ..diffusion.schedules import uniform_grid
 from ..exact.flow import flow
 from ..exact.tables import Table
 from ..smc.stream import DRAW, Stream
-from .verdicts import require
+from .verdicts import require, used
 
 TOP = 1 - 2.0**-53  # the largest uniform
 MASKING, UNIFORM = Masking(3), Uniform(3)
@@ -87,7 +87,8 @@ def built(name: str, make: object, model: Model, parts: tuple[str, ...], need: s
     """What a user's function builds on a model, which has these parts."""
     if not callable(make):
         raise InvalidInput(f"{name} is {shown(make)}; give a function of (model) that returns {need}")
-    value = called(name, make, model)
+    with used(name):
+        value = called(name, make, model)
     has(f"what {name} returned", value, parts, f"return {need}")
     return value
 
@@ -95,9 +96,9 @@ def built(name: str, make: object, model: Model, parts: tuple[str, ...], need: s
 def law_of(exact: Exact, problem: Table) -> Tensor:
     """What `exact` says of a problem, normalised."""
     function("exact", exact, "(table)", "that returns a law of its clean states")
-    law = reals(
-        "what exact returned", exact(problem), "return a law of clean states, a tensor with an axis for each site"
-    )
+    with used("exact"):
+        found = exact(problem)
+    law = reals("what exact returned", found, "return a law of clean states, a tensor with an axis for each site")
     fits = law.shape == problem.p0.shape and (law >= 0).all() and law.sum() > 0
     require(
         fits, f"`exact` returned {tuple(law.shape)}; it must return a law of clean states {tuple(problem.p0.shape)}"

@@ -1,4 +1,4 @@
-"""Whether a target is what it says: the limit of its moves, the mean of its weights, and how it takes bad input."""
+"""Checks of a target: the limit of its moves, the mean of its weights, reproducible bits, and NaN noticed."""
 
 from __future__ import annotations
 
@@ -9,15 +9,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.types import FeynmanKac, InvalidWeights, Model, Particles, Process, Resampler, SiteLogits, Target, Tokens
+from ..core.arguments import shown, whole
+from ..core.errors import InvalidWeights
+from ..core.logits import SiteLogits
+from ..core.target import Target
+from ..core.types import FeynmanKac, Model, Particles, Process, Resampler, Tokens
 from ..diffusion.schedules import uniform_grid
 from ..exact.flow import flow
 from ..exact.tables import Table, flat_index
 from ..smc.resampling import adaptive, systematic
 from ..smc.sampler import Source, trace
 from ..smc.stream import Stream
-from .tables import MASKING, Exact, built, check_time_error, law_of, small_table
-from .verdicts import common, require, z_limit, z_scores
+from .forms import check_move_form, check_tensor
+from .tables import MASKING, Exact, built, check_time_error, law_of, small_table, uniforms
+from .verdicts import common, require, used, z_limit, z_scores
 
 Make = Callable[[Model], FeynmanKac]
 POPULATIONS, PARTICLES, STEPS = 20_000, 4, 6
@@ -46,10 +51,34 @@ def check_target(make: Make, exact: Exact, process: Process = MASKING) -> None:
         f"`target` of {type(fk).__name__} is {target!r}; return a tt.Target of named parts, so that moves for another "
         "target can be refused",
     )
-    check_time_error(fk, law_of(exact, problem), problem)
-    _check_mass(fk, problem)
-    _check_bits(fk)
-    _check_nan(make, problem)
+    law = law_of(exact, problem)
+    _check_form(fk, problem)
+    with used("the value that make built"):
+        check_time_error(fk, law, problem)
+        _check_mass(fk, problem)
+        _check_bits(fk)
+        _check_nan(make, problem)
+
+
+def _check_form(fk: FeynmanKac, problem: Table) -> None:
+    """The first move, a later one and the listed choices have the parts of a `Move`, of the right shape and dtype."""
+    shape = (5, problem.length)
+    with used("`start`"):
+        first = fk.start(shape[:1], 1.0)
+    x, aux = check_move_form("the move that `start` returned", first, shape, problem.process)
+    particles = Particles(x, torch.zeros(5, dtype=torch.float64), aux)
+    with used("`choices`"):
+        count = whole("what choices returned", fk.choices(1.0, 0.5), 0)
+    with used("`move`"):
+        move = fk.move(particles, 1.0, 0.5, uniforms(6, 5, count or 1)[:, :count])
+    check_move_form("the move that `move` returned", move, shape, problem.process)
+    with used("`branches`"):
+        branches = list(fk.branches(particles, 1.0, 0.5))
+    pairs = bool(branches) and all(isinstance(one, tuple) and len(one) == 2 for one in branches)
+    require(pairs, f"`branches` returned {shown(branches)}; it must return pairs of log-probabilities and a move")
+    for log_p, branch in branches:
+        check_tensor("the log-probabilities of a branch", log_p, shape[:1])
+        check_move_form("the move of a branch", branch, shape, problem.process)
 
 
 def ran(
@@ -83,22 +112,19 @@ def _check_mass(fk: FeynmanKac, problem: Table) -> None:
 
 
 def _check_bits(fk: FeynmanKac) -> None:
-    """37 particles fill no vector register, so that what rounds by its place in a tensor is seen."""
-    whole = ran(fk, (2, 37), STEPS, OFTEN)
+    """Chunks and other populations change no bit; 37 particles fill no vector register, where rounding may differ."""
+    together = ran(fk, (2, 37), STEPS, OFTEN)
     for chunk in (1, 5):
         again = ran(fk, (2, 37), STEPS, OFTEN, chunk)
-        require(_same(whole.x, again.x) and _same(whole.log_w, again.log_w), f"chunks of {chunk} change the result")
+        same = torch.equal(together.x, again.x) and torch.equal(together.log_w, again.log_w)
+        require(same, f"chunks of {chunk} change the result")
     alone = ran(fk, (1, 37), STEPS, OFTEN, first=1)
-    same = _same(whole.x[1:], alone.x) and _same(whole.log_w[1:], alone.log_w)
+    same = torch.equal(together.x[1:], alone.x) and torch.equal(together.log_w[1:], alone.log_w)
     require(same, "a population comes out otherwise beside another than alone")
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
-    return torch.equal(one, other)
-
-
 def _check_nan(make: Make, problem: Table) -> None:
-    """A part of the model that is asked, and answers NaN, must be noticed."""
+    """NaN from a network that the value evaluates must raise InvalidWeights."""
     model, asked = problem.model(), list[str]()
 
     def broken_score(name: str) -> Callable[[Tokens, float], SiteLogits]:

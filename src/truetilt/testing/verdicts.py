@@ -1,20 +1,37 @@
-"""How a check decides: z-scores of replicates against an exact mean, and how large one may be by chance."""
+"""How a check decides: z-scores of replicates against an exact mean, how large one may be by chance, and rejections."""
 
 from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
 from ..core.errors import Rejected as Rejected
+from ..core.errors import TruetiltError
 
 FALSE_ALARM = 1e-8  # the chance that a check rejects a part that is right, where normal scores are compared
-STILL = 1e-12  # of a number that does not vary: rounding
+STILL = 1e-12  # rounding error of a number that does not vary
+_LONGEST = 300  # characters of an error that are quoted
 
 
 def require(holds: object, words: str) -> None:
-    """Reject, in these words, what does not hold."""
+    """Raise `Rejected` with these words unless the condition holds."""
     if not bool(holds):
         raise Rejected(words)
+
+
+@contextmanager
+def used(what: str) -> Generator[None]:
+    """Reject a part that raises an error of Python's or torch's; errors of this library pass, they name the fault."""
+    try:
+        yield
+    except TruetiltError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:_LONGEST]
+        raise Rejected(f"{what} raised {type(error).__name__}{reason and ': ' + reason}") from error
 
 
 def z_limit(comparisons: int, rate: float = FALSE_ALARM) -> float:

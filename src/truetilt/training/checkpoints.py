@@ -1,8 +1,7 @@
-"""Checkpoints of a run: all that a step depends on, in safetensors and JSON, whole or absent, the last two kept."""
+"""Checkpoints of a training run: its whole state in safetensors and JSON, written atomically; the last two are kept."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,15 +13,15 @@ from torch import Tensor, nn
 
 from ..core.storage import check_plain, read_json, remove_written, write_folder, write_json, write_with
 from ..core.types import InvalidInput
+from ..runtime.checkpoints import found
 
 _TENSORS, _FACTS = "state.safetensors", "state.json"
 _MOMENTS = ("exp_avg", "exp_avg_sq")
-_NAMED = re.compile(r"step-\d{8,}")
 _KEPT = 2
 
 
 class Progress(NamedTuple):
-    """Where a run is, beside its tensors."""
+    """The counters of a run: what its state holds besides tensors."""
 
     step: int = 0
     window: int = 0  # steps whose loss is in the running sum
@@ -30,7 +29,7 @@ class Progress(NamedTuple):
 
 
 class Learner(NamedTuple):
-    """All that a step changes: weights, their running mean, the optimiser's moments, the running sum of losses."""
+    """The state that a step changes: weights, their running mean, the optimiser's moments, the sum of losses."""
 
     net: nn.Module
     weights: dict[str, Tensor]  # of the network itself, by name: always written in place
@@ -40,7 +39,7 @@ class Learner(NamedTuple):
 
 
 def save_checkpoint(folder: Path, learner: Learner, progress: Progress, fingerprint: str) -> Path:
-    """Write step-N whole or not at all, then drop all but the last two."""
+    """Write step-N atomically, then remove all but the last two."""
     target = folder / f"step-{progress.step:08d}"
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in _tensors(learner).items()}
 
@@ -49,18 +48,13 @@ def save_checkpoint(folder: Path, learner: Learner, progress: Progress, fingerpr
         write_json(beside / _FACTS, {**progress._asdict(), "fingerprint": fingerprint})
 
     write_folder(target, write)
-    for old in found_checkpoints(folder)[:-_KEPT]:
+    for old in found(folder)[:-_KEPT]:
         remove_written(old, (_TENSORS, _FACTS))
     return target
 
 
-def found_checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints of a run, the oldest first."""
-    return sorted(path for path in folder.glob("step-*") if _NAMED.fullmatch(path.name) and path.is_dir())
-
-
 def load_checkpoint(path: Path, learner: Learner, fingerprint: str) -> Progress:
-    """Put everything back where it was."""
+    """Restore the state of a learner from a checkpoint of the same run."""
     try:
         facts: dict[str, Any] = read_json(path / _FACTS)
         tensors = load_file(check_plain(path / _TENSORS))
@@ -80,11 +74,11 @@ def load_checkpoint(path: Path, learner: Learner, fingerprint: str) -> Progress:
 def _tensors(learner: Learner) -> dict[str, Tensor]:
     names = [name for name, _ in _learned(learner)]
     state = learner.optimizer.state_dict()["state"]
-    found = {f"net.{name}": tensor for name, tensor in learner.weights.items()}
-    found |= {f"ema.{name}": tensor for name, tensor in learner.ema.items()}
+    tensors = {f"net.{name}": tensor for name, tensor in learner.weights.items()}
+    tensors |= {f"ema.{name}": tensor for name, tensor in learner.ema.items()}
     for number, moments in state.items():
-        found |= {f"{key}.{names[number]}": value for key, value in moments.items()}
-    return found | {"loss_sum": learner.loss_sum}
+        tensors |= {f"{key}.{names[number]}": value for key, value in moments.items()}
+    return tensors | {"loss_sum": learner.loss_sum}
 
 
 def _learned(learner: Learner) -> list[tuple[str, nn.Parameter]]:
@@ -97,20 +91,20 @@ def _restore(learner: Learner, tensors: dict[str, Tensor], path: Path) -> None:
     """Copy in place, so that every tensor keeps the layout it was trained in."""
     read: Callable[[str], Tensor] = tensors.__getitem__
     try:
-        found = {f"net.{name}": (tensor, read(f"net.{name}")) for name, tensor in learner.weights.items()}
-        found |= {f"ema.{name}": (tensor, read(f"ema.{name}")) for name, tensor in learner.ema.items()}
-        found |= {"loss_sum": (learner.loss_sum, read("loss_sum"))}
+        pairs = {f"net.{name}": (tensor, read(f"net.{name}")) for name, tensor in learner.weights.items()}
+        pairs |= {f"ema.{name}": (tensor, read(f"ema.{name}")) for name, tensor in learner.ema.items()}
+        pairs |= {"loss_sum": (learner.loss_sum, read("loss_sum"))}
         state: dict[int, dict[str, Tensor]] = {}
         for number, (name, parameter) in enumerate(_learned(learner)):
             state[number] = {key: torch.zeros_like(parameter) for key in _MOMENTS}
-            found |= {f"{key}.{name}": (state[number][key], read(f"{key}.{name}")) for key in _MOMENTS}
+            pairs |= {f"{key}.{name}": (state[number][key], read(f"{key}.{name}")) for key in _MOMENTS}
             state[number]["step"] = read(f"step.{name}")
             if state[number]["step"].shape != () or state[number]["step"].dtype != torch.float32:
                 raise RuntimeError(f"step.{name} is no single number")
-        for name, (own, saved) in found.items():  # all is checked before anything is changed
+        for name, (own, saved) in pairs.items():  # all is checked before anything is changed
             if own.shape != saved.shape or own.dtype != saved.dtype:
                 raise RuntimeError(f"{name} is {tuple(saved.shape)} of {saved.dtype}, not {tuple(own.shape)}")
-        for own, saved in found.values():
+        for own, saved in pairs.values():
             own.copy_(saved)
     except (KeyError, RuntimeError) as e:
         raise InvalidInput(f"{path} does not fit this network ({e}); resume with the same configuration") from e

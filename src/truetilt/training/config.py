@@ -1,4 +1,4 @@
-"""What a training run is: a frozen record read from YAML or JSON; unknown, missing or impossible values are refused."""
+"""The configuration of a training run, read from YAML or JSON; unknown, missing or impossible values are refused."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from ..core.storage import parse_json, read_text
 from ..core.types import InvalidInput
 from ..diffusion.processes import Masking, Uniform
+from ..models.pretrained import check_keys
 
 TASKS = ("unconditional", "conditional", "deft", "potential", "classifier")
 _CHOICES = {
@@ -132,7 +133,7 @@ class TrainConfig:
         return made(size)
 
     def fingerprint(self) -> str:
-        """A name for everything that decides what is learned."""
+        """A hash of all settings that decide what is learned."""
         kept = {name: value for name, value in asdict(self).items() if name not in (*_FREE, "note")}
         plain = {f.name: f.default_factory() if callable(f.default_factory) else f.default for f in fields(self)}
         kept = {name: value for name, value in kept.items() if name not in _LATER or value != plain[name]}
@@ -150,15 +151,8 @@ def read_config(path: Path | str, **changes: Any) -> TrainConfig:
 
 def config_of(values: Mapping[str, Any], where: str = "the configuration") -> TrainConfig:
     """A configuration from plain values; every key must be known and of the right kind."""
-    known = {f.name: f for f in fields(TrainConfig)}
-    unknown = sorted(map(str, values.keys() - known.keys()))
-    if unknown:
-        raise InvalidInput(f"{where} has unknown keys: {', '.join(unknown)}; known are {', '.join(known)}")
-    needed = [name for name, f in known.items() if f.default is MISSING and f.default_factory is MISSING]
-    missing = [name for name in needed if name not in values]
-    if missing:
-        raise InvalidInput(f"{where} lacks {', '.join(missing)}; add them")
-    return TrainConfig(**{name: _typed(name, known[name].type, value, where) for name, value in values.items()})
+    kinds = check_keys(TrainConfig, values, where)
+    return TrainConfig(**{name: _typed(name, kinds[name], value, where) for name, value in values.items()})
 
 
 def parse_file(path: Path) -> Any:
@@ -178,7 +172,7 @@ def parse_file(path: Path) -> Any:
         raise InvalidInput(f"reading {path} needs pyyaml; install it, or give the configuration as JSON") from e
     try:
         depth = 0
-        for event in yaml.parse(text, yaml.SafeLoader):  # one by one: a trap is seen before it closes
+        for event in yaml.parse(text, yaml.SafeLoader):  # refuses deep nesting before it is built
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if isinstance(event, yaml.AliasEvent):
                 raise InvalidInput("it uses aliases (*name), which a configuration does not; write the values out")

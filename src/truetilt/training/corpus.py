@@ -1,8 +1,8 @@
 """A prepared corpus: tokens of segments, their labels and parts in arrays on disk, and the rows a network learns from.
 
-`corpus.json` beside them says what the numbers mean and names every file by its fingerprint. A label that is withheld
-is not always "no condition": a comment without its label is still a comment, and the table `withheld` says so. Then a
-conditional net and the same net with the label withheld differ in the condition alone, not in the kind of text.
+`corpus.json` beside them describes the columns and holds a fingerprint of every file. The table `withheld` says which
+label replaces one that is dropped: a comment without its label is still given as a comment, so that the conditional
+network and the same network without the label differ in the condition alone, not in the kind of text.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Corpus:
         return made
 
     def _check(self) -> None:
-        """What corpus.json says agrees with itself."""
+        """Refuse a corpus.json whose entries contradict each other."""
         classes, members = self.classes, [name for group in self.groups.values() for name in group]
         fits = self.length >= 1 and 0 <= self.end < self.vocabulary < 2**31 and isinstance(self.fingerprints, dict)
         names = all(isinstance(name, str) for name in (*classes, *members, *self.sources))
@@ -77,7 +77,7 @@ class Corpus:
             raise InvalidInput(f"{self.folder / CORPUS}: withheld names one class for each and one for none")
 
     def _check_arrays(self, tokens: np.ndarray, rows: np.ndarray) -> None:
-        """Tokens and rows are whole numbers of the kinds corpus.json tells of."""
+        """Refuse arrays whose shapes, dtypes or ranges are not those that corpus.json describes."""
         whole = tokens.dtype.kind in "iu" and rows.dtype.kind in "iu"
         if not whole or tokens.ndim != 1 or rows.ndim != 2 or rows.shape[1] != len(COLUMNS) or not len(tokens):
             raise InvalidInput(f"{self.folder} holds arrays of other shapes than a corpus has; prepare the texts again")
@@ -157,7 +157,7 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Texts:
-    """Rows of tokens and what a network is told of them; a row without a label has the number of "no condition"."""
+    """Rows of tokens and their labels; a row without a label has the number of "no condition"."""
 
     unit: ClassVar[str] = "rows"
     tokens: Tensor  # int16 or int32 [n, D]
@@ -182,11 +182,11 @@ class Texts:
         return Texts(*parts, kinds)
 
     def told_instead(self, labels: Tensor, classes: int) -> Tensor:
-        """What a network is told where these labels are withheld."""
+        """The label given to a network in place of each of these when it is withheld (label dropout)."""
         return self.withheld[labels]
 
     def fingerprint(self) -> str:
-        """A name for exactly these rows and labels."""
+        """A hash of these rows and labels."""
         digest = hashlib.sha256()
         for part in (self.tokens, self.labels, self.withheld):
             digest.update(part.cpu().numpy().tobytes())
@@ -194,7 +194,7 @@ class Texts:
 
 
 def mixed(texts: Texts, repeats: Mapping[str, Any]) -> Texts:
-    """With the rows of each named kind this many times (0: left out), once if not named; a later name wins."""
+    """The texts with the rows of each named kind repeated this many times (0: left out), others once."""
     unknown = sorted(repeats.keys() - texts.kinds.keys())
     bad = [
         name for name, times in repeats.items() if isinstance(times, bool) or not isinstance(times, int) or times < 0
@@ -210,6 +210,6 @@ def mixed(texts: Texts, repeats: Mapping[str, Any]) -> Texts:
 
 
 def fingerprint(values: np.ndarray) -> str:
-    """A name for exactly this array."""
+    """A hash of this array."""
     head = f"{values.dtype.str}{values.shape}".encode()
     return hashlib.sha256(head + np.ascontiguousarray(values).tobytes()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Digits from IDX files, the format of MNIST, plain or gzipped, from a folder the user names; checked, not guessed."""
+"""Digits from IDX files, the format of MNIST, plain or gzipped, in a folder that the user names."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class DigitImages:
         return DigitImages(self.images[chosen], self.labels[chosen])
 
     def told_instead(self, labels: Tensor, classes: int) -> Tensor:
-        """What a network is told where these labels are withheld."""
+        """The label given to a network in place of each of these when it is withheld (label dropout)."""
         return torch.full_like(labels, classes)
 
     def fingerprint(self) -> str:
-        """A name for exactly these images and labels."""
+        """A hash of these images and labels."""
         parts = (self.images.cpu().numpy().tobytes(), self.labels.cpu().numpy().tobytes())
         return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
 

@@ -1,4 +1,4 @@
-"""What a finished training run writes: the running mean of the weights as a pretrained network, and its model card."""
+"""Export of a training run: the running mean of the weights as a pretrained network, and its model card."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def export(run: TrainingRun, learner: Learner, progress: Progress) -> dict[str, 
     config, folder = run.config, run.folder / "model"
     learner.net.load_state_dict({**learner.net.state_dict(), **learner.ema})
     plain, unit = run.task.plain(run.task.net), run.train.unit
-    (folder / CARD).unlink(missing_ok=True)  # a card is of the weights beside it
+    (folder / CARD).unlink(missing_ok=True)  # it described the weights that are replaced
     plain.save_pretrained(folder, dtype=getattr(torch, config.export_dtype))
     run.task.leave(folder)
     saved = placed(type(plain).from_pretrained(folder), run.device)

@@ -1,9 +1,8 @@
 """Tokens into rows of one length: segments that end, padded; or a stream cut into full rows.
 
-A padded row is a text, one token that ends it, and more of the same up to the length. The padding is noised and learned
-like all else: a sampler fills every site of a row, so the net must know what follows the end; once the first end is
-there the rest costs nothing. A row that is full has no end: its text goes on. A packed row is cut from texts put one
-after the other with an end between them, and no site is spent on padding.
+A padded row is a text, then end tokens up to the length. The padding is noised and learned like the text: a sampler
+fills every site of a row, so the network must know what follows the first end. A row that is full has no end: its text
+goes on. A packed row is cut from texts that are concatenated with an end between them, and has no padding.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from .recipe import CorpusSource, Recipe, fraction, half_of, read_recipe, roots
 from .text_data import READERS, Example, sentences
 
 _BATCH = 2000  # texts encoded at a time
-_ORDER = ("test", "dev", "guidance", "judge")  # who keeps a segment that several parts have
+_ORDER = ("test", "dev", "guidance", "judge")  # the first of these keeps a segment that several parts have
 
 
 class Placed(NamedTuple):
@@ -44,17 +44,15 @@ def prepare(recipe: Recipe, data: Path, out: Path) -> dict[str, Any]:
     texts = place_all(recipe, data)
     tokenizer = _tokenizer(recipe, data, texts)
     flat, rows = encode_all(recipe, texts, tokenizer)
-    (out / CORPUS).unlink(missing_ok=True)  # so that no moment has the arrays of one corpus under the name of another
+    (out / CORPUS).unlink(missing_ok=True)  # so that no crash leaves arrays of one corpus described by another
     tokenizer.save(out)
     for name, values in ((TOKENS, flat), (ROWS, rows)):
-        write_with(out / name, lambda path, values=values: _save(path, values))
+        write_with(out / name, lambda path, values=values: np.save(path, values, allow_pickle=False))
     facts = {
         **{"length": recipe.length, "vocabulary": tokenizer.vocabulary, "end": tokenizer.end},
         **{"classes": recipe.classes, "groups": recipe.groups, "withheld": recipe.withheld},
         **{"sources": list(recipe.sources), "columns": COLUMNS, "parts": PARTS},
-        "fingerprints": {
-            **{TOKENIZER: tokenizer.fingerprint(), TOKENS: fingerprint(flat), ROWS: fingerprint(rows)},
-        },
+        "fingerprints": {**{TOKENIZER: tokenizer.fingerprint(), TOKENS: fingerprint(flat), ROWS: fingerprint(rows)}},
         "counts": _counts(recipe, rows),
     }
     write_json(out / CORPUS, facts)
@@ -62,7 +60,7 @@ def prepare(recipe: Recipe, data: Path, out: Path) -> dict[str, Any]:
 
 
 def place_all(recipe: Recipe, data: Path) -> list[Placed]:
-    """Every text once, in its part, what is held out first; what is held out anywhere is in no other part."""
+    """Every text once, with its part, held-out texts first; a text that any source holds out is in no training part."""
     found = {name: list(READERS[source.reader](data / source.path)) for name, source in recipe.sources.items()}
     held = {example.text for examples in found.values() for example in examples if example.split != "train"}
     seen: set[str] = set()
@@ -77,7 +75,7 @@ def place_all(recipe: Recipe, data: Path) -> list[Placed]:
 
 def _places(source: CorpusSource, examples: list[Example], held: set[str]) -> Iterator[tuple[str, int | None, str]]:
     """The texts of a source that are kept, with their labels and parts."""
-    whole = all(example.split == "train" for example in examples)  # nothing is held out: some must be
+    whole = all(example.split == "train" for example in examples)  # the source holds out none, so a share is taken
     training = [example.text for example in examples if example.split == "train"]
     root = roots(training) if source.nested else {}
     for text, label, split in examples:
@@ -133,7 +131,7 @@ def encode_all(recipe: Recipe, texts: list[Placed], tokenizer: Tokenizer) -> tup
 
 
 def _labelled(recipe: Recipe, text: Placed, cut: list[list[int]]) -> Iterator[tuple[list[int], int]]:
-    """The segments of a text and their labels; in the middle perhaps none."""
+    """The segments of a text and their labels; those in the middle may have none."""
     source = list(recipe.sources.values())[text.source]
     for place, segment in enumerate(cut):
         if source.label_at == "all" or place in (0, len(cut) - 1):
@@ -155,11 +153,6 @@ def _counts(recipe: Recipe, rows: np.ndarray) -> list[dict[str, Any]]:
         {"part": PARTS[p], "source": sources[s], "class": names[c], "rows": count[p, s, c], "tokens": tokens[p, s, c]}
         for p, s, c in sorted(count)
     ]
-
-
-def _save(path: Path, values: np.ndarray) -> None:
-    with open(path, "wb") as file:
-        np.save(file, values, allow_pickle=False)
 
 
 def main(arguments: Iterable[str] | None = None) -> int:

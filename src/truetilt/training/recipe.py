@@ -1,8 +1,8 @@
-"""What a corpus is made of: a frozen record read from YAML or JSON, and which part each text belongs to.
+"""The recipe of a corpus, read from YAML or JSON, and the part (guidance, judge, test, dev) of each text.
 
 Nets that guide and the judge of their samples learn from disjoint halves. The half of a text is decided by a hash of
-the longest text that contains it, so that a sentence and its phrases are never on both sides. A text that is held out
-anywhere, for test or dev, is learned from nowhere.
+the longest text that contains it, so that a sentence and its phrases are never on both sides. A text that any source
+holds out for test or dev is in no training part.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..core.types import InvalidInput
+from ..models.pretrained import check_keys
 from .config import parse_file
 from .text_data import READERS
 
 
 @dataclass(frozen=True)
 class CorpusSource:
-    """Where texts come from and what their labels 0, 1, ... mean."""
+    """A file or folder of texts, and the meaning of its labels 0, 1, ..."""
 
     path: str  # below the data folder
     reader: str = "plain"
@@ -46,7 +47,7 @@ class CorpusSource:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A corpus. `kinds` names the class told instead of a withheld label of a group, where that is not "none"."""
+    """The recipe of a corpus. `kinds` names, by group, the class that replaces a withheld label (default: none)."""
 
     sources: Mapping[str, CorpusSource]
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -90,7 +91,7 @@ class Recipe:
 
     @property
     def withheld(self) -> tuple[int, ...]:
-        """The class told instead of each class and, last, of none."""
+        """The number of the class that replaces each class when its label is withheld and, last, of no class."""
         none = len(self.classes)
         group_of = {member: group for group, members in self.groups.items() for member in members}
         instead = (self.kinds.get(group_of[name]) if name in group_of else name for name in self.classes)
@@ -111,20 +112,14 @@ def read_recipe(path: Path) -> Recipe:
 
 def _record(kind: Any, values: Any, where: str) -> dict[str, Any]:
     """Values with known names alone, and all that are needed."""
-    known = {f.name: f for f in fields(kind)}
     if not isinstance(values, dict):
         raise InvalidInput(f"{where} holds {type(values).__name__}; give `key: value` lines")
-    unknown = sorted(map(str, values.keys() - known.keys()))
-    if unknown:
-        raise InvalidInput(f"{where} has unknown keys: {', '.join(unknown)}; known are {', '.join(known)}")
+    types = check_keys(kind, values, where)
     kinds = {"int": int, "str": str, "bool": bool, "float": (int, float)}
     for name, value in values.items():
-        wanted = kinds.get(str(known[name].type), dict)
+        wanted = kinds.get(str(types[name]), dict)
         if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
-            raise InvalidInput(f"{where}: {name} is {value!r}; it must be of kind {known[name].type}")
-    needed = [n for n, f in known.items() if f.default is MISSING and f.default_factory is MISSING and n not in values]
-    if needed:
-        raise InvalidInput(f"{where} lacks {', '.join(needed)}; add them")
+            raise InvalidInput(f"{where}: {name} is {value!r}; it must be of kind {types[name]}")
     return values
 
 
@@ -155,5 +150,5 @@ def roots(texts: Sequence[str]) -> dict[str, str]:
 
 
 def _words(text: str) -> str:
-    """The words without their marks: joining marks to words must not hide a phrase."""
+    """The words of a text without punctuation."""
     return " ".join(re.findall(r"[\w']+", text))

@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 from ..core.types import InvalidInput
+from ..runtime.checkpoints import found as found_checkpoints
 from .batches import Batches
-from .checkpoints import Learner, Progress, found_checkpoints, load_checkpoint
+from .checkpoints import Learner, Progress, load_checkpoint
 from .config import TrainConfig
 from .data import DigitImages, load_digits, subset, tokens_of
 from .task import Rows, TrainingTask, quick, weights_fingerprint

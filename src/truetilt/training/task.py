@@ -1,6 +1,6 @@
-"""What a task is: a value of plain functions, so that the loop and the evaluation know nothing of any task.
+"""A training task as a record of functions, so that loop and evaluation are the same for all tasks.
 
-Rows are what a task learns from: tokens, labels, and what is told of them; `Digits` and `Texts` are such.
+`Rows` is the interface of a data set: tokens and labels; `DigitImages` and `Texts` implement it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Rows(Protocol):
     def count(self) -> int: ...
 
     def told_instead(self, labels: Tensor, classes: int) -> Tensor:
-        """What a network is told where these labels are withheld."""
+        """The label given to a network in place of each of these when it is withheld (label dropout)."""
         ...
 
     def take(self, chosen: Tensor) -> Any:
@@ -54,28 +54,20 @@ class Rows(Protocol):
 
 
 class TrainingBatch(NamedTuple):
-    """Noised rows and the labels a network is told and asked for."""
+    """Noised rows, their labels, and the labels given to the network."""
 
     noised: Noised
-    label: Tensor  # int64 [B]; what is true
-    told: Tensor  # int64 [B]; the label, or what is told instead where it is withheld
+    label: Tensor  # int64 [B]; the true one
+    told: Tensor  # int64 [B]; the one given to the network: the label, or its replacement where it is withheld
 
 
 Loss = Callable[[nn.Module, TrainingBatch], Tensor]  # the network, perhaps compiled, and a batch -> nats [B]
 LogScores = Callable[[nn.Module, Noised, Tensor], Tensor]  # a network, noised tokens, labels told -> [B, D, V]
 
 
-def _as_it_is(net: Any) -> Any:
-    return net
-
-
-def _nothing(folder: Path) -> None:
-    return None
-
-
 @dataclass(frozen=True)
 class TrainingTask:
-    """What the loop and the evaluation need to know of a task."""
+    """The network of a task, its loss, and how it is evaluated and saved."""
 
     net: Net
     process: Masking | Uniform
@@ -86,8 +78,8 @@ class TrainingTask:
     base: nn.Module | None = None  # frozen, under a guide
     started_from: str = ""  # hash of the pretrained weights that training started from, if any
     given: int = 0  # sites that hold a prompt
-    plain: Callable[[Any], Any] = _as_it_is  # the network as it is saved
-    leave: Callable[[Path], None] = _nothing  # writes what belongs beside it
+    plain: Callable[[Any], Any] = lambda net: net  # the network as it is saved
+    leave: Callable[[Path], None] = lambda folder: None  # writes further files beside the saved network
     facts: Mapping[str, Any] = field(default_factory=dict)  # for its card
 
     @property
@@ -116,7 +108,7 @@ def weights_fingerprint(net: nn.Module | None) -> str:
 
 
 def quick(net: Any, wanted: bool) -> nn.Module:
-    """The network compiled; of a transformer only the blocks, so that its wide head runs as written."""
+    """The network compiled; of a transformer only the blocks, because its head is not to be compiled."""
     if not isinstance(net, SEDD | TextClassifier):
         return compiled(net, wanted)
     for block in net.blocks if wanted else ():

@@ -36,9 +36,7 @@ def build_task(config: TrainConfig, device: torch.device | str = "cpu") -> Train
     net = placed(UNet(config_of(UNetConfig, config.net, "net"), config.seed), device)
     if config.task == "deft":
         return _deft(net, process, config, device)
-    scores = _scores_of(process)
-    loss = _denoise(process) if isinstance(process, Masking) else _match_scores(process, scores)
-    return TrainingTask(net, process, loss, scores, told=config.task == "conditional")
+    return TrainingTask(net, process, *_diffusion(process), told=config.task == "conditional")
 
 
 def _asked_for_labels(net: nn.Module, batch: TrainingBatch) -> Tensor:
@@ -46,20 +44,18 @@ def _asked_for_labels(net: nn.Module, batch: TrainingBatch) -> Tensor:
     return potential_cross_entropy(net(noised.x, noised.noise.t.float()), batch.label)
 
 
-def _scores_of(process: Masking | Uniform) -> LogScores:
+def _diffusion(process: Masking | Uniform) -> tuple[Loss, LogScores]:
+    """The loss and the log-scores of a diffusion network. For masking the posterior form is the same, and cheaper."""
+
     def scores(net: nn.Module, noised: Noised, told: Tensor) -> Tensor:
         return log_scores(process, _answer(net, noised, told), noised)
 
-    return scores
+    def loss(net: nn.Module, batch: TrainingBatch) -> Tensor:
+        if isinstance(process, Masking):
+            return posterior_cross_entropy(process, _answer(net, batch.noised, batch.told), batch.noised)
+        return score_entropy(process, scores(net, batch.noised, batch.told), batch.noised)
 
-
-def _denoise(process: Masking) -> Loss:
-    """The posterior form: for masking the same loss, and cheaper."""
-    return lambda net, batch: posterior_cross_entropy(process, _answer(net, batch.noised, batch.told), batch.noised)
-
-
-def _match_scores(process: Uniform, scores: LogScores) -> Loss:
-    return lambda net, batch: score_entropy(process, scores(net, batch.noised, batch.told), batch.noised)
+    return loss, scores
 
 
 def _deft(net: UNet, process: Masking | Uniform, config: TrainConfig, device: torch.device | str) -> TrainingTask:

@@ -1,7 +1,7 @@
 """Texts from files, one at a time: plain lines, labelled tables, and the layouts of IMDB, SST-2 and Civil Comments.
 
-Files may be plain, .gz or .xz, in UTF-8. Nothing is skipped in silence: a line that cannot be what it should be is
-named with its file and number. All texts are brought to one form (`normalise`), so that corpora can be mixed.
+Files may be plain, .gz or .xz, in UTF-8. A malformed line is an error that names its file and number. All texts are
+normalised (`normalise`), so that corpora can be mixed.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def text_task(config: TrainConfig, device: torch.device | str = "cpu") -> Traini
 
 
 def load_texts(config: TrainConfig, task: TrainingTask) -> tuple[Texts, Texts]:
-    """Training and test rows of a task: a judge learns from its own half, all others from the other."""
+    """Training and test rows of a task: the judge learns from the judge's half, all other networks from the other."""
     corpus = Corpus.read(config.data)
     _check_fits(corpus, task)
     part = "judge" if config.task == "classifier" else "guidance"
@@ -84,7 +84,7 @@ def _check_fits(corpus: Corpus, task: TrainingTask) -> None:
 
 
 def _classifier(config: TrainConfig) -> tuple[TextClassifier, str]:
-    """A classifier, fresh or with the token vectors of a base; a name for the weights they came from."""
+    """A classifier, fresh or with the token embeddings of a base, and a hash of the base's weights."""
     net = TextClassifier(config_of(TextClassifierConfig, config.net, "net"), config.seed)
     if not config.base:
         return net, ""
@@ -105,7 +105,7 @@ def _asked_for_labels(net: nn.Module, batch: TrainingBatch) -> Tensor:
 
 
 def _diffusion(config: TrainConfig, corpus: Corpus, device: torch.device | str) -> TrainingTask:
-    """A net of its own, or one that goes on from another's weights; told labels, or words."""
+    """A diffusion network, fresh or started from another's weights, conditioned on labels or on prompts."""
     net, process, before = _network(config)
     if net.config.masked != isinstance(process, Masking):
         raise InvalidInput(f"net.masked is {net.config.masked} and the process {config.process}; they must agree")
@@ -132,7 +132,7 @@ def _adapted(net: SEDD, config: TrainConfig) -> SEDD:
 
 
 def _network(config: TrainConfig) -> tuple[SEDD, Masking | Uniform, str]:
-    """A fresh net, or one with the weights of the base; its process; a name for the weights it has."""
+    """A network, fresh or with the weights of the base, its process, and a hash of those weights."""
     if not config.base:
         return SEDD(config_of(SEDDConfig, config.net, "net"), config.seed), config.noising(), ""
     base, process = _base(config.base)
@@ -147,7 +147,7 @@ def _network(config: TrainConfig) -> tuple[SEDD, Masking | Uniform, str]:
 
 
 def _deft(config: TrainConfig, corpus: Corpus, device: torch.device | str) -> TrainingTask:
-    """A guide's log-ratios added to the log-scores of a frozen network, which is told what a withheld label leaves."""
+    """A guide whose log-ratios are added to the log-scores of a frozen network, which gets the withheld label."""
     if not config.base:
         raise InvalidInput("deft trains a guide for a frozen network; name its folder as `base`")
     sizes, (base, process) = config_of(SEDDConfig, config.net, "net"), _base(config.base)

@@ -37,7 +37,7 @@ from .revealing import draws as drawn
 from .tables import Flat, PairTables
 
 _FEWEST = 25  # draws of a round
-_LARGEST_TABLE = 1 << 21  # entries of a family that is tried
+_LARGEST, _LARGEST_LINEAR = 1 << 19, 1 << 23  # numbers of a default family that is tried
 _GOOD = 0.5  # nats of spread that costlier families are not tried to better
 _PURPOSE = 1 << 20  # of the stream: apart from those of runs
 
@@ -156,15 +156,15 @@ def _families(model: Model, family: object, seed: int) -> Tiers:
             raise InvalidInput("family is empty; give at least one")
         return [several]
     length, mask = model.length, model.process.vocabulary
-    near = [Flat(), PairTables(0), PairTables(1), PairTables(1, 1.0)]
-    far = [PairTables(length - 1, 1.0), SmallNetwork(seed=seed)]
-    tiers = [[one for one in tier if one.size(length, mask) <= _LARGEST_TABLE] for tier in (near, far)]
-    if len(tiers[0]) == 1:
+    if PairTables(0).size(length, mask) > _LARGEST_LINEAR:
         raise InvalidInput(
-            f"a table of {length} sites and {mask} tokens has more than {_LARGEST_TABLE:,} entries; give a family of "
+            f"a table of {length} sites and {mask} tokens has more than {_LARGEST_LINEAR:,} entries; give a family of "
             "your own, with `name` and `fit(lessons)`"
         )
-    return tiers
+    pairs = [PairTables(1, clean_reach=0), PairTables(1), PairTables(1, 1.0)]
+    costly = [PairTables(length - 1, 1.0), SmallNetwork(seed=seed)]
+    fitting = [[one for one in tier if one.size(length, mask) <= _LARGEST] for tier in (pairs, costly)]
+    return [[Flat(), PairTables(0), *fitting[0]], fitting[1]]
 
 
 def _round(

@@ -143,4 +143,7 @@ def judge(family: str, twist: Potential, lessons: Lessons) -> HeldOut:
     gain = token_values(twist, steps.x, steps.site, 0.0, mask) - twist(steps.x, 0.0)[:, None]
     log_w = (steps.log_p + gain.gather(1, steps.tokens)).logsumexp(-1)
     spreads = [float(log_w[masked == m].std()) for m in range(1, lessons.x.shape[1] + 1)]
-    return HeldOut(family, closing, float(lessons.value.std()), tuple(spreads))
+    found = HeldOut(family, closing, float(lessons.value.std()), tuple(spreads))
+    if not math.isfinite(found.spread):
+        raise InvalidInput(f"the twist of the family {family!r} is NaN or infinite on some state; it must be finite")
+    return found

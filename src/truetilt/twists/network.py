@@ -20,6 +20,7 @@ from .tables import PairTables, TableLayout
 
 _NAMES = ("sites", "inner", "bias", "outer")
 _BATCH, _UPDATES, _RATE = 512, 300, 0.02
+_HIDDEN = 1 << 19  # hidden units of the steps of a batch: with many tokens a batch has fewer steps
 _FIRST, _SECOND = 0.9, 0.999  # how much of the past Adam's two means keep
 
 
@@ -57,9 +58,12 @@ class NetworkTwist:
 
     def site_values(self, x: Tokens, site: Tensor, t: float) -> Tensor:
         """The value of x [B, D] with a site [B] set to every token, [B, S]."""
+        return self.values_with(x, site, torch.arange(self.layout.states - 1, device=x.device).expand(len(x), -1))
+
+    def values_with(self, x: Tokens, site: Tensor, tokens: Tokens) -> Tensor:
+        """The value of x [B, D] with a site [B] set to each of these tokens [B, K], [B, K]."""
         linear, hidden = self._sums(x)
         old = site * self.layout.states + x.gather(1, site[:, None]).squeeze(1)
-        tokens = torch.arange(self.layout.states - 1, device=x.device)
         each = site[:, None] * self.layout.states + tokens
         linear = (linear - _rows(self.sites, old).squeeze(-1))[:, None] + _rows(self.sites, each).squeeze(-1)
         hidden = (hidden - _rows(self.inner, old))[:, None] + _rows(self.inner, each)
@@ -96,12 +100,12 @@ class SmallNetwork:
         twist = self._first(lessons)
         x, value = _clean(lessons)
         stream, steps = Stream(self.seed), lessons.steps
-        parameters = list(twist.tensors.values())
+        parameters, most = list(twist.tensors.values()), max(_HIDDEN // (steps.tokens.shape[1] * self.width), 16)
         first, second = ([torch.zeros_like(one) for one in parameters] for _ in range(2))
         for update in range(_UPDATES):
             u = stream.uniforms(update, OUTPUT, 2, (0, _BATCH))
             some, few = ((row * n).long() for row, n in zip(u, (len(x), len(steps.x)), strict=True))
-            batch = Steps(*(column[few] for column in steps))
+            batch = Steps(*(column[few[:most]] for column in steps))
             with torch.enable_grad():
                 asked = [one.requires_grad_() for one in parameters]
                 loss = _loss(NetworkTwist(twist.layout, *asked), x[some], value[some], batch)
@@ -129,8 +133,8 @@ class SmallNetwork:
 
 def _loss(twist: NetworkTwist, x: Tokens, value: Tensor, steps: Steps) -> Tensor:
     """Mean squared error on clean states, and the mean squared log-weight of steps times their number in a draw."""
-    gain = twist.site_values(steps.x, steps.site, 0.0) - twist(steps.x, 0.0)[:, None]
-    log_w = (steps.log_p + gain.gather(1, steps.tokens)).logsumexp(-1)
+    gain = twist.values_with(steps.x, steps.site, steps.tokens) - twist(steps.x, 0.0)[:, None]
+    log_w = (steps.log_p + gain).logsumexp(-1)
     return ((value - twist(x, 0.0)) ** 2).mean() + twist.layout.length * (log_w**2).mean()
 
 

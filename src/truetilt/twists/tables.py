@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.types import Tokens, settle, whole
+from ..core.types import InvalidInput, Tokens, number, settle, whole
 from .least_squares import Equations, solve, times
 from .lessons import Lessons, Steps
 
@@ -48,6 +48,11 @@ class TableLayout(NamedTuple):
         pair = one[:, None] | one
         parts = [one.repeat(self.length), pair.flatten().repeat(self.pairs), torch.tensor([False, False])]
         return torch.cat(parts)
+
+    def within(self, reach: int) -> Tensor:
+        """Which entries are of a site, of a pair so near, or the constant, bool [size]."""
+        every = torch.arange(self.size)
+        return (every < self._start(min(reach, self.reach) + 1)) | (every == self.size - 2)
 
     def everywhere(self, x: Tokens) -> Tensor:
         """The entries that a state [B, D] is the sum of, int64 [B, E]."""
@@ -129,18 +134,27 @@ class Flat:
 class PairTables:
     """The family of tables: `reach` 0 is linear, 1 adds pairs of neighbours, D - 1 all pairs.
 
-    `ridge` keeps entries that few draws show near 0.
+    `ridge` keeps entries that few draws show near 0. `clean_reach` is the reach among clean tokens, where rewards teach
+    and calls are needed; None: the same. Pairs with a mask are learned from the network's answers, which cost no calls.
     """
 
     reach: int
     ridge: float = 1e-3
+    clean_reach: int | None = None
 
     def __post_init__(self) -> None:
         settle(self, reach=whole("reach", self.reach, 0))
+        ridge = number("ridge", self.ridge)
+        if not 0 < ridge < torch.inf:
+            raise InvalidInput(f"ridge is {ridge}; it must be above 0 and finite")
+        settle(self, ridge=ridge)
+        if self.clean_reach is not None:
+            settle(self, clean_reach=whole("clean_reach", self.clean_reach, 0, self.reach))
 
     @property
     def name(self) -> str:
-        words = {0: "linear", 1: "neighbours"}.get(self.reach, f"pairs up to {self.reach} apart")
+        clean = self.reach if self.clean_reach is None else self.clean_reach
+        words = _words(clean) if clean == self.reach else f"{_words(clean)}, masks by {_words(self.reach)}"
         return words if self.ridge <= 1e-3 else f"{words}, ridge {self.ridge:g}"
 
     def layout(self, length: int, mask: int) -> TableLayout:
@@ -155,11 +169,16 @@ class PairTables:
         layout = self.layout(lessons.x.shape[1], lessons.mask)
         ridge = torch.full((layout.size,), self.ridge, dtype=torch.float64)
         ridge[-2] = _PRIOR
-        clean = _fit_clean(layout, lessons, ridge)
+        near = layout.within(self.reach if self.clean_reach is None else self.clean_reach)
+        clean = _fit_clean(layout, lessons, ridge, near & ~layout.masked)
         return TableTwist(layout, _fit_masked(layout, lessons, clean, ridge))
 
 
-def _fit_clean(layout: TableLayout, lessons: Lessons, ridge: Tensor) -> Tensor:
+def _words(reach: int) -> str:
+    return {0: "linear", 1: "neighbours"}.get(reach, f"pairs up to {reach} apart")
+
+
+def _fit_clean(layout: TableLayout, lessons: Lessons, ridge: Tensor, free: Tensor) -> Tensor:
     """Entries of clean tokens: the values of draws, and what changing one token of a draw changed."""
     every = layout.everywhere(lessons.x)
     blocks = [Equations(every, torch.ones(every.shape, dtype=torch.float64), lessons.value)]
@@ -171,8 +190,6 @@ def _fit_clean(layout: TableLayout, lessons: Lessons, ridge: Tensor) -> Tensor:
         factor = torch.ones(index.shape, dtype=torch.float64)
         factor[:, index.shape[1] // 2 :] = -1
         blocks.append(Equations(index, factor, mutants.value - lessons.value[mutants.draw]))
-    free = ~layout.masked
-    free[-1] = False
     return solve(blocks, ridge, free.double(), *_EXACT)
 
 

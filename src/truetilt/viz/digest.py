@@ -1,7 +1,4 @@
-"""The numbers that figures and the report draw: a run thinned to what a screen can show, as plain lists.
-
-Nothing here knows how it will be drawn. `ResultLike` names what is read of a result.
-"""
+"""The numbers that figures and the report draw: a run, thinned to what a screen can show, as plain lists."""
 
 from __future__ import annotations
 
@@ -13,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..core.spent import Spent
 from ..runtime.snapshots import Snapshots, evenly
 from ..smc.resampling import log_mean_exp
 from ..smc.trust import Trust
@@ -55,6 +53,8 @@ class ResultLike(Protocol):
     def log_z(self) -> float: ...
     @property
     def log_z_words(self) -> str: ...
+    @property
+    def spent(self) -> Spent: ...
     def trust(self) -> Trust: ...
 
 
@@ -81,7 +81,7 @@ def shown_populations(run: ResultLike, limit: int = CURVES) -> list[int]:
 
 
 def courses(run: ResultLike) -> dict[str, Any]:
-    """ESS as a share of the particles and log Z with its interval, over the told steps."""
+    """ESS as a share of the particles and log Z with its interval, at the steps that are drawn."""
     share = (run.ess / run.log_weights.shape[1]).cpu()
     living = share > 0
     mean = share.sum(1) / living.sum(1).clamp(min=1)
@@ -137,7 +137,7 @@ def weight_bars(run: ResultLike) -> dict[str, Any]:
 
 
 def population_rows(run: ResultLike) -> list[dict[str, Any]]:
-    """What each population came to."""
+    """log Z, mass, ESS and surviving roots of each population."""
     mass = run.weights.sum(1)
     return [
         {"number": k, "log_z": float(z), "mass": float(m), "ess": float(e), "roots": int(r)}

@@ -23,10 +23,10 @@ def disks(ax: Axes, law: np.ndarray, kind: str, unit: float) -> None:
         ax.add_patch(
             Circle((column, -row), radius, facecolor=COLOURS[kind], hatch=HATCHES[kind], edgecolor="white", lw=0.5)
         )
-        inside = radius > 0.3
+        inside, words = radius > 0.3, f"{100 * p:.1f}%" if p >= 0.0005 else "0%"
         height = -row if inside else -row - min(radius + 0.14, 0.42)
         ax.annotate(
-            _percent(p), (column, height), ha="center", va="center", fontsize=7.5, color="black", zorder=5,
+            words, (column, height), ha="center", va="center", fontsize=7.5, color="black", zorder=5,
             bbox={"boxstyle": "round,pad=0.12", "fc": "white", "ec": "none", "alpha": 0.75 if inside else 0.0},
         )  # fmt: skip
     ax.set_xlim(-0.6, grid.shape[1] - 0.4)
@@ -38,7 +38,3 @@ def disks(ax: Axes, law: np.ndarray, kind: str, unit: float) -> None:
     ax.tick_params(length=0)
     for side in ax.spines.values():
         side.set_color("#cccccc")
-
-
-def _percent(p: float) -> str:
-    return f"{100 * p:.1f}%" if p >= 0.0005 else "0%"

@@ -1,9 +1,10 @@
-"""The figures of a run on matplotlib axes: give axes or get new ones, and restyle what comes back."""
+"""Figures with matplotlib: of a run, on axes that are given or new, and the loss curve of a training run."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from .views import View, check_view
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 ALIVE, EACH, DEAD, SOFT = "#17714a", "#9fb8ab", "#c9c8c0", "#626a65"
 SHOWN = 32  # samples
@@ -103,3 +105,19 @@ def _axes(ax: Axes | None) -> Axes:
 def _known(values: list[float | None]) -> np.ndarray:
     """Values with NaN where there is no number."""
     return np.array([np.nan if v is None else v for v in values])
+
+
+def draw_losses(lines: Sequence[dict[str, Any]], title: str) -> Figure:
+    """Loss against steps from the lines of loss.jsonl, on a log scale where it can be; the learning rate beneath."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+    steps, losses = [line["step"] for line in lines], [line["loss"] for line in lines]
+    above.plot(steps, losses, color="#2e8b57", marker="o", ms=3, lw=1.2)
+    above.set(ylabel="training loss", title=title, yscale="log" if min(losses, default=0) > 0 else "linear")
+    below.plot(steps, [line["lr"] for line in lines], color="#555555", lw=1.2)
+    below.set(xlabel="step", ylabel="learning rate")
+    for ax in (above, below):
+        ax.grid(color="#e5e5e5", lw=0.5, which="both")
+    return figure

@@ -1,7 +1,7 @@
-"""The run report: one HTML file that needs nothing else, for a screen, a phone or a printer.
+"""The run report: one self-contained HTML file, for a screen, a phone or a printer.
 
-Text is escaped by the template. Scripts and styles are ours alone and named by hash in the page's policy, which allows
-no request to anywhere.
+The template escapes text. The page's content security policy allows only our own script and styles, by hash, and no
+requests.
 """
 
 from __future__ import annotations
@@ -55,7 +55,13 @@ def report(run: digest.ResultLike, view: View | None = None, title: str | None =
 
     styles, script = _asset("report.css"), _asset("report.js")
     page = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    page.filters |= {"sig": _sig, "raw": Markup, "share": _share, "times": _times, "full": repr}
+    page.filters |= {
+        "sig": _sig,
+        "raw": Markup,
+        "share": lambda value: f"{100 * value:.3g} %",
+        "times": _times,
+        "full": repr,
+    }
     return page.from_string(_asset("report.html")).render(
         policy=_policy(styles, script),
         styles=Markup(styles),
@@ -85,7 +91,7 @@ def _told(run: digest.ResultLike, view: View | None) -> dict[str, Any]:
         "sizes": {"populations": populations, "particles": particles, "steps": len(times) - 1},
         "trust": trust,
         "head": HEADS[trust.verdict],
-        "came_out": _came_out(trust.figures, len(times) - 1, run.log_z_words),
+        "came_out": _came_out(trust.figures, len(times) - 1, run.log_z_words) + _spent(run),
         "rows": [rows[k] for k in digest.evenly(len(rows), ROWS)],
         "tops": {key: max(row[key] for row in rows) or 1 for key in ("mass", "ess", "roots")},
         "row_count": len(rows),
@@ -96,13 +102,9 @@ def _told(run: digest.ResultLike, view: View | None) -> dict[str, Any]:
     }
 
 
-def _when(step: int, last: int) -> str:
-    return "at the end" if step > last else f"at step {step}"
-
-
 def _lowest(f: Figures, last: int) -> str:
     """When the effective sample size was lowest."""
-    when = _when(f.ess_lowest_step, last)
+    when = "at the end" if f.ess_lowest_step > last else f"at step {f.ess_lowest_step}"
     return when if f.populations == 1 else f"at each population's worst step, on average; {when} in the worst"
 
 
@@ -120,6 +122,20 @@ def _came_out(f: Figures, last: int, constant: str) -> list[tuple[str, str, floa
         ("lowest ESS on the way", f"{f.ess_lowest:.1%}", f.ess_lowest, _lowest(f, last)),
         ("first draws that survive", _sig(f.roots, 4), f.roots, f"of {f.particles} in a population"),
     ]
+
+
+def _spent(run: digest.ResultLike) -> list[tuple[str, str, float, str]]:
+    """What the run cost, pilots and fits included; nothing where nobody counted."""
+    spent, everyone = run.spent, run.log_weights.numel()
+    found = []
+    if spent.evaluations:
+        each = f"{spent.evaluations / everyone:,.3g} a particle"
+        words = f"sequences through a network, {each}, in {spent.rounds:,} rounds"
+        found.append(("evaluations", f"{spent.evaluations:,}", float(spent.evaluations), words))
+    if spent.calls:
+        words = f"states given to the reward; {spent.distinct:,} of them distinct"
+        found.append(("reward calls", f"{spent.calls:,}", float(spent.calls), words))
+    return found
 
 
 def _drawn(run: digest.ResultLike) -> dict[str, Any]:
@@ -190,10 +206,6 @@ def _asset(name: str) -> str:
 def _sig(value: Any, digits: int = 5) -> str:
     """So many figures, with a true minus sign."""
     return f"{float(value):.{digits}g}".replace("-inf", "−∞").replace("-", "−")
-
-
-def _share(value: float) -> str:
-    return f"{100 * value:.3g} %"
 
 
 def _times(weight: float) -> str:

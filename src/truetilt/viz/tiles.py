@@ -55,7 +55,9 @@ def frames(run: ResultLike, view: View) -> list[TileFrame]:
     """Every chosen step with as many lines as fit."""
     told = _moments(run)
     count = SHOWN[view.shape]
-    pictures = [_picture(moment, view) for moment in told]
+    pictures = [
+        view.picture(moment.x.flatten(0, 1).numpy(), normalised(moment.log_w.reshape(-1)).numpy()) for moment in told
+    ]
     while True:
         found = _frames(run, view, told, count, pictures)
         if count == 1 or sum(len(f.picture) + sum(len(t.html) for t in f.tiles) for f in found) <= BYTES:
@@ -73,11 +75,6 @@ def _moments(run: ResultLike) -> list[Moment]:
     ]
     told = [told[k] for k in evenly(len(told), FRAMES - 1)]
     return [*told, Moment(last, plain(run.particles).flatten(2), run.log_weights.cpu())]
-
-
-def _picture(moment: Moment, view: View) -> str:
-    share = normalised(moment.log_w.reshape(-1)).numpy()
-    return view.picture(moment.x.flatten(0, 1).numpy(), share)
 
 
 def _frames(run: ResultLike, view: View, told: list[Moment], count: int, pictures: list[str]) -> list[TileFrame]:
@@ -106,7 +103,7 @@ def _frames(run: ResultLike, view: View, told: list[Moment], count: int, picture
 
 
 def _forebears(ancestors: Tensor, population: Tensor, particle: Tensor, step: int) -> Tensor:
-    """The positions of the ancestors of these final particles after a step."""
+    """Indices of the ancestors of these final particles after a step."""
     line = particle
     for later in range(len(ancestors) - 1, step, -1):
         line = ancestors[later][population, line].long()

@@ -1,7 +1,7 @@
 """How states look: one particle as a tile of HTML, all of them as one weighted picture, and both on matplotlib axes.
 
-A view is a value. It draws states [n, D] as they come (a mask among them), escapes what it writes, and describes itself
-as JSON, so that a saved run can be looked at again (`view.json` beside it).
+A view draws states [n, D], masked sites included, escapes its HTML, and describes itself as JSON (`view.json` beside a
+saved run), so that the run can be shown again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class View(Protocol):
     @property
     def shape(self) -> str: ...  # of a tile: picture, text or line
     def tile(self, x: np.ndarray, before: np.ndarray | None) -> str:
-        """One particle [D] as HTML; `before` is its forebear at the snapshot before."""
+        """One particle [D] as HTML; `before` is its ancestor at the snapshot before."""
         ...
 
     def picture(self, x: np.ndarray, weights: np.ndarray) -> str:

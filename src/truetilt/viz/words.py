@@ -9,25 +9,6 @@ from typing import Any, NamedTuple
 from .. import __all__ as PUBLIC
 from ..continuous import __all__ as REALS
 
-_TEMPERED = "p₀(x) · p(ζ | x)^α"
-_TARGETS: Mapping[str, str] = {
-    "Tempered": _TEMPERED,
-    "Tilted": _TEMPERED,
-    "AnyOrder": _TEMPERED,
-    "FirstHitting": _TEMPERED,
-    "Uniformised": _TEMPERED,
-    "Steered": "p₀(x) · exp(λ · reward(x))",
-    "Unweighted": "none: the proposal as it is, every particle counted alike",
-}
-_HOW: Mapping[str, str] = {
-    "Tempered": "moves as guidance does, weighs by the ratios of the two models (edge ratios)",
-    "Tilted": "moves by the conditional model, weighs by a potential whose exponent grows",
-    "AnyOrder": "reveals sites in any order, weighs before it draws",
-    "FirstHitting": "jumps at exact times, weighs every jump",
-    "Uniformised": "jumps at exact times, weighs every jump",
-    "Steered": "moves by the base model, weighs by a reward whose share grows",
-    "Unweighted": "plain guidance without weights",
-}
 _HARSH = ("toxic", "hate", "insult", "obscen", "threat", "abus", "offensive")
 _KIND = ("non", "not", "no-", "no ", "no_")
 _LITERAL_GRID = 5  # times that are written out in a call
@@ -45,7 +26,7 @@ class RunSettings(NamedTuple):
 
 
 def is_veiled(condition: Any) -> bool:
-    """Whether texts of this condition may hurt, by its name: they are shown to those who ask."""
+    """Whether texts of this condition may be offensive, by its name: they are hidden until the reader asks."""
     name = str(condition).lower()
     return any(stem in name for stem in _HARSH) and not name.startswith(_KIND)
 
@@ -61,14 +42,14 @@ def run_settings(settings: Mapping[str, Any], times: list[float]) -> RunSettings
     model = settings.get("model")
     model = model if isinstance(model, Mapping) else {}
     name = str(model.get("name", ""))
-    target = _TARGETS.get(name, f"that of {name}" if name else "not recorded")
-    rows = [("Target", _with_value(target, model))]
+    target = str(settings.get("target") or (f"that of {name}" if name else "not recorded"))
+    rows = [("Target", target)]
     for key, title in (("bundle", "Model"), ("condition", "Condition")):
         if key in settings:
             rows.append((title, str(settings[key])))
     if name:
-        rows.append(("Sampler", f"{name}: {_HOW[name]}" if name in _HOW else name))
-    rows += [(key, _short(model[key])) for key in model if key not in {"name"}]
+        rows.append(("Sampler", f"{name}: {model['how']}" if model.get("how") else name))
+    rows += [(key, _short(model[key])) for key in model if key not in {"name", "how"}]
     for key, title in _PLAIN.items():
         if settings.get(key) is not None:
             rows.append((title, call_of(settings[key])))
@@ -109,7 +90,7 @@ def call(settings: Mapping[str, Any], times: list[float]) -> str:
 
 
 def _loaded(settings: Mapping[str, Any], model: Mapping[str, Any]) -> str:
-    """The code that loads the model: a named bundle, or a placeholder for the reader's own."""
+    """The code that loads the model: a named bundle, or a comment in place of the reader's own."""
     if not {"bundle", "condition"} <= settings.keys():
         return "# model: the one that was sampled\n"
     if "text" in settings:
@@ -132,7 +113,8 @@ def call_of(value: Any, room: str = "tt") -> str:
         return _named(value, room) if isinstance(value, str) else _short(value)
     if "fk" in value:  # moves of a model: the run's own
         value = value | {"fk": _Code(_model_call(value["fk"]))}
-    parts = [f"{key}={call_of(part, room)}" for key, part in value.items() if key != "name" and key.isidentifier()]
+    told = [key for key in value if key not in {"name", "how"} and key.isidentifier()]
+    parts = [f"{key}={call_of(value[key], room)}" for key in told]
     return _named(str(value.get("name", "unknown")), room) + (f"({', '.join(parts)})" if parts else "")
 
 
@@ -148,7 +130,7 @@ class _Code(str):
 
 
 def _named(name: str, room: str) -> str:
-    """With its room before it where the name is public; only names, and calls with plain numbers, are written."""
+    """The name with its module, if it is public; anything but names and calls with plain numbers becomes `...`."""
     if isinstance(name, _Code):
         return name
     known = name.split("(")[0]
@@ -166,14 +148,6 @@ def _grid(times: list[float]) -> str:
     if steps <= _LITERAL_GRID:
         return repr(times)
     return "times.tolist()"
-
-
-def _with_value(target: str, model: Mapping[str, Any]) -> str:
-    """The target with its exponent: α = 3."""
-    for letter, key in (("α", "alpha"), ("λ", "strength")):
-        if letter in target and isinstance(model.get(key), int | float):
-            return f"{target}, {letter} = {model[key]:g}"
-    return target
 
 
 def _short(value: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -49,6 +49,7 @@ class FirstHitting:
     its weights; its clock is infinite, so its waiting times do not matter and are integrated out.
     """
 
+    how: ClassVar[str] = "jumps at exact times, weighs every jump"
     model: Model
     alpha: float
     beta: float | Schedule = 1.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -46,6 +47,7 @@ class Uniformised:
     law, known before the draw, a number for rates R g^beta.
     """
 
+    how: ClassVar[str] = "jumps at exact times, weighs every jump"
     model: Model
     alpha: float
     candidates: Candidates

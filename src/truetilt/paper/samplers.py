@@ -1,0 +1,72 @@
+"""Builders of the samplers that the paper's tables and figures compare, each named once here.
+
+A builder makes a Feynman-Kac value from a model, `alpha`, the exponent of the target, and `beta`, the strength of
+guidance. Without `beta`, plain guidance is as strong as the target (alpha), and a weighted proposal is the conditional
+model (1).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, cast
+
+from ..core.types import FeynmanKac, InvalidInput, Model
+from ..diffusion.guidance import Guide, Guided, rate_level
+from ..diffusion.kernels import Kernel, euler
+from ..diffusion.processes import Masking
+from ..diffusion.schedules import Grid, masked_fraction_grid
+from ..smc.resampling import adaptive, partial, systematic
+from ..targets.any_order import AnyOrder
+from ..targets.on_clock import Tempered, Tilted, Unweighted
+
+HALF = adaptive(systematic, 0.5)
+PARTIAL = adaptive(partial(systematic, 0.5), 0.5)
+
+
+class Build(Protocol):
+    """What makes the value of a method."""
+
+    def __call__(self, model: Model, alpha: float, beta: float | None = None) -> FeynmanKac: ...
+
+
+def guidance(guide: Guide = rate_level, kernel: Kernel = euler) -> Build:
+    """Plain guidance, without weights. Strength 1 is the conditional network alone, 0 the base alone."""
+
+    def build(model: Model, alpha: float, beta: float | None = None) -> FeynmanKac:
+        beta = alpha if beta is None else beta
+        if model.conditional is None:
+            raise InvalidInput("guidance needs a conditional score, and the model has none")
+        if beta in (0, 1):
+            return Unweighted(model, model.conditional if beta else model.base, kernel=kernel)
+        return Unweighted(model, Guided(model.process, model.base, model.conditional, beta, guide), kernel=kernel)
+
+    return build
+
+
+def conditional(model: Model, alpha: float, beta: float | None = None) -> FeynmanKac:
+    """The conditional model alone, whatever alpha: guidance of strength 1."""
+    return guidance()(model, 1.0)
+
+
+def tempered(guide: Guide = rate_level, kernel: Kernel = euler) -> Build:
+    """The paper's SMC: a guided proposal, weighted by edge ratios."""
+    return lambda model, alpha, beta=None: Tempered(model, alpha, 1.0 if beta is None else beta, guide, kernel=kernel)
+
+
+def tilted(kernel: Kernel = euler, **options: Any) -> Build:
+    """The conditional model, weighted by a potential."""
+    return lambda model, alpha, beta=None: Tilted(model, alpha, **options, kernel=kernel)
+
+
+def any_order(**options: Any) -> Build:
+    """One site a step, in a random order, from the adapted law."""
+    return lambda model, alpha, beta=None: AnyOrder(model, alpha, **options)
+
+
+def in_order(model: Model, alpha: float, beta: float | None = None) -> AnyOrder:
+    """One site a step, from the first to the last."""
+    return AnyOrder(model, alpha, order=tuple(range(model.length)))
+
+
+def one_site_a_step(model: Model) -> Grid:
+    """The time grid of the any-order samplers: as many steps as sites."""
+    return masked_fraction_grid(cast("Masking", model.process).schedule, model.length)

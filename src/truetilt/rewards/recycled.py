@@ -1,0 +1,62 @@
+"""A second estimate beside the particles: the target renormalised over every state that the reward was called for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..core.types import LARGEST, NEG_INF, DegenerateWeights, InvalidInput, Tokens, function, has, number, tensor_of
+
+
+class Recycled(NamedTuple):
+    """States ever called and their weights under p0 exp(strength r), which sum to 1.
+
+    It is biased: states that were never called are missing, so `log_z` is below the truth, always. It uses every call,
+    not only those of the states that particles ended in, and where a few states hold most of the mass it is much the
+    better estimate. It says nothing of its own error: compare it with the particles' log Z, which is unbiased.
+    """
+
+    states: Tokens  # [K, D]
+    weights: Tensor  # float64 [K]
+    log_z: float  # log of the sum of p0(x) exp(strength r(x)) over the states called: a lower bound
+
+    def expectation(self, h: Callable[[Tokens], Tensor]) -> Tensor:
+        """Weighted mean of h(x); h maps states [K, D] to values [K, ...]."""
+        function("h", h, "(x)", "of states [K, D]")
+        value = tensor_of("what h returned", h(self.states), "return a number, or several, a state").double()
+        if value.shape[:1] != self.weights.shape:
+            raise InvalidInput(f"h returned shape {tuple(value.shape)} for {len(self.states)} states; return [K, ...]")
+        return torch.tensordot(self.weights, value, 1)
+
+
+def recycled(reward: Any, log_prob: Callable[[Tokens], Tensor], strength: float = 1.0) -> Recycled:
+    """p0 exp(strength r) renormalised over all states a `tt.Reward` was called for; see `Recycled` for what it is.
+
+    Args:
+        reward: The `tt.Reward` of one or several runs, with its values kept.
+        log_prob: Function of clean states [K, D] that returns log p0 of each, normalised: of a table, a chain, or a
+            model with a whole-sequence law.
+        strength: Factor of the reward; 1 by default.
+    """
+    has("reward", reward, ("known",), "give the tt.Reward that a run was given")
+    function("log_prob", log_prob, "(x)", "of clean states [K, D] that returns log p0")
+    strength = number("strength", strength)
+    if not abs(strength) <= LARGEST:
+        raise InvalidInput(f"strength is {strength}; it must be finite, at most {LARGEST:.0e}")
+    states, values = reward.known()
+    if len(states) == 0:
+        raise InvalidInput("the reward has not been called yet: there is no state to weigh; run a sampler first")
+    log_p = tensor_of("what log_prob returned", log_prob(states), "return log p0 of each state").double().cpu()
+    if log_p.shape != values.shape or bool(log_p.isnan().any()) or bool((log_p > 1e-6).any()):
+        raise InvalidInput(
+            f"log_prob returned shape {tuple(log_p.shape)} for {len(states)} states, or NaN, or numbers above 0; it "
+            "must return log p0(x) of each state, [K]"
+        )
+    log_w = torch.where(values == NEG_INF, NEG_INF, strength * values) + log_p
+    log_z = float(log_w.logsumexp(0))
+    if log_z == NEG_INF:
+        raise DegenerateWeights("every state called is forbidden or impossible: there is nothing to weigh")
+    return Recycled(states, (log_w - log_z).exp(), log_z)

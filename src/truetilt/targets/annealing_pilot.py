@@ -1,0 +1,133 @@
+"""The ladder of an annealed value, from a pilot run: shares of the way at which each step costs about the same.
+
+The pilot looks at its particles to choose each share, so its weights mean nothing and are thrown away. What it leaves
+is a frozen ladder: a run that uses it has its shares fixed beforehand, and its estimate of Z is unbiased as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ..core.meter import Meter, metered
+from ..core.types import (
+    NEG_INF,
+    Aux,
+    InvalidInput,
+    Model,
+    Particles,
+    Score,
+    Step,
+    Target,
+)
+from ..smc.resampling import adaptive, systematic
+from ..smc.sampler import Source, advance, first_draw, step
+from ..smc.stream import CHOOSE, Stream
+from .annealed import Annealed, Ladder, WeighedMove
+from .stage import SiteTarget, Stage
+
+_APART = 1 << 61  # number of the pilot's first population: no run draws its uniforms
+_MOST = 20  # times as many steps as the ladder has, at most, to find it in
+_HALVINGS = 40
+
+
+@dataclass(frozen=True)
+class AtShare(SiteTarget):
+    """The target of an annealed value at one share of the way: what the pilot's moves are made from."""
+
+    level: ClassVar[bool] = True
+    fk: Annealed
+    share: float
+
+    @property
+    def model(self) -> Model:
+        return self.fk.model
+
+    @property
+    def target(self) -> Target:
+        return self.fk.target
+
+    @property
+    def scores(self) -> Mapping[str, Score | None]:
+        return self.fk.scores
+
+    def stage(self, t: float) -> Stage:
+        return self.fk.between(self.share)
+
+    def masked(self, t: float) -> int:
+        return 0
+
+    def recall(self, particles: Particles, t: float) -> Aux:
+        return particles.aux
+
+    def values(self, particles: Particles, t: float) -> Tensor:
+        return particles.aux["values"]
+
+
+def find_ladder(fk: Annealed, fall: float, shape: tuple[int, int], seed: int) -> Ladder:
+    """As many shares as the value has steps, along which each costs about the same of the effective sample."""
+    meter, count = Meter(), len(fk.ladder)
+    fk = metered(fk, meter)
+    source = Source(Stream(seed, _APART, fk.device))
+    particles, shares = _revealed(fk, shape, source), [0.0]
+    resample = adaptive(systematic, 0.5)
+    while shares[-1] < 1:
+        if len(shares) > max(_MOST * count, 1000):
+            raise InvalidInput(
+                f"the pilot came {shares[-1]:.3g} of the way in {len(shares)} steps that may each cost {fall:g} of the "
+                "effective sample; allow a larger fall, start from a better twist, or take a smaller strength"
+            )
+        share = _next_share(fk, particles, shares[-1], fall)
+        kernel = fk.kernel(AtShare(fk, share))
+        here = Step(fk.steps + len(shares), 0.0, 0.0)
+        log_before = fk.between(share).grown(fk.between(shares[-1]), particles.aux)
+        u = source.uniforms(here.number, CHOOSE, particles.x, kernel.choices)
+        move = WeighedMove(kernel.move(particles, 0.0, len(shares) - 1, u), log_before)
+        particles = advance(move, particles.log_w, here, resample, source)[0]
+        shares.append(share)
+    return Ladder(_spread(shares, count), len(shares) - 1, meter.spent)
+
+
+def _revealed(fk: Annealed, shape: tuple[int, int], source: Source) -> Particles:
+    """Particles of the start's target, with the values of both ends remembered."""
+    grid, reveals = fk.grid, fk.steps - len(fk.ladder)
+    particles, _ = first_draw(fk, grid[0], shape, source)
+    resample = adaptive(systematic, 0.5)
+    for number, (t, s) in enumerate(pairwise(grid[: reveals + 1]), start=1):
+        particles, _ = step(fk, particles, Step(number, t, s), resample, source)
+    return particles._replace(aux=fk.recall(particles, grid[reveals]))
+
+
+def _next_share(fk: Annealed, particles: Particles, share: float, fall: float) -> float:
+    """The largest share that costs no more than `fall` of the effective sample size of those that stay alive."""
+    if _fall(fk, particles, share, 1.0) <= fall:
+        return 1.0
+    low, high = share, 1.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _fall(fk, particles, share, middle) <= fall else (low, middle)
+    return high if high > share else 1.0
+
+
+def _fall(fk: Annealed, particles: Particles, start: float, end: float) -> float:
+    """The fraction of the effective sample size that a step from one share to another costs (conditional ESS)."""
+    log_w = particles.log_w.flatten()
+    log_v = fk.between(end).grown(fk.between(start), particles.aux).flatten()
+    alive = (log_w > NEG_INF) & (log_v > NEG_INF)
+    log_w, log_v = log_w[alive] - log_w[alive].logsumexp(0), log_v[alive]
+    kept = 2 * (log_w + log_v).logsumexp(0) - (log_w + 2 * log_v).logsumexp(0)
+    return 1 - float(kept.exp()) if len(log_v) else 1.0
+
+
+def _spread(shares: Sequence[float], count: int) -> tuple[float, ...]:
+    """So many shares along the same way: each found one split in equal parts, or several in one."""
+    found = torch.tensor(shares, dtype=torch.float64)
+    at = torch.linspace(0, len(shares) - 1, count + 1, dtype=torch.float64)[1:]
+    left = at.floor().long().clamp(max=len(shares) - 2)
+    points = found[left] + (at - left) * (found[left + 1] - found[left])
+    return (*points[:-1].tolist(), 1.0)
