@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from ..core.meter import Meter
+from ..core.meter import Meter, metered
 from ..core.spent import Spent
 from ..core.types import Model, Tokens, whole
 from ..twists.calls import Rewarding, check_reward_of, scaled
@@ -63,6 +62,6 @@ def importance(
 def _called(model: Model, reward: Rewarding, walk: WalkMaker, count: int, seed: int) -> tuple[Tokens, Tensor, Spent]:
     """Draws of the base, their rewards, and what both cost."""
     meter = Meter()
-    x = base_draws(walk(replace(model, meter=meter)), count, seed)
+    x = base_draws(walk(metered(model, meter)), count, seed)
     values = CountedReward(reward, meter)(x)
     return x, values, meter.spent

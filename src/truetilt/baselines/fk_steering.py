@@ -119,7 +119,7 @@ class Steering:
     looks: Sequence[float]  # times
     target: ClassVar[Target | None] = None
     remedies: ClassVar[Remedies] = Remedies()
-    how: ClassVar[str] = "FK steering"
+    how: ClassVar[str] = "draws from the base, weighs by what completions are worth"
 
     @property
     def device(self) -> torch.device | str:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, cast
 import torch
 
 from ..core.batch import Batch, BatchScore, Needs, ask, needs_of
-from ..core.meter import Meter
+from ..core.meter import Meter, metered
 from ..core.types import FeynmanKac, InvalidInput, Model, SiteLogits, Tokens, check_model
 from ..diffusion.kernels import tweedie
 from ..diffusion.processes import Masking
@@ -107,4 +107,4 @@ def _rows(known: Tokens, x: Tokens) -> torch.Tensor | None:
 def remembering(model: Model, meter: Meter) -> Model:
     """The same model, counted, and asked once about the states of a step."""
     check_masked(model)
-    return replace(model, base=LastAnswer(model.base), meter=meter)
+    return metered(replace(model, base=LastAnswer(model.base)), meter)
