@@ -215,6 +215,7 @@ def reproduced(chance: random.Random) -> list[str]:
             "chain",
             "sde",
             "tfbind8",
+            "rewards",
             "sentiment",
             "toxicity",
             "infill",

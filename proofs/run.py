@@ -3,6 +3,7 @@
 python proofs/run.py                     all of them, on the CPU
 python proofs/run.py table1 --device cuda
 python proofs/run.py tfbind8 --data DIR  the landscape in DIR; left out where none is named
+python proofs/run.py rewards --data DIR  the folders tfbind8 and gb1 in DIR
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import truetilt as tt
 from truetilt.commands.jobs import Settings, device_name, run_experiment
 from truetilt.core.storage import write_json
 from truetilt.exact.tables import flat_index
-from truetilt.paper import chain, figure3, figure4, figures, sde, table1, tfbind8, toys
+from truetilt.paper import chain, figure3, figure4, figures, rewards, sde, table1, tfbind8, toys
 from truetilt.smc.resampling import SCHEMES
 
 HERE = Path(__file__).parent
@@ -158,6 +159,21 @@ def diffusions(device: str) -> dict:
     return found | {"passed": ratio["smc-tilted"] <= 1.5 and ratio["guidance"] >= 5}
 
 
+def rewarded(device: str, data: str) -> dict:
+    """Rewards at full size: the promised errors and log Z on chains, and the errors on TF Bind 8."""
+    found = reproduce(rewards.EXPERIMENT, device, data)
+    kept = {(r["problem"], r["method"], r["dimension"], r["alpha"]): r for r in found["rows"]}
+    passed = True
+    for dimension, error, off in ((32, 2.0, 1.0), (64, 3.0, 2.0)):
+        for name, most in (("twist, then annealed", error), (rewards.ADDITIVE, 1.5)):
+            row = kept["chain", name, dimension, rewards.ALPHA]
+            passed &= row["ratio_to_floor"] <= most and sum(abs(one) <= off for one in row["log_z_errors"]) >= 7
+    for alpha in rewards.STRENGTHS:
+        ours, theirs = (kept["tfbind8, markov1", name, 8, alpha]["tv_mean"] for name in ("screened", "importance"))
+        passed &= ours <= theirs and kept["tfbind8, uniform", "screened", 8, alpha]["ratio_to_floor"] <= 2
+    return found | {"passed": bool(passed)}
+
+
 PROOFS = {
     "figure1": lambda device: reproduce(figures.FIGURE1, device),
     "figure2": lambda device: reproduce(figures.FIGURE2, device),
@@ -170,6 +186,7 @@ PROOFS = {
     "sde": diffusions,
 }
 WITH_DATA = {
+    "rewards": rewarded,
     "tfbind8": lambda device, data: reproduce(tfbind8.EXPERIMENT, device, data),
     "figure3": lambda device, data: reproduce(figure3.EXPERIMENT, device, data),
     "figure4": lambda device, data: reproduce(figure4.EXPERIMENT, device, data),

@@ -16,6 +16,7 @@ MODULES = {
 }
 RANKS = (  # folders and modules from the lowest to the highest: each imports itself and what stands before it
     *("core", "diffusion", "smc", "runtime", "rewards", "targets", "feynman_kac", "continuous", "exact", "twists"),
+    "baselines",
     "testing",
     *("viz", "models", "metrics", "training", "result", "api", "distributed"),
     *("commands", "paper", "studio", "cli", "__main__"),
@@ -29,6 +30,7 @@ ONLY = {  # stricter than its rank: all that a folder may import of ours
     "continuous": {"core", "diffusion", "targets"},
     "exact": {"core", "diffusion", "smc", "runtime", "targets"},
     "twists": {"core", "diffusion", "smc", "runtime", "rewards", "targets"},
+    "baselines": {"core", "diffusion", "smc", "targets", "twists"},
     "testing": {"core", "diffusion", "smc", "runtime", "targets", "exact"},
     "viz": {"core", "smc", "runtime", "continuous"},
     "models": {"core", "diffusion", "smc", "runtime", "viz"},

@@ -85,9 +85,9 @@ def _experiment(name: str, asked: ExperimentOptions) -> None:
     """Run an experiment of the paper, write its result and show it."""
     with OneLineErrors():
         from ..commands.jobs import Settings, run_experiment
-        from ..paper import chain, figure3, figure4, figures, sde, table1, tfbind8
+        from ..paper import chain, figure3, figure4, figures, rewards, sde, table1, tfbind8
 
-        modules = (table1, chain, sde, tfbind8, figure3, figure4)
+        modules = (table1, chain, sde, rewards, tfbind8, figure3, figure4)
         every = (figures.FIGURE1, figures.FIGURE2, *(module.EXPERIMENT for module in modules))
         experiment = next(e for e in every if e.name == name)
         folder, data = asked.out or Path("runs") / name, getattr(asked, "data", None)
@@ -115,6 +115,16 @@ class LandscapeOptions(ExperimentOptions):
     ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class RewardOptions(ExperimentOptions):
+    """Options of the experiment that can read measured landscapes."""
+
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", help="Folder with folders tfbind8 (scores of all DNA 8-mers) and gb1 (fitness.tsv.xz)."),
+    ] = None
+
+
 _EXPERIMENTS: dict[str, tuple[type[ExperimentOptions], str]] = {
     "figure1": (ExperimentOptions, "Six states of one site: guidance misses the tempered target."),
     "figure2": (ExperimentOptions, "Nine states of two sites, at alpha = 2 and 4."),
@@ -126,6 +136,7 @@ _EXPERIMENTS: dict[str, tuple[type[ExperimentOptions], str]] = {
         "Markov chains of up to 256 sites: every sampler's error against network evaluations.",
     ),
     "sde": (ExperimentOptions, "Diffusions of real vectors: every sampler against Gaussian mixtures, D = 2, 8, 32."),
+    "rewards": (RewardOptions, "Rewards as black boxes: twists and annealing beside FK steering, SVDD, importance."),
     "tfbind8": (LandscapeOptions, "All 65,536 DNA 8-mers with measured binding (TF Bind 8): every sampler, exactly."),
 }
 for _name, (_options, _words) in _EXPERIMENTS.items():

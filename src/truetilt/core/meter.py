@@ -63,10 +63,10 @@ class MeteredReward:
     reward: Any
     meter: Meter
 
-    def __call__(self, x: Tensor, t: float = 0.0) -> Tensor:
+    def __call__(self, x: Tensor, *time: float) -> Tensor:  # some rewards take the time, some do not
         before = getattr(self.reward, "distinct", None)  # of a tt.Reward: how many its function has answered
         try:
-            return self.reward(x, t)
+            return self.reward(x, *time)
         finally:
             new = len(x) if before is None else self.reward.distinct - before
             self.meter.called(len(x), new)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.meter import MeteredReward
 from ..core.types import LARGEST, NEG_INF, InvalidInput, Tokens, function, number, tensor_of
 
 Rewarding = Callable[..., Any]  # of clean states [B, D], or of them and a time; one number a state
@@ -49,8 +50,9 @@ def scaled(value: Tensor, strength: float) -> Tensor:
 
 def _takes_time(reward: Rewarding) -> bool:
     """Whether a reward is a function (x, t), as potentials are."""
+    own = reward.reward if isinstance(reward, MeteredReward) else reward
     try:
-        inspect.signature(reward).bind(0, 0)
+        inspect.signature(own).bind(0, 0)
     except (TypeError, ValueError):
         return False
     return True

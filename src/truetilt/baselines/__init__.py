@@ -1,0 +1,1 @@
+"""What people use for rewards instead, as their papers define it, on the same counters: to compare with."""

@@ -1,0 +1,197 @@
+"""Feynman-Kac steering (Singhal et al. 2025): draw from the base, resample on the way by what completions are worth.
+
+The reward of a masked state is estimated by K completions. A potential G makes weights of these; the last one closes,
+so that the product of all is exp(strength r(x)) and the weighted states aim at the target whatever the potential.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ..core.meter import Meter
+from ..core.types import (
+    Aux,
+    FeynmanKac,
+    InvalidInput,
+    Law,
+    LogWeights,
+    Model,
+    Move,
+    Particles,
+    Potential,
+    Remedies,
+    Resampler,
+    Target,
+    Tokens,
+    batch_of,
+    function,
+    take,
+    whole,
+)
+from ..smc.resampling import adaptive, log_mean_exp, systematic
+from ..smc.sampler import Source, trace
+from ..smc.stream import Stream
+from ..twists.calls import Rewarding, check_reward_of
+from ..twists.lookahead import Lookahead
+from .record import Baseline, Budget, CountedReward
+from .walks import WalkMaker, remembering, site_by_site
+
+LogPotential = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # of the values now, last, largest and summed
+
+
+def difference(now: Tensor, last: Tensor, largest: Tensor, total: Tensor) -> Tensor:
+    """How much more the state is worth than at the last look: weights telescope."""
+    return now - last
+
+
+def largest_so_far(now: Tensor, last: Tensor, largest: Tensor, total: Tensor) -> Tensor:
+    """The most that the path was worth at any look (MAX)."""
+    return largest
+
+
+def sum_so_far(now: Tensor, last: Tensor, largest: Tensor, total: Tensor) -> Tensor:
+    """All that the path was worth at its looks, added up (SUM)."""
+    return total
+
+
+@torch.no_grad()
+def fk_steering(
+    model: Model,
+    reward: Rewarding,
+    strength: float = 1.0,
+    *,
+    budget: Budget,
+    completions: int = 4,
+    potential: LogPotential = difference,
+    every: int = 1,
+    resample: Resampler | None = None,
+    walk: WalkMaker = site_by_site,
+    seed: int = 0,
+) -> Baseline:
+    """FK steering with as many particles as the budget affords, in one population.
+
+    Consistent: with more particles the weighted states approach the target, for each potential. The pass that completes
+    a state also draws its next step, and is counted once.
+
+    Args:
+        model: A `tt.Model` on `tt.Masking`; only its base score is asked.
+        reward: Function of clean states [B, D] that returns one number a state; -inf forbids.
+        strength: Factor of the reward in the target, not 0; 1 by default.
+        budget: Evaluations and calls that may be spent.
+        completions: One-shot completions of a state at a look, 4 by default; their log-mean-exp is its value.
+        potential: `difference` (the default), `largest_so_far` or `sum_so_far`, the paper's three.
+        every: Steps between two looks, 1 by default; the paper looks at every fifth to twentieth part of the way.
+        resample: Resampling scheme; `tt.adaptive(tt.systematic, 0.5)` by default.
+        walk: How states are drawn: `site_by_site` (the default), `in_clock_time`.
+        seed: Seed of the run, 0 by default.
+    """
+    strength, every = check_reward_of(reward, strength), whole("every", every, 1)
+    function("potential", potential, "(now, last, largest, total)")
+    meter = Meter()
+    own = remembering(model, meter)
+    way, counted = walk(own), CountedReward(reward, meter)
+    looks = sum(number % every == 0 for number in range(way.steps))  # the first at the start, where all are masked
+    count = budget.most(way.steps, looks * completions + 1, "particles")
+    value = Lookahead(own, counted, strength, completions, seed=seed)
+    fk = Steering(way.fk, value, counted, strength, potential, way.grid[::every])
+    source, state = Source(Stream(seed, device=model.device)), None
+    for particles, _ in trace(fk, way.grid, (1, count), resample or adaptive(systematic, 0.5), source):
+        state = particles
+    if state is None:
+        raise InvalidInput("the walk has no step; give one that reveals states")
+    return Baseline(state.x[0], state.log_w[0], float(log_mean_exp(state.log_w[0])), meter.spent)
+
+
+@dataclass(frozen=True)
+class Steering:
+    """Draws of the base, weighed at chosen times by a potential of what they are worth, and closed at the end."""
+
+    inner: FeynmanKac
+    value: Potential
+    closing: Potential
+    strength: float
+    potential: LogPotential
+    looks: Sequence[float]  # times
+    target: ClassVar[Target | None] = None
+    remedies: ClassVar[Remedies] = Remedies()
+    how: ClassVar[str] = "draws from the base, weighs by what completions are worth"
+
+    @property
+    def device(self) -> torch.device | str:
+        return self.inner.device
+
+    def start(self, shape: tuple[int, ...], t: float) -> SteeringMove:
+        none = torch.zeros(shape, dtype=torch.float64, device=self.device)
+        path = {"last": none, "largest": none - torch.inf, "total": none, "weighed": none}
+        return SteeringMove(self, self.inner.start(shape, t), path, t)
+
+    def choices(self, t: float, s: float) -> int:
+        return self.inner.choices(t, s)
+
+    def move(self, particles: Particles, t: float, s: float, u: Tensor) -> SteeringMove:
+        return self._led(self.inner.move(particles, t, s, u), particles, s)
+
+    def branches(self, particles: Particles, t: float, s: float) -> Sequence[tuple[Tensor, SteeringMove]]:
+        every = self.inner.branches(particles, t, s)
+        return [(log_p, self._led(move, particles, s)) for log_p, move in every]
+
+    def _led(self, move: Move, particles: Particles, s: float) -> SteeringMove:
+        path = {name: particles.aux[f"path {name}"] for name in ("last", "largest", "total", "weighed")}
+        return SteeringMove(self, move, path, s)
+
+
+@dataclass(frozen=True)
+class SteeringMove:
+    """A draw of the base, and the weight that looking at it gives."""
+
+    lazy: ClassVar[bool] = False
+    fk: Steering
+    inner: Move
+    path: Aux  # values at the last look, the largest, their sum, and the log of all potentials so far
+    s: float
+
+    @property
+    def uniforms(self) -> int:
+        return self.inner.uniforms
+
+    @property
+    def log_before(self) -> LogWeights:
+        return self.inner.log_before
+
+    @property
+    def labels(self) -> Tensor:
+        return self.inner.labels
+
+    @property
+    def law(self) -> Law:
+        return self.inner.law
+
+    def after(self, y: Tokens) -> tuple[LogWeights, Aux]:
+        log_w, aux = self.inner.after(y)
+        log_g, path = self._weighed(y)
+        return log_w + log_g, aux | {f"path {name}": part for name, part in path.items()}
+
+    def _weighed(self, y: Tokens) -> tuple[Tensor, Aux]:
+        fk, path = self.fk, self.path
+        if self.s == 0:
+            final = fk.strength * fk.closing(batch_of(y), 0.0).reshape(y.shape[:-1])
+            return final - path["weighed"], path
+        if self.s not in fk.looks:
+            return torch.zeros_like(path["last"]), path
+        if self.s == fk.looks[0]:  # nothing is revealed: one state, looked at once
+            value = fk.value(batch_of(y)[:1], self.s).expand(y.shape[:-1])
+        else:
+            value = fk.value(batch_of(y), self.s).reshape(y.shape[:-1])
+        now, largest = fk.strength * value, torch.maximum(path["largest"], fk.strength * value)
+        total = path["total"] + now
+        log_g = fk.potential(now, path["last"], largest, total)
+        return log_g, {"last": now, "largest": largest, "total": total, "weighed": path["weighed"] + log_g}
+
+    def take(self, ancestors: Tensor) -> SteeringMove:
+        path = {name: take(part, ancestors) for name, part in self.path.items()}
+        return SteeringMove(self.fk, self.inner.take(ancestors), path, self.s)

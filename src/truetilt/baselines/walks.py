@@ -1,0 +1,110 @@
+"""Ways to draw from the base step by step: site by site, or in clock time; and a base that is not asked twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Protocol, cast
+
+import torch
+
+from ..core.batch import Batch, BatchScore, Needs, ask, needs_of
+from ..core.meter import Meter, metered
+from ..core.types import FeynmanKac, InvalidInput, Model, SiteLogits, Tokens, check_model
+from ..diffusion.kernels import tweedie
+from ..diffusion.processes import Masking
+from ..diffusion.schedules import Grid, masked_fraction_grid, uniform_grid
+from ..smc.resampling import never
+from ..smc.sampler import Source, trace
+from ..smc.stream import Stream
+from ..targets.composed import Composed
+from ..targets.on_clock import Unweighted
+
+
+class Walk(NamedTuple):
+    """Unweighted draws from a model's base: their moves, over a time grid; one evaluation a step."""
+
+    fk: FeynmanKac
+    grid: Grid
+
+    @property
+    def steps(self) -> int:
+        return len(self.grid) - 1
+
+
+class WalkMaker(Protocol):
+    """Makes a walk of a model: `site_by_site`, `in_clock_time`, or either with its options filled in."""
+
+    def __call__(self, model: Model) -> Walk: ...
+
+
+def site_by_site(model: Model, order: Sequence[int] | None = None, steps: int | None = None) -> Walk:
+    """Reveal sites in an order, at random by default; as many steps as sites by default, and then draws are exact."""
+    check_masked(model)
+    schedule = cast("Masking", model.process).schedule
+    fk = Composed(model, order=None if order is None else tuple(order))
+    return Walk(fk, masked_fraction_grid(schedule, model.length if steps is None else steps))
+
+
+def in_clock_time(model: Model, steps: int = 100) -> Walk:
+    """Reveal each site when its time comes, over equal time steps: sites of one step are drawn as if independent."""
+    check_masked(model)
+    return Walk(Unweighted(model, model.base, kernel=tweedie), uniform_grid(steps))
+
+
+def check_masked(model: object) -> None:
+    """A model whose sites are revealed."""
+    check_model(model)
+    process = cast("Model", model).process
+    if not isinstance(process, Masking):
+        raise InvalidInput(f"these baselines reveal masked sites, and {type(process).__name__} has no mask")
+
+
+def base_draws(walk: Walk, count: int, seed: int) -> Tokens:
+    """Clean states [count, D] of the base."""
+    x = torch.empty(0)
+    for particles, _ in trace(walk.fk, walk.grid, (1, count), never, Source(Stream(seed, device=walk.fk.device))):
+        x = particles.x[0]
+    return x
+
+
+@dataclass(eq=False)
+class LastAnswer(BatchScore):
+    """A score that remembers its last answer: of states that were in it, its network is not asked again.
+
+    What a state is worth and where it goes next hang on the same pass, and papers count it once.
+    """
+
+    asks_others: ClassVar[bool] = True
+    score: Any
+    t: float | None = None
+    x: Tokens | None = None
+    answer: SiteLogits | None = None
+
+    @property
+    def needs(self) -> Needs:
+        return needs_of(self.score)
+
+    def ask(self, batch: Batch, t: float) -> SiteLogits:
+        if self.answer is not None and self.t == t:
+            found = _rows(cast("Tokens", self.x), batch.x)
+            if found is not None:
+                return SiteLogits(self.answer.store, self.answer.index[found])
+        answer = ask(self.score, Batch(batch.x, batch.meter), t)
+        self.t, self.x, self.answer = t, batch.x, answer
+        return answer
+
+
+def _rows(known: Tokens, x: Tokens) -> torch.Tensor | None:
+    """Where each state [B, D] is among the known ones [K, D]; None if one is not."""
+    _, number = torch.unique(torch.cat([known, x]), dim=0, return_inverse=True)
+    place = torch.full((int(number.max()) + 1,), -1, device=x.device)
+    place[number[: len(known)]] = torch.arange(len(known), device=x.device)
+    found = place[number[len(known) :]]
+    return None if bool((found < 0).any()) else found
+
+
+def remembering(model: Model, meter: Meter) -> Model:
+    """The same model, counted, and asked once about the states of a step."""
+    check_masked(model)
+    return metered(replace(model, base=LastAnswer(model.base)), meter)
