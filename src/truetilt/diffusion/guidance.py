@@ -130,7 +130,7 @@ class PosteriorScore:
         if not self._looked_at:  # its first answer, for looking synchronises the device
             self._looked_at.append(True)
             check_logits(logits)
-        return self.process.score(SiteLogits.of(logits.log_softmax(-1).reshape(*x.shape, -1)), x, t)
+        return self.process.score(SiteLogits.of(logits.log_softmax(-1).reshape(*x.shape, logits.shape[-1])), x, t)
 
 
 def strength(beta: float | Schedule, t: float) -> float:

@@ -33,6 +33,7 @@ from ..core.types import (
     Score,
     Target,
     Tokens,
+    check,
     has,
     listed,
     number,
@@ -44,6 +45,7 @@ from ..core.types import (
 from ..diffusion.processes import Masking
 from ..diffusion.schedules import MOST_STEPS, masked_fraction_grid
 from .composed import Composed
+from .consistency import ALLOWED, STATES, disagreeing, disagreement
 from .moves import Gibbs, systematic_scan
 from .stage import SiteTarget, Stage
 
@@ -254,7 +256,15 @@ class Annealed(SiteTarget):
     def _weighed(self, particles: Particles, t: float, s: float) -> tuple[Particles, LogWeights]:
         """The particles with all that is to be remembered, and what the next share adds to their weight."""
         aux = self.recall(particles, t)
+        if self.place(t).done == cast("int", self.reveal_steps):
+            self._check_conditionals(particles)
         return particles._replace(aux=aux), self.stage(s).grown(self.stage(t), aux)
+
+    def _check_conditionals(self, particles: Particles) -> None:
+        """Warn, once a run, of conditionals that disagree; of moves that do not read them nothing is said."""
+        if self.model.length > 1 and getattr(self.moves, "redraws", False):
+            found = disagreement(self, particles.x.reshape(-1, self.model.length)[:STATES]).mean()
+            check(found > ALLOWED, lambda: disagreeing(float(found)), particles.questions)
 
 
 @dataclass(frozen=True)

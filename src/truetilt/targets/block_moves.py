@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import permutations, product
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -68,6 +68,7 @@ class Block:
     the target's own values accept.
     """
 
+    redraws: ClassVar[bool] = True  # sites from the model's conditionals
     fk: SiteTarget
     size: int
     surrogate: Potential | None = None
@@ -188,6 +189,7 @@ class Pair:
     For sites that single moves cannot change alone. The two are neighbours, or `apart` sites from each other.
     """
 
+    redraws: ClassVar[bool] = True  # sites from the model's conditionals
     fk: SiteTarget
     scan: Scan = random_scan
     apart: int = 1

@@ -6,6 +6,7 @@ h leads to the same target. A twist is never wrong, only more or less useful.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
@@ -25,6 +26,7 @@ from ..core.types import (
     settle,
     whole,
 )
+from ..diffusion.processes import Masking
 from .reveal_clock import RevealClock, SiteChoice, uniform_sites
 from .stage import Stage
 from .tilts import FULL, Ramp, check_ramp
@@ -50,7 +52,8 @@ class Composed(RevealClock):
             out all that the state may become. None (the default): the reward is seen at the end only.
         candidates: Tokens of a site that the twist is asked about, the base's most likely ones; the others count as if
             the twist did not change, and are corrected when drawn. None (the default): all tokens.
-        order: The order in which sites are revealed, a permutation of 0 .. D - 1. None (the default): random.
+        order: The order in which sites are revealed, a permutation of 0 .. D - 1. None (the default): random. p0 is the
+            law that the network draws in this order; if its conditionals disagree, another order is another p0.
         ramp: How the exponents grow with elapsed time, from sharpness 1, exponents of conditions within 0 to 1 and no
             reward; in full force from the start by default.
         choose: Which site comes next, `tt.uniform_sites` (the default) or `tt.adapted_sites`.
@@ -84,7 +87,25 @@ class Composed(RevealClock):
         if self.candidates is not None:
             settle(self, candidates=whole("candidates", self.candidates, 1, self.model.process.vocabulary))
         check_ramp(self.ramp)
+        if not isinstance(self.model.process, Masking):
+            raise InvalidInput(
+                f"Composed reveals masked sites, and {type(self.model.process).__name__} has no mask; for a reward use "
+                "tt.Steered, for a condition tt.Tilted"
+            )
         self.check_clock()
+        self._check_learned()
+
+    def _check_learned(self) -> None:
+        """Warn of a learned twist that was made for another order or strength: still right, and less useful."""
+        learned = {"order": self.order, "strength": self.strength}
+        for name, mine in learned.items() if hasattr(self.twist, "held_out") else ():
+            theirs = getattr(self.twist, name, mine)
+            if theirs != mine:
+                warnings.warn(
+                    f"the twist was learned for {name} {theirs} and the run has {mine}; the target stays the same, but "
+                    f"the twist helps less: give both the same {name}",
+                    stacklevel=4,
+                )
 
     @property
     def scores(self) -> Mapping[str, Score | None]:
@@ -147,7 +168,7 @@ class Composed(RevealClock):
 
 
 def _factor(name: str, value: float) -> float:
-    need = f"it must be finite, at most {LARGEST:.0e}"
+    need = f"give a finite number, at most {LARGEST:.0e}"
     value = number(name, value, need)
     if not abs(value) <= LARGEST:
         raise InvalidInput(f"{name} is {value}; {need}")

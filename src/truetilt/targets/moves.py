@@ -73,6 +73,7 @@ class Gibbs:
     One round of evaluations; with a reward, a call for every token that the base can draw there.
     """
 
+    redraws: ClassVar[bool] = True  # sites from the model's conditionals
     fk: SiteTarget
     scan: Scan = random_scan
 
@@ -129,6 +130,7 @@ class Metropolis:
     One round of evaluations and one call of the reward. Without a surrogate the networks alone propose.
     """
 
+    redraws: ClassVar[bool] = True  # sites from the model's conditionals
     fk: SiteTarget
     scan: Scan = random_scan
     surrogate: Potential | None = None

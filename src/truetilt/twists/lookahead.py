@@ -103,6 +103,8 @@ class Lookahead:
         if bool((~masked).any()):
             out[~masked] = call_reward(self.reward, x[~masked])
         some = masked.nonzero().squeeze(-1)
+        if not len(some):
+            return out
         for part in some.split(max(_NUMBERS // (self.completions * x.shape[-1]), 1)):
             out[part] = self._looked(x[part], t)
         return out
