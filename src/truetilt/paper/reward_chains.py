@@ -7,6 +7,7 @@ linear twist knows exactly: a check.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from ..result import Result
 from ..rewards.reward import Reward
 from ..targets.annealed import Annealed
 from ..targets.composed import Composed
+from ..targets.consistency import STATES
 from ..targets.moves import Gibbs, Metropolis, systematic_scan
 from ..twists.learn import learn_twist
 from ..twists.lessons import TwistFamily
@@ -129,8 +131,13 @@ def _twisted(
         return _ours(run(goal, one_site_a_step(model), particles=PARTICLES, seed=seed))
     surrogate = partial(Metropolis, scan=systematic_scan, surrogate=twist)
     kernel: Any = partial(Gibbs, scan=systematic_scan) if gibbs else surrogate
-    fk = Annealed(goal, _shares(sweeps * length, 0.6, 1.0), kernel=kernel)
+    fk = Annealed(goal, _shares(_moves(sweeps, length), 0.6, 1.0), kernel=kernel)
     return _ours(run(fk, particles=PARTICLES, seed=seed))
+
+
+def _moves(sweeps: int, length: int) -> int:
+    """So many sweeps of moves, less what checking that the conditionals agree costs."""
+    return sweeps * length - math.ceil(3 * STATES / PARTICLES)
 
 
 def _shares(moves: int, until: float, power: float) -> list[float]:
@@ -142,7 +149,7 @@ def _annealed(chain: RewardChain, reward: Reward, seed: int, *, sweeps: int) -> 
     """From p0 to the target with Gibbs moves, and no twist."""
     model = chain.model
     goal = Composed(model, reward=reward, order=tuple(range(model.length)))
-    fk = Annealed(goal, _shares(sweeps * model.length, 0.9, 2.0))
+    fk = Annealed(goal, _shares(_moves(sweeps, model.length), 0.9, 2.0))
     return _ours(run(fk, particles=PARTICLES, seed=seed))
 
 
