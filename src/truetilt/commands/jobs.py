@@ -45,8 +45,6 @@ class Settings:
 class Job(NamedTuple):
     """A call that can run in a process of its own, and the name under which its answer is cached."""
 
-    """A call that can run in a process of its own, and the name under which its answer is cached."""
-
     name: str
     work: Callable[..., Answer]
     arguments: tuple[Any, ...]
@@ -159,7 +157,6 @@ def _package() -> str:
 
 
 def _kept(path: Path, mark: str) -> Answer | None:
-    """The cached answer of a job; None if there is none, or if it was computed by other code or settings."""
     """The cached answer of a job; None if there is none, or if it was computed by other code or settings."""
     try:
         found = read_json(path)

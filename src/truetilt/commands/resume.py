@@ -84,7 +84,6 @@ def _begin(asked: SampleCommand, folder: Path) -> bytes | None:
 
 def _put_back(folder: Path, before: bytes | None, fresh: bool) -> None:
     """Restore the folder of a run that was refused: the request that was there before, or nothing."""
-    """Restore the folder of a run that was refused: the request that was there before, or nothing."""
     if before is None:
         (folder / _FILE).unlink(missing_ok=True)
         if fresh:
@@ -94,7 +93,6 @@ def _put_back(folder: Path, before: bytes | None, fresh: bool) -> None:
 
 
 def _plain(asked: SampleCommand) -> dict[str, Any]:
-    """The request as JSON."""
     """The request as JSON."""
     plain = {"model": asked.model, "found": os.path.realpath(asked.model), "wish": asked.request._asdict()}
     return {"format": _FORMAT, "version": _VERSION} | plain | {"noise": list(asked.noise), "every": asked.every}
