@@ -673,3 +673,13 @@ def test_a_noisy_reward_weighs_by_its_mean_exponential(ramp):
     assert result.log_z == pytest.approx(float(exact.sum().log()), abs=0.05)
     share = [float(result.expectation(lambda x, k=k: (x[:, 0] == k).double())) for k in range(3)]
     assert share == pytest.approx((exact / exact.sum()).tolist(), abs=0.03)
+
+
+def test_states_are_spelt_as_the_function_reads_them():
+    reward = tt.Reward(len, tokenizer="ACGT", one_at_a_time=True)
+    assert reward.spell(torch.tensor([[0, 1, 2, 3], [3, 3, 0, 0]])) == ["ACGT", "TTAA"]
+    assert reward.calls == 0
+    with pytest.raises(tt.InvalidInput, match="masked or noised"):
+        reward.spell(torch.tensor([[0, 1, 2, 4]]))
+    with pytest.raises(tt.InvalidInput, match="has no tokenizer"):
+        tt.Reward(lambda x: x.sum(-1)).spell(torch.tensor([[0, 1]]))

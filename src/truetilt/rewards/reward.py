@@ -114,6 +114,13 @@ class Reward:
         """How many of them were not known and got a value from the function."""
         return self._cache.distinct
 
+    def spell(self, states: Tokens) -> list[str]:
+        """Finished sequences [K, D] as the strings that the function reads, by the reward's own tokenizer."""
+        if self._spelling is None:
+            raise InvalidInput('this reward reads tokens and has no tokenizer; give it one, such as tokenizer="ACGT"')
+        with self._cache.lock:
+            return [self._spelling(tokens) for tokens in self._cache.checked(states).cpu()]
+
     def known(self) -> tuple[Tokens, Tensor]:
         """All states that have a value, int64 [K, D] in the order they came, and their values, float64 [K]."""
         self._check_keeps()
