@@ -10,7 +10,7 @@ from problems import clean, hard_table, table, tv, z_limit
 from truetilt.core.types import Particles
 from truetilt.exact.flow import push
 from truetilt.exact.tables import flat_index
-from truetilt.targets.moves import AcceptLaw
+from truetilt.targets.accept_move import AcceptLaw
 from truetilt.targets.stage import nothing_known
 
 PROBLEM = table(tt.Masking, 3, 3, seed=4)

@@ -10,7 +10,7 @@ import truetilt as tt
 from test_wrong import AlphaInProposal, clamped_euler, forgets_mass, partial_as_printed
 from truetilt.core.types import Resampled
 from truetilt.diffusion.kernels import SiteLaw
-from truetilt.targets.moves import AcceptMove
+from truetilt.targets.accept_move import AcceptMove
 from truetilt.targets.on_clock import OnClock, Proposal, powers
 from truetilt.targets.tilts import Tilt
 from truetilt.testing import (

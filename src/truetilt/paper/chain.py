@@ -26,7 +26,8 @@ from ..result import Result
 from ..smc.rejuvenation import Rejuvenation
 from ..smc.resampling import adaptive, never, systematic
 from ..smc.stream import OUTPUT, Stream
-from ..targets.moves import Gibbs, systematic_scan
+from ..targets.moves import Gibbs
+from ..targets.scans import systematic_scan
 from .samplers import HALF, Build, any_order, guidance, in_order, one_site_a_step, tempered, tilted
 
 VOCABULARY, ALPHA, PARTICLES = 8, 3.0, 500

@@ -33,7 +33,8 @@ from ..rewards.reward import Reward
 from ..targets.annealed import Annealed
 from ..targets.composed import Composed
 from ..targets.consistency import STATES
-from ..targets.moves import Gibbs, Metropolis, systematic_scan
+from ..targets.moves import Gibbs, Metropolis
+from ..targets.scans import systematic_scan
 from ..twists.learn import learn_twist
 from ..twists.lessons import TwistFamily
 from ..twists.lookahead import Lookahead, plain_mean

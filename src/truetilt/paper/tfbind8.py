@@ -14,8 +14,9 @@ from ..core.types import Model
 from ..result import Result
 from ..smc.rejuvenation import Rejuvenation
 from ..targets.any_order import AnyOrder
-from ..targets.moves import Gibbs, systematic_scan
+from ..targets.moves import Gibbs
 from ..targets.pilot import pilot
+from ..targets.scans import systematic_scan
 from . import toys
 from .binding import FIGURES, PRIORS, BindingMeasure, lean_model, problem
 from .landscape import read_landscape

@@ -46,7 +46,8 @@ from ..diffusion.processes import Masking
 from ..diffusion.schedules import MOST_STEPS, masked_fraction_grid
 from .composed import Composed
 from .consistency import ALLOWED, STATES, disagreeing, disagreement
-from .moves import Gibbs, systematic_scan
+from .moves import Gibbs
+from .scans import systematic_scan
 from .stage import SiteTarget, Stage
 
 scan_gibbs = partial(Gibbs, scan=systematic_scan)
@@ -88,7 +89,7 @@ class Annealed(SiteTarget):
             (the default): the goal with its twist for a reward, else without one; sharpness 1, and exponents of
             conditions within 0 to 1.
         kernel: Makes the Markov kernel of a step from this value, once. By default `tt.Gibbs` with a systematic scan:
-            one site a step, and a call of the reward for every token there.
+            one site a step, and a call of the reward for every other token there.
         reveal_steps: Steps that reveal, 1 to the length. None (the default): one site a step, which is exact.
         floor: Rewards below this count as this much on the way, so that forbidden states (-inf) may still be mended; at
             the last step they count for what they are. None (the default): they are what they are throughout.

@@ -10,7 +10,6 @@ zero stays where it is.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, cast
@@ -22,55 +21,27 @@ from ..core.types import (
     NEG_INF,
     Aux,
     InvalidInput,
-    LogWeights,
     Particles,
     Potential,
-    Questions,
     Redraw,
     Target,
     Tokens,
-    check,
     function,
-    shown,
-    take,
 )
 from ..diffusion.processes import Masking
+from .accept_move import AcceptMove
 from .reveal_move import RevealLaw, RevealMove, grown_by
+from .scans import Scan, check_scan, random_scan, scanned, sites_of
 from .stage import SiteLaws, SiteTarget, Stage, less, tilted_law
 
 Draw = Callable[[RevealLaw], Tokens]  # the state with a token at the site of a law
-Scan = Callable[
-    [Tensor, int, Tensor], Tensor
-]  # (revealed [..., D], moves before this one, u [..., 1]) -> site [..., 1]
-
-
-def random_scan(revealed: Tensor, number: int, u: Tensor) -> Tensor:
-    """A revealed site chosen uniformly."""
-    count = revealed.sum(-1, keepdim=True)
-    return _kth(revealed, (u * count).long().clamp(max=(count - 1).clamp(min=0)))
-
-
-def systematic_scan(revealed: Tensor, number: int, u: Tensor) -> Tensor:
-    """Revealed sites one after the other, from the first to the last and again."""
-    return _kth(revealed, number % revealed.sum(-1, keepdim=True).clamp(min=1))
-
-
-def backward_scan(revealed: Tensor, number: int, u: Tensor) -> Tensor:
-    """Revealed sites from the last to the first and again: the newest first, where sites come from left to right."""
-    count = revealed.sum(-1, keepdim=True).clamp(min=1)
-    return _kth(revealed, count - 1 - number % count)
-
-
-def _kth(revealed: Tensor, k: Tensor) -> Tensor:
-    """The site of the k-th revealed one [..., 1]."""
-    return (revealed.cumsum(-1) > k).long().argmax(-1, keepdim=True)
 
 
 @dataclass(frozen=True)
 class Gibbs:
     """Remask one revealed site and redraw it from its exact law under the target: always accepted.
 
-    One round of evaluations; with a reward, a call for every token that the base can draw there.
+    One round of evaluations; with a reward, a call for every other token that the base can draw there.
     """
 
     redraws: ClassVar[bool] = True  # sites from the model's conditionals
@@ -230,73 +201,6 @@ def accepting(
     return AcceptMove(particles.x, y, log_accept, fk.keep(before, stage), fk.keep(after, stage))
 
 
-@dataclass(frozen=True)
-class AcceptLaw:
-    """Go from x to y with probability exp(log_accept), else stay."""
-
-    x: Tokens
-    y: Tokens
-    log_accept: Tensor
-
-    def sample(self, u: Tensor) -> Tokens:
-        return torch.where(u < self.log_accept.exp()[..., None], self.y, self.x)
-
-    def log_prob(self, y: Tokens) -> Tensor:
-        go = torch.where((y == self.y).all(-1), self.log_accept, NEG_INF)
-        stay = torch.where((y == self.x).all(-1), torch.log1p(-self.log_accept.exp()), NEG_INF)
-        return torch.logaddexp(go, stay)
-
-    def support(self) -> tuple[Tokens, Tensor]:
-        """x and y, for flat particles [N, D]: both [N, 2, D] and their log-probabilities; of x = y their sum counts."""
-        return torch.stack([self.x, self.y], 1), torch.stack([torch.log1p(-self.log_accept.exp()), self.log_accept], 1)
-
-    def take(self, ancestors: Tensor) -> AcceptLaw:
-        return AcceptLaw(take(self.x, ancestors), take(self.y, ancestors), take(self.log_accept, ancestors))
-
-
-@dataclass(frozen=True)
-class AcceptMove:
-    """A Metropolis move: no weight, and the memory of whichever state it ends in."""
-
-    lazy: ClassVar[bool] = False  # its networks have been asked
-    x: Tokens
-    y: Tokens
-    log_accept: Tensor
-    aux_x: Aux
-    aux_y: Aux
-
-    @property
-    def uniforms(self) -> int:
-        return 1
-
-    @property
-    def log_before(self) -> LogWeights:
-        return torch.zeros_like(self.log_accept)
-
-    @property
-    def labels(self) -> Tensor:
-        return torch.cat([self.x, self.y], -1)
-
-    @property
-    def law(self) -> AcceptLaw:
-        return AcceptLaw(self.x, self.y, self.log_accept)
-
-    def after(self, y: Tokens) -> tuple[LogWeights, Aux]:
-        there = (y != self.x).any(-1)  # who proposed the state that it has keeps what it knows of it
-        both = {key: (value, self.aux_x[key]) for key, value in self.aux_y.items()}
-        aux = {
-            key: torch.where(there[(...,) + (None,) * (a.dim() - there.dim())], a, b) for key, (a, b) in both.items()
-        }
-        return torch.zeros_like(self.log_accept), aux
-
-    def take(self, ancestors: Tensor) -> AcceptMove:
-        def pick(aux: Aux) -> Aux:
-            return {key: take(value, ancestors) for key, value in aux.items()}
-
-        law = self.law.take(ancestors)
-        return AcceptMove(law.x, law.y, law.log_accept, pick(self.aux_x), pick(self.aux_y))
-
-
 def check_kind(kernel: object) -> None:
     """A move is made from a model whose target is known site by site."""
     fk = getattr(kernel, "fk", None)
@@ -314,45 +218,14 @@ def check_still(kernel: object, fk: SiteTarget, keeps: bool) -> None:
     if not (keeps and fk.level) and any(getattr(h, "noisy", False) for h in fk.stage(0.0).potentials):
         raise InvalidInput(
             f"{type(kernel).__name__} of a {type(fk).__name__} asks a noisy reward again about a state that its number "
-            "has weighed, which samples neither law; use tt.Metropolis, tt.Block or tt.WholeSequence of a tt.Composed "
-            "or tt.Annealed, which keep that number"
+            "has weighed, which samples neither law; use tt.Gibbs, tt.Metropolis, tt.Block or tt.WholeSequence of a "
+            "tt.Composed or tt.Annealed, which keep that number"
         )
 
 
 def target_of(fk: SiteTarget) -> Target | None:
     """The target of the model a move is made from."""
     return cast("Any", fk).target
-
-
-def check_scan(scan: object) -> None:
-    """What names the site to redraw."""
-    function("scan", scan, "(revealed, number, u)", "such as tt.random_scan or tt.systematic_scan")
-
-
-def scanned(scan: Scan, seen: Tensor, number: int, u: Tensor, questions: Questions | None = None) -> Tensor:
-    """The site that a scan names, one for each state."""
-    site = scan(seen, number, u)
-    if not isinstance(site, Tensor) or site.dtype != torch.int64 or site.shape != u.shape:
-        raise InvalidInput(f"the scan returned {shown(site)}; it must return one site a state, int64 {tuple(u.shape)}")
-    check(
-        ((site < 0) | (site >= seen.shape[-1])).any(),
-        lambda: InvalidInput(f"the scan named a site outside 0 to {seen.shape[-1] - 1}"),
-        questions,
-    )
-    return site
-
-
-def sites_of(scan: Scan, seen: Tensor, number: int) -> list[tuple[Tensor, Tensor]]:
-    """Every site that a scan may name with its log-probability, for exact answers on few sites.
-
-    A scan reads its uniform as random_scan does, in equal parts for the revealed sites, or not at all.
-    """
-    ways = math.lcm(*range(1, seen.shape[-1] + 1))
-    none = torch.zeros(seen.shape[:-1], dtype=torch.float64, device=seen.device)
-    found = [scanned(scan, seen, number, (none + (k + 0.5) / ways)[..., None]) for k in range(ways)]
-    if all(torch.equal(site, found[0]) for site in found):
-        return [(none, found[0])]
-    return [(none - math.log(ways), site) for site in found]
 
 
 class SiteKernel(Protocol):
@@ -405,3 +278,9 @@ def check_revealed(fk: SiteTarget, t: float) -> int:
     if there < 1:
         raise InvalidInput(f"a move that redraws a site at t = {t:.6g}, where none is revealed; move later")
     return there
+
+
+def at_end_target(fk: SiteTarget) -> Target | None:
+    """The target of moves that are right on clean states only."""
+    target = target_of(fk)
+    return None if target is None else target.at_end_only()

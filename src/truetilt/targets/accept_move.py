@@ -1,0 +1,78 @@
+"""A Metropolis move as a law and a move: go to the proposed state or stay, with the memory of whichever it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ..core.types import NEG_INF, Aux, LogWeights, Tokens, take
+
+
+@dataclass(frozen=True)
+class AcceptLaw:
+    """Go from x to y with probability exp(log_accept), else stay."""
+
+    x: Tokens
+    y: Tokens
+    log_accept: Tensor
+
+    def sample(self, u: Tensor) -> Tokens:
+        return torch.where(u < self.log_accept.exp()[..., None], self.y, self.x)
+
+    def log_prob(self, y: Tokens) -> Tensor:
+        go = torch.where((y == self.y).all(-1), self.log_accept, NEG_INF)
+        stay = torch.where((y == self.x).all(-1), torch.log1p(-self.log_accept.exp()), NEG_INF)
+        return torch.logaddexp(go, stay)
+
+    def support(self) -> tuple[Tokens, Tensor]:
+        """x and y, for flat particles [N, D]: both [N, 2, D] and their log-probabilities; of x = y their sum counts."""
+        return torch.stack([self.x, self.y], 1), torch.stack([torch.log1p(-self.log_accept.exp()), self.log_accept], 1)
+
+    def take(self, ancestors: Tensor) -> AcceptLaw:
+        return AcceptLaw(take(self.x, ancestors), take(self.y, ancestors), take(self.log_accept, ancestors))
+
+
+@dataclass(frozen=True)
+class AcceptMove:
+    """A Metropolis move: no weight, and the memory of whichever state it ends in."""
+
+    lazy: ClassVar[bool] = False  # its networks have been asked
+    x: Tokens
+    y: Tokens
+    log_accept: Tensor
+    aux_x: Aux
+    aux_y: Aux
+
+    @property
+    def uniforms(self) -> int:
+        return 1
+
+    @property
+    def log_before(self) -> LogWeights:
+        return torch.zeros_like(self.log_accept)
+
+    @property
+    def labels(self) -> Tensor:
+        return torch.cat([self.x, self.y], -1)
+
+    @property
+    def law(self) -> AcceptLaw:
+        return AcceptLaw(self.x, self.y, self.log_accept)
+
+    def after(self, y: Tokens) -> tuple[LogWeights, Aux]:
+        there = (y != self.x).any(-1)  # who proposed the state that it has keeps what it knows of it
+        both = {key: (value, self.aux_x[key]) for key, value in self.aux_y.items()}
+        aux = {
+            key: torch.where(there[(...,) + (None,) * (a.dim() - there.dim())], a, b) for key, (a, b) in both.items()
+        }
+        return torch.zeros_like(self.log_accept), aux
+
+    def take(self, ancestors: Tensor) -> AcceptMove:
+        def pick(aux: Aux) -> Aux:
+            return {key: take(value, ancestors) for key, value in aux.items()}
+
+        law = self.law.take(ancestors)
+        return AcceptMove(law.x, law.y, law.log_accept, pick(self.aux_x), pick(self.aux_y))

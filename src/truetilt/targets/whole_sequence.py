@@ -1,0 +1,95 @@
+"""Moves of bases that know the law of whole sequences.
+
+A causal model under an order, a chain or a table gives log p0(x) of a finished sequence: then a move at any site is
+Metropolis with that ratio, though the conditional of one site given all others may not exist.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..core.batch import evaluate_all
+from ..core.types import NEG_INF, InvalidInput, Particles, Redraw, Score, SiteLogits, Target, Tokens, function
+from .accept_move import AcceptMove
+from .moves import Draw, accepting, at_end_target, check_kind, check_still, every_token, hide, revealed
+from .reveal_move import RevealLaw
+from .scans import Scan, check_scan, random_scan, scanned, sites_of
+from .stage import SiteLaws, SiteTarget, less
+from .values import value_of
+
+
+@dataclass(frozen=True)
+class WholeSequence:
+    """For a base that knows log p0(x) of finished sequences: change a token, accept by the ratio of the target.
+
+    `log_prob` is a function of clean states [B, D] that returns log p0 [B]: of a causal model under its order, one
+    pass. (Of a `tt.Tilted`, whose base is the conditional model, it returns log p(x|zeta).) The token is proposed
+    uniformly, or by `proposal`, a score that is asked with the site masked.
+    """
+
+    fk: SiteTarget
+    log_prob: Callable[[Tokens], Tensor]
+    scan: Scan = random_scan
+    proposal: Score | None = None
+
+    def __post_init__(self) -> None:
+        check_kind(self)
+        check_scan(self.scan)
+        check_still(self, self.fk, keeps=True)
+        function("log_prob", self.log_prob, "(x)", "of clean states [B, D]")
+        if self.proposal is not None:
+            function("proposal", self.proposal, "(x, t)")
+        if len(self.fk.scores) > 1:
+            raise InvalidInput(
+                "WholeSequence knows log p0(x) and not log p(x|zeta) of conditions; make it from tt.Steered, tt.Tilted "
+                "or a tt.Composed with a reward and no conditions"
+            )
+
+    @property
+    def target(self) -> Target | None:
+        return at_end_target(self.fk)
+
+    @property
+    def choices(self) -> int:
+        return 2
+
+    def move(self, particles: Particles, t: float, number: int, u: Tensor) -> AcceptMove:
+        site = scanned(self.scan, revealed(self.fk, particles.x), number, u[..., :1])
+        return self.at(particles, t, site, lambda law: law.sample(u[..., 1:]))
+
+    def branches(self, particles: Particles, t: float, number: int) -> list[tuple[Tensor, Redraw]]:
+        """Every site and every token it may propose, with the probability of each."""
+        sites = sites_of(self.scan, revealed(self.fk, particles.x), number)
+        return [branch for log_p, site in sites for branch in every_token(self, particles, t, site, log_p)]
+
+    def at(self, particles: Particles, t: float, site: Tensor, draw: Draw) -> AcceptMove:
+        """Propose a token at this site [..., 1] of clean states."""
+        fk, x, stage = self.fk, particles.x, self.fk.stage(t)
+        law = self._proposal(x, t, site)
+        y = draw(law)
+        mine, new = fk.values(particles, t), stage.values(y)
+        log_p = [value_of(self._log_p0, states, t) for states in (x, y)]
+        here, there = (stage.sharpness * p + stage.total(v) for p, v in zip(log_p, (mine, new), strict=True))
+        back, forth = (law.logits.pick(state.gather(-1, site)).sum(-1) for state in (x, y))
+        log_accept = torch.where(here > NEG_INF, less(there + back, here + forth), NEG_INF).clamp(max=0.0)
+        aux = fk.recall(particles, t)
+        after = aux | {"log_p": aux["log_p"] + less(log_p[1], log_p[0]), "values": new}
+        return accepting(fk, particles, t, (y, after), log_accept, mine)
+
+    def _log_p0(self, x: Tokens, t: float) -> Tensor:
+        return self.log_prob(x)
+
+    def _proposal(self, x: Tokens, t: float, site: Tensor) -> RevealLaw:
+        hidden, model = hide(self.fk, x, site), self.fk.model
+        if self.proposal is None:
+            size = model.process.vocabulary
+            flat = torch.full((1, size), -math.log(size), dtype=torch.float64, device=x.device)
+            return RevealLaw(hidden, site, SiteLogits(flat, torch.zeros_like(site)))
+        now = self.fk.asked_at(t, 1)
+        (answer,) = evaluate_all(model, hidden, now, proposal=self.proposal)
+        return RevealLaw(hidden, site, SiteLaws.of(self.fk, hidden, now, (answer,), site).base)
