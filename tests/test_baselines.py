@@ -8,9 +8,9 @@ import torch
 import truetilt as tt
 from truetilt.baselines.draws import best_of_n, importance
 from truetilt.baselines.fk_steering import difference, fk_steering, largest_so_far, sum_so_far
-from truetilt.baselines.record import Budget
 from truetilt.baselines.svdd import regressed_value, svdd
 from truetilt.baselines.walks import in_clock_time, site_by_site
+from truetilt.core.budget import Budget
 from truetilt.exact.tables import flat_index
 
 LENGTH, SIZE, STRENGTH = 3, 3, 1.5

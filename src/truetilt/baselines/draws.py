@@ -7,11 +7,12 @@ import math
 import torch
 from torch import Tensor
 
+from ..core.budget import Budget
 from ..core.meter import Meter, metered
 from ..core.spent import Spent
 from ..core.types import Model, Tokens, whole
 from ..twists.calls import Rewarding, check_reward_of, scaled
-from .record import Baseline, Budget, CountedReward
+from .record import Baseline, CountedReward
 from .walks import WalkMaker, base_draws, site_by_site
 
 

@@ -13,6 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ..core.budget import Budget
 from ..core.meter import Meter
 from ..core.types import (
     Aux,
@@ -38,7 +39,7 @@ from ..smc.sampler import Source, trace
 from ..smc.stream import Stream
 from ..twists.calls import Rewarding, check_reward_of
 from ..twists.lookahead import Lookahead
-from .record import Baseline, Budget, CountedReward
+from .record import Baseline, CountedReward
 from .walks import WalkMaker, remembering, site_by_site
 
 LogPotential = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # of the values now, last, largest and summed

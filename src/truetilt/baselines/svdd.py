@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ..core.budget import Budget
 from ..core.logits import draw_from
 from ..core.meter import Meter
 from ..core.spent import Spent
@@ -20,7 +21,7 @@ from ..smc.stream import CHOOSE, RESAMPLE, Stream
 from ..twists.calls import Rewarding, check_reward_of
 from ..twists.lookahead import Lookahead
 from ..twists.revealing import draws as recorded_draws
-from .record import Baseline, Budget, CountedReward
+from .record import Baseline, CountedReward
 from .walks import WalkMaker, remembering, site_by_site
 
 

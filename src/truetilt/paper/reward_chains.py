@@ -20,10 +20,11 @@ from torch import Tensor
 from ..api import run
 from ..baselines.draws import best_of_n, importance
 from ..baselines.fk_steering import fk_steering, largest_so_far
-from ..baselines.record import Baseline, Budget
+from ..baselines.record import Baseline
 from ..baselines.svdd import regressed_value, svdd
 from ..baselines.walks import site_by_site
 from ..commands.jobs import Answer
+from ..core.budget import Budget
 from ..core.spent import Spent
 from ..core.types import Model, Tokens
 from ..diffusion.processes import Masking

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from ..api import run
 from ..baselines.fk_steering import fk_steering
-from ..baselines.record import Budget
 from ..baselines.walks import base_draws, site_by_site
 from ..commands.jobs import Answer
+from ..core.budget import Budget
 from ..core.storage import TEXT, read_unpacked
 from ..core.types import InvalidInput, Model, SiteLogits, Tokens
 from ..diffusion.processes import Masking
