@@ -84,6 +84,8 @@ def _learned(work: Work) -> Potential | None:
         need = f"{least.evaluations:,.0f} evaluations and {least.calls:,.0f} calls after the first look"
         work.lacking.append(f"a twist could not be learned, which takes at least {need}.")
         return None
+    if problem.network:  # lessons beyond a draw's own cost as much as draws
+        calls = min(calls, draws * ROUNDS * LESSONS_A_DRAW)
     twist = work.learn(calls, draws, "the base's draws do not go far", refits=ROUNDS - 1)
     return twist if twist.held_out.r_squared > 0 else None
 
