@@ -70,7 +70,7 @@ def chosen(work: Work, ways: list[Way], only: str | None) -> tuple[Tried, list[T
     if not rivals:
         raise InvalidInput(f"{told(work)} do not buy {FEWEST} particles a population by the route {only!r}; give more")
     best, why = _best(work, rivals)
-    return _finished(work, best, why), tried
+    return finished(work, best, why), tried
 
 
 def _looked(work: Work, way: Way) -> Tried:
@@ -158,7 +158,7 @@ def _proved(work: Work, one: Tried) -> Tried:
     return one._replace(drift=work.check(one.result, (chains, moves), "moves must leave a right answer alone"))
 
 
-def _finished(work: Work, best: Tried, why: str) -> Tried:
+def finished(work: Work, best: Tried, why: str) -> Tried:
     """Spend what is left on the way that won."""
     for _ in range(REPEATS):
         result = _more(work, best.route, best.result, why)
