@@ -48,9 +48,9 @@ def _ratios(f: Figures) -> Finding | None:
         )
     rare = f"; a typical state is one in {math.exp(min(m.divergence, 700.0)):.1e} of p0" if m.divergence else ""
     words = (
-        f"{what}: {m.amplified * false:.2g} nats of a state's log-weight are errors of the two networks, which the "
-        f"exponent multiplies{rare}. Use a bounded potential log p(zeta|x) instead of ratios (tt.Tilted, or as the "
-        "reward of tt.Composed), or a smaller exponent."
+        f"{what}: {m.amplified * false:.2g} nats of a state's log-weight are errors of the two networks (or of sites "
+        f"revealed together), which the exponent multiplies{rare}. Use a bounded potential log p(zeta|x) instead of "
+        "ratios (tt.Tilted, or as the reward of tt.Composed), or a smaller exponent."
     )
     return Finding(Verdict.doubt if m.amplified * false > MADE_UP else Verdict.care, words)
 
@@ -77,15 +77,21 @@ def _forbidden(f: Figures) -> Finding | None:
     )
 
 
-def _unmet(f: Figures) -> Finding | None:
-    """States that no particle met: by the rule of three they may have 3 / n of what was drawn, at the most weight.
+def unmet_share(f: Figures) -> float | None:
+    """What states that no particle met may add to Z, as a share of it; None where nothing bounds their weight.
 
-    Every resampling looks on from the best of a population, so that an event as rare as (1 / N)^generations is found.
+    By the rule of three they have up to 3 / n of what was drawn, and each at most the largest weight. Every resampling
+    looks on from the best of a population, so that an event as rare as (1 / N)^generations is found.
     """
     if f.measured.headroom is None:
         return None
     reach = math.log(f.populations * f.particles / 3) + math.floor(f.generations) * math.log(f.particles)
-    if f.measured.headroom - reach <= math.log(UNMET):
+    return math.exp(min(f.measured.headroom - reach, 700.0))
+
+
+def _unmet(f: Figures) -> Finding | None:
+    share = unmet_share(f)
+    if share is None or f.measured.headroom is None or share <= UNMET:
         return None
     ratio = math.exp(min(f.measured.headroom, 700.0))
     return Finding(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .checks import CHECKS, Verdict
-from .doubts import DOUBTS
+from .doubts import DOUBTS, unmet_share
 from .figures import Figures
 
 
@@ -73,6 +73,8 @@ def _measured_in_words(f: Figures) -> list[str]:
         rows.append(f"log p(x|zeta)/p(x) of the networks: {m.log_ratio:.3g} nats on average{most}")
     if m.disagreement is not None:
         rows.append(f"disagreement of conditionals: {m.disagreement:.2g} nats for a pair of neighbours")
+    if (share := unmet_share(f)) is not None:
+        rows.append(f"states that no particle met: they may add up to {share:.2g} of Z")
     if f.accepted is not None:
         rows.append(f"moves accepted: {f.accepted:.1%}")
     return rows

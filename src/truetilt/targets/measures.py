@@ -1,7 +1,7 @@
 """What a run looks at when it is done: its final particles, and a few more questions to its networks.
 
 Up to 32 final states, drawn by weight, are asked about: three rounds for the conditionals that its moves read, and, for
-a ratio of networks that is suspiciously large and has no known bound, one round a site for 16 of them.
+a ratio of networks that is large and has no known bound, one round a site for 16 of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .consistency import STATES, disagreement
 from .on_clock import Steered, Tempered, Tilted
 from .stage import SiteTarget, Stage
 
-SUSPECT = 3.0  # nats of log p(zeta|x) / p(zeta): more than a class among twenty can have
+SUSPECT = 2.0  # nats: the mean log-ratio times the exponent less 1, from which on it is summed in another order
 RETOLD = 16  # states whose ratio is summed again in another order
 
 
@@ -80,7 +80,7 @@ def _of_ratio(fk: SiteTarget, particles: Particles, ratios: Tensor, k: int) -> M
     log_p = fk.model.log_p_condition if list(fk.scores.values())[k + 1] is fk.model.conditional else None
     if log_p is not None:
         return found._replace(bound=-log_p, beyond=_mean(particles, (ratio + log_p).clamp(min=0.0)))
-    if cast("float", found.log_ratio) <= SUSPECT:
+    if cast("float", found.log_ratio) * (alpha - 1) <= SUSPECT:
         return found
     chosen = _drawn(particles, RETOLD)
     again = retold(fk, particles.x.flatten(0, -2)[chosen])[..., k]
