@@ -50,6 +50,8 @@ class Reward:
             sequence at a time. None (the default): it may take any time.
         progress: Function (done, total) called while the new states of a batch are evaluated. None by default.
         cache_file: File that the values are read from and kept in, written as they come. None (the default): none.
+        highest: The most that any sequence can have, where you know it: then `Result.trust` can tell whether a run may
+            have missed such a one. A value above it is an error. None (the default): not known.
     """
 
     function: Callable[[Any], Any]
@@ -63,6 +65,7 @@ class Reward:
     timeout: float | None = field(default=None, compare=False)
     progress: Callable[[int, int], object] | None = field(default=None, compare=False)
     cache_file: str | Path | None = field(default=None, compare=False)
+    highest: float | None = field(default=None, compare=False)
     _spelling: Spelling | None = field(init=False)
     _cache: Cache = field(init=False, compare=False)
     _crew: Workers | None = field(init=False, compare=False)
@@ -76,6 +79,8 @@ class Reward:
         settle(self, timeout=self._check_timeout(), vocabulary=check_vocabulary(self.vocabulary, self._spelling))
         if self.progress is not None:
             function("progress", self.progress, "(done, total)")
+        if self.highest is not None:
+            settle(self, highest=number("highest", self.highest, "give the most that a sequence can have, or None"))
         settle(self, _crew=self._hired(), _cache=self._remembered())
 
     def __repr__(self) -> str:
@@ -219,6 +224,8 @@ class Reward:
                 for row, value in zip(rows, values, strict=True):
                     if math.isnan(value) or value == math.inf:
                         failures.append(Failure([row], f"returned {value}; return a number, or -inf to forbid it"))
+                    elif self.highest is not None and value > self.highest:
+                        failures.append(Failure([row], f"returned {value}, more than highest={self.highest:g}"))
                     else:
                         keep(row, value)
                         self._cache.distinct += 1

@@ -27,6 +27,7 @@ from ..core.types import (
     whole,
 )
 from ..diffusion.processes import Masking
+from .advice import annealing, better_twist, listed_ways, named_twist
 from .reveal_clock import RevealClock, SiteChoice, uniform_sites
 from .stage import Stage
 from .tilts import FULL, Ramp, check_ramp
@@ -143,9 +144,11 @@ class Composed(RevealClock):
 
     @property
     def remedies(self) -> Remedies:
-        blind = self.reward is not None and self.twist is None
-        weigh = "a twist (tt.learn_twist) or annealing (tt.Annealed)" if blind else "annealing (tt.Annealed)"
-        return Remedies("a smaller strength or exponent", weigh, "moves (tt.Gibbs)")
+        parts = {"strength": bool(self.factor), "exponent": bool(self.conditions) or self.sharpness != 1}
+        lower = f"a smaller {' or '.join(name for name, there in parts.items() if there) or 'exponent'}"
+        twist = better_twist(self.twist) if self.factor else ""
+        weigh = listed_ways(twist, annealing("fk", self.model.length))
+        return Remedies(lower, weigh, "moves (tt.Gibbs)", "", named_twist(self.twist))
 
     @property
     def target(self) -> Target:
