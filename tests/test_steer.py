@@ -128,6 +128,26 @@ def test_no_budget_is_overspent_and_everything_is_counted(evaluations, calls, sp
     assert sum(stage.distinct for stage in stages) == spent.distinct
 
 
+@pytest.mark.parametrize("evaluations", [1_500, 6_000, 40_000])
+@pytest.mark.parametrize("by", ["potential", "ratios"])
+def test_no_budget_is_overspent_by_a_condition(evaluations, by):
+    p0, _ = made()
+    likelihood = torch.rand(p0.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64) ** 4
+    whole, asked = tt.Table(tt.Masking(S), p0, likelihood).model(), []
+
+    def counted(call):
+        def ask(x, t):
+            asked.append(len(x))
+            return call(x, t)
+
+        return ask
+
+    nets = {name: counted(getattr(whole, name)) for name in ("base", "conditional", "potential")}
+    model = replace(whole, **nets if by == "potential" else nets | {"potential": None})
+    result = tt.steer(model, alpha=8.0, evaluations=evaluations)
+    assert result.spent.evaluations == sum(asked) <= evaluations
+
+
 def same(one, other):
     return torch.equal(one.particles, other.particles) and torch.equal(one.log_weights, other.log_weights)
 
