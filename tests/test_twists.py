@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import math
+import re
 
 import pytest
 import torch
@@ -342,6 +343,61 @@ class Endless:
 
 def broken(x, t):
     return tt.SiteLogits.of(torch.full((*x.shape, S), torch.nan, dtype=torch.float64))
+
+
+def spelled(sequence):
+    return sequence.count("CG")
+
+
+def matched(sequence):
+    return len(re.findall("CG", sequence))
+
+
+def contained(sequence):
+    return 1.0 if "CG" in sequence else 0.0
+
+
+LONGER = tt.Model(PROCESS, D + 1, tt.ChainScore(PROCESS, tt.ChainLaw(INITIAL[0], STEPS, torch.zeros(D + 1, S))))
+WIDER = tt.Model(tt.Masking(S + 1), D, lambda x, t: tt.SiteLogits.of(torch.zeros(*x.shape, S + 1)))
+
+
+@pytest.mark.parametrize("model", [LONGER, WIDER], ids=["longer", "wider"])
+def test_a_twist_of_another_length_or_vocabulary_is_refused_before_work(model, pairs_twist):
+    for make in (
+        lambda: tt.Composed(model, reward=paired, twist=pairs_twist, order=range(model.length)),
+        lambda: tt.Annealed(tt.Composed(model, reward=paired, twist=pairs_twist), 3),
+        lambda: tt.Steered(model, paired, twist=pairs_twist),
+    ):
+        with pytest.raises(tt.InvalidInput, match=r"the twist was learned for a model of (length 6|vocabulary 4)"):
+            make()
+
+
+@pytest.mark.parametrize("function", [spelled, matched, contained])
+def test_a_function_of_strings_is_told_of_the_tokenizer(function):
+    model = chain()[0]
+    for work in (
+        lambda: learn(function),
+        lambda: tt.run(tt.Composed(model, reward=function), particles=4),
+        lambda: tt.run(tt.Steered(model, function), tt.uniform_grid(3), particles=4),
+        lambda: tt.Lookahead(model, function)(MASKED[-1:], 1.0),
+    ):
+        with pytest.raises(tt.InvalidInput, match=r"takes states for strings.*tt\.Reward\(function, tokenizer="):
+            work()
+    with pytest.raises(tt.InvalidInput, match=r"given tokens.*tt\.Reward\(function, tokenizer="):
+        tt.Reward(function)(ALL[:3])
+
+
+def test_errors_of_the_function_itself_stay_what_they_are():
+    def own(x):
+        return x.no_such_thing
+
+    with pytest.raises(AttributeError):
+        learn(own)
+
+
+def test_candidates_without_a_twist_are_refused():
+    with pytest.raises(tt.InvalidInput, match="give the twist too"):
+        tt.Composed(chain()[0], reward=paired, candidates=2)
 
 
 BAD = {

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.asking import SPELL, wants_strings
 from ..core.fingerprints import fingerprint
 from ..core.types import InvalidInput, Tokens, function, number, path_of, settle, truth, whole
 from .cache import Cache
@@ -256,7 +257,9 @@ class Reward:
     def _told(self, x: Tokens, failure: Failure, begun: int) -> str:
         row = failure.rows[0]
         several = f"{len(failure.rows)} sequences, the first of them " if len(failure.rows) > 1 else ""
-        kept = ". What was computed before is kept; call again to go on" if self.keeps else ""
+        spell = self._spelling is None and failure.error is not None and wants_strings(failure.error)
+        kept = f", given tokens; {SPELL}" if spell else ""
+        kept += ". What was computed before is kept; call again to go on" if self.keeps else ""
         return (
             f"the reward has no value for {several}{quoted(x[row], self._spelling)} (state {row} of its batch, "
             f"counting from 0; call {begun + row + 1:,}): the function {failure.words}{kept}"

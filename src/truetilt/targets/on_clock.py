@@ -42,7 +42,7 @@ from .advice import growing, listed_ways, named_twist
 from .base import Clockwork, Proposal, check_alpha, powers
 from .stage import SiteTarget, Stage
 from .tilts import FULL, LINEAR, SQUARE, Growing, Ramp, Tilt, at_end, check_ramp, check_reward
-from .values import EndsIn, as_potential, token_values, value_of
+from .values import EndsIn, as_potential, check_fits, token_values, value_of
 
 _ROUNDING = 1e-5  # of a log-probability in float32
 _FINER = "smaller steps (a finer grid)"
@@ -268,6 +268,7 @@ class Steered(OnClockSites):
         settle(self, strength=check_reward(self.reward, self.strength))
         if self.twist is not None:
             settle(self, twist=as_potential("the twist", self.twist))
+            check_fits(self.twist, self.model.length, self.model.process.vocabulary)
         settle(self, ramp=self.ramp or (LINEAR if self.twist is None else FULL))
         if self.proposal is not None:
             function("proposal", self.proposal, "(x, t)")

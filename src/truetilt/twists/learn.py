@@ -39,7 +39,9 @@ from .tables import Flat, PairTables
 _FEWEST = 25  # draws of a round
 _LARGEST, _LARGEST_LINEAR = 1 << 19, 1 << 23  # numbers of a default family that is tried
 _GOOD = 0.8  # effective share of particles that costlier families are not tried to better
-_HOPELESS = 2.0  # how many times less than the best family a later one may promise at first, to be tried in full
+_DEPTHS = (0.0, 2.0)  # nats below the target's own values to which families with a depth are fitted
+_PER_CALL = 4  # numbers of a table of all pairs for each call, at most, for it to be tried
+_HOPELESS = 4.0  # how many times less than the best family a later one may promise at first, to be tried in full
 
 
 @spelled()
@@ -77,7 +79,7 @@ def learn_twist(
         seed: Seed of the draws, 0 by default.
     """
     plan = _plan(model, reward, strength, calls, draws, refits, order, seed)
-    tiers = _families(model, family, plan.seed)
+    tiers = _families(model, family, plan)
     rounds: list[Lessons] = []
     states: list[Tokens] = []
     spent, twist = Spent(), cast("Potential | None", None)
@@ -137,7 +139,7 @@ def _order(model: Model, order: object) -> tuple[int, ...] | None:
 Tiers = Sequence[Sequence[TwistFamily]]  # later ones are tried where earlier ones leave much to explain at the end
 
 
-def _families(model: Model, family: object, seed: int) -> Tiers:
+def _families(model: Model, family: object, plan: Plan) -> Tiers:
     """The user's families, or the default ones that are not too large for this model."""
     if family is not None:
         several = family if isinstance(family, list | tuple) else [family]
@@ -153,9 +155,11 @@ def _families(model: Model, family: object, seed: int) -> Tiers:
             "your own, with `name` and `fit(lessons)`"
         )
     pairs = [PairTables(1, clean_reach=0), PairTables(1), PairTables(1, 1.0)]
-    every = [PairTables(reach, 1.0, depth=depth) for reach in {1, length - 1} for depth in (0.0, 2.0)]
-    costly = [PairTables(length - 1, 1.0), SmallNetwork(seed=seed)]
-    fitting = [[one for one in tier if one.size(length, mask) <= _LARGEST] for tier in (pairs, every, costly)]
+    deep = [PairTables(1, 1.0, depth=depth) for depth in _DEPTHS]
+    if length > 2 and PairTables(length - 1).size(length, mask) <= _PER_CALL * plan.calls:
+        deep += [PairTables(length - 1, 1.0), *(PairTables(length - 1, 1.0, depth=depth) for depth in _DEPTHS)]
+    tiers = (pairs, deep, [SmallNetwork(seed=plan.seed)])
+    fitting = [[one for one in tier if one.size(length, mask) <= _LARGEST] for tier in tiers]
     return [[Flat(), PairTables(0), *fitting[0]], *fitting[1:]]
 
 
@@ -164,9 +168,9 @@ def _best(lessons: Lessons, tiers: Tiers) -> tuple[Potential, list[HeldOut]]:
     parts = lessons.parts()
     found: list[_Tried] = []
     for families in tiers:
-        least = found[0].first.ess / _HOPELESS if found else 0.0
-        found += [_tried(family, parts, least) for family in families]
-        found.sort(key=lambda one: (-one.all.ess, one.all.spread))
+        for family in families:
+            found.append(_tried(family, parts, found[0].first.ess / _HOPELESS if found else 0.0))
+            found.sort(key=lambda one: (-one.all.ess, one.all.spread))
         if found[0].all.ess > _GOOD:
             break
     return found[0].family.fit(lessons), [one.all for one in found]

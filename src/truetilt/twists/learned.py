@@ -71,6 +71,12 @@ class LearnedTwist:
     order: tuple[int, ...] | None  # in which sites were revealed when it was learned; None: at random
     spent: Spent
 
+    @property
+    def length(self) -> int | None:
+        """The number of sites it was learned for; None for a family of your own that has no `layout`."""
+        layout = getattr(self.twist, "layout", None)
+        return layout.length if isinstance(layout, TableLayout) else None
+
     def __call__(self, x: Tokens, t: float) -> Tensor:
         return self.twist(x, t).double() / self.strength
 

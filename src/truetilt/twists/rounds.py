@@ -29,6 +29,11 @@ class Plan(NamedTuple):
     order: tuple[int, ...] | None
     seed: int
 
+    @property
+    def calls(self) -> int:
+        """Calls of the reward in all rounds."""
+        return (1 + self.refits) * (self.draws + self.mutants)
+
 
 class RoundLaw(NamedTuple):
     """The law p0 exp(twist) / Z that a round drew from: its twist, log Z, and how many draws it made."""

@@ -19,6 +19,7 @@ from .fits import fit_clean, fit_masked
 from .layout import TableLayout
 from .lessons import Lessons
 
+_SITES = 0.03  # ridge of the tables of sites beside pairs, at most: pairs give way first
 _PRIOR = 1e-12  # ridge of the constant
 
 
@@ -76,10 +77,11 @@ class Flat:
 class PairTables:
     """The family of tables: `reach` 0 is linear, 1 adds pairs of neighbours, D - 1 all pairs.
 
-    `ridge` keeps entries that few draws show near 0. `clean_reach` is the reach among clean tokens, where rewards teach
-    and calls are needed; None: the same. Pairs with a mask are learned from the network's answers, which cost no calls.
-    `depth`: values more than so many nats below the target's lowest twentieth count as right wherever the twist is no
-    higher than there, for rewards with a long low tail; None: every value is fitted.
+    `ridge` keeps entries of pairs that few draws show near 0, and those of sites a little. `clean_reach` is the reach
+    among clean tokens, where rewards teach and calls are needed; None: the same. Pairs with a mask are learned from the
+    network's answers, which cost no calls. `depth`: values more than so many nats below the target's lowest twentieth
+    count as right wherever the twist is no higher than there, for rewards with a long low tail; None: every value is
+    fitted.
     """
 
     reach: int
@@ -118,6 +120,8 @@ class PairTables:
         """Clean entries to the rewards, then entries with a mask to the weights of the draws' own steps."""
         layout = self.layout(lessons.x.shape[1], lessons.mask)
         ridge = torch.full((layout.size,), self.ridge, dtype=torch.float64)
+        if self.reach > 0:
+            ridge[layout.within(0)] = min(self.ridge, _SITES)
         ridge[-2] = _PRIOR
         near = layout.within(self.reach if self.clean_reach is None else self.clean_reach)
         free = near & ~layout.masked
