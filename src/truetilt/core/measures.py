@@ -10,6 +10,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import torch
+from torch import Tensor
+
 
 class Measures(NamedTuple):
     """Numbers in nats; None where a run has none, or did not need to look."""
@@ -21,7 +24,7 @@ class Measures(NamedTuple):
     retold: float | None = None  # mean of what is lost when the ratio is summed in another order, without a bound
     amplified: float | None = None  # how often an error of the ratio counts in the target: its exponent less 1
     divergence: float | None = None  # KL of the target from the base
-    headroom: float | None = None  # the most that a state can weigh, over the mean weight, where a bound is known
+    most: float | None = None  # log of the most that a state can weigh, where that is known
     rewarded: bool = False  # whether a reward is in the target
     moving: bool = False  # whether the run was to make moves
 
@@ -31,6 +34,7 @@ class Measures(NamedTuple):
 
 
 NOTHING_MEASURED = Measures()
+_TRUTHS = ("rewarded", "moving")
 
 
 def worst(parts: Sequence[Mapping[str, Any]]) -> Measures:
@@ -39,9 +43,20 @@ def worst(parts: Sequence[Mapping[str, Any]]) -> Measures:
     for name in Measures._fields:
         values = [part[name] for part in parts if name in part]
         found |= {name: max(values)} if values else {}
-    if len({part.get("bound") for part in parts}) > 1:
-        found.pop("bound", None)
+    if len({part["bound"] for part in parts if "bound" in part}) > 1:
+        found.pop("bound")
     return Measures(**found)
+
+
+def as_numbers(told: Mapping[str, Any]) -> Tensor:
+    """What was measured as numbers that ranks can exchange [fields]; NaN where there is none."""
+    return torch.tensor([float(told.get(name, math.nan)) for name in Measures._fields], dtype=torch.float64)
+
+
+def from_numbers(numbers: Tensor) -> dict[str, Any]:
+    """The inverse of `as_numbers`."""
+    pairs = zip(Measures._fields, numbers.tolist(), strict=True)
+    return {name: bool(value) if name in _TRUTHS else value for name, value in pairs if not math.isnan(value)}
 
 
 def is_measured(value: Any) -> bool:
@@ -50,6 +65,6 @@ def is_measured(value: Any) -> bool:
 
 
 def _fits(name: str, part: Any) -> bool:
-    if name in ("rewarded", "moving"):
+    if name in _TRUTHS:
         return isinstance(part, bool)
     return name in Measures._fields and isinstance(part, int | float) and not isinstance(part, bool)

@@ -83,17 +83,18 @@ def unmet_share(f: Figures) -> float | None:
     By the rule of three they have up to 3 / n of what was drawn, and each at most the largest weight. Every resampling
     looks on from the best of a population, so that an event as rare as (1 / N)^generations is found.
     """
-    if f.measured.headroom is None:
+    headroom = f.headroom
+    if headroom is None:
         return None
     reach = math.log(f.populations * f.particles / 3) + math.floor(f.generations) * math.log(f.particles)
-    return math.exp(min(f.measured.headroom - reach, 700.0))
+    return math.exp(min(headroom - reach, 700.0))
 
 
 def _unmet(f: Figures) -> Finding | None:
     share = unmet_share(f)
-    if share is None or f.measured.headroom is None or share <= UNMET:
+    if share is None or f.headroom is None or share <= UNMET:
         return None
-    ratio = math.exp(min(f.measured.headroom, 700.0))
+    ratio = math.exp(min(f.headroom, 700.0))
     return Finding(
         Verdict.care,
         f"A state that none of the {f.populations * f.particles} particles met could weigh {ratio:.2g} times the mean: "

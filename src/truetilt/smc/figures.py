@@ -53,6 +53,11 @@ class Figures:
     resampling: str = ""  # "never", "adaptive" or "always"; empty where nobody wrote it down
     measured: Measures = NOTHING_MEASURED  # what the run found out about itself
 
+    @property
+    def headroom(self) -> float | None:
+        """Log of the most that a state can weigh over the mean weight, where that is known."""
+        return None if self.measured.most is None else self.measured.most - self.log_z
+
 
 class Known(NamedTuple):
     """What the settings of a run tell its judge."""

@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from ..core.measures import Measures
+from ..core.measures import Measures, as_numbers, from_numbers
 from ..core.types import NEG_INF, FeynmanKac, Particles, Tokens
 from ..diffusion.processes import Masking
 from ..smc.rejuvenation import Rejuvenation
@@ -30,29 +30,20 @@ RETOLD = 16  # states whose ratio is summed again in another order
 
 def shared_measures(fk: FeynmanKac, moves: Rejuvenation | None, particles: Particles, shard: Shard) -> Measures:
     """The measures of a run over several ranks, of which the first one looks and tells the others."""
-    fields = Measures._fields
-    numbers = torch.zeros(2, len(fields), dtype=torch.float64)
+    numbers = torch.zeros(len(Measures._fields), dtype=torch.float64)
     if shard.first == 0:
-        told = measure(fk, moves, particles).told()
-        numbers[0] = torch.tensor([float(name in told) for name in fields], dtype=torch.float64)
-        numbers[1] = torch.tensor([float(told.get(name, 0.0)) for name in fields], dtype=torch.float64)
-    known, values = shard.summed(numbers).tolist()
-    found = {name: value for name, there, value in zip(fields, known, values, strict=True) if there}
-    return Measures(**found | {name: bool(found.get(name)) for name in ("rewarded", "moving")})
+        numbers = as_numbers(measure(fk, moves, particles).told())
+    return Measures(**from_numbers(shard.summed(numbers)))
 
 
 def measure(fk: FeynmanKac, moves: Rejuvenation | None, particles: Particles) -> Measures:
     """The measures of a finished run, from its final particles [populations, N, ...]."""
     kernels = [kernel for kernel in (getattr(fk, "moves", None), moves and moves.kernel) if kernel is not None]
     made = moves is not None and moves.each_step + moves.at_end > 0  # others hang on resampling
-    found = Measures(moving=made or hasattr(fk, "moves"))
+    found = Measures(moving=made or hasattr(fk, "moves"), most=most_weight(fk))
     if not bool((particles.log_w > NEG_INF).any()):
         return found
-    log_z = float(log_mean_exp(particles.log_w.reshape(-1)))
-    most = most_weight(fk)
-    found = found._replace(
-        disagreement=_disagreement(kernels, particles), headroom=None if most is None else most - log_z
-    )
+    found = found._replace(disagreement=_disagreement(kernels, particles))
     if isinstance(fk, Steered) and "log_tilt" in particles.aux:
         return found._replace(rewarded=True, divergence=_divergence(particles, particles.aux["log_tilt"]))
     if isinstance(fk, SiteTarget) and fk.level and "log_ratios" in particles.aux:
