@@ -18,7 +18,7 @@ RANKS = (  # folders and modules from the lowest to the highest: each imports it
     *("core", "diffusion", "smc", "runtime", "rewards", "targets", "feynman_kac", "continuous", "exact", "twists"),
     "baselines",
     "testing",
-    *("viz", "models", "metrics", "training", "result", "api", "distributed"),
+    *("viz", "models", "metrics", "training", "result", "api", "distributed", "steering"),
     *("commands", "paper", "studio", "cli", "__main__"),
 )
 ONLY = {  # stricter than its rank: all that a folder may import of ours

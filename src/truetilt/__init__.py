@@ -61,6 +61,7 @@ _HOME = {
     "smc.trust": ("Trust", "Verdict"),
     "core.types": ("Model", "SiteLogits"),
     "core.spent": ("Spent",),
+    "steering.steer": ("steer",),
     "twists.learn": ("learn_twist",),
     "twists.learned": ("HeldOut", "LearnedTwist"),
     "twists.lessons": ("Lessons", "TwistFamily"),

@@ -26,10 +26,11 @@ from .core.target import Constant, Remedies
 from .runtime.memory import check_fits
 from .runtime.saved import check_header, check_tensors
 from .runtime.snapshots import Snapshots, no_snapshots, united
+from .runtime.story import story_lines
 from .smc.genealogy import roots
 from .smc.resampling import effective_sample_size, log_mean_exp, multinomial, normalised
 from .smc.stream import OUTPUT, Stream
-from .smc.trust import Known, Trust, figures_of, judge
+from .smc.trust import Finding, Known, Trust, Verdict, figures_of, judge
 from .smc.uncertainty import (
     Estimate,
     History,
@@ -138,13 +139,18 @@ class Result:
         What its pilots and fits cost is in it: those of the ramps and twists that the run was given.
         """
         counts = Spent(*self.counts.sum(0).tolist()) if len(self.counts) else Spent()
-        before = {json.dumps(run.get("spent before", {})) for run in _runs(self.settings)}  # united runs share theirs
+        before = {json.dumps(run.get("spent before", {})) for run in runs_of(self.settings)}  # united runs share theirs
         return reduce(Spent.plus, (Spent(**json.loads(one)) for one in before), counts)
 
     @property
     def evaluations(self) -> int:
         """How many sequences were evaluated by a network, pilots and fits included."""
         return self.spent.evaluations
+
+    @property
+    def story(self) -> list[str]:
+        """What `tt.steer` did, why and at what cost, and what twice the budget would buy; empty for other runs."""
+        return story_lines(self.settings["steer"]) if "steer" in self.settings else []
 
     @property
     def population_log_z(self) -> Tensor:
@@ -309,7 +315,7 @@ class Result:
 
     def _history(self) -> History:
         """What error bars read. United runs must have drawn alike, or nothing is said of how they drew."""
-        ways = [(run.get("resampler"), run.get("coupling")) for run in _runs(self.settings)]
+        ways = [(run.get("resampler"), run.get("coupling")) for run in runs_of(self.settings)]
         resampler, coupling = ways[0] if all(way == ways[0] for way in ways) else (None, None)
         return History(self.log_weights, self.ancestors, self.ess, resampler, coupling != "independent")
 
@@ -374,26 +380,27 @@ class Result:
         return Result(**tensors, settings=header["settings"])
 
 
-def _runs(settings: dict[str, Any]) -> list[dict[str, Any]]:
+def runs_of(settings: dict[str, Any]) -> list[dict[str, Any]]:
     """The settings of every run that a result unites."""
-    return [run for part in settings["united"] for run in _runs(part)] if "united" in settings else [settings]
+    return [run for part in settings["united"] for run in runs_of(part)] if "united" in settings else [settings]
 
 
 def _constant(settings: dict[str, Any]) -> Constant | None:
     """The constant that all united runs estimate, where they agree and say so."""
-    found = [run.get("log_z") for run in _runs(settings)]
+    found = [run.get("log_z") for run in runs_of(settings)]
     return None if found[0] is None or any(one != found[0] for one in found) else Constant(**found[0])
 
 
 def _known(settings: dict[str, Any]) -> Known:
     """What the judge should know of the united runs; remedies of the first."""
-    runs = _runs(settings)
+    runs = runs_of(settings)
     strayed = any("towards another target" in (run.get("moves") or {}) for run in runs)
-    return Known(_repeated(settings), strayed, Remedies(**runs[0].get("remedies", {})))
+    found = tuple(Finding(Verdict(verdict), words) for verdict, words in settings.get("findings", ()))
+    return Known(_repeated(settings), strayed, Remedies(**runs[0].get("remedies", {})), found)
 
 
 def _repeated(settings: dict[str, Any]) -> bool:
     """Whether two of the united runs drew a population from the same uniforms."""
-    runs = [r for r in _runs(settings) if {"seed", "first_population", "populations"} <= r.keys()]
+    runs = [r for r in runs_of(settings) if {"seed", "first_population", "populations"} <= r.keys()]
     drawn = sorted((r["seed"], r["first_population"], r["first_population"] + r["populations"]) for r in runs)
     return any(one[0] == next[0] and next[1] < one[2] for one, next in pairwise(drawn))

@@ -74,6 +74,7 @@ class Figures:
     repeated: bool  # whether two populations drew the same uniforms
     strayed: bool = False  # whether moves led to another target than the weights are of
     remedies: Remedies = UNKNOWN  # what this kind of run can do about bad weights
+    found: tuple[Finding, ...] = ()  # what whoever made the run has found out besides
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class Trust:
 
 def judge(figures: Figures) -> Trust:
     """Put every check to the figures; the worst finding is the verdict."""
-    findings = [found for check in CHECKS if (found := check(figures))]
+    findings = [*figures.found, *(found for check in CHECKS if (found := check(figures)))]
     verdict = max((f.verdict for f in findings), key=list(Verdict).index, default=Verdict.trust)
     ranked = sorted(findings, key=lambda f: -list(Verdict).index(f.verdict))
     return Trust(verdict, tuple(f.words for f in ranked), figures)
@@ -113,6 +114,7 @@ class Known(NamedTuple):
     repeated: bool = False
     strayed: bool = False
     remedies: Remedies = UNKNOWN
+    found: tuple[Finding, ...] = ()
 
 
 NOTHING_KNOWN = Known()
@@ -150,6 +152,7 @@ def figures_of(history: History, x: Tensor, moved: Tensor, known: Known = NOTHIN
         repeated=known.repeated,
         strayed=known.strayed,
         remedies=known.remedies,
+        found=known.found,
     )
 
 

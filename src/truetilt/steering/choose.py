@@ -1,0 +1,182 @@
+"""Which way `steer` takes: it measures what a particle of each way is worth, and goes on with the one worth most for
+its cost.
+
+The simplest way is looked at first. A further one is tried only if it could be worth more, going by its cost and what
+such particles are worth at best. The way that wins is checked by moves, and gets what is left of the budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ..core.types import InvalidInput
+from ..result import Result
+from ..targets.consistency import ALLOWED, STATES
+from .account import Cost
+from .drift import Drift
+from .joined import joined
+from .routes import IMPORTANCE, Route, move_cost
+from .work import Work
+
+LOOK, TRY, PROVE = 0.1, 0.25, 0.08  # shares of what is left, for each stage
+FEWEST = 4  # particles of a population that resamples
+CHAINS, FEWEST_CHAINS = 64, 16  # draws that the check moves
+REPEATS = 8  # runs at most that go on until the budget is spent
+VARIED = 0.25  # of Z-hat between populations, beyond which larger ones are better than more of them
+
+
+class Way(NamedTuple):
+    """A route that can be built: its name, what a particle costs, and what it is worth in independent draws at best.
+
+    `hope` is less than 1 by what getting there costs. `build` prepares it (learns a twist) and returns it, with why, or
+    None where the budget does not suffice.
+    """
+
+    name: str
+    each: Cost
+    hope: float
+    build: Callable[[Work], tuple[Route, str] | None]
+
+
+class Tried(NamedTuple):
+    """A route, a run of it, what a particle of it was worth in independent draws, and the check of it by moves."""
+
+    route: Route
+    result: Result
+    worth: float
+    drift: Drift | None = None
+
+    def efficiency(self, work: Work) -> float:
+        """Independent draws that the whole budget would buy."""
+        return self.worth / work.account.weight(self.route.each)
+
+    @property
+    def sound(self) -> bool:
+        """Whether the check, if there was one, found nothing."""
+        return self.drift is None or not self.drift.found
+
+
+def chosen(work: Work, ways: list[Way], only: str | None) -> tuple[Tried, list[Tried]]:
+    """The answer that the budget buys, in the way it came, and all that was tried; `only` is the one way wanted."""
+    tried = [_looked(work, ways[0])]
+    work.movable = _movable(work, tried[0].result)
+    for way in ways[1:] if only is None else [way for way in ways[1:] if way.name == only]:
+        if only is None and _enough(work, tried, way):
+            continue
+        found = way.build(work)
+        tried += [] if found is None else _tried(work, *found)
+    rivals = tried if only is None else [one for one in tried if one.route.name == only]
+    if not rivals:
+        raise InvalidInput(f"{told(work)} do not buy {FEWEST} particles a population by the route {only!r}; give more")
+    best, why = _best(work, rivals)
+    return finished(work, best, why), tried
+
+
+def _looked(work: Work, way: Way) -> Tried:
+    route, why = way.build(work) or (None, "")
+    size = 0 if route is None else max(route.size(work.account, work.populations, LOOK), 1)
+    if route is None or route.size(work.account, work.populations) < size:
+        need = way.each.times(work.populations)
+        raise InvalidInput(
+            f"{told(work)} do not buy one draw for each of {work.populations} populations, which takes "
+            f"{need.evaluations:,.0f} evaluations and {need.calls:,.0f} calls; give at least that, or fewer populations"
+        )
+    result = work.run(route, size, work.populations, why)
+    return Tried(route, result, _worth(result))
+
+
+def _movable(work: Work, look: Result) -> bool:
+    """Whether moves keep the target: sites can be redrawn, and the model's conditionals agree."""
+    problem = work.problem
+    if not problem.masks or work.account.buys(problem.cost(3 * STATES, 0)) < 1:
+        return False
+    return problem.length == 1 or work.agree(look) <= ALLOWED
+
+
+def told(work: Work) -> str:
+    """The budget, in words."""
+    evaluations, calls = work.account.budget
+    return f"{evaluations:,} evaluations" + ("" if calls is None else f" and {calls:,} calls")
+
+
+def _worth(result: Result) -> float:
+    """Independent draws that a particle is worth: by the weights or by how populations scatter, whichever is less."""
+    figures = result.trust().figures
+    draws = figures.union_ess if figures.draws is None else min(figures.draws, figures.union_ess)
+    return draws / result.log_weights.numel()
+
+
+def _enough(work: Work, tried: list[Tried], way: Way) -> bool:
+    """Whether a way could not do better than what was tried; what moves contradict is not enough."""
+    sound = [number for number, one in enumerate(tried) if one.sound]
+    best = max(sound, key=lambda number: tried[number].efficiency(work), default=None)
+    if best is None or tried[best].efficiency(work) * work.account.weight(way.each) < way.hope:
+        return False
+    tried[best] = _proved(work, tried[best])
+    return tried[best].sound
+
+
+def _tried(work: Work, route: Route, why: str) -> list[Tried]:
+    """A run of a route with a part of what is left; with all of it where a part buys too few particles."""
+    for share in (TRY, 1.0):
+        size = route.size(work.account, work.populations, share)
+        if size >= FEWEST:
+            result = work.run(route, size, work.populations, why)
+            return [Tried(route, result, _worth(result))]
+    return []
+
+
+def _best(work: Work, tried: list[Tried]) -> tuple[Tried, str]:
+    """The most efficient of those that moves leave alone; of none that do, the most efficient."""
+    ranked = sorted(tried, key=lambda one: -one.efficiency(work))
+    for number, one in enumerate(ranked):
+        ranked[number] = _proved(work, one)
+        if ranked[number].sound:
+            break
+    best = next((one for one in ranked if one.sound), ranked[0])
+    if len(tried) == 1:
+        return best, f"a particle of it is worth {best.worth:.2g} independent draws"
+    beside = ", ".join(f"{one.route.name} {_rounded(one.efficiency(work))}" for one in tried)
+    return best, f"it is worth most for its cost (independent draws that the whole budget would buy: {beside})"
+
+
+def _rounded(value: float) -> str:
+    return f"{float(f'{value:.2g}'):,.10g}"
+
+
+def _proved(work: Work, one: Tried) -> Tried:
+    """With the check by moves, as many as a small share of the budget buys; without where it buys too few."""
+    problem = work.problem
+    if one.drift is not None or not work.movable or problem.reward is None:
+        return one
+    each = move_cost(problem, work.account)
+    chains = min(max(work.account.buys(each.times(problem.length), PROVE), FEWEST_CHAINS), CHAINS)
+    moves = min(work.account.buys(each.times(chains), PROVE), 2 * problem.length)
+    if moves < 1:
+        return one
+    return one._replace(drift=work.check(one.result, (chains, moves), "moves must leave a right answer alone"))
+
+
+def finished(work: Work, best: Tried, why: str) -> Tried:
+    """Spend what is left on the way that won."""
+    for _ in range(REPEATS):
+        result = _more(work, best.route, best.result, why)
+        if result is None:
+            break
+        best = best._replace(result=result)
+    return best
+
+
+def _more(work: Work, route: Route, result: Result, why: str) -> Result | None:
+    """The answer with a further run; None where what is left buys nothing worth a run."""
+    populations, size = result.log_weights.shape
+    if route.name == IMPORTANCE:
+        more = route.size(work.account, populations)
+        return joined(result, work.run(route, more, populations, why)) if more * 20 >= size else None
+    varied = result.trust().figures.z_variation or 0.0
+    larger = route.size(work.account, work.populations)
+    if varied > VARIED and larger >= 2 * size and populations == work.populations:
+        return work.run(route, larger, work.populations, f"{why}; larger populations agree better than more of them")
+    count = route.size(work.account, 1) // size
+    return Result.union([result, work.run(route, size, count, why)]) if count >= 1 else None

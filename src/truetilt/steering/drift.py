@@ -1,0 +1,59 @@
+"""A check of an answer by moves: a Markov kernel that keeps the target must leave right particles where they are.
+
+Draws of the answer are moved, and their rewards compared before and after. If rewards rise on average, moves find
+mass that the answer has missed, however well its own weights look; if they fall, the answer leans too far.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from ..core.meter import Meter, metered
+from ..core.spent import Spent
+from ..core.types import MoveKernel, Particles, Step
+from ..result import Result
+from ..smc.rejuvenation import Rejuvenation
+from ..smc.sampler import Source, rejuvenate
+from ..smc.stream import Stream
+from .problem import Problem
+
+LIMIT = 4.0  # standard errors, beyond which chance lifts an honest answer once in ten thousand checks
+
+
+class Drift(NamedTuple):
+    """The mean change of strength * reward over the moves, in nats, with its standard error, and the share moved."""
+
+    mean: float
+    stderr: float
+    moved: float
+
+    @property
+    def found(self) -> bool:
+        """Whether it is more than chance explains."""
+        return abs(self.mean) > LIMIT * self.stderr
+
+
+@torch.no_grad()
+def drift_of(
+    problem: Problem, result: Result, size: tuple[int, int], make: Callable[[Any], MoveKernel], seed: int, first: int
+) -> tuple[Drift, Spent]:
+    """Draw so many states of a result, move each so many times, and see what became of their rewards."""
+    chains, moves = size
+    meter = Meter()
+    x = result.draw(chains, seed)
+    goal = metered(problem.goal(), meter)
+    kernel = make(goal)
+    still = torch.zeros(1, chains, dtype=torch.float64, device=x.device)
+    source = Source(Stream(seed, first, problem.model.device))
+    counts = torch.full((1,), moves, device=x.device)
+    after, moved = rejuvenate(
+        Rejuvenation(kernel, at_end=moves), Particles(x[None], still, {}), counts, Step(1, 0.0, 0.0), source
+    )
+    both = [problem.nats(goal, state) for state in (x, after.x[0])]
+    change = both[1] - both[0]
+    spread = float(change.std()) / math.sqrt(chains)
+    return Drift(float(change.mean()), spread, float(moved.share[0])), meter.spent

@@ -1,0 +1,28 @@
+"""Two runs that never resampled as one: particles are independent draws, so populations grow instead of multiplying."""
+
+from __future__ import annotations
+
+import torch
+
+from ..result import Result
+
+
+def joined(one: Result, other: Result) -> Result:
+    """As many populations, each with the particles of both."""
+    if one.log_weights.shape[0] != other.log_weights.shape[0]:
+        raise ValueError("runs of different numbers of populations")
+    n = [one.log_weights.shape[1], other.log_weights.shape[1]]
+    log_z = torch.logaddexp(one.log_z_path + torch.tensor(n[0]).log(), other.log_z_path + torch.tensor(n[1]).log())
+    log_z = log_z - torch.tensor(sum(n), dtype=torch.float64).log()
+    return Result(
+        torch.cat([one.particles, other.particles], 1),
+        torch.cat([one.log_weights, other.log_weights], 1),
+        one.times,
+        one.ess + other.ess,
+        log_z,
+        torch.cat([one.ancestors, other.ancestors + n[0]], -1),
+        one.settings,
+        one.moved,
+        one.accepted,
+        counts=one.counts + other.counts,
+    )

@@ -1,0 +1,77 @@
+"""The folder of a `steer`: every finished stage is kept there, so that an interrupted call goes on to the same bits.
+
+`steer.json` says whose it is, `reward.safetensors` holds what the reward has answered, and a folder for each stage what
+came out of it. A stage counts as finished once its `stage.json` is there.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..core.spent import Spent
+from ..core.storage import check_folder, read_json, write_json
+from ..core.types import InvalidInput
+from ..rewards.reward import Reward
+
+T = TypeVar("T")
+_FORMAT, _VERSION = "truetilt-steer", 1
+
+
+class Journal:
+    """Where stages are kept; without a folder they are carried out and not kept."""
+
+    def __init__(self, folder: Path | None, identity: dict[str, Any], reward: object) -> None:
+        self.folder = folder
+        self._reward = reward if isinstance(reward, Reward) and reward.keeps else None
+        if folder is None:
+            return
+        check_folder(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        header = {"format": _FORMAT, "version": _VERSION, **identity}
+        if (folder / "steer.json").exists():
+            _check_same(folder, header)
+        write_json(folder / "steer.json", header)
+        if self._reward is not None and self._calls.exists():
+            self._reward.load_cache(self._calls)
+
+    @property
+    def _calls(self) -> Path:
+        return Path(str(self.folder)) / "reward.safetensors"
+
+    def stage(
+        self,
+        name: str,
+        make: Callable[[Path | None], tuple[T, Spent]],
+        write: Callable[[T, Path], object],
+        read: Callable[[Path], T],
+    ) -> tuple[T, Spent]:
+        """What a stage gives, with its cost: read if it is finished, else made and kept."""
+        if self.folder is None:
+            return make(None)
+        folder = self.folder / name
+        if (folder / "stage.json").exists():
+            return read(folder), Spent(**read_json(folder / "stage.json"))
+        folder.mkdir(exist_ok=True)
+        found, spent = make(folder / "checkpoint")
+        write(found, folder)
+        if self._reward is not None:
+            self._reward.save(self._calls)
+        write_json(folder / "stage.json", spent._asdict())
+        shutil.rmtree(folder / "checkpoint", ignore_errors=True)
+        return found, spent
+
+
+def _check_same(folder: Path, header: dict[str, Any]) -> None:
+    """Refuse the folder of another call."""
+    try:
+        found = read_json(folder / "steer.json")
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"{folder / 'steer.json'} cannot be read ({error}); give another folder") from error
+    names = sorted(name for name in {*header, *found} if header.get(name) != found.get(name))
+    if names:
+        raise InvalidInput(
+            f"{folder} belongs to a call of steer with another {', '.join(names)}; give another folder, or delete it"
+        )

@@ -1,0 +1,188 @@
+"""`steer`: weighted samples of a target within a budget, in one call that chooses how."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from ..core.budget import Budget
+from ..core.fingerprints import fingerprint
+from ..core.parameter_names import spelled
+from ..core.spent import Spent
+from ..core.target import tempered
+from ..core.types import InvalidInput, Model, Potential, check_model, function, listed, path_of, plain, shown, whole
+from ..diffusion.processes import Masking
+from ..result import Result, runs_of
+from ..rewards.reward import Reward
+from ..smc.stream import check_seed
+from ..targets.base import check_alpha
+from ..twists.calls import Rewarding, check_reward_of
+from .account import Account
+from .choose import Tried, chosen
+from .journal import Journal
+from .problem import Problem
+from .ways import ways_of
+from .words import findings, record
+from .work import Progress, Work
+
+DRAWS = 4_000  # of the base: what their evaluations cost is the budget where none is given
+PER_CALL = 20  # draws of the base for each call, where only calls are limited
+LONG = 256  # sites, beyond which several are revealed at a time
+IN_ORDER, AT_RANDOM = "left to right", "random"
+
+
+@spelled()
+@torch.no_grad()
+def steer(
+    model: Model,
+    reward: Rewarding | None = None,
+    strength: float = 1.0,
+    *,
+    alpha: float | None = None,
+    evaluations: int | None = None,
+    calls: int | None = None,
+    order: Sequence[int] | str = IN_ORDER,
+    num_inference_steps: int | None = None,
+    route: str | None = None,
+    twist: Potential | None = None,
+    populations: int = 16,
+    seed: int = 0,
+    progress: Progress | None = None,
+    checkpoint: str | Path | None = None,
+) -> Result:
+    """Weighted samples of p0(x) exp(strength * reward(x)), or of p0(x) p(zeta|x)^alpha, within a budget.
+
+    A pilot looks at draws of the model. Where those are enough, they are the answer; else a twist is learned, and where
+    that is not enough its draws are annealed. What each way is worth is measured, the best is checked by moves that
+    must leave a right answer alone, and gets what is left. `result.story` tells what was done, why, at what cost, and
+    what twice the budget would buy; `result.trust()` judges it.
+
+    Args:
+        model: A `tt.Model`. On `tt.Masking` all ways are open, on `tt.Uniform` those without moves.
+        reward: Function of finished states [B, D] that returns one number a state, or a `tt.Reward` (for strings, slow
+            functions, files); -inf forbids. None (the default): the model's condition is what steers.
+        strength: Factor of the reward in the target, not 0; 1 by default.
+        alpha: Exponent of the model's condition, 0 to 1e9, where no reward is given.
+        evaluations: Network evaluations (a sequence in a pass) that may be spent. None (the default): those of 20 draws
+            for each of `calls`, or of 4,000 draws if that is None too.
+        calls: Calls of the reward's function that may be spent; states asked about before are free. None (the default):
+            any number.
+        order: The order in which sites are revealed, a permutation of 0 .. D - 1, "left to right" (the default) or
+            "random". p0 is the law that the network draws in this order.
+        num_inference_steps: Steps in which a draw is revealed. None (the default): one site a step up to 256 sites, 128
+            steps beyond; on `tt.Uniform` 128.
+        route: The way to go: "importance", "twisted", "annealed", "annealed from base", with a condition "adapted" or
+            "annealed". None (the default): the one that is measured to be worth most for its cost.
+        twist: What masked states are worth in units of the reward, a function (x, t), such as `tt.learn_twist` learns.
+            None (the default): learned if needed.
+        populations: Populations that never mix, 2 or more; 16 by default.
+        seed: Seed, 0 to 2^63 - 1; 0 by default. The same seed gives the same bits.
+        progress: Function (what is being done, share of the budget spent), called at each stage. None by default.
+        checkpoint: Folder where every finished stage is kept, with all that the reward answered: the same call goes on
+            from there, to the same bits. None (the default): nothing is kept.
+
+    Returns:
+        The weighted particles, log Z and the record of the run.
+    """
+    check_model(model)
+    problem = _problem(model, reward, strength, alpha, order, num_inference_steps)
+    budget = _budget(problem, evaluations, calls)
+    populations, seed = whole("populations", populations, 2), check_seed(seed)
+    asked: dict[str, Any] = {
+        "evaluations": budget.evaluations,
+        "calls": budget.calls,
+        "strength": problem.strength,
+        "alpha": alpha,
+    }
+    asked |= {"order": order if isinstance(order, str) else list(problem.order or ()), "route": route}
+    asked |= {"num_inference_steps": problem.steps, "populations": populations, "seed": seed}
+    account = Account(budget)
+    ways = ways_of(problem, account)
+    _check_route(route, [way.name for way in ways])
+    if twist is not None:
+        function("the twist", twist, "(x, t)")
+    if progress is not None:
+        function("progress", progress, "(what, share)")
+    folder = None if checkpoint is None else path_of("checkpoint", checkpoint)
+    whose = {} if folder is None else {"model and reward": fingerprint((problem.model, problem.reward, twist))}
+    work = Work(problem, account, Journal(folder, asked | whose, problem.reward), populations, seed, progress, twist)
+    best, _ = chosen(work, ways, route)
+    return _told(best, work, asked)
+
+
+def _problem(
+    model: Model, reward: Rewarding | None, strength: float, alpha: float | None, order: object, steps: int | None
+) -> Problem:
+    """What is asked, checked."""
+    if (reward is None) == (alpha is None):
+        raise InvalidInput(
+            "give a reward (with its strength) or alpha (the exponent of the model's condition), one of the two; for "
+            "both at once give a model whose base is the conditional score"
+        )
+    length, masks = model.length, isinstance(model.process, Masking)
+    steps = (min(length, 128) if length > LONG or not masks else length) if steps is None else steps
+    steps = whole("num_inference_steps", steps, 1, length if masks else None)
+    sites = _order(order, length)
+    if reward is not None:
+        strength = check_reward_of(reward, strength)
+        own = reward if isinstance(reward, Reward) else Reward(reward, vocabulary=model.process.vocabulary)
+        return Problem(model, own, strength, sites, steps)
+    return _conditioned(model, check_alpha(cast("float", alpha)), sites, steps)
+
+
+def _conditioned(model: Model, alpha: float, order: tuple[int, ...] | None, steps: int) -> Problem:
+    """The condition as a target: by the model's potential where it has one, else by the ratios of its two scores."""
+    if model.conditional is None:
+        raise InvalidInput("alpha is the exponent of a condition, and the model has no conditional score; give it one")
+    if model.potential is not None:
+        own = replace(model, base=model.conditional, conditional=None, potential=None)
+        return Problem(own, model.potential, alpha - 1, order, steps, True, tempered(model, alpha, 1.0))
+    if not isinstance(model.process, Masking):
+        raise InvalidInput(
+            f"steering by a condition on {type(model.process).__name__} takes a potential log p(zeta|x, t); give the "
+            "model one, or call tt.sample"
+        )
+    return Problem(model, None, alpha, order, steps)
+
+
+def _budget(problem: Problem, evaluations: object, calls: object) -> Budget:
+    """The budget with its defaults: what is not limited hangs on what is."""
+    most = None if calls is None else whole("calls", calls, 1)
+    if evaluations is not None:
+        return Budget(whole("evaluations", evaluations, 1), most)
+    return Budget(int(problem.draw.evaluations) * (DRAWS if most is None else PER_CALL * most), most)
+
+
+def _order(order: object, length: int) -> tuple[int, ...] | None:
+    if order in (IN_ORDER, AT_RANDOM):
+        return tuple(range(length)) if order == IN_ORDER else None
+    need = f'give "{IN_ORDER}", "{AT_RANDOM}", or each of the {length} sites once'
+    found = () if isinstance(order, str) else tuple(plain(site) for site in listed("order", order, need))
+    if any(type(site) is not int for site in found) or sorted(found) != list(range(length)):
+        raise InvalidInput(f"order is {shown(order)}; {need}")
+    return found
+
+
+def _check_route(route: object, names: list[str]) -> None:
+    if route is not None and route not in names:
+        raise InvalidInput(
+            f"route is {shown(route)}; here it is one of {', '.join(names)}, or None to let steer choose"
+        )
+
+
+def _told(best: Tried, work: Work, asked: dict[str, Any]) -> Result:
+    """The answer with its story, its cost, and what the check found, in its settings."""
+    result, account = best.result, work.account
+    mine = Spent(*result.counts.sum(0).tolist())
+    before = Spent(*(whole - part for whole, part in zip(account.spent, mine, strict=True)))
+    runs = runs_of(result.settings)
+    runs = [run | {"spent before": (before if k == 0 else Spent())._asdict()} for k, run in enumerate(runs)]
+    settings: dict[str, Any] = {"united": runs} if "united" in result.settings else runs[0]
+    settings["findings"] = [list(found) for found in findings(best)]
+    result = replace(result, settings=settings)
+    settings["steer"] = record(asked, work, best, result)
+    return result

@@ -1,0 +1,70 @@
+"""What `steer` says of its answer: what was done and why, what twice the budget would buy, and what is needed."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..result import Result
+from ..smc.trust import FEW, VARIED, Figures, Verdict
+from .account import Account
+from .choose import Tried
+from .work import Work
+
+_SATURATED = 0.7  # share of the largest possible variation of Z-hat, from which the true one may be any larger
+
+
+def findings(best: Tried) -> list[tuple[str, str]]:
+    """What the check by moves says of the answer, as verdicts with their words."""
+    drift = best.drift
+    if drift is None or not drift.found:
+        return []
+    way = "up" if drift.mean > 0 else "down"
+    why = "there is mass that it has missed" if drift.mean > 0 else "it leans too far"
+    words = (
+        f"Moves that leave the target alone lead draws of this answer {way} by {abs(drift.mean):.2g} ± "
+        f"{drift.stderr:.2g} nats of strength x reward: {why}. Use a larger budget, or another route."
+    )
+    return [(Verdict.doubt.value, words)]
+
+
+def outlook(result: Result, account: Account, lacking: list[str]) -> str:
+    """What twice the budget would buy; where the answer cannot be trusted, how much would be needed."""
+    trust = result.trust()
+    figures, stderr = trust.figures, result.log_z_stderr
+    factor, least = needed(figures)
+    if lacking and trust.verdict != Verdict.trust:
+        return f"What is needed: {' '.join(lacking)}"
+    if trust.verdict == Verdict.doubt or factor > 2:
+        limits = [
+            f"{math.ceil(factor * limit):,} {name}"
+            for limit, name in zip(account.budget, ("evaluations", "calls"), strict=True)
+            if limit is not None
+        ]
+        return (
+            f"Twice the budget would not be enough to trust this. By what was measured it takes "
+            f"{'at least' if least else 'about'} {factor:.2g} times as much: {', '.join(limits)}."
+        )
+    bar = "" if stderr is None else f"log Z to ± {stderr / math.sqrt(2):.2g} instead of ± {stderr:.2g}, and "
+    draws = figures.union_ess if figures.draws is None else min(figures.draws, figures.union_ess)
+    return f"Twice the budget would buy {bar}about {2 * draws:,.3g} independent draws instead of {draws:,.3g}."
+
+
+def needed(figures: Figures) -> tuple[float, bool]:
+    """How many times the budget it takes to be trusted, going by how fast figures improve; and if that is the least."""
+    draws = figures.union_ess if figures.draws is None else min(figures.draws, figures.union_ess)
+    varied = figures.z_variation or 0.0
+    factors = [FEW / max(draws, 1.0), (varied / VARIED) ** 2]
+    return max(1.0, *factors), varied > _SATURATED * math.sqrt(figures.populations) or draws <= 2
+
+
+def record(asked: dict[str, Any], work: Work, best: Tried, result: Result) -> dict[str, Any]:
+    """The whole story as plain data, fit for JSON."""
+    return {
+        "asked": asked,
+        "stages": [stage._asdict() | {"spent": stage.spent._asdict()} for stage in work.stages],
+        "route": best.route.name,
+        "check": None if best.drift is None else best.drift._asdict(),
+        "spent": work.account.spent._asdict(),
+        "outlook": outlook(result, work.account, work.lacking),
+    }

@@ -1,0 +1,139 @@
+"""The stages of a `steer` as they are carried out: each run, fit or check is paid for and written down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, cast
+
+from ..api import run
+from ..core.meter import Meter, metered
+from ..core.spent import Spent
+from ..core.storage import read_json, write_json
+from ..core.types import Potential
+from ..result import Result
+from ..targets.consistency import STATES, disagreement
+from ..twists.learn import learn_twist
+from ..twists.learned import LearnedTwist
+from .account import Account
+from .drift import Drift, drift_of
+from .journal import Journal
+from .problem import Problem
+from .routes import Route, kernel
+
+APART = 1 << 40  # numbers of populations between two stages: none draws another's uniforms
+Progress = Callable[[str, float], object]  # (what is being done, share of the budget spent)
+T = TypeVar("T")
+
+
+class Stage(NamedTuple):
+    """Something that was done: what, why, and what it cost."""
+
+    what: str
+    why: str
+    spent: Spent
+
+
+def several(count: int, what: str) -> str:
+    """A number of things, in words."""
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+@dataclass
+class Work:
+    """A problem, the account, what was done so far, and where it is kept."""
+
+    problem: Problem
+    account: Account
+    journal: Journal
+    populations: int
+    seed: int
+    progress: Progress | None = None
+    twist: Potential | None = None  # the user's, or the one that was learned
+    learned: bool = False  # whether learning one was tried
+    movable: bool = False  # whether moves that redraw a site keep the target
+    stages: list[Stage] = field(default_factory=list)
+    lacking: list[str] = field(default_factory=list)  # what could not be tried, and the budget that it takes
+
+    def run(self, route: Route, particles: int, populations: int, why: str) -> Result:
+        """A run of a route."""
+        first = len(self.stages) * APART
+        options: dict[str, Any] = {"particles": particles, "populations": populations, "resample": route.resample}
+        options |= {"seed": self.seed, "first_population": first}
+
+        def make(checkpoint: Path | None) -> tuple[Result, Spent]:
+            result = self.problem.counted(run(route.fk, route.grid, checkpoint=checkpoint, **options))
+            return result, Spent(*result.counts.sum(0).tolist())
+
+        what = f"{route.name}: {several(populations, 'population')} of {several(particles, 'particle')}"
+        what += f", {route.moves} moves each" if route.moves else ""
+        return self._stage("run", what, why, make, Result.save, Result.load)
+
+    def learn(self, calls: int, draws: int, why: str, **options: Any) -> LearnedTwist:
+        """A twist learned from so many draws a round, and so many calls in all."""
+        problem, names = self.problem, "twist.safetensors"
+        options |= {"calls": calls, "draws": draws, "order": problem.order, "seed": self.seed}
+
+        def make(checkpoint: Path | None) -> tuple[LearnedTwist, Spent]:
+            before = problem.distinct
+            twist = learn_twist(problem.model, cast("Any", problem.reward), problem.strength, **options)
+            return twist, twist.spent._replace(distinct=problem.distinct - before)
+
+        def read(folder: Path) -> LearnedTwist:
+            return LearnedTwist.load(folder / names, problem.model.device)
+
+        what = f"a twist learned from {draws} draws a round and {calls:,} calls"
+        return self._stage("twist", what, why, make, lambda twist, folder: twist.save(folder / names), read)
+
+    def agree(self, result: Result) -> float:
+        """How much the conditionals of the model disagree on states of a result, in nats; see `consistency`."""
+
+        def make(checkpoint: Path | None) -> tuple[float, Spent]:
+            meter = Meter()
+            goal = metered(self.problem.goal(), meter)
+            found = disagreement(goal, result.particles.flatten(0, 1)[:STATES])
+            return float(found.mean()), meter.spent
+
+        def write(nats: float, folder: Path) -> None:
+            write_json(folder / "disagreement.json", nats)
+
+        def read(folder: Path) -> float:
+            return read_json(folder / "disagreement.json")
+
+        what, why = "whether the model's conditionals agree", "moves redraw sites, and keep the target only if they do"
+        return self._stage("agree", what, why, make, write, read)
+
+    def check(self, result: Result, size: tuple[int, int], why: str) -> Drift:
+        """Whether so many draws of an answer, moved so many times each, stay where they are."""
+        redraw = kernel(self.problem, self.account, self.twist)
+
+        def make(checkpoint: Path | None) -> tuple[Drift, Spent]:
+            return drift_of(self.problem, result, size, redraw, self.seed, len(self.stages) * APART)
+
+        def write(drift: Drift, folder: Path) -> None:
+            write_json(folder / "drift.json", drift._asdict())
+
+        what = f"a check by {size[1]} moves of {size[0]} draws"
+        return self._stage("check", what, why, make, write, lambda folder: Drift(**read_json(folder / "drift.json")))
+
+    def _stage(
+        self,
+        name: str,
+        what: str,
+        why: str,
+        make: Callable[[Path | None], tuple[T, Spent]],
+        write: Callable[[T, Path], object],
+        read: Callable[[Path], T],
+    ) -> T:
+        self._tell(what)
+        found, spent = self.journal.stage(f"{len(self.stages)}-{name}", make, write, read)
+        spent = self.problem.priced(spent)
+        self.account.pay(spent)
+        self.stages.append(Stage(what, why, spent))
+        self._tell(what)
+        return found
+
+    def _tell(self, what: str) -> None:
+        if self.progress is not None:
+            self.progress(what, self.account.used)
