@@ -102,9 +102,9 @@ def _trajectory_gibbs(on: Contest, budget: Budget, size: int | None) -> Baseline
 METHODS: dict[str, Method] = {
     "best-of-n": Method("best of N", False, _best_of_n),
     "importance": Method("importance", True, _importance),
-    "fk-difference": Method("FK steering, difference", True, partial(_fk, difference)),
-    "fk-max": Method("FK steering, max", True, partial(_fk, largest_so_far)),
-    "fk-sum": Method("FK steering, sum", True, partial(_fk, sum_so_far)),
+    "fk-difference": Method("FK difference", True, partial(_fk, difference)),
+    "fk-max": Method("FK max", True, partial(_fk, largest_so_far)),
+    "fk-sum": Method("FK sum", True, partial(_fk, sum_so_far)),
     "svdd-mc": Method("SVDD-MC", False, _svdd_mc),
     "svdd-pm": Method("SVDD-PM", False, _svdd_pm),
     "tds": Method("TDS", True, _tds),
