@@ -15,6 +15,7 @@ from problems import table
 from truetilt.cli.main import app
 from truetilt.viz import tiles, words
 from truetilt.viz.report import report
+from truetilt.viz.steered import steer_words
 
 HOSTILE = "</script><script>window.hit=1</script><img src=x onerror='window.hit=2'>&\"'"
 
@@ -62,6 +63,55 @@ def test_it_says_what_was_asked_what_came_out_and_how_far_to_trust_it(result):
         assert repr(z) in page
     order = [page.index(f'id="{name}"') for name in ("trust", "course", "weights", "populations", "particles", "again")]
     assert order == sorted(order)
+
+
+@pytest.fixture(scope="module")
+def steered():
+    reward = tt.Reward(lambda x: (x == 2).sum(-1).double(), vocabulary=3)
+    return tt.steer(table(tt.Masking, 3, 2).model(), reward, 2.0, evaluations=6000, calls=500, seed=4)
+
+
+def test_a_steered_run_tells_its_story_near_the_top(steered):
+    page = report(steered).replace("&#39;", "'")
+    order = [page.index(f'id="{name}"') for name in ("trust", "story", "course", "weights")]
+    assert order == sorted(order)
+    story = steered.settings["steer"]
+    for stage in story["stages"]:
+        assert stage["what"][1:] in page
+        assert f"because {stage['why']}" in page
+    spent = story["spent"]
+    assert f"<b>{spent['evaluations']:,}</b> of 6,000 network evaluations" in page
+    assert f"<b>{spent['distinct']:,}</b> of 500 calls of the reward" in page
+    assert "Checked by moves: draws of the answer stayed where they were" in page
+    assert story["outlook"] in page
+    assert "snapshots=8" not in page  # steer keeps none
+    told = steered.settings | {"steer": story | {"check": {"mean": -2.0, "stderr": 0.1, "moved": 0.5}}}
+    assert "contradicted: draws of the answer drifted by −2 ± 0.1 nats" in report(replace(steered, settings=told))
+
+
+def test_the_call_of_a_steered_run_gives_the_same_bits(steered):
+    call = steer_words(steered.settings).call
+    assert call.split("result = ")[1] in report(steered).replace("&#39;", "'")
+    reward = tt.Reward(lambda x: (x == 2).sum(-1).double(), vocabulary=3)
+    space = {"model": table(tt.Masking, 3, 2).model(), "reward": reward}
+    exec(call, space)
+    assert torch.equal(space["result"].log_weights, steered.log_weights)
+
+
+def test_a_limit_that_was_not_given_and_a_check_that_was_not_made_are_said(steered):
+    story = steered.settings["steer"]
+    asked = story["asked"] | {"calls": None, "seed": "__import__('os')", "order": {"a": 1}}
+    words = steer_words({"steer": story | {"asked": asked, "check": None}})
+    assert words.budgets[1].limit is None
+    assert "Not checked by moves" in words.check
+    assert "seed=\"__import__('os')\"" in words.call  # a text, no code
+    assert "order=" not in words.call
+
+
+@pytest.mark.parametrize("steer", [None, 3, {}, {"stages": []}])
+def test_other_runs_have_no_story(result, steer):
+    settings = result.settings if steer is None else result.settings | {"steer": steer}
+    assert 'id="story"' not in report(replace(result, settings=settings))
 
 
 def test_its_policy_allows_nothing_from_elsewhere(result):

@@ -23,6 +23,7 @@ from ..smc.checks import Verdict
 from ..smc.figures import Figures
 from . import digest
 from .kinds import suggested_view
+from .steered import steer_words
 from .tiles import frames
 from .views import View, check_view
 from .words import is_veiled, run_settings, runs_of
@@ -82,10 +83,12 @@ def _told(run: digest.ResultLike, view: View | None) -> dict[str, Any]:
     rows = digest.population_rows(run)
     look = view or suggested_view(run.particles)
     found = frames(run, look)
+    story = steer_words(run.settings)
     return {
         "first": first,
+        "story": story,
         "runs": len(runs),
-        "calls": [run_settings(one, times).call for one in runs[:CALLS]],
+        "calls": [run_settings(one, times).call for one in runs[:CALLS]] if story is None else [story.call],
         "command": runs[0].get("command"),
         "versions": _versions(runs[0]),
         "settings": json.dumps(run.settings, indent=1, ensure_ascii=False, default=str),
@@ -172,7 +175,7 @@ def _title(run: digest.ResultLike) -> str:
     model = one.get("model")
     alpha = model.get("alpha") if isinstance(model, dict) else None
     parts += [f"α = {alpha:g}"] if isinstance(alpha, int | float) else []
-    return ", ".join(parts) or "A run"
+    return ", ".join(parts) or ("A steered run" if steer_words(run.settings) else "A run")
 
 
 def _versions(settings: Any) -> list[tuple[str, str]]:
