@@ -40,6 +40,7 @@ _FEWEST = 25  # draws of a round
 _LARGEST, _LARGEST_LINEAR = 1 << 19, 1 << 23  # numbers of a default family that is tried
 _GOOD = 0.8  # effective share of particles that costlier families are not tried to better
 _DEPTHS = (0.0, 2.0)  # nats below the target's own values to which families with a depth are fitted
+_SMALL = 4000  # numbers of a table of all pairs that is tried with a depth
 _PER_CALL = 4  # numbers of a table of all pairs for each call, at most, for it to be tried
 _HOPELESS = 4.0  # how many times less than the best family a later one may promise at first, to be tried in full
 
@@ -156,9 +157,11 @@ def _families(model: Model, family: object, plan: Plan) -> Tiers:
         )
     pairs = [PairTables(1, clean_reach=0), PairTables(1), PairTables(1, 1.0)]
     deep = [PairTables(1, 1.0, depth=depth) for depth in _DEPTHS]
-    if length > 2 and PairTables(length - 1).size(length, mask) <= _PER_CALL * plan.calls:
-        deep += [PairTables(length - 1, 1.0), *(PairTables(length - 1, 1.0, depth=depth) for depth in _DEPTHS)]
-    tiers = (pairs, deep, [SmallNetwork(seed=plan.seed)])
+    entries = PairTables(length - 1).size(length, mask)
+    if length > 2 and entries <= _SMALL:
+        deep += [PairTables(length - 1, 1.0, depth=depth) for depth in _DEPTHS]
+    every = [PairTables(length - 1, 1.0)] if length > 2 and entries <= _PER_CALL * plan.calls else []
+    tiers = (pairs, deep, [*every, SmallNetwork(seed=plan.seed)])
     fitting = [[one for one in tier if one.size(length, mask) <= _LARGEST] for tier in tiers]
     return [[Flat(), PairTables(0), *fitting[0]], *fitting[1:]]
 
