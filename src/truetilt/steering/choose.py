@@ -60,7 +60,7 @@ class Tried(NamedTuple):
 def chosen(work: Work, ways: list[Way], only: str | None) -> tuple[Tried, list[Tried]]:
     """The answer that the budget buys, in the way it came, and all that was tried; `only` is the one way wanted."""
     tried = [_looked(work, ways[0])]
-    work.movable = _movable(work, tried[0].result)
+    work.movable, work.worth = _movable(work, tried[0].result), tried[0].worth
     for way in ways[1:] if only is None else [way for way in ways[1:] if way.name == only]:
         if only is None and _enough(work, tried, way):
             continue

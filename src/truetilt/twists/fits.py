@@ -74,9 +74,7 @@ def fit_masked(layout: TableLayout, lessons: Lessons, entries: Tensor, ridge: Te
 
 def _thinned(steps: Steps, layout: TableLayout) -> Steps:
     """Every k-th step, so that the equations stay small."""
-    width = (1 + 2 * layout.reach) * (steps.tokens.shape[1] + 1)
-    every = -(-len(steps.x) * width // _ENTRIES) or 1
-    return Steps(*(column[::every] for column in steps))
+    return steps.thinned(_ENTRIES // ((1 + 2 * layout.reach) * (steps.tokens.shape[1] + 1)) or 1)
 
 
 def _step_index(layout: TableLayout, steps: Steps) -> Tensor:

@@ -42,6 +42,7 @@ _GOOD = 0.8  # effective share of particles that costlier families are not tried
 _DEPTHS = (0.0, 2.0)  # nats below the target's own values to which families with a depth are fitted
 _SMALL = 4000  # numbers of a table of all pairs that is tried with a depth
 _PER_CALL = 4  # numbers of a table of all pairs for each call, at most, for it to be tried
+_STEPS = 1 << 13  # steps of the draws that families are compared by
 _HOPELESS = 4.0  # how many times less than the best family a later one may promise at first, to be tried in full
 
 
@@ -90,7 +91,8 @@ def learn_twist(
         lessons, called, law, cost = one_round(model, reward, plan, twist, turn)
         rounds, states, spent = [*rounds, lessons], [*states, called], spent.plus(cost)
         laws = [*laws, law]
-        twist, tried = _best(weighed(rounds, laws), tiers if turn == plan.refits else tiers[:2])
+        last = turn == plan.refits
+        twist, tried = _best(weighed(rounds, laws), tiers if last else tiers[:2], None if last else 1)
         twist = _moved(twist, model.device)
     distinct = len(torch.unique(torch.cat(states), dim=0))
     spent = spent._replace(calls=sum(map(len, states)), distinct=distinct)
@@ -166,9 +168,13 @@ def _families(model: Model, family: object, plan: Plan) -> Tiers:
     return [[Flat(), PairTables(0), *fitting[0]], *fitting[1:]]
 
 
-def _best(lessons: Lessons, tiers: Tiers) -> tuple[Potential, list[HeldOut]]:
-    """The family with the largest effective share on held-out draws, fitted to all, and the figures of every family."""
-    parts = lessons.parts()
+def _best(lessons: Lessons, tiers: Tiers, most: int | None) -> tuple[Potential, list[HeldOut]]:
+    """The family with the largest effective share on held-out draws, fitted to all, and the figures of every family.
+
+    `most` is how many parts are held out in turn, at most; None for as many as are needed. Families are compared by
+    fits to some of the steps: with all of them the choice takes long and comes out the same.
+    """
+    parts = [(fit._replace(steps=fit.steps.thinned(_STEPS)), held) for fit, held in lessons.parts()[:most]]
     found: list[_Tried] = []
     for families in tiers:
         for family in families:

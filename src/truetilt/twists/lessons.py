@@ -30,6 +30,11 @@ class Steps(NamedTuple):
     log_p: Tensor
     draw: Tensor  # int64 [R], the number of the draw it belongs to
 
+    def thinned(self, most: int) -> Steps:
+        """Every k-th step, so that there are at most so many."""
+        every = -(-len(self.x) // most) or 1
+        return Steps(*(column[::every] for column in self))
+
 
 class Mutants(NamedTuple):
     """Clean states that differ from a draw at one site: the draw's number, the site, its new token, their value."""
