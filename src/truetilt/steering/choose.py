@@ -13,13 +13,15 @@ from typing import NamedTuple
 from ..core.types import InvalidInput
 from ..result import Result
 from ..targets.consistency import ALLOWED, STATES
+from ..twists.promise import promised_share
 from .account import Cost
 from .drift import Drift
 from .joined import joined
 from .routes import IMPORTANCE, Route, move_cost
 from .work import Work
 
-LOOK, TRY, PROVE = 0.1, 0.25, 0.08  # shares of what is left, for each stage
+LOOK, TRY, PROVE = 0.1, 0.25, 0.05  # shares of what is left, for each stage
+FEWEST_LOOKS = 50  # draws that tell what a twist promises
 FEWEST = 4  # particles of a population that resamples
 CHAINS, FEWEST_CHAINS = 64, 16  # draws that the check moves
 REPEATS = 8  # runs at most that go on until the budget is spent
@@ -61,6 +63,7 @@ def chosen(work: Work, ways: list[Way], only: str | None) -> tuple[Tried, list[T
     """The answer that the budget buys, in the way it came, and all that was tried; `only` is the one way wanted."""
     tried = [_looked(work, ways[0])]
     work.movable, work.worth = _movable(work, tried[0].result), tried[0].worth
+    work.promise = _promise(work, tried[0].result)
     for way in ways[1:] if only is None else [way for way in ways[1:] if way.name == only]:
         if only is None and _enough(work, tried, way):
             continue
@@ -92,6 +95,14 @@ def _movable(work: Work, look: Result) -> bool:
     if not problem.masks or work.account.buys(problem.cost(3 * STATES, 0)) < 1:
         return False
     return problem.length == 1 or work.agree(look) <= ALLOWED
+
+
+def _promise(work: Work, look: Result) -> float:
+    """What a twist promises, by the first look; 0 where the look is of no reward, or too small to tell."""
+    x, log_w = look.particles.flatten(0, 1), look.log_weights.reshape(-1)
+    if work.problem.reward is None or len(x) < FEWEST_LOOKS:
+        return 0.0
+    return promised_share(x, log_w, work.problem.vocabulary)
 
 
 def told(work: Work) -> str:

@@ -1,5 +1,4 @@
-"""How much `steer` spends on learning a twist: nothing where a first lesson promises little, most where draws of the
-base are hopeless."""
+"""How much `steer` spends on learning a twist: nothing where little is promised, most where the base is hopeless."""
 
 from __future__ import annotations
 
@@ -12,9 +11,9 @@ from .account import Account
 from .problem import Problem
 from .work import Work
 
-LESSON, LEARN, HARD = 0.1, 0.35, 0.55  # shares of what is left: of a first lesson, of learning, and where it is hard
+LEARN, HARD = 0.35, 0.55  # shares of what is left that learning costs, and where it is hard
 POOR = 0.02  # effective share of the base's draws below which nothing but a twist can help
-GAIN = 2.0  # times that share which a first lesson must promise
+GAIN = 2.5  # times that share which a guess from the same draws must promise, for learning to pay
 ROUNDS, FEWEST = 4, 25  # of learning: rounds, and draws in each
 DRAWS, DRAWS_WITH_MUTANTS = (
     250,
@@ -31,16 +30,11 @@ class Lessons(NamedTuple):
 
 
 def learned(work: Work) -> Potential | None:
-    """A twist, if the budget buys the lessons and a first one promises enough; None otherwise."""
+    """A twist, if the budget buys the lessons and the base's draws promise enough; None otherwise."""
     problem, account = work.problem, work.account
     hard = work.worth < POOR
-    if not hard and math.isfinite(account.left.calls):
-        first = lessons(problem, account, LESSON, 1)
-        if first.draws >= FEWEST:
-            why = f"{work.worth:.2g} of the base's draws are effective: would a twist gain much?"
-            tried = work.learn(first.calls, first.draws, why, refits=0)
-            if tried.held_out.ess < GAIN * work.worth:
-                return None
+    if not hard and work.promise < GAIN * work.worth:
+        return None
     share = HARD if hard and math.isfinite(account.left.calls) else LEARN
     found = lessons(problem, account, share, ROUNDS)
     if found.draws < FEWEST:
@@ -48,7 +42,7 @@ def learned(work: Work) -> Potential | None:
         need = f"{least.evaluations:,.0f} evaluations and {least.calls:,.0f} calls after the first look"
         work.lacking.append(f"a twist could not be learned, which takes at least {need}.")
         return None
-    why = f"{work.worth:.2g} of the base's draws are effective"
+    why = f"{work.worth:.2g} of the base's draws are effective" + ("" if hard else f", and {work.promise:.2g} promised")
     return _useful(work.learn(found.calls, found.draws, why, refits=ROUNDS - 1))
 
 

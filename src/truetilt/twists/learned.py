@@ -186,7 +186,7 @@ def judge(family: str, twists: Sequence[Potential], held: Sequence[Lessons]) -> 
     if int(whole.sum()) < _FEWEST:
         return found._replace(ess=math.exp(-(found.spread**2)))
     share = tempered(weight[whole])
-    return found._replace(ess=_effective(total[whole], share))
+    return found._replace(ess=effective_share(total[whole], share))
 
 
 def _std(values: Tensor) -> float:
@@ -200,6 +200,6 @@ def tempered(log_weight: Tensor) -> Tensor:
     return next(share for share in shares if effective(share) >= min(_EFFECTIVE, len(share) - 1e-6))
 
 
-def _effective(log_w: Tensor, share: Tensor) -> float:
+def effective_share(log_w: Tensor, share: Tensor) -> float:
     """Effective share of particles that the twist draws: 1 / (E w E 1/w) over draws of the target."""
     return min(math.exp(-float((share + log_w).logsumexp(0) + (share - log_w).logsumexp(0))), 1.0)

@@ -1,0 +1,41 @@
+"""What learning a twist promises, from draws of the base alone: no network is asked, and no reward called."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..core.types import Tokens
+from .fits import fit_clean
+from .layout import TableLayout
+from .learned import effective_share, tempered
+from .lessons import Lessons, Mutants, Steps, softened
+
+_RIDGES = ((0, 0.1), (1, 1.0))  # reach of the tables tried, and their ridge
+_DEPTH = 2.0  # nats below the target's own values to which they are fitted
+
+
+def promised_share(x: Tokens, value: Tensor, vocabulary: int) -> float:
+    """Effective share of draws that a guess of the values would lead, judged on draws that it was not fitted to.
+
+    x [n, D] are draws of the base and value [n] their rewards in nats. The guess is a sum over sites, or over sites and
+    neighbours, whichever promises more.
+    """
+    x, value = x.cpu(), softened(value.cpu().double())
+    none = torch.zeros(0, dtype=torch.int64)
+    mutants, steps = Mutants(none, none, none, none.double()), Steps(x[:0], none, x[:0], value[:0, None], none)
+    draws = torch.ones(len(x), dtype=torch.bool)
+    lessons = Lessons(x, value, mutants, steps, vocabulary, value, draws)
+    return max(_share(lessons, reach, ridge) for reach, ridge in _RIDGES if reach < x.shape[1])
+
+
+def _share(lessons: Lessons, reach: int, ridge: float) -> float:
+    """The same of tables that reach so far."""
+    layout = TableLayout(lessons.x.shape[1], lessons.mask + 1, reach)
+    every = torch.full((layout.size,), ridge, dtype=torch.float64)
+    left, weight = [], []
+    for fit, held in lessons.parts():
+        entries = fit_clean(layout, fit, every, ~layout.masked, fit.low - _DEPTH)
+        left.append(held.value - entries[layout.everywhere(held.x)].sum(-1))
+        weight.append(held.log_weight)
+    return effective_share(torch.cat(left), tempered(torch.cat(weight)))
