@@ -159,7 +159,7 @@ def _least_squares(rows: Tokens, goal: Tensor, states: int) -> Tensor:
     """
     length = rows.shape[1]
     ridge = 1e-3 * len(rows) / length
-    if len(rows) * length * states <= _NUMBERS:
+    if max(len(rows), length * states) * length * states <= _NUMBERS:
         hot = torch.nn.functional.one_hot(rows, states).flatten(1).double()
         gram = hot.T @ hot
         return torch.linalg.solve(gram + ridge * torch.eye(len(gram)), hot.T @ goal).reshape(-1, states)
