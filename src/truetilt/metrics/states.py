@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..core.batch import Batch, ask
 from ..core.logits import draw_from
-from ..core.types import InvalidInput, Model, Tokens, check_model
+from ..core.types import NEG_INF, InvalidInput, Model, Tokens, check_model
 from ..diffusion.processes import Masking
 from ..diffusion.schedules import masked_fraction_grid
 
@@ -34,7 +34,8 @@ def log_p0(model: Model, x: Tokens, order: Sequence[int] | None = None, steps: i
         sites = every[length - masked : length - left].expand(count, -1)
         if sites.shape[-1]:
             law = process.posterior(ask(model.base, Batch(seen, None), t), seen, t).at(sites)
-            total = total + law.pick(x.gather(1, sites)).sum(-1)
+            here = law.pick(x.gather(1, sites)).sum(-1)
+            total = torch.where(total > NEG_INF, total + here, NEG_INF)  # of an impossible state nothing more is known
             seen = seen.scatter(1, sites, x.gather(1, sites))
     return total
 
