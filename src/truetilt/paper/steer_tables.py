@@ -17,10 +17,10 @@ from ..core.budget import Budget
 from ..result import Result
 from ..steering.account import Account
 from ..steering.choose import Tried, finished
-from ..steering.journal import Journal
-from ..steering.problem import Problem
 from ..steering.routes import ANNEALED, FROM_BASE, IMPORTANCE, TWISTED
+from ..steering.stage_folder import StageFolder
 from ..steering.steer import steer
+from ..steering.task import SteerTask
 from ..steering.ways import ways_of
 from ..steering.work import Work
 from .reward_tables import RewardTable
@@ -75,7 +75,7 @@ def one_table(number: int, method: str, seed: int) -> Answer:
     if method == OURS:
         result = steer(model, reward, evaluations=budget.evaluations, calls=budget.calls, seed=seed)
     else:
-        problem = Problem(model, reward, 1.0, tuple(range(model.length)), model.length)
+        problem = SteerTask(model, reward, 1.0, tuple(range(model.length)), model.length)
         result = _fixed(problem, budget, method, seed)
     if result is None:
         return {}
@@ -92,10 +92,10 @@ def one_table(number: int, method: str, seed: int) -> Answer:
     }
 
 
-def _fixed(problem: Problem, budget: Budget, name: str, seed: int) -> Result | None:
+def _fixed(problem: SteerTask, budget: Budget, name: str, seed: int) -> Result | None:
     """All of a budget on one way, without a look before; None where the budget does not buy it."""
     account = Account(budget)
-    work = Work(problem, account, Journal(None, {}, problem.reward), POPULATIONS, seed, movable=True, worth=0.0)
+    work = Work(problem, account, StageFolder(None, {}, problem.reward), POPULATIONS, seed, movable=True, worth=0.0)
     found = next(way for way in ways_of(problem, account) if way.name == name).build(work)
     if found is None:
         return None

@@ -9,20 +9,20 @@ from ..core.budget import Budget
 from ..core.spent import Spent
 
 
-class Cost(NamedTuple):
+class Price(NamedTuple):
     """What something costs at most: network evaluations, and calls of the reward."""
 
     evaluations: float
     calls: float
 
-    def times(self, count: float) -> Cost:
-        return Cost(self.evaluations * count, self.calls * count)
+    def times(self, count: float) -> Price:
+        return Price(self.evaluations * count, self.calls * count)
 
-    def plus(self, other: Cost) -> Cost:
-        return Cost(self.evaluations + other.evaluations, self.calls + other.calls)
+    def plus(self, other: Price) -> Price:
+        return Price(self.evaluations + other.evaluations, self.calls + other.calls)
 
 
-NOTHING = Cost(0, 0)
+NOTHING = Price(0, 0)
 ANY_NUMBER = 1 << 40
 
 
@@ -36,24 +36,24 @@ class Account:
         self.spent = self.spent.plus(spent)
 
     @property
-    def left(self) -> Cost:
+    def left(self) -> Price:
         """What is left, infinitely much of what has no limit."""
         limits = (math.inf if limit is None else limit for limit in self.budget)
         spent = (self.spent.evaluations, self.spent.distinct)
-        return Cost(*(max(limit - used, 0) for limit, used in zip(limits, spent, strict=True)))
+        return Price(*(max(limit - used, 0) for limit, used in zip(limits, spent, strict=True)))
 
     @property
     def used(self) -> float:
         """The share of the budget that is spent: of evaluations or of calls, whichever is more."""
-        return self.weight(Cost(self.spent.evaluations, self.spent.distinct))
+        return self.weight(Price(self.spent.evaluations, self.spent.distinct))
 
-    def buys(self, each: Cost, share: float = 1.0, once: Cost = NOTHING) -> int:
+    def buys(self, each: Price, share: float = 1.0, once: Price = NOTHING) -> int:
         """How many of something a share of what is left buys, after what is paid once."""
         triples = zip(self.left, each, once, strict=True)
         most = [(share * left - first) / one for left, one, first in triples if one > 0 and left < math.inf]
         return max(math.floor(min(most, default=ANY_NUMBER)), 0)
 
-    def weight(self, cost: Cost) -> float:
+    def weight(self, cost: Price) -> float:
         """The share of the whole budget that something costs."""
         pairs = zip(self.budget, cost, strict=True)
         return max((part / limit for limit, part in pairs if limit is not None), default=0.0)

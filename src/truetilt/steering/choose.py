@@ -10,25 +10,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ..core.types import InvalidInput
+from ..core.budget import BudgetTooSmall
 from ..result import Result
 from ..targets.consistency import ALLOWED, STATES
 from ..twists.promise import promised_share
-from .account import Cost
+from .account import Price
 from .drift import Drift
 from .joined import joined
 from .routes import IMPORTANCE, Route, move_cost
 from .work import Work
 
-LOOK, TRY, PROVE = 0.1, 0.25, 0.05  # shares of what is left, for each stage
-FEWEST_LOOKS = 50  # draws that tell what a twist promises
+LOOK, MOST_LOOK, TRY, PROVE = 0.1, 0.25, 0.25, 0.05  # shares of what is left, for each stage
+FEWEST_LOOKS = 64  # draws that tell what a twist promises
 FEWEST = 4  # particles of a population that resamples
 CHAINS, FEWEST_CHAINS = 64, 16  # draws that the check moves
 REPEATS = 8  # runs at most that go on until the budget is spent
 VARIED = 0.25  # of Z-hat between populations, beyond which larger ones are better than more of them
 
 
-class Way(NamedTuple):
+class Candidate(NamedTuple):
     """A route that can be built: its name, what a particle costs, and what it is worth in independent draws at best.
 
     `hope` is less than 1 by what getting there costs. `build` prepares it (learns a twist) and returns it, with why, or
@@ -36,7 +36,7 @@ class Way(NamedTuple):
     """
 
     name: str
-    each: Cost
+    each: Price
     hope: float
     build: Callable[[Work], tuple[Route, str] | None]
 
@@ -59,7 +59,7 @@ class Tried(NamedTuple):
         return self.drift is None or not self.drift.found
 
 
-def chosen(work: Work, ways: list[Way], only: str | None) -> tuple[Tried, list[Tried]]:
+def chosen(work: Work, ways: list[Candidate], only: str | None) -> tuple[Tried, list[Tried]]:
     """The answer that the budget buys, in the way it came, and all that was tried; `only` is the one way wanted."""
     tried = [_looked(work, ways[0])]
     work.movable, work.worth = _movable(work, tried[0].result), tried[0].worth
@@ -71,17 +71,19 @@ def chosen(work: Work, ways: list[Way], only: str | None) -> tuple[Tried, list[T
         tried += [] if found is None else _tried(work, *found)
     rivals = tried if only is None else [one for one in tried if one.route.name == only]
     if not rivals:
-        raise InvalidInput(f"{told(work)} do not buy {FEWEST} particles a population by the route {only!r}; give more")
+        raise BudgetTooSmall(
+            f"{told(work)} do not buy {FEWEST} particles a population by the route {only!r}; give more"
+        )
     best, why = _best(work, rivals)
     return finished(work, best, why), tried
 
 
-def _looked(work: Work, way: Way) -> Tried:
+def _looked(work: Work, way: Candidate) -> Tried:
     route, why = way.build(work) or (None, "")
-    size = 0 if route is None else max(route.size(work.account, work.populations, LOOK), 1)
+    size = 0 if route is None else _look_size(work, route)
     if route is None or route.size(work.account, work.populations) < size:
         need = way.each.times(work.populations)
-        raise InvalidInput(
+        raise BudgetTooSmall(
             f"{told(work)} do not buy one draw for each of {work.populations} populations, which takes "
             f"{need.evaluations:,.0f} evaluations and {need.calls:,.0f} calls; give at least that, or fewer populations"
         )
@@ -89,20 +91,27 @@ def _looked(work: Work, way: Way) -> Tried:
     return Tried(route, result, _worth(result))
 
 
+def _look_size(work: Work, route: Route) -> int:
+    """Particles of a population in the first look: a small share of the budget, and enough to tell by if it can be."""
+    share = route.size(work.account, work.populations, LOOK)
+    enough = -(-FEWEST_LOOKS // work.populations)
+    return max(share, min(enough, route.size(work.account, work.populations, MOST_LOOK)), 1)
+
+
 def _movable(work: Work, look: Result) -> bool:
     """Whether moves keep the target: sites can be redrawn, and the model's conditionals agree."""
-    problem = work.problem
-    if not problem.masks or work.account.buys(problem.cost(3 * STATES, 0)) < 1:
+    task = work.task
+    if not task.masks or work.account.buys(task.cost(3 * STATES, 0)) < 1:
         return False
-    return problem.length == 1 or work.agree(look) <= ALLOWED
+    return task.length == 1 or work.agree(look) <= ALLOWED
 
 
 def _promise(work: Work, look: Result) -> float:
     """What a twist promises, by the first look; 0 where the look is of no reward, or too small to tell."""
     x, log_w = look.particles.flatten(0, 1), look.log_weights.reshape(-1)
-    if work.problem.reward is None or len(x) < FEWEST_LOOKS:
+    if work.task.reward is None or len(x) < FEWEST_LOOKS:
         return 0.0
-    return promised_share(x, log_w, work.problem.vocabulary)
+    return promised_share(x, log_w, work.task.vocabulary)
 
 
 def told(work: Work) -> str:
@@ -118,7 +127,7 @@ def _worth(result: Result) -> float:
     return draws / result.log_weights.numel()
 
 
-def _enough(work: Work, tried: list[Tried], way: Way) -> bool:
+def _enough(work: Work, tried: list[Tried], way: Candidate) -> bool:
     """Whether a way could not do better than what was tried; what moves contradict is not enough."""
     sound = [number for number, one in enumerate(tried) if one.sound]
     best = max(sound, key=lambda number: tried[number].efficiency(work), default=None)
@@ -158,12 +167,12 @@ def _rounded(value: float) -> str:
 
 def _proved(work: Work, one: Tried) -> Tried:
     """With the check by moves, as many as a small share of the budget buys; without where it buys too few."""
-    problem = work.problem
-    if one.drift is not None or not work.movable or problem.reward is None:
+    task = work.task
+    if one.drift is not None or not work.movable or task.reward is None:
         return one
-    each = move_cost(problem, work.account)
-    chains = min(max(work.account.buys(each.times(problem.length), PROVE), FEWEST_CHAINS), CHAINS)
-    moves = min(work.account.buys(each.times(chains), PROVE), 2 * problem.length)
+    each = move_cost(task, work.account)
+    chains = min(max(work.account.buys(each.times(task.length), PROVE), FEWEST_CHAINS), CHAINS)
+    moves = min(work.account.buys(each.times(chains), PROVE), 2 * task.length)
     if moves < 1:
         return one
     return one._replace(drift=work.check(one.result, (chains, moves), "moves must leave a right answer alone"))

@@ -8,12 +8,12 @@ from typing import NamedTuple
 from ..core.types import Potential
 from ..twists.learned import LearnedTwist
 from .account import Account
-from .problem import Problem
+from .task import SteerTask
 from .work import Work
 
 LEARN, HARD = 0.35, 0.55  # shares of what is left that learning costs, and where it is hard
 POOR = 0.02  # effective share of the base's draws below which nothing but a twist can help
-GAIN = 2.5  # times that share which a guess from the same draws must promise, for learning to pay
+GAIN = 1.7  # times that share which a guess from the same draws must promise, for learning to pay
 ROUNDS, FEWEST = 4, 25  # of learning: rounds, and draws in each
 DRAWS, DRAWS_WITH_MUTANTS = (
     250,
@@ -31,14 +31,14 @@ class Lessons(NamedTuple):
 
 def learned(work: Work) -> Potential | None:
     """A twist, if the budget buys the lessons and the base's draws promise enough; None otherwise."""
-    problem, account = work.problem, work.account
+    task, account = work.task, work.account
     hard = work.worth < POOR
     if not hard and work.promise < GAIN * work.worth:
         return None
     share = HARD if hard and math.isfinite(account.left.calls) else LEARN
-    found = lessons(problem, account, share, ROUNDS)
+    found = lessons(task, account, share, ROUNDS)
     if found.draws < FEWEST:
-        least = problem.cost(ROUNDS * problem.length, ROUNDS).times(FEWEST / share)
+        least = task.cost(ROUNDS * task.length, ROUNDS).times(FEWEST / share)
         need = f"{least.evaluations:,.0f} evaluations and {least.calls:,.0f} calls after the first look"
         work.lacking.append(f"a twist could not be learned, which takes at least {need}.")
         return None
@@ -46,22 +46,22 @@ def learned(work: Work) -> Potential | None:
     return _useful(work.learn(found.calls, found.draws, why, refits=ROUNDS - 1))
 
 
-def lessons(problem: Problem, account: Account, share: float, rounds: int) -> Lessons:
+def lessons(task: SteerTask, account: Account, share: float, rounds: int) -> Lessons:
     """As many draws and calls as a share of what is left buys: all draws where calls are dear, else mutants as well."""
-    draws = account.buys(problem.cost(rounds * problem.length, rounds), share)
-    if problem.network or math.isfinite(account.left.calls):
+    draws = account.buys(task.cost(rounds * task.length, rounds), share)
+    if task.network or math.isfinite(account.left.calls):
         draws = min(draws, DRAWS)
-        return Lessons(draws, max(rounds * draws, min(_most(problem), _calls(problem, account, share))))
-    return Lessons(min(draws, DRAWS_WITH_MUTANTS), _most(problem))
+        return Lessons(draws, max(rounds * draws, min(_most(task), _calls(task, account, share))))
+    return Lessons(min(draws, DRAWS_WITH_MUTANTS), _most(task))
 
 
-def _most(problem: Problem) -> int:
-    return min(LESSONS * problem.length, MOST)
+def _most(task: SteerTask) -> int:
+    return min(LESSONS * task.length, MOST)
 
 
-def _calls(problem: Problem, account: Account, share: float) -> int:
+def _calls(task: SteerTask, account: Account, share: float) -> int:
     """Calls that a share of what is left buys; those of a network cost evaluations, which draws have been given."""
-    return 0 if problem.network else account.buys(problem.cost(0, 1), share)
+    return 0 if task.network else account.buys(task.cost(0, 1), share)
 
 
 def _useful(twist: LearnedTwist) -> Potential | None:

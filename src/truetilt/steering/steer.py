@@ -23,8 +23,8 @@ from ..targets.base import check_alpha
 from ..twists.calls import Rewarding, check_reward_of
 from .account import Account
 from .choose import Tried, chosen
-from .journal import Journal
-from .problem import Problem
+from .stage_folder import StageFolder
+from .task import SteerTask
 from .ways import ways_of
 from .words import findings, record
 from .work import Progress, Work
@@ -89,34 +89,34 @@ def steer(
         The weighted particles, log Z and the record of the run.
     """
     check_model(model)
-    problem = _problem(model, reward, strength, alpha, order, num_inference_steps)
-    budget = _budget(problem, evaluations, calls)
+    task = _task(model, reward, strength, alpha, order, num_inference_steps)
+    budget = _budget(task, evaluations, calls)
     populations, seed = whole("populations", populations, 2), check_seed(seed)
     asked: dict[str, Any] = {
         "evaluations": budget.evaluations,
         "calls": budget.calls,
-        "strength": problem.strength,
+        "strength": task.strength,
         "alpha": alpha,
     }
-    asked |= {"order": order if isinstance(order, str) else list(problem.order or ()), "route": route}
-    asked |= {"num_inference_steps": problem.steps, "populations": populations, "seed": seed}
+    asked |= {"order": order if isinstance(order, str) else list(task.order or ()), "route": route}
+    asked |= {"num_inference_steps": task.steps, "populations": populations, "seed": seed}
     account = Account(budget)
-    ways = ways_of(problem, account)
+    ways = ways_of(task, account)
     _check_route(route, [way.name for way in ways])
     if twist is not None:
         function("the twist", twist, "(x, t)")
     if progress is not None:
         function("progress", progress, "(what, share)")
     folder = None if checkpoint is None else path_of("checkpoint", checkpoint)
-    whose = {} if folder is None else {"model and reward": fingerprint((problem.model, problem.reward, twist))}
-    work = Work(problem, account, Journal(folder, asked | whose, problem.reward), populations, seed, progress, twist)
+    whose = {} if folder is None else {"model and reward": fingerprint((task.model, task.reward, twist))}
+    work = Work(task, account, StageFolder(folder, asked | whose, task.reward), populations, seed, progress, twist)
     best, _ = chosen(work, ways, route)
     return _told(best, work, asked)
 
 
-def _problem(
+def _task(
     model: Model, reward: Rewarding | None, strength: float, alpha: float | None, order: object, steps: int | None
-) -> Problem:
+) -> SteerTask:
     """What is asked, checked."""
     if (reward is None) == (alpha is None):
         raise InvalidInput(
@@ -130,31 +130,31 @@ def _problem(
     if reward is not None:
         strength = check_reward_of(reward, strength)
         own = reward if isinstance(reward, Reward) else Reward(reward, vocabulary=model.process.vocabulary)
-        return Problem(model, own, strength, sites, steps)
+        return SteerTask(model, own, strength, sites, steps)
     return _conditioned(model, check_alpha(cast("float", alpha)), sites, steps)
 
 
-def _conditioned(model: Model, alpha: float, order: tuple[int, ...] | None, steps: int) -> Problem:
+def _conditioned(model: Model, alpha: float, order: tuple[int, ...] | None, steps: int) -> SteerTask:
     """The condition as a target: by the model's potential where it has one, else by the ratios of its two scores."""
     if model.conditional is None:
         raise InvalidInput("alpha is the exponent of a condition, and the model has no conditional score; give it one")
     if model.potential is not None:
         own = replace(model, base=model.conditional, conditional=None, potential=None)
-        return Problem(own, model.potential, alpha - 1, order, steps, True, tempered(model, alpha, 1.0))
+        return SteerTask(own, model.potential, alpha - 1, order, steps, True, tempered(model, alpha, 1.0))
     if not isinstance(model.process, Masking):
         raise InvalidInput(
             f"steering by a condition on {type(model.process).__name__} takes a potential log p(zeta|x, t); give the "
             "model one, or call tt.sample"
         )
-    return Problem(model, None, alpha, order, steps)
+    return SteerTask(model, None, alpha, order, steps)
 
 
-def _budget(problem: Problem, evaluations: object, calls: object) -> Budget:
+def _budget(task: SteerTask, evaluations: object, calls: object) -> Budget:
     """The budget with its defaults: what is not limited hangs on what is."""
     most = None if calls is None else whole("calls", calls, 1)
     if evaluations is not None:
         return Budget(whole("evaluations", evaluations, 1), most)
-    return Budget(int(problem.draw.evaluations) * (DRAWS if most is None else PER_CALL * most), most)
+    return Budget(int(task.draw.evaluations) * (DRAWS if most is None else PER_CALL * most), most)
 
 
 def _order(order: object, length: int) -> tuple[int, ...] | None:

@@ -1,12 +1,11 @@
-"""The ways that lead to a problem's target, from the simplest to the dearest, and how each is got ready."""
+"""The ways that lead to a task's target, from the simplest to the dearest, and how each is got ready."""
 
 from __future__ import annotations
 
 from ..core.types import Potential
 from .account import Account
-from .choose import Way
+from .choose import Candidate
 from .learning import learned
-from .problem import Problem
 from .routes import (
     ADAPTED,
     ANNEALED,
@@ -20,6 +19,7 @@ from .routes import (
     importance,
     twisted,
 )
+from .task import SteerTask
 from .work import Work
 
 AT_BEST = {TWISTED: 0.4, ANNEALED: 0.7, FROM_BASE: 0.7}  # worth of a particle; the first less what learning costs
@@ -27,45 +27,45 @@ _FIRST = "how far the simplest way goes is the first thing to know"
 Built = tuple[Route, str] | None
 
 
-def ways_of(problem: Problem, account: Account) -> list[Way]:
-    """All ways to a problem's target."""
-    if problem.reward is None:
+def ways_of(task: SteerTask, account: Account) -> list[Candidate]:
+    """All ways to a task's target."""
+    if task.reward is None:
         return [
-            Way(ADAPTED, problem.draw, 1.0, lambda work: (adapted(problem), _FIRST)),
-            Way(ANNEALED, annealed_cost(problem, account, FROM_BASE), AT_BEST[FROM_BASE], _annealed_from_base),
+            Candidate(ADAPTED, task.draw, 1.0, lambda work: (adapted(task), _FIRST)),
+            Candidate(ANNEALED, annealed_cost(task, account, FROM_BASE), AT_BEST[FROM_BASE], _annealed_from_base),
         ]
-    first = Way(IMPORTANCE, problem.draw, 1.0, lambda work: (importance(problem), _FIRST))
-    led = Way(TWISTED, problem.draw, AT_BEST[TWISTED], _twisted)
-    if not problem.masks:
+    first = Candidate(IMPORTANCE, task.draw, 1.0, lambda work: (importance(task), _FIRST))
+    led = Candidate(TWISTED, task.draw, AT_BEST[TWISTED], _twisted)
+    if not task.masks:
         return [first, led]
     dear = ((ANNEALED, _annealed), (FROM_BASE, _annealed_from_base))
-    costs = [annealed_cost(problem, account, name) for name, _ in dear]
-    ways = [Way(name, cost, AT_BEST[name], build) for (name, build), cost in zip(dear, costs, strict=True)]
+    costs = [annealed_cost(task, account, name) for name, _ in dear]
+    ways = [Candidate(name, cost, AT_BEST[name], build) for (name, build), cost in zip(dear, costs, strict=True)]
     return [first, led, *ways]
 
 
 def _twisted(work: Work) -> Built:
     twist = _twist(work)
-    return None if twist is None else (twisted(work.problem, twist), _of_twist(twist))
+    return None if twist is None else (twisted(work.task, twist), _of_twist(twist))
 
 
 def _annealed(work: Work) -> Built:
     twist = _twist(work)
     if twist is None or not work.movable:
         return None
-    return annealed(work.problem, work.account, twist), "moves finish what the twist begins"
+    return annealed(work.task, work.account, twist), "moves finish what the twist begins"
 
 
 def _annealed_from_base(work: Work) -> Built:
     """Where a twist leads it is not begun from the base."""
     if work.twist is not None or not work.movable:
         return None
-    return annealed(work.problem, work.account, None), "moves find what draws of the base do not"
+    return annealed(work.task, work.account, None), "moves find what draws of the base do not"
 
 
 def _twist(work: Work) -> Potential | None:
     """The twist: the user's, the one learned before, or one that is learned now if the budget buys the lessons."""
-    if work.twist is None and not work.learned and work.problem.masks:
+    if work.twist is None and not work.learned and work.task.masks:
         work.learned = True
         work.twist = learned(work)
     return work.twist

@@ -18,16 +18,16 @@ from ..twists.learn import learn_twist
 from ..twists.learned import LearnedTwist
 from .account import Account
 from .drift import Drift, drift_of
-from .journal import Journal
-from .problem import Problem
 from .routes import Route, kernel
+from .stage_folder import StageFolder
+from .task import SteerTask
 
 APART = 1 << 40  # numbers of populations between two stages: none draws another's uniforms
 Progress = Callable[[str, float], object]  # (what is being done, share of the budget spent)
 T = TypeVar("T")
 
 
-class Stage(NamedTuple):
+class DoneStage(NamedTuple):
     """Something that was done: what, why, and what it cost."""
 
     what: str
@@ -42,11 +42,11 @@ def several(count: int, what: str) -> str:
 
 @dataclass
 class Work:
-    """A problem, the account, what was done so far, and where it is kept."""
+    """A task, the account, what was done so far, and where it is kept."""
 
-    problem: Problem
+    task: SteerTask
     account: Account
-    journal: Journal
+    journal: StageFolder
     populations: int
     seed: int
     progress: Progress | None = None
@@ -55,7 +55,7 @@ class Work:
     promise: float = 0.0  # the share that draws led by a guess would have
     learned: bool = False  # whether learning one was tried
     movable: bool = False  # whether moves that redraw a site keep the target
-    stages: list[Stage] = field(default_factory=list)
+    stages: list[DoneStage] = field(default_factory=list)
     lacking: list[str] = field(default_factory=list)  # what could not be tried, and the budget that it takes
 
     def run(self, route: Route, particles: int, populations: int, why: str) -> Result:
@@ -65,7 +65,7 @@ class Work:
         options |= {"seed": self.seed, "first_population": first}
 
         def make(checkpoint: Path | None) -> tuple[Result, Spent]:
-            result = self.problem.counted(run(route.fk, route.grid, checkpoint=checkpoint, **options))
+            result = self.task.counted(run(route.fk, route.grid, checkpoint=checkpoint, **options))
             return result, Spent(*result.counts.sum(0).tolist())
 
         what = f"{route.name}: {several(populations, 'population')} of {several(particles, 'particle')}"
@@ -74,16 +74,16 @@ class Work:
 
     def learn(self, calls: int, draws: int, why: str, **options: Any) -> LearnedTwist:
         """A twist learned from so many draws a round, and so many calls in all."""
-        problem, names = self.problem, "twist.safetensors"
-        options |= {"calls": calls, "draws": draws, "order": problem.order, "seed": self.seed}
+        task, names = self.task, "twist.safetensors"
+        options |= {"calls": calls, "draws": draws, "order": task.order, "seed": self.seed}
 
         def make(checkpoint: Path | None) -> tuple[LearnedTwist, Spent]:
-            before = problem.distinct
-            twist = learn_twist(problem.model, cast("Any", problem.reward), problem.strength, **options)
-            return twist, twist.spent._replace(distinct=problem.distinct - before)
+            before = task.distinct
+            twist = learn_twist(task.model, cast("Any", task.reward), task.strength, **options)
+            return twist, twist.spent._replace(distinct=task.distinct - before)
 
         def read(folder: Path) -> LearnedTwist:
-            return LearnedTwist.load(folder / names, problem.model.device)
+            return LearnedTwist.load(folder / names, task.model.device)
 
         what = f"a twist learned from {draws} draws a round and {calls:,} calls"
         return self._stage("twist", what, why, make, lambda twist, folder: twist.save(folder / names), read)
@@ -93,7 +93,7 @@ class Work:
 
         def make(checkpoint: Path | None) -> tuple[float, Spent]:
             meter = Meter()
-            goal = metered(self.problem.goal(), meter)
+            goal = metered(self.task.goal(), meter)
             found = disagreement(goal, result.particles.flatten(0, 1)[:STATES])
             return float(found.mean()), meter.spent
 
@@ -108,10 +108,10 @@ class Work:
 
     def check(self, result: Result, size: tuple[int, int], why: str) -> Drift:
         """Whether so many draws of an answer, moved so many times each, stay where they are."""
-        redraw = kernel(self.problem, self.account, self.twist)
+        redraw = kernel(self.task, self.account, self.twist)
 
         def make(checkpoint: Path | None) -> tuple[Drift, Spent]:
-            return drift_of(self.problem, result, size, redraw, self.seed, len(self.stages) * APART)
+            return drift_of(self.task, result, size, redraw, self.seed, len(self.stages) * APART)
 
         def write(drift: Drift, folder: Path) -> None:
             write_json(folder / "drift.json", drift._asdict())
@@ -130,9 +130,9 @@ class Work:
     ) -> T:
         self._tell(what)
         found, spent = self.journal.stage(f"{len(self.stages)}-{name}", make, write, read)
-        spent = self.problem.priced(spent)
+        spent = self.task.priced(spent)
         self.account.pay(spent)
-        self.stages.append(Stage(what, why, spent))
+        self.stages.append(DoneStage(what, why, spent))
         self._tell(what)
         return found
 

@@ -21,11 +21,11 @@ from ..result import Result
 from ..rewards.reward import Reward
 from ..targets.composed import Composed
 from ..twists.calls import call_reward, scaled
-from .account import Cost
+from .account import Price
 
 
 @dataclass(frozen=True)
-class Problem:
+class SteerTask:
     """A model and what it is steered by: a reward, or else its condition; a draw is revealed in so many `steps`.
 
     `network` says that the reward is a network of the model (a potential), whose calls count as evaluations.
@@ -69,13 +69,13 @@ class Problem:
             return masked_fraction_grid(self.model.process.schedule, self.steps)
         return uniform_grid(self.steps)
 
-    def cost(self, rounds: int, calls: int) -> Cost:
+    def cost(self, rounds: int, calls: int) -> Price:
         """What so many rounds of the networks and calls of the reward cost, if there is a reward."""
         called = 0 if self.reward is None else calls
-        return Cost(self.scores * rounds + called, 0) if self.network else Cost(self.scores * rounds, called)
+        return Price(self.scores * rounds + called, 0) if self.network else Price(self.scores * rounds, called)
 
     @property
-    def draw(self) -> Cost:
+    def draw(self) -> Price:
         """What a draw costs, with the reward of it."""
         return self.cost(self.steps, 1)
 

@@ -20,7 +20,7 @@ T = TypeVar("T")
 _FORMAT, _VERSION = "truetilt-steer", 1
 
 
-class Journal:
+class StageFolder:
     """Where stages are kept; without a folder they are carried out and not kept."""
 
     def __init__(self, folder: Path | None, identity: dict[str, Any], reward: object) -> None:
