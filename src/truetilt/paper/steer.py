@@ -23,7 +23,7 @@ from .reward_tables import FLOORS, binding_table
 from .steer_figure import draw
 from .steer_tables import FIXED, OURS, TABLES, one_table
 
-DIMENSIONS, PROBLEMS, CALLS = (32, 64), 8, (2_000, 8_000, 32_000)
+DIMENSIONS, PROBLEMS, CALLS = (32, 64), 8, (2_000, 6_000, 18_000)
 QUICK_DIMENSIONS, QUICK_CALLS = (32,), (2_000,)
 PER_CALL = 20  # draws that the evaluations buy, for each call: as `tt.steer` has it by default
 RIVALS = tuple(name for name, method in METHODS.items() if method.has_target)

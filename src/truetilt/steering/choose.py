@@ -106,11 +106,11 @@ def _movable(work: Work, look: Result) -> bool:
     return task.length == 1 or work.agree(look) <= ALLOWED
 
 
-def _promise(work: Work, look: Result) -> float:
-    """What a twist promises, by the first look; 0 where the look is of no reward, or too small to tell."""
+def _promise(work: Work, look: Result) -> float | None:
+    """What a twist promises, by the first look; None where the look is of no reward, or too small to tell."""
     x, log_w = look.particles.flatten(0, 1), look.log_weights.reshape(-1)
     if work.task.reward is None or len(x) < FEWEST_LOOKS:
-        return 0.0
+        return None
     return promised_share(x, log_w, work.task.vocabulary)
 
 

@@ -22,7 +22,7 @@ DRAWS, DRAWS_WITH_MUTANTS = (
 LESSONS, MOST = 640, 50_000  # calls for each site, and in all, from which a twist gains little more
 
 
-class Lessons(NamedTuple):
+class LessonPlan(NamedTuple):
     """What a twist is learned from: draws in each round, and calls in all."""
 
     draws: int
@@ -33,7 +33,7 @@ def learned(work: Work) -> Potential | None:
     """A twist, if the budget buys the lessons and the base's draws promise enough; None otherwise."""
     task, account = work.task, work.account
     hard = work.worth < POOR
-    if not hard and work.promise < GAIN * work.worth:
+    if not hard and work.promise is not None and work.promise < GAIN * work.worth:
         return None
     share = HARD if hard and math.isfinite(account.left.calls) else LEARN
     found = lessons(task, account, share, ROUNDS)
@@ -42,17 +42,19 @@ def learned(work: Work) -> Potential | None:
         need = f"{least.evaluations:,.0f} evaluations and {least.calls:,.0f} calls after the first look"
         work.lacking.append(f"a twist could not be learned, which takes at least {need}.")
         return None
-    why = f"{work.worth:.2g} of the base's draws are effective" + ("" if hard else f", and {work.promise:.2g} promised")
+    why = f"{work.worth:.2g} of the base's draws are effective" + (
+        "" if work.promise is None else f", and {work.promise:.2g} promised"
+    )
     return _useful(work.learn(found.calls, found.draws, why, refits=ROUNDS - 1))
 
 
-def lessons(task: SteerTask, account: Account, share: float, rounds: int) -> Lessons:
+def lessons(task: SteerTask, account: Account, share: float, rounds: int) -> LessonPlan:
     """As many draws and calls as a share of what is left buys: all draws where calls are dear, else mutants as well."""
     draws = account.buys(task.cost(rounds * task.length, rounds), share)
     if task.network or math.isfinite(account.left.calls):
         draws = min(draws, DRAWS)
-        return Lessons(draws, max(rounds * draws, min(_most(task), _calls(task, account, share))))
-    return Lessons(min(draws, DRAWS_WITH_MUTANTS), _most(task))
+        return LessonPlan(draws, max(rounds * draws, min(_most(task), _calls(task, account, share))))
+    return LessonPlan(min(draws, DRAWS_WITH_MUTANTS), _most(task))
 
 
 def _most(task: SteerTask) -> int:

@@ -52,7 +52,7 @@ class Work:
     progress: Progress | None = None
     twist: Potential | None = None  # the user's, or the one that was learned
     worth: float = 1.0  # effective share of the base's draws
-    promise: float = 0.0  # the share that draws led by a guess would have
+    promise: float | None = None  # the share that draws led by a guess would have; None: cannot be told
     learned: bool = False  # whether learning one was tried
     movable: bool = False  # whether moves that redraw a site keep the target
     stages: list[DoneStage] = field(default_factory=list)
