@@ -264,7 +264,8 @@ class Annealed(SiteTarget):
     def _check_conditionals(self, particles: Particles) -> None:
         """Warn, once a run, of conditionals that disagree; of moves that do not read them nothing is said."""
         if self.model.length > 1 and getattr(self.moves, "redraws", False):
-            found = disagreement(self, particles.x.reshape(-1, self.model.length)[:STATES]).mean()
+            each = max(1, STATES // len(particles.x))  # of every population: conditions share them equally
+            found = disagreement(self, particles.x[:, :each].reshape(-1, self.model.length)).mean()
             check(found > ALLOWED, lambda: disagreeing(float(found)), particles.questions)
 
 
