@@ -1,5 +1,6 @@
-"""Edge ratios in a fixed order: on exact conditionals they are the true ratio, sweeps keep the target, and what moves add
-up drifts where conditionals disagree, while a function of the state cannot.
+"""Edge ratios in a fixed order: on exact conditionals they are the true ratio, and sweeps keep the target.
+
+Where conditionals disagree, what moves add up drifts; a function of the state cannot.
 """
 
 from functools import partial
@@ -59,7 +60,7 @@ class Leaning:
 
 
 def test_what_moves_add_up_drifts_and_a_function_of_the_state_does_not():
-    """Sixteen sweeps at alpha = 4 instead of one: the sum of edge ratios grows far beyond, the ordered ratio does not."""
+    """Sixteen sweeps at alpha = 4 instead of one: log Z of summed edges grows by 69, of ordered ones by 0.6."""
     process = tt.Masking(3)
     scores = [tt.PosteriorScore(process, Leaning(lean)) for lean in (0.0, 1.0)]
     model = tt.Model(process, 8, *scores)

@@ -8,7 +8,7 @@ form takes them in one fixed order (`ordered`). All start from p(x|zeta), which 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -88,7 +88,7 @@ def annealed(model: Model, alpha: float, how: Annealing, shape: tuple[int, int],
 
 
 @contextmanager
-def of_learned_nets() -> Iterator[None]:
+def of_learned_nets() -> Generator[None]:
     """Nobody is warned that the conditionals of these nets disagree: the pages about the rows say by how much."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the conditionals of this model disagree", UserWarning)
