@@ -30,6 +30,7 @@ from truetilt.paper.digit_samplers import SAMPLERS, DigitRun, SeveralSites, samp
 from truetilt.paper.populations import counted_equally, part_of
 from truetilt.smc.sampler import Source, trace
 from truetilt.smc.stream import Stream
+from truetilt.targets.consistency import STATES
 from truetilt.targets.stage import nothing_known
 
 SMALL = {"side": 4, "vocabulary": 4, "classes": 10, "channels": (8, 8), "blocks": 1, "embedding": 8, "condition": 8}
@@ -137,10 +138,23 @@ def test_every_sampler_runs_and_counts_its_networks(nets, method, monkeypatch):
     result, cost = sample_digits(nets, sampler, 2.0, DigitRun((4, 9), shape, 4, seed=3))
     assert result.particles.shape == (2 * shape[0], shape[1], 16)
     assert int(result.particles.max()) < 4
+    if sampler.annealing is not None:  # a site a step, a move a share, and three rounds that look for disagreement
+        checked = 3 * len(result.particles) * max(1, STATES // len(result.particles)) / result.log_weights.numel()
+        assert (cost.networks, cost.potentials) == (
+            16 + sampler.annealing.shares + checked,
+            1 + sampler.annealing.shares,
+        )
+        return
     evaluations = 4 if method == "guidance" or "tilted" in method else 8
     assert cost.networks == evaluations + 2 * sampler.moves
     full = method == "tilted-full-exponent"  # which weighs the first state too
     assert cost.potentials == (4 + full if "tilted" in method else 0)
+
+
+def test_classes_that_share_an_annealed_run_are_looked_at_equally(nets):
+    """32 states cannot be dealt to three classes: some of every population can."""
+    result, _ = sample_digits(nets, SAMPLERS["annealed"], 3.0, DigitRun((4, 8, 9), (1, 16), 4, seed=5))
+    assert result.particles.shape == (3, 16, 16)
 
 
 def test_a_class_comes_out_the_same_alone_and_beside_others(nets):

@@ -57,6 +57,14 @@ def test_intervals_cover_as_often_as_they_say():
         assert 358 <= count <= 400
 
 
+def test_populations_that_gave_more_draws_count_for_more():
+    found = mean_interval([[1.0] * 9, [0.0]])
+    assert found["value"] == pytest.approx(0.9)
+    even = mean_interval([[0.0, 1.0], [1.0, 1.0], [0.5, 0.0]])  # of equal ones, Student's own
+    means = torch.tensor([0.5, 1.0, 0.25], dtype=torch.float64)
+    assert even["high"] - even["value"] == pytest.approx(4.30265 * float(means.std()) / 3**0.5, rel=1e-4)
+
+
 def test_the_interval_of_diversity_is_as_wide_as_its_spread():
     """distinct-2 of 200 texts of four words out of forty: the jackknife's width against 25 repeats."""
     generator = torch.Generator().manual_seed(1)

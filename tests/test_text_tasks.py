@@ -14,7 +14,7 @@ from truetilt.cli.main import app
 from truetilt.commands.jobs import Settings, command, run_experiment
 from truetilt.metrics.perplexity import CausalLM
 from truetilt.paper import controlled, text_grid, text_plots, text_rows, text_scoring
-from truetilt.paper.populations import draws_of_each
+from truetilt.paper.populations import draws_by_mass, draws_of_each
 from truetilt.paper.text_grid import TextTask
 from truetilt.paper.text_rows import ScoredText
 from truetilt.paper.text_samplers import SAMPLERS, Case, Lots, asked_at_once, in_lots, sample_texts
@@ -90,6 +90,32 @@ def test_draws_of_a_population_follow_its_weights():
     assert torch.bincount(drawn.flatten(), minlength=4).tolist() == [2, 1, 1, 0]
     with pytest.raises(tt.InvalidInput, match="died"):
         draws_of_each(Result(particles, log_w * 0 - torch.inf, torch.zeros(1), empty, empty, torch.zeros(1, 2, 4)), 0)
+
+
+def test_draws_by_mass_are_the_results_own_draws():
+    """The same states as `result.draw`, population by population; one without mass gives none."""
+    log_w = torch.tensor(
+        [[0.4, 0.2, 0.2, 0.0], [0.0, 0.0, 0.0, 0.0], [0.05, 0.05, 0.1, 0.0]], dtype=torch.float64
+    ).log()
+    empty = torch.zeros(1, 3, dtype=torch.float64)
+    result = Result(torch.arange(12).reshape(3, 4, 1), log_w, torch.zeros(1), empty, empty, torch.zeros(1, 3, 4))
+    found = draws_by_mass(result, 3, 20)
+    assert [len(own) for own in found] == [16, 4]
+    assert torch.cat(found).flatten().tolist() == sorted(result.draw(20, 3).flatten().tolist())
+
+
+def test_weighted_rows_tell_log_z_and_the_verdict(bundle_folder, nets):
+    case = Case("annealed", ("high",), 2.0, None, 10, (4, 16))
+    settings = Settings(True, 0, "cpu", None, (("model", str(bundle_folder)), ("reference", "none")))
+    answer = controlled.one_case(MOOD, case, settings)
+    (row,) = answer["rows"]
+    assert row["log_z_low"] < row["log_z"] < row["log_z_high"]
+    assert row["log_z"] <= 0  # p(zeta|x) is at most 1
+    assert row["trust"] in {"trust", "use with care", "do not trust"}
+    assert 1 <= row["populations_by_mass"] <= 4
+    assert len(answer["lines"]) == 64
+    plain = controlled.one_case(MOOD, Case("smc", ("high",), 2.0, 1.0, 4, (1, 4)), settings)
+    assert "log_z" not in plain["rows"][0]
 
 
 def test_the_protocol_is_the_papers():

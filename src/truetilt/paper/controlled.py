@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ..commands.jobs import Answer, Experiment, Job, Settings
 from ..metrics.images import surviving_roots
+from .annealing import told
 from .text_grid import BASELINE, TextTask, cases
 from .text_parts import Part, chosen, identity, in_order, joined, nets_of
 from .text_plots import draw_curves
@@ -54,7 +55,8 @@ def one_case(task: TextTask, case: Case, settings: Settings) -> Answer:
 def _row(task: TextTask, case: Case, condition: str, lines: Sequence[ScoredText], drawn: DrawnTexts) -> Answer:
     found = mean_interval(by_population(lines, score_of(task, condition)))
     result, particles = drawn.result, case.shape[1]
-    return {
+    weighted = told(result) if SAMPLERS[case.method].by_mass else {}
+    return weighted | {
         "task": task.name,
         "name": case.row(condition),
         "method": case.method,

@@ -28,6 +28,7 @@ from ..targets.moves import hide, without
 from ..targets.reveal_move import RevealLaw, RevealMove
 from ..targets.stage import tilted_law
 from ..targets.tilts import FULL
+from .annealing import DIGITS, Annealing, of_learned_nets
 from .samplers import HALF, PARTIAL, Build, conditional, guidance, tempered, tilted
 
 STEPS, QUICK_STEPS = 100, 50
@@ -44,6 +45,8 @@ class DigitSampler:
     form: str = "cfg"
     populations: int = 1
     moves: int = 0
+    annealing: Annealing | None = None  # in place of `build`: clean states are drawn, then annealed
+    times: int = 1  # times as many samples
 
 
 SAMPLERS = {
@@ -59,6 +62,7 @@ SAMPLERS = {
     "tilted-full-exponent": DigitSampler(tilted(ramp=FULL), HALF, form="potential"),
     "tilted-populations": DigitSampler(tilted(), HALF, form="potential", populations=16),
     "guidance-gibbs": DigitSampler(guidance(posterior_level), moves=MOVES),
+    "annealed": DigitSampler(tilted(), HALF, form="potential", populations=16, annealing=DIGITS, times=4),
 }
 
 
@@ -109,7 +113,7 @@ class SampledDigits(NamedTuple):
 def shape_of(sampler: DigitSampler, samples: int) -> tuple[int, int]:
     """Samples of a class as populations and particles; a few samples make fewer populations of four."""
     populations = min(sampler.populations, max(1, samples // 4))
-    return populations, samples // populations
+    return populations, sampler.times * samples // populations
 
 
 @torch.no_grad()
@@ -118,7 +122,12 @@ def sample_digits(nets: Digits, sampler: DigitSampler, alpha: float, plan: Digit
     meter = StateCounter()
     model = meter.watch(joint_model(nets, plan.conditions, sampler.form))
     begin = time.perf_counter()
-    result = launch(sampler.build(model, alpha), plan, sampler.resample, _moves(model, alpha, sampler.moves))
+    if sampler.annealing is None:
+        result = launch(sampler.build(model, alpha), plan, sampler.resample, _moves(model, alpha, sampler.moves))
+    else:
+        fk = sampler.annealing(model, alpha)
+        with of_learned_nets():
+            result = launch(fk, plan, sampler.resample, grid=fk.grid)
     result = replace(result, log_weights=result.log_weights.cpu().to(result.log_weights.device))  # waits for the GPU
     classes = len(plan.conditions)
     return SampledDigits(

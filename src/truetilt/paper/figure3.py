@@ -38,12 +38,18 @@ RUNS = (
     ("guidance", 1.0), ("guidance-rate", 2.0), ("guidance-rate", 3.0), ("guidance-posterior", 2.0),
     ("guidance-posterior", 3.0), ("smc", 3.0), ("smc-partial", 3.0), ("smc-populations", 3.0), ("smc-deft", 3.0),
     ("tilted", 2.0), ("tilted", 3.0), ("tilted", 4.0), ("tilted", 5.0), ("tilted-full-exponent", 3.0),
-    ("tilted-populations", 3.0), ("tilted-populations", 5.0), ("guidance-gibbs", 3.0),
+    ("tilted-populations", 3.0), ("tilted-populations", 5.0), ("guidance-gibbs", 3.0), ("tilted-populations", 10.0),
+    ("annealed", 10.0),
 )  # fmt: skip
 SHEETS = {"guidance": 1.0, "smc": 3.0, "smc-partial": 3.0, "smc-populations": 3.0, "tilted": 3.0}  # alpha by method
 EDGES = {"deft": "DEFT, edges", "cfg": "label, edges", "cfg-one-site": "label, one site a step"}
 ONE_SITE_SAMPLES = 32  # of each class: a path takes as many steps as there are sites
-_COLOURS = {"guidance": "#e07b5a", "smc": "#7b4fa8", "tilted": "#2e8b57"}  # by the first word of a method
+_COLOURS = {
+    "guidance": "#e07b5a",
+    "smc": "#7b4fa8",
+    "tilted": "#2e8b57",
+    "annealed": "#2e6f8b",
+}  # by the first word of a method
 
 
 def jobs(settings: Settings) -> list[Job]:

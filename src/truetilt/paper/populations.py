@@ -1,4 +1,4 @@
-"""Populations of a result on their own: some of them, all with equal mass, and unweighted draws from each."""
+"""Populations of a result on their own: some of them, all with equal mass, unweighted draws from each or by mass."""
 
 from __future__ import annotations
 
@@ -37,3 +37,12 @@ def draws_of_each(result: Result, seed: int, many: int | None = None) -> Tokens:
     cdf = log_w[alive].softmax(-1).cumsum(-1)
     chosen = draw_from(cdf, (torch.arange(n, device=device) + u) / n)
     return result.particles[alive].gather(1, chosen[..., None].expand(-1, -1, result.particles.shape[-1]))
+
+
+def draws_by_mass(result: Result, seed: int, many: int) -> list[Tokens]:
+    """`result.draw` of so many, kept apart by population [own, D]; a population that gives none is left out."""
+    log_w, particles = result.log_weights.reshape(-1), result.log_weights.shape[1]
+    u = Stream(seed, device=log_w.device).uniforms(0, OUTPUT, 1, (0, 1))[0]
+    chosen = draw_from(result.weights.reshape(-1).cumsum(0), (torch.arange(many, device=log_w.device) + u) / many)
+    rows, owner = result.particles.flatten(0, 1)[chosen], chosen // particles
+    return [rows[owner == number] for number in owner.unique().tolist()]

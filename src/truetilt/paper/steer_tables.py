@@ -95,7 +95,7 @@ def one_table(number: int, method: str, seed: int) -> Answer:
 def _fixed(problem: SteerTask, budget: Budget, name: str, seed: int) -> Result | None:
     """All of a budget on one way, without a look before; None where the budget does not buy it."""
     account = Account(budget)
-    work = Work(problem, account, StageFolder(None, {}, problem.reward), POPULATIONS, seed, movable=True, worth=0.0)
+    work = Work(problem, account, StageFolder(None, {}, problem.reward), POPULATIONS, seed, movable=True)
     found = next(way for way in ways_of(problem, account) if way.name == name).build(work)
     if found is None:
         return None

@@ -15,6 +15,8 @@ CLAIMANTS = ("smc-populations", "tilted-populations", "any-order-populations", "
 CURVES = ("smc-partial", "smc-deft-partial")
 LONG_CURVE = "smc-posterior"  # as many evaluations at 1000 steps as at 100: most particles reveal nothing in a step
 OURS = ("smc", "smc-posterior", "smc-populations", "tilted", "tilted-populations", "any-order", "guidance-gibbs")
+ANNEALED_ALPHAS = (8.0, 32.0, 64.0)  # and the edge forms at the first alone
+BY_EDGES, POPULATIONS = ("annealed-ordered", "annealed-edges", "any-order-moves"), 16
 QUICK_ALPHAS, QUICK_BETAS = (2.0, 4.0), (0.0, 1.0, 2.0)
 QUICK_STEPS, QUICK_SHAPE = 24, (2, 12)
 
@@ -66,6 +68,8 @@ def cases(task: TextTask, quick: bool) -> list[Case]:
     known = {case.name for case in out}
     ours = [_case(m, classes, a, _beta(m), STEPS[0]) for m in OURS for a in ALPHAS[1:]]
     out += [case for case in ours if case.name not in known]
+    out += [_weighted("annealed", classes, alpha) for alpha in ANNEALED_ALPHAS]
+    out += [_weighted(method, classes, ANNEALED_ALPHAS[0]) for method in BY_EDGES]
     out += [_case("prompting", (condition,), None, None, STEPS[0]) for condition in classes]
     out.append(Case(BASELINE, classes, None, BETA, STEPS[0], (DRAWS, 1), claim=True))
     for method in CLAIMANTS:
@@ -77,6 +81,11 @@ def cases(task: TextTask, quick: bool) -> list[Case]:
 def _case(method: str, conditions: tuple[str, ...], alpha: float | None, beta: float | None, steps: int) -> Case:
     particles = SAMPLERS[method].particles
     return Case(method, conditions, alpha, beta, steps, (RUNS * PARTICLES // particles, particles))
+
+
+def _weighted(method: str, conditions: tuple[str, ...], alpha: float) -> Case:
+    """A case whose populations are drawn from by mass; one site a step, whatever its steps."""
+    return Case(method, conditions, alpha, None, STEPS[0], (POPULATIONS, SAMPLERS[method].particles))
 
 
 def _beta(method: str) -> float | None:

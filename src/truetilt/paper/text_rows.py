@@ -45,12 +45,16 @@ class ScoredText:
 
 
 def mean_interval(values: Sequence[Sequence[float]]) -> Answer:
-    """The mean of the populations' means, with its Student interval across them; none for a single population."""
-    means = [statistics.fmean(own) for own in values]
-    value = statistics.fmean(means)
-    if len(means) < 2:
+    """The mean over all, with its Student interval across populations; none for a single population.
+
+    Populations that gave more draws count for more (a ratio estimate): drawn by mass, they do.
+    """
+    sizes, means = [len(own) for own in values], [statistics.fmean(own) for own in values]
+    value, number = statistics.fmean(means, sizes), len(means)
+    if number < 2:
         return {"value": value, "low": None, "high": None}
-    reach = student_quantile(LEVEL, len(means) - 1) * statistics.stdev(means) / math.sqrt(len(means))
+    spread = sum((size * (mean - value)) ** 2 for size, mean in zip(sizes, means, strict=True))
+    reach = student_quantile(LEVEL, number - 1) * math.sqrt(number / (number - 1) * spread) / sum(sizes)
     return {"value": value, "low": value - reach, "high": value + reach}
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 
@@ -35,11 +35,13 @@ from ..smc.resampling import never
 from ..targets.any_order import AnyOrder
 from ..targets.moves import Gibbs
 from ..targets.on_clock import Unweighted
-from .populations import draws_of_each, part_of
+from .annealing import TEXT, TEXT_EDGES, TEXT_ORDERED, Annealing, annealed
+from .populations import draws_by_mass, draws_of_each, part_of
 from .samplers import HALF, PARTIAL, Build, any_order, guidance, tempered, tilted
 
 PARTICLES, FEW = 50, 4  # of a population: as in the paper, and where there are many populations
 MOVES = 64  # Gibbs moves at the end, as many as sites
+DRAWN = 250  # texts by mass, of all populations of a class together: as many as five runs of 50 have
 AT_ONCE = {"cpu": 64, "cuda": 2048}  # particles in memory together where the rows of all their sites are read
 ROOM = {"cpu": 512, "cuda": 16384}  # the same where few rows are read
 BATCH = {"cpu": 16, "cuda": 512}
@@ -80,6 +82,9 @@ class TextSampler:
     any_order: bool = False
     moves: int = 0
     every_row: bool = False  # whether a step reads the rates of all sites of all particles
+    each_step: int = 0  # Gibbs moves after each step
+    by_mass: bool = False  # whether texts are drawn from the union by mass; else populations count equally
+    annealing: Annealing | None = None  # in place of `build`: clean states are drawn, then annealed class by class
 
 
 def _base_alone(model: Model, alpha: float, beta: float | None = None) -> FeynmanKac:
@@ -105,6 +110,12 @@ SAMPLERS = {
     "any-order": TextSampler(any_order(), HALF, any_order=True),
     "any-order-populations": TextSampler(any_order(), HALF, particles=FEW, any_order=True),
     "guidance-gibbs": TextSampler(_GUIDED, moves=MOVES),
+    "any-order-moves": TextSampler(
+        any_order(), HALF, particles=128, any_order=True, moves=MOVES, each_step=4, by_mass=True
+    ),
+    "annealed": TextSampler(any_order(), HALF, form="potential", particles=64, by_mass=True, annealing=TEXT),
+    "annealed-ordered": TextSampler(any_order(), HALF, particles=64, by_mass=True, annealing=TEXT_ORDERED),
+    "annealed-edges": TextSampler(any_order(), HALF, particles=64, by_mass=True, annealing=TEXT_EDGES),
 }
 
 
@@ -130,17 +141,37 @@ def bundle(name: str, device: str) -> Reviews:
 def sample_texts(nets: Reviews, case: Case, seed: int, prompt: str | None = None) -> list[DrawnTexts]:
     """Run a case in parts that fit into memory, and draw its texts, class by class."""
     sampler, meter = SAMPLERS[case.method], StateCounter()
+    if sampler.annealing is not None:
+        return [_annealed(nets, case, condition, seed) for condition in case.conditions]
     model = watched(_model(nets, case, sampler.form, prompt), meter, sampler.every_row, asked_at_once(nets, case))
     alpha, beta = 1.0 if case.alpha is None else case.alpha, 1.0 if case.beta is None else case.beta
     fk = sampler.build(model, alpha, alpha if sampler.moves else beta)
-    moves = Rejuvenation(Gibbs(AnyOrder(model, alpha)), at_end=sampler.moves) if sampler.moves else None
+    kernel = Gibbs(AnyOrder(model, alpha)) if sampler.moves else None
+    moves = kernel and Rejuvenation(kernel, each_step=sampler.each_step, at_end=sampler.moves)
     begin, many = time.perf_counter(), len(case.conditions)
     options = {"resample": sampler.resample, "moves": moves}
     results = in_lots(fk, grid_of(nets, case, model), Lots(case.shape, seed, many, sampler.every_row), options)
-    rows = [r.draw_independent(seed)[:, None] if case.claim else draws_of_each(r, seed) for r in results]
-    texts = [[nets.decode(own) for own in x] for x in rows]
+    texts = [[nets.decode(own) for own in _drawn(result, case, seed)] for result in results]
     cost = cost_of(meter, many * case.shape[0] * case.shape[1], (time.perf_counter() - begin) / many)
     return [DrawnTexts(own, result, cost) for own, result in zip(texts, results, strict=True)]
+
+
+def _drawn(result: Result, case: Case, seed: int) -> Any:
+    """Unweighted draws, population by population."""
+    if case.claim:
+        return result.draw_independent(seed)[:, None]
+    if SAMPLERS[case.method].by_mass:
+        return draws_by_mass(result, seed, min(DRAWN, result.log_weights.numel()))
+    return draws_of_each(result, seed)
+
+
+def _annealed(nets: Reviews, case: Case, condition: str, seed: int) -> DrawnTexts:
+    """One class of an annealed case, the pilot of its ladder counted in."""
+    sampler, meter, begin = SAMPLERS[case.method], StateCounter(), time.perf_counter()
+    model, alpha = meter.watch(nets.model(condition, sampler.form)), 1.0 if case.alpha is None else case.alpha
+    result = annealed(model, alpha, cast("Annealing", sampler.annealing), case.shape, seed)
+    texts = [nets.decode(own) for own in _drawn(result, case, seed)]
+    return DrawnTexts(texts, result, cost_of(meter, case.shape[0] * case.shape[1], time.perf_counter() - begin))
 
 
 def asked_at_once(nets: Reviews, case: Case) -> float:

@@ -12,16 +12,19 @@ from typing import NamedTuple
 
 from ..core.budget import BudgetTooSmall
 from ..result import Result
+from ..smc.resampling import effective_sample_size
 from ..targets.consistency import ALLOWED, STATES
 from ..twists.promise import promised_share
 from .account import Price
 from .drift import Drift
 from .joined import joined
+from .learning import HOPELESS
 from .routes import IMPORTANCE, Route, move_cost
-from .work import Work
+from .work import FirstLook, Work
 
 LOOK, MOST_LOOK, TRY, PROVE = 0.1, 0.25, 0.25, 0.05  # shares of what is left, for each stage
 FEWEST_LOOKS = 64  # draws that tell what a twist promises
+CLEAR = 25.0  # effective draws of a look that tell how good the base is
 FEWEST = 4  # particles of a population that resamples
 CHAINS, FEWEST_CHAINS = 64, 16  # draws that the check moves
 REPEATS = 8  # runs at most that go on until the budget is spent
@@ -61,9 +64,9 @@ class Tried(NamedTuple):
 
 def chosen(work: Work, ways: list[Candidate], only: str | None) -> tuple[Tried, list[Tried]]:
     """The answer that the budget buys, in the way it came, and all that was tried; `only` is the one way wanted."""
-    tried = [_looked(work, ways[0])]
-    work.movable, work.worth = _movable(work, tried[0].result), tried[0].worth
-    work.promise = _promise(work, tried[0].result)
+    tried = [_looked_again(work, _looked(work, ways[0]))]
+    work.movable, work.first = _movable(work, tried[0].result), FirstLook(tried[0].worth, _effective(tried[0]))
+    work.first = work.first._replace(promise=_promise(work, tried[0].result))
     for way in ways[1:] if only is None else [way for way in ways[1:] if way.name == only]:
         if only is None and _enough(work, tried, way):
             continue
@@ -89,6 +92,21 @@ def _looked(work: Work, way: Candidate) -> Tried:
         )
     result = work.run(route, size, work.populations, why)
     return Tried(route, result, _worth(result))
+
+
+def _looked_again(work: Work, look: Tried) -> Tried:
+    """With more draws, where the first ones are neither good nor hopeless but too few to tell."""
+    more = look.route.size(work.account, work.populations, MOST_LOOK - LOOK)
+    if look.route.name != IMPORTANCE or more < 1 or not HOPELESS / 2 <= _effective(look) < CLEAR:
+        return look
+    why = f"{_effective(look):.2g} effective draws of {look.result.log_weights.numel()} are too few to tell by"
+    result = joined(look.result, work.run(look.route, more, work.populations, why))
+    return look._replace(result=result, worth=_worth(result))
+
+
+def _effective(look: Tried) -> float:
+    """Effective draws of a look, by its weights."""
+    return float(effective_sample_size(look.result.log_weights.reshape(-1)))
 
 
 def _look_size(work: Work, route: Route) -> int:

@@ -12,8 +12,8 @@ from .task import SteerTask
 from .work import Work
 
 LEARN, HARD = 0.35, 0.55  # shares of what is left that learning costs, and where it is hard
-POOR = 0.02  # effective share of the base's draws below which nothing but a twist can help
-GAIN = 1.7  # times that share which a guess from the same draws must promise, for learning to pay
+HOPELESS = 8.0  # effective draws of the base below which nothing but a twist can help
+GAIN = 2.5  # times the worth of the base's draws that a guess from them must promise, for learning to pay
 ROUNDS, FEWEST = 4, 25  # of learning: rounds, and draws in each
 DRAWS, DRAWS_WITH_MUTANTS = (
     250,
@@ -32,8 +32,9 @@ class LessonPlan(NamedTuple):
 def learned(work: Work) -> Potential | None:
     """A twist, if the budget buys the lessons and the base's draws promise enough; None otherwise."""
     task, account = work.task, work.account
-    hard = work.worth < POOR
-    if not hard and work.promise is not None and work.promise < GAIN * work.worth:
+    look = work.first
+    hard = look is None or look.effective < HOPELESS
+    if look is not None and not hard and look.promise is not None and look.promise < GAIN * look.worth:
         return None
     share = HARD if hard and math.isfinite(account.left.calls) else LEARN
     found = lessons(task, account, share, ROUNDS)
@@ -42,9 +43,7 @@ def learned(work: Work) -> Potential | None:
         need = f"{least.evaluations:,.0f} evaluations and {least.calls:,.0f} calls after the first look"
         work.lacking.append(f"a twist could not be learned, which takes at least {need}.")
         return None
-    why = f"{work.worth:.2g} of the base's draws are effective" + (
-        "" if work.promise is None else f", and {work.promise:.2g} promised"
-    )
+    why = "" if look is None else f"{look.effective:.2g} of the base's draws were effective"
     return _useful(work.learn(found.calls, found.draws, why, refits=ROUNDS - 1))
 
 

@@ -40,6 +40,17 @@ def several(count: int, what: str) -> str:
     return f"{count:,} {what}{'s' * (count != 1)}"
 
 
+class FirstLook(NamedTuple):
+    """What the first look told: what a draw is worth, how many were effective, and what a twist promises.
+
+    The promise is the effective share of draws that a guess would lead; None where it cannot be told.
+    """
+
+    worth: float
+    effective: float
+    promise: float | None = None
+
+
 @dataclass
 class Work:
     """A task, the account, what was done so far, and where it is kept."""
@@ -51,8 +62,7 @@ class Work:
     seed: int
     progress: Progress | None = None
     twist: Potential | None = None  # the user's, or the one that was learned
-    worth: float = 1.0  # effective share of the base's draws
-    promise: float | None = None  # the share that draws led by a guess would have; None: cannot be told
+    first: FirstLook | None = None
     learned: bool = False  # whether learning one was tried
     movable: bool = False  # whether moves that redraw a site keep the target
     stages: list[DoneStage] = field(default_factory=list)
