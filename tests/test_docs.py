@@ -6,12 +6,14 @@ import contextlib
 import importlib
 import io
 import re
+import sys
 import unicodedata
 from pathlib import Path
 
 import pytest
 
 import truetilt as tt
+from truetilt.commands.steer import SteerRequest, steer_named
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
@@ -34,6 +36,20 @@ def test_page_runs_and_prints_what_it_says(page: Path, tmp_path: Path, monkeypat
         with contextlib.redirect_stdout(out):
             exec(compile(source, page, "exec", dont_inherit=True), namespace)
         assert out.getvalue().splitlines() == SHOWN.findall(source)
+
+
+def test_the_file_of_the_tutorial_can_be_steered_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`mine.py`, as docs/steer.md has it, by the names that its command has."""
+    page = (ROOT / "docs" / "steer.md").read_text(encoding="utf-8")
+    (file,) = [block for block in blocks(page) if block.lstrip().startswith("# mine.py")]
+    model, reward = re.findall(r"^truetilt steer (\S+) --reward (\S+) --strength 3 ", page, re.MULTILINE)[0]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setitem(sys.modules, "mine", None)  # gone again afterwards
+    Path("mine.py").write_text(file, encoding="utf-8")
+    told = steer_named(SteerRequest(model, reward, 3.0, calls=100), tmp_path / "runs", lambda what, share: None)
+    assert len(told["draws"]) == 16
+    assert all(draw["reward"] == sum(map(draw["text"].count, "GC")) for draw in told["draws"])
 
 
 def test_the_pages_hold_what_is_looked_for() -> None:
