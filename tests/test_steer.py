@@ -382,3 +382,35 @@ def test_an_unknown_option_names_what_was_meant():
     model, reward, _, _ = problem()
     with pytest.raises(TypeError, match="num_inference_steps"):
         tt.steer(model, reward, steps=5)
+
+
+def test_a_reward_that_was_the_same_everywhere_is_not_trusted():
+    """A needle that no draw met: weights are perfect, and log Z is off by nats."""
+    model, _, _, _ = problem()
+
+    def needle(x):
+        return 30.0 * (x == torch.tensor([2, 0, 2, 1, 2])).all(-1).double()
+
+    result = tt.steer(model, needle, evaluations=1_000)
+    if bool((result.log_weights == 0).all()):
+        assert result.trust().verdict == tt.Verdict.care
+        assert "the same for all" in result.trust().reasons[0]
+
+
+def test_a_large_vocabulary_is_not_called_token_by_token():
+    """No limit on calls, 40 tokens: the check and the moves call the reward once a move."""
+    process = tt.Masking(40)
+    model = tt.Model(process, 6, tt.PosteriorScore(process, lambda x, t: torch.zeros(*x.shape, 40)))
+    reward = tt.Reward(lambda x: 0.1 * (x % 7).sum(-1).double(), vocabulary=40)
+    result = tt.steer(model, reward, evaluations=12_000)
+    assert result.spent.calls < 12_000
+    log_z = 6 * math.log(sum(math.exp(0.1 * (v % 7)) for v in range(40)) / 40)
+    assert abs(result.log_z - log_z) < 4 * result.log_z_stderr
+
+
+def test_a_route_that_cannot_be_paid_is_refused_before_anything_is_spent():
+    model, function, _, _ = problem()
+    reward = tt.Reward(function, vocabulary=S)
+    with pytest.raises(InvalidInput, match="do not buy 4 particles for each of 16 populations by 'annealed'"):
+        tt.steer(model, reward, evaluations=1_500, route="annealed")
+    assert reward.calls == 0

@@ -64,6 +64,7 @@ class Tried(NamedTuple):
 
 def chosen(work: Work, ways: list[Candidate], only: str | None) -> tuple[Tried, list[Tried]]:
     """The answer that the budget buys, in the way it came, and all that was tried; `only` is the one way wanted."""
+    _check_affordable(work, ways, only)
     tried = [_looked_again(work, _looked(work, ways[0]))]
     work.movable, work.first = _movable(work, tried[0].result), FirstLook(tried[0].worth, _effective(tried[0]))
     work.first = work.first._replace(promise=_promise(work, tried[0].result))
@@ -79,6 +80,17 @@ def chosen(work: Work, ways: list[Candidate], only: str | None) -> tuple[Tried, 
         )
     best, why = _best(work, rivals)
     return finished(work, best, why), tried
+
+
+def _check_affordable(work: Work, ways: list[Candidate], only: str | None) -> None:
+    """Refuse a way that was asked for and cannot be paid, before anything is spent."""
+    for way in ways:
+        if way.name == only and work.account.buys(way.each.times(work.populations)) < FEWEST:
+            need = way.each.times(FEWEST * work.populations)
+            raise BudgetTooSmall(
+                f"{told(work)} do not buy {FEWEST} particles for each of {work.populations} populations by {only!r}, "
+                f"which takes {need.evaluations:,.0f} evaluations and {need.calls:,.0f} calls; give more"
+            )
 
 
 def _looked(work: Work, way: Candidate) -> Tried:
@@ -217,4 +229,4 @@ def _more(work: Work, route: Route, result: Result, why: str) -> Result | None:
     if varied > VARIED and larger >= 2 * size and populations == work.populations:
         return work.run(route, larger, work.populations, f"{why}; larger populations agree better than more of them")
     count = route.size(work.account, 1) // size
-    return Result.union([result, work.run(route, size, count, why)]) if count >= 1 else None
+    return Result.union([result, work.run(route, size, count, why)]) if count * 20 >= populations else None

@@ -6,7 +6,6 @@ import math
 from typing import NamedTuple
 
 from ..core.types import Potential
-from ..twists.learned import LearnedTwist
 from .account import Account
 from .task import SteerTask
 from .work import Work
@@ -41,10 +40,14 @@ def learned(work: Work) -> Potential | None:
     if found.draws < FEWEST:
         least = task.cost(ROUNDS * task.length, ROUNDS).times(FEWEST / share)
         need = f"{least.evaluations:,.0f} evaluations and {least.calls:,.0f} calls after the first look"
-        work.lacking.append(f"a twist could not be learned, which takes at least {need}.")
+        work.lacking.append(f"a learned twist, which takes at least {need}")
         return None
     why = "" if look is None else f"{look.effective:.2g} of the base's draws were effective"
-    return _useful(work.learn(found.calls, found.draws, why, refits=ROUNDS - 1))
+    twist = work.learn(found.calls, found.draws, why, refits=ROUNDS - 1)
+    if twist.held_out.r_squared > 0:
+        return twist
+    work.note("it explains nothing of the reward, and is not used")
+    return None
 
 
 def lessons(task: SteerTask, account: Account, share: float, rounds: int) -> LessonPlan:
@@ -63,8 +66,3 @@ def _most(task: SteerTask) -> int:
 def _calls(task: SteerTask, account: Account, share: float) -> int:
     """Calls that a share of what is left buys; those of a network cost evaluations, which draws have been given."""
     return 0 if task.network else account.buys(task.cost(0, 1), share)
-
-
-def _useful(twist: LearnedTwist) -> Potential | None:
-    """The twist, if it is more than a constant."""
-    return twist if twist.held_out.r_squared > 0 else None

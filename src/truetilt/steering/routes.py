@@ -29,6 +29,7 @@ IMPORTANCE, TWISTED, ADAPTED, ANNEALED, FROM_BASE = ROUTES = (
 )
 SWEEPS = {ANNEALED: 4, FROM_BASE: 8}  # moves of each site
 DEAR = 1.5  # times the share of the budget that a move with one call costs, from which a call for every token is dear
+MOST_TOKENS = 32  # of a site that the reward is called for, each, even where calls are not limited
 HALF = adaptive(systematic, 0.5)
 
 
@@ -107,6 +108,8 @@ def move_cost(task: SteerTask, account: Account) -> Price:
 
 def _dear(task: SteerTask, account: Account) -> bool:
     """Whether calling the reward for every token of a site costs much more than calling it once."""
+    if task.vocabulary > MOST_TOKENS and task.reward is not None:
+        return True
     gibbs, one = task.cost(1, task.vocabulary - 1), task.cost(1, 1)
     return account.weight(gibbs) > DEAR * account.weight(one)
 

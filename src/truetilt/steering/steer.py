@@ -13,7 +13,7 @@ from ..core.budget import Budget
 from ..core.fingerprints import fingerprint
 from ..core.parameter_names import spelled
 from ..core.spent import Spent
-from ..core.target import tempered
+from ..core.target import Remedies, tempered
 from ..core.types import InvalidInput, Model, Potential, check_model, function, listed, path_of, plain, shown, whole
 from ..diffusion.processes import Masking
 from ..result import Result, runs_of
@@ -31,7 +31,8 @@ from .work import Progress, Work
 
 DRAWS = 4_000  # of the base: what their evaluations cost is the budget where none is given
 PER_CALL = 20  # draws of the base for each call, where only calls are limited
-LONG = 256  # sites, beyond which several are revealed at a time
+LONG, STEPS = 256, 128  # sites beyond which several are revealed at a time, and the steps there are then
+REMEDIES = Remedies("a smaller strength or alpha", "more evaluations or calls", steps="")  # what a user can do next
 IN_ORDER, AT_RANDOM = "left to right", "random"
 
 
@@ -64,7 +65,8 @@ def steer(
     Args:
         model: A `tt.Model`. On `tt.Masking` all ways are open, on `tt.Uniform` those without moves.
         reward: Function of finished states [B, D] that returns one number a state, or a `tt.Reward` (for strings, slow
-            functions, files); -inf forbids. None (the default): the model's condition is what steers.
+            functions, files), whose earlier answers cost nothing, so that a fresh one gives the same bits; -inf
+            forbids. None (the default): the model's condition is what steers.
         strength: Factor of the reward in the target, not 0; 1 by default.
         alpha: Exponent of the model's condition, 0 to 1e9, where no reward is given.
         evaluations: Network evaluations (a sequence in a pass) that may be spent. None (the default): those of 20 draws
@@ -124,7 +126,7 @@ def _task(
             "both at once give a model whose base is the conditional score"
         )
     length, masks = model.length, isinstance(model.process, Masking)
-    steps = (min(length, 128) if length > LONG or not masks else length) if steps is None else steps
+    steps = (length if masks and length <= LONG else STEPS) if steps is None else steps
     steps = whole("num_inference_steps", steps, 1, length if masks else None)
     sites = _order(order, length)
     if reward is not None:
@@ -181,8 +183,9 @@ def _told(best: Tried, work: Work, asked: dict[str, Any]) -> Result:
     before = Spent(*(whole - part for whole, part in zip(account.spent, mine, strict=True)))
     runs = runs_of(result.settings)
     runs = [run | {"spent before": (before if k == 0 else Spent())._asdict()} for k, run in enumerate(runs)]
+    runs = [run | {"remedies": REMEDIES._asdict()} for run in runs]
     settings: dict[str, Any] = {"united": runs} if "united" in result.settings else runs[0]
-    settings["findings"] = [list(found) for found in findings(best)]
+    settings["findings"] = [list(found) for found in findings(best, work.task)]
     result = replace(result, settings=settings)
     settings["steer"] = record(asked, work, best, result)
     return result

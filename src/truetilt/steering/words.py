@@ -10,14 +10,32 @@ from ..smc.checks import FEW, VARIED, Verdict
 from ..smc.figures import Figures
 from .account import Account
 from .choose import Tried
+from .drift import Drift
+from .task import SteerTask
 from .work import Work
 
 _SATURATED = 0.7  # share of the largest possible variation of Z-hat, from which the true one may be any larger
 
 
-def findings(best: Tried) -> list[tuple[str, str]]:
-    """What the check by moves says of the answer, as verdicts with their words."""
-    drift = best.drift
+def findings(best: Tried, task: SteerTask) -> list[tuple[str, str]]:
+    """What speaks against an answer beside its own figures, as verdicts with their words."""
+    steered = task.reward is not None and task.strength != 0
+    return [*(_blind(best.result) if steered else ()), *_drifting(best.drift)]
+
+
+def _blind(result: Result) -> list[tuple[str, str]]:
+    """A reward that was the same wherever it was asked may be something else where it was not."""
+    log_w = result.log_weights
+    if bool((log_w != log_w[0, 0]).any()):
+        return []
+    words = (
+        f"The reward is the same for all {log_w.numel()} particles: if it differs anywhere, no particle was there, and "
+        "nothing leads to it. Use a reward that says how near a sequence is."
+    )
+    return [(Verdict.care.value, words)]
+
+
+def _drifting(drift: Drift | None) -> list[tuple[str, str]]:
     if drift is None or not drift.found:
         return []
     way = "up" if drift.mean > 0 else "down"
@@ -35,7 +53,7 @@ def outlook(result: Result, account: Account, lacking: list[str]) -> str:
     figures, stderr = trust.figures, result.log_z_stderr
     factor, least = needed(figures)
     if lacking and trust.verdict != Verdict.trust:
-        return f"What is needed: {' '.join(lacking)}"
+        return f"What is needed to trust this: {', or '.join(lacking)}; a smaller strength needs less."
     if trust.verdict == Verdict.doubt or factor > 2:
         limits = [
             f"{math.ceil(factor * limit):,} {name}"

@@ -79,7 +79,7 @@ class Work:
             return result, Spent(*result.counts.sum(0).tolist())
 
         what = f"{route.name}: {several(populations, 'population')} of {several(particles, 'particle')}"
-        what += f", {route.moves} moves each" if route.moves else ""
+        what += f", {several(route.moves, 'move')} each" if route.moves else ""
         return self._stage("run", what, why, make, Result.save, Result.load)
 
     def learn(self, calls: int, draws: int, why: str, **options: Any) -> LearnedTwist:
@@ -95,7 +95,7 @@ class Work:
         def read(folder: Path) -> LearnedTwist:
             return LearnedTwist.load(folder / names, task.model.device)
 
-        what = f"a twist learned from {draws} draws a round and {calls:,} calls"
+        what = f"a twist learned from {several(draws, 'draw')} a round and {several(calls, 'call')}"
         return self._stage("twist", what, why, make, lambda twist, folder: twist.save(folder / names), read)
 
     def agree(self, result: Result) -> float:
@@ -126,8 +126,13 @@ class Work:
         def write(drift: Drift, folder: Path) -> None:
             write_json(folder / "drift.json", drift._asdict())
 
-        what = f"a check by {size[1]} moves of {size[0]} draws"
+        what = f"a check by {several(size[1], 'move')} of {several(size[0], 'draw')}"
         return self._stage("check", what, why, make, write, lambda folder: Drift(**read_json(folder / "drift.json")))
+
+    def note(self, words: str) -> None:
+        """Add what came of it to the last stage."""
+        last = self.stages[-1]
+        self.stages[-1] = last._replace(what=f"{last.what} ({words})")
 
     def _stage(
         self,
