@@ -34,13 +34,13 @@ VARIED = 0.25  # of Z-hat between populations, beyond which larger ones are bett
 class Candidate(NamedTuple):
     """A route that can be built: its name, what a particle costs, and what it is worth in independent draws at best.
 
-    `hope` is less than 1 by what getting there costs. `build` prepares it (learns a twist) and returns it, with why, or
-    None where the budget does not suffice.
+    `hope` is less than 1 by what getting there costs, as far as can be told. `build` prepares it (learns a twist) and
+    returns it, with why, or None where the budget does not suffice.
     """
 
     name: str
     each: Price
-    hope: float
+    hope: Callable[[Work], float]
     build: Callable[[Work], tuple[Route, str] | None]
 
 
@@ -67,7 +67,7 @@ def chosen(work: Work, ways: list[Candidate], only: str | None) -> tuple[Tried, 
     _check_affordable(work, ways, only)
     tried = [_looked_again(work, _looked(work, ways[0]))]
     work.movable, work.first = _movable(work, tried[0].result), FirstLook(tried[0].worth, _effective(tried[0]))
-    work.first = work.first._replace(promise=_promise(work, tried[0].result))
+    work.first = work.first._replace(promise=_promise(work, tried[0].result), new=_new(work))
     for way in ways[1:] if only is None else [way for way in ways[1:] if way.name == only]:
         if only is None and _enough(work, tried, way):
             continue
@@ -144,6 +144,12 @@ def _promise(work: Work, look: Result) -> float | None:
     return promised_share(x, log_w, work.task.vocabulary)
 
 
+def _new(work: Work) -> float:
+    """The share of the calls so far that were of new states; 1 where calls are not limited."""
+    spent = work.account.spent
+    return 1.0 if work.account.budget.calls is None or spent.calls == 0 else spent.distinct / spent.calls
+
+
 def told(work: Work) -> str:
     """The budget, in words."""
     evaluations, calls = work.account.budget
@@ -161,7 +167,7 @@ def _enough(work: Work, tried: list[Tried], way: Candidate) -> bool:
     """Whether a way could not do better than what was tried; what moves contradict is not enough."""
     sound = [number for number, one in enumerate(tried) if one.sound]
     best = max(sound, key=lambda number: tried[number].efficiency(work), default=None)
-    if best is None or tried[best].efficiency(work) * work.account.weight(way.each) < way.hope:
+    if best is None or tried[best].efficiency(work) * work.account.weight(way.each) < way.hope(work):
         return False
     tried[best] = _proved(work, tried[best])
     return tried[best].sound

@@ -12,7 +12,8 @@ from .work import Work
 
 LEARN, HARD = 0.35, 0.55  # shares of what is left that learning costs, and where it is hard
 HOPELESS = 8.0  # effective draws of the base below which nothing but a twist can help
-GAIN = 2.5  # times the worth of the base's draws that a guess from them must promise, for learning to pay
+FREE, DEAR = 1.2, 3.0  # times the worth of the base's draws that must be promised for learning to pay, by its price
+UNTOLD = 0.4  # worth of the base's draws from which learning does not pay, where no promise can be told
 ROUNDS, FEWEST = 4, 25  # of learning: rounds, and draws in each
 DRAWS, DRAWS_WITH_MUTANTS = (
     250,
@@ -28,13 +29,21 @@ class LessonPlan(NamedTuple):
     calls: int
 
 
+def worth_learning(work: Work) -> float:
+    """The worth of the base's draws from which learning a twist does not pay: less where calls are of new states."""
+    look = work.first
+    if look is None or look.effective < HOPELESS:
+        return math.inf
+    if look.promise is None:
+        return UNTOLD
+    return look.promise / (FREE + (DEAR - FREE) * look.new)
+
+
 def learned(work: Work) -> Potential | None:
-    """A twist, if the budget buys the lessons and the base's draws promise enough; None otherwise."""
+    """A twist, if the budget buys the lessons and it is more than a constant; None otherwise."""
     task, account = work.task, work.account
     look = work.first
     hard = look is None or look.effective < HOPELESS
-    if look is not None and not hard and look.promise is not None and look.promise < GAIN * look.worth:
-        return None
     share = HARD if hard and math.isfinite(account.left.calls) else LEARN
     found = lessons(task, account, share, ROUNDS)
     if found.draws < FEWEST:

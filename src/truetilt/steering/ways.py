@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..core.types import Potential
 from .account import Account
 from .choose import Candidate
-from .learning import learned
+from .learning import learned, worth_learning
 from .routes import (
     ADAPTED,
     ANNEALED,
@@ -22,7 +22,6 @@ from .routes import (
 from .task import SteerTask
 from .work import Work
 
-AT_BEST = {TWISTED: 0.4, ANNEALED: 0.7, FROM_BASE: 0.7}  # worth of a particle; the first less what learning costs
 _FIRST = "how far the simplest way goes is the first thing to know"
 Built = tuple[Route, str] | None
 
@@ -31,17 +30,26 @@ def ways_of(task: SteerTask, account: Account) -> list[Candidate]:
     """All ways to a task's target."""
     if task.reward is None:
         return [
-            Candidate(ADAPTED, task.draw, 1.0, lambda work: (adapted(task), _FIRST)),
-            Candidate(ANNEALED, annealed_cost(task, account, FROM_BASE), AT_BEST[FROM_BASE], _annealed_from_base),
+            Candidate(ADAPTED, task.draw, _certain, lambda work: (adapted(task), _FIRST)),
+            Candidate(ANNEALED, annealed_cost(task, account, FROM_BASE), _moved, _annealed_from_base),
         ]
-    first = Candidate(IMPORTANCE, task.draw, 1.0, lambda work: (importance(task), _FIRST))
-    led = Candidate(TWISTED, task.draw, AT_BEST[TWISTED], _twisted)
+    first = Candidate(IMPORTANCE, task.draw, _certain, lambda work: (importance(task), _FIRST))
+    led = Candidate(TWISTED, task.draw, worth_learning, _twisted)
     if not task.masks:
         return [first, led]
     dear = ((ANNEALED, _annealed), (FROM_BASE, _annealed_from_base))
     costs = [annealed_cost(task, account, name) for name, _ in dear]
-    ways = [Candidate(name, cost, AT_BEST[name], build) for (name, build), cost in zip(dear, costs, strict=True)]
+    ways = [Candidate(name, cost, _moved, build) for (name, build), cost in zip(dear, costs, strict=True)]
     return [first, led, *ways]
+
+
+def _certain(work: Work) -> float:
+    return 1.0
+
+
+def _moved(work: Work) -> float:
+    """What an annealed particle is worth in independent draws where all goes well."""
+    return 0.7
 
 
 def _twisted(work: Work) -> Built:

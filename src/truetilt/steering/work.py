@@ -43,12 +43,14 @@ def several(count: int, what: str) -> str:
 class FirstLook(NamedTuple):
     """What the first look told: what a draw is worth, how many were effective, and what a twist promises.
 
-    The promise is the effective share of draws that a guess would lead; None where it cannot be told.
+    The promise is the effective share of draws that a guess would lead; None where it cannot be told. `new` is the
+    share of calls that were of new states, 1 where calls are not limited.
     """
 
     worth: float
     effective: float
     promise: float | None = None
+    new: float = 1.0
 
 
 @dataclass
