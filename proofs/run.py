@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 from coverage import coverage
 from tqdm import tqdm
+from trust import trust
 
 import truetilt as tt
 from truetilt.commands.jobs import Settings, device_name, run_experiment
@@ -184,6 +185,7 @@ PROOFS = {
     "table1": table,
     "chain": lambda device: reproduce(chain.EXPERIMENT, device),
     "sde": diffusions,
+    "trust": trust,
 }
 WITH_DATA = {
     "rewards": rewarded,

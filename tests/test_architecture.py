@@ -30,7 +30,7 @@ ONLY = {  # stricter than its rank: all that a folder may import of ours
     "continuous": {"core", "diffusion", "targets"},
     "exact": {"core", "diffusion", "smc", "runtime", "targets"},
     "twists": {"core", "diffusion", "smc", "runtime", "rewards", "targets"},
-    "baselines": {"core", "diffusion", "smc", "targets", "twists"},
+    "baselines": {"core", "diffusion", "smc", "rewards", "targets", "twists"},
     "testing": {"core", "diffusion", "smc", "runtime", "targets", "exact"},
     "viz": {"core", "smc", "runtime", "continuous"},
     "models": {"core", "diffusion", "smc", "runtime", "viz"},

@@ -65,7 +65,7 @@ def test_moves_are_counted_and_no_bit_changes():
     fk = tt.AnyOrder(model, 2.0)
     moves = tt.Rejuvenation(tt.Gibbs(fk), each_step=2)
     result = tt.run(fk, particles=N, moves=moves)
-    assert result.evaluations == sum(net.states for net in nets) == 2 * N * D * 3
+    assert result.evaluations == sum(net.states for net in nets) == 2 * N * (D * 3 + CHECK)
     alone = tt.AnyOrder(MODEL, 2.0)
     plain = tt.run(alone, particles=N, moves=tt.Rejuvenation(tt.Gibbs(alone), each_step=2))
     assert torch.equal(plain.log_weights, result.log_weights)

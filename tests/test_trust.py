@@ -11,7 +11,9 @@ import torch
 
 import truetilt as tt
 from problems import table
-from truetilt.smc.trust import ALONE, CHECKS, FEW, HARDLY_ANY, SCATTER, THIN, TORN, UNSURE, VARIED, Figures, judge
+from truetilt.smc.checks import ALONE, CHECKS, FEW, HARDLY_ANY, SCATTER, THIN, TORN, UNSURE, VARIED
+from truetilt.smc.figures import Figures
+from truetilt.smc.trust import judge
 
 SMALL = table(tt.Masking, 3, 2, seed=6)
 LARGE = table(tt.Masking, 50, 2, seed=1)
@@ -229,7 +231,11 @@ HEALTHY = Figures(
 )
 FAULTS = {
     "few lines": ({"lines": FEW - 1.0}, "use with care", "Use more particles, more populations, a smaller alpha"),
-    "hardly any line": ({"lines": HARDLY_ANY - 0.1}, "do not trust", "a potential (tt.Tilted) instead of edge ratios"),
+    "hardly any line": (
+        {"lines": HARDLY_ANY - 0.1},
+        "do not trust",
+        "the model's potential (tt.Tilted) instead of edge ratios",
+    ),
     "hardly any weight": ({"union_ess": HARDLY_ANY - 0.1}, "do not trust", "a smaller alpha"),
     "thin in the middle": (
         {"ess_lowest": THIN / 2},
@@ -288,7 +294,7 @@ def test_the_report_is_plain_words():
         "surviving first draws: 60 a population (40 or more), 500 by mass in all",
         "populations by mass: 15.8, heaviest 7.0%; log Z varies by 0.08 between them",
         "independent draws, by disagreement: 700; by weights: 1e+03",
-        "Not seen here: the error of the time grid, and of the networks.",
+        "Not seen here: the error of the time grid, of networks that agree, and states that no particle met.",
     ]
 
 

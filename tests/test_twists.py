@@ -5,14 +5,18 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import math
+import re
 
 import pytest
 import torch
 
 import truetilt as tt
 from truetilt.core.spent import Spent
-from truetilt.twists.lessons import softened
-from truetilt.twists.revealing import draws, token_values
+from truetilt.twists.lessons import Lessons, Mutants, softened
+from truetilt.twists.revealing import draws, token_values, weighed_draws
+from truetilt.twists.rounds import RoundLaw, weighed
+from truetilt.twists.tables import Flat
 
 S, D = 4, 6
 PROCESS = tt.Masking(S)
@@ -62,7 +66,8 @@ def test_pairs_of_neighbours_are_found_by_held_out_error(pairs_twist):
     linear = next(one for one in pairs_twist.tried if one.family == "linear")
     assert pairs_twist.held_out.family == "neighbours"
     assert pairs_twist.held_out.spread < 0.05 < 0.5 < linear.spread
-    assert [one.spread for one in pairs_twist.tried] == sorted(one.spread for one in pairs_twist.tried)
+    assert [one.ess for one in pairs_twist.tried] == sorted((one.ess for one in pairs_twist.tried), reverse=True)
+    assert pairs_twist.held_out.ess > 0.99
 
 
 def test_pairs_with_a_mask_need_no_calls():
@@ -139,6 +144,7 @@ def test_draws_are_of_p0():
         tt.PairTables(1),
         tt.PairTables(1, clean_reach=0),
         tt.PairTables(D - 1, 1.0),
+        tt.PairTables(1, 1.0, depth=1.0),
         tt.SmallNetwork(width=4),
     ],
     ids=lambda f: f.name,
@@ -179,7 +185,7 @@ def test_what_it_spent_is_counted():
     twist = learn(reward, calls=999, draws=60, refits=2)
     called = torch.cat(seen)
     assert twist.spent == Spent(3 * D, 3 * 60 * D, len(called), len(called.unique(dim=0)))
-    assert len(called) == 3 * 60 * 5
+    assert len(called) == 999
     assert Spent(1, 2, 3, 4).plus(Spent(10, 20, 30, 40)) == Spent(11, 22, 33, 44)
 
 
@@ -218,6 +224,100 @@ def test_many_tokens_are_fitted_by_the_likeliest():
     assert twist.held_out.spread < 0.5
 
 
+def low_tailed(x):
+    """log of a probability: near 0 for a few states, and many nats below for most."""
+    return torch.nn.functional.logsigmoid(4 * (additive(x) - 4))
+
+
+def effective_share(twist, reward, **options):
+    """Of 4,000 particles drawn with a twist and never resampled."""
+    fk = tt.Composed(chain()[0], reward=reward, twist=twist, order=range(D), **options)
+    w = tt.run(fk, particles=4000, resample=tt.never, seed=3).log_weights.reshape(-1).softmax(0)
+    return 1 / float((w**2).sum()) / len(w)
+
+
+@pytest.fixture(scope="module")
+def low_twist():
+    return learn(low_tailed, calls=1000, draws=200, family=[tt.PairTables(1), tt.PairTables(1, 1.0, depth=2.0)])
+
+
+def test_a_low_tail_that_holds_no_mass_does_not_spoil_the_fit(low_twist):
+    assert low_twist.held_out.family.endswith("2 nats deep")
+    least_squares = low_twist.tried[1]
+    assert least_squares.spread < low_twist.held_out.spread  # over all states it is the better fit
+    everywhere = learn(low_tailed, calls=1000, draws=200, family=tt.PairTables(1))
+    assert effective_share(low_twist, low_tailed) > 3 * effective_share(everywhere, low_tailed)
+
+
+def test_the_effective_share_of_a_run_is_foretold(low_twist):
+    assert abs(low_twist.held_out.ess / effective_share(low_twist, low_tailed) - 1) < 0.25
+    nothing = learn(low_tailed, calls=1000, draws=200, family=[Flat()])
+    assert abs(nothing.held_out.ess / effective_share(nothing, low_tailed) - 1) < 0.25
+
+
+def test_a_depth_that_no_value_reaches_changes_nothing():
+    plain, deep = (learn(paired, family=tt.PairTables(1, depth=depth), calls=400) for depth in (None, 1e3))
+    assert torch.equal(plain.twist.entries, deep.twist.entries)
+
+
+def test_weights_of_all_rounds_are_those_of_their_mixture():
+    """Draws of p0 and of p0 exp(h): the mean of any function by them is that of p0 exp(r)."""
+    model, target = chain()
+    half = learn(lambda x: additive(x) / 2, calls=4000).twist
+    rounds, laws = [], []
+    for number, twist in enumerate([None, half]):
+        found = weighed_draws(model, 3000, twist, tuple(range(D)), 1, number)
+        log_z = float(found.log_w.logsumexp(0)) - math.log(3000)
+        none = Mutants(*(torch.zeros(0, dtype=torch.int64) for _ in range(3)), torch.zeros(0))
+        rounds.append(
+            Lessons(found.x, additive(found.x), none, found.steps, S, found.log_w - log_z, torch.ones(3000).bool())
+        )
+        laws.append(RoundLaw(twist, log_z, 3000, "cpu"))
+    every = weighed(rounds, laws)
+    w = every.log_weight.softmax(0)
+    seen = (w[:, None, None] * torch.nn.functional.one_hot(every.x, S)).sum(0)
+    assert (seen - target.marginals()).abs().max() < 4.5 * 0.5 * float((w**2).sum()) ** 0.5
+    alone = rounds[0].value.softmax(0)
+    assert float((w**2).sum()) < 0.5 * float((alone**2).sum())
+    low = every.low
+    assert 0.04 < float(w[every.value < low].sum()) <= 0.05
+
+
+def test_a_draw_keeps_the_steps_of_its_own_line():
+    """A twist so uneven that the draws are resampled: every step of a draw shows the draw itself, partly masked."""
+    found = weighed_draws(chain()[0], 100, lambda x, t: 4.0 * (x == 1).sum(-1), None, 0, 1)
+    steps, final = found.steps, found.x[found.steps.draw]
+    assert len(found.x.unique(dim=0)) < 90
+    assert ((steps.x == S) | (steps.x == final)).all()
+    assert torch.equal(torch.bincount(steps.draw), torch.full((100,), D))
+
+
+def test_equal_draws_are_held_out_together():
+    found = weighed_draws(chain()[0], 400, lambda x, t: 4.0 * (x == 1).sum(-1), None, 0, 1)
+    none = Mutants(*(torch.zeros(0, dtype=torch.int64) for _ in range(3)), torch.zeros(0))
+    lessons = Lessons(
+        found.x, additive(found.x), none, found.steps, S, torch.zeros(400).double(), torch.ones(400).bool()
+    )
+    assert len(lessons.parts()) == 1
+    uneven = lessons._replace(log_weight=-torch.arange(400).double()).parts()
+    assert sum(len(held.x) for _, held in uneven) == 400
+    for fit, held in [*lessons.parts(), *uneven]:
+        assert len(fit.x) + len(held.x) == 400
+        assert not {tuple(x.tolist()) for x in fit.x} & {tuple(x.tolist()) for x in held.x}
+
+
+def test_files_without_an_effective_share_are_read(tmp_path, pairs_twist):
+    from safetensors.torch import load_file, save_file
+
+    pairs_twist.save(tmp_path / "new")
+    facts = json.loads(_header(tmp_path / "new")["truetilt"])
+    old = {"held_out": facts["held_out"][:4], "tried": [one[:4] for one in facts["tried"]]}
+    save_file(load_file(tmp_path / "new"), tmp_path / "old", metadata=_header(tmp_path / "new", **old))
+    again = tt.LearnedTwist.load(tmp_path / "old")
+    assert again.held_out.spread == pairs_twist.held_out.spread
+    assert abs(again.held_out.ess - math.exp(-(again.held_out.spread**2))) < 1e-12
+
+
 def test_a_family_of_ones_own():
     class Counting:
         name = "counting"
@@ -245,6 +345,61 @@ def broken(x, t):
     return tt.SiteLogits.of(torch.full((*x.shape, S), torch.nan, dtype=torch.float64))
 
 
+def spelled(sequence):
+    return sequence.count("CG")
+
+
+def matched(sequence):
+    return len(re.findall("CG", sequence))
+
+
+def contained(sequence):
+    return 1.0 if "CG" in sequence else 0.0
+
+
+LONGER = tt.Model(PROCESS, D + 1, tt.ChainScore(PROCESS, tt.ChainLaw(INITIAL[0], STEPS, torch.zeros(D + 1, S))))
+WIDER = tt.Model(tt.Masking(S + 1), D, lambda x, t: tt.SiteLogits.of(torch.zeros(*x.shape, S + 1)))
+
+
+@pytest.mark.parametrize("model", [LONGER, WIDER], ids=["longer", "wider"])
+def test_a_twist_of_another_length_or_vocabulary_is_refused_before_work(model, pairs_twist):
+    for make in (
+        lambda: tt.Composed(model, reward=paired, twist=pairs_twist, order=range(model.length)),
+        lambda: tt.Annealed(tt.Composed(model, reward=paired, twist=pairs_twist), 3),
+        lambda: tt.Steered(model, paired, twist=pairs_twist),
+    ):
+        with pytest.raises(tt.InvalidInput, match=r"the twist was learned for a model of (length 6|vocabulary 4)"):
+            make()
+
+
+@pytest.mark.parametrize("function", [spelled, matched, contained])
+def test_a_function_of_strings_is_told_of_the_tokenizer(function):
+    model = chain()[0]
+    for work in (
+        lambda: learn(function),
+        lambda: tt.run(tt.Composed(model, reward=function), particles=4),
+        lambda: tt.run(tt.Steered(model, function), tt.uniform_grid(3), particles=4),
+        lambda: tt.Lookahead(model, function)(MASKED[-1:], 1.0),
+    ):
+        with pytest.raises(tt.InvalidInput, match=r"takes states for strings.*tt\.Reward\(function, tokenizer="):
+            work()
+    with pytest.raises(tt.InvalidInput, match=r"given tokens.*tt\.Reward\(function, tokenizer="):
+        tt.Reward(function)(ALL[:3])
+
+
+def test_errors_of_the_function_itself_stay_what_they_are():
+    def own(x):
+        return x.no_such_thing
+
+    with pytest.raises(AttributeError):
+        learn(own)
+
+
+def test_candidates_without_a_twist_are_refused():
+    with pytest.raises(tt.InvalidInput, match="give the twist too"):
+        tt.Composed(chain()[0], reward=paired, candidates=2)
+
+
 BAD = {
     "(?i)model": lambda: tt.learn_twist(3, additive),
     "no mask": lambda: tt.learn_twist(tt.Model(tt.Uniform(S), D, chain()[0].base), additive),
@@ -265,6 +420,7 @@ BAD = {
     "ridge": lambda: tt.PairTables(1, 0.0),
     "clean_reach": lambda: tt.PairTables(1, clean_reach=2),
     "reach": lambda: tt.PairTables(-1),
+    "depth": lambda: tt.PairTables(1, depth=-1.0),
     "completions": lambda: tt.Lookahead(chain()[0], additive, completions=0),
     "average": lambda: tt.Lookahead(chain()[0], additive, average=3),
     "lowest": lambda: tt.Lookahead(chain()[0], additive, lowest=-torch.inf),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, cast
 
 import torch
+from torch import Tensor
 
 from . import __version__
 from .core.fingerprints import fingerprint
@@ -46,7 +47,9 @@ from .smc.shards import Shard
 from .smc.stream import Stream, check_seed
 from .targets.any_order import AnyOrder
 from .targets.base import check_alpha
+from .targets.consistency import disagreeing
 from .targets.defaults import default_sampler
+from .targets.measures import shared_measures
 from .targets.on_clock import Tempered
 from .targets.tilts import FULL, Ramp
 
@@ -164,7 +167,12 @@ def run(
                 callback_on_step_end(record.step, steps, info)
             if saved:
                 saved.after_step(record, steps)
-    return _result(record, settings, shard)
+    done = record.whole(shard)
+    measured = shared_measures(fk, moves, done.particles, shard)
+    if measured.disagreement is not None and (problem := disagreeing(measured.disagreement)):
+        warnings.warn(problem, stacklevel=3)
+    looked = shard.summed(torch.tensor(meter.lap()))
+    return _result(done, settings | {"measured": measured.told()}, looked)
 
 
 @spelled(run)
@@ -264,10 +272,10 @@ def own_grid(fk: FeynmanKac) -> Sequence[float]:
     return found
 
 
-def _result(record: Record, settings: dict[str, Any], shard: Shard) -> Result:
-    """What a finished run gives back, every particle in it."""
-    whole = record.whole(shard)
-    infos = whole.infos
+def _result(whole: Record, settings: dict[str, Any], looked: Tensor) -> Result:
+    """What a finished run gives back, every particle in it; `looked` is what its last look at them cost."""
+    infos, counts = whole.infos, torch.stack([info.spent for info in whole.infos])
+    counts[-1] += looked.to(counts.device)
     return Result(
         whole.particles.x,
         whole.particles.log_w,
@@ -279,5 +287,5 @@ def _result(record: Record, settings: dict[str, Any], shard: Shard) -> Result:
         torch.stack([info.moved for info in infos]),
         torch.stack([info.accepted for info in infos]),
         *stacked(whole.kept),
-        torch.stack([info.spent for info in infos]),
+        counts,
     )

@@ -20,6 +20,7 @@ from torch import Tensor
 from .core.arguments import folder_of, function, has, listed, number, path_of, plain, shown, tensor_of
 from .core.errors import DegenerateWeights, InvalidInput
 from .core.logits import draw_from
+from .core.measures import worst
 from .core.spent import Spent
 from .core.storage import check_plain, read_json, sha256_of, write_json, write_with
 from .core.target import Constant, Remedies
@@ -27,10 +28,12 @@ from .runtime.memory import check_fits
 from .runtime.saved import check_header, check_tensors
 from .runtime.snapshots import Snapshots, no_snapshots, united
 from .runtime.story import story_lines
+from .smc.checks import Finding, Verdict
+from .smc.figures import STIRRED, Known, Stirring, figures_of, lines_of
 from .smc.genealogy import roots
 from .smc.resampling import effective_sample_size, log_mean_exp, multinomial, normalised
 from .smc.stream import OUTPUT, Stream
-from .smc.trust import Finding, Known, Trust, Verdict, figures_of, judge
+from .smc.trust import Trust, judge
 from .smc.uncertainty import (
     Estimate,
     History,
@@ -217,7 +220,9 @@ class Result:
                 "h returned NaN or infinite values for particles that have weight; their mean has no error bar"
             )
         found = self._interval(estimate, level, by)
-        return of_a_probability(found) if bool(((values == 0) | (values == 1)).all()) else found
+        if not bool(((values == 0) | (values == 1)).all()):
+            return found
+        return of_a_probability(found, self._draws())
 
     @property
     def log_z_stderr(self) -> float | None:
@@ -229,7 +234,9 @@ class Result:
     def trust(self) -> Trust:
         """How far to trust this answer: a verdict with its reasons, in plain words when printed."""
         self._weighed()
-        return judge(figures_of(self._history(), self.particles, self.moved, _known(self.settings)))
+        stirring = Stirring(self.moved, self.accepted)
+        found = [Finding(Verdict(verdict), words) for verdict, words in self.settings.get("findings", ())]
+        return judge(figures_of(self._history(), self.particles, stirring, _known(self.settings)), found)
 
     def draw(self, n: int, seed: int = 0) -> Tensor:
         """n unweighted draws from the union by mass, in random order [n, D]. Same seed, same draws."""
@@ -288,6 +295,13 @@ class Result:
         if self.log_z == -torch.inf:
             raise DegenerateWeights("every particle has weight zero: there is nothing to average or draw")
         return self.log_weights
+
+    def _draws(self) -> float:
+        """How many draws the union is worth at most: relatives that no move has changed count as one."""
+        stirred = bool((self.moved.sum(0) >= STIRRED).any())
+        if stirred or self.ancestors.shape[1:] != self.log_weights.shape:  # some populations of a run
+            return float(effective_sample_size(self.log_weights.reshape(-1)))
+        return lines_of(self._history())
 
     def _values(self, h: Callable[[Tensor], Tensor]) -> Tensor:
         function("h", h, "(x)", "of a batch of states [B, D]")
@@ -395,8 +409,8 @@ def _known(settings: dict[str, Any]) -> Known:
     """What the judge should know of the united runs; remedies of the first."""
     runs = runs_of(settings)
     strayed = any("towards another target" in (run.get("moves") or {}) for run in runs)
-    found = tuple(Finding(Verdict(verdict), words) for verdict, words in settings.get("findings", ()))
-    return Known(_repeated(settings), strayed, Remedies(**runs[0].get("remedies", {})), found)
+    measured = worst([run.get("measured", {}) for run in runs])
+    return Known(_repeated(settings), strayed, Remedies(**runs[0].get("remedies", {})), measured)
 
 
 def _repeated(settings: dict[str, Any]) -> bool:

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from ..core.budget import Budget
-from ..core.meter import Meter, metered
+from ..core.meter import Meter, MeteredReward, metered
 from ..core.spent import Spent
 from ..core.types import Model, Tokens, whole
-from ..twists.calls import Rewarding, check_reward_of, scaled
-from .record import Baseline, CountedReward
+from ..twists.calls import Rewarding, call_reward, check_reward_of, scaled
+from .record import Baseline
 from .walks import WalkMaker, base_draws, site_by_site
 
 
@@ -23,19 +23,22 @@ def best_of_n(
     *,
     budget: Budget,
     particles: int = 64,
+    each: int | None = None,
     walk: WalkMaker = site_by_site,
     seed: int = 0,
 ) -> Baseline:
     """Draw N states for every one that is returned, and keep the best of each N; N is what the budget affords.
 
-    No target: the law of the best of N is p0(x) N F(r(x))^(N - 1), which no strength of a reward gives.
+    No target: the law of the best of N is p0(x) N F(r(x))^(N - 1), which no strength of a reward gives. `each` is N at
+    most; None (the default): all that the budget affords.
     """
     check_reward_of(reward, 1.0)
     way, particles = walk(model), whole("particles", particles, 1)
-    each = budget.most(particles * way.steps, particles, f"draws for each of {particles} particles")
+    each = budget.most(particles * way.steps, particles, f"draws for each of {particles} particles", each)
     x, values, spent = _called(model, reward, walk, particles * each, seed)
     best = values.reshape(particles, each).argmax(-1)
-    return Baseline(x.reshape(particles, each, -1)[torch.arange(particles, device=x.device), best], None, None, spent)
+    kept = x.reshape(particles, each, -1)[torch.arange(particles, device=x.device), best]
+    return Baseline(kept, None, None, spent, each)
 
 
 @torch.no_grad()
@@ -45,24 +48,25 @@ def importance(
     strength: float = 1.0,
     *,
     budget: Budget,
+    draws: int | None = None,
     walk: WalkMaker = site_by_site,
     seed: int = 0,
 ) -> Baseline:
     """As many draws of the base as the budget affords, weighed by exp(strength r): right with enough of them.
 
     E[exp(log_z)] is Z at any number of draws. How many are enough grows as the exponential of the divergence of the
-    target from p0.
+    target from p0. `draws` are so many at most; None (the default): all that the budget affords.
     """
     strength = check_reward_of(reward, strength)
-    count = budget.most(walk(model).steps, 1, "draws")
+    count = budget.most(walk(model).steps, 1, "draws", draws)
     x, values, spent = _called(model, reward, walk, count, seed)
     log_w = scaled(values, strength)
-    return Baseline(x, log_w, float(log_w.logsumexp(0)) - math.log(count), spent)
+    return Baseline(x, log_w, float(log_w.logsumexp(0)) - math.log(count), spent, count)
 
 
 def _called(model: Model, reward: Rewarding, walk: WalkMaker, count: int, seed: int) -> tuple[Tokens, Tensor, Spent]:
     """Draws of the base, their rewards, and what both cost."""
     meter = Meter()
     x = base_draws(walk(metered(model, meter)), count, seed)
-    values = CountedReward(reward, meter)(x)
+    values = call_reward(MeteredReward(reward, meter), x)
     return x, values, meter.spent

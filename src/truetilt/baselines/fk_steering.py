@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..core.budget import Budget
-from ..core.meter import Meter
+from ..core.meter import Meter, MeteredReward
 from ..core.types import (
     Aux,
     FeynmanKac,
@@ -37,10 +37,10 @@ from ..core.types import (
 from ..smc.resampling import adaptive, log_mean_exp, systematic
 from ..smc.sampler import Source, trace
 from ..smc.stream import Stream
-from ..twists.calls import Rewarding, check_reward_of
+from ..twists.calls import Rewarding, call_reward, check_reward_of, scaled
 from ..twists.lookahead import Lookahead
-from .record import Baseline, CountedReward
-from .walks import WalkMaker, remembering, site_by_site
+from .record import Baseline
+from .walks import Walk, WalkMaker, remembering, site_by_site
 
 LogPotential = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # of the values now, last, largest and summed
 
@@ -70,6 +70,7 @@ def fk_steering(
     completions: int = 4,
     potential: LogPotential = difference,
     every: int = 1,
+    particles: int | None = None,
     resample: Resampler | None = None,
     walk: WalkMaker = site_by_site,
     seed: int = 0,
@@ -87,6 +88,7 @@ def fk_steering(
         completions: One-shot completions of a state at a look, 4 by default; their log-mean-exp is its value.
         potential: `difference` (the default), `largest_so_far` or `sum_so_far`, the paper's three.
         every: Steps between two looks, 1 by default; the paper looks at every fifth to twentieth part of the way.
+        particles: So many at most. None (the default): as many as the budget affords if no call is repeated.
         resample: Resampling scheme; `tt.adaptive(tt.systematic, 0.5)` by default.
         walk: How states are drawn: `site_by_site` (the default), `in_clock_time`.
         seed: Seed of the run, 0 by default.
@@ -95,17 +97,21 @@ def fk_steering(
     function("potential", potential, "(now, last, largest, total)")
     meter = Meter()
     own = remembering(model, meter)
-    way, counted = walk(own), CountedReward(reward, meter)
-    looks = sum(number % every == 0 for number in range(way.steps))  # the first at the start, where all are masked
-    count = budget.most(way.steps, looks * completions + 1, "particles")
+    way, counted = walk(own), MeteredReward(reward, meter)
+    count = budget.most(way.steps, looks_of(way, every) * completions + 1, "particles", particles)
     value = Lookahead(own, counted, strength, completions, seed=seed)
     fk = Steering(way.fk, value, counted, strength, potential, way.grid[::every])
     source, state = Source(Stream(seed, device=model.device)), None
-    for particles, _ in trace(fk, way.grid, (1, count), resample or adaptive(systematic, 0.5), source):
-        state = particles
+    for found, _ in trace(fk, way.grid, (1, count), resample or adaptive(systematic, 0.5), source):
+        state = found
     if state is None:
         raise InvalidInput("the walk has no step; give one that reveals states")
-    return Baseline(state.x[0], state.log_w[0], float(log_mean_exp(state.log_w[0])), meter.spent)
+    return Baseline(state.x[0], state.log_w[0], float(log_mean_exp(state.log_w[0])), meter.spent, count)
+
+
+def looks_of(way: Walk, every: int) -> int:
+    """How often a particle is looked at on the way, first where all is masked."""
+    return sum(number % every == 0 for number in range(way.steps))
 
 
 @dataclass(frozen=True)
@@ -114,7 +120,7 @@ class Steering:
 
     inner: FeynmanKac
     value: Potential
-    closing: Potential
+    closing: Rewarding
     strength: float
     potential: LogPotential
     looks: Sequence[float]  # times
@@ -180,7 +186,7 @@ class SteeringMove:
     def _weighed(self, y: Tokens) -> tuple[Tensor, Aux]:
         fk, path = self.fk, self.path
         if self.s == 0:
-            final = fk.strength * fk.closing(batch_of(y), 0.0).reshape(y.shape[:-1])
+            final = scaled(call_reward(fk.closing, batch_of(y)), fk.strength).reshape(y.shape[:-1])
             return final - path["weighed"], path
         if self.s not in fk.looks:
             return torch.zeros_like(path["last"]), path

@@ -11,18 +11,34 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..core.budget import Budget
+from ..core.budget import Budget, BudgetTooSmall
 from ..core.logits import draw_from
-from ..core.meter import Meter
+from ..core.meter import Meter, MeteredReward
 from ..core.spent import Spent
-from ..core.types import Model, Particles, Potential, Tokens, batch_of, check_model, function, take, whole
+from ..core.types import (
+    NEG_INF,
+    InvalidInput,
+    Model,
+    Particles,
+    Potential,
+    Tokens,
+    batch_of,
+    check_model,
+    function,
+    take,
+    whole,
+)
 from ..smc.sampler import Draws, Source, first_draw, steps_of
 from ..smc.stream import CHOOSE, RESAMPLE, Stream
-from ..twists.calls import Rewarding, check_reward_of
+from ..twists.calls import Rewarding, call_reward, check_reward_of, scaled
+from ..twists.least_squares import Equations, solve
 from ..twists.lookahead import Lookahead
 from ..twists.revealing import draws as recorded_draws
-from .record import Baseline, CountedReward
+from .record import Baseline
 from .walks import WalkMaker, remembering, site_by_site
+
+_NUMBERS = 1 << 27  # of a matrix, or of all rows, that values are regressed on
+_SOLVING = (100, 1e-6)  # steps of a solve that forms no matrix, and how near it comes
 
 
 @torch.no_grad()
@@ -33,7 +49,7 @@ def svdd(
     *,
     value: Potential,
     budget: Budget,
-    particles: int = 64,
+    particles: int | None = 64,
     candidates: int = 20,
     walk: WalkMaker = site_by_site,
     seed: int = 0,
@@ -47,24 +63,19 @@ def svdd(
         value: What a masked state is worth, a function (x, t): `tt.Lookahead` on this model with `tt.plain_mean` for
             SVDD-PM, `regressed_value` for SVDD-MC. What it cost to learn (its `spent`) is counted.
         budget: Evaluations and calls that may be spent.
-        particles: States returned, 64 by default.
-        candidates: M at most, 20 by default (the paper's); as many as the budget affords. With sites revealed one by
-            one they share the site.
+        particles: States returned, 64 by default; None: as many as the budget affords with so many candidates each.
+        candidates: M at most, 20 by default (the paper's for images; 10 for sequences); as many as the budget affords.
+            With sites revealed one by one they share the site.
         walk: How states are drawn: `site_by_site` (the default), `in_clock_time`.
         seed: Seed of the run, 0 by default.
     """
-    strength, particles = check_reward_of(reward, strength), whole("particles", particles, 1)
+    strength = check_reward_of(reward, strength)
     function("value", value, "(x, t)")
     meter = Meter()
     own = remembering(model, meter)
-    way, counted = walk(own), CountedReward(reward, meter)
+    way, counted = walk(own), MeteredReward(reward, meter)
     before = getattr(value, "spent", Spent())
-    looks = isinstance(value, Lookahead)
-    fixed = 0 if looks else particles * way.steps  # one pass a step draws all candidates; a look at each is one more
-    each = particles * way.steps if looks else 0
-    calls = particles * (way.steps - 1) * value.completions if isinstance(value, Lookahead) else 0
-    left = _less(budget, before, fixed)
-    count = left.most(each, calls + particles, "candidates a step", whole("candidates", candidates, 1))
+    particles, count = _sizes(way.steps, value, budget.less(before), particles, whole("candidates", candidates, 1))
     if isinstance(value, Lookahead):
         value = replace(value, model=own, reward=counted)
     fk, source = way.fk, Source(Stream(seed, device=model.device))
@@ -74,19 +85,35 @@ def svdd(
         u = source.uniforms(here.number, CHOOSE, state.x, fk.choices(here.t, here.s))
         move = fk.move(state, here.t, here.s, u).take(everyone)
         y, _, aux = Draws(source, here.number)(move)
-        worth = (counted if here.s == 0 else value)(batch_of(y), here.s).reshape(particles, count)
+        worth = call_reward(counted, batch_of(y)) if here.s == 0 else value(batch_of(y), here.s)
+        log_odds = scaled(worth, strength).reshape(particles, count)
+        log_odds = torch.where((log_odds > NEG_INF).any(-1, keepdim=True), log_odds, 0.0)  # all forbidden: any
         spin = source.stream.uniforms(here.number, RESAMPLE, 1, (0, particles)).reshape(particles, 1)
-        chosen = draw_from((strength * worth).softmax(-1).cumsum(-1), spin).squeeze(-1)
+        chosen = draw_from(log_odds.softmax(-1).cumsum(-1), spin).squeeze(-1)
         kept = (torch.arange(particles, device=chosen.device) * count + chosen)[None]
         state = Particles(take(y, kept), state.log_w, {name: take(part, kept) for name, part in aux.items()})
-    return Baseline(state.x[0], None, None, meter.spent.plus(before))
+    return Baseline(state.x[0], None, None, meter.spent.plus(before), particles)
 
 
-def _less(budget: Budget, spent: Spent, evaluations: int) -> Budget:
-    """What is left of a budget."""
-    left = budget.evaluations if budget.evaluations is None else budget.evaluations - spent.evaluations - evaluations
-    calls = budget.calls if budget.calls is None else budget.calls - spent.calls
-    return Budget(None if left is None else max(left, 0), None if calls is None else max(calls, 0))
+def _sizes(steps: int, value: Potential, left: Budget, particles: int | None, candidates: int) -> tuple[int, int]:
+    """Particles and candidates that what is left of a budget affords.
+
+    One pass a step draws all candidates of a particle, and a look at each is one more; the last step is called.
+    """
+    looks = value.completions if isinstance(value, Lookahead) else 0
+    if particles is None:
+        evaluations, calls = steps * candidates if looks else steps, ((steps - 1) * looks + 1) * candidates
+        return left.most(evaluations, calls, f"particles of {candidates} candidates"), candidates
+    particles = whole("particles", particles, 1)
+    calls = particles * ((steps - 1) * looks + 1)
+    if looks:
+        return particles, left.most(particles * steps, calls, "candidates a step", candidates)
+    if left.evaluations is not None and left.evaluations < particles * steps:
+        raise BudgetTooSmall(
+            f"{left.evaluations:,} network evaluations are left for {particles} particles of {steps:,} each; give "
+            f"fewer particles, or {particles * steps - left.evaluations:,} evaluations more"
+        )
+    return particles, left.most(0, calls, "candidates a step", candidates)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +128,10 @@ class Regressed:
         sites = torch.arange(x.shape[-1], device=x.device)
         return self.level + self.table.to(x.device)[sites, x].sum(-1)
 
+    def relaxed(self, onehot: Tensor, t: float) -> Tensor:
+        """The same of one-hot states [B, D, S + 1], linear in them."""
+        return self.level + (onehot * self.table.to(onehot)).sum((-1, -2))
+
 
 @torch.no_grad()
 def regressed_value(
@@ -111,13 +142,29 @@ def regressed_value(
     check_reward_of(reward, 1.0)
     x, steps, spent = recorded_draws(model, whole("draws", draws, 1), None, order, seed, 0)
     meter = Meter()
-    value = CountedReward(reward, meter)(x).cpu()
-    states = model.process.states
-    rows = torch.cat([steps.x, x.cpu()])
-    goal = torch.cat([value[steps.draw], value])
+    value = call_reward(MeteredReward(reward, meter), x).cpu()
+    if not bool(value.isfinite().any()):
+        raise InvalidInput(f"the reward forbids all {len(x)} draws that a value is to be learned from; give more draws")
+    rows, goal = torch.cat([steps.x, x.cpu()]), torch.cat([value[steps.draw], value])
     level = float(goal[goal.isfinite()].mean())
     goal = torch.where(goal.isfinite(), goal - level, goal[goal.isfinite()].min() - level)
-    hot = torch.nn.functional.one_hot(rows, states).flatten(1).double()
-    gram = hot.T @ hot
-    table = torch.linalg.solve(gram + 1e-3 * len(rows) / rows.shape[1] * torch.eye(len(gram)), hot.T @ goal)
-    return Regressed(table.reshape(-1, states), level, spent.plus(meter.spent))
+    table = _least_squares(rows, goal, model.process.states)
+    return Regressed(table, level, spent.plus(meter.spent))
+
+
+def _least_squares(rows: Tokens, goal: Tensor, states: int) -> Tensor:
+    """A number for each token at each site, [D, states], whose sums over a row are near its goal.
+
+    A matrix is formed where it is small; else rows are thinned out and solved for by conjugate gradients.
+    """
+    length = rows.shape[1]
+    ridge = 1e-3 * len(rows) / length
+    if len(rows) * length * states <= _NUMBERS:
+        hot = torch.nn.functional.one_hot(rows, states).flatten(1).double()
+        gram = hot.T @ hot
+        return torch.linalg.solve(gram + ridge * torch.eye(len(gram)), hot.T @ goal).reshape(-1, states)
+    every = -(-rows.numel() // _NUMBERS)
+    index = rows[::every] + torch.arange(length) * states
+    equations = Equations(index, torch.ones(index.shape, dtype=torch.float64), goal[::every])
+    size = torch.ones(length * states, dtype=torch.float64)
+    return solve([equations], size * ridge / every, size, *_SOLVING).reshape(-1, states)

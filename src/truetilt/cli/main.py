@@ -16,6 +16,8 @@ from typing import Annotated, Any
 import typer
 
 from .. import __version__
+from . import compare as cli_compare
+from . import steer as cli_steer
 from . import text as cli_text
 from .terminal import Device, Every, ExperimentOptions, Json, OneLineErrors, Out, Seed, command_of
 from .terminal import device as _device
@@ -32,6 +34,8 @@ app = typer.Typer(
 reproduce = typer.Typer(help="Reproduce a figure or table of the paper.", no_args_is_help=True)
 app.add_typer(reproduce, name="reproduce")
 cli_text.register(app, reproduce)
+cli_compare.register(app)
+cli_steer.register(app)
 
 
 class ProcessName(StrEnum):

@@ -66,8 +66,18 @@ def device(name: str) -> str:
     return name
 
 
-def show(result: dict[str, Any], columns: tuple[str, ...], folder: Path, as_json: bool) -> None:
-    """The result on stdout: JSON, texts or a table; its folder on stderr. Only the first rank prints."""
+def show(
+    result: dict[str, Any],
+    columns: tuple[str, ...],
+    folder: Path,
+    as_json: bool,
+    files: tuple[str, str] = ("result.json", "figure.png"),
+    lines: list[dict[str, str]] | None = None,
+) -> None:
+    """The result on stdout: JSON, texts or a table; its files on stderr. Only the first rank prints.
+
+    The table has the result's rows, or other lines that are given.
+    """
     if os.environ.get("RANK", "0") != "0":
         return
     from rich.console import Console
@@ -79,12 +89,12 @@ def show(result: dict[str, Any], columns: tuple[str, ...], folder: Path, as_json
     for found in texts:
         typer.echo(str(found["text"]).encode("utf-8", "replace").decode("utf-8"))
     table = Table(*columns)
-    for row in result["rows"]:
+    for row in result["rows"] if lines is None else lines:
         table.add_row(*(_cell(row.get(column)) for column in columns))
     Console(stderr=as_json or bool(texts), width=None if sys.stdout.isatty() else 120).print(table)
     for note in result.get("notes", ()):
         typer.echo(f"note: {note}", err=True)
-    typer.echo(f"written: {folder / 'result.json'} and {folder / 'figure.png'}", err=True)
+    typer.echo(f"written: {folder / files[0]} and {folder / files[1]}", err=True)
     if "log_z" in result:
         typer.echo(f"log Z here is {result['log_z']}", err=True)
     for line in result.get("verdict", ()):

@@ -5,7 +5,6 @@ A bundle is embedded (mnist, tiny-reviews) or a folder of the user's own; tables
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from .sample_table import sample_table
 from .sample_text import PARTICLES as TEXT_PARTICLES
 from .sample_text import STEPS as TEXT_STEPS
 from .sample_text import sample_text
+from .steerable import class_number
 
 PARTICLES, STEPS = 64, 50  # defaults for digits
 COLUMNS = 16
@@ -85,7 +85,7 @@ def sample_bundle(name: str, request: SampleRequest, folder: Path, options: dict
     nets = load(name, request.device)
     if isinstance(nets, Reviews):
         return sample_text(name, nets, request, folder, options)
-    condition = _class_number(request.condition)
+    condition = class_number(request.condition)
     model = nets.model(condition, "potential" if request.beta is None else "cfg")
     if "judge" not in nets.nets:
         raise InvalidInput(f"{name} holds {sorted(nets.nets)} and no judge, by whom samples are shown; add one")
@@ -100,12 +100,6 @@ def sample_bundle(name: str, request: SampleRequest, folder: Path, options: dict
     picture = _draw(grey_levels(drawn, nets.process.vocabulary).cpu().numpy(), title, wrong)
     write_outputs(folder, summary, picture)
     return summary
-
-
-def _class_number(condition: str | int | None) -> int:
-    if not re.fullmatch(r"-?[0-9]{1,9}", str(condition)):
-        raise InvalidInput(f"the condition is {condition!r}; digits have numbers for classes, such as --condition 4")
-    return int(condition or 0)
 
 
 def _figures(name: str, nets: Digits, condition: int, result: Result) -> dict[str, Any]:

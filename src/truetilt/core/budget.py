@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
+from .spent import Spent
 from .types import InvalidInput, plain, shown
 
 
+class BudgetTooSmall(InvalidInput):
+    """A budget that does not pay for the smallest run of a method; the message says what that costs."""
+
+
 class Budget(NamedTuple):
-    """Network evaluations and reward calls that may be spent, None for any number; a method ends with the first."""
+    """Network evaluations and reward calls that may be spent, None for any number; a method ends with the first.
+
+    Of a reward that keeps its answers (`tt.Reward`) distinct calls are meant: an answer that is known costs nothing.
+    """
 
     evaluations: int | None = None
     calls: int | None = None
@@ -26,7 +35,21 @@ class Budget(NamedTuple):
             raise InvalidInput(f"nothing limits the number of {what}; give a budget of evaluations or of calls")
         count, limit, each, name = min(counts)
         if count < 1:
-            raise InvalidInput(
+            raise BudgetTooSmall(
                 f"a budget of {limit:,} {name}, and one of the {what} costs {each:,}; give at least that"
             )
         return count if at_most is None else min(count, at_most)
+
+    def less(self, spent: Spent) -> Budget:
+        """What is left of it, at least 0."""
+        left = [(self.evaluations, spent.evaluations), (self.calls, spent.distinct)]
+        return Budget(*(None if limit is None else max(limit - used, 0) for limit, used in left))
+
+    def share(self, spent: Spent) -> float:
+        """Which part of it was spent, of the limit that is nearer; more than 1 is too much, and 0 if nothing limits."""
+        used = [(self.evaluations, spent.evaluations), (self.calls, spent.distinct)]
+        return max((_part(part, limit) for limit, part in used if limit is not None), default=0.0)
+
+
+def _part(used: int, limit: int) -> float:
+    return used / limit if limit else math.inf if used else 1.0

@@ -26,11 +26,16 @@ class Constant(NamedTuple):
 
 
 class Remedies(NamedTuple):
-    """What may help a run of this kind whose weights are bad, in words; empty where there is nothing."""
+    """What a run of this kind can do next if its weights are bad, in words; empty where there is nothing left.
+
+    Each names the thing to call, and none names what the run does already.
+    """
 
     lower: str = ""  # what to ask less of
     weigh: str = ""  # another way to weigh or to propose
     move: str = ""  # moves that fit the target
+    steps: str = "smaller steps"  # a finer grid, where that is possible
+    twist: str = ""  # the twist that the reward takes the place of at the last step, where there is one
 
 
 UNKNOWN = Remedies()  # of a model that does not say

@@ -6,6 +6,7 @@ immutable, and a class is either a Protocol or final.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
@@ -260,6 +261,9 @@ class Model:
         potential: log p_t(zeta|x), a function (x, t) that returns one number a state [B], at most 0. None (the
             default): `tt.sample` weighs by edge ratios.
         device: Where states live, "cpu" (the default), "cuda", ...: the device of the networks.
+        log_p_condition: log p(zeta), at most 0: how common the condition is among draws of the base; -log K for one of
+            K equal classes. Nothing is sampled by it: log p(x|zeta)/p(x) cannot exceed its negative, so that
+            `Result.trust` can tell a ratio of networks that broke down. None (the default): not known.
     """
 
     counted: ClassVar[tuple[str, ...]] = ("potential",)
@@ -269,6 +273,7 @@ class Model:
     conditional: Score | None = None
     potential: Potential | None = None
     device: torch.device | str = "cpu"
+    log_p_condition: float | None = None
     meter: Meter | None = field(default=None, init=False, repr=False, compare=False)  # a run's own, which counts
 
     def __post_init__(self) -> None:
@@ -278,6 +283,12 @@ class Model:
             if net is not None:
                 function(f"the model's {name}", net, "(x, t)")
         device_here(self.device)
+        if self.log_p_condition is not None:
+            need = "give the log of a probability, at most 0, or None"
+            log_p = number("log_p_condition", self.log_p_condition, need)
+            if not -math.inf < log_p <= 0:
+                raise InvalidInput(f"log_p_condition is {log_p}; {need}")
+            settle(self, log_p_condition=log_p)
 
 
 def check_model(model: object) -> None:

@@ -110,7 +110,7 @@ class Taylor(BatchScore):
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         base, x = dense_base(self.process, self.base, batch, t), batch.x
-        value, slope = self._gradient(x, t)
+        value, slope = value_and_slope(self.differentiable, x, t, self.process.states, self.dtype, "tt.Taylor")
         dead = (value == NEG_INF)[:, None, None]  # nothing is known of its neighbours: the base's word stands
         ratio = torch.where(dead, 0.0, slope[..., : self.process.vocabulary] - slope.gather(-1, x[..., None]))
         bad = value.isnan() | ~ratio.isfinite().flatten(1).all(1)
@@ -124,40 +124,44 @@ class Taylor(BatchScore):
         )
         return SiteLogits.of(base + ratio)
 
-    def _gradient(self, x: Tokens, t: float) -> tuple[Tensor, Tensor]:
-        """Log-values [B] of states [B, D] and their gradient in the one-hot entries [B, D, states].
 
-        Worked out also where gradients are switched off.
-        """
-        with torch.inference_mode(False), torch.enable_grad(), evaluating(self.differentiable):
-            blank = torch.zeros(*x.shape, self.process.states, dtype=self.dtype, device=x.device)
-            onehot = blank.scatter_(-1, x[..., None], 1.0).requires_grad_()
-            value = self._relaxed(onehot, t)
-            slope = torch.autograd.grad(value.sum(), onehot, allow_unused=True)[0] if value.requires_grad else None
-        if slope is None:
-            raise InvalidInput(
-                "the log-value of tt.Taylor has no gradient in the one-hot states it is given; compute it from them, "
-                "onehot @ embedding.weight, without torch.no_grad, detach or argmax"
-            )
-        return value.detach(), slope.to(torch.promote_types(slope.dtype, torch.float32))
+def value_and_slope(
+    differentiable: Callable[[Tensor, float], Tensor], x: Tokens, t: float, states: int, dtype: torch.dtype, name: str
+) -> tuple[Tensor, Tensor]:
+    """A log-value [B] of states [B, D] and its gradient in their one-hot entries [B, D, states], by one pass.
 
-    def _relaxed(self, onehot: Tensor, t: float) -> Tensor:
-        """The log-values of one-hot states, checked for shape."""
-        try:
-            value = self.differentiable(onehot, t)
-        except RuntimeError as error:
-            if "dtype" not in str(error):
-                raise
-            raise InvalidInput(
-                f"the log-value of tt.Taylor failed on one-hot states of {self.dtype} ({error}); give tt.Taylor the "
-                "dtype of the network's weights, dtype=..."
-            ) from error
-        if not isinstance(value, Tensor) or value.shape != onehot.shape[:1]:
-            raise InvalidInput(
-                f"the log-value of tt.Taylor is {shown(value)} for one-hot states {tuple(onehot.shape)}; return one "
-                f"number a state, a tensor [{len(onehot)}]"
-            )
-        return value
+    Worked out also where gradients are switched off; `name` is what errors call the function.
+    """
+    with torch.inference_mode(False), torch.enable_grad(), evaluating(differentiable):
+        blank = torch.zeros(*x.shape, states, dtype=dtype, device=x.device)
+        onehot = blank.scatter_(-1, x[..., None], 1.0).requires_grad_()
+        value = _relaxed(differentiable, onehot, t, name)
+        slope = torch.autograd.grad(value.sum(), onehot, allow_unused=True)[0] if value.requires_grad else None
+    if slope is None:
+        raise InvalidInput(
+            f"the log-value of {name} has no gradient in the one-hot states it is given; compute it from them, "
+            "onehot @ embedding.weight, without torch.no_grad, detach or argmax"
+        )
+    return value.detach(), slope.to(torch.promote_types(slope.dtype, torch.float32))
+
+
+def _relaxed(differentiable: Callable[[Tensor, float], Tensor], onehot: Tensor, t: float, name: str) -> Tensor:
+    """The log-values of one-hot states, checked for shape."""
+    try:
+        value = differentiable(onehot, t)
+    except RuntimeError as error:
+        if "dtype" not in str(error):
+            raise
+        raise InvalidInput(
+            f"the log-value of {name} failed on one-hot states of {onehot.dtype} ({error}); give {name} the dtype of "
+            "the network's weights, dtype=..."
+        ) from error
+    if not isinstance(value, Tensor) or value.shape != onehot.shape[:1]:
+        raise InvalidInput(
+            f"the log-value of {name} is {shown(value)} for one-hot states {tuple(onehot.shape)}; return one number a "
+            f"state, a tensor [{len(onehot)}]"
+        )
+    return value
 
 
 def check_base(process: Process, base: Score) -> None:

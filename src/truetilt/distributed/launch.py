@@ -17,6 +17,7 @@ import torch
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from ..api import run
+from ..core.measures import as_numbers, from_numbers, worst
 from ..core.types import DegenerateWeights, FeynmanKac, InvalidInput, whole
 from ..result import Result
 from ..smc.sampler import WHOLE, Whole
@@ -106,6 +107,8 @@ def _united(own: Result, here: World, cuts: Sequence[int]) -> Result:
     ends = {name: join(name, 0) for name in ("particles", "log_weights")}
     steps = ("ess", "log_z_path", "ancestors", "moved", "accepted", "snapshot_particles", "snapshot_log_weights")
     whole = {"populations": cuts[-1], "first_population": own.settings["first_population"] - cuts[here.rank]}
+    numbers = gathered(here, as_numbers(own.settings["measured"])[None], 0, range(here.size + 1))
+    whole["measured"] = worst([from_numbers(one) for one in numbers]).told()  # each looked at its own populations
     result = replace(own, **ends, **{name: join(name, 1) for name in steps}, settings=own.settings | whole)
     if result.log_z == -torch.inf:
         raise DegenerateWeights(

@@ -213,7 +213,9 @@ class Chain:
     def model(self) -> Model:
         """The exact base, conditional score and potential, ready to sample."""
         base, conditional = ChainScore(self.process, self.p0), ChainScore(self.process, self.given, self.p0)
-        return Model(self.process, self.length, base, conditional, self.potential, self.initial.device)
+        largest = self.factors.log().amax(-1).clamp(min=0.0).sum()  # of factors that are known up to a constant
+        log_p = min(0.0, float(self.log_evidence - largest))
+        return Model(self.process, self.length, base, conditional, self.potential, self.initial.device, log_p)
 
     def true_tempered(self, alpha: float) -> ChainScore:
         """The score of the tempered target noised (Prop. 3.2): no network knows it, a chain does."""

@@ -136,7 +136,9 @@ class Table:
         given = self.p0 * self.likelihood / self.evidence
         base = TableScore(self.process, self.p0)
         conditional = TableScore(self.process, given, fallback=self.p0)
-        return Model(self.process, self.length, base, conditional, self.potential, self.p0.device)
+        scale = float(self.likelihood.max().clamp(min=1.0))  # of a likelihood that is known up to a constant
+        log_p = min(0.0, float((self.evidence / scale).log()))
+        return Model(self.process, self.length, base, conditional, self.potential, self.p0.device, log_p)
 
     def true_tempered(self, alpha: float) -> TableScore:
         """The score of the tempered target noised (Prop. 3.2): no network knows it, a table does."""

@@ -6,9 +6,10 @@ Texts go in and out as words. A row is a text, its end, and more ends up to the 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,7 @@ class Reviews:
         if form == "potential":
             self.facts.rivals(number)
         plain = model_of_form(form, self.nets, self.base(condition), self.score(number))
+        plain = replace(plain, log_p_condition=-math.log(len(self.classes)))  # none is much rarer than all alike
         if given is None:
             return plain
         if form == "deft":

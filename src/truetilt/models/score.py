@@ -263,7 +263,8 @@ def digit_model(
     unet = part_of_bundle(nets, "unet", form)
     check_class(unet, condition)
     base = NetScore(unet, process or Masking(unet.config.vocabulary), None, batch, dtype)
-    return model_of_form(form, nets, base, replace(base, label=condition))
+    model = model_of_form(form, nets, base, replace(base, label=condition))
+    return replace(model, log_p_condition=-math.log(unet.config.classes))  # all classes alike
 
 
 def model_of_form(form: str, nets: Mapping[str, nn.Module], base: Any, conditional: Any) -> Model:

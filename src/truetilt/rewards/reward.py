@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.asking import SPELL, wants_strings
 from ..core.fingerprints import fingerprint
 from ..core.types import InvalidInput, Tokens, function, number, path_of, settle, truth, whole
 from .cache import Cache
@@ -50,6 +51,8 @@ class Reward:
             sequence at a time. None (the default): it may take any time.
         progress: Function (done, total) called while the new states of a batch are evaluated. None by default.
         cache_file: File that the values are read from and kept in, written as they come. None (the default): none.
+        highest: The most that any sequence can have, where you know it: then `Result.trust` can tell whether a run may
+            have missed such a one. A value above it is an error. None (the default): not known.
     """
 
     function: Callable[[Any], Any]
@@ -63,6 +66,7 @@ class Reward:
     timeout: float | None = field(default=None, compare=False)
     progress: Callable[[int, int], object] | None = field(default=None, compare=False)
     cache_file: str | Path | None = field(default=None, compare=False)
+    highest: float | None = field(default=None, compare=False)
     _spelling: Spelling | None = field(init=False)
     _cache: Cache = field(init=False, compare=False)
     _crew: Workers | None = field(init=False, compare=False)
@@ -76,6 +80,8 @@ class Reward:
         settle(self, timeout=self._check_timeout(), vocabulary=check_vocabulary(self.vocabulary, self._spelling))
         if self.progress is not None:
             function("progress", self.progress, "(done, total)")
+        if self.highest is not None:
+            settle(self, highest=number("highest", self.highest, "give the most that a sequence can have, or None"))
         settle(self, _crew=self._hired(), _cache=self._remembered())
 
     def __repr__(self) -> str:
@@ -219,6 +225,8 @@ class Reward:
                 for row, value in zip(rows, values, strict=True):
                     if math.isnan(value) or value == math.inf:
                         failures.append(Failure([row], f"returned {value}; return a number, or -inf to forbid it"))
+                    elif self.highest is not None and value > self.highest:
+                        failures.append(Failure([row], f"returned {value}, more than highest={self.highest:g}"))
                     else:
                         keep(row, value)
                         self._cache.distinct += 1
@@ -249,7 +257,9 @@ class Reward:
     def _told(self, x: Tokens, failure: Failure, begun: int) -> str:
         row = failure.rows[0]
         several = f"{len(failure.rows)} sequences, the first of them " if len(failure.rows) > 1 else ""
-        kept = ". What was computed before is kept; call again to go on" if self.keeps else ""
+        spell = self._spelling is None and failure.error is not None and wants_strings(failure.error)
+        kept = f", given tokens; {SPELL}" if spell else ""
+        kept += ". What was computed before is kept; call again to go on" if self.keeps else ""
         return (
             f"the reward has no value for {several}{quoted(x[row], self._spelling)} (state {row} of its batch, "
             f"counting from 0; call {begun + row + 1:,}): the function {failure.words}{kept}"

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.measures import is_measured
 from ..core.spent import Spent
 from ..core.target import Constant, Remedies
 from ..core.types import InvalidInput
@@ -102,14 +103,20 @@ def _check_told(path: Path, settings: dict[str, Any]) -> None:
     texts, share = dict.fromkeys(Remedies._fields, str), int | float | None
     known = {
         "log_z": constant is None or _named(constant, dict(zip(Constant._fields, (str, share), strict=True))),
-        "remedies": "remedies" not in settings or _named(remedies, texts),
+        "remedies": "remedies" not in settings or _among(remedies, texts),
         "moves": moves is None or isinstance(moves, dict),
         "spent before": "spent before" not in settings
         or _named(settings["spent before"], dict.fromkeys(Spent._fields, int)),
+        "measured": "measured" not in settings or is_measured(settings["measured"]),
     }
     for name, fits in known.items():
         if not fits:
             raise InvalidInput(f"{path}: {name} is {str(settings[name])[:80]}; it is damaged, save the result again")
+
+
+def _among(value: Any, kinds: Mapping[str, Any]) -> bool:
+    """Whether a value is a mapping of some of these names to these kinds."""
+    return isinstance(value, dict) and all(k in kinds and isinstance(v, kinds[k]) for k, v in value.items())
 
 
 def _named(value: Any, kinds: Mapping[str, Any]) -> bool:

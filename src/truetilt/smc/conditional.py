@@ -117,6 +117,18 @@ def conditional_smc(
     Every particle of every step is held until the sweep ends, (steps + 1) x chains x particles x (state + choices +
     memory + 2) words of 8 bytes; run the chains in parts (`Stream.first_population`) to hold less.
     """
+    return swept(fk, grid, reference, shape, at, rule)[0]
+
+
+def swept(
+    fk: FeynmanKac,
+    grid: Sequence[float],
+    reference: Trajectory | None,
+    shape: tuple[int, int],
+    at: tuple[Stream, int],
+    rule: Rule = USUAL,
+) -> tuple[Trajectory, Particles]:
+    """A sweep as `conditional_smc` makes it: the new path of each chain, and all particles that it was drawn from."""
     check_sampled(fk)
     shape, (stream, sweep) = check_shape((_pair("shape", shape)[0], shape[1])), _pair("at", at)
     grid = tuple(number("a time of the grid", t) for t in listed("the time grid", grid, "give times from 1 to 0"))
@@ -137,7 +149,7 @@ def conditional_smc(
             "particles a chain, or give a reference"
         )
     u = stream.uniforms(sweep * len(grid), OUTPUT, shape[0], (0, 1))
-    return trace_back(history, multinomial(log_w, u).ancestors[:, :1])
+    return trace_back(history, multinomial(log_w, u).ancestors[:, :1]), history[-1].particles
 
 
 def _pair(name: str, value: Sequence[Any]) -> Sequence[Any]:

@@ -22,6 +22,7 @@ from ..core.types import (
     Move,
     Particles,
     Questions,
+    Redraw,
     Resampler,
     Step,
     StepInfo,
@@ -29,6 +30,7 @@ from ..core.types import (
     plain,
     settle,
     shown,
+    take,
     whole,
 )
 from .coupling import Coupling, independent
@@ -222,7 +224,17 @@ def step(
     else:
         u = source.uniforms(here.number, CHOOSE, particles.x, width)
     move, origin = fk.move(particles, here.t, here.s, u), Origin(fk, here, particles, u)
-    return advance(move, particles.log_w, here, resample, source, origin, particles.questions)
+    after, info = advance(move, particles.log_w, here, resample, source, origin, particles.questions)
+    redraw = getattr(move, "redraw", None)
+    return after, info if redraw is None else _noted(info, redraw, (particles.x, after.x), source.shard)
+
+
+def _noted(info: StepInfo, redraw: Redraw, states: tuple[Tensor, Tensor], shard: Shard) -> StepInfo:
+    """What a step that moves by a Markov kernel changed of the states it took over, and how likely that was."""
+    before, after = (shard.everyone(x) for x in states)
+    changed = (after != take(before, info.ancestors)).any(-1).double().mean(-1)
+    accepted = take(shard.everyone(redraw.log_accept), info.ancestors).exp().mean(-1)
+    return info._replace(moved=changed, accepted=accepted)
 
 
 def advance(

@@ -25,6 +25,8 @@ from .resampling import adaptive, log_mean_exp, multinomial, never, normalised
 
 RECOMMENDED = 16  # populations: from here on 95 % intervals covered 94-96 % wherever Z-hat varied by a quarter or less
 
+_SEEN = 10  # times that an event was met, from which on its scatter tells how sure that is
+
 Value = float | Tensor  # a number, or one for each entry of a vector-valued estimate
 
 
@@ -82,13 +84,25 @@ class Interval:
         return f"{self.estimate:.6g} ± {self.stderr:.2g} ({ends}, {self.method})"
 
 
-def of_a_probability(found: Interval) -> Interval:
-    """The same interval where the estimate is a probability: its ends are in [0, 1], but for those it does not have."""
-    ends = (torch.as_tensor(end) for end in (found.low, found.high))
-    low, high = (torch.where(end.isinf(), end, end.clamp(0.0, 1.0)) for end in ends)
+def of_a_probability(found: Interval, draws: float) -> Interval:
+    """The same interval where the estimate is a probability: its ends are in [0, 1], but for those it does not have.
+
+    Of an event that was met less than ten times in so many effective draws the scatter of populations says too little:
+    its interval reaches at least to what that many hits of a Poisson variable may stand for (so too for its opposite).
+    """
+    p, ends = torch.as_tensor(found.estimate), [torch.as_tensor(end) for end in (found.low, found.high)]
+    low = torch.minimum(ends[0], 1 - _rare(1 - p, draws))
+    high = torch.maximum(ends[1], _rare(p, draws))
+    low, high = (torch.where(end.isinf(), end, end.clamp(0.0, 1.0)) for end in (low, high))
     if isinstance(found.estimate, Tensor):
         return replace(found, low=low, high=high)
     return replace(found, low=float(low), high=float(high))
+
+
+def _rare(p: Tensor, draws: float) -> Tensor:
+    """The most that a probability may be (97.5 %, Poisson) whose event was met p * draws times; from ten on, p."""
+    hits = p * draws
+    return torch.where(hits < _SEEN, (hits + 2 * hits.clamp(min=0.0).sqrt() + 3.7) / draws, p)
 
 
 def of_log_z(log_w: LogWeights) -> Estimate:

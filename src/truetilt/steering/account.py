@@ -23,6 +23,7 @@ class Cost(NamedTuple):
 
 
 NOTHING = Cost(0, 0)
+ANY_NUMBER = 1 << 40
 
 
 class Account:
@@ -49,8 +50,8 @@ class Account:
     def buys(self, each: Cost, share: float = 1.0, once: Cost = NOTHING) -> int:
         """How many of something a share of what is left buys, after what is paid once."""
         triples = zip(self.left, each, once, strict=True)
-        most = min((share * left - first) / one for left, one, first in triples if one > 0 and left < math.inf)
-        return max(math.floor(most), 0)
+        most = [(share * left - first) / one for left, one, first in triples if one > 0 and left < math.inf]
+        return max(math.floor(min(most, default=ANY_NUMBER)), 0)
 
     def weight(self, cost: Cost) -> float:
         """The share of the whole budget that something costs."""

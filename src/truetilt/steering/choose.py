@@ -60,7 +60,7 @@ class Tried(NamedTuple):
 def chosen(work: Work, ways: list[Way], only: str | None) -> tuple[Tried, list[Tried]]:
     """The answer that the budget buys, in the way it came, and all that was tried; `only` is the one way wanted."""
     tried = [_looked(work, ways[0])]
-    work.movable = _movable(work, tried[0].result)
+    work.movable, work.worth = _movable(work, tried[0].result), tried[0].worth
     for way in ways[1:] if only is None else [way for way in ways[1:] if way.name == only]:
         if only is None and _enough(work, tried, way):
             continue
@@ -70,7 +70,7 @@ def chosen(work: Work, ways: list[Way], only: str | None) -> tuple[Tried, list[T
     if not rivals:
         raise InvalidInput(f"{told(work)} do not buy {FEWEST} particles a population by the route {only!r}; give more")
     best, why = _best(work, rivals)
-    return _finished(work, best, why), tried
+    return finished(work, best, why), tried
 
 
 def _looked(work: Work, way: Way) -> Tried:
@@ -158,7 +158,7 @@ def _proved(work: Work, one: Tried) -> Tried:
     return one._replace(drift=work.check(one.result, (chains, moves), "moves must leave a right answer alone"))
 
 
-def _finished(work: Work, best: Tried, why: str) -> Tried:
+def finished(work: Work, best: Tried, why: str) -> Tried:
     """Spend what is left on the way that won."""
     for _ in range(REPEATS):
         result = _more(work, best.route, best.result, why)

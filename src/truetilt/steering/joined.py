@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from ..core.measures import worst
 from ..result import Result
 
 
@@ -21,7 +22,7 @@ def joined(one: Result, other: Result) -> Result:
         one.ess + other.ess,
         log_z,
         torch.cat([one.ancestors, other.ancestors + n[0]], -1),
-        one.settings,
+        one.settings | {"measured": worst([each.settings.get("measured", {}) for each in (one, other)]).told()},
         one.moved,
         one.accepted,
         counts=one.counts + other.counts,

@@ -16,6 +16,7 @@ from ..smc.resampling import adaptive, never, systematic
 from ..targets.annealed import Annealed, scan_gibbs
 from ..targets.consistency import STATES
 from ..targets.defaults import default_kernel
+from ..targets.measures import RETOLD
 from ..targets.moves import Metropolis
 from ..targets.on_clock import Steered
 from ..targets.scans import systematic_scan
@@ -69,7 +70,7 @@ def _in_clock_time(problem: Problem, **options: Any) -> Steered:
 
 def adapted(problem: Problem) -> Route:
     """Revealed as both models say."""
-    return Route(ADAPTED, problem.goal(), problem.grid, HALF, problem.draw)
+    return Route(ADAPTED, problem.goal(), problem.grid, HALF, problem.draw, _looks(problem))
 
 
 def annealed(problem: Problem, account: Account, twist: Potential | None) -> Route:
@@ -79,12 +80,18 @@ def annealed(problem: Problem, account: Account, twist: Potential | None) -> Rou
     redraw, along = kernel(problem, account, twist), shares(moves, twist is not None)
     fk = Annealed(problem.goal(twist), along, kernel=redraw, reveal_steps=problem.steps)
     each = annealed_cost(problem, account, name)
-    return Route(name, fk, None, HALF, each, problem.cost(3 * STATES, 0), moves)
+    return Route(name, fk, None, HALF, each, _looks(problem), moves)
 
 
 def annealed_cost(problem: Problem, account: Account, name: str) -> Cost:
     """What an annealed particle costs: a draw, and its moves."""
     return problem.draw.plus(move_cost(problem, account).times(SWEEPS[name] * problem.length))
+
+
+def _looks(problem: Problem) -> Cost:
+    """What a run asks at its end to judge itself: whether conditionals agree, and a ratio of networks once more."""
+    again = 0 if problem.reward is not None else RETOLD * problem.length
+    return problem.cost(2 * 3 * STATES + again, 0)
 
 
 def shares(moves: int, led: bool) -> list[float]:

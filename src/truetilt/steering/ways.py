@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..core.types import Potential
 from .account import Account
 from .choose import Way
+from .learning import learned
 from .problem import Problem
 from .routes import (
     ADAPTED,
@@ -21,9 +22,6 @@ from .routes import (
 )
 from .work import Work
 
-LEARN = 0.35  # share of what is left that lessons may cost
-LESSONS, MOST_LESSONS = 640, 50_000  # calls for each site, and in all, from which a twist gains little more
-ROUNDS, DRAWS, FEWEST_DRAWS, LESSONS_A_DRAW = 4, 100, 25, 3  # of learning: rounds, draws in each, calls for a draw
 AT_BEST = {TWISTED: 0.4, ANNEALED: 0.7, FROM_BASE: 0.7}  # worth of a particle; the first less what learning costs
 _FIRST = "how far the simplest way goes is the first thing to know"
 Built = tuple[Route, str] | None
@@ -69,23 +67,8 @@ def _twist(work: Work) -> Potential | None:
     """The twist: the user's, the one learned before, or one that is learned now if the budget buys the lessons."""
     if work.twist is None and not work.learned and work.problem.masks:
         work.learned = True
-        work.twist = _learned(work)
+        work.twist = learned(work)
     return work.twist
-
-
-def _learned(work: Work) -> Potential | None:
-    problem, account = work.problem, work.account
-    lesson = problem.cost(0, 1)
-    calls = min(LESSONS * problem.length, MOST_LESSONS, account.buys(lesson, LEARN))
-    each = problem.cost(ROUNDS * problem.length, ROUNDS * LESSONS_A_DRAW)
-    draws = min(account.buys(each, LEARN), DRAWS)
-    if draws < FEWEST_DRAWS:
-        least = each.times(FEWEST_DRAWS / LEARN)
-        need = f"{least.evaluations:,.0f} evaluations and {least.calls:,.0f} calls after the first look"
-        work.lacking.append(f"a twist could not be learned, which takes at least {need}.")
-        return None
-    twist = work.learn(calls, draws, "the base's draws do not go far", refits=ROUNDS - 1)
-    return twist if twist.held_out.r_squared > 0 else None
 
 
 def _of_twist(twist: Potential) -> str:

@@ -6,7 +6,8 @@ import math
 from typing import Any
 
 from ..result import Result
-from ..smc.trust import FEW, VARIED, Figures, Verdict
+from ..smc.checks import FEW, VARIED, Verdict
+from ..smc.figures import Figures
 from .account import Account
 from .choose import Tried
 from .work import Work

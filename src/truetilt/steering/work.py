@@ -51,6 +51,7 @@ class Work:
     seed: int
     progress: Progress | None = None
     twist: Potential | None = None  # the user's, or the one that was learned
+    worth: float = 1.0  # effective share of the base's draws
     learned: bool = False  # whether learning one was tried
     movable: bool = False  # whether moves that redraw a site keep the target
     stages: list[Stage] = field(default_factory=list)

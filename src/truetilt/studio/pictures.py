@@ -17,7 +17,8 @@ from ..continuous import Observed
 from ..exact.tables import Table, enumerate_states
 from ..metrics.divergences import total_variation
 from ..runtime.snapshots import evenly
-from ..smc.trust import Trust, Verdict
+from ..smc.checks import Verdict
+from ..smc.trust import Trust
 from ..viz.kinds import suggested_view
 from ..viz.views import View
 from .background import CANCELLED, DONE, FAILED, RUNNING

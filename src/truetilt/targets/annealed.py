@@ -33,7 +33,6 @@ from ..core.types import (
     Score,
     Target,
     Tokens,
-    check,
     has,
     listed,
     number,
@@ -44,8 +43,8 @@ from ..core.types import (
 )
 from ..diffusion.processes import Masking
 from ..diffusion.schedules import MOST_STEPS, masked_fraction_grid
+from .advice import better_twist, listed_ways
 from .composed import Composed
-from .consistency import ALLOWED, STATES, disagreeing, disagreement
 from .moves import Gibbs
 from .scans import systematic_scan
 from .stage import SiteTarget, Stage
@@ -143,7 +142,11 @@ class Annealed(SiteTarget):
 
     @property
     def remedies(self) -> Remedies:
-        return Remedies("a smaller strength or exponent", "more annealing steps (tt.pilot spaces them)")
+        more = f"more annealing steps (shares={2 * len(self.ladder)})"
+        spaced = "" if self.spent != Spent() else "a ladder that a pilot spaces (shares=tt.pilot(fk))"
+        twist = better_twist(self.goal.twist) if self.goal.factor else ""
+        weigh, again = listed_ways(spaced, more, twist), "more moves (each share named twice)"
+        return Remedies(self.goal.remedies.lower, weigh, again, steps="")
 
     @property
     def scores(self) -> Mapping[str, Score | None]:
@@ -257,15 +260,7 @@ class Annealed(SiteTarget):
     def _weighed(self, particles: Particles, t: float, s: float) -> tuple[Particles, LogWeights]:
         """The particles with all that is to be remembered, and what the next share adds to their weight."""
         aux = self.recall(particles, t)
-        if self.place(t).done == cast("int", self.reveal_steps):
-            self._check_conditionals(particles)
         return particles._replace(aux=aux), self.stage(s).grown(self.stage(t), aux)
-
-    def _check_conditionals(self, particles: Particles) -> None:
-        """Warn, once a run, of conditionals that disagree; of moves that do not read them nothing is said."""
-        if self.model.length > 1 and getattr(self.moves, "redraws", False):
-            found = disagreement(self, particles.x.reshape(-1, self.model.length)[:STATES]).mean()
-            check(found > ALLOWED, lambda: disagreeing(float(found)), particles.questions)
 
 
 @dataclass(frozen=True)
@@ -273,26 +268,26 @@ class WeighedMove:
     """A move of a Markov kernel after a change of the target, which is the weight known before the draw."""
 
     lazy: ClassVar[bool] = False  # its networks have been asked
-    inner: Redraw
+    redraw: Redraw
     log_before: LogWeights
 
     @property
     def uniforms(self) -> int:
-        return self.inner.uniforms
+        return self.redraw.uniforms
 
     @property
     def labels(self) -> Tensor:
-        return self.inner.labels
+        return self.redraw.labels
 
     @property
     def law(self) -> Any:
-        return self.inner.law
+        return self.redraw.law
 
     def after(self, y: Tokens) -> tuple[LogWeights, Aux]:
-        return self.inner.after(y)
+        return self.redraw.after(y)
 
     def take(self, ancestors: Tensor) -> WeighedMove:
-        return WeighedMove(cast("Redraw", self.inner.take(ancestors)), take(self.log_before, ancestors))
+        return WeighedMove(cast("Redraw", self.redraw.take(ancestors)), take(self.log_before, ancestors))
 
 
 def natural_start(goal: Composed) -> Composed:

@@ -13,6 +13,7 @@ from typing import ClassVar
 from ..core.target import Remedies, tempered
 from ..core.types import InvalidInput, Model, Schedule, Score, SiteLogits, Target, check_model, settle
 from ..diffusion.guidance import check_strength, interpolate, strength
+from .advice import annealing, growing, listed_ways
 from .base import check_alpha
 from .reveal_clock import RevealClock, SiteChoice, uniform_sites
 from .stage import SiteLaws, Stage
@@ -56,7 +57,9 @@ class AnyOrder(RevealClock):
 
     @property
     def remedies(self) -> Remedies:
-        return Remedies("a smaller alpha", "an exponent that grows as tt.pilot says", "moves (tt.Gibbs)")
+        goal = f"tt.Composed(model, conditions=[(model.conditional, {self.alpha:g})])"
+        weigh = listed_ways(growing(self.ramp, "ramp=tt.pilot(fk, fk.grid)"), annealing(goal, self.model.length))
+        return Remedies("a smaller alpha", weigh, "moves (tt.Gibbs)", steps="")
 
     @property
     def target(self) -> Target:

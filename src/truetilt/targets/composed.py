@@ -27,10 +27,11 @@ from ..core.types import (
     whole,
 )
 from ..diffusion.processes import Masking
+from .advice import annealing, better_twist, listed_ways, named_twist
 from .reveal_clock import RevealClock, SiteChoice, uniform_sites
 from .stage import Stage
 from .tilts import FULL, Ramp, check_ramp
-from .values import as_potential
+from .values import as_potential, check_fits
 
 _PAIRS = "give pairs of a conditional score and its exponent, such as [(model.conditional, 2.0)]"
 
@@ -84,6 +85,10 @@ class Composed(RevealClock):
             settle(self, twist=self.reward if same else as_potential("the twist", self.twist))
         if self.twist is not None and self.reward is None:
             raise InvalidInput("a twist says what states on the way to a reward are worth; give the reward too")
+        if self.candidates is not None and self.twist is None:
+            raise InvalidInput(
+                "candidates are tokens that a twist is asked about, and there is none; give the twist too"
+            )
         if self.candidates is not None:
             settle(self, candidates=whole("candidates", self.candidates, 1, self.model.process.vocabulary))
         check_ramp(self.ramp)
@@ -93,6 +98,7 @@ class Composed(RevealClock):
                 "tt.Steered, for a condition tt.Tilted"
             )
         self.check_clock()
+        check_fits(self.twist, self.model.length, self.model.process.vocabulary)
         self._check_learned()
 
     def _check_learned(self) -> None:
@@ -143,9 +149,11 @@ class Composed(RevealClock):
 
     @property
     def remedies(self) -> Remedies:
-        blind = self.reward is not None and self.twist is None
-        weigh = "a twist (tt.learn_twist) or annealing (tt.Annealed)" if blind else "annealing (tt.Annealed)"
-        return Remedies("a smaller strength or exponent", weigh, "moves (tt.Gibbs)")
+        parts = {"strength": bool(self.factor), "exponent": bool(self.conditions) or self.sharpness != 1}
+        lower = f"a smaller {' or '.join(name for name, there in parts.items() if there) or 'exponent'}"
+        twist = better_twist(self.twist) if self.factor else ""
+        weigh = listed_ways(twist, annealing("fk", self.model.length))
+        return Remedies(lower, weigh, "moves (tt.Gibbs)", "", named_twist(self.twist))
 
     @property
     def target(self) -> Target:

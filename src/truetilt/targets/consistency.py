@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from ..core.types import Tokens
+from ..smc.doubts import ALLOWED
 from .stage import SiteTarget
 
 STATES = 32  # that are asked about, three rounds of evaluation
-ALLOWED = 0.05  # nats
 
 
 def disagreement(fk: SiteTarget, x: Tokens) -> Tensor:
@@ -39,8 +39,10 @@ def disagreement(fk: SiteTarget, x: Tokens) -> Tensor:
     return worst
 
 
-def disagreeing(nats: float) -> UserWarning:
-    """What to say of conditionals that disagree so much."""
+def disagreeing(nats: float) -> UserWarning | None:
+    """What to say of conditionals that disagree so much; None where they agree well enough."""
+    if nats <= ALLOWED:
+        return None
     return UserWarning(
         f"the conditionals of this model disagree with one another by {nats:.2g} nats for a pair of neighbours (more "
         f"than {ALLOWED:g}): moves that redraw sites keep another law than revealing draws from, and log Z is of "

@@ -37,12 +37,15 @@ from ..core.types import (
 )
 from ..diffusion.guidance import Guide, check_guide, check_strength, guided, rate_level, strength
 from ..diffusion.kernels import Kernel, SiteLaw, euler, tweedie
+from ..diffusion.processes import Masking
+from .advice import growing, listed_ways, named_twist
 from .base import Clockwork, Proposal, check_alpha, powers
 from .stage import SiteTarget, Stage
-from .tilts import FULL, LINEAR, SQUARE, Growing, Ramp, Tilt, check_ramp, check_reward
-from .values import EndsIn, as_potential, token_values, value_of
+from .tilts import FULL, LINEAR, SQUARE, Growing, Ramp, Tilt, at_end, check_ramp, check_reward
+from .values import EndsIn, as_potential, check_fits, token_values, value_of
 
 _ROUNDING = 1e-5  # of a log-probability in float32
+_FINER = "smaller steps (a finer grid)"
 
 
 @dataclass(frozen=True)
@@ -149,7 +152,10 @@ class Tempered(OnClock):
 
     @property
     def remedies(self) -> Remedies:
-        return Remedies("a smaller alpha", "a potential (tt.Tilted) instead of edge ratios", self._moves("tt.Gibbs"))
+        tilt = "the model's potential (tt.Tilted)" if self.model.potential else "a potential (tt.Tilted)"
+        clock = "the any-order clock (tt.AnyOrder)" if isinstance(self.model.process, Masking) else ""
+        weigh = listed_ways(f"{tilt} instead of edge ratios", clock)
+        return Remedies("a smaller alpha", weigh, self._moves("tt.Gibbs"), _FINER)
 
     @property
     def target(self) -> Target:
@@ -206,7 +212,8 @@ class Tilted(OnClockSites):
 
     @property
     def remedies(self) -> Remedies:
-        return Remedies("a smaller alpha", "an exponent that grows as tt.pilot says", self._moves("tt.Metropolis"))
+        weigh = growing(self.ramp, "ramp=tt.pilot(fk, grid)")
+        return Remedies("a smaller alpha", weigh, self._moves("tt.Metropolis"), _FINER)
 
     @property
     def target(self) -> Target:
@@ -261,6 +268,7 @@ class Steered(OnClockSites):
         settle(self, strength=check_reward(self.reward, self.strength))
         if self.twist is not None:
             settle(self, twist=as_potential("the twist", self.twist))
+            check_fits(self.twist, self.model.length, self.model.process.vocabulary)
         settle(self, ramp=self.ramp or (LINEAR if self.twist is None else FULL))
         if self.proposal is not None:
             function("proposal", self.proposal, "(x, t)")
@@ -274,8 +282,17 @@ class Steered(OnClockSites):
 
     @property
     def remedies(self) -> Remedies:
-        weigh = "an exponent that grows as tt.pilot says" if self.twist is None else "tt.Composed with the same twist"
-        return Remedies("a smaller strength", weigh, self._moves("tt.Gibbs"))
+        masking, blind = isinstance(self.model.process, Masking), self.ramp is at_end
+        grown = "" if blind or self.twist is not None else growing(self.ramp, "ramp=tt.pilot(fk, grid)")
+        if self.twist is not None:
+            weigh = "tt.Composed with the same twist" if masking else "a better twist"
+        elif masking:
+            learned = "a twist (tt.learn_twist) on the any-order clock (tt.Composed(model, reward=, twist=))"
+            weigh = listed_ways(grown, learned)
+        else:
+            weigh = listed_ways(grown, "a twist of noised states (twist=)")
+        steps = "" if blind else _FINER
+        return Remedies("a smaller strength", weigh, self._moves("tt.Gibbs"), steps, named_twist(self.twist))
 
     @property
     def target(self) -> Target:

@@ -14,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from ..core.asking import ask
 from ..core.types import NEG_INF, InvalidInput, InvalidWeights, Potential, Questions, Tokens, check, function, tensor_of
 
 
@@ -60,10 +61,23 @@ def as_potential(name: str, given: Any) -> Potential:
     return given
 
 
+def check_fits(twist: object, length: int, vocabulary: int) -> None:
+    """A learned twist must have been learned for states of this length and these tokens."""
+    if not hasattr(twist, "held_out"):
+        return
+    for name, mine in {"length": length, "vocabulary": vocabulary}.items():
+        theirs = getattr(twist, name, None)
+        if theirs not in (None, mine):
+            raise InvalidInput(
+                f"the twist was learned for a model of {name} {theirs}, and this one has {mine}; learn one for this "
+                "model with tt.learn_twist"
+            )
+
+
 def value_of(potential: Potential, x: Tokens, t: float, questions: Questions | None = None) -> Tensor:
     """The value of states [..., D], float64 [...]: asked as one batch, with its shape and NaN checked."""
     batch = x.reshape(-1, x.shape[-1])
-    value = potential(batch, t)
+    value = ask("the potential (reward)", potential, batch, t)
     real = isinstance(value, Tensor) and value.dtype in (torch.float64, torch.float32)
     if not real or value.requires_grad or value.layout != torch.strided or value.device != x.device:
         value = tensor_of("what the potential returned", value, "return one number a state", x.device)

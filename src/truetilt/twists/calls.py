@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.asking import ask
 from ..core.meter import MeteredReward
 from ..core.types import LARGEST, NEG_INF, InvalidInput, Tokens, function, number, tensor_of
 
@@ -27,7 +28,7 @@ def check_reward_of(reward: object, strength: object) -> float:
 
 def call_reward(reward: Rewarding, x: Tokens) -> Tensor:
     """The reward of clean states [B, D], float64 [B] on their device, with its shape and NaN checked."""
-    found = reward(x, 0.0) if _takes_time(reward) else reward(x)
+    found = ask("the reward", reward, x, 0.0) if _takes_time(reward) else ask("the reward", reward, x)
     value = tensor_of("what the reward returned", found, "return one number a state", x.device).double()
     if value.shape != x.shape[:1]:
         raise InvalidInput(

@@ -1,13 +1,13 @@
-"""Learning a twist from draws: draw, call the reward, fit each family, keep the best by held-out error, draw again.
+"""Learning a twist from draws: draw, call the reward, fit each family, keep the best on held-out draws, draw again.
 
-The first round draws from p0, each further one from p0 exp(twist): where a run will be. Every fit sees all rounds and
-is judged on held-out draws of the last. States drawn here come from uniforms that no run uses, so a run with the same
-seed is independent of what its twist was fitted to.
+The first round draws from p0, each further one from p0 exp(twist): where a run will be. Every fit sees all rounds, and
+is judged by the effective share that it promises on held-out draws of all, weighed by their part in the target. States
+drawn here come from uniforms that no run uses, so a run with the same seed is independent of what its twist was fitted
+to.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
@@ -28,18 +28,22 @@ from ..core.types import (
     whole,
 )
 from ..diffusion.processes import Masking
-from ..smc.stream import OUTPUT, Stream, check_seed
-from .calls import Rewarding, call_reward, check_reward_of, scaled
+from ..smc.stream import check_seed
+from .calls import Rewarding, check_reward_of
 from .learned import HeldOut, LearnedTwist, judge
-from .lessons import Lessons, Mutants, TwistFamily, softened, together
+from .lessons import Lessons, TwistFamily
 from .network import SmallNetwork
-from .revealing import draws as drawn
+from .rounds import Plan, RoundLaw, one_round, weighed
 from .tables import Flat, PairTables
 
 _FEWEST = 25  # draws of a round
 _LARGEST, _LARGEST_LINEAR = 1 << 19, 1 << 23  # numbers of a default family that is tried
-_GOOD = 0.5  # nats of spread that costlier families are not tried to better
-_PURPOSE = 1 << 20  # of the stream: apart from those of runs
+_GOOD = 0.8  # effective share of particles that costlier families are not tried to better
+_DEPTHS = (0.0, 2.0)  # nats below the target's own values to which families with a depth are fitted
+_SMALL = 4000  # numbers of a table of all pairs that is tried with a depth
+_PER_CALL = 4  # numbers of a table of all pairs for each call, at most, for it to be tried
+_STEPS = 1 << 13  # steps of the draws that families are compared by
+_HOPELESS = 4.0  # how many times less than the best family a later one may promise at first, to be tried in full
 
 
 @spelled()
@@ -59,7 +63,7 @@ def learn_twist(
     """A twist for exp(strength * reward): what a partly masked state is worth, learned from draws of the model.
 
     Any twist leads a sampler to the same target; a better one needs fewer particles. Network evaluations: `draws` times
-    the number of sites, for each of 1 + `refits` rounds; all in `spent`. See `held_out.spread` for how good it is.
+    the number of sites, for each of 1 + `refits` rounds; all in `spent`. See `held_out.ess` for how good it is.
 
     Args:
         model: A `tt.Model` on `tt.Masking`; only its base score is asked.
@@ -71,38 +75,30 @@ def learn_twist(
         refits: Further rounds, drawn with the twist so far; 1 by default.
         order: The order in which the run will reveal sites, such as `range(model.length)`; give the run the same. None
             (the default): at random. For sequences whose neighbours depend on each other a fixed order learns better.
-        family: What the twist may look like, one `TwistFamily` or several, of which held-out error chooses. None (the
+        family: What the twist may look like, one `TwistFamily` or several, of which held-out draws choose. None (the
             default): a constant, linear, pairs of neighbours, all pairs where they are not too many, and a small
             network where tables leave much to explain.
         seed: Seed of the draws, 0 by default.
     """
     plan = _plan(model, reward, strength, calls, draws, refits, order, seed)
-    tiers = _families(model, family, plan.seed)
+    tiers = _families(model, family, plan)
     rounds: list[Lessons] = []
     states: list[Tokens] = []
     spent, twist = Spent(), cast("Potential | None", None)
     tried: list[HeldOut] = []
+    laws: list[RoundLaw] = []
     for turn in range(1 + plan.refits):
-        lessons, called, cost = _round(model, reward, plan, twist, turn)
+        lessons, called, law, cost = one_round(model, reward, plan, twist, turn)
         rounds, states, spent = [*rounds, lessons], [*states, called], spent.plus(cost)
-        twist, tried = _best(rounds, tiers if turn == plan.refits else tiers[:1])
+        laws = [*laws, law]
+        last = turn == plan.refits
+        twist, tried = _best(weighed(rounds, laws), tiers if last else tiers[:2], None if last else 1)
         twist = _moved(twist, model.device)
     distinct = len(torch.unique(torch.cat(states), dim=0))
     spent = spent._replace(calls=sum(map(len, states)), distinct=distinct)
     return LearnedTwist(
         cast("Potential", twist), model.process.vocabulary, plan.strength, tried[0], tuple(tried), plan.order, spent
     )
-
-
-class _Plan(NamedTuple):
-    """Checked arguments: how many draws and mutants a round makes, how often, and in which order."""
-
-    strength: float
-    draws: int
-    mutants: int  # of each draw
-    refits: int
-    order: tuple[int, ...] | None
-    seed: int
 
 
 def _plan(
@@ -114,7 +110,7 @@ def _plan(
     refits: object,
     order: object,
     seed: int,
-) -> _Plan:
+) -> Plan:
     check_model(model)
     if not isinstance(model.process, Masking):
         raise InvalidInput(
@@ -129,8 +125,8 @@ def _plan(
             f"least {_FEWEST * (1 + refits)} calls" + (" or fewer refits" if refits else "")
         )
     most = model.length * (model.process.vocabulary - 1)
-    mutants = min(calls // (1 + refits) // draws - 1, most)
-    return _Plan(power, draws, mutants, refits, _order(model, order), check_seed(seed))
+    mutants = min(calls // (1 + refits) - draws, draws * most)
+    return Plan(power, draws, mutants, refits, _order(model, order), check_seed(seed))
 
 
 def _order(model: Model, order: object) -> tuple[int, ...] | None:
@@ -146,7 +142,7 @@ def _order(model: Model, order: object) -> tuple[int, ...] | None:
 Tiers = Sequence[Sequence[TwistFamily]]  # later ones are tried where earlier ones leave much to explain at the end
 
 
-def _families(model: Model, family: object, seed: int) -> Tiers:
+def _families(model: Model, family: object, plan: Plan) -> Tiers:
     """The user's families, or the default ones that are not too large for this model."""
     if family is not None:
         several = family if isinstance(family, list | tuple) else [family]
@@ -162,54 +158,50 @@ def _families(model: Model, family: object, seed: int) -> Tiers:
             "your own, with `name` and `fit(lessons)`"
         )
     pairs = [PairTables(1, clean_reach=0), PairTables(1), PairTables(1, 1.0)]
-    costly = [PairTables(length - 1, 1.0), SmallNetwork(seed=seed)]
-    fitting = [[one for one in tier if one.size(length, mask) <= _LARGEST] for tier in (pairs, costly)]
-    return [[Flat(), PairTables(0), *fitting[0]], fitting[1]]
+    deep = [PairTables(1, 1.0, depth=depth) for depth in _DEPTHS]
+    entries = PairTables(length - 1).size(length, mask)
+    if length > 2 and entries <= _SMALL:
+        deep += [PairTables(length - 1, 1.0, depth=depth) for depth in _DEPTHS]
+    every = [PairTables(length - 1, 1.0)] if length > 2 and entries <= _PER_CALL * plan.calls else []
+    tiers = (pairs, deep, [*every, SmallNetwork(seed=plan.seed)])
+    fitting = [[one for one in tier if one.size(length, mask) <= _LARGEST] for tier in tiers]
+    return [[Flat(), PairTables(0), *fitting[0]], *fitting[1:]]
 
 
-def _round(
-    model: Model, reward: Rewarding, plan: _Plan, twist: Potential | None, turn: int
-) -> tuple[Lessons, Tokens, Spent]:
-    """Draws and mutants with their values, the states that were called, and what the draws cost."""
-    x, steps, spent = drawn(model, plan.draws, twist, plan.order, plan.seed, turn)
-    mutants = _mutants(x.cpu(), plan, turn, model.process.vocabulary)
-    changed = x.cpu()[mutants.draw].scatter(1, mutants.site[:, None], mutants.token[:, None])
-    states = torch.cat([x, changed.to(x.device)])
-    value = softened(scaled(call_reward(reward, states).cpu(), plan.strength))
-    mutants = mutants._replace(value=value[len(x) :])
-    return Lessons(x.cpu(), value[: len(x)], mutants, steps, model.process.states - 1), states.cpu(), spent
+def _best(lessons: Lessons, tiers: Tiers, most: int | None) -> tuple[Potential, list[HeldOut]]:
+    """The family with the largest effective share on held-out draws, fitted to all, and the figures of every family.
 
-
-def _mutants(x: Tokens, plan: _Plan, turn: int, vocabulary: int) -> Mutants:
-    """Each draw with one token changed, sites in turn; to another draw's token there, or to any."""
-    n, length = x.shape
-    count = n * plan.mutants
-    u = Stream(plan.seed).uniforms(_PURPOSE + turn, OUTPUT, 3, (0, count))
-    every = torch.arange(count)
-    draw, site = every // max(plan.mutants, 1), (every * _stride(length)) % length
-    others = x[(u[0] * n).long().clamp(max=n - 1), site]
-    here = x[draw, site]
-    another = (here + 1 + (u[2] * (vocabulary - 1)).long().clamp(max=vocabulary - 2)) % vocabulary
-    token = torch.where((u[1] < 0.5) & (others != here), others, another)
-    return Mutants(draw, site, token, torch.empty(0, dtype=torch.float64))
-
-
-def _stride(length: int) -> int:
-    """A number without a common divisor, so that multiples of it visit every site."""
-    return next(k for k in range(int(0.618 * length) + 1, 2 * length + 2) if math.gcd(k, length) == 1)
-
-
-def _best(rounds: Sequence[Lessons], tiers: Tiers) -> tuple[Potential, list[HeldOut]]:
-    """The family with the least held-out spread, fitted to all draws, and the figures of every family."""
-    parts = [lessons.split() for lessons in rounds]
-    fit, held = together([part[0] for part in parts]), parts[-1][1]
-    found: list[tuple[HeldOut, TwistFamily]] = []
+    `most` is how many parts are held out in turn, at most; None for as many as are needed. Families are compared by
+    fits to some of the steps: with all of them the choice takes long and comes out the same.
+    """
+    parts = [(fit._replace(steps=fit.steps.thinned(_STEPS)), held) for fit, held in lessons.parts()[:most]]
+    found: list[_Tried] = []
     for families in tiers:
-        found += [(judge(family.name, family.fit(fit), held), family) for family in families]
-        found.sort(key=lambda pair: pair[0].spread)
-        if found[0][0].spread < _GOOD:
+        for family in families:
+            found.append(_tried(family, parts, found[0].first.ess / _HOPELESS if found else 0.0))
+            found.sort(key=lambda one: (-one.all.ess, one.all.spread))
+        if found[0].all.ess > _GOOD:
             break
-    return found[0][1].fit(together(rounds)), [judged for judged, _ in found]
+    return found[0].family.fit(lessons), [one.all for one in found]
+
+
+class _Tried(NamedTuple):
+    """A family with its figures, on the first part that was held out and on all."""
+
+    family: TwistFamily
+    first: HeldOut
+    all: HeldOut
+
+
+def _tried(family: TwistFamily, parts: Sequence[tuple[Lessons, Lessons]], least: float) -> _Tried:
+    """The figures of a family; where the first part shows less than the `least` effective share, those of that part."""
+    (fit, held), *others = parts
+    twists, judged = [family.fit(fit)], [held]
+    first = judge(family.name, twists, judged)
+    if not others or first.ess < least:
+        return _Tried(family, first, first)
+    twists += [family.fit(fit) for fit, _ in others]
+    return _Tried(family, first, judge(family.name, twists, [held, *(one for _, one in others)]))
 
 
 def _moved(twist: Potential, device: torch.device | str) -> Potential:

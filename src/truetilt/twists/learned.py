@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,27 +17,33 @@ from torch import Tensor
 from ..core.spent import Spent
 from ..core.storage import check_plain, parse_json, write_with
 from ..core.types import InvalidInput, Potential, Tokens, path_of
-from .lessons import Lessons
+from .layout import TableLayout
+from .lessons import Lessons, effective
 from .network import NetworkTwist
 from .revealing import token_values
-from .tables import TableLayout, TableTwist
+from .tables import TableTwist
 
 _FORMAT, _VERSION = "truetilt-twist", 1
 _MOST = 1 << 24  # entries of a twist that is read
+_FEWEST = 5  # held-out draws with all their steps that a whole log-weight is judged by
+_EFFECTIVE = 5  # draws that must count when they are judged
 
 
 class HeldOut(NamedTuple):
-    """How good a family's twist is on draws that it was not fitted to; all figures in nats of the log-weight.
+    """How good a family's twist is on draws that it was not fitted to.
 
-    `closing` is the standard deviation of strength * (reward - twist) on clean states, `constant` that of strength *
-    reward, which a constant twist would leave. `steps[m - 1]` is that of the sampler's log-weight at the step that
-    reveals one of m masked sites. 0 is perfect.
+    `ess` estimates the effective share of particles drawn with the twist and never resampled: 1 is perfect. The others
+    are in nats, each draw counted once, and 0 is perfect: `closing` is the standard deviation of strength * (reward -
+    twist) on clean states of the last round, `constant` that of strength * reward, which a constant twist would leave.
+    `steps[m - 1]` is that of the sampler's log-weight at the step that reveals one of m masked sites. States of little
+    worth count in them as others do, and in `ess` by their weight.
     """
 
     family: str
     closing: float
     constant: float
     steps: tuple[float, ...]
+    ess: float
 
     @property
     def r_squared(self) -> float:
@@ -63,6 +70,12 @@ class LearnedTwist:
     tried: tuple[HeldOut, ...]  # of every family, the best first
     order: tuple[int, ...] | None  # in which sites were revealed when it was learned; None: at random
     spent: Spent
+
+    @property
+    def length(self) -> int | None:
+        """The number of sites it was learned for; None for a family of your own that has no `layout`."""
+        layout = getattr(self.twist, "layout", None)
+        return layout.length if isinstance(layout, TableLayout) else None
 
     def __call__(self, x: Tokens, t: float) -> Tensor:
         return self.twist(x, t).double() / self.strength
@@ -131,19 +144,62 @@ def _count(value: Any) -> int:
 
 
 def _held_out(found: Any) -> HeldOut:
-    family, closing, constant, steps = found
-    return HeldOut(str(family), float(closing), float(constant), tuple(float(step) for step in steps))
+    family, closing, constant, steps, *rest = found
+    spread = math.hypot(closing, *steps)
+    (ess,) = rest or (math.exp(-(spread**2)),)
+    figures = float(closing), float(constant), tuple(float(step) for step in steps)
+    return HeldOut(str(family), *figures, float(ess))
 
 
-def judge(family: str, twist: Potential, lessons: Lessons) -> HeldOut:
-    """The figures of a twist on lessons that it was not fitted to."""
-    steps, mask = lessons.steps, lessons.mask
-    closing = float((lessons.value - twist(lessons.x, 0.0)).std())
-    masked = (steps.x == mask).sum(-1)
+class Judged(NamedTuple):
+    """What a twist leaves on lessons that it was not fitted to."""
+
+    left: Tensor  # value less twist, of draws of the last round
+    step: Tensor  # log-weights of their steps
+    masked: Tensor  # how many sites were masked there
+    total: Tensor  # [n], the whole log-weight of each draw; NaN where not all its steps are known
+
+
+def leavings(twist: Potential, lessons: Lessons) -> Judged:
+    """The log-weights of a twist on lessons that it was not fitted to."""
+    steps, mask, (n, length) = lessons.steps, lessons.mask, lessons.x.shape
+    left = lessons.value - twist(lessons.x, 0.0)
     gain = token_values(twist, steps.x, steps.site, 0.0, mask) - twist(steps.x, 0.0)[:, None]
     log_w = (steps.log_p + gain.gather(1, steps.tokens)).logsumexp(-1)
-    spreads = [float(log_w[masked == m].std()) for m in range(1, lessons.x.shape[1] + 1)]
-    found = HeldOut(family, closing, float(lessons.value.std()), tuple(spreads))
+    whole = torch.bincount(steps.draw, minlength=n) == length
+    start = twist(torch.full((1, length), mask), 0.0)
+    total = torch.where(whole, start + left.index_add(0, steps.draw, log_w), torch.nan)
+    latest, own = lessons.latest, lessons.latest[steps.draw]
+    return Judged(left[latest], log_w[own], (steps.x[own] == mask).sum(-1), total)
+
+
+def judge(family: str, twists: Sequence[Potential], held: Sequence[Lessons]) -> HeldOut:
+    """The figures of a family's twists, each on lessons that it was not fitted to."""
+    parts = [leavings(twist, lessons) for twist, lessons in zip(twists, held, strict=True)]
+    left, log_w, masked, total = (torch.cat(column) for column in zip(*parts, strict=True))
+    value, weight = torch.cat([one.value[one.latest] for one in held]), torch.cat([one.log_weight for one in held])
+    spreads = tuple(_std(log_w[masked == m]) for m in range(1, held[0].x.shape[1] + 1))
+    found = HeldOut(family, _std(left), _std(value), spreads, 0.0)
     if not math.isfinite(found.spread):
         raise InvalidInput(f"the twist of the family {family!r} is NaN or infinite on some state; it must be finite")
-    return found
+    whole = ~total.isnan()
+    if int(whole.sum()) < _FEWEST:
+        return found._replace(ess=math.exp(-(found.spread**2)))
+    share = tempered(weight[whole])
+    return found._replace(ess=_effective(total[whole], share))
+
+
+def _std(values: Tensor) -> float:
+    return float(values.std()) if len(values) > 1 else 0.0
+
+
+def tempered(log_weight: Tensor) -> Tensor:
+    """Log-shares that sum to 1: weights to the largest power, at most 1, that leaves a few draws effective."""
+    powers = torch.cat([torch.ones(1), torch.linspace(1, 0, 100) ** 2])
+    shares = (powers[:, None].double() * log_weight).log_softmax(-1)
+    return next(share for share in shares if effective(share) >= min(_EFFECTIVE, len(share) - 1e-6))
+
+
+def _effective(log_w: Tensor, share: Tensor) -> float:
+    """Effective share of particles that the twist draws: 1 / (E w E 1/w) over draws of the target."""
+    return min(math.exp(-float((share + log_w).logsumexp(0) + (share - log_w).logsumexp(0))), 1.0)

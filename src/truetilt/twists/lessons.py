@@ -7,6 +7,7 @@ drawn.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -15,7 +16,9 @@ from torch import Tensor
 
 from ..core.types import NEG_INF, InvalidInput, Potential, Tokens
 
+_LOW = 0.05  # share of the target's mass that counts as its low end
 _PARTS = 5  # one draw of so many is held out
+_EFFECTIVE = 25.0  # held-out draws that must count
 
 
 class Steps(NamedTuple):
@@ -26,6 +29,11 @@ class Steps(NamedTuple):
     tokens: Tokens
     log_p: Tensor
     draw: Tensor  # int64 [R], the number of the draw it belongs to
+
+    def thinned(self, most: int) -> Steps:
+        """Every k-th step, so that there are at most so many."""
+        every = -(-len(self.x) // most) or 1
+        return Steps(*(column[::every] for column in self))
 
 
 class Mutants(NamedTuple):
@@ -38,18 +46,48 @@ class Mutants(NamedTuple):
 
 
 class Lessons(NamedTuple):
-    """Everything a family is fitted to: draws [n, D] with values [n], mutants, steps. `mask` is the mask's number."""
+    """Everything a family is fitted to: draws [n, D] with values [n], mutants, steps. `mask` is the mask's number.
+
+    `log_weight` [n] is the log of each draw's share in p0 exp(value), up to a constant: what it was drawn too rarely.
+    `latest` [n] says which draws are of the last round.
+    """
 
     x: Tokens
     value: Tensor
     mutants: Mutants
     steps: Steps
     mask: int
+    log_weight: Tensor
+    latest: Tensor
 
-    def split(self) -> tuple[Lessons, Lessons]:
-        """Four fifths of the draws to fit, and one fifth held out."""
-        held = torch.arange(len(self.x)) % _PARTS == _PARTS - 1
-        return self._of(~held), self._of(held)
+    def parts(self) -> list[tuple[Lessons, Lessons]]:
+        """Ways to take four fifths of the draws to fit and to hold one fifth out; equal draws are on the same side.
+
+        One way where the draws held out weigh much alike, else five, so that each draw is held out once.
+        """
+        states, number = torch.unique(self.x, dim=0, return_inverse=True)
+        number = number if len(states) >= 2 * _PARTS else torch.arange(len(self.x))
+        held = [number % _PARTS == part for part in reversed(range(_PARTS))]
+        few = effective(self.log_weight[held[0]]) < _EFFECTIVE
+        return [(self._of(~one), self._of(one)) for one in (held if few else held[:1])]
+
+    def clean(self) -> tuple[Tokens, Tensor]:
+        """Draws and mutants as one list of clean states with their values."""
+        changed = self.mutants
+        mutants = self.x[changed.draw].scatter(1, changed.site[:, None], changed.token[:, None])
+        return torch.cat([self.x, mutants]), torch.cat([self.value, changed.value])
+
+    def valued(self, value: Tensor) -> Lessons:
+        """The same with other values of the clean states."""
+        first = len(self.x)
+        return self._replace(value=value[:first], mutants=self.mutants._replace(value=value[first:]))
+
+    @property
+    def low(self) -> float:
+        """The value below which a twentieth of the target's mass lies, by the draws' weights."""
+        order = self.value.argsort()
+        mass = self.log_weight[order].softmax(0).cumsum(0)
+        return float(self.value[order[int((mass < _LOW).sum())]])
 
     def _of(self, chosen: Tensor) -> Lessons:
         """The lessons of chosen draws (bool [n]), numbered anew."""
@@ -62,6 +100,8 @@ class Lessons(NamedTuple):
             mutants._replace(draw=number[mutants.draw]),
             steps._replace(draw=number[steps.draw]),
             self.mask,
+            self.log_weight[chosen],
+            self.latest[chosen],
         )
 
 
@@ -78,7 +118,14 @@ def together(parts: Sequence[Lessons]) -> Lessons:
         Mutants(*(torch.cat(column) for column in zip(*mutants, strict=True))),
         Steps(*(torch.cat(column) for column in zip(*steps, strict=True))),
         parts[0].mask,
+        torch.cat([part.log_weight for part in parts]),
+        torch.cat([part.latest & (part is parts[-1]) for part in parts]),
     )
+
+
+def effective(log_weight: Tensor) -> float:
+    """Effective number of draws with these log-weights."""
+    return math.exp(2 * float(log_weight.logsumexp(0)) - float((2 * log_weight).logsumexp(0)))
 
 
 class TwistFamily(Protocol):

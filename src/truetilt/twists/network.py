@@ -15,8 +15,9 @@ from torch import Tensor
 
 from ..core.types import Tokens
 from ..smc.stream import DRAW, OUTPUT, Stream
+from .layout import TableLayout
 from .lessons import Lessons, Steps
-from .tables import PairTables, TableLayout
+from .tables import PairTables
 
 _NAMES = ("sites", "inner", "bias", "outer")
 _BATCH, _UPDATES, _RATE = 512, 300, 0.02
@@ -98,7 +99,7 @@ class SmallNetwork:
     def fit(self, lessons: Lessons) -> NetworkTwist:
         """Squared errors on clean states and squared log-weights of steps, a batch of each an update."""
         twist = self._first(lessons)
-        x, value = _clean(lessons)
+        x, value = lessons.clean()
         stream, steps = Stream(self.seed), lessons.steps
         parameters, most = list(twist.tensors.values()), max(_HIDDEN // (steps.tokens.shape[1] * self.width), 16)
         first, second = ([torch.zeros_like(one) for one in parameters] for _ in range(2))
@@ -136,10 +137,3 @@ def _loss(twist: NetworkTwist, x: Tokens, value: Tensor, steps: Steps) -> Tensor
     gain = twist.values_with(steps.x, steps.site, steps.tokens) - twist(steps.x, 0.0)[:, None]
     log_w = (steps.log_p + gain).logsumexp(-1)
     return ((value - twist(x, 0.0)) ** 2).mean() + twist.layout.length * (log_w**2).mean()
-
-
-def _clean(lessons: Lessons) -> tuple[Tokens, Tensor]:
-    """Draws and mutants as one list of clean states with their values."""
-    changed = lessons.mutants
-    mutants = lessons.x[changed.draw].scatter(1, changed.site[:, None], changed.token[:, None])
-    return torch.cat([lessons.x, mutants]), torch.cat([lessons.value, changed.value])

@@ -7,6 +7,7 @@ a fit needs.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -46,17 +47,49 @@ class RecordedDraws(Composed):
         return move
 
 
+class Drawn(NamedTuple):
+    """Clean states [n, D] of p0 exp(twist), their log-weights [n], the steps that made them, and what they cost.
+
+    The mean of exp(log_w) is an estimate of the normaliser of p0 exp(twist); weights are 1 without a twist.
+    """
+
+    x: Tokens
+    log_w: Tensor
+    steps: Steps
+    spent: Spent
+
+
 def draws(
     model: Model, count: int, twist: Potential | None, order: tuple[int, ...] | None, seed: int, number: int
 ) -> tuple[Tokens, Steps, Spent]:
     """Clean states of p0 exp(twist), of p0 where there is none, the steps that made them, and what they cost."""
+    found = weighed_draws(model, count, twist, order, seed, number)
+    return found.x, found.steps, found.spent
+
+
+def weighed_draws(
+    model: Model, count: int, twist: Potential | None, order: tuple[int, ...] | None, seed: int, number: int
+) -> Drawn:
+    """Draws of p0 exp(twist), of p0 where there is none, with their weights."""
     width, meter = model.length * min(model.process.vocabulary, TOKENS), Meter()
     fk = RecordedDraws(model, reward=twist, twist=twist, order=order, most=max(_NUMBERS // width, 64))
     source = Source(Stream(seed, first_population=_APART + number, device=model.device))
-    for particles, _ in trace(metered(fk, meter), fk.grid, (1, count), adaptive(systematic, 0.5), source):
-        x = particles.x[0]
-    steps = Steps(*(torch.cat(column) for column in zip(*fk.kept, strict=True)))
-    return x, steps, Spent(meter.rounds, meter.evaluations)  # its values are the twist's, and no calls
+    parents = []
+    for particles, info in trace(metered(fk, meter), fk.grid, (1, count), adaptive(systematic, 0.5), source):
+        x, log_w = particles.x[0], particles.log_w[0]
+        parents.append(info.ancestors[0].cpu())
+    steps = Steps(*(torch.cat(column) for column in zip(*_lines(fk.kept, parents[1:]), strict=True)))
+    return Drawn(x, log_w.cpu(), steps, Spent(meter.rounds, meter.evaluations))  # values are the twist's, and no calls
+
+
+def _lines(kept: list[Steps], parents: list[Tensor]) -> list[Steps]:
+    """The steps of each draw's own past: who was resampled away is left out, who was copied comes several times."""
+    found, now = [], torch.arange(len(parents[-1]))
+    for steps, before in zip(reversed(kept), reversed(parents), strict=True):
+        now = before[now]
+        draw = (now < len(steps.x)).nonzero().squeeze(-1)
+        found.append(Steps(*(column[now[draw]] for column in steps))._replace(draw=draw))
+    return found[::-1]
 
 
 def token_values(twist: Potential, x: Tokens, site: Tensor, t: float, size: int) -> Tensor:

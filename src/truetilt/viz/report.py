@@ -19,7 +19,8 @@ import torch
 from .. import __version__
 from ..core.storage import write_text
 from ..core.types import InvalidInput, folder_of, shown
-from ..smc.trust import Figures, Verdict
+from ..smc.checks import Verdict
+from ..smc.figures import Figures
 from . import digest
 from .kinds import suggested_view
 from .steered import steer_words

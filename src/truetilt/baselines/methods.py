@@ -1,0 +1,124 @@
+"""Every baseline by its name, as its paper sets it, spending a budget in full: what a comparison runs.
+
+All reveal sites left to right, one a step: of a network whose conditionals disagree, another order draws another p0,
+and what is compared must be one law.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from ..core.budget import Budget
+from ..core.types import InvalidInput, Model
+from ..twists.calls import Rewarding
+from ..twists.lookahead import Lookahead, plain_mean
+from .adalead import adalead
+from .draws import best_of_n, importance
+from .fk_steering import LogPotential, difference, fk_steering, largest_so_far, sum_so_far
+from .record import Baseline
+from .sizes import afresh, largest
+from .svdd import Regressed, svdd
+from .tds import default_value, tds
+from .trajectory_gibbs import trajectory_gibbs
+from .walks import WalkMaker, site_by_site
+
+LOOKS, COMPLETIONS = 5, 4  # of FK steering: looks at most, as its paper has them for images
+CANDIDATES = 10  # of SVDD, for sequences
+
+
+class Contest(NamedTuple):
+    """What a method is run on."""
+
+    model: Model
+    reward: Rewarding
+    strength: float
+    budget: Budget
+    seed: int
+
+    @property
+    def walk(self) -> WalkMaker:
+        return partial(site_by_site, order=range(self.model.length))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"walk": self.walk, "seed": self.seed}
+
+    @property
+    def every(self) -> int:
+        """Steps between two looks."""
+        return -(-self.model.length // LOOKS)
+
+    def value(self) -> Regressed:
+        """What a masked state is worth, learned as peers do, for a part of the whole budget."""
+        return default_value(self.model, self.reward, self.walk(self.model), self.budget, self.seed)
+
+
+class Method(NamedTuple):
+    """A baseline: its title, whether p0 exp(strength r) is its limit, and a run of so much, or of a size."""
+
+    title: str
+    has_target: bool
+    run: Callable[[Contest, Budget, int | None], Baseline]
+
+
+def _best_of_n(on: Contest, budget: Budget, size: int | None) -> Baseline:
+    return best_of_n(on.model, on.reward, budget=budget, each=size, **on.options)
+
+
+def _importance(on: Contest, budget: Budget, size: int | None) -> Baseline:
+    return importance(on.model, on.reward, on.strength, budget=budget, draws=size, **on.options)
+
+
+def _fk(potential: LogPotential, on: Contest, budget: Budget, size: int | None) -> Baseline:
+    how: dict[str, Any] = {"completions": COMPLETIONS, "potential": potential, "every": on.every, **on.options}
+    return fk_steering(on.model, on.reward, on.strength, budget=budget, particles=size, **how)
+
+
+def _svdd_mc(on: Contest, budget: Budget, size: int | None) -> Baseline:
+    return _svdd(on.value(), on, budget, size)
+
+
+def _svdd_pm(on: Contest, budget: Budget, size: int | None) -> Baseline:
+    value = Lookahead(on.model, on.reward, on.strength, 1, plain_mean, seed=on.seed)
+    return _svdd(value, on, budget, size)
+
+
+def _svdd(value: Any, on: Contest, budget: Budget, size: int | None) -> Baseline:
+    how: dict[str, Any] = {"value": value, "candidates": CANDIDATES, **on.options}
+    return svdd(on.model, on.reward, on.strength, budget=budget, particles=size, **how)
+
+
+def _tds(on: Contest, budget: Budget, size: int | None) -> Baseline:
+    return tds(on.model, on.reward, on.strength, budget=budget, value=on.value(), particles=size, **on.options)
+
+
+def _trajectory_gibbs(on: Contest, budget: Budget, size: int | None) -> Baseline:
+    how: dict[str, Any] = {"completions": COMPLETIONS, "every": on.every, **on.options}
+    return trajectory_gibbs(on.model, on.reward, on.strength, budget=budget, sweeps=size, **how)
+
+
+METHODS: dict[str, Method] = {
+    "best-of-n": Method("best of N", False, _best_of_n),
+    "importance": Method("importance", True, _importance),
+    "fk-difference": Method("FK difference", True, partial(_fk, difference)),
+    "fk-max": Method("FK max", True, partial(_fk, largest_so_far)),
+    "fk-sum": Method("FK sum", True, partial(_fk, sum_so_far)),
+    "svdd-mc": Method("SVDD-MC", False, _svdd_mc),
+    "svdd-pm": Method("SVDD-PM", False, _svdd_pm),
+    "tds": Method("TDS", True, _tds),
+    "particle-gibbs": Method("particle Gibbs", True, _trajectory_gibbs),
+}
+ADALEAD = "adalead"
+TITLES = {name: method.title for name, method in METHODS.items()} | {ADALEAD: "AdaLead"}
+
+
+def run_method(name: str, on: Contest) -> Baseline:
+    """A baseline run as large as the budget affords, as measured (`largest`); every trial pays for each state once."""
+    if name == ADALEAD:  # counts for itself, and stops when the calls are spent
+        return adalead(on.model, afresh(on.reward), budget=on.budget, **on.options)
+    if name not in METHODS:
+        raise InvalidInput(f"there is no baseline {name!r}; known are {', '.join(TITLES)}")
+    method = METHODS[name]
+    return largest(lambda limits, size: method.run(on._replace(reward=afresh(on.reward)), limits, size), on.budget)

@@ -1,0 +1,67 @@
+"""Values of masked states that have a gradient: learned twists and regressed values as functions of one-hot states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..core.types import InvalidInput, function
+from ..twists.learned import LearnedTwist
+from ..twists.network import NetworkTwist
+from ..twists.tables import TableTwist
+
+Differentiable = Callable[[Tensor, float], Tensor]  # of one-hot states [B, D, S + 1], the mask last, and a time; [B]
+
+
+def relaxed(value: Any) -> Differentiable:
+    """A value as a function of one-hot states that can be differentiated.
+
+    A twist of `tt.learn_twist` is continued linearly in each site; what has a method `relaxed` is asked by it; any
+    other function must be one of (onehot, t) itself.
+    """
+    if isinstance(value, LearnedTwist):
+        if not isinstance(value.twist, TableTwist | NetworkTwist):
+            raise InvalidInput(
+                f"a {type(value.twist).__name__} is a twist of a family of your own, which has no gradient here; give "
+                "a function (onehot, t) of one-hot states"
+            )
+        return RelaxedTwist(value.twist, value.strength)
+    own = getattr(value, "relaxed", None)
+    function("value", value if own is None else own, "(onehot, t)", "of one-hot states [B, D, S + 1] and a time")
+    return value if own is None else own
+
+
+@dataclass(frozen=True, eq=False)
+class RelaxedTwist:
+    """A learned twist of one-hot states, in units of the reward."""
+
+    twist: TableTwist | NetworkTwist
+    strength: float
+
+    def __call__(self, onehot: Tensor, t: float) -> Tensor:
+        hot = onehot.double()
+        nats = _of_tables(self.twist, hot) if isinstance(self.twist, TableTwist) else _of_network(self.twist, hot)
+        return nats / self.strength
+
+
+def _of_tables(twist: TableTwist, hot: Tensor) -> Tensor:
+    """Entries of sites, of pairs, and the constant, as `TableLayout` lays them out."""
+    length, states, reach = twist.layout
+    entries, first = twist.entries.to(hot.device), length * states
+    found = (hot * entries[:first].reshape(length, states)).sum((-1, -2)) + entries[-2]
+    for distance in range(1, reach + 1):
+        last = first + (length - distance) * states**2
+        pairs = entries[first:last].reshape(-1, states, states)
+        found = found + torch.einsum("bds,dst,bdt->b", hot[:, :-distance], pairs, hot[:, distance:])
+        first = last
+    return found
+
+
+def _of_network(twist: NetworkTwist, hot: Tensor) -> Tensor:
+    sites, inner, bias, outer = (part.to(hot.device) for part in twist.tensors.values())
+    hidden = bias + torch.einsum("bds,dsh->bh", hot, inner)
+    return (hot * sites).sum((-1, -2)) + torch.tanh(hidden) @ outer

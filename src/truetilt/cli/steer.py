@@ -1,0 +1,97 @@
+"""The command `steer`: weighted samples by a reward or a condition within a budget. Torch waits until it runs."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .terminal import Device, Json, OneLineErrors, Seed, progress, show
+from .terminal import device as found_device
+
+_HUNDRED = 100
+
+
+class RouteName(StrEnum):
+    importance = "importance"
+    twisted = "twisted"
+    adapted = "adapted"
+    annealed = "annealed"
+    from_base = "annealed from base"
+
+
+class OrderName(StrEnum):
+    in_order = "left to right"
+    at_random = "random"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to those of the command line."""
+    app.command("steer")(steer)
+
+
+def steer(
+    model: Annotated[
+        str, typer.Argument(help="A table (JSON), mnist, tiny-reviews, a folder, or file.py:function of a tt.Model.")
+    ],
+    reward: Annotated[
+        str | None, typer.Option(help="file.py:name of a function of tokens [B, D], or of a tt.Reward (strings).")
+    ] = None,
+    strength: Annotated[float, typer.Option(help="Factor of the reward in the target p0(x) exp(strength r(x)).")] = 1.0,
+    condition: Annotated[str | None, typer.Option(help="The class, where a condition steers; for nets.")] = None,
+    alpha: Annotated[float | None, typer.Option(help="Exponent of the condition, in place of a reward.")] = None,
+    evaluations: Annotated[
+        int | None,
+        typer.Option(help="Network evaluations that may be spent; those of 4,000 draws, or of 20 a call.", min=1),
+    ] = None,
+    calls: Annotated[int | None, typer.Option(help="Calls of the reward's function; any number.", min=1)] = None,
+    route: Annotated[RouteName | None, typer.Option(help="The way to go, if you know better.")] = None,
+    order: Annotated[OrderName, typer.Option(help="The order in which sites are revealed.")] = OrderName.in_order,
+    steps: Annotated[int | None, typer.Option(help="Steps that reveal a draw; one site each, 128 if long.")] = None,
+    populations: Annotated[int, typer.Option(help="Independent populations, for error bars.", min=2)] = 16,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    out: Annotated[Path | None, typer.Option(help="Folder for the result; runs/steer if not given.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Sample p0(x) exp(strength r(x)) within a budget: look, learn, choose a way, check it, say how far to trust it.
+
+    Interrupted, the same command goes on where it stopped. Python files that are named here are run: name those you
+    trust.
+    """
+    folder = out or Path("runs/steer")
+    with OneLineErrors("stopped; the same command goes on from there"):
+        from ..commands.steer import SteerRequest, steer_named
+
+        named = None if route is None else route.value
+        asked = SteerRequest(
+            model, reward, strength, condition, alpha, evaluations, calls, named, order.value, steps, populations, seed,
+            found_device(device),
+        )  # fmt: skip
+        with progress(_HUNDRED, "% of the budget") as advance:
+            summary = steer_named(asked, folder, _Bar(advance))
+        (folder / "report.html").unlink(missing_ok=True)  # that of an earlier run
+        for line in () if as_json else map(_told, summary["draws"]):
+            typer.echo(line)
+        show(summary, ("quantity", "value"), folder, as_json)
+        for line in () if as_json else summary["story"]:
+            typer.echo(line, err=True)
+
+
+def _told(draw: dict[str, Any]) -> str:
+    """A draw with its reward."""
+    return str(draw["text"]) + ("" if draw["reward"] is None else f"  ({draw['reward']:.4g})")
+
+
+class _Bar:
+    """A progress bar of the share of the budget that is spent."""
+
+    def __init__(self, advance: Any) -> None:
+        self._advance, self._shown = advance, 0
+
+    def __call__(self, what: str, share: float) -> None:
+        while self._shown < min(int(share * _HUNDRED), _HUNDRED):
+            self._shown += 1
+            self._advance()

@@ -1,0 +1,269 @@
+"""Comparing what steers a model by a reward, at equal cost: every method, several seeds, and judges who cost nothing.
+
+A cell is one method with one seed, run until either budget is spent. Judged are the mean reward, naturalness (log p0 a
+site, by the model itself in one order), diversity, and log Z and the error where there is a target and it is known.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .. import __version__
+from ..baselines.draws import best_of_n
+from ..baselines.methods import METHODS, TITLES, Contest, run_method
+from ..baselines.record import Baseline
+from ..baselines.sizes import afresh
+from ..core.budget import Budget, BudgetTooSmall
+from ..core.spent import Spent
+from ..core.storage import check_folder, sha256_of, write_json, write_with
+from ..core.types import DegenerateWeights, InvalidInput, InvalidWeights, Tokens, number, whole
+from ..exact.tables import Table, enumerate_states, flat_index
+from ..metrics.states import evenly_drawn, log_p0, mean_difference, site_frequencies
+from ..rewards.reward import Reward
+from ..smc.uncertainty import student_quantile
+from .compare_figure import draw_comparison
+from .jobs import Answer, Experiment, Job, Settings, answers, forget
+from .outputs import command
+from .python_file import is_named
+from .steerable import Steerable, named_reward, steerable
+
+OURS, BASE = "truetilt", "base"
+NAMES = {OURS: "truetilt", **TITLES, BASE: "base draws"}
+WITH_TARGET = {OURS, *(name for name, method in METHODS.items() if method.has_target)}
+FILE, FIGURE = "compare.json", "compare.png"
+LEAST_NATURAL = -30.0  # nats a site: what a state counts as that the model cannot draw
+_LEVEL = 0.95
+_FIGURES = ("reward", "naturalness", "diversity", "distinct", "log_z", "error")
+_COSTS = ("evaluations", "calls", "distinct_calls")
+
+
+class Comparison(NamedTuple):
+    """What is compared: a model and a reward by their names, the budget of every run, and how often."""
+
+    model: str
+    reward: str
+    strength: float = 1.0
+    calls: int = 4000
+    evaluations: int | None = None
+    seeds: int = 5
+    methods: tuple[str, ...] | None = None  # None: all there are
+    judged: int = 64  # draws whose naturalness is judged
+    seed: int = 0
+    device: str = "cpu"
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(self.evaluations, self.calls)
+
+
+def compare(asked: Comparison, folder: Path, advance: Callable[[], Any] = lambda: None) -> Answer:
+    """Run every cell, and write compare.json and compare.png; finished cells are kept until then.
+
+    `advance` is called after each cell. On a CPU cells run in a process each, which import the model and the reward by
+    name: call it below `if __name__ == "__main__":`.
+    """
+    asked = checked(asked)
+    check_folder(folder)
+    found = {}
+    for name, answer in answers(_experiment(asked), _settings(asked), folder):
+        found[name] = answer
+        advance()
+    result = collect(asked, found)
+    write_json(folder / FILE, result)
+    write_with(folder / FIGURE, lambda path: draw_comparison(result).savefig(path, dpi=150))
+    forget(folder, found)
+    return result
+
+
+def checked(asked: Comparison) -> Comparison:
+    """The request with its methods filled in; what is wrong with it, its model or its reward is said now."""
+    given = default_methods() if asked.methods is None else asked.methods
+    unknown = [name for name in given if name not in NAMES]
+    if unknown or not given:
+        raise InvalidInput(f"there is no method {', '.join(unknown)!r}; known are {', '.join(NAMES)}")
+    if OURS in given and OURS not in default_methods():
+        raise InvalidInput("this build has no tt.steer; leave truetilt out of the methods")
+    whole("seeds", asked.seeds, 1)
+    whole("judged", asked.judged, 1)
+    whole("calls", asked.calls, 1)
+    if asked.evaluations is not None:
+        whole("evaluations", asked.evaluations, 1)
+    if number("strength", asked.strength) == 0 or not math.isfinite(asked.strength):
+        raise InvalidInput(f"the strength is {asked.strength}; it must be finite and not 0")
+    _subject(asked.model, asked.reward, asked.device)
+    return asked._replace(methods=tuple(dict.fromkeys(given)))
+
+
+def default_methods() -> tuple[str, ...]:
+    """All methods of this build, ours first."""
+    ours = find_spec("truetilt.steering") is not None
+    return tuple(name for name in NAMES if ours or name != OURS)
+
+
+def cells(asked: Comparison) -> list[tuple[str, str, int]]:
+    """The name of each cell, its method and its seed."""
+    seeds = range(asked.seed, asked.seed + asked.seeds)
+    return [(f"{name}-{seed}", name, seed) for name in asked.methods or () for seed in seeds]
+
+
+def _experiment(asked: Comparison) -> Experiment:
+    jobs = [Job(name, one_cell, (asked, method, seed)) for name, method, seed in cells(asked)]
+    return Experiment("compare", "compare", lambda _: jobs, lambda _, found: found, draw_comparison, ())
+
+
+def _settings(asked: Comparison) -> Settings:
+    """What finished cells must have been run with to be used again: all but which methods and how many seeds."""
+    named = asked._asdict() | {"methods": "", "seeds": "", "seed": ""}
+    files = [Path(text.rpartition(":")[0] if is_named(text) else text) for text in (asked.model, asked.reward)]
+    hashes = {f"file {n}": sha256_of(path) for n, path in enumerate(files) if path.is_file()}
+    more = tuple((key, str(value)) for key, value in {**named, **hashes}.items())
+    return Settings(device=asked.device, more=more)
+
+
+@lru_cache(maxsize=2)
+def _subject(model: str, reward: str, device: str) -> tuple[Steerable, Reward]:
+    """The model and the reward, loaded once a process: the reward's answers are shared by its cells."""
+    made = steerable(model, device)
+    return made, named_reward(reward, made.model)
+
+
+def one_cell(asked: Comparison, method: str, seed: int) -> Answer:
+    """One method with one seed: a row."""
+    subject, reward = _subject(asked.model, asked.reward, asked.device)
+    row: Answer = {"method": method, "title": NAMES[method], "has_target": method in WITH_TARGET, "seed": seed}
+    contest = Contest(subject.model, reward, asked.strength, asked.budget, seed)
+    try:
+        found = _run(method, contest)
+    except (BudgetTooSmall, DegenerateWeights, InvalidWeights) as error:
+        return row | {"failed": str(error)}
+    spent = found.spent
+    costs = {"evaluations": spent.evaluations, "calls": spent.calls, "distinct_calls": spent.distinct}
+    return row | judged(subject, reward, asked.strength, found, asked.judged) | costs
+
+
+def _run(method: str, contest: Contest) -> Baseline:
+    if method == OURS:
+        return _ours(contest)
+    if method == BASE:  # the best of one
+        alone = best_of_n(contest.model, _nothing, budget=Budget(), each=1, walk=contest.walk, seed=contest.seed)
+        return alone._replace(spent=Spent(alone.spent.rounds, alone.spent.evaluations))
+    return run_method(method, contest)
+
+
+def _nothing(x: Tokens) -> Tensor:
+    return torch.zeros(len(x), dtype=torch.float64)
+
+
+def _ours(contest: Contest) -> Baseline:
+    from ..steering.steer import steer
+
+    evaluations, calls = contest.budget
+    result = steer(
+        contest.model, afresh(contest.reward), contest.strength, evaluations=evaluations, calls=calls, seed=contest.seed
+    )
+    states, weights = result.particles.flatten(0, 1), result.weights.reshape(-1)
+    return Baseline(states, (weights / weights.sum()).log(), result.log_z, result.spent)
+
+
+def judged(subject: Steerable, reward: Reward, strength: float, found: Baseline, draws: int) -> Answer:
+    """The figures of weighted states; what judging asks of the model and the reward is not charged to anyone."""
+    model, weights = subject.model, found.weights.to(found.states.device)
+    value = reward(found.states)
+    allowed = value.isfinite() & (weights > 0)
+    share = float(weights[allowed].sum())
+    drawn, often = evenly_drawn(found.states, weights, draws).unique(dim=0, return_counts=True)
+    natural = (log_p0(model, drawn) / model.length).clamp(min=LEAST_NATURAL)
+    return {
+        "reward": float((weights * value)[allowed].sum()) / share if share > 0 else None,
+        "forbidden": max(1 - share, 0.0),
+        "naturalness": float((natural * often).sum()) / draws,
+        "diversity": mean_difference(found.states, weights, model.process.vocabulary),
+        "distinct": len(drawn),
+        "log_z": found.log_z,
+        "error": None if subject.table is None else _error(subject.table, reward, strength, found.states, weights),
+        "states": len(found.states),
+    }
+
+
+def _error(table: Table, reward: Reward, strength: float, x: Tokens, weights: Tensor) -> float:
+    """Mean over sites of the total variation between weighted and exact marginals."""
+    states, law, _ = exact_law(table, reward, strength)
+    size = table.process.vocabulary
+    return float(0.5 * (site_frequencies(x, weights, size) - site_frequencies(states, law, size)).abs().sum(-1).mean())
+
+
+def exact_law(table: Table, reward: Reward, strength: float) -> tuple[Tokens, Tensor, float]:
+    """All states of a table, their probabilities under p0 exp(strength r), and log Z."""
+    size = table.process.vocabulary
+    states = enumerate_states(size, table.p0.dim(), table.p0.device)
+    p0 = table.p0.reshape(-1)[flat_index(states, size)]
+    value = reward(states)
+    log_mass = torch.where((p0 > 0) & value.isfinite(), p0.log() + strength * value, -math.inf)
+    return states, log_mass.softmax(-1), float(log_mass.logsumexp(-1))
+
+
+def collect(asked: Comparison, found: dict[str, Answer]) -> Answer:
+    """What compare.json holds: every cell, a line for each method, the exact answer where it is known, and notes."""
+    rows = [found[name] for name, _, _ in cells(asked)]
+    words = asked._asdict() | {"methods": ",".join(asked.methods or ())}
+    told = {key: value for key, value in words.items() if key != "model"}
+    each = {name: [row for row in rows if row["method"] == name] for name in asked.methods or ()}
+    failed = {NAMES[name]: row["failed"] for name, some in each.items() for row in some if "failed" in row}
+    return {
+        "version": __version__,
+        "command": command(["compare", asked.model], told),
+        "asked": asked._asdict(),
+        "rows": rows,
+        "summary": [summary(some) for some in each.values()],
+        "exact": _exact(asked),
+        "notes": [f"{title}: {why}" for title, why in failed.items()],
+    }
+
+
+def summary(rows: Sequence[Answer]) -> Answer:
+    """A method over its seeds: the mean of each figure, half of its 95 % interval (Student t), and mean costs."""
+    first = {key: rows[0][key] for key in ("method", "title", "has_target")}
+    done = [row for row in rows if "failed" not in row]
+    figures: Answer = {"seeds": len(done)}
+    for name in _FIGURES:
+        known = [row[name] for row in done if row[name] is not None]
+        figures[name] = statistics.fmean(known) if known else None
+        figures[f"{name}_half"] = _half(known)
+    return first | figures | {name: _mean([row[name] for row in done]) for name in _COSTS}
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return statistics.fmean(values) if values else None
+
+
+def _half(values: Sequence[float]) -> float | None:
+    """Half of the Student interval of a mean; None for fewer than two values."""
+    if len(values) < 2:
+        return None
+    return student_quantile(_LEVEL, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+
+
+def _exact(asked: Comparison) -> Answer | None:
+    """The exact target's own figures, of a table."""
+    subject, reward = _subject(asked.model, asked.reward, asked.device)
+    if subject.table is None:
+        return None
+    states, law, log_z = exact_law(subject.table, reward, asked.strength)
+    some = law > 0
+    states, law, length = states[some], law[some], states.shape[-1]
+    p0 = subject.table.p0.reshape(-1)[flat_index(states, subject.table.process.vocabulary)]
+    return {
+        "reward": float((law * reward(states)).sum()),
+        "naturalness": float((law * p0.log()).sum()) / length,
+        "diversity": mean_difference(states, law, subject.table.process.vocabulary),
+        "log_z": log_z,
+    }

@@ -1,0 +1,84 @@
+"""What a Python file of the user's names: `file.py:name`, for models and rewards on the command line."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ..core.types import InvalidInput
+
+
+def is_named(text: str) -> bool:
+    """Whether a text has the form file.py:name."""
+    file, colon, name = text.rpartition(":")
+    return bool(colon) and file.endswith(".py") and name.isidentifier()
+
+
+def load_named(text: str, what: str = "a function") -> Any:
+    """What `file.py:name` names, a function or another object that can be called; the file is run each time.
+
+    The file may import its neighbours. Running a file is running whatever it says: name only files you trust.
+    """
+    found = load_any(text, what)
+    if not callable(found):
+        kind = type(found).__name__
+        raise InvalidInput(
+            f"{text.rpartition(':')[2]} in {_file(text)} is a {kind}, which cannot be called; name {what}"
+        )
+    return found
+
+
+def load_any(text: str, what: str) -> Any:
+    """What `file.py:name` names, of any kind."""
+    if not is_named(text):
+        raise InvalidInput(f"{text!r} does not name {what}; write file.py:name, such as rewards.py:stability")
+    path, name = _file(text), text.rpartition(":")[2]
+    if not path.is_file():
+        raise InvalidInput(f"there is no file {path}; write the path of a Python file, then a colon and {what} in it")
+    module = _run(path)
+    if not hasattr(module, name):
+        own = [found for found, value in vars(module).items() if callable(value) and not found.startswith("_")]
+        near = get_close_matches(name, own, 1)
+        hint = f"; did you mean {near[0]}?" if near else f"; it has {', '.join(own[:9])}" if own else ""
+        raise InvalidInput(f"{path} has no {name!r}{hint}")
+    return getattr(module, name)
+
+
+def _file(text: str) -> Path:
+    return Path(text.rpartition(":")[0])
+
+
+def _run(path: Path) -> ModuleType:
+    """The module of a file, run afresh: by its own name where that is free, so that worker processes can import it."""
+    path = path.resolve()
+    taken = sys.modules.get(path.stem)
+    free = taken is None or getattr(taken, "__file__", None) == str(path)
+    if free and taken is None and str(path.parent) not in sys.path:
+        free = importlib.util.find_spec(path.stem) is None if path.stem.isidentifier() else False
+    name = path.stem if free else f"_file_{path.stem}"
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise InvalidInput(f"{path} is no Python file; give one whose name ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        sys.modules.pop(name, None)
+        raise InvalidInput(f"{path} cannot be run: {type(error).__name__}: {error}{_line(error, path)}") from error
+    return module
+
+
+def _line(error: BaseException, path: Path) -> str:
+    """Where in the file it was."""
+    inside = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return f" (line {inside[-1]})" if inside else ""

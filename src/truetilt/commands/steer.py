@@ -1,0 +1,130 @@
+"""What `truetilt steer` does: steer a named model by a reward of a file, or by its condition; write what came out."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import torch
+
+from ..core.storage import check_folder
+from ..core.types import InvalidInput, Tokens
+from ..exact.tables import Table
+from ..result import Result
+from ..rewards.reward import Reward
+from ..steering.steer import steer
+from ..viz.logo import SequenceLogo
+from ..viz.views import View
+from .outputs import command, noted, rows_of, summary_of, write_outputs
+from .python_file import is_named
+from .steerable import Steerable, named_reward, steerable
+
+STAGES = "stages"  # folder of the stages of an unfinished run
+SHOWN = 16  # draws that are listed
+
+
+class SteerRequest(NamedTuple):
+    """What is asked: a model and a reward by their names, or a condition and alpha; the budget and the choices."""
+
+    model: str
+    reward: str | None = None
+    strength: float = 1.0
+    condition: str | None = None
+    alpha: float | None = None
+    evaluations: int | None = None
+    calls: int | None = None
+    route: str | None = None
+    order: str = "left to right"
+    steps: int | None = None
+    populations: int = 16
+    seed: int = 0
+    device: str = "cpu"
+
+
+def steer_named(asked: SteerRequest, folder: Path, progress: Callable[[str, float], object]) -> dict[str, Any]:
+    """Steer, save the particles and what is said of them; an unfinished run goes on from the stages in the folder."""
+    _check(asked)
+    check_folder(folder)
+    made = steerable(asked.model, asked.device, asked.condition)
+    reward = None if asked.reward is None else named_reward(asked.reward, made.model)
+    result = steer(
+        made.model, reward, asked.strength, alpha=asked.alpha, evaluations=asked.evaluations, calls=asked.calls,
+        order=asked.order, num_inference_steps=asked.steps, route=asked.route, populations=asked.populations,
+        seed=asked.seed, progress=progress, checkpoint=folder / STAGES,
+    )  # fmt: skip
+    given = asked._asdict() | {"model": None, "strength": None if asked.reward is None else asked.strength}
+    result = noted(result, bundle=asked.model, command=command(["steer", asked.model], given))
+    summary = _summary(result, made, reward)
+    result.save(folder, _view(made, reward))
+    write_outputs(folder, summary, draw(result, summary["draws"]))
+    shutil.rmtree(folder / STAGES, ignore_errors=True)
+    return summary
+
+
+def _check(asked: SteerRequest) -> None:
+    """Refuse what contradicts itself, before anything is loaded."""
+    if (asked.reward is None) == (asked.alpha is None):
+        raise InvalidInput("give --reward file.py:name, or --alpha (with --condition, for nets): one of the two")
+    if asked.condition is not None and asked.alpha is None:
+        raise InvalidInput("--condition goes with --alpha; a reward steers the model of all classes")
+    own = asked.model.endswith(".json") or is_named(asked.model)  # with a condition of its own
+    if asked.alpha is not None and own == (asked.condition is not None):
+        words = "has a condition of its own; leave out --condition" if own else "has several classes; give --condition"
+        raise InvalidInput(f"{asked.model} {words}")
+
+
+def _summary(result: Result, made: Steerable, reward: Reward | None) -> dict[str, Any]:
+    """What result.json holds, and what is shown: the figures, draws with their rewards, the story."""
+    rows = rows_of(result) | {"distinct calls": result.spent.distinct, "route": result.settings["steer"]["route"]}
+    if made.table is not None and reward is not None:
+        rows["log Z, exact"] = _exact_log_z(made, reward, result.settings["steer"]["asked"]["strength"])
+    told = summary_of(result, rows)
+    return told | {"draws": _draws(result, made, reward), "story": result.story}
+
+
+def _exact_log_z(made: Steerable, reward: Reward, strength: float) -> float:
+    p0 = cast("Table", made.table).p0
+    every = torch.cartesian_prod(*[torch.arange(p0.shape[0])] * p0.dim()).reshape(-1, p0.dim())
+    afresh = Reward(reward.__call__, vocabulary=reward.vocabulary)  # the judge's calls are its own
+    return float((p0.reshape(-1).log() + strength * afresh(every)).logsumexp(0))
+
+
+def _draws(result: Result, made: Steerable, reward: Reward | None) -> list[dict[str, Any]]:
+    """Unweighted draws, spelled as the reward or the model reads them, with their rewards, the best first."""
+    x = result.draw(SHOWN)
+    told = _spelled(x, made, reward)
+    values = [None] * len(x) if reward is None else reward(x).tolist()
+    found = [{"text": text, "reward": value} for text, value in zip(told, values, strict=True)]
+    return sorted(found, key=lambda one: -(one["reward"] or 0.0))
+
+
+def _spelled(x: Tokens, made: Steerable, reward: Reward | None) -> list[str]:
+    if made.spell is not None:
+        return made.spell(x)
+    if reward is not None and reward.tokenizer is not None:
+        return reward.spell(x)
+    return [" ".join(map(str, row)) for row in x.tolist()]
+
+
+def _view(made: Steerable, reward: Reward | None) -> View | None:
+    letters = None if reward is None else reward.tokenizer
+    return SequenceLogo(letters) if made.view is None and isinstance(letters, str) else made.view
+
+
+def draw(result: Result, draws: list[dict[str, Any]]) -> Any:
+    """Two panels: what each stage cost, and log Z of the populations."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    stages = result.settings["steer"]["stages"]
+    names = [f"{number}. {stage['what'].split(':')[0][:28]}" for number, stage in enumerate(stages, start=1)]
+    left.barh(names[::-1], [stage["spent"]["evaluations"] for stage in stages][::-1], color="#009E73")
+    left.set_xlabel("network evaluations")
+    left.set_title("what each stage cost")
+    right.hist(result.population_log_z.cpu().numpy(), bins=20, color="#0072B2")
+    right.set_xlabel("log Z of a population")
+    right.set_title(f"{result.trust().verdict!s}: log Z {result.log_z:.4g}")
+    return figure

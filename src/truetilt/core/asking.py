@@ -1,0 +1,36 @@
+"""Asking a function of one's own about a batch of tokens, with what to do where it was written for strings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from .types import InvalidInput
+
+_WORDS = ("expected string", "<class 'str'>", "'Tensor' and 'str'", "expected str instance")  # beside "Tensor"
+SPELL = "spell states for it, tt.Reward(function, tokenizer=letters, one_at_a_time=True)"
+
+
+def ask(name: str, function: Callable[..., Any], *given: Any) -> Any:
+    """What a function returns; one that takes its tokens for strings is told of tt.Reward."""
+    try:
+        return function(*given)
+    except (AttributeError, TypeError, RuntimeError) as error:
+        if wants_strings(error):
+            raise InvalidInput(
+                f"{name} takes states for strings ({type(error).__name__}: {error}), and is given tokens "
+                f"{tuple(given[0].shape)}; {SPELL}"
+            ) from error
+        raise
+
+
+def wants_strings(error: BaseException) -> bool:
+    """Whether an error looks like that of a function of strings that was given a tensor."""
+    if isinstance(error, AttributeError):
+        return isinstance(error.obj, Tensor) and hasattr(str, error.name or "")
+    said = str(error)
+    return "Tensor" in said and any(
+        word in said for word in ("expected string", "got str", "a <class 'str'>", "not str")
+    )

@@ -1,0 +1,70 @@
+"""What a run measured about itself at its end, beside its weights: plain numbers that its settings carry.
+
+They are of what was sampled and not of how well: whether the conditionals that its moves read agree, how large a ratio
+its two networks claim, how far the target lies from the base. The judge of a run reads them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Measures(NamedTuple):
+    """Numbers in nats; None where a run has none, or did not need to look."""
+
+    disagreement: float | None = None  # of conditionals, for a pair of neighbours that the moves redraw
+    log_ratio: float | None = None  # log p(zeta|x) / p(zeta) of the networks, mean under the target, worst condition
+    bound: float | None = None  # what that cannot exceed: -log p(zeta), where it is known
+    beyond: float | None = None  # mean of what lies above the bound
+    retold: float | None = None  # mean of what is lost when the ratio is summed in another order, without a bound
+    amplified: float | None = None  # how often an error of the ratio counts in the target: its exponent less 1
+    divergence: float | None = None  # KL of the target from the base
+    most: float | None = None  # log of the most that a state can weigh, where that is known
+    rewarded: bool = False  # whether a reward is in the target
+    moving: bool = False  # whether the run was to make moves
+
+    def told(self) -> dict[str, Any]:
+        """Fit for JSON: what there is, and is finite."""
+        return {name: value for name, value in self._asdict().items() if value is not None and math.isfinite(value)}
+
+
+NOTHING_MEASURED = Measures()
+_TRUTHS = ("rewarded", "moving")
+
+
+def worst(parts: Sequence[Mapping[str, Any]]) -> Measures:
+    """The measures of several runs together: of each number the largest; a bound only where all have the same."""
+    found: dict[str, Any] = {}
+    for name in Measures._fields:
+        values = [part[name] for part in parts if name in part]
+        found |= {name: max(values)} if values else {}
+    if len({part["bound"] for part in parts if "bound" in part}) > 1:
+        found.pop("bound")
+    return Measures(**found)
+
+
+def as_numbers(told: Mapping[str, Any]) -> Tensor:
+    """What was measured as numbers that ranks can exchange [fields]; NaN where there is none."""
+    return torch.tensor([float(told.get(name, math.nan)) for name in Measures._fields], dtype=torch.float64)
+
+
+def from_numbers(numbers: Tensor) -> dict[str, Any]:
+    """The inverse of `as_numbers`."""
+    pairs = zip(Measures._fields, numbers.tolist(), strict=True)
+    return {name: bool(value) if name in _TRUTHS else value for name, value in pairs if not math.isnan(value)}
+
+
+def is_measured(value: Any) -> bool:
+    """Whether a value read from a file is what `told` returns."""
+    return isinstance(value, dict) and all(_fits(name, part) for name, part in value.items())
+
+
+def _fits(name: str, part: Any) -> bool:
+    if name in _TRUTHS:
+        return isinstance(part, bool)
+    return name in Measures._fields and isinstance(part, int | float) and not isinstance(part, bool)

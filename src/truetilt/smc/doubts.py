@@ -1,0 +1,116 @@
+"""The checks of what a run found out about itself: its moves, its conditionals, its ratio of networks, how far it went.
+
+A run can be broken though its weights look well: they are then the weights of something else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from .checks import FEW, Finding, Verdict, use
+from .figures import Figures
+
+ALLOWED = 0.05  # nats by which conditionals of a pair of neighbours may disagree
+APART = 0.5  # nats beyond which they are the conditionals of nothing
+AMISS = 0.25  # nats of a state's log-weight that no pair of consistent networks can give, on average: worth a word
+MADE_UP = 1.0  # the same beyond which the target is made of network error: e times too much
+REFUSED = 0.01  # the chance of a move below which moves are as good as none
+UNMET = 0.1  # of Z that states which no particle met might hold, beyond which that is said
+FORBIDDEN = 0.5  # of the particles that end with weight zero
+
+
+def _conditionals(f: Figures) -> Finding | None:
+    nats = f.measured.disagreement
+    if nats is None or nats <= ALLOWED:
+        return None
+    return Finding(
+        Verdict.doubt if nats > APART else Verdict.care,
+        f"The conditionals that the moves redraw sites from disagree by {nats:.2g} nats for a pair of neighbours: the "
+        "moves keep another law than the one that is revealed and weighed, and log Z is of neither. Use tt.Composed or "
+        "tt.AnyOrder alone, in a fixed order and without these moves, or move by tt.WholeSequence with the log p0 of "
+        "that order.",
+    )
+
+
+def _ratios(f: Figures) -> Finding | None:
+    m = f.measured
+    false = m.beyond if m.beyond is not None else m.retold
+    if m.log_ratio is None or m.amplified is None or false is None or m.amplified * false <= AMISS:
+        return None
+    if m.beyond is not None:
+        most = "" if m.bound is None else f", where no state can have more than {m.bound:.3g} (-log p(zeta))"
+        what = f"The networks' log p(x|zeta)/p(x) is {m.log_ratio:.3g} nats on average{most}"
+    else:
+        what = (
+            f"The networks' log p(x|zeta)/p(x) is {m.log_ratio:.3g} nats on average as the run summed it, and "
+            f"{m.log_ratio - false:.3g} for the same states in another order"
+        )
+    rare = f"; a typical state is one in {math.exp(min(m.divergence, 700.0)):.1e} of p0" if m.divergence else ""
+    words = (
+        f"{what}: {m.amplified * false:.2g} nats of a state's log-weight are errors of the two networks (or of sites "
+        f"revealed together), which the exponent multiplies{rare}. Use a bounded potential log p(zeta|x) instead of "
+        "ratios (tt.Tilted, or as the reward of tt.Composed), or a smaller exponent."
+    )
+    return Finding(Verdict.doubt if m.amplified * false > MADE_UP else Verdict.care, words)
+
+
+def _still(f: Figures) -> Finding | None:
+    """Moves that were asked for and did nothing, where something was lost that they should have brought back."""
+    if f.accepted is None or (f.lines >= FEW and f.accepted > 0):
+        return None
+    if f.accepted == 0:
+        return Finding(Verdict.care, "No move was ever accepted: the run is one without moves. Use other moves.")
+    if f.accepted < REFUSED:
+        words = f"Only {f.accepted:.1%} of the moves were accepted: relatives stay alike. Use smaller or better moves."
+        return Finding(Verdict.care, words)
+    return None
+
+
+def _forbidden(f: Figures) -> Finding | None:
+    if f.weightless <= FORBIDDEN:
+        return None
+    return Finding(
+        Verdict.care,
+        f"{f.weightless:.0%} of the particles end with weight zero: they were led to what is forbidden, and what is "
+        "allowed but rare may be missing. Use a reward that falls gently (tt.Annealed has a floor), or a twist.",
+    )
+
+
+def unmet_share(f: Figures) -> float | None:
+    """What states that no particle met may add to Z, as a share of it; None where nothing bounds their weight.
+
+    By the rule of three they have up to 3 / n of what was drawn, and each at most the largest weight. Every resampling
+    looks on from the best of a population, so that an event as rare as (1 / N)^generations is found.
+    """
+    headroom = f.headroom
+    if headroom is None:
+        return None
+    reach = math.log(f.populations * f.particles / 3) + math.floor(f.generations) * math.log(f.particles)
+    return math.exp(min(headroom - reach, 700.0))
+
+
+def _unmet(f: Figures) -> Finding | None:
+    share = unmet_share(f)
+    if share is None or f.headroom is None or share <= UNMET:
+        return None
+    ratio = math.exp(min(f.headroom, 700.0))
+    return Finding(
+        Verdict.care,
+        f"A state that none of the {f.populations * f.particles} particles met could weigh {ratio:.2g} times the mean: "
+        f"one as rare as {3 / (f.populations * f.particles):.1g} of what was drawn would change the answer. "
+        f"{use('more particles', f.remedies.weigh, f.remedies.lower)}.",
+    )
+
+
+def _far(f: Figures) -> Finding | None:
+    """A remark: a reward may well lead to states that the base hardly ever draws."""
+    nats, everyone = f.measured.divergence, f.populations * f.particles
+    if nats is None or not f.measured.rewarded or nats < math.log(100 * everyone):
+        return None
+    rare = f"one in {math.exp(min(nats, 700.0)):.1e} of p0"
+    words = f"The target lies {nats:.3g} nats from p0: a typical state of it is {rare}, where p0 itself may be poor."
+    return Finding(Verdict.trust, words)
+
+
+DOUBTS: Sequence[Callable[[Figures], Finding | None]] = (_conditionals, _ratios, _still, _forbidden, _unmet, _far)

@@ -1,0 +1,181 @@
+"""The figures of a run that its judge reads: effective sizes, ancestry, masses, and how far populations disagree."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..core.measures import NOTHING_MEASURED, Measures
+from ..core.target import UNKNOWN, Remedies
+from ..core.types import InvalidInput
+from .genealogy import lineage, roots
+from .resampling import effective_sample_size, log_mean_exp, normalised
+from .uncertainty import History, Interval, across_populations, genealogy, interval, of_log_z
+
+CHANCE = 3.09  # normal deviates: the scatter of equal populations exceeds this once in a thousand runs
+STIRRED = 0.1  # of the particles, over all steps: less is no movement
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What the verdict is read from. None: cannot be had from this run."""
+
+    populations: int
+    particles: int  # in each population
+    dead: int  # populations without mass
+    ess_end: float  # effective share of the particles at the end, mean over living populations
+    ess_lowest: float  # the same at each population's own worst step
+    ess_lowest_step: int  # the worst step of the worst population
+    union_ess: float  # of all weights together: how many draws they claim to be worth
+    roots: float  # first draws with living descendants, mean over living populations
+    roots_fewest: int
+    lines: float  # effective number of first draws the mass descends from, over the union
+    heaviest: float  # share of the mass that the heaviest population holds
+    effective_populations: float
+    log_z: float
+    log_z_interval: Interval | None
+    log_z_spread: float | None  # standard deviation of log Z over living populations
+    z_variation: float | None  # standard deviation over mean of Z-hat, population by population
+    draws: float | None  # independent draws the union is worth, judged by how population means of the sites scatter
+    draws_unlucky: float | None  # how few of them chance alone could make of `union_ess`
+    moved: bool  # whether moves changed particles, so that lines understate
+    repeated: bool  # whether two populations drew the same uniforms
+    strayed: bool = False  # whether moves led to another target than the weights are of
+    remedies: Remedies = UNKNOWN  # what this kind of run can do about bad weights
+    ess_before_end: float = 1.0  # effective share at each population's worst step, the end left aside
+    weightless: float = 0.0  # share of the particles that end with weight zero, in living populations
+    accepted: float | None = None  # mean chance that a move was accepted, over the steps that made any
+    generations: float = 0.0  # steps at which particles were resampled, mean over populations
+    resampling: str = ""  # "never", "adaptive" or "always"; empty where nobody wrote it down
+    measured: Measures = NOTHING_MEASURED  # what the run found out about itself
+
+    @property
+    def headroom(self) -> float | None:
+        """Log of the most that a state can weigh over the mean weight, where that is known."""
+        return None if self.measured.most is None else self.measured.most - self.log_z
+
+
+class Known(NamedTuple):
+    """What the settings of a run tell its judge."""
+
+    repeated: bool = False
+    strayed: bool = False
+    remedies: Remedies = UNKNOWN
+    measured: Measures = NOTHING_MEASURED
+
+
+NOTHING_KNOWN = Known()
+
+
+class Stirring(NamedTuple):
+    """What the moves of a run did [steps + 1, populations]: the share they changed, and the chance to be accepted."""
+
+    moved: Tensor
+    accepted: Tensor
+
+
+def figures_of(history: History, x: Tensor, stirring: Stirring, known: Known = NOTHING_KNOWN) -> Figures:
+    """Read the figures off a run: its record, its final states [populations, N, D], and what its moves did."""
+    log_w, n = history.log_w, history.log_w.shape[-1]
+    log_z = log_mean_exp(log_w)
+    living = log_z > -torch.inf
+    mass = normalised(log_z)
+    path = _ess_path(history)[:, living] / n
+    kept = roots(history.ancestors)[living]
+    scatter = _scatter(history, x)
+    return Figures(
+        populations=len(log_z),
+        particles=n,
+        dead=int((~living).sum()),
+        ess_end=float(path[-1].mean()),
+        ess_lowest=float(path.min(0).values.mean()),
+        ess_lowest_step=int(path.min(1).values.argmin()),
+        union_ess=float(effective_sample_size(log_w.reshape(-1))),
+        roots=float(kept.double().mean()),
+        roots_fewest=int(kept.min()),
+        lines=lines_of(history),
+        heaviest=float(mass.max()),
+        effective_populations=float(1 / mass.square().sum()),
+        log_z=float(log_mean_exp(log_w.reshape(-1))),
+        log_z_interval=_log_z_interval(history),
+        log_z_spread=float(log_z[living].std()) if int(living.sum()) > 1 else None,
+        z_variation=float(mass.std() * len(mass)) if len(mass) > 1 else None,
+        draws=scatter and scatter[0],
+        draws_unlucky=scatter and scatter[1],
+        moved=bool((stirring.moved.sum(0) >= STIRRED).any()),
+        repeated=known.repeated,
+        strayed=known.strayed,
+        remedies=known.remedies,
+        ess_before_end=float(path[:-1].min(0).values.mean()),
+        weightless=float((log_w[living] == -torch.inf).double().mean()),
+        accepted=_accepted(stirring) if known.measured.moving else None,
+        generations=_generations(history),
+        resampling=_resampling(history),
+        measured=known.measured,
+    )
+
+
+def _accepted(stirring: Stirring) -> float:
+    """The mean chance of a move, over the steps that made any; 0 where none was ever accepted."""
+    made = stirring.accepted[stirring.accepted > 0]
+    return float(made.mean()) if made.numel() else 0.0
+
+
+def _generations(history: History) -> float:
+    own = torch.arange(history.ancestors.shape[-1], device=history.ancestors.device)
+    return float((history.ancestors != own).any(-1).double().sum(0).mean())
+
+
+def _resampling(history: History) -> str:
+    """Whether the particles were resampled never, when needed, or at every step."""
+    name = history.resampler.get("name", "") if isinstance(history.resampler, dict) else ""
+    return name if name in ("never", "adaptive", "") else "always"
+
+
+def _ess_path(history: History) -> Tensor:
+    """Effective sample size of each population at every step and at the end [steps + 2, populations]."""
+    return torch.cat([history.ess, effective_sample_size(history.log_w)[None]])
+
+
+def lines_of(history: History) -> float:
+    """1 / sum of squared shares of the mass, by first draw: 1 when all descend from one, at most the union's ESS."""
+    share = normalised(history.log_w.reshape(-1)).reshape(history.log_w.shape)
+    by_root = torch.zeros_like(share).scatter_add(-1, lineage(history.ancestors), share)
+    return float(1 / by_root.square().sum())
+
+
+def _log_z_interval(history: History) -> Interval | None:
+    """Across populations where there are several, else from the genealogy where the resampler allows."""
+    by = across_populations if history.log_w.shape[0] > 1 else genealogy()
+    estimate = of_log_z(history.log_w)
+    try:
+        return interval(estimate, by(estimate, history), 0.95)
+    except InvalidInput:
+        return None
+
+
+def _scatter(history: History, x: Tensor) -> tuple[float, float] | None:
+    """How many draws the union is worth by the scatter of its populations, and how few chance could make of its ESS.
+
+    A population is worth the variance of one draw over that of the populations' means, all sites together. If its ESS
+    told the truth, ESS over worth would be chi-squared over its freedom (Wilson & Hilferty for the unlucky end).
+    """
+    log_z = log_mean_exp(history.log_w)
+    living = log_z > -torch.inf
+    freedom = int(living.sum()) - 1
+    if freedom < 1:
+        return None
+    w, value = normalised(history.log_w[living])[..., None], x[living].flatten(2).double()
+    mean = (w * value).sum(1)
+    between = mean.var(0).sum()
+    one = between + (w * (value - mean[:, None]).square()).sum(1).mean(0).sum()
+    if not one > 0:  # every particle is the same state
+        return None
+    width = 2 / (9 * freedom)
+    unlucky = (1 - width + CHANCE * math.sqrt(width)) ** 3
+    worth = one / between / normalised(log_z).square().sum()
+    return float(worth), float(effective_sample_size(history.log_w.reshape(-1))) / unlucky

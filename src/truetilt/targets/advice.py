@@ -1,0 +1,43 @@
+"""What targets advise a run whose weights are bad: the next thing to call, and nothing that it does already."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .tilts import Frozen
+
+
+def growing(ramp: Any, call: str) -> str:
+    """Another ramp, where no pilot has found this one."""
+    return "" if isinstance(ramp, Frozen) else f"an exponent that grows as tt.pilot says ({call})"
+
+
+def annealing(goal: str, length: int) -> str:
+    """Annealing to a goal, one Gibbs sweep over each half of the way."""
+    return f"annealing (tt.Annealed({goal}, shares={2 * length}))"
+
+
+def listed_ways(*ways: str) -> str:
+    """ "a, or b", of what there is."""
+    return ", or ".join(way for way in ways if way)
+
+
+def named_twist(twist: Any) -> str:
+    """The twist by its name, with what it left of the weight of held-out draws; empty where there is none."""
+    if twist is None:
+        return ""
+    learned, held_out = getattr(twist, "twist", None), getattr(twist, "held_out", None)
+    inner = getattr(twist, "function", twist) if learned is None else learned
+    name = getattr(inner, "__name__", None) or type(inner).__name__
+    spread = getattr(held_out, "spread", None)
+    told = f", held-out spread {spread:.2g}" if isinstance(spread, float) else ""
+    return f"the twist ({name}{told})"
+
+
+def better_twist(twist: Any) -> str:
+    """What to do about a twist: learn one, or a better one, or mend one's own."""
+    if twist is None:
+        return "a twist (tt.learn_twist(model, reward, strength, calls=...), given as twist=)"
+    if hasattr(twist, "held_out"):
+        return "a better twist (tt.learn_twist with more calls or another family)"
+    return "a better twist (tt.learn_twist may find one)"

@@ -1,0 +1,384 @@
+"""`steer` against exact answers: every route, every budget, the check by moves, resuming, and what it says."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+import truetilt as tt
+from truetilt.core.types import InvalidInput
+from truetilt.exact.tables import flat_index
+from truetilt.steering.drift import LIMIT, drift_of
+from truetilt.steering.joined import joined
+from truetilt.steering.problem import Problem
+from truetilt.steering.routes import importance
+from truetilt.targets.annealed import scan_gibbs
+
+S, D = 3, 5
+ORDER = tuple(range(D))
+
+
+def made(seed=0, spread=1.0):
+    """A random table, and a reward of sites and pairs with a little of its own for each state."""
+    generator = torch.Generator().manual_seed(seed)
+    shape = (S,) * D
+
+    def field(each, pairs, noise):
+        out = noise * torch.randn(shape, generator=generator, dtype=torch.float64)
+        for d in range(D):
+            out = out + each * torch.randn(S, generator=generator, dtype=torch.float64).reshape(
+                [S if k == d else 1 for k in range(D)]
+            )
+        for d in range(D - 1):
+            pair = torch.randn(S, S, generator=generator, dtype=torch.float64)
+            out = out + pairs * pair.reshape([S if k in (d, d + 1) else 1 for k in range(D)])
+        return out
+
+    p0 = field(0.8, 0.5, 0.2).reshape(-1).softmax(0).reshape(shape)
+    rewards = spread * field(0.5, 0.3, 0.1)
+    return p0, rewards
+
+
+def problem(seed=0, spread=1.0):
+    p0, rewards = made(seed, spread)
+    model = tt.Table(tt.Masking(S), p0, torch.ones_like(p0)).model()
+    model = replace(model, conditional=None, potential=None)
+    return model, lambda x: rewards.reshape(-1)[flat_index(x, S)], p0, rewards
+
+
+def exact(p0, rewards, strength):
+    mass = (p0.log() + strength * rewards).reshape(-1)
+    return mass.softmax(0), float(mass.logsumexp(0))
+
+
+def miss(law, result):
+    """Total variation between the weighted particles and the exact law of all states."""
+    seen = torch.zeros_like(law)
+    seen.scatter_add_(0, flat_index(result.particles.flatten(0, 1), S), result.weights.reshape(-1))
+    return float(0.5 * (seen - law).abs().sum())
+
+
+@pytest.mark.parametrize("route", ["importance", "twisted", "annealed", "annealed from base"])
+def test_every_route_covers_the_exact_log_z(route):
+    """Of 12 seeds at most one may miss by more than 4 standard errors: Student t with 15 degrees, false alarms 1e-5."""
+    model, reward, p0, rewards = problem()
+    law, log_z = exact(p0, rewards, 2.0)
+    misses, errors = 0, []
+    for seed in range(12):
+        result = tt.steer(model, reward, 2.0, evaluations=40_000, route=route, seed=seed)
+        assert result.settings["steer"]["route"] == route
+        misses += abs(result.log_z - log_z) > 4 * result.log_z_stderr + 1e-9
+        errors.append(miss(law, result))
+    assert misses <= 1
+    assert sum(errors) / len(errors) < 0.15
+
+
+def test_weights_that_are_dropped_are_noticed():
+    """A wrong variant: particles without their weights miss the target by far more."""
+    model, reward, p0, rewards = problem(spread=2.0)
+    law, _ = exact(p0, rewards, 2.0)
+    result = tt.steer(model, reward, 2.0, evaluations=40_000, route="importance")
+    bare = replace(result, log_weights=torch.zeros_like(result.log_weights))
+    assert miss(law, bare) > 3 * miss(law, result)
+
+
+def test_an_easy_reward_is_left_to_importance():
+    model, reward, p0, rewards = problem(spread=0.3)
+    result = tt.steer(model, reward, evaluations=20_000)
+    law, log_z = exact(p0, rewards, 1.0)
+    assert result.settings["steer"]["route"] == "importance"
+    assert result.trust().verdict == tt.Verdict.trust
+    assert abs(result.log_z - log_z) < 4 * result.log_z_stderr
+    assert miss(law, result) < 0.1
+
+
+def test_a_hard_reward_is_not():
+    model, reward, p0, rewards = problem(seed=2, spread=3.0)
+    result = tt.steer(model, reward, 2.0, evaluations=60_000)
+    law, log_z = exact(p0, rewards, 2.0)
+    assert result.settings["steer"]["route"] != "importance"
+    assert abs(result.log_z - log_z) < 4 * result.log_z_stderr
+    assert miss(law, result) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "calls"), [(None, 100), (700, None), (3_000, 90), (20_000, 150), (5_000, 2_000)]
+)
+@pytest.mark.parametrize("spread", [0.3, 3.0])
+def test_no_budget_is_overspent_and_everything_is_counted(evaluations, calls, spread):
+    model, function, _, _ = problem(spread=spread)
+    asked = []
+
+    def base(x, t):
+        asked.append(len(x))
+        return model.base(x, t)
+
+    own, reward = replace(model, base=base), tt.Reward(function, vocabulary=S)
+    result = tt.steer(own, reward, 2.0, evaluations=evaluations, calls=calls)
+    spent, limits = result.spent, result.settings["steer"]["asked"]
+    assert spent.evaluations == sum(asked) <= limits["evaluations"]
+    assert spent.distinct == reward.distinct
+    assert calls is None or spent.distinct <= calls
+    stages = [tt.Spent(**stage["spent"]) for stage in result.settings["steer"]["stages"]]
+    assert sum(stage.evaluations for stage in stages) == spent.evaluations
+    assert sum(stage.distinct for stage in stages) == spent.distinct
+
+
+@pytest.mark.parametrize("evaluations", [1_500, 6_000, 40_000])
+@pytest.mark.parametrize("by", ["potential", "ratios"])
+def test_no_budget_is_overspent_by_a_condition(evaluations, by):
+    p0, _ = made()
+    likelihood = torch.rand(p0.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64) ** 4
+    whole, asked = tt.Table(tt.Masking(S), p0, likelihood).model(), []
+
+    def counted(call):
+        def ask(x, t):
+            asked.append(len(x))
+            return call(x, t)
+
+        return ask
+
+    nets = {name: counted(getattr(whole, name)) for name in ("base", "conditional", "potential")}
+    model = replace(whole, **nets if by == "potential" else nets | {"potential": None})
+    result = tt.steer(model, alpha=8.0, evaluations=evaluations)
+    assert result.spent.evaluations == sum(asked) <= evaluations
+
+
+def same(one, other):
+    return torch.equal(one.particles, other.particles) and torch.equal(one.log_weights, other.log_weights)
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_does_not():
+    model, reward, _, _ = problem(spread=2.0)
+    runs = [tt.steer(model, reward, 2.0, evaluations=20_000, seed=seed) for seed in (3, 3, 4)]
+    assert same(runs[0], runs[1])
+    assert runs[0].story == runs[1].story
+    assert not torch.equal(runs[0].particles[:1, :1], runs[2].particles[:1, :1]) or not same(runs[0], runs[2])
+
+
+class Interrupted(Exception):
+    pass
+
+
+@pytest.mark.parametrize("stop", range(1, 6))
+def test_an_interrupted_call_goes_on_to_the_same_bits(tmp_path, stop):
+    model, function, _, _ = problem(spread=3.0)
+    options = {"evaluations": 20_000, "calls": 200, "seed": 1}
+    whole = tt.steer(model, tt.Reward(function, vocabulary=S), 2.0, **options)
+    told = []
+
+    def progress(what, share):
+        told.append((what, share))
+        if len(told) == 2 * stop:  # once when a stage begins, once when it is done
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        tt.steer(model, tt.Reward(function, vocabulary=S), 2.0, progress=progress, checkpoint=tmp_path, **options)
+    assert 0 < told[-1][1] <= 1
+    fresh = tt.Reward(function, vocabulary=S)
+    again = tt.steer(model, fresh, 2.0, checkpoint=tmp_path, **options)
+    assert same(whole, again)
+    assert again.story == whole.story
+    assert again.spent == whole.spent
+    assert fresh.distinct < whole.spent.distinct  # what was answered before the interruption is not asked again
+
+
+def test_a_folder_of_another_call_is_refused(tmp_path):
+    model, reward, _, _ = problem()
+    tt.steer(model, reward, evaluations=2_000, checkpoint=tmp_path)
+    with pytest.raises(InvalidInput, match="another evaluations"):
+        tt.steer(model, reward, evaluations=2_001, checkpoint=tmp_path)
+    with pytest.raises(InvalidInput, match="another model and reward"):
+        tt.steer(model, lambda x: x.sum(-1), evaluations=2_000, checkpoint=tmp_path)
+    (tmp_path / "steer.json").write_text("{")
+    with pytest.raises(InvalidInput, match=r"steer\.json cannot be read"):
+        tt.steer(model, reward, evaluations=2_000, checkpoint=tmp_path)
+
+
+def answer(model, reward, strength, particles, seed=0):
+    """An importance run of independent draws."""
+    route = importance(Problem(model, reward, strength, ORDER, D))
+    return tt.run(route.fk, route.grid, particles=particles, populations=4, resample=tt.never, seed=seed)
+
+
+def test_moves_leave_a_right_answer_alone_and_find_what_a_wrong_one_missed():
+    """Right answers: none of 40 is accused (false alarms 1e-4 each). Wrong ones, without their best states: all are."""
+    model, function, _p0, _ = problem(spread=1.0)
+    reward = tt.Reward(function, vocabulary=S)
+    asked = Problem(model, reward, 2.0, ORDER, D)
+    for seed in range(40):
+        result = answer(model, reward, 2.0, 400, seed)
+        drift, spent = drift_of(asked, result, (64, 2 * D), scan_gibbs, seed, 0)
+        assert not drift.found, drift
+        assert spent.evaluations == 64 * 2 * D
+        values = function(result.particles.flatten(0, 1)).reshape(result.log_weights.shape)
+        cut = replace(result, log_weights=result.log_weights.masked_fill(values > values.quantile(0.7), -math.inf))
+        if seed < 10:
+            missed, _ = drift_of(asked, cut, (64, 2 * D), scan_gibbs, seed, 0)
+            assert missed.mean > LIMIT * missed.stderr
+
+
+def test_a_rare_state_that_the_first_look_does_not_see_is_not_trusted_away():
+    """The target's mass is on states of p0-mass 1e-4, which steps of one token lead to: weights alone look perfect."""
+    sites = torch.tensor([0.85, 0.1, 0.05], dtype=torch.float64)
+    p0 = torch.einsum("a,b,c,d,e->abcde", *[sites] * D)
+    process = tt.Masking(S)
+    model = replace(tt.Table(process, p0, torch.ones_like(p0)).model(), conditional=None, potential=None)
+
+    def reward(x):
+        return 4.5 * (x == 2).sum(-1).double()
+
+    log_z = D * math.log(0.95 + 0.05 * math.exp(4.5))
+    for seed in range(5):
+        result = tt.steer(model, reward, evaluations=12_000, seed=seed)
+        off = abs(result.log_z - log_z)
+        assert result.trust().verdict != tt.Verdict.trust or off < 3 * float(
+            result.log_z_interval().high - result.log_z
+        )
+
+
+def test_joined_runs_are_one_run():
+    model, function, p0, rewards = problem()
+    one, other = (answer(model, function, 1.0, n, seed) for n, seed in ((30, 0), (70, 1)))
+    both = joined(one, other)
+    assert both.particles.shape == (4, 100, D)
+    each = torch.cat([one.log_weights, other.log_weights], 1)
+    assert torch.allclose(both.log_z_path[-1], each.logsumexp(-1) - math.log(100))
+    assert torch.allclose(both.ess[:-1], torch.tensor(100.0, dtype=torch.float64))
+    assert both.spent.evaluations == one.spent.evaluations + other.spent.evaluations
+    assert both.trust().figures.roots == 100
+    assert abs(both.log_z - exact(p0, rewards, 1.0)[1]) < 0.2
+
+
+def test_an_impossible_budget_ends_in_an_honest_verdict():
+    model, reward, _, _ = problem(spread=6.0)
+    result = tt.steer(model, reward, 2.0, calls=40)
+    assert result.trust().verdict == tt.Verdict.doubt
+    assert "What is needed" in result.story[-1]
+    assert "calls" in result.story[-1]
+
+
+def test_a_budget_that_buys_no_draw_is_refused():
+    model, reward, _, _ = problem()
+    with pytest.raises(
+        InvalidInput, match="79 evaluations do not buy one draw for each of 16 populations, which takes 80"
+    ):
+        tt.steer(model, reward, evaluations=79)
+    with pytest.raises(InvalidInput, match="15 calls do not buy"):
+        tt.steer(model, reward, calls=15)
+    assert tt.steer(model, reward, evaluations=80).particles.shape == (16, 1, D)
+
+
+def test_what_it_says():
+    model, reward, _, _ = problem(spread=2.0)
+    told = []
+    result = tt.steer(model, reward, 2.0, evaluations=30_000, progress=lambda what, share: told.append((what, share)))
+    story = result.story
+    assert story[0].startswith("1. Importance: 16 populations of")
+    assert "Twice the budget would" in story[-1] or "What is needed" in story[-1]
+    assert "of 30,000 evaluations" in story[-2]
+    assert len(told) == 2 * (len(story) - 2)
+    assert told == sorted(told, key=lambda pair: pair[1])
+    json.dumps(result.settings)
+    assert tt.run(tt.Composed(model), particles=4).story == []
+
+
+def test_a_saved_answer_keeps_its_story_and_its_verdict(tmp_path):
+    model, reward, _, _ = problem(spread=6.0)
+    result = tt.steer(model, reward, 2.0, calls=40)
+    result.save(tmp_path / "run")
+    again = tt.Result.load(tmp_path / "run")
+    assert again.story == result.story
+    assert str(again.trust()) == str(result.trust())
+    assert again.spent == result.spent
+    result.report(tmp_path / "run.html")
+
+
+def test_a_finding_of_the_check_is_part_of_the_verdict():
+    model, reward, _, _ = problem(spread=0.3)
+    result = tt.steer(model, reward, evaluations=20_000)
+    accused = replace(result, settings=result.settings | {"findings": [["do not trust", "Moves lead it away."]]})
+    assert result.trust().verdict == tt.Verdict.trust
+    assert accused.trust().verdict == tt.Verdict.doubt
+    assert accused.trust().reasons[0] == "Moves lead it away."
+
+
+def test_a_condition_by_its_potential_and_by_its_ratios():
+    """log sum of p0 p(zeta|x)^alpha, less log p(zeta) with the conditional as base, alpha times that for ratios."""
+    generator = torch.Generator().manual_seed(5)
+    p0, _ = made()
+    likelihood = torch.rand(p0.shape, generator=generator, dtype=torch.float64) ** 2
+    model = tt.Table(tt.Masking(S), p0, likelihood).model()
+    log_p = float((p0 * likelihood).sum().log())
+    for own, share in ((model, 1.0), (replace(model, potential=None), 4.0)):
+        result = tt.steer(own, alpha=4.0, evaluations=60_000)
+        truth = float((p0 * likelihood**4).sum().log()) - share * log_p
+        assert abs(result.log_z - truth) < 4 * result.log_z_stderr
+        assert result.log_z_less(0.0, log_p) == pytest.approx(result.log_z + share * log_p)
+        law = (p0 * likelihood**4).reshape(-1)
+        assert miss(law / law.sum(), result) < 0.15
+        assert result.spent.calls == 0
+    assert tt.steer(model, alpha=1.0, evaluations=5_000).log_z == 0
+
+
+def test_a_process_without_a_mask_is_weighed_at_the_end():
+    p0, rewards = made(spread=0.5)
+    model = tt.Table(tt.Uniform(S), p0, torch.ones_like(p0)).model()
+    model = replace(model, conditional=None, potential=None)
+    options = {"evaluations": 200_000, "num_inference_steps": 64}
+    result = tt.steer(model, lambda x: rewards.reshape(-1)[flat_index(x, S)], **options)
+    assert result.settings["steer"]["route"] == "importance"
+    assert abs(result.log_z - exact(p0, rewards, 1.0)[1]) < 0.1  # a time grid has an error of its own
+
+
+def test_conditionals_that_disagree_forbid_moves():
+    """Noise on each masked state's answers: no joint law has them, so nothing is annealed or checked by moves."""
+    model, reward, _, _ = problem(spread=2.0)
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn((S + 1) ** D, D, S, generator=generator, dtype=torch.float64)
+
+    def base(x, t):
+        found = model.base(x, t)
+        return tt.SiteLogits.of(found.dense() + noise[flat_index(x, S + 1)])
+
+    result = tt.steer(replace(model, base=base), reward, 2.0, evaluations=30_000)
+    stages = [stage["what"] for stage in result.settings["steer"]["stages"]]
+    assert "whether the model's conditionals agree" in stages
+    assert not any("moves" in what for what in stages)
+    assert result.settings["steer"]["route"] in ("importance", "twisted")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "give a reward"),
+        ({"reward": len, "alpha": 2.0}, "one of the two"),
+        ({"alpha": 2.0}, "no conditional score"),
+        ({"reward": 3}, "reward"),
+        ({"reward": len, "strength": 0.0}, "strength is 0"),
+        ({"reward": len, "order": "backwards"}, 'give "left to right"'),
+        ({"reward": len, "order": [0, 1]}, "each of the 5 sites once"),
+        ({"reward": len, "route": "guidance"}, "here it is one of importance, twisted"),
+        ({"reward": len, "evaluations": 0}, "evaluations is 0"),
+        ({"reward": len, "calls": 2.5}, "calls is 2.5"),
+        ({"reward": len, "populations": 1}, "populations is 1"),
+        ({"reward": len, "num_inference_steps": 6}, "num_inference_steps is 6"),
+        ({"reward": len, "twist": 1}, "the twist"),
+        ({"reward": len, "progress": 1}, "progress"),
+        ({"reward": len, "seed": -1}, "seed"),
+    ],
+)
+def test_bad_arguments_are_refused_before_work_starts(options, words):
+    model, _, _, _ = problem()
+    with pytest.raises(InvalidInput, match=words):
+        tt.steer(model, **options)
+
+
+def test_an_unknown_option_names_what_was_meant():
+    model, reward, _, _ = problem()
+    with pytest.raises(TypeError, match="num_inference_steps"):
+        tt.steer(model, reward, steps=5)
