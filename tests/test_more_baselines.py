@@ -252,3 +252,21 @@ def test_a_value_is_regressed_without_a_matrix_where_it_would_be_large(monkeypat
     sparse = regressed_value(table.model(), reward, draws=200)
     states = torch.cartesian_prod(*[torch.arange(SIZE + 1)] * LENGTH)
     assert torch.allclose(dense(states, 0.5), sparse(states, 0.5), atol=1e-4)
+
+
+def test_a_value_is_learned_from_draws_in_fewer_steps_at_their_cost():
+    """The masked states of a draw in two steps are its beginnings, and cost two evaluations a draw."""
+    site = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
+    table = tt.Table(tt.Masking(3), site[:, None, None] * site[:, None] * site, torch.ones(3, 3, 3))
+    worth = torch.tensor([0.0, 1.0, 3.0], dtype=torch.float64)
+    value = regressed_value(table.model(), lambda x: worth[x].sum(-1), draws=4000, order=(2, 0, 1), steps=2)
+    assert value.spent == tt.Spent(2, 8000, 4000, 4000)
+    mean = float(site @ worth)
+    states = torch.tensor([[3, 3, 3], [1, 0, 2]])  # of what was on the way
+    assert torch.allclose(value(states, 0.5), torch.tensor([3 * mean, 4.0]).double(), atol=0.15)
+    found = tds(
+        table.model(), lambda x: worth[x].sum(-1), budget=Budget(evaluations=4000),
+        walk=lambda model: site_by_site(model, order=(2, 0, 1), steps=2),
+    )  # fmt: skip
+    assert found.spent.evaluations == 4000
+    assert abs(found.log_z - 3 * float((site * worth.exp()).sum().log())) < 0.1

@@ -1,6 +1,6 @@
 """Every baseline by its name, as its paper sets it, spending a budget in full: what a comparison runs.
 
-All reveal sites left to right, one a step: of a network whose conditionals disagree, another order draws another p0,
+All reveal sites left to right: of a network whose conditionals disagree, another order draws another p0,
 and what is compared must be one law.
 """
 
@@ -36,10 +36,11 @@ class Contest(NamedTuple):
     strength: float
     budget: Budget
     seed: int
+    steps: int | None = None  # in which a draw is revealed; None: one site a step
 
     @property
     def walk(self) -> WalkMaker:
-        return partial(site_by_site, order=range(self.model.length))
+        return partial(site_by_site, order=range(self.model.length), steps=self.steps)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -48,7 +49,7 @@ class Contest(NamedTuple):
     @property
     def every(self) -> int:
         """Steps between two looks."""
-        return -(-self.model.length // LOOKS)
+        return -(-(self.steps or self.model.length) // LOOKS)
 
     def value(self) -> Regressed:
         """What a masked state is worth, learned as peers do, for a part of the whole budget."""

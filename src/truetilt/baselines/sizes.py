@@ -11,6 +11,7 @@ from .record import Baseline
 
 Sized = Callable[[Budget, int | None], Baseline]  # a run with so much to spend, of this size at most
 _ENOUGH = 0.98  # of a budget: what is left of it is not worth another run
+_NEARLY = 0.9  # of a budget: one step more is not tried where it promises to be too much
 _FINE = 50  # sizes that differ by less than one part in so many are alike
 _MOST = 64  # times the size that is planned by calls: more is not tried, where all states are known and cost nothing
 
@@ -27,6 +28,8 @@ def largest(run: Sized, budget: Budget) -> Baseline:
     while budget.share(best.spent) < _ENOUGH and best.size < most:
         if above is not None and above - best.size <= max(best.size // _FINE, 1):
             break
+        if budget.share(best.spent) > _NEARLY and budget.share(best.spent) * (best.size + 1) > best.size:
+            break  # one more would cost more than is left
         found = run(Budget(), _next(best, budget, above, most))
         if budget.share(found.spent) <= 1:
             best = found

@@ -7,13 +7,14 @@ p0(x) exp(strength r(x)) only for the exact soft value and M without end.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from ..core.budget import Budget, BudgetTooSmall
 from ..core.logits import draw_from
-from ..core.meter import Meter, MeteredReward
+from ..core.meter import Meter, MeteredReward, metered
 from ..core.spent import Spent
 from ..core.types import (
     NEG_INF,
@@ -28,6 +29,7 @@ from ..core.types import (
     take,
     whole,
 )
+from ..diffusion.processes import Masking
 from ..smc.sampler import Draws, Source, first_draw, steps_of
 from ..smc.stream import CHOOSE, RESAMPLE, Stream
 from ..twists.calls import Rewarding, call_reward, check_reward_of, scaled
@@ -35,9 +37,10 @@ from ..twists.least_squares import Equations, solve
 from ..twists.lookahead import Lookahead
 from ..twists.revealing import draws as recorded_draws
 from .record import Baseline
-from .walks import WalkMaker, remembering, site_by_site
+from .walks import WalkMaker, base_draws, remembering, site_by_site
 
 _NUMBERS = 1 << 27  # of a matrix, or of all rows, that values are regressed on
+_APART = 1 << 40  # a population that no run draws from
 _SOLVING = (100, 1e-6)  # steps of a solve that forms no matrix, and how near it comes
 
 
@@ -135,21 +138,54 @@ class Regressed:
 
 @torch.no_grad()
 def regressed_value(
-    model: Model, reward: Rewarding, *, draws: int = 500, order: tuple[int, ...] | None = None, seed: int = 0
+    model: Model,
+    reward: Rewarding,
+    *,
+    draws: int = 500,
+    order: tuple[int, ...] | None = None,
+    steps: int | None = None,
+    seed: int = 0,
 ) -> Regressed:
-    """The Monte-Carlo value of SVDD-MC: rewards of base draws regressed on the masked states that led to them."""
+    """The Monte-Carlo value of SVDD-MC: rewards of base draws regressed on the masked states that led to them.
+
+    Draws are revealed in an order, at random by default, one site a step or, in a given order, in fewer `steps`. They
+    come from uniforms that no run uses.
+    """
     check_model(model)
     check_reward_of(reward, 1.0)
-    x, steps, spent = recorded_draws(model, whole("draws", draws, 1), None, order, seed, 0)
+    draws = whole("draws", draws, 1)
+    if order is None or steps is None or steps >= model.length:
+        x, path, spent = recorded_draws(model, draws, None, order, seed, 0)
+        masked, draw = path.x, path.draw
+    else:
+        x, masked, draw, spent = _draws_in_steps(model, draws, order, steps, seed)
     meter = Meter()
     value = call_reward(MeteredReward(reward, meter), x).cpu()
     if not bool(value.isfinite().any()):
         raise InvalidInput(f"the reward forbids all {len(x)} draws that a value is to be learned from; give more draws")
-    rows, goal = torch.cat([steps.x, x.cpu()]), torch.cat([value[steps.draw], value])
+    rows, goal = torch.cat([masked, x.cpu()]), torch.cat([value[draw], value])
     level = float(goal[goal.isfinite()].mean())
     goal = torch.where(goal.isfinite(), goal - level, goal[goal.isfinite()].min() - level)
     table = _least_squares(rows, goal, model.process.states)
     return Regressed(table, level, spent.plus(meter.spent))
+
+
+def _draws_in_steps(
+    model: Model, count: int, order: tuple[int, ...], steps: int, seed: int
+) -> tuple[Tokens, Tokens, Tensor, Spent]:
+    """Base draws in so many steps, the masked states on their way, the draw of each, and the cost.
+
+    In a given order a state on the way is the finished one with its later sites masked.
+    """
+    meter = Meter()
+    way = site_by_site(metered(model, meter), order, steps)
+    x = base_draws(way, count, seed, _APART)
+    process, length = cast("Masking", model.process), model.length
+    times = way.grid[:-1][:: -(-count * way.steps * length // _NUMBERS)]
+    late = torch.tensor([length - process.count_masked(length, t) for t in times])
+    place = torch.tensor(order).argsort()
+    rows = torch.where(place >= late[:, None, None], process.mask, x.cpu())  # [steps, draws, D]
+    return x, rows.flatten(0, 1), torch.arange(count).repeat(len(late)), meter.spent
 
 
 def _least_squares(rows: Tokens, goal: Tensor, states: int) -> Tensor:
@@ -159,7 +195,7 @@ def _least_squares(rows: Tokens, goal: Tensor, states: int) -> Tensor:
     """
     length = rows.shape[1]
     ridge = 1e-3 * len(rows) / length
-    if len(rows) * length * states <= _NUMBERS:
+    if max(len(rows), length * states) * length * states <= _NUMBERS:
         hot = torch.nn.functional.one_hot(rows, states).flatten(1).double()
         gram = hot.T @ hot
         return torch.linalg.solve(gram + ridge * torch.eye(len(gram)), hot.T @ goal).reshape(-1, states)

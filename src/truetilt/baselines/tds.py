@@ -102,8 +102,10 @@ def tds(
 def default_value(model: Model, reward: Rewarding, way: Walk, budget: Budget, seed: int) -> Regressed:
     """What peers learn: rewards of base draws regressed on masked states, for a quarter of the budget at most."""
     part = Budget(*(None if limit is None else limit // _SHARE for limit in budget))
-    draws = part.most(model.length, 1, "draws that a value is learned from", _DRAWS)
-    return regressed_value(model, reward, draws=draws, order=getattr(way.fk, "order", None), seed=seed)
+    order = getattr(way.fk, "order", None)
+    steps = model.length if order is None else way.steps
+    draws = part.most(steps, 1, "draws that a value is learned from", _DRAWS)
+    return regressed_value(model, reward, draws=draws, order=order, steps=steps, seed=seed)
 
 
 @dataclass(frozen=True)

@@ -60,10 +60,11 @@ def check_masked(model: object) -> None:
         raise InvalidInput(f"these baselines reveal masked sites, and {type(process).__name__} has no mask")
 
 
-def base_draws(walk: Walk, count: int, seed: int) -> Tokens:
-    """Clean states [count, D] of the base."""
+def base_draws(walk: Walk, count: int, seed: int, population: int = 0) -> Tokens:
+    """Clean states [count, D] of the base, by the uniforms of a population."""
     x = torch.empty(0)
-    for particles, _ in trace(walk.fk, walk.grid, (1, count), never, Source(Stream(seed, device=walk.fk.device))):
+    stream = Stream(seed, population, walk.fk.device)
+    for particles, _ in trace(walk.fk, walk.grid, (1, count), never, Source(stream)):
         x = particles.x[0]
     return x
 

@@ -35,6 +35,9 @@ def compare(
     methods: Annotated[
         str | None, typer.Option(help="Which, by their names with commas between; all if not given.")
     ] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Steps in which a draw is revealed; one a site, 128 beyond 256 sites.", min=1)
+    ] = None,
     judged: Annotated[int, typer.Option(help="Draws of each run whose naturalness is judged.", min=1)] = 64,
     seed: Seed = 0,
     device: Device = "cpu",
@@ -52,7 +55,9 @@ def compare(
 
         some = None if methods is None else tuple(name.strip() for name in methods.split(",") if name.strip())
         asked = checked(
-            Comparison(model, reward, strength, calls, evaluations, seeds, some, judged, seed, found_device(device))
+            Comparison(
+                model, reward, strength, calls, evaluations, seeds, some, steps, judged, seed, found_device(device)
+            )
         )
         with progress(len(cells(asked)), "compare") as advance:
             result = run_all(asked, folder, advance)

@@ -10,7 +10,6 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +29,7 @@ from ..exact.tables import Table, enumerate_states, flat_index
 from ..metrics.states import evenly_drawn, log_p0, mean_difference, site_frequencies
 from ..rewards.reward import Reward
 from ..smc.uncertainty import student_quantile
+from ..steering.steer import steer
 from .compare_figure import draw_comparison
 from .jobs import Answer, Experiment, Job, Settings, answers, forget
 from .outputs import command
@@ -42,6 +42,7 @@ WITH_TARGET = {OURS, *(name for name, method in METHODS.items() if method.has_ta
 FILE, FIGURE = "compare.json", "compare.png"
 LEAST_NATURAL = -30.0  # nats a site: what a state counts as that the model cannot draw
 _LEVEL = 0.95
+_LONG, _STEPS = 256, 128  # sites, beyond which several are revealed at a time: as `tt.steer` has it
 _FIGURES = ("reward", "naturalness", "diversity", "distinct", "log_z", "error")
 _COSTS = ("evaluations", "calls", "distinct_calls")
 
@@ -56,6 +57,7 @@ class Comparison(NamedTuple):
     evaluations: int | None = None
     seeds: int = 5
     methods: tuple[str, ...] | None = None  # None: all there are
+    steps: int | None = None  # in which a draw is revealed; None: one site a step up to 256 sites, 128 beyond
     judged: int = 64  # draws whose naturalness is judged
     seed: int = 0
     device: str = "cpu"
@@ -86,12 +88,10 @@ def compare(asked: Comparison, folder: Path, advance: Callable[[], Any] = lambda
 
 def checked(asked: Comparison) -> Comparison:
     """The request with its methods filled in; what is wrong with it, its model or its reward is said now."""
-    given = default_methods() if asked.methods is None else asked.methods
+    given = tuple(NAMES) if asked.methods is None else asked.methods
     unknown = [name for name in given if name not in NAMES]
     if unknown or not given:
         raise InvalidInput(f"there is no method {', '.join(unknown)!r}; known are {', '.join(NAMES)}")
-    if OURS in given and OURS not in default_methods():
-        raise InvalidInput("this build has no tt.steer; leave truetilt out of the methods")
     whole("seeds", asked.seeds, 1)
     whole("judged", asked.judged, 1)
     whole("calls", asked.calls, 1)
@@ -99,14 +99,9 @@ def checked(asked: Comparison) -> Comparison:
         whole("evaluations", asked.evaluations, 1)
     if number("strength", asked.strength) == 0 or not math.isfinite(asked.strength):
         raise InvalidInput(f"the strength is {asked.strength}; it must be finite and not 0")
-    _subject(asked.model, asked.reward, asked.device)
-    return asked._replace(methods=tuple(dict.fromkeys(given)))
-
-
-def default_methods() -> tuple[str, ...]:
-    """All methods of this build, ours first."""
-    ours = find_spec("truetilt.steering") is not None
-    return tuple(name for name in NAMES if ours or name != OURS)
+    length = _subject(asked.model, asked.reward, asked.device)[0].model.length
+    steps = (length if length <= _LONG else _STEPS) if asked.steps is None else whole("steps", asked.steps, 1, length)
+    return asked._replace(methods=tuple(dict.fromkeys(given)), steps=steps)
 
 
 def cells(asked: Comparison) -> list[tuple[str, str, int]]:
@@ -140,14 +135,14 @@ def one_cell(asked: Comparison, method: str, seed: int) -> Answer:
     """One method with one seed: a row."""
     subject, reward = _subject(asked.model, asked.reward, asked.device)
     row: Answer = {"method": method, "title": NAMES[method], "has_target": method in WITH_TARGET, "seed": seed}
-    contest = Contest(subject.model, reward, asked.strength, asked.budget, seed)
+    contest = Contest(subject.model, reward, asked.strength, asked.budget, seed, asked.steps)
     try:
         found = _run(method, contest)
     except (BudgetTooSmall, DegenerateWeights, InvalidWeights) as error:
         return row | {"failed": str(error)}
     spent = found.spent
     costs = {"evaluations": spent.evaluations, "calls": spent.calls, "distinct_calls": spent.distinct}
-    return row | judged(subject, reward, asked.strength, found, asked.judged) | costs
+    return row | judged(subject, reward, asked, found) | costs
 
 
 def _run(method: str, contest: Contest) -> Baseline:
@@ -164,24 +159,28 @@ def _nothing(x: Tokens) -> Tensor:
 
 
 def _ours(contest: Contest) -> Baseline:
-    from ..steering.steer import steer
-
     evaluations, calls = contest.budget
-    result = steer(
-        contest.model, afresh(contest.reward), contest.strength, evaluations=evaluations, calls=calls, seed=contest.seed
-    )
+    how: dict[str, Any] = {
+        "evaluations": evaluations,
+        "calls": calls,
+        "num_inference_steps": contest.steps,
+        "seed": contest.seed,
+    }
+    result = steer(contest.model, afresh(contest.reward), contest.strength, **how)
     states, weights = result.particles.flatten(0, 1), result.weights.reshape(-1)
     return Baseline(states, (weights / weights.sum()).log(), result.log_z, result.spent)
 
 
-def judged(subject: Steerable, reward: Reward, strength: float, found: Baseline, draws: int) -> Answer:
+def judged(subject: Steerable, reward: Reward, asked: Comparison, found: Baseline) -> Answer:
     """The figures of weighted states; what judging asks of the model and the reward is not charged to anyone."""
+    draws, strength = asked.judged, asked.strength
     model, weights = subject.model, found.weights.to(found.states.device)
     value = reward(found.states)
     allowed = value.isfinite() & (weights > 0)
     share = float(weights[allowed].sum())
     drawn, often = evenly_drawn(found.states, weights, draws).unique(dim=0, return_counts=True)
-    natural = (log_p0(model, drawn) / model.length).clamp(min=LEAST_NATURAL)
+    natural = (log_p0(model, drawn, steps=asked.steps) / model.length).clamp(min=LEAST_NATURAL)
+    exact = subject.table if found.log_weights is not None else None  # an error is one against the target
     return {
         "reward": float((weights * value)[allowed].sum()) / share if share > 0 else None,
         "forbidden": max(1 - share, 0.0),
@@ -189,7 +188,7 @@ def judged(subject: Steerable, reward: Reward, strength: float, found: Baseline,
         "diversity": mean_difference(found.states, weights, model.process.vocabulary),
         "distinct": len(drawn),
         "log_z": found.log_z,
-        "error": None if subject.table is None else _error(subject.table, reward, strength, found.states, weights),
+        "error": None if exact is None else _error(exact, reward, strength, found.states, weights),
         "states": len(found.states),
     }
 

@@ -29,8 +29,8 @@ def draw_comparison(result: dict[str, Any]) -> Any:
         colour, mark = own[name] if name in own else _LOOKS[others.index(name) % len(_LOOKS)]
         x, y = line["naturalness"], line["reward"]
         ax.errorbar(x, y, line["reward_half"], line["naturalness_half"], color=colour, lw=1, capsize=2.5, alpha=0.55)
-        ax.plot(x, y, mark, color=colour, ms=11 if name in own else 8, mew=1.6, ls="none", label=line["title"],
-                mfc=colour if line["has_target"] else "white", zorder=4 if name == "truetilt" else 3)  # fmt: skip
+        ax.plot(x, y, mark, color=colour, ms=12 if name in own else 8, mew=1.6, ls="none", label=line["title"],
+                mfc=colour if line["has_target"] else "white", zorder=2.5 if name == "truetilt" else 3)  # fmt: skip
     exact = result["exact"]
     if exact is not None:
         ax.plot(exact["naturalness"], exact["reward"], "*", color="black", ms=17, mfc="none", mew=1.3, ls="none",

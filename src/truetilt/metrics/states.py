@@ -3,34 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from ..core.batch import Batch, ask
 from ..core.logits import draw_from
-from ..core.types import InvalidInput, Model, Tokens, check_model
+from ..core.types import NEG_INF, InvalidInput, Model, Tokens, check_model
 from ..diffusion.processes import Masking
+from ..diffusion.schedules import masked_fraction_grid
 
 
 @torch.no_grad()
-def log_p0(model: Model, x: Tokens, order: Sequence[int] | None = None) -> Tensor:
+def log_p0(model: Model, x: Tokens, order: Sequence[int] | None = None, steps: int | None = None) -> Tensor:
     """log p0 of clean states [n, D], float64 [n], by the chain rule in one order, left to right by default.
 
-    One pass of the base a site. Of a network whose conditionals disagree it is the law drawn in this order.
+    One pass of the base a site; with fewer steps, as a draw in so many would be made. Of a network whose conditionals
+    disagree it is the law drawn in this order.
     """
     check_model(model)
     process, (count, length) = model.process, x.shape
     if not isinstance(process, Masking):
         raise InvalidInput(f"the chain rule reveals masked sites, and {type(process).__name__} has no mask")
+    every = torch.tensor(range(length) if order is None else list(order), device=x.device)
     total = torch.zeros(count, dtype=torch.float64, device=x.device)
     seen = torch.full_like(x, process.mask)
-    for done, site in enumerate(range(length) if order is None else order):
-        time = process.time_masked(length, length - done)
-        here = torch.full((count, 1), site, dtype=torch.int64, device=x.device)
-        law = process.posterior(ask(model.base, Batch(seen, None), time), seen, time).at(here)
-        total = total + law.pick(x[:, site, None]).squeeze(-1)
-        seen[:, site] = x[:, site]
+    for t, s in pairwise(masked_fraction_grid(process.schedule, length if steps is None else steps)):
+        masked, left = process.count_masked(length, t), process.count_masked(length, s)
+        sites = every[length - masked : length - left].expand(count, -1)
+        if sites.shape[-1]:
+            law = process.posterior(ask(model.base, Batch(seen, None), t), seen, t).at(sites)
+            here = law.pick(x.gather(1, sites)).sum(-1)
+            total = torch.where(total > NEG_INF, total + here, NEG_INF)  # of an impossible state nothing more is known
+            seen = seen.scatter(1, sites, x.gather(1, sites))
     return total
 
 
