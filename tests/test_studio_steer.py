@@ -1,6 +1,7 @@
 """Steering by a reward in the studio: fields, the same bits by Python, rivals, errors, cancelling, and in a browser."""
 
 import json
+import shlex
 import time
 
 import pytest
@@ -175,6 +176,20 @@ def test_the_python_gives_the_same_bits(own_nets, texts, tmp_path, mine, monkeyp
         assert form.calls is None or spent["distinct"] <= form.calls, name
 
 
+def test_the_command_gives_the_same_bits_where_there_is_one(own_nets, tmp_path, mine, monkeypatch):  # noqa: F811
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.json").write_text(json.dumps(OWN))
+    known, own = {**named_rewards([f"{mine}:score"]), **EXAMPLES}, {"evaluations": 700, "calls": 300, "compare": False}
+    for path, steps in ((str(tmp_path / "t.json"), None), (own_nets, 5)):
+        job = done(first("own", **own, path=path, steps=steps)._replace(reward=f"{mine}:score"), tmp_path, known)
+        said = CliRunner().invoke(app, [*shlex.split(job.command)[1:], "--out", f"out-{steps}"])
+        assert said.exit_code == 0, said.output
+        assert torch.equal(tt.Result.load(f"out-{steps}").log_weights, job.result.log_weights)
+    assert done(first(**SMALL), tmp_path).command.startswith("# `truetilt steer` takes a reward of a file")
+    words = done(first(**SMALL)._replace(reward=f"{mine}:score"), tmp_path, known).command
+    assert words == "# `truetilt steer` does not take this table; use the Python"
+
+
 def test_a_second_run_with_the_reward_of_a_file_has_the_same_bits(mine, tmp_path):
     """What a run asked is not known to the next: its budget buys as much."""
     known, form = named_rewards([f"{mine}:spelled"]), first(**SMALL)._replace(reward=f"{mine}:spelled")
@@ -292,7 +307,7 @@ def test_bars_of_rewards_share_a_range_and_forbidden_states_are_left_out():
 
 # Cancelling and failing.
 
-LONG = first(evaluations=40_000_000, calls=None, compare=False)
+LONG = first(evaluations=3_000_000, calls=None, compare=False)
 
 
 def test_a_cancelled_steering_stops_within_a_pass_and_frees_its_memory(tmp_path):
@@ -415,7 +430,7 @@ def test_cancel_stops_the_steering(house, browser):  # noqa: F811
     url, studio = house
     with opened(browser, url) as page:
         to_rewards(page)
-        set_values(page, **{"steer-evaluations": 40_000_000, "steer-calls": ""})
+        set_values(page, **{"steer-evaluations": 3_000_000, "steer-calls": ""})
         page.click("#steer-go")
         page.wait_for_selector("#steer-said .state.on")
         (job,) = studio.jobs.values()

@@ -37,7 +37,7 @@ NAMES = {OURS: "truetilt", **TITLES, FK: "FK steering"}
 SHARES = (1 / 8, 1 / 4, 1 / 2, 1.0)  # of the budget, at which errors are measured
 SEEDS = 3  # runs whose errors are averaged
 KEPT = 8  # states that the best of N keeps, of networks
-JUDGED_TABLE, JUDGED = 64, 16  # draws whose naturalness is judged
+JUDGED_TABLE, JUDGED = 64, 8  # draws whose naturalness is judged
 
 
 class Row(NamedTuple):

@@ -44,7 +44,7 @@ SUBJECTS: Mapping[str, SteerChoice] = {
     ),
     "tiny-reviews": SteerChoice(
         "Short reviews and comments", "Embedded text networks of 64 tokens, small: a minute or two on a CPU.",
-        REVIEWS, 2_048, 400, 32, 64, "Of which class; empty: any", "positive",
+        REVIEWS, 1_536, 400, 24, 64, "Of which class; empty: any", "positive",
         ("negative", "positive", "non-toxic", "toxic"),
     ),
     "own": SteerChoice(
@@ -63,6 +63,7 @@ class RewardChoice(NamedTuple):
     strength: float
     function: Callable[..., Any]
     python: tuple[str, str]  # the import, and the name
+    named: str = ""  # as file.py:name, where it was
 
     @property
     def of_texts(self) -> bool:
@@ -82,13 +83,13 @@ EXAMPLES: Mapping[str, RewardChoice] = dict(
         _example(examples.ones, "Count of a token", TABLE, 1.5),
         _example(examples.apart, "Distance of two sites", TABLE, 2.0),
         _example(examples.palindrome, "A rare pattern: palindromes", TABLE, 6.0),
-        _example(examples.ink, "Ink", DIGITS, 0.08),
-        _example(examples.symmetry, "Left-right symmetry", DIGITS, 0.1),
-        _example(examples.height, "Height of the digit", DIGITS, 0.7),
-        _example(examples.exclamations, "Exclamation marks", REVIEWS, 1.5),
-        _example(examples.long_words, "Length of words", REVIEWS, 1.5),
-        _example(examples.says_great, "Contains a word: great", REVIEWS, 3.0),
-        _example(examples.no_repeats, "No repeated words", REVIEWS, 0.7),
+        _example(examples.ink, "Ink", DIGITS, 0.06),
+        _example(examples.symmetry, "Left-right symmetry", DIGITS, 0.08),
+        _example(examples.height, "Height of the digit", DIGITS, 0.5),
+        _example(examples.long_words, "Length of words", REVIEWS, 1.0),
+        _example(examples.exclamations, "Exclamation marks", REVIEWS, 1.0),
+        _example(examples.says_great, "Contains a word: great", REVIEWS, 2.0),
+        _example(examples.no_repeats, "No repeated words", REVIEWS, 0.4),
     ]
 )
 
@@ -101,7 +102,7 @@ def named_rewards(named: Sequence[str]) -> dict[str, RewardChoice]:
         file, name = text.rsplit(":", 1)
         python = ("from truetilt.commands.python_file import load_named", f"load_named({text!r})")
         words = f"{name} of {file}, as it was when the studio was started."
-        out[text] = RewardChoice(f"{name} ({Path(file).name})", words, "", 1.0, found, python)
+        out[text] = RewardChoice(f"{name} ({Path(file).name})", words, "", 1.0, found, python, text)
     return out
 
 

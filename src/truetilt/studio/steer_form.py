@@ -11,7 +11,7 @@ from .folders import DIGITS, REVIEWS, TABLE, Found, found_at
 from .form import device_fault, is_number, is_whole, one_of, trimmed
 from .steer_choices import KINDS, POPULATIONS, SUBJECTS, RewardChoice, rewards_for
 
-MOST = 50_000_000  # evaluations, or calls
+MOST = 5_000_000  # evaluations, or calls
 _NOTHING = ("", "none")
 
 

@@ -72,6 +72,7 @@ class SteerRun(Background):
     known: Mapping[str, RewardChoice] = field(default_factory=dict)
     task: SteerTask | None = None
     python: str = ""
+    command: str = ""
     doing: str = "making the model ready …"
     share: float = 0.0  # of the budget, while we steer
     passes: int = 0  # states that networks were asked about, in all
@@ -85,7 +86,7 @@ class SteerRun(Background):
     def carry_out(self) -> None:
         self.check()
         task = self.task = steer_task(self.form, self.known, self._look)
-        self.python = task.python
+        self.command, self.python = task.command, task.python
         if task.table is not None:
             self.exact = _exact(task, self.form)
         base = self._rival(IMPORTANCE, task)
@@ -117,7 +118,8 @@ class SteerRun(Background):
             self.check()
 
         result = steered(task, self.form, progress=progress)
-        told = {"bundle": task.name, "condition": task.condition}
+        line = None if task.command.startswith("#") else task.command
+        told = {"bundle": task.name, "condition": task.condition, "command": line}
         told = {key: value for key, value in told.items() if value is not None}
         self.result = replace(result, settings=result.settings | told)
         self.panes["ours"] = _shown(result.particles.flatten(0, 1), result.weights.reshape(-1), task.reward)

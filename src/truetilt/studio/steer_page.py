@@ -28,6 +28,7 @@ studio was started: <code>truetilt studio --reward mine.py:score</code>. Nothing
 
 def steer_tab(studio: Studio, known: Mapping[str, RewardChoice]) -> None:
     """The form, the answer, and what happens between them."""
+    plain: dict[str, Any] = {"wrap_lines": True, "show_line_numbers": False}
     with gr.Row(elem_classes="room"):
         with gr.Column(scale=1, min_width=310, elem_id="steer-form", elem_classes="fields"):
             form = _form(known)
@@ -39,12 +40,16 @@ def steer_tab(studio: Studio, known: Mapping[str, RewardChoice]) -> None:
             veil = gr.HTML("", elem_id="steer-veil", apply_default_css=False)
             links = gr.HTML("", elem_id="steer-links", apply_default_css=False)
             seen = gr.HTML(EMPTY, elem_id="steer-stage", apply_default_css=False)
-            with gr.Accordion("The same in Python", open=True, elem_id="steer-again", elem_classes="again"):
+            with gr.Accordion(
+                "The same in Python and on the command line", open=True, elem_id="steer-again", elem_classes="again"
+            ):
                 python = gr.Code(
-                    label="Python", language="python", interactive=False, elem_id="steer-python", lines=3,
-                    wrap_lines=True, show_line_numbers=False,
-                )  # fmt: skip
-    _wire(studio, known, form, [said, veil, seen, links, python, go, halt])
+                    label="Python", language="python", interactive=False, elem_id="steer-python", lines=3, **plain
+                )
+                shell = gr.Code(
+                    label="Command", language="shell", interactive=False, elem_id="steer-shell", lines=1, **plain
+                )
+    _wire(studio, known, form, [said, veil, seen, links, python, shell, go, halt])
 
 
 def _form(known: Mapping[str, RewardChoice]) -> dict[str, Any]:
@@ -164,25 +169,25 @@ async def followed_steering(
     try:
         form = steer_form_of(values, known)
     except InvalidInput:
-        yield alert("Nothing was run: see what is marked in the form."), *[gr.skip()] * 4, on, off
+        yield alert("Nothing was run: see what is marked in the form."), *[gr.skip()] * 5, on, off
         return
     job, told = SteerRun(form, studio.folder, known), ""
     studio.start(page, job)
     try:
-        yield pictures.steer_status(job, studio.pool.ahead(job)), "", "", "", "", off, on
+        yield pictures.steer_status(job, studio.pool.ahead(job)), "", "", "", "", "", off, on
         while not job.over:
             await asyncio.sleep(POLL)
             fresh = job.python != told
-            veil, again = (pictures.steer_veil(job), job.python) if fresh else (gr.skip(), gr.skip())
+            veil, *again = [pictures.steer_veil(job), job.python, job.command] if fresh else [gr.skip()] * 3
             told = job.python
             yield (
                 pictures.steer_status(job, studio.pool.ahead(job)), veil, pictures.steer_stage(job),
-                pictures.steer_links(job), again, off, on,
+                pictures.steer_links(job), *again, off, on,
             )  # fmt: skip
         last = gr.skip() if job.python == told else pictures.steer_veil(job)
         yield (
             pictures.steer_status(job, 0), last, pictures.steer_stage(job), pictures.steer_links(job), job.python,
-            on, off,
+            job.command, on, off,
         )  # fmt: skip
     finally:
         studio.pool.cancel(job)

@@ -21,6 +21,7 @@ from ..viz.clouds import LARGEST_TABLE, Disks
 from ..viz.logo import SequenceLogo
 from ..viz.views import View
 from ..viz.words import is_veiled
+from .plans import command_line
 from .problems import NINE, SIGMA_EPS
 from .steer_choices import RewardChoice
 from .steer_form import SteerForm
@@ -43,6 +44,7 @@ class SteerTask(NamedTuple):
     view: View | None
     python: str  # lines that make `model` and `reward`, and call `tt.steer`
     look: str  # the view in Python
+    command: str  # that does the same, or why there is none
     table: Table | None = None
     steps: int | None = None  # of a draw; None: one for each site, left to right
     condition: str | int | None = None
@@ -97,9 +99,10 @@ def steer_task(form: SteerForm, known: Mapping[str, RewardChoice], look: Callabl
     task = SteerTask(
         "six letters" if form.model == "letters" else form.path or form.model,
         replace(made.model, base=Watched(made.model.base, look)),
-        reward, made.view, "", made.look, made.table, steps, made.condition,
+        reward, made.view, "", made.look, "", made.table, steps, made.condition,
     )  # fmt: skip
-    return task._replace(python="\n".join(heads) + f"\n\n{body}\n{_call(task, form)}")
+    python = "\n".join(heads) + f"\n\n{body}\n{_call(task, form)}"
+    return task._replace(python=python, command=_command(task, form, chosen))
 
 
 def _call(task: SteerTask, form: SteerForm) -> str:
@@ -110,6 +113,20 @@ def _call(task: SteerTask, form: SteerForm) -> str:
         f"result = tt.steer(\n    model,\n    reward,\n    {form.strength!r},\n{options})\n"
         f'print(*result.story, sep="\\n")\nprint(result.trust())\nresult.report("run.html"{view})\n'
     )
+
+
+def _command(task: SteerTask, form: SteerForm, chosen: RewardChoice) -> str:
+    """`truetilt steer` with the same bits; it takes rewards of files, and models that have a name there."""
+    if not chosen.named:
+        return "# `truetilt steer` takes a reward of a file: copy the example into one, and name it"
+    if form.model in ("letters", "nine") or task.condition is not None:
+        what = "a class beside a reward" if task.condition is not None else "this table"
+        return f"# `truetilt steer` does not take {what}; use the Python"
+    told: dict[str, Any] = {"reward": chosen.named, "strength": form.strength, "evaluations": form.evaluations}
+    told |= {"calls": form.calls, "order": task.options.get("order"), "steps": task.steps, "seed": form.seed}
+    told["device"] = None if form.device == "cpu" else form.device
+    name = form.path if form.model == "own" else form.model
+    return command_line("steer", name, told)
 
 
 def _reward(chosen: RewardChoice, made: Made) -> tuple[Reward, str]:
