@@ -379,6 +379,18 @@ def to_rewards(page):
     page.wait_for_selector("#steer-go", state="visible")
 
 
+def own_model(page, path):
+    """Choose networks of one's own, with all fields open: what is typed while one appears is lost."""
+    to_rewards(page)
+    page.locator("#steer-more button").click()
+    page.wait_for_selector("#steer-steps input")
+    choose(page, "steer-model", "My own")
+    page.wait_for_selector("#steer-path")
+    page.wait_for_function("document.querySelector('#steer-steps input')?.value === '32'")
+    set_values(page, **{"steer-path": path})
+    page.locator("#steer-path input, #steer-path textarea").blur()
+
+
 def test_a_steering_is_followed_to_its_end_and_its_report_opens(house, browser):  # noqa: F811
     url, studio = house
     with opened(browser, url) as page:
@@ -443,18 +455,27 @@ def test_cancel_stops_the_steering(house, browser):  # noqa: F811
 @pytest.mark.parametrize("options", [{"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 844}}])
 def test_digits_are_steered_in_the_dark_and_on_a_phone(house, browser, own_nets, options):  # noqa: F811
     with opened(browser, house[0], **options) as page:
-        to_rewards(page)
-        choose(page, "steer-model", "My own")
-        page.wait_for_selector("#steer-path")
-        set_values(page, **{"steer-path": own_nets})
-        page.locator("#steer-path input, #steer-path textarea").blur()
+        own_model(page, own_nets)
         page.wait_for_selector("#steer-reward:has-text('The mean grey level')")
-        page.locator("#steer-more button").click()
         set_values(page, **{"steer-steps": 4, "steer-evaluations": 400, "steer-calls": 200, "steer-strength": 0.01})
         page.click("#steer-go")
         page.wait_for_selector("#steer-said .state.done")
         assert page.locator(".pane.run .tiles img").count() == page.locator(".pane.plain .tiles img").count() == 16
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_texts_of_any_class_are_shown_after_a_click(house, browser, texts):  # noqa: F811
+    with opened(browser, house[0]) as page:
+        own_model(page, texts)
+        page.wait_for_selector("#steer-reward:has-text('The mean number of letters')")
+        set_values(page, **{"steer-steps": 4, "steer-evaluations": 200, "steer-calls": ""})
+        page.click("#steer-go")
+        page.wait_for_selector("#steer-said .state.done")
+        assert page.locator("#steer-stage .pane .tiles").count() == 2
+        assert not any(tiles.is_visible() for tiles in page.locator("#steer-stage .pane .tiles").all())
+        page.check("#steer-veil .unveil")
+        assert all(tiles.is_visible() for tiles in page.locator("#steer-stage .pane .tiles").all())
+        assert page.evaluate("window.hit") is None
 
 
 def test_the_form_has_the_order_of_its_record():
