@@ -23,9 +23,11 @@ from truetilt.models import hub
 from truetilt.models.unet import UNet
 from truetilt.studio import form as forms
 from truetilt.studio import jobs, pictures, plans, server
+from truetilt.studio.background import CANCELLED, DONE, FAILED
 from truetilt.studio.choices import MODELS, RESAMPLING, SAMPLERS
 from truetilt.studio.form import RunForm, faults, first_form, form_of
-from truetilt.studio.jobs import CANCELLED, DONE, FAILED, Pool, StudioRun
+from truetilt.studio.jobs import StudioRun
+from truetilt.studio.pool import Pool
 from truetilt.studio.problems import problem_of
 from truetilt.targets.defaults import default_guidance, default_sampler
 

@@ -17,8 +17,9 @@ from unittest import mock
 
 import torch
 
+from truetilt.studio.background import CANCELLED, DONE, FAILED
 from truetilt.studio.form import first_form
-from truetilt.studio.jobs import CANCELLED, DONE, FAILED, StudioRun
+from truetilt.studio.jobs import StudioRun
 from truetilt.studio.sessions import Studio
 
 DEVICE = "cuda:0" if torch.cuda.is_available() else "cpu"
@@ -73,8 +74,9 @@ def ended(studio, model, way):
             raise ArithmeticError("a bug")
 
     room = "truetilt.studio.jobs"
-    with mock.patch(f"{room}.Lane.look", look), mock.patch(f"{room}.log"):  # pytest keeps what is logged
-        job = studio.start("page", form)
+    with mock.patch(f"{room}.Lane.look", look), mock.patch("truetilt.studio.background.log"):  # pytest keeps logs
+        job = StudioRun(form, studio.folder)
+        studio.start("page", job)
         if way in ("cancelled", "left"):
             waited(lambda: job.steps >= 3)
             studio.pool.cancel(job) if way == "cancelled" else studio.leave("page")
@@ -107,7 +109,7 @@ def test_a_run_that_ended_holds_no_network_and_no_memory():
 
 def frees_nothing(model):
     """The wrong variant: what is looked for is there if nobody frees it."""
-    with mock.patch.object(StudioRun, "_free"):
+    with mock.patch.object(StudioRun, "free"):
         before, _, after = check(model, "cancelled")
     assert after > before
 

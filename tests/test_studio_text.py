@@ -18,10 +18,11 @@ from truetilt.core.types import Particles, StepInfo
 from truetilt.models.text_classifier import TextClassifier, TextClassifierConfig
 from truetilt.models.tokenizer import END, Tokenizer
 from truetilt.studio import jobs, pictures
+from truetilt.studio.background import CANCELLED, DONE, FAILED
 from truetilt.studio.choices import SAMPLERS
 from truetilt.studio.folders import REVIEWS, TEXT, found_at
 from truetilt.studio.form import faults, first_form, form_of
-from truetilt.studio.jobs import CANCELLED, DONE, FAILED, Lane, LaneFrame, StudioRun
+from truetilt.studio.jobs import Lane, LaneFrame, StudioRun
 from truetilt.viz.report import report
 from truetilt.viz.words import is_veiled, run_settings
 

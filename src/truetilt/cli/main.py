@@ -240,12 +240,16 @@ def studio(
     host: Annotated[str, typer.Option(help="Where to listen; another than this machine lets others in.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port.", min=1, max=65535)] = 7860,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open a browser.")] = False,
+    reward: Annotated[
+        list[str] | None,
+        typer.Option(help="A reward to steer by, file.py:name; again for more. The file is run at the start."),
+    ] = None,
 ) -> None:
     """Choose, run and watch in a browser: `pip install 'truetilt\\[ui]'`. On this machine only, and offline."""
     with OneLineErrors("stopped"):
         from ..studio.server import serve
 
-        serve(host, port, lambda words: typer.echo(words, err=True), not no_browser)
+        serve(host, port, lambda words: typer.echo(words, err=True), not no_browser, reward or [])
 
 
 @app.command()

@@ -68,23 +68,25 @@ def form_of(values: Mapping[str, Any]) -> RunForm:
     found = faults(values)
     if found:
         raise InvalidInput("; ".join(f"{name}: {words}" for name, words in found.items()))
-    read: dict[str, Any] = dict(values) | {name: _trimmed(values[name]) for name in ("path", "prompt")}
+    read: dict[str, Any] = dict(values) | {name: trimmed(values[name]) for name in ("path", "prompt")}
     read |= {name: int(values[name]) for name in ("particles", "populations", "steps", "seed")}
     read |= {name: float(values[name]) for name in ("alpha", "beta")}
-    read["condition"] = _trimmed(values["condition"]) or None
+    read["condition"] = trimmed(values["condition"]) or None
     return RunForm(**read)
 
 
 def what_is_there(values: Mapping[str, Any]) -> Found:
     """The kind of the chosen model; a path of the user's is inspected."""
     if values["model"] == "own":
-        return found_at(_trimmed(values["path"]))
+        return found_at(trimmed(values["path"]))
     if values["model"] == "tiny-reviews":
         return found_at(embedded("tiny-reviews"))
     return Found({"mnist": DIGITS, "plane": "plane"}.get(values["model"], TABLE), masked=values["model"] == "nine")
 
 
-def _number(low: float, high: float) -> Callable[[Any], str]:
+def is_number(low: float, high: float) -> Callable[[Any], str]:
+    """A check of a number: what is wrong with it, or nothing."""
+
     def check(value: Any) -> str:
         fits = isinstance(value, int | float) and low <= value <= high
         return "" if fits else f"Give a number from {low:g} to {high:g}."
@@ -92,7 +94,9 @@ def _number(low: float, high: float) -> Callable[[Any], str]:
     return check
 
 
-def _whole(low: int, high: int) -> Callable[[Any], str]:
+def is_whole(low: int, high: int) -> Callable[[Any], str]:
+    """The same of a whole number."""
+
     def check(value: Any) -> str:
         fits = isinstance(value, int | float) and low <= value <= high and value == int(value)
         return "" if fits else f"Give a whole number from {low:,} to {high:,}."
@@ -100,27 +104,34 @@ def _whole(low: int, high: int) -> Callable[[Any], str]:
     return check
 
 
-def _one_of(known: Mapping[str, Any]) -> Callable[[Any], str]:
+def one_of(known: Mapping[str, Any]) -> Callable[[Any], str]:
+    """The same of a choice."""
     return lambda value: "" if isinstance(value, str) and value in known else f"Choose one of {', '.join(known)}."
 
 
 _CHECKS: Mapping[str, Callable[[Any], str]] = {
-    "model": _one_of(MODELS),
-    "process": _one_of(PROCESSES),
-    "sampler": _one_of(SAMPLERS),
-    "alpha": _number(0, 100),
-    "beta": _number(0, 100),
-    "particles": _whole(1, MOST),
-    "populations": _whole(1, 4096),
-    "steps": _whole(1, STEPS),
-    "resampling": _one_of(RESAMPLING),
-    "seed": _whole(0, 2**53),
-    "pace": _one_of(PACES),
-    "device": lambda value: _one_of(dict.fromkeys(devices()))(value),
+    "model": one_of(MODELS),
+    "process": one_of(PROCESSES),
+    "sampler": one_of(SAMPLERS),
+    "alpha": is_number(0, 100),
+    "beta": is_number(0, 100),
+    "particles": is_whole(1, MOST),
+    "populations": is_whole(1, 4096),
+    "steps": is_whole(1, STEPS),
+    "resampling": one_of(RESAMPLING),
+    "seed": is_whole(0, 2**53),
+    "pace": one_of(PACES),
+    "device": lambda value: device_fault(value),
 }
 
 
-def _trimmed(value: Any) -> str:
+def device_fault(value: Any) -> str:
+    """What is wrong with a device, or nothing."""
+    return one_of(dict.fromkeys(devices()))(value)
+
+
+def trimmed(value: Any) -> str:
+    """A value as text, nothing for None."""
     return "" if value is None else str(value).strip()
 
 
@@ -148,15 +159,15 @@ def _model_faults(values: Mapping[str, Any]) -> dict[str, str]:
     masked = values["process"] == "masking" if (values["model"], there.kind) == ("own", TABLE) else there.masked
     if values["sampler"] == "any-order" and not (masked and there.kind != "plane"):
         return {"sampler": "This model has nothing masked to reveal; choose another sampler."}
-    given, number = _trimmed(values["condition"]), _number_in(_trimmed(values["condition"]))
+    given, number = trimmed(values["condition"]), _number_in(trimmed(values["condition"]))
     if there.kind == "plane":
-        return _at("condition", _number(-10, 10)(number))
+        return _at("condition", is_number(-10, 10)(number))
     if there.kind == DIGITS:
         most, lead = (9, "") if values["model"] == "mnist" else (1_000_000, "Networks need a class. ")
-        return _at("condition", _whole(0, most)(number), lead)
+        return _at("condition", is_whole(0, most)(number), lead)
     if there.kind == REVIEWS:
         return _reviews_faults(there, given, values["sampler"])
-    return _text_faults(there, given, _trimmed(values["prompt"]), values["sampler"]) if there.kind == TEXT else {}
+    return _text_faults(there, given, trimmed(values["prompt"]), values["sampler"]) if there.kind == TEXT else {}
 
 
 def _at(field: str, words: str, lead: str = "") -> dict[str, str]:

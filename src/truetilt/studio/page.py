@@ -1,9 +1,9 @@
-"""The page: a form on the left, the run on the right. Each open page has its own run."""
+"""The page: a form on the left, the run on the right, by a condition or by a reward. Each open page has its own run."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import gradio as gr
@@ -13,43 +13,54 @@ from . import pictures
 from .choices import MODELS, PACES, PROCESSES, RESAMPLING, SAMPLERS
 from .folders import found_at
 from .form import RunForm, devices, faults, first_form, form_of
+from .jobs import StudioRun
 from .sessions import Studio
+from .steer_choices import EXAMPLES, RewardChoice
+from .steer_page import steer_tab
 
 POLL = 0.2  # seconds between looks at a run
 SUITED = ("model", "path", "process", "condition", "prompt", "alpha", "particles", "populations", "steps")
 HEAD = """<header class="studio-head"><h1>truetilt <span>studio</span></h1>
-<p>Sample p₀(x) · p(ζ | x)<sup>α</sup> and watch it beside plain guidance of the same strength.</p></header>"""
+<p>Sample p₀(x) · p(ζ | x)<sup>α</sup> beside plain guidance, or p₀(x) · e<sup>λ r(x)</sup> beside what people use
+instead.</p></header>"""
 EMPTY = """<div class="empty"><p><b>Choose a model on the left and press Run.</b></p>
 <p>You will see the particles appear step by step: on one side weighted, as truetilt has them, on the other as plain
 guidance leaves them. Nothing you do here leaves this machine.</p></div>"""
 
 
-def blocks(studio: Studio) -> gr.Blocks:
-    """The whole page."""
-    plain: dict[str, Any] = {"wrap_lines": True, "show_line_numbers": False}
+def blocks(studio: Studio, known: Mapping[str, RewardChoice] = EXAMPLES) -> gr.Blocks:
+    """The whole page; `known` are the rewards that can be chosen."""
     with gr.Blocks(title="truetilt studio", analytics_enabled=False, fill_width=True) as page:
         gr.HTML(HEAD, apply_default_css=False)
-        with gr.Row(elem_id="room"):
-            with gr.Column(scale=1, min_width=310, elem_id="form"):
-                form = _form()
-                with gr.Row():
-                    go = gr.Button("Run", variant="primary", elem_id="go")
-                    halt = gr.Button("Cancel", interactive=False, elem_id="halt")
-            with gr.Column(scale=3, min_width=320, elem_id="seen"):
-                said = gr.HTML("", elem_id="said", apply_default_css=False)
-                veil = gr.HTML("", elem_id="veil", apply_default_css=False)
-                seen = gr.HTML(EMPTY, elem_id="stage", apply_default_css=False)
-                told = gr.HTML("", elem_id="links", apply_default_css=False)
-                with gr.Accordion("The same run in Python and on the command line", open=True, elem_id="again"):
-                    python = gr.Code(
-                        label="Python", language="python", interactive=False, elem_id="python", lines=3, **plain
-                    )
-                    shell = gr.Code(
-                        label="Command", language="shell", interactive=False, elem_id="shell", lines=1, **plain
-                    )
-        outputs = [said, veil, seen, told, python, shell, go, halt]
-        _wire(page, studio, form, outputs)
+        with gr.Tabs(elem_id="kinds"):
+            with gr.Tab("Tilt by a condition", elem_id="by-condition"):
+                _condition_tab(page, studio)
+            with gr.Tab("Steer by a reward", elem_id="by-reward"):
+                steer_tab(studio, known)
     return page
+
+
+def _condition_tab(page: gr.Blocks, studio: Studio) -> None:
+    plain: dict[str, Any] = {"wrap_lines": True, "show_line_numbers": False}
+    with gr.Row(elem_classes="room"):
+        with gr.Column(scale=1, min_width=310, elem_id="form", elem_classes="fields"):
+            form = _form()
+            with gr.Row():
+                go = gr.Button("Run", variant="primary", elem_id="go", elem_classes="press")
+                halt = gr.Button("Cancel", interactive=False, elem_id="halt", elem_classes="press")
+        with gr.Column(scale=3, min_width=320, elem_id="seen", elem_classes="seen"):
+            said = gr.HTML("", elem_id="said", apply_default_css=False)
+            veil = gr.HTML("", elem_id="veil", apply_default_css=False)
+            seen = gr.HTML(EMPTY, elem_id="stage", apply_default_css=False)
+            told = gr.HTML("", elem_id="links", apply_default_css=False)
+            with gr.Accordion(
+                "The same run in Python and on the command line", open=True, elem_id="again", elem_classes="again"
+            ):
+                python = gr.Code(
+                    label="Python", language="python", interactive=False, elem_id="python", lines=3, **plain
+                )
+                shell = gr.Code(label="Command", language="shell", interactive=False, elem_id="shell", lines=1, **plain)
+    _wire(page, studio, form, [said, veil, seen, told, python, shell, go, halt])
 
 
 def _form() -> dict[str, Any]:
@@ -86,7 +97,7 @@ def _form() -> dict[str, Any]:
     with gr.Row(elem_classes="pair"):
         out["steps"] = gr.Number(first.steps, label="Steps", elem_id="steps", min_width=120)
         out["seed"] = gr.Number(0, label="Seed", elem_id="seed", min_width=120)
-    with gr.Accordion("More", open=False, elem_id="more"):
+    with gr.Accordion("More", open=False, elem_id="more", elem_classes="more"):
         schemes = {key: scheme.words for key, scheme in RESAMPLING.items()}
         out["resampling"] = gr.Dropdown(
             _pairs(schemes), value="half", label="Resampling", elem_id="resampling", filterable=False
@@ -165,7 +176,8 @@ async def followed(studio: Studio, page: str, values: dict[str, Any]) -> AsyncIt
     except InvalidInput:
         yield pictures.alert("Nothing was run: see what is marked in the form."), *[gr.skip()] * 5, on, off
         return
-    job, told = studio.start(page, form), ""
+    job, told = StudioRun(form, studio.folder), ""
+    studio.start(page, job)
     try:
         yield pictures.status(job, studio.pool.ahead(job)), "", "", "", "", "", off, on
         while not job.over:

@@ -21,7 +21,8 @@ from ..smc.checks import Verdict
 from ..smc.trust import Trust
 from ..viz.kinds import suggested_view
 from ..viz.views import View
-from .jobs import CANCELLED, DONE, FAILED, RUNNING, Lane, LaneFrame, StudioRun
+from .background import CANCELLED, DONE, FAILED, RUNNING
+from .jobs import Lane, LaneFrame, StudioRun
 
 SHOWN = {"picture": 32, "text": 6, "line": 12}  # tiles of a lane, by their shape
 NAMES = {"tilted": "truetilt", "tempered": "the paper’s SMC", "any-order": "any order", "guidance": "plain guidance"}
@@ -76,7 +77,8 @@ def veil(job: StudioRun) -> str:
         return ""
     asked = escape(str(job.problem.condition))
     return (
-        f'<p class="veil" data-run="{id(job)}"><label><input type="checkbox" id="unveil"> Show texts</label> '
+        f'<p class="veil" data-run="{id(job)}"><label><input type="checkbox" id="unveil" class="unveil"> Show texts'
+        "</label> "
         f"<span>They were asked to be “{asked}”, and may hurt.</span></p>"
     )
 

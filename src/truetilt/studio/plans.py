@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .. import continuous
@@ -113,9 +113,14 @@ def command_of(problem: Problem, form: RunForm) -> str | None:
     }
     told |= {"particles": form.particles, "populations": form.populations, "steps": form.steps, "seed": form.seed}
     told["device"] = None if form.device == "cpu" else form.device
-    words = [word for key, value in told.items() if value is not None for word in _option(key, str(value))]
+    return f"{problem.prepare}{command_line('sample', name, told)}"
+
+
+def command_line(command: str, name: str, options: Mapping[str, Any]) -> str:
+    """A command of truetilt on a model, with the options that are not None."""
+    words = [word for key, value in options.items() if value is not None for word in _option(key, str(value))]
     safe = f"./{name}" if name.startswith("-") else name  # no option
-    return f"{problem.prepare}{shlex.join(['truetilt', 'sample', safe, *words])}"
+    return shlex.join(["truetilt", command, safe, *words])
 
 
 def _option(key: str, value: str) -> tuple[str, ...]:

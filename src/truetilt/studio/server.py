@@ -10,7 +10,7 @@ import re
 import socket
 import tempfile
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from importlib.resources import files
 from pathlib import Path
@@ -57,8 +57,8 @@ class Guard:
         await self.app(scope, receive, sending)
 
 
-def application(folder: Path, hosts: tuple[str, ...] = LOCAL) -> tuple[Any, Any]:
-    """The web application, and the studio behind it; reports are written into a folder."""
+def application(folder: Path, hosts: tuple[str, ...] = LOCAL, rewards: Sequence[str] = ()) -> tuple[Any, Any]:
+    """The web application, and the studio behind it; reports are written into a folder, rewards are `file.py:name`."""
     for key, value in _QUIET.items():
         os.environ[key] = value
     try:
@@ -70,8 +70,9 @@ def application(folder: Path, hosts: tuple[str, ...] = LOCAL) -> tuple[Any, Any]
 
     from .page import blocks
     from .sessions import Studio
+    from .steer_choices import EXAMPLES, named_rewards
 
-    studio = Studio(folder)
+    studio, known = Studio(folder), {**named_rewards(rewards), **EXAMPLES}
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
 
     @app.get("/report/{token}")
@@ -82,19 +83,20 @@ def application(folder: Path, hosts: tuple[str, ...] = LOCAL) -> tuple[Any, Any]
         return FileResponse(path, media_type="text/html; charset=utf-8")
 
     app = gr.mount_gradio_app(
-        app, blocks(studio), path="/", theme=_theme(gr), css=_asset("studio.css"), footer_links=[], run_history=False,
-        show_error=False, ssr_mode=False, mcp_server=False, pwa=False, enable_monitoring=False, max_file_size=1,
+        app, blocks(studio, known), path="/", theme=_theme(gr), css=_asset("studio.css"), footer_links=[],
+        run_history=False, show_error=False, ssr_mode=False, mcp_server=False, pwa=False, enable_monitoring=False,
+        max_file_size=1,
     )  # fmt: skip
     return Guard(app, hosts), studio
 
 
-def serve(host: str, port: int, say: Callable[[str], None], browser: bool) -> None:
+def serve(host: str, port: int, say: Callable[[str], None], browser: bool, rewards: Sequence[str] = ()) -> None:
     """Serve until interrupted. Another host than this machine's own lets others in: they can run, and name paths."""
     with ExitStack() as open_things:
         listening = open_things.enter_context(_listening(host, port))
         folder = Path(open_things.enter_context(tempfile.TemporaryDirectory(prefix="truetilt-studio-")))
         os.environ["GRADIO_TEMP_DIR"] = str(folder / "gradio")
-        app, studio = application(folder, LOCAL if host in LOCAL else ())
+        app, studio = application(folder, LOCAL if host in LOCAL else (), rewards)
         open_things.callback(studio.pool.close)
         import uvicorn
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .form import RunForm
-from .jobs import Pool, StudioRun
+from .background import Background
+from .pool import Pool
 
 KEPT = 50  # reports
 
@@ -15,15 +15,14 @@ class Studio:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.pool = folder, Pool()
-        self.jobs: dict[str, StudioRun] = {}  # by page
+        self.jobs: dict[str, Background] = {}  # by page
         self.reports: list[str] = []
 
-    def start(self, page: str, form: RunForm) -> StudioRun:
-        """A new run for a page; the one it had is cancelled."""
+    def start(self, page: str, job: Background) -> None:
+        """Queue a new run for a page; the one it had is cancelled."""
         self.leave(page)
-        job = self.jobs[page] = StudioRun(form, self.folder)
+        self.jobs[page] = job
         self.pool.submit(job)
-        return job
 
     def leave(self, page: str) -> None:
         """A page cancelled its run, or is gone."""

@@ -78,6 +78,8 @@ def _check(check: Mapping[str, Any] | None) -> str:
     if check is None:
         return "Not checked by moves: this model does not allow them, or the budget did not buy any."
     mean, stderr = float(check["mean"]), float(check["stderr"])
+    if not check.get("moved", 1.0):
+        return "Checked by moves, of which none was accepted: that says little of the answer."
     change = f"{mean:+.2g} ± {stderr:.2g} nats of strength × reward".replace("-", "−")
     if abs(mean) > _LIMIT * stderr:
         return f"Checked by moves, and contradicted: draws of the answer drifted by {change}."

@@ -1,0 +1,112 @@
+"""What can be chosen to steer: models, and rewards from the examples or named when the studio was started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..commands.python_file import load_named
+from ..rewards import examples
+from .folders import DIGITS, REVIEWS, TABLE
+
+POPULATIONS = 16
+KINDS = (TABLE, DIGITS, REVIEWS)  # that can be steered here
+
+
+class SteerChoice(NamedTuple):
+    """A model that can be steered, and what suits it: evaluations, calls, and steps of a draw (none: one a site)."""
+
+    label: str
+    words: str
+    kind: str  # of its rewards; nothing: known from the path
+    evaluations: int
+    calls: int
+    steps: int | None = None
+    length: int | None = None  # sites, where they are known
+    condition: str | None = None  # what it is called, where there is one
+    asked: str | None = None  # at the start
+    offered: tuple[str, ...] = ()
+
+
+SUBJECTS: Mapping[str, SteerChoice] = {
+    "letters": SteerChoice(
+        "Six letters", "4,096 words of A, C, G, T, by a Markov chain: the answer is known exactly.",
+        TABLE, 24_000, 2_000, length=6,
+    ),
+    "nine": SteerChoice(
+        "Nine states, two masked sites", "The paper’s figure 2. Nine states are soon all called.",
+        TABLE, 4_000, 500, length=2,
+    ),
+    "mnist": SteerChoice(
+        "Digits", "Embedded networks of 28 × 28 pixels, drawn in few steps: a minute or two on a CPU.",
+        DIGITS, 1_024, 400, 16, 784, "Of which digit; empty: any", None, tuple("0123456789"),
+    ),
+    "tiny-reviews": SteerChoice(
+        "Short reviews and comments", "Embedded text networks of 64 tokens, small: a minute or two on a CPU.",
+        REVIEWS, 1_536, 400, 24, 64, "Of which class; empty: any", "positive",
+        ("negative", "positive", "non-toxic", "toxic"),
+    ),
+    "own": SteerChoice(
+        "My own table or networks", "A JSON table with p0 and likelihood, or a folder as `truetilt train` writes it.",
+        "", 4_000, 500, 32, None, "Of which class, for networks only; empty: any",
+    ),
+}  # fmt: skip
+
+
+class RewardChoice(NamedTuple):
+    """A reward that can be chosen, with a strength that suits it."""
+
+    label: str
+    words: str
+    kind: str  # of models that it is for; nothing: all
+    strength: float
+    function: Callable[..., Any]
+    python: tuple[str, str]  # the import, and the name
+    named: str = ""  # as file.py:name, where it was
+
+    @property
+    def of_texts(self) -> bool:
+        """Whether its function takes one text."""
+        return self.kind == REVIEWS
+
+
+def _example(function: Callable[..., Any], label: str, kind: str, strength: float) -> tuple[str, RewardChoice]:
+    name = str(getattr(function, "__name__", ""))
+    words = (function.__doc__ or "").strip()
+    of = ("from truetilt.rewards.examples import " + name, name)
+    return name, RewardChoice(label, words, kind, strength, function, of)
+
+
+EXAMPLES: Mapping[str, RewardChoice] = dict(
+    [
+        _example(examples.ones, "Count of a token", TABLE, 1.5),
+        _example(examples.apart, "Distance of two sites", TABLE, 2.0),
+        _example(examples.palindrome, "A rare pattern: palindromes", TABLE, 6.0),
+        _example(examples.ink, "Ink", DIGITS, 0.06),
+        _example(examples.symmetry, "Left-right symmetry", DIGITS, 0.08),
+        _example(examples.height, "Height of the digit", DIGITS, 0.5),
+        _example(examples.long_words, "Length of words", REVIEWS, 1.0),
+        _example(examples.exclamations, "Exclamation marks", REVIEWS, 1.0),
+        _example(examples.says_great, "Contains a word: great", REVIEWS, 2.0),
+        _example(examples.no_repeats, "No repeated words", REVIEWS, 0.4),
+    ]
+)
+
+
+def named_rewards(named: Sequence[str]) -> dict[str, RewardChoice]:
+    """The rewards of `file.py:name`, loaded now: what is wrong with one is said before anything is served."""
+    out = {}
+    for text in named:
+        found = load_named(text, "a reward: a function of tokens [B, D], or a tt.Reward")
+        file, name = text.rsplit(":", 1)
+        python = ("from truetilt.commands.python_file import load_named", f"load_named({text!r})")
+        words = f"{name} of {file}, as it was when the studio was started."
+        out[text] = RewardChoice(f"{name} ({Path(file).name})", words, "", 1.0, found, python, text)
+    return out
+
+
+def rewards_for(kind: str, known: Mapping[str, RewardChoice]) -> dict[str, RewardChoice]:
+    """Rewards that a kind of model can be steered by; those named at the start come first."""
+    fitting = {key: one for key, one in known.items() if one.kind in ("", kind)}
+    return dict(sorted(fitting.items(), key=lambda item: item[1].kind != ""))
