@@ -12,7 +12,8 @@ from .work import Work
 
 LEARN, HARD = 0.35, 0.55  # shares of what is left that learning costs, and where it is hard
 HOPELESS = 8.0  # effective draws of the base below which nothing but a twist can help
-FREE, DEAR = 1.2, 3.0  # times the worth of the base's draws that must be promised for learning to pay, by its price
+FREE, DEAR = 1.3, 3.0  # times the worth of the base's draws that must be promised for learning to pay, by its price
+REPEATED = 0.75  # share of calls that were of new states, below which more calls cost little
 UNTOLD = 0.4  # worth of the base's draws from which learning does not pay, where no promise can be told
 ROUNDS, FEWEST = 4, 25  # of learning: rounds, and draws in each
 DRAWS, DRAWS_WITH_MUTANTS = (
@@ -36,7 +37,8 @@ def worth_learning(work: Work) -> float:
         return math.inf
     if look.promise is None:
         return UNTOLD
-    return look.promise / (FREE + (DEAR - FREE) * look.new)
+    price = max(look.new - REPEATED, 0.0) / (1 - REPEATED)
+    return look.promise / (FREE + (DEAR - FREE) * price)
 
 
 def learned(work: Work) -> Potential | None:
