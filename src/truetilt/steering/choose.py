@@ -22,7 +22,7 @@ from .learning import HOPELESS
 from .routes import IMPORTANCE, Route, move_cost
 from .work import FirstLook, Work
 
-LOOK, MOST_LOOK, TRY, PROVE = 0.1, 0.25, 0.25, 0.05  # shares of what is left, for each stage
+LOOK, MOST_LOOK, TRY, PROVE = 0.1, 0.25, 0.12, 0.05  # shares of what is left, for each stage
 FEWEST_LOOKS = 64  # draws that tell what a twist promises
 CLEAR = 25.0  # effective draws of a look that tell how good the base is
 FEWEST = 4  # particles of a population that resamples
