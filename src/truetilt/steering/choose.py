@@ -28,7 +28,6 @@ CLEAR = 25.0  # effective draws of a look that tell how good the base is
 FEWEST = 4  # particles of a population that resamples
 CHAINS, FEWEST_CHAINS = 64, 16  # draws that the check moves
 REPEATS = 8  # runs at most that go on until the budget is spent
-VARIED = 0.25  # of Z-hat between populations, beyond which larger ones are better than more of them
 
 
 class Candidate(NamedTuple):
@@ -230,9 +229,8 @@ def _more(work: Work, route: Route, result: Result, why: str) -> Result | None:
     if route.name == IMPORTANCE:
         more = route.size(work.account, populations)
         return joined(result, work.run(route, more, populations, why)) if more * 20 >= size else None
-    varied = result.trust().figures.z_variation or 0.0
     larger = route.size(work.account, work.populations)
-    if varied > VARIED and larger >= 2 * size and populations == work.populations:
-        return work.run(route, larger, work.populations, f"{why}; larger populations agree better than more of them")
+    if larger >= 2 * size and populations == work.populations:  # the run so far was a trial
+        return work.run(route, larger, work.populations, why)
     count = route.size(work.account, 1) // size
     return Result.union([result, work.run(route, size, count, why)]) if count * 20 >= populations else None
