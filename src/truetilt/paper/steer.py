@@ -29,7 +29,7 @@ QUICK_DIMENSIONS, QUICK_CALLS = (32,), (2_000,)
 PER_CALL = 20  # draws that the evaluations buy, for each call: as `tt.steer` has it by default
 RIVALS = tuple(name for name, method in METHODS.items() if method.has_target)
 BINDING, PRIORS, STRENGTHS, DISTINCT = "tfbind8", ("uniform", "markov1"), (4.0, 8.0), 2_000
-SEEDS, QUICK_SEEDS, WORDS = 10, 2, 30
+SEEDS, QUICK_SEEDS, WORDS = 10, 2, 20
 COLUMNS = ("problem", "method", "calls", "tv", "half_width", "log_z_error", "network_evaluations", "distinct_calls")
 LEVEL = 0.95
 
