@@ -4,6 +4,7 @@ python proofs/run.py                     all of them, on the CPU
 python proofs/run.py table1 --device cuda
 python proofs/run.py tfbind8 --data DIR  the landscape in DIR; left out where none is named
 python proofs/run.py rewards --data DIR  the folders tfbind8 and gb1 in DIR
+python proofs/run.py steer --data DIR    the folder tfbind8 in DIR
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import truetilt as tt
 from truetilt.commands.jobs import Settings, device_name, run_experiment
 from truetilt.core.storage import write_json
 from truetilt.exact.tables import flat_index
-from truetilt.paper import chain, figure3, figure4, figures, rewards, sde, table1, tfbind8, toys
+from truetilt.paper import chain, figure3, figure4, figures, rewards, sde, steer, table1, tfbind8, toys
 from truetilt.smc.resampling import SCHEMES
 
 HERE = Path(__file__).parent
@@ -175,6 +176,12 @@ def rewarded(device: str, data: str) -> dict:
     return found | {"passed": bool(passed)}
 
 
+def steered(device: str, data: str) -> dict:
+    """`tt.steer` at full size: beyond every baseline on chains, never behind importance, near hindsight, honest."""
+    found = reproduce(steer.EXPERIMENT, device, data)
+    return found | {"passed": steer.passed(found)}
+
+
 PROOFS = {
     "figure1": lambda device: reproduce(figures.FIGURE1, device),
     "figure2": lambda device: reproduce(figures.FIGURE2, device),
@@ -189,6 +196,7 @@ PROOFS = {
 }
 WITH_DATA = {
     "rewards": rewarded,
+    "steer": steered,
     "tfbind8": lambda device, data: reproduce(tfbind8.EXPERIMENT, device, data),
     "figure3": lambda device, data: reproduce(figure3.EXPERIMENT, device, data),
     "figure4": lambda device, data: reproduce(figure4.EXPERIMENT, device, data),

@@ -31,7 +31,7 @@ RIVALS = tuple(name for name, method in METHODS.items() if method.has_target)
 BINDING, PRIORS, STRENGTHS, DISTINCT = "tfbind8", ("uniform", "markov1"), (4.0, 8.0), 2_000
 SEEDS, QUICK_SEEDS, WORDS = 10, 2, 20
 COLUMNS = ("problem", "method", "calls", "tv", "half_width", "log_z_error", "network_evaluations", "distinct_calls")
-LEVEL = 0.95
+LEVEL, NEAR = 0.95, 1.5  # of intervals; times the error of the best fixed way on each table, at most
 
 
 def jobs(settings: Settings) -> list[Job]:
@@ -177,6 +177,26 @@ def _hindsight(rows: list[Answer]) -> list[Answer]:
         best = min((name for name in errors if name != OURS), key=errors.__getitem__)
         out.append({"table": number, "best": best, "ratio": errors[OURS] / errors[best]})
     return out
+
+
+def passed(result: Answer) -> bool:
+    """Whether all that is claimed holds: see the docs, `truetilt reproduce steer`."""
+    kept = {(row["problem"], row["calls"], row["method"]): row for row in result["rows"]}
+    chains = [row for row in result["rows"] if row["problem"].startswith("chain") and row["method"] != OURS]
+    ahead = all(_high(kept[row["problem"], row["calls"], OURS]) < row["tv"] - row["half_width"] for row in chains)
+    words = {row["problem"] for row in result["rows"] if row["problem"].startswith(BINDING)}
+    level = all(not _worse(kept[name, DISTINCT, OURS], kept[name, DISTINCT, "importance"]) for name in words)
+    near = all(row["ratio"] <= NEAR for row in result["hindsight"])
+    return ahead and level and near and result["verdicts"].get("trust", {}).get("beyond_3", 0) == 0
+
+
+def _high(row: Answer) -> float:
+    return row["tv"] + row["half_width"]
+
+
+def _worse(ours: Answer, theirs: Answer) -> bool:
+    """Whether the mean error is larger by more than its 95 % interval explains (runs are independent)."""
+    return ours["tv"] - theirs["tv"] > math.hypot(ours["half_width"], theirs["half_width"])
 
 
 EXPERIMENT = Experiment(
