@@ -22,7 +22,8 @@ from .learning import HOPELESS
 from .routes import IMPORTANCE, Route, move_cost
 from .work import FirstLook, Work
 
-LOOK, MOST_LOOK, TRY, PROVE = 0.1, 0.25, 0.12, 0.05  # shares of what is left, for each stage
+LOOK, MOST_LOOK, PROVE = 0.1, 0.25, 0.05  # shares of what is left, for each stage
+PARTS, SEVERAL = 5, 8  # of the populations one in so many makes a trial; so many tell by their scatter
 FEWEST_LOOKS = 64  # draws that tell what a twist promises
 CLEAR = 25.0  # effective draws of a look that tell how good the base is
 FEWEST = 4  # particles of a population that resamples
@@ -156,10 +157,12 @@ def told(work: Work) -> str:
 
 
 def _worth(result: Result) -> float:
-    """Independent draws that a particle is worth: by the weights or by how populations scatter, whichever is less."""
+    """Independent draws that a particle is worth: by weights, and by how populations scatter or by ancestry."""
     figures = result.trust().figures
-    draws = figures.union_ess if figures.draws is None else min(figures.draws, figures.union_ess)
-    return draws / result.log_weights.numel()
+    scatter = figures.union_ess if figures.draws is None else figures.draws
+    if figures.populations < SEVERAL:  # too few to scatter
+        scatter = figures.union_ess if figures.moved else figures.lines
+    return min(scatter, figures.union_ess) / result.log_weights.numel()
 
 
 def _enough(work: Work, tried: list[Tried], way: Candidate) -> bool:
@@ -173,13 +176,12 @@ def _enough(work: Work, tried: list[Tried], way: Candidate) -> bool:
 
 
 def _tried(work: Work, route: Route, why: str) -> list[Tried]:
-    """A run of a route with a part of what is left; with all of it where a part buys too few particles."""
-    for share in (TRY, 1.0):
-        size = route.size(work.account, work.populations, share)
-        if size >= FEWEST:
-            result = work.run(route, size, work.populations, why)
-            return [Tried(route, result, _worth(result))]
-    return []
+    """A few of the populations that what is left buys: if the way wins, the others follow."""
+    size = route.size(work.account, work.populations)
+    if size < FEWEST:
+        return []
+    result = work.run(route, size, max(work.populations // PARTS, 2), why)
+    return [Tried(route, result, _worth(result))]
 
 
 def _best(work: Work, tried: list[Tried]) -> tuple[Tried, str]:
@@ -229,8 +231,5 @@ def _more(work: Work, route: Route, result: Result, why: str) -> Result | None:
     if route.name == IMPORTANCE:
         more = route.size(work.account, populations)
         return joined(result, work.run(route, more, populations, why)) if more * 20 >= size else None
-    larger = route.size(work.account, work.populations)
-    if larger >= 2 * size and populations == work.populations:  # the run so far was a trial
-        return work.run(route, larger, work.populations, why)
     count = route.size(work.account, 1) // size
     return Result.union([result, work.run(route, size, count, why)]) if count * 20 >= populations else None
