@@ -176,8 +176,8 @@ def _enough(work: Work, tried: list[Tried], way: Candidate) -> bool:
 
 
 def _tried(work: Work, route: Route, why: str) -> list[Tried]:
-    """A few of the populations that what is left buys: if the way wins, the others follow."""
-    size = route.size(work.account, work.populations)
+    """A few of the populations that what is left buys beside the check: if the way wins, the others follow."""
+    size = route.size(work.account, work.populations, 1 - PROVE)
     if size < FEWEST:
         return []
     result = work.run(route, size, max(work.populations // PARTS, 2), why)
