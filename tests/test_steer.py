@@ -15,7 +15,7 @@ from truetilt.exact.tables import flat_index
 from truetilt.steering.drift import LIMIT, drift_of
 from truetilt.steering.joined import joined
 from truetilt.steering.routes import importance
-from truetilt.steering.task import SteerTask
+from truetilt.steering.task import SteerProblem
 from truetilt.targets.annealed import scan_gibbs
 
 S, D = 3, 5
@@ -201,7 +201,7 @@ def test_a_folder_of_another_call_is_refused(tmp_path):
 
 def answer(model, reward, strength, particles, seed=0):
     """An importance run of independent draws."""
-    route = importance(SteerTask(model, reward, strength, ORDER, D))
+    route = importance(SteerProblem(model, reward, strength, ORDER, D))
     return tt.run(route.fk, route.grid, particles=particles, populations=4, resample=tt.never, seed=seed)
 
 
@@ -209,7 +209,7 @@ def test_moves_leave_a_right_answer_alone_and_find_what_a_wrong_one_missed():
     """Right answers: none of 40 is accused (false alarms 1e-4 each). Wrong ones, without their best states: all are."""
     model, function, _p0, _ = problem(spread=1.0)
     reward = tt.Reward(function, vocabulary=S)
-    asked = SteerTask(model, reward, 2.0, ORDER, D)
+    asked = SteerProblem(model, reward, 2.0, ORDER, D)
     for seed in range(40):
         result = answer(model, reward, 2.0, 400, seed)
         drift, spent = drift_of(asked, result, (64, 2 * D), scan_gibbs, seed, 0)

@@ -18,12 +18,17 @@ def ask(name: str, function: Callable[..., Any], *given: Any) -> Any:
     try:
         return function(*given)
     except (AttributeError, TypeError, RuntimeError) as error:
-        if wants_strings(error):
-            raise InvalidInput(
-                f"{name} takes states for strings ({type(error).__name__}: {error}), and is given tokens "
-                f"{tuple(given[0].shape)}; {SPELL}"
-            ) from error
+        check_strings(name, error, given[0])
         raise
+
+
+def check_strings(name: str, error: BaseException, tokens: Tensor) -> None:
+    """Say of tt.Reward, if an error looks like that of a function of strings that was given tokens."""
+    if wants_strings(error):
+        raise InvalidInput(
+            f"{name} takes states for strings ({type(error).__name__}: {error}), and is given tokens "
+            f"{tuple(tokens.shape)}; {SPELL}"
+        ) from error
 
 
 def wants_strings(error: BaseException) -> bool:

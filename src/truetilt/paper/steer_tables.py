@@ -20,7 +20,7 @@ from ..steering.choose import Tried, finished
 from ..steering.routes import ANNEALED, FROM_BASE, IMPORTANCE, TWISTED
 from ..steering.stage_folder import StageFolder
 from ..steering.steer import steer
-from ..steering.task import SteerTask
+from ..steering.task import SteerProblem
 from ..steering.ways import ways_of
 from ..steering.work import Work
 from .reward_tables import RewardTable
@@ -75,7 +75,7 @@ def one_table(number: int, method: str, seed: int) -> Answer:
     if method == OURS:
         result = steer(model, reward, evaluations=budget.evaluations, calls=budget.calls, seed=seed)
     else:
-        problem = SteerTask(model, reward, 1.0, tuple(range(model.length)), model.length)
+        problem = SteerProblem(model, reward, 1.0, tuple(range(model.length)), model.length)
         result = _fixed(problem, budget, method, seed)
     if result is None:
         return {}
@@ -92,7 +92,7 @@ def one_table(number: int, method: str, seed: int) -> Answer:
     }
 
 
-def _fixed(problem: SteerTask, budget: Budget, name: str, seed: int) -> Result | None:
+def _fixed(problem: SteerProblem, budget: Budget, name: str, seed: int) -> Result | None:
     """All of a budget on one way, without a look before; None where the budget does not buy it."""
     account = Account(budget)
     work = Work(problem, account, StageFolder(None, {}, problem.reward), POPULATIONS, seed, movable=True)

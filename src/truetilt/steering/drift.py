@@ -19,7 +19,7 @@ from ..result import Result
 from ..smc.rejuvenation import Rejuvenation
 from ..smc.sampler import Source, rejuvenate
 from ..smc.stream import Stream
-from .task import SteerTask
+from .task import SteerProblem
 
 LIMIT = 4.0  # standard errors, beyond which chance lifts an honest answer once in ten thousand checks
 
@@ -39,7 +39,7 @@ class Drift(NamedTuple):
 
 @torch.no_grad()
 def drift_of(
-    task: SteerTask, result: Result, size: tuple[int, int], make: Callable[[Any], MoveKernel], seed: int, first: int
+    task: SteerProblem, result: Result, size: tuple[int, int], make: Callable[[Any], MoveKernel], seed: int, first: int
 ) -> tuple[Drift, Spent]:
     """Draw so many states of a result, move each so many times, and see what became of their rewards."""
     chains, moves = size

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..core.types import Potential
 from .account import Account
-from .task import SteerTask
+from .task import SteerProblem
 from .work import Work
 
 LEARN, HARD = 0.35, 0.55  # shares of what is left that learning costs, and where it is hard
@@ -61,7 +61,7 @@ def learned(work: Work) -> Potential | None:
     return None
 
 
-def lessons(task: SteerTask, account: Account, share: float, rounds: int) -> LessonPlan:
+def lessons(task: SteerProblem, account: Account, share: float, rounds: int) -> LessonPlan:
     """As many draws and calls as a share of what is left buys: all draws where calls are dear, else mutants as well."""
     draws = account.buys(task.cost(rounds * task.length, rounds), share)
     if task.network or math.isfinite(account.left.calls):
@@ -70,10 +70,10 @@ def lessons(task: SteerTask, account: Account, share: float, rounds: int) -> Les
     return LessonPlan(min(draws, DRAWS_WITH_MUTANTS), _most(task))
 
 
-def _most(task: SteerTask) -> int:
+def _most(task: SteerProblem) -> int:
     return min(LESSONS * task.length, MOST)
 
 
-def _calls(task: SteerTask, account: Account, share: float) -> int:
+def _calls(task: SteerProblem, account: Account, share: float) -> int:
     """Calls that a share of what is left buys; those of a network cost evaluations, which draws have been given."""
     return 0 if task.network else account.buys(task.cost(0, 1), share)

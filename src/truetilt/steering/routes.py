@@ -22,7 +22,7 @@ from ..targets.on_clock import Steered
 from ..targets.scans import systematic_scan
 from ..targets.tilts import at_end
 from .account import Account, Price
-from .task import SteerTask
+from .task import SteerProblem
 
 IMPORTANCE, TWISTED, ADAPTED, ANNEALED, FROM_BASE = ROUTES = (
     *("importance", "twisted", "adapted", "annealed", "annealed from base"),
@@ -49,32 +49,32 @@ class Route(NamedTuple):
         return account.buys(self.each.times(populations), share, self.once)
 
 
-def importance(task: SteerTask) -> Route:
+def importance(task: SteerProblem) -> Route:
     """Draws of the base, weighed at the end."""
     if task.masks:
         return Route(IMPORTANCE, task.goal(), task.grid, never, task.draw)
     return Route(IMPORTANCE, _in_clock_time(task, ramp=at_end), task.grid, never, task.draw)
 
 
-def twisted(task: SteerTask, twist: Potential) -> Route:
+def twisted(task: SteerProblem, twist: Potential) -> Route:
     """Revealed as a twist says."""
     if task.masks:
         return Route(TWISTED, task.goal(twist), task.grid, HALF, task.draw)
     return Route(TWISTED, _in_clock_time(task, twist=twist), task.grid, HALF, task.draw)
 
 
-def _in_clock_time(task: SteerTask, **options: Any) -> Steered:
+def _in_clock_time(task: SteerProblem, **options: Any) -> Steered:
     """The target over a time grid: for processes that have no mask."""
     reward, kernel = cast("Potential", task.reward), default_kernel(task.model.process)
     return Steered(task.model, reward, task.strength, kernel=kernel, **options)
 
 
-def adapted(task: SteerTask) -> Route:
+def adapted(task: SteerProblem) -> Route:
     """Revealed as both models say."""
     return Route(ADAPTED, task.goal(), task.grid, HALF, task.draw, _looks(task))
 
 
-def annealed(task: SteerTask, account: Account, twist: Potential | None) -> Route:
+def annealed(task: SteerProblem, account: Account, twist: Potential | None) -> Route:
     """From the twisted law, or from the base, to the target: one site a move, each site so many times."""
     name = FROM_BASE if twist is None else ANNEALED
     moves = SWEEPS[name] * task.length
@@ -84,15 +84,15 @@ def annealed(task: SteerTask, account: Account, twist: Potential | None) -> Rout
     return Route(name, fk, None, HALF, each, _looks(task), moves)
 
 
-def annealed_cost(task: SteerTask, account: Account, name: str) -> Price:
+def annealed_cost(task: SteerProblem, account: Account, name: str) -> Price:
     """What an annealed particle costs: a draw, and its moves."""
     return task.draw.plus(move_cost(task, account).times(SWEEPS[name] * task.length))
 
 
-def _looks(task: SteerTask) -> Price:
+def _looks(task: SteerProblem) -> Price:
     """What a run asks at its end to judge itself: whether conditionals agree, and a ratio of networks once more."""
-    again = 0 if task.reward is not None else RETOLD * task.length
-    return task.cost(2 * 3 * STATES + again, 0)
+    again = 0 if task.reward is not None else max(RETOLD, task.populations) * task.length
+    return task.cost(2 * 3 * max(STATES, task.populations) + again, 0)
 
 
 def shares(moves: int, led: bool) -> list[float]:
@@ -101,12 +101,12 @@ def shares(moves: int, led: bool) -> list[float]:
     return [*(min(1.0, ((k + 1) / (until * moves)) ** power) for k in range(moves - 1)), 1.0]
 
 
-def move_cost(task: SteerTask, account: Account) -> Price:
+def move_cost(task: SteerProblem, account: Account) -> Price:
     """What a move costs: a call for each other token of a site, or one where that is dear."""
     return task.cost(1, 1 if _dear(task, account) else task.vocabulary - 1)
 
 
-def _dear(task: SteerTask, account: Account) -> bool:
+def _dear(task: SteerProblem, account: Account) -> bool:
     """Whether calling the reward for every token of a site costs much more than calling it once."""
     if task.vocabulary > MOST_TOKENS and task.reward is not None:
         return True
@@ -114,6 +114,6 @@ def _dear(task: SteerTask, account: Account) -> bool:
     return account.weight(gibbs) > DEAR * account.weight(one)
 
 
-def kernel(task: SteerTask, account: Account, twist: Potential | None) -> Callable[[Any], MoveKernel]:
+def kernel(task: SteerProblem, account: Account, twist: Potential | None) -> Callable[[Any], MoveKernel]:
     """Gibbs where its calls are cheap; else the twist proposes, the base alone without one, and the reward accepts."""
     return partial(Metropolis, scan=systematic_scan, surrogate=twist) if _dear(task, account) else scan_gibbs

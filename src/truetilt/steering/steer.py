@@ -24,7 +24,7 @@ from ..twists.calls import Rewarding, check_reward_of
 from .account import Account
 from .choose import Tried, chosen
 from .stage_folder import StageFolder
-from .task import SteerTask
+from .task import SteerProblem
 from .ways import ways_of
 from .words import findings, record
 from .work import Progress, Work
@@ -94,6 +94,7 @@ def steer(
     task = _task(model, reward, strength, alpha, order, num_inference_steps)
     budget = _budget(task, evaluations, calls)
     populations, seed = whole("populations", populations, 2), check_seed(seed)
+    task = replace(task, populations=populations)
     asked: dict[str, Any] = {
         "evaluations": budget.evaluations,
         "calls": budget.calls,
@@ -118,7 +119,7 @@ def steer(
 
 def _task(
     model: Model, reward: Rewarding | None, strength: float, alpha: float | None, order: object, steps: int | None
-) -> SteerTask:
+) -> SteerProblem:
     """What is asked, checked."""
     if (reward is None) == (alpha is None):
         raise InvalidInput(
@@ -132,26 +133,26 @@ def _task(
     if reward is not None:
         strength = check_reward_of(reward, strength)
         own = reward if isinstance(reward, Reward) else Reward(reward, vocabulary=model.process.vocabulary)
-        return SteerTask(model, own, strength, sites, steps)
+        return SteerProblem(model, own, strength, sites, steps)
     return _conditioned(model, check_alpha(cast("float", alpha)), sites, steps)
 
 
-def _conditioned(model: Model, alpha: float, order: tuple[int, ...] | None, steps: int) -> SteerTask:
+def _conditioned(model: Model, alpha: float, order: tuple[int, ...] | None, steps: int) -> SteerProblem:
     """The condition as a target: by the model's potential where it has one, else by the ratios of its two scores."""
     if model.conditional is None:
         raise InvalidInput("alpha is the exponent of a condition, and the model has no conditional score; give it one")
     if model.potential is not None:
         own = replace(model, base=model.conditional, conditional=None, potential=None)
-        return SteerTask(own, model.potential, alpha - 1, order, steps, True, tempered(model, alpha, 1.0))
+        return SteerProblem(own, model.potential, alpha - 1, order, steps, True, tempered(model, alpha, 1.0))
     if not isinstance(model.process, Masking):
         raise InvalidInput(
             f"steering by a condition on {type(model.process).__name__} takes a potential log p(zeta|x, t); give the "
             "model one, or call tt.sample"
         )
-    return SteerTask(model, None, alpha, order, steps)
+    return SteerProblem(model, None, alpha, order, steps)
 
 
-def _budget(task: SteerTask, evaluations: object, calls: object) -> Budget:
+def _budget(task: SteerProblem, evaluations: object, calls: object) -> Budget:
     """The budget with its defaults: what is not limited hangs on what is."""
     most = None if calls is None else whole("calls", calls, 1)
     if evaluations is not None:

@@ -25,7 +25,7 @@ from .account import Price
 
 
 @dataclass(frozen=True)
-class SteerTask:
+class SteerProblem:
     """A model and what it is steered by: a reward, or else its condition; a draw is revealed in so many `steps`.
 
     `network` says that the reward is a network of the model (a potential), whose calls count as evaluations.
@@ -38,6 +38,7 @@ class SteerTask:
     steps: int
     network: bool = False
     target: Target | None = None  # what to call the target where it is not the reward's
+    populations: int = 16
 
     @property
     def length(self) -> int:

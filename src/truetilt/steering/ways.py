@@ -19,14 +19,14 @@ from .routes import (
     importance,
     twisted,
 )
-from .task import SteerTask
+from .task import SteerProblem
 from .work import Work
 
 _FIRST = "how far the simplest way goes is the first thing to know"
 Built = tuple[Route, str] | None
 
 
-def ways_of(task: SteerTask, account: Account) -> list[Candidate]:
+def ways_of(task: SteerProblem, account: Account) -> list[Candidate]:
     """All ways to a task's target."""
     if task.reward is None:
         return [

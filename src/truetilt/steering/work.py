@@ -20,7 +20,7 @@ from .account import Account
 from .drift import Drift, drift_of
 from .routes import Route, kernel
 from .stage_folder import StageFolder
-from .task import SteerTask
+from .task import SteerProblem
 
 APART = 1 << 40  # numbers of populations between two stages: none draws another's uniforms
 Progress = Callable[[str, float], object]  # (what is being done, share of the budget spent)
@@ -57,7 +57,7 @@ class FirstLook(NamedTuple):
 class Work:
     """A task, the account, what was done so far, and where it is kept."""
 
-    task: SteerTask
+    task: SteerProblem
     account: Account
     journal: StageFolder
     populations: int

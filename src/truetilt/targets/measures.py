@@ -140,12 +140,18 @@ def _disagreement(kernels: Sequence[Any], particles: Particles) -> float | None:
 
 
 def _drawn(particles: Particles, count: int) -> Tensor:
-    """Numbers of up to so many particles, systematically by weight; the same ones each time."""
-    share = normalised(particles.log_w.reshape(-1))
-    count = min(count, share.numel())
-    heights = (torch.arange(count, dtype=torch.float64, device=share.device) + 0.5) / count
-    last = int((share > 0).nonzero()[-1])
-    return torch.searchsorted(share.cumsum(0), heights).clamp(max=last)
+    """Numbers of about so many particles, systematically by weight, equally many and at least one of each population.
+
+    The same ones each time. Conditions that share a run have equally many populations, and so equally many of these.
+    """
+    log_w = particles.log_w
+    populations, n = log_w.shape
+    alive = (log_w > NEG_INF).any(-1, keepdim=True)
+    share = normalised(torch.where(alive, log_w, 0.0))
+    each = min(max(count // populations, 1), n)
+    heights = (torch.arange(each, dtype=torch.float64, device=log_w.device) + 0.5) / each
+    inside = torch.searchsorted(share.cumsum(-1), heights.repeat(populations, 1)).clamp(max=n - 1)
+    return (inside + n * torch.arange(populations, device=log_w.device)[:, None]).reshape(-1)
 
 
 def _mean(particles: Particles, value: Tensor) -> float:

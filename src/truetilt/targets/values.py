@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from ..core.asking import ask
+from ..core.asking import check_strings
 from ..core.types import NEG_INF, InvalidInput, InvalidWeights, Potential, Questions, Tokens, check, function, tensor_of
 
 
@@ -77,7 +77,11 @@ def check_fits(twist: object, length: int, vocabulary: int) -> None:
 def value_of(potential: Potential, x: Tokens, t: float, questions: Questions | None = None) -> Tensor:
     """The value of states [..., D], float64 [...]: asked as one batch, with its shape and NaN checked."""
     batch = x.reshape(-1, x.shape[-1])
-    value = ask("the potential (reward)", potential, batch, t)
+    try:
+        value = potential(batch, t)
+    except (AttributeError, TypeError, RuntimeError) as error:
+        check_strings("the potential (reward)", error, batch)
+        raise
     real = isinstance(value, Tensor) and value.dtype in (torch.float64, torch.float32)
     if not real or value.requires_grad or value.layout != torch.strided or value.device != x.device:
         value = tensor_of("what the potential returned", value, "return one number a state", x.device)
