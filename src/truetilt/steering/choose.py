@@ -18,13 +18,14 @@ from ..twists.promise import promised_share
 from .account import Price
 from .drift import Drift
 from .joined import joined
+from .learning import HOPELESS
 from .routes import IMPORTANCE, Route, move_cost
 from .work import FirstLook, Work
 
 LOOK, MOST_LOOK, PROVE = 0.1, 0.25, 0.05  # shares of what is left, for each stage
 PARTS, SEVERAL = 5, 8  # of the populations one in so many makes a trial; so many tell by their scatter
 FEWEST_LOOKS = 64  # draws that tell what a twist promises
-DOUBTFUL, CLEAR = 4.0, 25.0  # effective draws of a look: between them they do not tell how good the base is
+CLEAR = 25.0  # effective draws of a look that tell how good the base is
 FEWEST = 4  # particles of a population that resamples
 CHAINS, FEWEST_CHAINS = 64, 16  # draws that the check moves
 REPEATS = 8  # runs at most that go on until the budget is spent
@@ -108,7 +109,7 @@ def _looked(work: Work, way: Candidate) -> Tried:
 def _looked_again(work: Work, look: Tried) -> Tried:
     """With more draws, where the first ones are neither good nor hopeless but too few to tell."""
     more = look.route.size(work.account, work.populations, MOST_LOOK - LOOK)
-    if look.route.name != IMPORTANCE or more < 1 or not DOUBTFUL <= _effective(look) < CLEAR:
+    if look.route.name != IMPORTANCE or more < 1 or not HOPELESS / 2 <= _effective(look) < CLEAR:
         return look
     why = f"{_effective(look):.2g} effective draws of {look.result.log_weights.numel()} are too few to tell by"
     result = joined(look.result, work.run(look.route, more, work.populations, why))

@@ -11,7 +11,7 @@ from .task import SteerProblem
 from .work import Work
 
 LEARN, HARD = 0.35, 0.55  # shares of what is left that learning costs, and where it is hard
-HOPELESS = 15.0  # effective draws of the base below which nothing but a twist can help
+HOPELESS = 8.0  # effective draws of the base below which nothing but a twist can help
 FREE, DEAR = 1.3, 3.0  # times the worth of the base's draws that must be promised for learning to pay, by its price
 REPEATED = 0.75  # share of calls that were of new states, below which more calls cost little
 UNTOLD = 0.4  # worth of the base's draws from which learning does not pay, where no promise can be told
