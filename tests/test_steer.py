@@ -12,10 +12,11 @@ import torch
 import truetilt as tt
 from truetilt.core.types import InvalidInput
 from truetilt.exact.tables import flat_index
+from truetilt.steering import stage_folder
 from truetilt.steering.drift import LIMIT, drift_of
 from truetilt.steering.joined import joined
+from truetilt.steering.problem import SteerProblem
 from truetilt.steering.routes import importance
-from truetilt.steering.task import SteerProblem
 from truetilt.targets.annealed import scan_gibbs
 
 S, D = 3, 5
@@ -185,6 +186,28 @@ def test_an_interrupted_call_goes_on_to_the_same_bits(tmp_path, stop):
     assert again.story == whole.story
     assert again.spent == whole.spent
     assert fresh.distinct < whole.spent.distinct  # what was answered before the interruption is not asked again
+
+
+@pytest.mark.parametrize("name", ["twist", "check", "run"])
+def test_a_kill_before_a_stage_is_marked_finished_changes_no_bit(tmp_path, monkeypatch, name):
+    """What the reward answered in a stage that is not marked finished is forgotten: a stage costs what it costs."""
+    model, function, _, _ = problem(spread=3.0)
+    options = {"evaluations": 20_000, "calls": 1_000, "seed": 1}
+    whole = tt.steer(model, tt.Reward(function, vocabulary=S), 2.0, **options)
+    write = stage_folder.write_json
+
+    def killed(path, value):
+        if path.name == "stage.json" and path.parent.name.endswith(name) and path.parent.name != "0-run":
+            raise Interrupted
+        write(path, value)
+
+    monkeypatch.setattr(stage_folder, "write_json", killed)
+    with pytest.raises(Interrupted):
+        tt.steer(model, tt.Reward(function, vocabulary=S), 2.0, checkpoint=tmp_path, **options)
+    monkeypatch.setattr(stage_folder, "write_json", write)
+    again = tt.steer(model, tt.Reward(function, vocabulary=S), 2.0, checkpoint=tmp_path, **options)
+    assert same(whole, again)
+    assert again.story == whole.story
 
 
 def test_a_folder_of_another_call_is_refused(tmp_path):
@@ -368,6 +391,7 @@ def test_conditionals_that_disagree_forbid_moves():
         ({"reward": len, "populations": 1}, "populations is 1"),
         ({"reward": len, "num_inference_steps": 6}, "num_inference_steps is 6"),
         ({"reward": len, "twist": 1}, "the twist"),
+        ({"reward": len, "calls": 15}, "do not buy one draw"),
         ({"reward": len, "progress": 1}, "progress"),
         ({"reward": len, "seed": -1}, "seed"),
     ],
@@ -414,3 +438,32 @@ def test_a_route_that_cannot_be_paid_is_refused_before_anything_is_spent():
     with pytest.raises(InvalidInput, match="do not buy 4 particles for each of 16 populations by 'annealed'"):
         tt.steer(model, reward, evaluations=1_500, route="annealed")
     assert reward.calls == 0
+
+
+def test_what_a_condition_cannot_use_is_refused():
+    p0, _ = made()
+    model = tt.Table(tt.Masking(S), p0, p0 / p0.max()).model()
+    with pytest.raises(InvalidInput, match="a condition has none; give evaluations"):
+        tt.steer(model, alpha=2.0, calls=100)
+    with pytest.raises(InvalidInput, match="need none; leave it out"):
+        tt.steer(replace(model, potential=None), alpha=2.0, twist=lambda x, t: x.sum(-1))
+
+
+def test_a_twist_for_another_length_is_refused_before_anything_is_spent():
+    model, function, _, _ = problem()
+    reward = tt.Reward(function, vocabulary=S)
+    shorter = tt.Model(process := tt.Masking(S), 3, tt.PosteriorScore(process, lambda x, t: torch.zeros(*x.shape, S)))
+    twist = tt.learn_twist(shorter, lambda x: x.sum(-1).double(), calls=100, draws=25, order=range(3))
+    with pytest.raises(InvalidInput, match="length 3"):
+        tt.steer(model, reward, twist=twist)
+    assert reward.calls == 0
+
+
+def test_routes_that_are_not_there_or_lead_nowhere_say_why():
+    p0, _ = made()
+    uniform = replace(tt.Table(tt.Uniform(S), p0, torch.ones_like(p0)).model(), conditional=None, potential=None)
+    with pytest.raises(InvalidInput, match="here it is one of importance, or None"):
+        tt.steer(uniform, lambda x: x.sum(-1), route="twisted")
+    model, function, _, _ = problem()
+    with pytest.raises(InvalidInput, match="do not suffice for 'twisted': it needs a learned twist"):
+        tt.steer(model, function, calls=70, route="twisted")

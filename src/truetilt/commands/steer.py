@@ -58,7 +58,7 @@ def steer_named(asked: SteerRequest, folder: Path, progress: Callable[[str, floa
     result = noted(result, bundle=asked.model, command=command(["steer", asked.model], given))
     summary = _summary(result, made, reward)
     result.save(folder, _view(made, reward))
-    write_outputs(folder, summary, draw(result, summary["draws"]))
+    write_outputs(folder, summary, draw(result))
     shutil.rmtree(folder / STAGES, ignore_errors=True)
     return summary
 
@@ -113,7 +113,7 @@ def _view(made: Steerable, reward: Reward | None) -> View | None:
     return SequenceLogo(letters) if made.view is None and isinstance(letters, str) else made.view
 
 
-def draw(result: Result, draws: list[dict[str, Any]]) -> Any:
+def draw(result: Result) -> Any:
     """Two panels: what each stage cost, and log Z of the populations."""
     from matplotlib.figure import Figure
 

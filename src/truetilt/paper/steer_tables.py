@@ -17,10 +17,10 @@ from ..core.budget import Budget
 from ..result import Result
 from ..steering.account import Account
 from ..steering.choose import Tried, finished
+from ..steering.problem import SteerProblem
 from ..steering.routes import ANNEALED, FROM_BASE, IMPORTANCE, TWISTED
 from ..steering.stage_folder import StageFolder
 from ..steering.steer import steer
-from ..steering.task import SteerProblem
 from ..steering.ways import ways_of
 from ..steering.work import Work
 from .reward_tables import RewardTable
@@ -95,7 +95,7 @@ def one_table(number: int, method: str, seed: int) -> Answer:
 def _fixed(problem: SteerProblem, budget: Budget, name: str, seed: int) -> Result | None:
     """All of a budget on one way, without a look before; None where the budget does not buy it."""
     account = Account(budget)
-    work = Work(problem, account, StageFolder(None, {}, problem.reward), POPULATIONS, seed, movable=True)
+    work = Work(problem, account, StageFolder(None, {}, problem.reward), seed, movable=True)
     found = next(way for way in ways_of(problem, account) if way.name == name).build(work)
     if found is None:
         return None

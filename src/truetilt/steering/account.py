@@ -38,14 +38,12 @@ class Account:
     @property
     def left(self) -> Price:
         """What is left, infinitely much of what has no limit."""
-        limits = (math.inf if limit is None else limit for limit in self.budget)
-        spent = (self.spent.evaluations, self.spent.distinct)
-        return Price(*(max(limit - used, 0) for limit, used in zip(limits, spent, strict=True)))
+        return Price(*(math.inf if limit is None else limit for limit in self.budget.less(self.spent)))
 
     @property
     def used(self) -> float:
         """The share of the budget that is spent: of evaluations or of calls, whichever is more."""
-        return self.weight(Price(self.spent.evaluations, self.spent.distinct))
+        return self.budget.share(self.spent)
 
     def buys(self, each: Price, share: float = 1.0, once: Price = NOTHING) -> int:
         """How many of something a share of what is left buys, after what is paid once."""

@@ -19,7 +19,7 @@ from .account import Price
 from .drift import Drift
 from .joined import joined
 from .learning import HOPELESS
-from .routes import IMPORTANCE, Route, move_cost
+from .routes import Route, move_cost
 from .work import FirstLook, Work
 
 LOOK, MOST_LOOK, PROVE = 0.1, 0.25, 0.05  # shares of what is left, for each stage
@@ -75,11 +75,20 @@ def chosen(work: Work, ways: list[Candidate], only: str | None) -> tuple[Tried, 
         tried += [] if found is None else _tried(work, *found)
     rivals = tried if only is None else [one for one in tried if one.route.name == only]
     if not rivals:
-        raise BudgetTooSmall(
-            f"{told(work)} do not buy {FEWEST} particles a population by the route {only!r}; give more"
-        )
+        raise BudgetTooSmall(_unreachable(work, only))
     best, why = _best(work, rivals)
     return finished(work, best, why), tried
+
+
+def _unreachable(work: Work, only: str | None) -> str:
+    """Why the one way that was wanted could not be taken."""
+    if work.lacking:
+        return f"{told(work)} do not suffice for {only!r}: it needs {' or '.join(work.lacking)}"
+    if not work.movable:
+        return (
+            f"{only!r} redraws sites, which the model's conditionals (or its process) do not allow; leave out the route"
+        )
+    return f"{only!r} came to nothing ({work.stages[-1].what}); give more calls, or leave out the route"
 
 
 def _check_affordable(work: Work, ways: list[Candidate], only: str | None) -> None:
@@ -109,7 +118,7 @@ def _looked(work: Work, way: Candidate) -> Tried:
 def _looked_again(work: Work, look: Tried) -> Tried:
     """With more draws, where the first ones are neither good nor hopeless but too few to tell."""
     more = look.route.size(work.account, work.populations, MOST_LOOK - LOOK)
-    if look.route.name != IMPORTANCE or more < 1 or not HOPELESS / 2 <= _effective(look) < CLEAR:
+    if not look.route.independent or more < 1 or not HOPELESS / 2 <= _effective(look) < CLEAR:
         return look
     why = f"{_effective(look):.2g} effective draws of {look.result.log_weights.numel()} are too few to tell by"
     result = joined(look.result, work.run(look.route, more, work.populations, why))
@@ -130,18 +139,18 @@ def _look_size(work: Work, route: Route) -> int:
 
 def _movable(work: Work, look: Result) -> bool:
     """Whether moves keep the target: sites can be redrawn, and the model's conditionals agree."""
-    task = work.task
-    if not task.masks or work.account.buys(task.cost(3 * STATES, 0)) < 1:
+    problem = work.problem
+    if not problem.masks or work.account.buys(problem.cost(3 * STATES, 0)) < 1:
         return False
-    return task.length == 1 or work.agree(look) <= ALLOWED
+    return problem.length == 1 or work.agree(look) <= ALLOWED
 
 
 def _promise(work: Work, look: Result) -> float | None:
     """What a twist promises, by the first look; None where the look is of no reward, or too small to tell."""
     x, log_w = look.particles.flatten(0, 1), look.log_weights.reshape(-1)
-    if work.task.reward is None or len(x) < FEWEST_LOOKS:
+    if work.problem.reward is None or len(x) < FEWEST_LOOKS:
         return None
-    return promised_share(x, log_w, work.task.vocabulary)
+    return promised_share(x, log_w, work.problem.vocabulary)
 
 
 def _new(work: Work) -> float:
@@ -204,12 +213,12 @@ def _rounded(value: float) -> str:
 
 def _proved(work: Work, one: Tried) -> Tried:
     """With the check by moves, as many as a small share of the budget buys; without where it buys too few."""
-    task = work.task
-    if one.drift is not None or not work.movable or task.reward is None:
+    problem = work.problem
+    if one.drift is not None or not work.movable or problem.reward is None:
         return one
-    each = move_cost(task, work.account)
-    chains = min(max(work.account.buys(each.times(task.length), PROVE), FEWEST_CHAINS), CHAINS)
-    moves = min(work.account.buys(each.times(chains), PROVE), 2 * task.length)
+    each = move_cost(problem, work.account)
+    chains = min(max(work.account.buys(each.times(problem.length), PROVE), FEWEST_CHAINS), CHAINS)
+    moves = min(work.account.buys(each.times(chains), PROVE), 2 * problem.length)
     if moves < 1:
         return one
     return one._replace(drift=work.check(one.result, (chains, moves), "moves must leave a right answer alone"))
@@ -228,7 +237,7 @@ def finished(work: Work, best: Tried, why: str) -> Tried:
 def _more(work: Work, route: Route, result: Result, why: str) -> Result | None:
     """The answer with a further run; None where what is left buys nothing worth a run."""
     populations, size = result.log_weights.shape
-    if route.name == IMPORTANCE:
+    if route.independent:
         more = route.size(work.account, populations)
         return joined(result, work.run(route, more, populations, why)) if more * 20 >= size else None
     count = route.size(work.account, 1) // size

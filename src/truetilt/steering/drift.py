@@ -19,7 +19,7 @@ from ..result import Result
 from ..smc.rejuvenation import Rejuvenation
 from ..smc.sampler import Source, rejuvenate
 from ..smc.stream import Stream
-from .task import SteerProblem
+from .problem import SteerProblem
 
 LIMIT = 4.0  # standard errors, beyond which chance lifts an honest answer once in ten thousand checks
 
@@ -39,21 +39,26 @@ class Drift(NamedTuple):
 
 @torch.no_grad()
 def drift_of(
-    task: SteerProblem, result: Result, size: tuple[int, int], make: Callable[[Any], MoveKernel], seed: int, first: int
+    problem: SteerProblem,
+    result: Result,
+    size: tuple[int, int],
+    make: Callable[[Any], MoveKernel],
+    seed: int,
+    first: int,
 ) -> tuple[Drift, Spent]:
     """Draw so many states of a result, move each so many times, and see what became of their rewards."""
     chains, moves = size
     meter = Meter()
     x = result.draw(chains, seed)
-    goal = metered(task.goal(), meter)
+    goal = metered(problem.goal(), meter)
     kernel = make(goal)
     still = torch.zeros(1, chains, dtype=torch.float64, device=x.device)
-    source = Source(Stream(seed, first, task.model.device))
+    source = Source(Stream(seed, first, problem.model.device))
     counts = torch.full((1,), moves, device=x.device)
     after, moved = rejuvenate(
         Rejuvenation(kernel, at_end=moves), Particles(x[None], still, {}), counts, Step(1, 0.0, 0.0), source
     )
-    both = [task.nats(goal, state) for state in (x, after.x[0])]
+    both = [problem.nats(goal, state) for state in (x, after.x[0])]
     change = both[1] - both[0]
     spread = float(change.std()) / math.sqrt(chains)
     return Drift(float(change.mean()), spread, float(moved.share[0])), meter.spent

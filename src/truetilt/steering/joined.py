@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from ..core.measures import worst
@@ -9,12 +11,9 @@ from ..result import Result
 
 
 def joined(one: Result, other: Result) -> Result:
-    """As many populations, each with the particles of both."""
-    if one.log_weights.shape[0] != other.log_weights.shape[0]:
-        raise ValueError("runs of different numbers of populations")
+    """As many populations, each with the particles of both; weights are equal until the end, so that ESS adds up."""
     n = [one.log_weights.shape[1], other.log_weights.shape[1]]
-    log_z = torch.logaddexp(one.log_z_path + torch.tensor(n[0]).log(), other.log_z_path + torch.tensor(n[1]).log())
-    log_z = log_z - torch.tensor(sum(n), dtype=torch.float64).log()
+    log_z = torch.logaddexp(one.log_z_path + math.log(n[0]), other.log_z_path + math.log(n[1])) - math.log(sum(n))
     return Result(
         torch.cat([one.particles, other.particles], 1),
         torch.cat([one.log_weights, other.log_weights], 1),

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..core.types import Potential
 from .account import Account
-from .task import SteerProblem
+from .problem import SteerProblem
 from .work import Work
 
 LEARN, HARD = 0.35, 0.55  # shares of what is left that learning costs, and where it is hard
@@ -16,10 +16,7 @@ FREE, DEAR = 1.3, 3.0  # times the worth of the base's draws that must be promis
 REPEATED = 0.75  # share of calls that were of new states, below which more calls cost little
 UNTOLD = 0.4  # worth of the base's draws from which learning does not pay, where no promise can be told
 ROUNDS, FEWEST = 4, 25  # of learning: rounds, and draws in each
-DRAWS, DRAWS_WITH_MUTANTS = (
-    250,
-    100,
-)  # of a round at most; fewer where calls, and so mutants, are free
+DRAWS, DRAWS_WITH_MUTANTS = 250, 100  # of a round at most; fewer where calls are free, and mutants with them
 LESSONS, MOST = 640, 50_000  # calls for each site, and in all, from which a twist gains little more
 
 
@@ -43,13 +40,13 @@ def worth_learning(work: Work) -> float:
 
 def learned(work: Work) -> Potential | None:
     """A twist, if the budget buys the lessons and it is more than a constant; None otherwise."""
-    task, account = work.task, work.account
+    problem, account = work.problem, work.account
     look = work.first
     hard = look is None or look.effective < HOPELESS
     share = HARD if hard and math.isfinite(account.left.calls) else LEARN
-    found = lessons(task, account, share, ROUNDS)
+    found = lessons(problem, account, share, ROUNDS)
     if found.draws < FEWEST:
-        least = task.cost(ROUNDS * task.length, ROUNDS).times(FEWEST / share)
+        least = problem.cost(ROUNDS * problem.length, ROUNDS).times(FEWEST / share)
         need = f"{least.evaluations:,.0f} evaluations and {least.calls:,.0f} calls after the first look"
         work.lacking.append(f"a learned twist, which takes at least {need}")
         return None
@@ -61,19 +58,19 @@ def learned(work: Work) -> Potential | None:
     return None
 
 
-def lessons(task: SteerProblem, account: Account, share: float, rounds: int) -> LessonPlan:
+def lessons(problem: SteerProblem, account: Account, share: float, rounds: int) -> LessonPlan:
     """As many draws and calls as a share of what is left buys: all draws where calls are dear, else mutants as well."""
-    draws = account.buys(task.cost(rounds * task.length, rounds), share)
-    if task.network or math.isfinite(account.left.calls):
+    draws = account.buys(problem.cost(rounds * problem.length, rounds), share)
+    if problem.network or math.isfinite(account.left.calls):
         draws = min(draws, DRAWS)
-        return LessonPlan(draws, max(rounds * draws, min(_most(task), _calls(task, account, share))))
-    return LessonPlan(min(draws, DRAWS_WITH_MUTANTS), _most(task))
+        return LessonPlan(draws, max(rounds * draws, min(_most(problem), _calls(problem, account, share))))
+    return LessonPlan(min(draws, DRAWS_WITH_MUTANTS), _most(problem))
 
 
-def _most(task: SteerProblem) -> int:
-    return min(LESSONS * task.length, MOST)
+def _most(problem: SteerProblem) -> int:
+    return min(LESSONS * problem.length, MOST)
 
 
-def _calls(task: SteerProblem, account: Account, share: float) -> int:
+def _calls(problem: SteerProblem, account: Account, share: float) -> int:
     """Calls that a share of what is left buys; those of a network cost evaluations, which draws have been given."""
-    return 0 if task.network else account.buys(task.cost(0, 1), share)
+    return 0 if problem.network else account.buys(problem.cost(0, 1), share)

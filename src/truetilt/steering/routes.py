@@ -22,9 +22,9 @@ from ..targets.on_clock import Steered
 from ..targets.scans import systematic_scan
 from ..targets.tilts import at_end
 from .account import Account, Price
-from .task import SteerProblem
+from .problem import SteerProblem
 
-IMPORTANCE, TWISTED, ADAPTED, ANNEALED, FROM_BASE = ROUTES = (
+IMPORTANCE, TWISTED, ADAPTED, ANNEALED, FROM_BASE = (
     *("importance", "twisted", "adapted", "annealed", "annealed from base"),
 )
 SWEEPS = {ANNEALED: 4, FROM_BASE: 8}  # moves of each site
@@ -34,7 +34,7 @@ HALF = adaptive(systematic, 0.5)
 
 
 class Route(NamedTuple):
-    """A way to sample a task's target: a value to run, how it is resampled, what a run and its particles cost."""
+    """A way to sample a problem's target: a value to run, how it is resampled, what a run and its particles cost."""
 
     name: str
     fk: FeynmanKac
@@ -44,55 +44,60 @@ class Route(NamedTuple):
     once: Price = Price(0, 0)  # of a run
     moves: int = 0  # of a particle
 
+    @property
+    def independent(self) -> bool:
+        """Whether its particles are independent draws, so that two runs can be joined."""
+        return self.resample is never
+
     def size(self, account: Account, populations: int, share: float = 1.0) -> int:
         """Particles in each of so many populations that a share of what is left buys."""
         return account.buys(self.each.times(populations), share, self.once)
 
 
-def importance(task: SteerProblem) -> Route:
+def importance(problem: SteerProblem) -> Route:
     """Draws of the base, weighed at the end."""
-    if task.masks:
-        return Route(IMPORTANCE, task.goal(), task.grid, never, task.draw)
-    return Route(IMPORTANCE, _in_clock_time(task, ramp=at_end), task.grid, never, task.draw)
+    if problem.masks:
+        return Route(IMPORTANCE, problem.goal(), problem.grid, never, problem.draw)
+    return Route(IMPORTANCE, _in_clock_time(problem, ramp=at_end), problem.grid, never, problem.draw)
 
 
-def twisted(task: SteerProblem, twist: Potential) -> Route:
+def twisted(problem: SteerProblem, twist: Potential) -> Route:
     """Revealed as a twist says."""
-    if task.masks:
-        return Route(TWISTED, task.goal(twist), task.grid, HALF, task.draw)
-    return Route(TWISTED, _in_clock_time(task, twist=twist), task.grid, HALF, task.draw)
+    if problem.masks:
+        return Route(TWISTED, problem.goal(twist), problem.grid, HALF, problem.draw)
+    return Route(TWISTED, _in_clock_time(problem, twist=twist), problem.grid, HALF, problem.draw)
 
 
-def _in_clock_time(task: SteerProblem, **options: Any) -> Steered:
+def _in_clock_time(problem: SteerProblem, **options: Any) -> Steered:
     """The target over a time grid: for processes that have no mask."""
-    reward, kernel = cast("Potential", task.reward), default_kernel(task.model.process)
-    return Steered(task.model, reward, task.strength, kernel=kernel, **options)
+    reward, kernel = cast("Potential", problem.reward), default_kernel(problem.model.process)
+    return Steered(problem.model, reward, problem.strength, kernel=kernel, **options)
 
 
-def adapted(task: SteerProblem) -> Route:
+def adapted(problem: SteerProblem) -> Route:
     """Revealed as both models say."""
-    return Route(ADAPTED, task.goal(), task.grid, HALF, task.draw, _looks(task))
+    return Route(ADAPTED, problem.goal(), problem.grid, HALF, problem.draw, _looks(problem))
 
 
-def annealed(task: SteerProblem, account: Account, twist: Potential | None) -> Route:
+def annealed(problem: SteerProblem, account: Account, twist: Potential | None) -> Route:
     """From the twisted law, or from the base, to the target: one site a move, each site so many times."""
     name = FROM_BASE if twist is None else ANNEALED
-    moves = SWEEPS[name] * task.length
-    redraw, along = kernel(task, account, twist), shares(moves, twist is not None)
-    fk = Annealed(task.goal(twist), along, kernel=redraw, reveal_steps=task.steps)
-    each = annealed_cost(task, account, name)
-    return Route(name, fk, None, HALF, each, _looks(task), moves)
+    moves = SWEEPS[name] * problem.length
+    redraw, along = kernel(problem, account, twist), shares(moves, twist is not None)
+    fk = Annealed(problem.goal(twist), along, kernel=redraw, reveal_steps=problem.steps)
+    each = annealed_cost(problem, account, name)
+    return Route(name, fk, None, HALF, each, _looks(problem), moves)
 
 
-def annealed_cost(task: SteerProblem, account: Account, name: str) -> Price:
+def annealed_cost(problem: SteerProblem, account: Account, name: str) -> Price:
     """What an annealed particle costs: a draw, and its moves."""
-    return task.draw.plus(move_cost(task, account).times(SWEEPS[name] * task.length))
+    return problem.draw.plus(move_cost(problem, account).times(SWEEPS[name] * problem.length))
 
 
-def _looks(task: SteerProblem) -> Price:
+def _looks(problem: SteerProblem) -> Price:
     """What a run asks at its end to judge itself: whether conditionals agree, and a ratio of networks once more."""
-    again = 0 if task.reward is not None else max(RETOLD, task.populations) * task.length
-    return task.cost(2 * 3 * max(STATES, task.populations) + again, 0)
+    again = 0 if problem.reward is not None else max(RETOLD, problem.populations) * problem.length
+    return problem.cost(2 * 3 * max(STATES, problem.populations) + again, 0)
 
 
 def shares(moves: int, led: bool) -> list[float]:
@@ -101,19 +106,19 @@ def shares(moves: int, led: bool) -> list[float]:
     return [*(min(1.0, ((k + 1) / (until * moves)) ** power) for k in range(moves - 1)), 1.0]
 
 
-def move_cost(task: SteerProblem, account: Account) -> Price:
+def move_cost(problem: SteerProblem, account: Account) -> Price:
     """What a move costs: a call for each other token of a site, or one where that is dear."""
-    return task.cost(1, 1 if _dear(task, account) else task.vocabulary - 1)
+    return problem.cost(1, 1 if _dear(problem, account) else problem.vocabulary - 1)
 
 
-def _dear(task: SteerProblem, account: Account) -> bool:
+def _dear(problem: SteerProblem, account: Account) -> bool:
     """Whether calling the reward for every token of a site costs much more than calling it once."""
-    if task.vocabulary > MOST_TOKENS and task.reward is not None:
+    if problem.vocabulary > MOST_TOKENS and problem.reward is not None:
         return True
-    gibbs, one = task.cost(1, task.vocabulary - 1), task.cost(1, 1)
+    gibbs, one = problem.cost(1, problem.vocabulary - 1), problem.cost(1, 1)
     return account.weight(gibbs) > DEAR * account.weight(one)
 
 
-def kernel(task: SteerProblem, account: Account, twist: Potential | None) -> Callable[[Any], MoveKernel]:
+def kernel(problem: SteerProblem, account: Account, twist: Potential | None) -> Callable[[Any], MoveKernel]:
     """Gibbs where its calls are cheap; else the twist proposes, the base alone without one, and the reward accepts."""
-    return partial(Metropolis, scan=systematic_scan, surrogate=twist) if _dear(task, account) else scan_gibbs
+    return partial(Metropolis, scan=systematic_scan, surrogate=twist) if _dear(problem, account) else scan_gibbs

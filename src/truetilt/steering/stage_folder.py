@@ -1,7 +1,7 @@
 """The folder of a `steer`: every finished stage is kept there, so that an interrupted call goes on to the same bits.
 
-`steer.json` says whose it is, `reward.safetensors` holds what the reward has answered, and a folder for each stage what
-came out of it. A stage counts as finished once its `stage.json` is there.
+`steer.json` says whose it is, and a folder for each stage holds what came out of it and what the reward had answered by
+then. A stage counts as finished once its `stage.json` is there; of another one only the checkpoint of its run is read.
 """
 
 from __future__ import annotations
@@ -34,12 +34,6 @@ class StageFolder:
         if (folder / "steer.json").exists():
             _check_same(folder, header)
         write_json(folder / "steer.json", header)
-        if self._reward is not None and self._calls.exists():
-            self._reward.load_cache(self._calls)
-
-    @property
-    def _calls(self) -> Path:
-        return Path(str(self.folder)) / "reward.safetensors"
 
     def stage(
         self,
@@ -52,13 +46,16 @@ class StageFolder:
         if self.folder is None:
             return make(None)
         folder = self.folder / name
+        answers = folder / "reward.safetensors"
         if (folder / "stage.json").exists():
+            if self._reward is not None and answers.exists():
+                self._reward.load_cache(answers)
             return read(folder), Spent(**read_json(folder / "stage.json"))
         folder.mkdir(exist_ok=True)
         found, spent = make(folder / "checkpoint")
         write(found, folder)
         if self._reward is not None:
-            self._reward.save(self._calls)
+            self._reward.save(answers)
         write_json(folder / "stage.json", spent._asdict())
         shutil.rmtree(folder / "checkpoint", ignore_errors=True)
         return found, spent

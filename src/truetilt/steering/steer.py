@@ -23,8 +23,8 @@ from ..targets.base import check_alpha
 from ..twists.calls import Rewarding, check_reward_of
 from .account import Account
 from .choose import Tried, chosen
+from .problem import SteerProblem
 from .stage_folder import StageFolder
-from .task import SteerProblem
 from .ways import ways_of
 from .words import findings, record
 from .work import Progress, Work
@@ -91,33 +91,28 @@ def steer(
         The weighted particles, log Z and the record of the run.
     """
     check_model(model)
-    task = _task(model, reward, strength, alpha, order, num_inference_steps)
-    budget = _budget(task, evaluations, calls)
+    problem = _problem(model, reward, strength, alpha, order, num_inference_steps)
+    budget = _budget(problem, evaluations, calls)
     populations, seed = whole("populations", populations, 2), check_seed(seed)
-    task = replace(task, populations=populations)
-    asked: dict[str, Any] = {
-        "evaluations": budget.evaluations,
-        "calls": budget.calls,
-        "strength": task.strength,
-        "alpha": alpha,
-    }
-    asked |= {"order": order if isinstance(order, str) else list(task.order or ()), "route": route}
-    asked |= {"num_inference_steps": task.steps, "populations": populations, "seed": seed}
+    problem = replace(problem, populations=populations)
+    asked: dict[str, Any] = {"evaluations": budget.evaluations, "calls": budget.calls, "alpha": alpha}
+    asked["strength"] = None if reward is None else problem.strength
+    asked |= {"order": order if isinstance(order, str) else list(problem.order or ()), "route": route}
+    asked |= {"num_inference_steps": problem.steps, "populations": populations, "seed": seed}
     account = Account(budget)
-    ways = ways_of(task, account)
+    _check_twist(problem, twist)
+    ways = ways_of(problem, account, twist)
     _check_route(route, [way.name for way in ways])
-    if twist is not None:
-        function("the twist", twist, "(x, t)")
     if progress is not None:
         function("progress", progress, "(what, share)")
     folder = None if checkpoint is None else path_of("checkpoint", checkpoint)
-    whose = {} if folder is None else {"model and reward": fingerprint((task.model, task.reward, twist))}
-    work = Work(task, account, StageFolder(folder, asked | whose, task.reward), populations, seed, progress, twist)
+    whose = {} if folder is None else {"model and reward": fingerprint((problem.model, problem.reward, twist))}
+    work = Work(problem, account, StageFolder(folder, asked | whose, problem.reward), seed, progress, twist)
     best, _ = chosen(work, ways, route)
     return _told(best, work, asked)
 
 
-def _task(
+def _problem(
     model: Model, reward: Rewarding | None, strength: float, alpha: float | None, order: object, steps: int | None
 ) -> SteerProblem:
     """What is asked, checked."""
@@ -152,12 +147,14 @@ def _conditioned(model: Model, alpha: float, order: tuple[int, ...] | None, step
     return SteerProblem(model, None, alpha, order, steps)
 
 
-def _budget(task: SteerProblem, evaluations: object, calls: object) -> Budget:
+def _budget(problem: SteerProblem, evaluations: object, calls: object) -> Budget:
     """The budget with its defaults: what is not limited hangs on what is."""
     most = None if calls is None else whole("calls", calls, 1)
+    if most is not None and (problem.reward is None or problem.network):
+        raise InvalidInput("calls are those of a reward's function, and a condition has none; give evaluations")
     if evaluations is not None:
         return Budget(whole("evaluations", evaluations, 1), most)
-    return Budget(int(task.draw.evaluations) * (DRAWS if most is None else PER_CALL * most), most)
+    return Budget(int(problem.draw.evaluations) * (DRAWS if most is None else PER_CALL * most), most)
 
 
 def _order(order: object, length: int) -> tuple[int, ...] | None:
@@ -168,6 +165,17 @@ def _order(order: object, length: int) -> tuple[int, ...] | None:
     if any(type(site) is not int for site in found) or sorted(found) != list(range(length)):
         raise InvalidInput(f"order is {shown(order)}; {need}")
     return found
+
+
+def _check_twist(problem: SteerProblem, twist: object) -> None:
+    """A twist that fits the model, where there is a reward for it to lead to."""
+    if twist is None:
+        return
+    function("the twist", twist, "(x, t)")
+    if problem.reward is None:
+        raise InvalidInput("a twist leads to a reward, and ratios of two models need none; leave it out")
+    if problem.masks:
+        problem.goal(cast("Potential", twist))
 
 
 def _check_route(route: object, names: list[str]) -> None:
@@ -186,7 +194,7 @@ def _told(best: Tried, work: Work, asked: dict[str, Any]) -> Result:
     runs = [run | {"spent before": (before if k == 0 else Spent())._asdict()} for k, run in enumerate(runs)]
     runs = [run | {"remedies": REMEDIES._asdict()} for run in runs]
     settings: dict[str, Any] = {"united": runs} if "united" in result.settings else runs[0]
-    settings["findings"] = [list(found) for found in findings(best, work.task)]
+    settings["findings"] = [list(found) for found in findings(best, work.problem)]
     result = replace(result, settings=settings)
     settings["steer"] = record(asked, work, best, result)
     return result

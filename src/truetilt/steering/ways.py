@@ -1,4 +1,4 @@
-"""The ways that lead to a task's target, from the simplest to the dearest, and how each is got ready."""
+"""The ways that lead to a problem's target, from the simplest to the dearest, and how each is got ready."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from ..core.types import Potential
 from .account import Account
 from .choose import Candidate
 from .learning import learned, worth_learning
+from .problem import SteerProblem
 from .routes import (
     ADAPTED,
     ANNEALED,
@@ -19,26 +20,25 @@ from .routes import (
     importance,
     twisted,
 )
-from .task import SteerProblem
 from .work import Work
 
 _FIRST = "how far the simplest way goes is the first thing to know"
 Built = tuple[Route, str] | None
 
 
-def ways_of(task: SteerProblem, account: Account) -> list[Candidate]:
-    """All ways to a task's target."""
-    if task.reward is None:
+def ways_of(problem: SteerProblem, account: Account, twist: Potential | None = None) -> list[Candidate]:
+    """All ways to a problem's target; a twist of the user's own leads on processes without a mask too."""
+    if problem.reward is None:
         return [
-            Candidate(ADAPTED, task.draw, _certain, lambda work: (adapted(task), _FIRST)),
-            Candidate(ANNEALED, annealed_cost(task, account, FROM_BASE), _moved, _annealed_from_base),
+            Candidate(ADAPTED, problem.draw, _certain, lambda work: (adapted(problem), _FIRST)),
+            Candidate(ANNEALED, annealed_cost(problem, account, FROM_BASE), _moved, _annealed_from_base),
         ]
-    first = Candidate(IMPORTANCE, task.draw, _certain, lambda work: (importance(task), _FIRST))
-    led = Candidate(TWISTED, task.draw, worth_learning, _twisted)
-    if not task.masks:
-        return [first, led]
+    first = Candidate(IMPORTANCE, problem.draw, _certain, lambda work: (importance(problem), _FIRST))
+    led = Candidate(TWISTED, problem.draw, worth_learning, _twisted)
+    if not problem.masks:
+        return [first] if twist is None else [first, led]
     dear = ((ANNEALED, _annealed), (FROM_BASE, _annealed_from_base))
-    costs = [annealed_cost(task, account, name) for name, _ in dear]
+    costs = [annealed_cost(problem, account, name) for name, _ in dear]
     ways = [Candidate(name, cost, _moved, build) for (name, build), cost in zip(dear, costs, strict=True)]
     return [first, led, *ways]
 
@@ -54,26 +54,26 @@ def _moved(work: Work) -> float:
 
 def _twisted(work: Work) -> Built:
     twist = _twist(work)
-    return None if twist is None else (twisted(work.task, twist), _of_twist(twist))
+    return None if twist is None else (twisted(work.problem, twist), _of_twist(twist))
 
 
 def _annealed(work: Work) -> Built:
     twist = _twist(work)
     if twist is None or not work.movable:
         return None
-    return annealed(work.task, work.account, twist), "moves finish what the twist begins"
+    return annealed(work.problem, work.account, twist), "moves finish what the twist begins"
 
 
 def _annealed_from_base(work: Work) -> Built:
     """Where a twist leads it is not begun from the base."""
     if work.twist is not None or not work.movable:
         return None
-    return annealed(work.task, work.account, None), "moves find what draws of the base do not"
+    return annealed(work.problem, work.account, None), "moves find what draws of the base do not"
 
 
 def _twist(work: Work) -> Potential | None:
     """The twist: the user's, the one learned before, or one that is learned now if the budget buys the lessons."""
-    if work.twist is None and not work.learned and work.task.masks:
+    if work.twist is None and not work.learned and work.problem.masks:
         work.learned = True
         work.twist = learned(work)
     return work.twist

@@ -11,15 +11,15 @@ from ..smc.figures import Figures
 from .account import Account
 from .choose import Tried
 from .drift import Drift
-from .task import SteerProblem
+from .problem import SteerProblem
 from .work import Work
 
 _SATURATED = 0.7  # share of the largest possible variation of Z-hat, from which the true one may be any larger
 
 
-def findings(best: Tried, task: SteerProblem) -> list[tuple[str, str]]:
+def findings(best: Tried, problem: SteerProblem) -> list[tuple[str, str]]:
     """What speaks against an answer beside its own figures, as verdicts with their words."""
-    steered = task.reward is not None and task.strength != 0
+    steered = problem.reward is not None and problem.strength != 0
     return [*(_blind(best.result) if steered else ()), *_drifting(best.drift)]
 
 

@@ -18,9 +18,9 @@ from ..twists.learn import learn_twist
 from ..twists.learned import LearnedTwist
 from .account import Account
 from .drift import Drift, drift_of
+from .problem import SteerProblem
 from .routes import Route, kernel
 from .stage_folder import StageFolder
-from .task import SteerProblem
 
 APART = 1 << 40  # numbers of populations between two stages: none draws another's uniforms
 Progress = Callable[[str, float], object]  # (what is being done, share of the budget spent)
@@ -55,12 +55,11 @@ class FirstLook(NamedTuple):
 
 @dataclass
 class Work:
-    """A task, the account, what was done so far, and where it is kept."""
+    """A problem, the account, what was done so far, and where it is kept."""
 
-    task: SteerProblem
+    problem: SteerProblem
     account: Account
-    journal: StageFolder
-    populations: int
+    folder: StageFolder
     seed: int
     progress: Progress | None = None
     twist: Potential | None = None  # the user's, or the one that was learned
@@ -70,6 +69,10 @@ class Work:
     stages: list[DoneStage] = field(default_factory=list)
     lacking: list[str] = field(default_factory=list)  # what could not be tried, and the budget that it takes
 
+    @property
+    def populations(self) -> int:
+        return self.problem.populations
+
     def run(self, route: Route, particles: int, populations: int, why: str) -> Result:
         """A run of a route."""
         first = len(self.stages) * APART
@@ -77,7 +80,7 @@ class Work:
         options |= {"seed": self.seed, "first_population": first}
 
         def make(checkpoint: Path | None) -> tuple[Result, Spent]:
-            result = self.task.counted(run(route.fk, route.grid, checkpoint=checkpoint, **options))
+            result = self.problem.counted(run(route.fk, route.grid, checkpoint=checkpoint, **options))
             return result, Spent(*result.counts.sum(0).tolist())
 
         what = f"{route.name}: {several(populations, 'population')} of {several(particles, 'particle')}"
@@ -86,16 +89,16 @@ class Work:
 
     def learn(self, calls: int, draws: int, why: str, **options: Any) -> LearnedTwist:
         """A twist learned from so many draws a round, and so many calls in all."""
-        task, names = self.task, "twist.safetensors"
-        options |= {"calls": calls, "draws": draws, "order": task.order, "seed": self.seed}
+        problem, names = self.problem, "twist.safetensors"
+        options |= {"calls": calls, "draws": draws, "order": problem.order, "seed": self.seed}
 
         def make(checkpoint: Path | None) -> tuple[LearnedTwist, Spent]:
-            before = task.distinct
-            twist = learn_twist(task.model, cast("Any", task.reward), task.strength, **options)
-            return twist, twist.spent._replace(distinct=task.distinct - before)
+            before = problem.distinct
+            twist = learn_twist(problem.model, cast("Any", problem.reward), problem.strength, **options)
+            return twist, twist.spent._replace(distinct=problem.distinct - before)
 
         def read(folder: Path) -> LearnedTwist:
-            return LearnedTwist.load(folder / names, task.model.device)
+            return LearnedTwist.load(folder / names, problem.model.device)
 
         what = f"a twist learned from {several(draws, 'draw')} a round and {several(calls, 'call')}"
         return self._stage("twist", what, why, make, lambda twist, folder: twist.save(folder / names), read)
@@ -105,7 +108,7 @@ class Work:
 
         def make(checkpoint: Path | None) -> tuple[float, Spent]:
             meter = Meter()
-            goal = metered(self.task.goal(), meter)
+            goal = metered(self.problem.goal(), meter)
             found = disagreement(goal, result.particles.flatten(0, 1)[:STATES])
             return float(found.mean()), meter.spent
 
@@ -120,10 +123,10 @@ class Work:
 
     def check(self, result: Result, size: tuple[int, int], why: str) -> Drift:
         """Whether so many draws of an answer, moved so many times each, stay where they are."""
-        redraw = kernel(self.task, self.account, self.twist)
+        redraw = kernel(self.problem, self.account, self.twist)
 
         def make(checkpoint: Path | None) -> tuple[Drift, Spent]:
-            return drift_of(self.task, result, size, redraw, self.seed, len(self.stages) * APART)
+            return drift_of(self.problem, result, size, redraw, self.seed, len(self.stages) * APART)
 
         def write(drift: Drift, folder: Path) -> None:
             write_json(folder / "drift.json", drift._asdict())
@@ -146,8 +149,8 @@ class Work:
         read: Callable[[Path], T],
     ) -> T:
         self._tell(what)
-        found, spent = self.journal.stage(f"{len(self.stages)}-{name}", make, write, read)
-        spent = self.task.priced(spent)
+        found, spent = self.folder.stage(f"{len(self.stages)}-{name}", make, write, read)
+        spent = self.problem.priced(spent)
         self.account.pay(spent)
         self.stages.append(DoneStage(what, why, spent))
         self._tell(what)
