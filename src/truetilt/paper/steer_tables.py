@@ -94,7 +94,7 @@ def one_table(number: int, method: str, seed: int) -> Answer:
 
 def _fixed(problem: SteerProblem, budget: Budget, name: str, seed: int) -> Result | None:
     """All of a budget on one way, without a look before; None where the budget does not buy it."""
-    account = Account(budget)
+    account = Account(budget, problem.states)
     work = Work(problem, account, StageFolder(None, {}, problem.reward), seed, movable=True)
     found = next(way for way in ways_of(problem, account) if way.name == name).build(work)
     if found is None:

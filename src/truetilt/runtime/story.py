@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any
 
 from ..core.spent import Spent
 
 
 def story_lines(story: dict[str, Any]) -> list[str]:
-    """The story in lines: every stage with its reason and cost, the spending, the outlook."""
-    out = [f"{number}. {_told(stage)}" for number, stage in enumerate(story["stages"], start=1)]
+    """The story in lines: every stage with its reason and cost, the spending, the outlook; one line for each reason."""
+    groups = [list(group) for _, group in groupby(story["stages"], key=lambda stage: stage["why"])]
+    out = [f"{number}. {_told(group)}" for number, group in enumerate(groups, start=1)]
     return [*out, f"Spent: {_cost(Spent(**story['spent']), story['asked'])}.", story["outlook"]]
 
 
-def _told(stage: dict[str, Any]) -> str:
-    return f"{stage['what'].capitalize()}, because {stage['why']} ({_cost(Spent(**stage['spent']))})."
+def _told(stages: list[dict[str, Any]]) -> str:
+    """Stages that were carried out for one reason: the first of them, how many followed, and what all cost."""
+    first, more = stages[0], len(stages) - 1
+    again = "" if more == 0 else ", and another run like it" if more == 1 else f", and {more} more runs like it"
+    spent = Spent(*map(sum, zip(*(Spent(**stage["spent"]) for stage in stages), strict=True)))
+    return f"{first['what'].capitalize()}{again}, because {first['why']} ({_cost(spent)})."
 
 
 def _cost(spent: Spent, asked: dict[str, Any] | None = None) -> str:

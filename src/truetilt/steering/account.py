@@ -27,10 +27,14 @@ ANY_NUMBER = 1 << 40
 
 
 class Account:
-    """A budget and what was spent of it. Calls are distinct ones: a state that was asked before costs nothing."""
+    """A budget and what was spent of it. Calls are distinct ones: a state that was asked before costs nothing.
 
-    def __init__(self, budget: Budget) -> None:
+    `limits` is the part of the budget that can run out: no run calls a reward for more than all the `states` there are.
+    """
+
+    def __init__(self, budget: Budget, states: float = math.inf) -> None:
         self.budget, self.spent = budget, Spent()
+        self.limits = budget if budget.calls is None or budget.calls < states else budget._replace(calls=None)
 
     def pay(self, spent: Spent) -> None:
         self.spent = self.spent.plus(spent)
@@ -38,7 +42,7 @@ class Account:
     @property
     def left(self) -> Price:
         """What is left, infinitely much of what has no limit."""
-        return Price(*(math.inf if limit is None else limit for limit in self.budget.less(self.spent)))
+        return Price(*(math.inf if limit is None else limit for limit in self.limits.less(self.spent)))
 
     @property
     def used(self) -> float:
@@ -53,5 +57,5 @@ class Account:
 
     def weight(self, cost: Price) -> float:
         """The share of the whole budget that something costs."""
-        pairs = zip(self.budget, cost, strict=True)
+        pairs = zip(self.limits, cost, strict=True)
         return max((part / limit for limit, part in pairs if limit is not None), default=0.0)

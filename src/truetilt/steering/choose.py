@@ -28,7 +28,7 @@ FEWEST_LOOKS = 64  # draws that tell what a twist promises
 CLEAR = 25.0  # effective draws of a look that tell how good the base is
 FEWEST = 4  # particles of a population that resamples
 CHAINS, FEWEST_CHAINS = 64, 16  # draws that the check moves
-REPEATS = 8  # runs at most that go on until the budget is spent
+REPEATS = 64  # runs at most that go on until the budget is spent; where states repeat a run costs few calls
 
 
 class Candidate(NamedTuple):
@@ -156,7 +156,7 @@ def _promise(work: Work, look: Result) -> float | None:
 def _new(work: Work) -> float:
     """The share of the calls so far that were of new states; 1 where calls are not limited."""
     spent = work.account.spent
-    return 1.0 if work.account.budget.calls is None or spent.calls == 0 else spent.distinct / spent.calls
+    return 1.0 if work.account.limits.calls is None or spent.calls == 0 else spent.distinct / spent.calls
 
 
 def told(work: Work) -> str:
@@ -235,10 +235,13 @@ def finished(work: Work, best: Tried, why: str) -> Tried:
 
 
 def _more(work: Work, route: Route, result: Result, why: str) -> Result | None:
-    """The answer with a further run; None where what is left buys nothing worth a run."""
+    """The answer with a further run, as large as is safe if every call is of a new state; None where that is nothing.
+
+    Independent draws join the populations that there are, others make populations of the same size.
+    """
     populations, size = result.log_weights.shape
     if route.independent:
         more = route.size(work.account, populations)
-        return joined(result, work.run(route, more, populations, why)) if more * 20 >= size else None
+        return joined(result, work.run(route, more, populations, why)) if more else None
     count = route.size(work.account, 1) // size
-    return Result.union([result, work.run(route, size, count, why)]) if count * 20 >= populations else None
+    return Result.union([result, work.run(route, size, count, why)]) if count else None

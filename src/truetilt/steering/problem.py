@@ -7,6 +7,7 @@ of the two models.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -62,6 +63,12 @@ class SteerProblem:
     def distinct(self) -> int:
         """How many states the reward has been called for."""
         return self.reward.distinct if isinstance(self.reward, Reward) else 0
+
+    @property
+    def states(self) -> float:
+        """How many states its reward can be called for; infinitely many where an answer is not kept."""
+        kept = isinstance(self.reward, Reward) and self.reward.keeps
+        return self.vocabulary**self.length if kept else math.inf
 
     @property
     def grid(self) -> Grid:

@@ -99,7 +99,7 @@ def steer(
     asked["strength"] = None if reward is None else problem.strength
     asked |= {"order": order if isinstance(order, str) else list(problem.order or ()), "route": route}
     asked |= {"num_inference_steps": problem.steps, "populations": populations, "seed": seed}
-    account = Account(budget)
+    account = Account(budget, problem.states)
     _check_twist(problem, twist)
     ways = ways_of(problem, account, twist)
     _check_route(route, [way.name for way in ways])

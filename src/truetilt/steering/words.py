@@ -57,7 +57,7 @@ def outlook(result: Result, account: Account, lacking: list[str]) -> str:
     if trust.verdict == Verdict.doubt or factor > 2:
         limits = [
             f"{math.ceil(factor * limit):,} {name}"
-            for limit, name in zip(account.budget, ("evaluations", "calls"), strict=True)
+            for limit, name in zip(account.limits, ("evaluations", "calls"), strict=True)
             if limit is not None
         ]
         return (
