@@ -129,6 +129,37 @@ def test_no_budget_is_overspent_and_everything_is_counted(evaluations, calls, sp
     assert sum(stage.distinct for stage in stages) == spent.distinct
 
 
+def test_calls_that_cannot_run_out_do_not_limit():
+    """Of 243 states at most 243 are called: with so many calls evaluations alone are the limit, with one less they are
+    not."""
+    model, function, p0, rewards = problem(spread=3.0)
+    law, log_z = exact(p0, rewards, 2.0)
+    largest = []
+    for calls in (S**D - 1, S**D):
+        result = tt.steer(model, tt.Reward(function, vocabulary=S), 2.0, evaluations=40_000, calls=calls)
+        assert result.spent.distinct <= calls
+        assert abs(result.log_z - log_z) < 4 * result.log_z_stderr
+        assert miss(law, result) < 0.05
+        largest.append(result.log_weights.shape[-1])
+    assert largest[1] > 10 * largest[0]  # particles of a population
+    assert result.spent.evaluations > 0.9 * 40_000
+    uncached = tt.Reward(function, vocabulary=S, cached=False)
+    assert tt.steer(model, uncached, 2.0, evaluations=40_000, calls=S**D).spent.distinct <= S**D
+
+
+def test_where_states_repeat_it_goes_on():
+    """Runs that cost fewer calls than they might are followed by others, in one line of the story."""
+    model, function, _, _ = problem(spread=0.3)
+    result = tt.steer(model, tt.Reward(function, vocabulary=S), evaluations=20_000, calls=150)
+    stages = [stage["why"] for stage in result.settings["steer"]["stages"]]
+    repeats = stages.count(stages[-1])
+    assert repeats > 2
+    line = result.story[-3]
+    assert f"and {repeats - 1} more runs like it" in line
+    last = result.settings["steer"]["stages"][-repeats:]
+    assert f"({sum(stage['spent']['evaluations'] for stage in last):,} evaluations" in line
+
+
 @pytest.mark.parametrize("evaluations", [1_500, 6_000, 40_000])
 @pytest.mark.parametrize("by", ["potential", "ratios"])
 def test_no_budget_is_overspent_by_a_condition(evaluations, by):

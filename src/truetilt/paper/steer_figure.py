@@ -41,6 +41,9 @@ def _curves(ax: Any, rows: list[Answer], title: str) -> None:
     ax.axhline(1, color="0.6", lw=0.8, ls=":")
     ax.set(xscale="log", yscale="log", xlabel="distinct calls of the reward", title=title)
     ax.set_ylabel("error / that of 500 independent draws")
+    calls = sorted({row["calls"] for row in rows})
+    ax.set_xticks(calls, [f"{count:,}" for count in calls])
+    ax.set_xticks([], minor=True)
     ax.legend(fontsize=7, frameon=False)
 
 
