@@ -72,14 +72,15 @@ def weighed_draws(
 ) -> Drawn:
     """Draws of p0 exp(twist), of p0 where there is none, with their weights."""
     width, meter = model.length * min(model.process.vocabulary, TOKENS), Meter()
-    fk = RecordedDraws(model, reward=twist, twist=twist, order=order, most=max(_NUMBERS // width, 64))
+    asked = metered(model, meter)  # values are the twist's, and no calls
+    fk = RecordedDraws(asked, reward=twist, twist=twist, order=order, most=max(_NUMBERS // width, 64))
     source = Source(Stream(seed, first_population=_APART + number, device=model.device))
     parents = []
-    for particles, info in trace(metered(fk, meter), fk.grid, (1, count), adaptive(systematic, 0.5), source):
+    for particles, info in trace(fk, fk.grid, (1, count), adaptive(systematic, 0.5), source):
         x, log_w = particles.x[0], particles.log_w[0]
         parents.append(info.ancestors[0].cpu())
     steps = Steps(*(torch.cat(column) for column in zip(*_lines(fk.kept, parents[1:]), strict=True)))
-    return Drawn(x, log_w.cpu(), steps, Spent(meter.rounds, meter.evaluations))  # values are the twist's, and no calls
+    return Drawn(x, log_w.cpu(), steps, Spent(meter.rounds, meter.evaluations))
 
 
 def _lines(kept: list[Steps], parents: list[Tensor]) -> list[Steps]:
