@@ -12,13 +12,22 @@ def story_lines(story: dict[str, Any]) -> list[str]:
     """The story in lines: every stage with its reason and cost, the spending, the outlook; one line for each reason."""
     groups = [list(group) for _, group in groupby(story["stages"], key=lambda stage: stage["why"])]
     out = [f"{number}. {_told(group)}" for number, group in enumerate(groups, start=1)]
-    return [*out, f"Spent: {_cost(Spent(**story['spent']), story['asked'])}.", story["outlook"]]
+    return [*out, *_left_out(story), f"Spent: {_cost(Spent(**story['spent']), story['asked'])}.", story["outlook"]]
+
+
+def _left_out(story: dict[str, Any]) -> list[str]:
+    """The ways that were not tried, and how to take one all the same."""
+    names = story.get("left out", [])
+    if not names:
+        return []
+    told = f'For their cost they promise no more than what was tried; route="{names[0]}" takes one all the same.'
+    return [f"Not tried: {', '.join(names)}. {told}"]
 
 
 def _told(stages: list[dict[str, Any]]) -> str:
     """Stages that were carried out for one reason: the first of them, how many followed, and what all cost."""
     first, more = stages[0], len(stages) - 1
-    again = "" if more == 0 else ", and another run like it" if more == 1 else f", and {more} more runs like it"
+    again = "" if more == 0 else f", then {more} more run{'s' * (more > 1)} with what was left"
     spent = Spent(*map(sum, zip(*(Spent(**stage["spent"]) for stage in stages), strict=True)))
     return f"{first['what'].capitalize()}{again}, because {first['why']} ({_cost(spent)})."
 

@@ -61,7 +61,7 @@ def _astray(f: Figures) -> Finding | None:
 
 def use(*ways: str) -> str:
     """ "Use a, b or c", of what there is."""
-    parts = [part for part in ways if part] or ["more particles"]
+    parts = list(dict.fromkeys(way for way in ways if way)) or ["more particles"]
     return f"Use {' or '.join(filter(None, [', '.join(parts[:-1]), parts[-1]]))}"
 
 
@@ -71,11 +71,11 @@ def _descent(f: Figures) -> Finding | None:
     what = f"The mass descends from {f.lines:.3g} effective first draws ({f.roots:.3g} roots a population)"
     if f.moved:
         return Finding(Verdict.care, f"{what}; whether the moves made up for it, only several populations can tell.")
-    remedy = "Use more particles or populations"
+    r = f.remedies
+    remedy = use(r.particles, r.populations)
     if f.lines < f.populations * f.particles / 2:  # else little was lost: there were too few
-        r = f.remedies
         rarely = "; resample only when needed, tt.adaptive(...)" if f.resampling == "always" else ""
-        remedy = f"{use('more particles', 'more populations', r.lower, r.weigh, r.move)}{rarely}"
+        remedy = f"{use(r.particles, r.populations, r.lower, r.weigh, r.move)}{rarely}"
     return Finding(Verdict.doubt if f.lines < HARDLY_ANY else Verdict.care, f"{what}. {remedy}.")
 
 
@@ -85,7 +85,9 @@ def _weights(f: Figures) -> Finding | None:
     if f.ess_lowest >= THIN and least >= HARDLY_ANY:
         return None
     if f.ess_lowest >= THIN and f.union_ess >= THIN * everyone:
-        return Finding(Verdict.doubt, f"{everyone} particles are too few to tell anything by. Use more.")
+        return Finding(
+            Verdict.doubt, f"{everyone} particles are too few to tell anything by. {use(f.remedies.particles)}."
+        )
     at_end = f.ess_end == f.ess_lowest or f.union_ess == least
     when = "At the end" if at_end else f"At step {f.ess_lowest_step}"
     what = f"{when} all the weight sat on {least:.3g} effective particles of {everyone}"
@@ -106,7 +108,7 @@ def _weights(f: Figures) -> Finding | None:
 
 def _resample(f: Figures) -> str:
     """Advice for a run whose particles are only ever weighed."""
-    return "resampling on the way (leave resample out)" if f.resampling == "never" else ""
+    return f.remedies.resample if f.resampling == "never" else ""
 
 
 def _deaths(f: Figures) -> Finding | None:
@@ -114,8 +116,8 @@ def _deaths(f: Figures) -> Finding | None:
         return None
     return Finding(
         Verdict.care,
-        f"{f.dead} of {f.populations} populations died (weight zero). They count as mass 0, which is right on average; "
-        "use more particles in each, or a softer likelihood.",
+        f"{f.dead} of {f.populations} populations died (weight zero). They count as mass 0, which is right on average. "
+        f"{use(f.remedies.particles, 'a softer likelihood')}.",
     )
 
 
@@ -126,9 +128,9 @@ def _masses(f: Figures) -> Finding | None:
     who = f"the heaviest of {f.populations} holds {f.heaviest:.0%} of the mass"
     what = f"The populations disagree on Z: log Z varies by {spread:.2g} between them, and {who}"
     if f.z_variation / math.sqrt(f.populations) > UNSURE or spread > TORN:
-        remedy = use("more particles in each", f.remedies.weigh, f.remedies.lower)
+        remedy = use(f.remedies.particles, f.remedies.weigh, f.remedies.lower)
         return Finding(Verdict.doubt, f"{what}. The truth may lie with one not seen. {remedy}.")
-    return Finding(Verdict.care, f"{what}. Intervals come out too short. Use more particles in each.")
+    return Finding(Verdict.care, f"{what}. Intervals come out too short. {use(f.remedies.particles)}.")
 
 
 def _disagreement(f: Figures) -> Finding | None:
@@ -136,9 +138,9 @@ def _disagreement(f: Figures) -> Finding | None:
         return None
     what = f"Judged by how the populations' means differ, the whole is worth {f.draws:.3g} independent draws"
     if f.draws < HARDLY_ANY:
-        return Finding(Verdict.doubt, f"{what}. {use('more populations', f.remedies.move, f.remedies.lower)}.")
+        return Finding(Verdict.doubt, f"{what}. {use(f.remedies.populations, f.remedies.move, f.remedies.lower)}.")
     if f.draws < FEW:
-        return Finding(Verdict.care, f"{what}. {use('more populations', f.remedies.move)}.")
+        return Finding(Verdict.care, f"{what}. {use(f.remedies.populations, f.remedies.move)}.")
     if f.draws * SCATTER < f.draws_unlucky:
         words = f"{what}, and its weights claim {f.union_ess:.3g}: more than chance explains"
         return Finding(Verdict.care, f"{words}. Believe intervals across populations, not the ESS.")

@@ -99,7 +99,7 @@ def _unmet(f: Figures) -> Finding | None:
         Verdict.care,
         f"A state that none of the {f.populations * f.particles} particles met could weigh {ratio:.2g} times the mean: "
         f"one as rare as {3 / (f.populations * f.particles):.1g} of what was drawn would change the answer. "
-        f"{use('more particles', f.remedies.weigh, f.remedies.lower)}.",
+        f"{use(f.remedies.particles, f.remedies.weigh, f.remedies.lower)}.",
     )
 
 

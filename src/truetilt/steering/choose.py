@@ -18,14 +18,14 @@ from ..twists.promise import promised_share
 from .account import Price
 from .drift import Drift
 from .joined import joined
-from .learning import HOPELESS
 from .routes import Route, move_cost
 from .work import FirstLook, Work
 
 LOOK, MOST_LOOK, PROVE = 0.1, 0.25, 0.05  # shares of what is left, for each stage
+HALF = 0.5  # of what is left goes to draws of the base before the other ways are given up
 PARTS, SEVERAL = 5, 8  # of the populations one in so many makes a trial; so many tell by their scatter
 FEWEST_LOOKS = 64  # draws that tell what a twist promises
-CLEAR = 25.0  # effective draws of a look that tell how good the base is
+DOUBTFUL, CLEAR = 4.0, 25.0  # effective draws of a look that tell how good the base is: fewer, or more
 FEWEST = 4  # particles of a population that resamples
 CHAINS, FEWEST_CHAINS = 64, 16  # draws that the check moves
 REPEATS = 64  # runs at most that go on until the budget is spent; where states repeat a run costs few calls
@@ -66,18 +66,29 @@ def chosen(work: Work, ways: list[Candidate], only: str | None) -> tuple[Tried, 
     """The answer that the budget buys, in the way it came, and all that was tried; `only` is the one way wanted."""
     _check_affordable(work, ways, only)
     tried = [_looked_again(work, _looked(work, ways[0]))]
-    work.movable, work.first = _movable(work, tried[0].result), FirstLook(tried[0].worth, _effective(tried[0]))
-    work.first = work.first._replace(promise=_promise(work, tried[0].result), new=_new(work))
-    for way in ways[1:] if only is None else [way for way in ways[1:] if way.name == only]:
-        if only is None and _enough(work, tried, way):
-            continue
-        found = way.build(work)
-        tried += [] if found is None else _tried(work, *found)
+    work.movable = _movable(work, tried[0].result)
+    work.first = _told_by(work, tried[0])
+    wanted = ways[1:] if only is None else [way for way in ways[1:] if way.name == only]
+    tried = _with_others(work, tried, wanted, only)
+    if only is None and len(tried) == 1:  # half of the rest shows whether the look was a lucky one
+        tried = _with_others(work, [_halfway(work, tried[0])], wanted, only)
     rivals = tried if only is None else [one for one in tried if one.route.name == only]
     if not rivals:
         raise BudgetTooSmall(_unreachable(work, only))
     best, why = _best(work, rivals)
     return finished(work, best, why), tried
+
+
+def _with_others(work: Work, tried: list[Tried], ways: list[Candidate], only: str | None) -> list[Tried]:
+    """What was tried, and trials of the ways that could do better than what was tried before them."""
+    work.left_out, tried = [], [*tried]
+    for way in ways:
+        if only is None and _enough(work, tried, way):
+            work.left_out.append(way.name)
+            continue
+        found = way.build(work)
+        tried += [] if found is None else _tried(work, *found)
+    return tried
 
 
 def _unreachable(work: Work, only: str | None) -> str:
@@ -118,11 +129,30 @@ def _looked(work: Work, way: Candidate) -> Tried:
 def _looked_again(work: Work, look: Tried) -> Tried:
     """With more draws, where the first ones are neither good nor hopeless but too few to tell."""
     more = look.route.size(work.account, work.populations, MOST_LOOK - LOOK)
-    if not look.route.independent or more < 1 or not HOPELESS / 2 <= _effective(look) < CLEAR:
+    if not look.route.independent or more < 1 or not DOUBTFUL <= _effective(look) < CLEAR:
         return look
     why = f"{_effective(look):.2g} effective draws of {look.result.log_weights.numel()} are too few to tell by"
     result = joined(look.result, work.run(look.route, more, work.populations, why))
     return look._replace(result=result, worth=_worth(result))
+
+
+def _halfway(work: Work, look: Tried) -> Tried:
+    """The look with half of what is left, and what it tells now; as it was where draws are not independent."""
+    more = look.route.size(work.account, work.populations, HALF)
+    if not look.route.independent or more < 1:
+        return look
+    why = f"its draws are worth {_rounded(look.efficiency(work))} independent ones, if the look was no lucky one"
+    result = joined(look.result, work.run(look.route, more, work.populations, why))
+    found = look._replace(result=result, worth=_worth(result))
+    work.first = _told_by(work, found)._replace(left=1 - HALF)
+    return found
+
+
+def _told_by(work: Work, look: Tried) -> FirstLook:
+    """What a look tells of the base, by its weights."""
+    effective, count = _effective(look), look.result.log_weights.numel()
+    in_all = effective / count / work.account.weight(look.route.each)
+    return FirstLook(effective, in_all, _promise(work, look.result), _new(work))
 
 
 def _effective(look: Tried) -> float:
@@ -166,8 +196,13 @@ def told(work: Work) -> str:
 
 
 def _worth(result: Result) -> float:
-    """Independent draws that a particle is worth: by weights, and by how populations scatter or by ancestry."""
+    """Independent draws that a particle is worth: by weights, and by how populations scatter or by ancestry.
+
+    Of independent draws the weights tell all.
+    """
     figures = result.trust().figures
+    if figures.resampling == "never":
+        return figures.union_ess / result.log_weights.numel()
     scatter = figures.union_ess if figures.draws is None else figures.draws
     if figures.populations < SEVERAL:  # too few to scatter
         scatter = figures.union_ess if figures.moved else figures.lines

@@ -6,12 +6,13 @@ import math
 from typing import NamedTuple
 
 from ..core.types import Potential
+from ..smc.checks import FEW
 from .account import Account
 from .problem import SteerProblem
 from .work import Work
 
 LEARN, HARD = 0.35, 0.55  # shares of what is left that learning costs, and where it is hard
-HOPELESS = 8.0  # effective draws of the base below which nothing but a twist can help
+NEEDED = 2.0 * FEW  # draws of the base that the budget buys, below which they will hardly be trusted: better to learn
 FREE, DEAR = 1.3, 3.0  # times the worth of the base's draws that must be promised for learning to pay, by its price
 REPEATED = 0.75  # share of calls that were of new states, below which more calls cost little
 UNTOLD = 0.4  # worth of the base's draws from which learning does not pay, where no promise can be told
@@ -30,19 +31,19 @@ class LessonPlan(NamedTuple):
 def worth_learning(work: Work) -> float:
     """The worth of the base's draws from which learning a twist does not pay: less where calls are of new states."""
     look = work.first
-    if look is None or look.effective < HOPELESS:
+    if look is None or look.in_all < NEEDED:
         return math.inf
     if look.promise is None:
-        return UNTOLD
+        return UNTOLD * look.left
     price = max(look.new - REPEATED, 0.0) / (1 - REPEATED)
-    return look.promise / (FREE + (DEAR - FREE) * price)
+    return look.left * look.promise / (FREE + (DEAR - FREE) * price)
 
 
 def learned(work: Work) -> Potential | None:
     """A twist, if the budget buys the lessons and it is more than a constant; None otherwise."""
     problem, account = work.problem, work.account
     look = work.first
-    hard = look is None or look.effective < HOPELESS
+    hard = look is None or look.in_all < NEEDED
     share = HARD if hard and math.isfinite(account.left.calls) else LEARN
     found = lessons(problem, account, share, ROUNDS)
     if found.draws < FEWEST:

@@ -13,7 +13,7 @@ from ..core.budget import Budget
 from ..core.fingerprints import fingerprint
 from ..core.parameter_names import spelled
 from ..core.spent import Spent
-from ..core.target import Remedies, tempered
+from ..core.target import tempered
 from ..core.types import InvalidInput, Model, Potential, check_model, function, listed, path_of, plain, shown, whole
 from ..diffusion.processes import Masking
 from ..result import Result, runs_of
@@ -26,13 +26,12 @@ from .choose import Tried, chosen
 from .problem import SteerProblem
 from .stage_folder import StageFolder
 from .ways import ways_of
-from .words import findings, record
+from .words import findings, record, remedies
 from .work import Progress, Work
 
 DRAWS = 4_000  # of the base: what their evaluations cost is the budget where none is given
 PER_CALL = 20  # draws of the base for each call, where only calls are limited
 LONG, STEPS = 256, 128  # sites beyond which several are revealed at a time, and the steps there are then
-REMEDIES = Remedies("a smaller strength or alpha", "more evaluations or calls", steps="")  # what a user can do next
 IN_ORDER, AT_RANDOM = "left to right", "random"
 
 
@@ -192,7 +191,7 @@ def _told(best: Tried, work: Work, asked: dict[str, Any]) -> Result:
     before = Spent(*(whole - part for whole, part in zip(account.spent, mine, strict=True)))
     runs = runs_of(result.settings)
     runs = [run | {"spent before": (before if k == 0 else Spent())._asdict()} for k, run in enumerate(runs)]
-    runs = [run | {"remedies": REMEDIES._asdict()} for run in runs]
+    runs = [run | {"remedies": remedies(best, work)._asdict()} for run in runs]
     settings: dict[str, Any] = {"united": runs} if "united" in result.settings else runs[0]
     settings["findings"] = [list(found) for found in findings(best, work.problem)]
     result = replace(result, settings=settings)

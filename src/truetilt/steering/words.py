@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..core.target import Remedies
 from ..result import Result
 from ..smc.checks import FEW, VARIED, Verdict
 from ..smc.figures import Figures
@@ -12,8 +13,10 @@ from .account import Account
 from .choose import Tried
 from .drift import Drift
 from .problem import SteerProblem
+from .routes import IMPORTANCE, TWISTED
 from .work import Work
 
+LARGER = "a larger budget"
 _SATURATED = 0.7  # share of the largest possible variation of Z-hat, from which the true one may be any larger
 
 
@@ -21,6 +24,13 @@ def findings(best: Tried, problem: SteerProblem) -> list[tuple[str, str]]:
     """What speaks against an answer beside its own figures, as verdicts with their words."""
     steered = problem.reward is not None and problem.strength != 0
     return [*(_blind(best.result) if steered else ()), *_drifting(best.drift)]
+
+
+def remedies(best: Tried, work: Work) -> Remedies:
+    """What the user of a `steer` can do next: it has no particles, populations or resampling to set."""
+    less = "a smaller alpha" if work.problem.reward is None or work.problem.network else "a smaller strength"
+    other = f'route="{TWISTED}"' if best.route.name == IMPORTANCE and TWISTED in work.left_out else ""
+    return Remedies(less, other, steps="", particles=LARGER, populations=LARGER, resample="")
 
 
 def _blind(result: Result) -> list[tuple[str, str]]:
@@ -55,18 +65,22 @@ def outlook(result: Result, account: Account, lacking: list[str]) -> str:
     if lacking and trust.verdict != Verdict.trust:
         return f"What is needed to trust this: {', or '.join(lacking)}; a smaller strength needs less."
     if trust.verdict == Verdict.doubt or factor > 2:
-        limits = [
-            f"{math.ceil(factor * limit):,} {name}"
-            for limit, name in zip(account.limits, ("evaluations", "calls"), strict=True)
-            if limit is not None
-        ]
         return (
             f"Twice the budget would not be enough to trust this. By what was measured it takes "
-            f"{'at least' if least else 'about'} {factor:.2g} times as much: {', '.join(limits)}."
+            f"{'at least' if least else 'about'} {factor:.2g} times as much: {_scarce(account, factor)}."
         )
     bar = "" if stderr is None else f"log Z to ± {stderr / math.sqrt(2):.2g} instead of ± {stderr:.2g}, and "
     draws = figures.union_ess if figures.draws is None else min(figures.draws, figures.union_ess)
     return f"Twice the budget would buy {bar}about {2 * draws:,.3g} independent draws instead of {draws:,.3g}."
+
+
+def _scarce(account: Account, factor: float) -> str:
+    """So many times what limits: evaluations, calls, or both where both were nearly spent."""
+    spent = (account.spent.evaluations, account.spent.distinct)
+    each = zip(("evaluations", "calls"), account.limits, spent, strict=True)
+    shares = [(name, limit, used / limit) for name, limit, used in each if limit is not None]
+    most = max(share for _, _, share in shares)
+    return ", ".join(f"{math.ceil(factor * limit):,} {name}" for name, limit, share in shares if 2 * share >= most)
 
 
 def needed(figures: Figures) -> tuple[float, bool]:
@@ -85,5 +99,6 @@ def record(asked: dict[str, Any], work: Work, best: Tried, result: Result) -> di
         "route": best.route.name,
         "check": None if best.drift is None else best.drift._asdict(),
         "spent": work.account.spent._asdict(),
+        "left out": work.left_out,
         "outlook": outlook(result, work.account, work.lacking),
     }

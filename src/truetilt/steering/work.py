@@ -41,16 +41,18 @@ def several(count: int, what: str) -> str:
 
 
 class FirstLook(NamedTuple):
-    """What the first look told: what a draw is worth, how many were effective, and what a twist promises.
+    """What the first look told: how many draws were effective, and how many the whole budget would buy.
 
     The promise is the effective share of draws that a guess would lead; None where it cannot be told. `new` is the
-    share of calls that were of new states, 1 where calls are not limited.
+    share of calls that were of new states, 1 where calls are not limited. `left` is the share of what the look left
+    that is still there: less after a second one.
     """
 
-    worth: float
     effective: float
+    in_all: float
     promise: float | None = None
     new: float = 1.0
+    left: float = 1.0
 
 
 @dataclass
@@ -68,6 +70,7 @@ class Work:
     movable: bool = False  # whether moves that redraw a site keep the target
     stages: list[DoneStage] = field(default_factory=list)
     lacking: list[str] = field(default_factory=list)  # what could not be tried, and the budget that it takes
+    left_out: list[str] = field(default_factory=list)  # ways that promised no more than what was tried
 
     @property
     def populations(self) -> int:

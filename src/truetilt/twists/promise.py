@@ -11,27 +11,30 @@ from .layout import TableLayout
 from .learned import effective_share, tempered
 from .lessons import Lessons, Mutants, Steps, softened
 
-_RIDGES = ((0, 0.1), (1, 1.0))  # reach of the tables tried, and their ridge
+_LINEAR, _PAIRS = 0.1, 1.0  # ridges
+_SMALL = 4000  # entries of a table of all pairs that is tried
 _DEPTH = 2.0  # nats below the target's own values to which they are fitted
 
 
 def promised_share(x: Tokens, value: Tensor, vocabulary: int) -> float:
     """Effective share of draws that a guess of the values would lead, judged on draws that it was not fitted to.
 
-    x [n, D] are draws of the base and value [n] their rewards in nats. The guess is a sum over sites, or over sites and
-    neighbours, whichever promises more.
+    x [n, D] are draws of the base and value [n] their rewards in nats. The guess is a sum over sites, over sites and
+    neighbours, or over all pairs where these are not too many, whichever promises most.
     """
     x, value = x.cpu(), softened(value.cpu().double())
     none = torch.zeros(0, dtype=torch.int64)
     mutants, steps = Mutants(none, none, none, none.double()), Steps(x[:0], none, x[:0], value[:0, None], none)
     draws = torch.ones(len(x), dtype=torch.bool)
     lessons = Lessons(x, value, mutants, steps, vocabulary, value, draws)
-    return max(_share(lessons, reach, ridge) for reach, ridge in _RIDGES if reach < x.shape[1])
+    reaches = sorted({0, min(1, x.shape[1] - 1), x.shape[1] - 1})
+    layouts = [TableLayout(x.shape[1], vocabulary + 1, reach) for reach in reaches]
+    tables = [layout for layout in layouts if layout.reach < 2 or layout.size <= _SMALL]
+    return max(_share(lessons, layout, _PAIRS if layout.reach else _LINEAR) for layout in tables)
 
 
-def _share(lessons: Lessons, reach: int, ridge: float) -> float:
-    """The same of tables that reach so far."""
-    layout = TableLayout(lessons.x.shape[1], lessons.mask + 1, reach)
+def _share(lessons: Lessons, layout: TableLayout, ridge: float) -> float:
+    """The same of tables of this layout."""
     every = torch.full((layout.size,), ridge, dtype=torch.float64)
     left, weight = [], []
     for fit, held in lessons.parts():
