@@ -29,14 +29,22 @@ class LessonPlan(NamedTuple):
 
 
 def worth_learning(work: Work) -> float:
-    """The worth of the base's draws from which learning a twist does not pay: less where calls are of new states."""
+    """The worth of the base's draws from which learning a twist does not pay: less where it costs much."""
     look = work.first
     if look is None or look.in_all < NEEDED:
         return math.inf
     if look.promise is None:
         return UNTOLD * look.left
-    price = max(look.new - REPEATED, 0.0) / (1 - REPEATED)
-    return look.left * look.promise / (FREE + (DEAR - FREE) * price)
+    return look.left * look.promise / (FREE + (DEAR - FREE) * _price(work, look.new))
+
+
+def _price(work: Work, new: float) -> float:
+    """What learning costs of what is left, over the most it may: calls count less where they are of known states."""
+    problem, left = work.problem, work.account.left
+    plan = lessons(problem, work.account, LEARN, ROUNDS)
+    asked = problem.cost(ROUNDS * problem.length, 0).times(plan.draws).evaluations / left.evaluations
+    called = max(new - REPEATED, 0.0) / (1 - REPEATED) * plan.calls / left.calls
+    return min(max(asked, called) / LEARN, 1.0)
 
 
 def learned(work: Work) -> Potential | None:
