@@ -5,7 +5,6 @@ A gap is written [MASK] or [MASK:n], n tokens. Without a class the condition of 
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from ..api import run
 from ..core.types import FeynmanKac, InvalidInput, Model
 from ..diffusion.kernels import tweedie
 from ..diffusion.schedules import masked_fraction_grid
+from ..models.gaps import parts_with_gaps
 from ..models.hub import load
 from ..models.infilling import given_text
 from ..models.reviews import Reviews
@@ -30,7 +30,6 @@ from .request import SampleRequest
 
 PARTICLES, STEPS = 16, 64  # defaults for texts
 SHOWN = 24  # texts in the figure
-_GAP = re.compile(r"\[mask(?::(\d+))?\]")
 
 Given = tuple[int | None, ...]
 
@@ -99,29 +98,15 @@ def _filling(nets: Reviews, given: Given, asked: Gaps) -> tuple[FeynmanKac, Infi
 
 def row_with_gaps(nets: Reviews, text: str) -> Given:
     """The tokens of a text with None at its gaps, then its end and more ends up to the length of the nets."""
-    if not text.strip():
-        raise InvalidInput("the text is empty; write one with a gap, such as 'the film was [MASK:8].'")
-    parts = _GAP.split(normalise(text))
-    if len(parts) == 1:
-        raise InvalidInput(f"{text!r} has no gap; write [MASK] for one token, [MASK:8] for eight")
     row: list[int | None] = []
-    for number, part in enumerate(parts):
-        if number % 2:
-            row += [None] * _size(part, nets.length)
+    for number, part in enumerate(parts_with_gaps(normalise(text), nets.length)):
+        if isinstance(part, int):
+            row += [None] * part
         elif part.strip():
             row += _joined(nets, part) if number and not part.startswith(" ") else nets.encode(part)
     if len(row) > nets.length:
         raise InvalidInput(f"the text has {len(row)} tokens with its gaps and the nets read {nets.length}; shorten it")
     return (*row, *[nets.tokenizer.end] * (nets.length - len(row)))
-
-
-def _size(digits: str | None, most: int) -> int:
-    if digits is not None and (len(digits) > 9 or int(digits) > most):
-        raise InvalidInput(f"a gap of {digits[:30]} tokens; the nets read {most} in all: write a smaller [MASK:n]")
-    size = 1 if digits is None else int(digits)
-    if size < 1:
-        raise InvalidInput("a gap of 0 tokens is none; write [MASK:n] with n of at least 1")
-    return size
 
 
 def _joined(nets: Reviews, part: str) -> list[int]:
