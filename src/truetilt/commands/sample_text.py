@@ -16,7 +16,6 @@ from ..core.types import FeynmanKac, InvalidInput, Model
 from ..diffusion.kernels import tweedie
 from ..diffusion.schedules import masked_fraction_grid
 from ..models.gaps import parts_with_gaps
-from ..models.hub import load
 from ..models.infilling import given_text
 from ..models.reviews import Reviews
 from ..models.text import Infill
@@ -45,6 +44,7 @@ class Gaps(NamedTuple):
     populations: int = 1
     seed: int = 0
     device: str = "cpu"
+    trust_remote_code: bool = False
 
 
 def sample_text(
@@ -58,11 +58,8 @@ def sample_text(
     return _written(nets, condition, result, None, folder)
 
 
-def infill(name: str, asked: Gaps, folder: Path) -> dict[str, Any]:
+def fill_gaps(name: str, nets: Reviews, asked: Gaps, folder: Path) -> dict[str, Any]:
     """Fill the gaps of a text, one token a step, save the particles and say what came out."""
-    nets = load(name, asked.device)
-    if not isinstance(nets, Reviews):
-        raise InvalidInput(f"{name} holds {type(nets).__name__}, and gaps are filled by text nets; name tiny-reviews")
     given = row_with_gaps(nets, asked.text)
     fk, inside = _filling(nets, given, asked)
     check_run((asked.particles, asked.populations, inside.length), nets.length, SNAPSHOTS, asked.device)
@@ -137,7 +134,7 @@ def _written(nets: Reviews, condition: str | None, result: Result, given: Given 
         "particles": _told(nets, words_of(nets, x, given), weights.tolist()),
         "texts": [{"text": text} for text in words_of(nets, drawn, given)],
     }
-    write_outputs(folder, summary, _drawn(summary))
+    write_outputs(folder, summary, drawn_texts(summary))
     return summary
 
 
@@ -150,7 +147,7 @@ def _told(nets: Reviews, texts: list[str], weights: list[float]) -> list[dict[st
     return out
 
 
-def _drawn(summary: dict[str, Any]) -> Any:
+def drawn_texts(summary: dict[str, Any]) -> Any:
     """The first draws, a line or two each."""
     import textwrap
 

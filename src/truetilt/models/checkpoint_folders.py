@@ -6,6 +6,8 @@ opened by transformers with torch's reader of plain tensors.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +29,7 @@ class Loaded(NamedTuple):
 
 def is_transformers(folder: Path) -> bool:
     """Whether the config.json of a folder is one of transformers."""
-    path = folder / CONFIG
+    path = Path(folder) / CONFIG
     return path.is_file() and not read_json(path).keys().isdisjoint({"model_type", "architectures", "auto_map"})
 
 
@@ -45,7 +47,8 @@ def load_folder(
     kind = _loader(library, name, folder, settings, trust_remote_code)
     how = {"trust_remote_code": trust_remote_code, "local_files_only": True}
     try:
-        net = kind.from_pretrained(folder, dtype=dtype or torch.float32, **how)
+        with _quiet(library):
+            net = kind.from_pretrained(folder, dtype=dtype or torch.float32, **how)
     except Exception as error:  # whatever the code beside the weights raises
         raise InvalidInput(f"{name} cannot be loaded ({type(error).__name__}: {_first_line(error)})") from error
     return Loaded(net.to(device).eval(), _tokenizer(library, folder, how))
@@ -94,6 +97,19 @@ def load_tokenizer_of(name: str | Path) -> Any:
     if found is None:
         raise InvalidInput(f"{name} has no tokenizer; give the folder or hub id that has it")
     return found
+
+
+@contextmanager
+def _quiet(library: Any) -> Generator[None]:
+    """Without the library's own bars of progress: what a command prints is its own."""
+    said = library.utils.logging
+    shown = said.is_progress_bar_enabled()
+    said.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            said.enable_progress_bar()
 
 
 def _first_line(error: Exception) -> str:

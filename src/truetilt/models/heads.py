@@ -81,7 +81,7 @@ def _makes(logits: Tensor, args: tuple[Any, ...], named: dict[str, Any], out: An
     if named or len(args) != 1 or not isinstance(args[0], Tensor) or not isinstance(out, Tensor):
         return False
     features = args[0].is_floating_point() and args[0].dim() == 3 and args[0].shape[:2] == logits.shape[:2]
-    return features and out.shape == logits.shape and torch.equal(out, logits)
+    return features and out.shape == logits.shape and torch.equal(out.float(), logits.float())
 
 
 def _agrees(head: Head, ask: Asked, logits: Tensor) -> bool:

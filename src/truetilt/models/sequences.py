@@ -112,6 +112,10 @@ class Sequences:
         texts = self._texts(prompt)
         return self._modelled([self._context(text, length, suffix) for text in texts or [""]], None)
 
+    def room(self, prompt: str | None = None) -> int:
+        """How many open sites fit after a prompt."""
+        return max(1, self.length - len(self.public.alphabet.encode(prompt or "")))
+
     def _modelled(self, base: list[Context], seen: list[Context] | None) -> Model:
         """A model of these contexts and, where there is a condition, those that tell it."""
         framed = Framed(self.public, [*base, *(seen or ())])
@@ -160,10 +164,9 @@ class Sequences:
             middle = self._with_gaps(text)
         else:
             before, after = (public.alphabet.encode(part) for part in (text, suffix))
-            left = self.length - len(before) - len(after)
             if length is None and public.length > LONGEST:
                 raise InvalidInput("the net does not say how many tokens it reads; give length=")
-            size = max(1, left) if length is None else whole("length", length, 1)
+            size = max(1, self.room(text) - len(after)) if length is None else whole("length", length, 1)
             middle = [*before, *[OPEN] * size, *after]
         if public.mask is None and any(own is not OPEN for own in middle):
             raise InvalidInput(
