@@ -223,6 +223,23 @@ def test_an_unknown_masked_net_works_from_its_tokenizer_alone():
     assert tt.sample(bundle.model(length=4), 0, particles=3, num_inference_steps=4).particles.shape == (1, 3, 4)
 
 
+def test_letters_are_a_tokenizer():
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.features, self.out = Mixing(5), nn.Linear(12, 5)
+
+        def forward(self, tokens):
+            return self.out(self.features(tokens))
+
+    bundle = tt.from_transformers(seeded(Own), "ACGT", mask=4)
+    result = tt.reveal(bundle.model("AC", length=4), 2.0, particles=3)
+    assert all(len(text) == 4 and set(text) <= set("ACGT") for text in bundle.decode(result.particles))
+    assert all(text[:2] == "AC" and len(text) == 6 for text in bundle.filled("AC", result.particles))
+    with pytest.raises(tt.InvalidInput, match="give length="):
+        bundle.model("AC")
+
+
 # ------------------------------------------------------------------------------------------------ heads and batches
 
 

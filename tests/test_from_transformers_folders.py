@@ -78,6 +78,16 @@ def test_a_folder_is_the_net_it_holds(esm_folder):
     assert all(len(text) == 4 for text in sampled(half))
 
 
+def test_a_folder_of_dplm_is_read_as_esm2s_weights(esm_folder, tmp_path):
+    for file in esm_folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    settings = json.loads((tmp_path / "config.json").read_text()) | {"architectures": ["EsmForDPLM"]}
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    bundle = tt.from_transformers(tmp_path)
+    assert bundle.public.family.name == "DPLM"
+    assert sampled(bundle) == sampled(tt.from_transformers(esm_folder))
+
+
 @pytest.mark.parametrize("build", [bert, modernbert])
 def test_folders_of_bert_and_modernbert(build, tmp_path):
     build().save_pretrained(tmp_path)

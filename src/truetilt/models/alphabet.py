@@ -55,6 +55,11 @@ class Alphabet:
     def __len__(self) -> int:
         return len(self.ids)
 
+    @property
+    def spelled(self) -> bool:
+        """Whether a string is its tokens, one after another; else the tokenizer joins them."""
+        return self.form != TEXT or isinstance(self.tokenizer, Letters)
+
     @cached_property
     def pieces(self) -> tuple[str, ...]:
         """What each of our tokens looks like."""
@@ -72,7 +77,7 @@ class Alphabet:
 
     def piece(self, token: str) -> str:
         """The text of one token of the tokenizer."""
-        if self.form != TEXT:
+        if self.spelled:
             return token
         if self._by_words:
             return token[2:] if token.startswith("##") else f" {token}"
@@ -84,7 +89,7 @@ class Alphabet:
         """The network's own ids of a text, without a frame."""
         if not isinstance(text, str):
             raise InvalidInput(f"the text is {shown(text)}; give a string")
-        if self.form == TEXT:
+        if not self.spelled:
             found = self.tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
             unknown = getattr(self.tokenizer, "unk_token_id", None)
             if unknown is not None and unknown in found and unknown not in self.ids:
@@ -112,7 +117,7 @@ class Alphabet:
         """The text of the network's own ids, up to the first that ends it."""
         end = next((k for k, own in enumerate(ids) if own in self.ends), len(ids))
         kept = list(ids[:end])
-        if self.form == TEXT:
+        if not self.spelled:
             return self.tokenizer.decode(kept, clean_up_tokenization_spaces=False)
         return "".join(self.tokenizer.convert_ids_to_tokens(kept))
 
