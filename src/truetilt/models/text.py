@@ -145,10 +145,12 @@ class Trunk:
     @cached_property
     def hidden(self) -> Tensor:
         """What it says of the sites that are read, pass after pass, after a row for those that are not."""
-        how, read, many = self.score, self.read, max(len(self.labels), 1)
-        labels = torch.cat(self.labels) if self.labels else None
-        wide = SitesRead(read.where.repeat(many, 1), read.index, 1 + many * (read.rows - 1), read.every)
-        hidden = rows_of(how._asked(self.x.repeat(many, 1), self.sigma, labels), wide, how.batch)
+        how, x, read, many = self.score, self.x, self.read, len(self.labels)
+        labels = torch.cat(self.labels) if many else None
+        if many > 1:
+            x, wide = x.repeat(many, 1), read.where.repeat(many, 1)
+            read = read._replace(where=wide, rows=1 + many * (read.rows - 1))
+        hidden = rows_of(how._asked(x, self.sigma, labels), read, how.batch)
         return hidden if how.dtype is None else hidden.to(how.dtype)
 
 
