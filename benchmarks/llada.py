@@ -5,8 +5,8 @@ PYTHONPATH=src python benchmarks/llada.py [--full] [--device cuda] [--rounds N] 
 A tiny size runs on any CPU; --full is LLaDA-8B's (32 layers, width 4096, 32 heads, MLP 12288, 126,464 tokens) with
 random weights in bfloat16, built on the GPU: no figure hangs on what they say. The net is a plain bidirectional
 transformer, seen through `tt.from_transformers` as any user's. 16 particles of 512 tokens follow a prompt of 64: base
-and condition are 32 rows of one batch. Then 64 particles in chunks. The trunk passes are the net's own layers on as many
-rows, without a head.
+and condition are 32 rows of one batch. Then 64 particles in chunks. The trunk passes are the net's own layers on as
+many rows, without a head.
 """
 
 from __future__ import annotations

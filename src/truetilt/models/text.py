@@ -108,21 +108,18 @@ class TextScore(BatchScore):
         read, x = sites_read(self.process, batch), batch.x
         if x.shape[-1] > self.net.config.length:
             raise too_long(x, self.net.config.length)
-        rows = self._rows(batch, read, batch.known[key], labels)
-        return SiteLogits(LazyRows((read.rows, self.process.vocabulary), rows.make, rows.begin), read.index)
-
-    def _rows(self, batch: Batch, read: SitesRead, sigma: float, labels: Tensor | None) -> HeadRows:
-        """The rows of this score; under labels it waits for the net with others that were asked about the batch."""
+        sigma = batch.known[key]
         if labels is None and self.label is not None:
-            labels = torch.full((len(batch.x),), self.label, device=batch.x.device)
-        key = ("trunk", id(self.net), self.batch, self.dtype, sigma)
-        trunk = batch.known.get(key)
+            labels = torch.full((len(x),), self.label, device=x.device)
+        waiting = ("trunk", id(self.net), self.batch, self.dtype, sigma)  # others that were asked about this batch
+        trunk = batch.known.get(waiting)
         if labels is None or trunk is None or trunk.ran:
-            trunk = Trunk(self, batch.x, read, sigma, [])
+            trunk = Trunk(self, x, read, sigma, [])
         if labels is not None:
-            batch.known[key] = trunk
+            batch.known[waiting] = trunk
             trunk.labels.append(labels)
-        return HeadRows(self, trunk, sigma, max(len(trunk.labels) - 1, 0))
+        rows = HeadRows(self, trunk, sigma, max(len(trunk.labels) - 1, 0))
+        return SiteLogits(LazyRows((read.rows, self.process.vocabulary), rows.make, rows.begin), read.index)
 
 
 @dataclass(frozen=True, eq=False)
