@@ -31,7 +31,11 @@ def sample_strings(
     result = _sampled(nets, request, options)
     told = request._asdict() | ({"prompt": None, "length": None} if words[0] == "infill" else {})
     told |= {"steps": None} if words[0] == "infill" else {}
-    result = noted(result, bundle=words[-1], condition=request.prompt, command=command(words, told))
+    gaps = request.prompt is not None and has_gaps(request.prompt)
+    result = noted(
+        result, bundle=words[-1], condition=request.prompt or request.condition, command=command(words, told),
+        net="strings", length=None if gaps else result.particles.shape[-1],
+    )  # fmt: skip
     x, weights = result.particles.flatten(0, 1), result.weights.reshape(-1)
     drawn = strings_of(nets, request.prompt, result.draw(len(x), request.seed))
     result.save(folder, nets.view)
