@@ -291,6 +291,14 @@ def test_base_and_condition_are_one_batch(bundles):
     assert result.spent.evaluations == 2 * 8 * D
 
 
+@pytest.mark.parametrize("name", ["BERT", "LLaDA", "ESM2"])
+def test_chunks_change_no_bit(bundles, name):
+    model = bundles[name].model(PROMPT.get(name, "the film"), length=D)
+    one, two = (tt.reveal(model, 2.0, particles=37, chunk=chunk) for chunk in (None, 5))
+    assert torch.equal(one.particles, two.particles)
+    assert torch.equal(one.log_weights, two.log_weights)
+
+
 def test_one_batch_gives_the_answers_of_two(bundles):
     bundle = bundles["BERT"]
     model, x = bundle.model("the film", length=D), half_masked(bundle)

@@ -176,6 +176,37 @@ def test_what_is_no_net_is_refused(esm_folder, tmp_path):
     refused("cannot be loaded", tmp_path)
 
 
+JUNK = [0, -1, 1.5, "x", b"x", [None], ["a", 1], {}, object(), torch.zeros(2), int, 10**30, "\ud800", "[MASK:0]", True]
+
+
+@pytest.mark.parametrize("junk", JUNK, ids=lambda junk: repr(junk)[:20])
+def test_junk_is_refused_by_name(junk):
+    """Nothing but our own errors, whatever is given where."""
+    net, tokenizer = bert(), bert_tokenizer()
+    bundle = tt.from_transformers(net, tokenizer)
+    x = torch.zeros(2, 3, dtype=torch.int64)
+    names = ("device", "batch", "dtype", "family", "mask", "before", "after", "draw", "ends", "length", "vocabulary")
+    calls = [lambda name=name: tt.from_transformers(net, tokenizer, **{name: junk}) for name in (*names, "classes")]
+    calls += [lambda: tt.from_transformers(junk), lambda: tt.from_transformers(net, junk), lambda: bundle.decode(junk)]
+    calls += [lambda: bundle.model(junk, length=3), lambda: bundle.model("the", length=junk), lambda: bundle.rows(junk)]
+    calls += [lambda: bundle.given("the", length=3, suffix=junk), lambda: bundle.filled(junk, x)]
+    calls += [lambda: bundle.filled("the [MASK:3]", junk), lambda: tt.Family("mine", ends=junk, reserved=junk)]
+    said = []
+    for call in calls:
+        try:
+            call()
+        except tt.TruetiltError as error:
+            said.append(str(error))
+    assert len(said) > 5
+    assert "\n" not in "".join(said)
+
+
+def test_a_net_that_cannot_read_tokens_says_why(esm_folder):
+    refused("Linear cannot be asked about tokens", torch.nn.Linear(2, 2), "ACGT", mask=3, draw="ACG", vocabulary=4)
+    refused("takes no cond", bert(), bert_tokenizer(), classes=3)
+    refused("takes no timesteps", bert(), bert_tokenizer(), family="MDLM")
+
+
 def test_without_transformers_a_folder_says_what_to_install(esm_folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     refused(r"pip install 'truetilt\[hf\]'", esm_folder)

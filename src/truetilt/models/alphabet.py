@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ..core.types import InvalidInput, shown, whole
+from ..core.types import InvalidInput, listed, shown, whole
 from .families import AMINO_ACIDS, PROTEIN, TEXT, Family
+from .tokenizer import check_characters
 
 _NOTHING = re.compile(r"\[unused\d+\]|<\|?reserved.*>|<unused\d+>")  # tokens that no text has
 _SPACE = ("Ġ", "▁")  # letters that stand for the space before a word
@@ -89,6 +90,7 @@ class Alphabet:
         """The network's own ids of a text, without a frame."""
         if not isinstance(text, str):
             raise InvalidInput(f"the text is {shown(text)}; give a string")
+        check_characters(text)
         if not self.spelled:
             found = self.tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
             unknown = getattr(self.tokenizer, "unk_token_id", None)
@@ -143,10 +145,12 @@ def drawable(
 ) -> Alphabet:
     """The tokens that a network may draw: as given, else the amino acids, else all that stand for something."""
     known = tokenizer.get_vocab()
-    last = [known[name] for name in (family.ends if ends is None else ends) if name in known]
-    if ends is not None and len(last) < len(ends):
+    named = family.ends if ends is None else listed("ends", ends, "give a list of tokens")
+    last = [known[name] for name in named if isinstance(name, str) and name in known]
+    if ends is not None and len(last) < len(named):
         raise InvalidInput(f"ends is {shown(ends)}; the tokenizer has not all of these tokens")
     if given is not None:
+        given = list(given) if isinstance(given, str) else listed("draw", given, "give a list of tokens or ids")
         found = [_own(token, known) for token in given]
     elif family.form == PROTEIN:
         missing = [letter for letter in AMINO_ACIDS if letter not in known]

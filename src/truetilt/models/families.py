@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.types import InvalidInput, shown
+from ..core.types import LONGEST, InvalidInput, listed, settle, shown, truth, whole
 
 TEXT, PROTEIN, MOLECULE = "text", "protein", "molecule"
 AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
@@ -53,8 +53,23 @@ class Family:
     letters: str = ""
 
     def __post_init__(self) -> None:
-        if self.form not in (TEXT, PROTEIN, MOLECULE):
+        if not isinstance(self.form, str) or self.form not in (TEXT, PROTEIN, MOLECULE):
             raise InvalidInput(f"form is {shown(self.form)}; give {TEXT}, {PROTEIN} or {MOLECULE}")
+        for name in ("noise", "attention"):
+            if not isinstance(getattr(self, name), str | None):
+                raise InvalidInput(f"{name} is {shown(getattr(self, name))}; give the name of an argument, or None")
+        for name in ("known_by", "frame", "ends"):
+            words = listed(name, getattr(self, name), "give a tuple of strings")
+            if not all(isinstance(word, str) for word in words):
+                raise InvalidInput(f"{name} is {shown(words)}; give a tuple of strings")
+            settle(self, **{name: tuple(words)})
+        if not isinstance(self.mask, str | int | None):
+            raise InvalidInput(f"mask is {shown(self.mask)}; give a token, an id, or None")
+        if not isinstance(self.name, str) or not isinstance(self.letters, str):
+            raise InvalidInput(f"name and letters are {shown(self.name)} and {shown(self.letters)}; give strings")
+        for name in ("pairwise", "masked", "shift", "left"):
+            settle(self, **{name: truth(name, getattr(self, name))})
+        settle(self, reserved=whole("reserved", self.reserved, 0, LONGEST))
 
 
 PLAIN = Family("masked language model")
@@ -100,7 +115,7 @@ def family_of(net: Any, named: str | Family | None = None) -> Family:
 
 def _by_name(name: object) -> Family:
     names = [family.name for family in FAMILIES]
-    found = [family for family in FAMILIES if family.name.lower() == str(name).lower()]
+    found = [family for family in FAMILIES if isinstance(name, str) and family.name.lower() == name.lower()]
     if not found:
         raise InvalidInput(f"family is {shown(name)}; give one of {', '.join(names)}, or a Family of your own")
     return found[0]

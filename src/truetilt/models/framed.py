@@ -46,6 +46,10 @@ class Public:
         family, known = self.family, inspect.signature(self.net.forward).parameters
         args, named = ([], {"input_ids": ids}) if "input_ids" in known else ([ids], {})
         if family.noise is not None:
+            if family.noise not in known and not args:
+                raise InvalidInput(
+                    f"{type(self.net).__name__} takes no {family.noise}; is it of the family {family.name}?"
+                )
             noise = torch.zeros(len(ids), device=ids.device) if sigma is None else sigma
             if family.noise in known:
                 named[family.noise] = noise
@@ -201,7 +205,7 @@ def looked_at(public: Public) -> Public:
         return public.ask(ids, None, torch.ones(len(ids), device=device), label)
 
     with evaluating(net):
-        logits = ask()
+        logits = _first_answer(public, ask, ids)
         if logits.shape[:2] != ids.shape or logits.shape[-1] <= max(public.alphabet.ids):
             raise InvalidInput(
                 f"the net returned {tuple(logits.shape)} for tokens {tuple(ids.shape)}; it must return logits "
@@ -217,6 +221,20 @@ def looked_at(public: Public) -> Public:
             _check_both_ways(public, row, ask, logits)
         head = find_head(net, ask)
     return replace(public, head=head)
+
+
+def _first_answer(public: Public, ask: Any, ids: Tensor) -> Tensor:
+    """The network's first answer; one that cannot be asked about tokens says why in one line."""
+    try:
+        return ask()
+    except InvalidInput:
+        raise
+    except Exception as error:  # whatever a network raises
+        why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise InvalidInput(
+            f"{type(public.net).__name__} cannot be asked about tokens {tuple(ids.shape)} ({why}); is it a masked "
+            "language model, and the tokenizer its own?"
+        ) from error
 
 
 def _check_both_ways(public: Public, row: list[int], ask: Any, logits: Tensor) -> None:

@@ -6,6 +6,7 @@ the user says, the tokenizer, the config, the family.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..core.types import InvalidInput, device_here, shown, truth, whole
+from ..core.types import LONGEST, InvalidInput, device_here, listed, shown, truth, whole
 from ..diffusion.processes import Masking, Uniform
 from ..runtime.memory import free_bytes
 from .alphabet import drawable, tokenizer_of
@@ -107,23 +108,38 @@ def _public(
     _check_match(tokenizer, size, type(net).__name__)
     hole = _mask(mask, tokenizer, config, family, size)
     first, last = _frame(tokenizer, family, config)
-    first = first if before is None else tuple(whole("a token of before", own, 0, size - 1) for own in before)
-    last = last if after is None else tuple(whole("a token of after", own, 0, size - 1) for own in after)
+    first = first if before is None else _given("before", before, size)
+    last = last if after is None else _given("after", after, size)
     never = {own for own in (hole, *first, *last) if own is not None}
     alphabet = drawable(tokenizer, family, size, draw, ends, never)
-    longest = longest_row(config, family) if length is None else whole("length", length, 1)
+    longest = longest_row(config, family) if length is None else whole("length", length, 1, LONGEST)
     pad = getattr(tokenizer, "pad_token_id", None)
     wide = first_of(config, ("hidden_size", "d_model", "hidden_dim", "n_embd")) or 1024
-    many = first_of(config, ("num_classes",)) or 0 if classes is None else whole("classes", classes, 0)
+    many = _classes(net, config, classes)
     return Public(
         net, family, alphabet, hole, first, last, 0 if pad is None else pad, size, longest or sys.maxsize, wide, many
     )
 
 
+def _classes(net: nn.Module, config: Any, given: int | None) -> int:
+    """How many classes a network takes as its argument `cond`."""
+    takes = "cond" in inspect.signature(net.forward).parameters
+    if given is None:
+        return (first_of(config, ("num_classes",)) or 0) if takes else 0
+    if whole("classes", given, 0, LONGEST) and not takes:
+        raise InvalidInput(f"classes is {given} and {type(net).__name__} takes no cond; leave it out")
+    return int(given)
+
+
+def _given(name: str, ids: Any, size: int) -> tuple[int, ...]:
+    """Ids of a frame that the user gives."""
+    return tuple(whole(f"a token of {name}", own, 0, size - 1) for own in listed(name, ids, "give a list of ids"))
+
+
 def _vocabulary(net: nn.Module, config: Any, tokenizer: Any, given: int | None) -> int:
     """How many tokens a network knows: as said, as its config says, or the rows of its embedding."""
     if given is not None:
-        return whole("vocabulary", given, 2)
+        return whole("vocabulary", given, 2, 2**31 - 1)
     found = first_of(config, ("vocab_size",))
     if found is None:
         rows = [module.num_embeddings for module in net.modules() if isinstance(module, nn.Embedding)]

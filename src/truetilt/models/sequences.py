@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.types import LONGEST, InvalidInput, Model, Process, Score, Tokens, shown, whole
+from ..core.types import LONGEST, InvalidInput, Model, Process, Score, Tokens, listed, shown, whole
 from ..viz.logo import SequenceLogo
 from ..viz.views import END, TextView, View
 from .conditions import PerConditionScore
@@ -114,7 +114,7 @@ class Sequences:
 
     def room(self, prompt: str | None = None) -> int:
         """How many open sites fit after a prompt."""
-        return max(1, self.length - len(self.public.alphabet.encode(prompt or "")))
+        return max(1, self.length - len(self.public.alphabet.encode("" if prompt is None else prompt)))
 
     def _modelled(self, base: list[Context], seen: list[Context] | None) -> Model:
         """A model of these contexts and, where there is a condition, those that tell it."""
@@ -147,9 +147,9 @@ class Sequences:
 
     def _texts(self, prompt: str | Sequence[str] | None) -> list[str] | None:
         """The prompts, one or several; none, or an empty one, is no prompt."""
-        if prompt is None or prompt == "":
+        if prompt is None or (isinstance(prompt, str) and not prompt):
             return None
-        texts = [prompt] if isinstance(prompt, str) else list(prompt)
+        texts = [prompt] if isinstance(prompt, str) else listed("the prompt", prompt, "give a text, or a list of texts")
         bad = [text for text in texts if not isinstance(text, str) or not text]
         if bad or not texts:
             raise InvalidInput(f"the prompt is {shown(bad[0] if bad else prompt)}; give a text, or a list of texts")
@@ -158,6 +158,8 @@ class Sequences:
     def _context(self, text: str, length: int | None, suffix: str) -> Context:
         """The row of a prompt, its open sites and a suffix, or of a text with gaps, inside the frame."""
         public = self.public
+        if not isinstance(suffix, str):
+            raise InvalidInput(f"suffix is {shown(suffix)}; give a text")
         if has_gaps(text):
             if length is not None or suffix:
                 raise InvalidInput("a text with gaps says how many tokens are open; leave out length and suffix")
@@ -166,7 +168,7 @@ class Sequences:
             before, after = (public.alphabet.encode(part) for part in (text, suffix))
             if length is None and public.length > LONGEST:
                 raise InvalidInput("the net does not say how many tokens it reads; give length=")
-            size = max(1, self.room(text) - len(after)) if length is None else whole("length", length, 1)
+            size = max(1, self.room(text) - len(after)) if length is None else whole("length", length, 1, LONGEST)
             middle = [*before, *[OPEN] * size, *after]
         if public.mask is None and any(own is not OPEN for own in middle):
             raise InvalidInput(
@@ -195,17 +197,17 @@ class Sequences:
 
     def decode(self, x: Tokens | Sequence[int]) -> Any:
         """The strings of rows [..., D], one after another; of one row, a list of numbers or [D], its string."""
-        if not isinstance(x, Tensor):
-            x = torch.tensor(list(x))
-        if x.is_floating_point() or x.dim() < 1:
-            raise InvalidInput(
-                "strings are read from rows of tokens, an int64 tensor [..., D]; result.particles is such"
-            )
+        x = _tokens(x)
         return self._spelled(self._own(x)) if x.dim() == 1 else [self._spelled(row) for row in self._own(x)]
 
     def filled(self, text: str, x: Tokens) -> Any:
         """The whole strings, a prompt or a text with gaps with each row [..., D] in its open sites."""
+        x = _tokens(x)
+        if not isinstance(text, str):
+            raise InvalidInput(f"the text is {shown(text)}; give a prompt, or a text with gaps")
         row = self._context(text, None if has_gaps(text) else x.shape[-1], "").row
+        if row.count(OPEN) != x.shape[-1]:
+            raise InvalidInput(f"rows of {x.shape[-1]} tokens for a text with {row.count(OPEN)} open; give as many")
         row = row[len(self.public.before) : len(row) - len(self.public.after)]
         out = []
         for own in self._own(x if x.dim() > 1 else x[None]):
@@ -218,7 +220,7 @@ class Sequences:
         if isinstance(strings, str):
             raise InvalidInput("one string came where a list of strings is read; put it in a list")
         alphabet = self.public.alphabet
-        found = [alphabet.encode(text) for text in strings]
+        found = [alphabet.encode(text) for text in listed("strings", strings, "give a list of strings")]
         odd = [own for row in found for own in row if own not in alphabet.number]
         if odd:
             raise InvalidInput(f"token {odd[0]} of the strings is never drawn by this net; leave it out")
@@ -232,10 +234,12 @@ class Sequences:
         """Proteins [..., D] as the text of a FASTA file."""
         if self.form != PROTEIN:
             raise InvalidInput(f"{self.public.family.name} spells {self.form}s; FASTA is for proteins")
-        return self.written(self.decode(x if x.dim() > 1 else x[None]))[1]
+        found = self.decode(x)
+        return self.written([found] if isinstance(found, str) else found)[1]
 
     def written(self, strings: Sequence[str]) -> tuple[str, str]:
         """A file of such strings: its ending (fasta, smi or txt) and its text."""
+        strings = [str(string) for string in listed("strings", strings, "give a list of strings")]
         if self.form != PROTEIN:
             return FILES[self.form], "".join(f"{' '.join(string.split())}\n" for string in strings)
         lines = ["\n".join(text[k : k + _WIDE] for k in range(0, len(text), _WIDE)) for text in strings]
@@ -253,3 +257,12 @@ class Sequences:
     def _spelled(self, own: list[int]) -> str:
         text = self.public.alphabet.decode(own)
         return text.strip() if self.form == TEXT else text
+
+
+def _tokens(x: Any) -> Tokens:
+    """Rows of tokens [..., D], or one row [D], which may be a list."""
+    if not isinstance(x, Tensor):
+        x = torch.tensor([whole("a token", own, 0, 2**31) for own in listed("the row", x, "give tokens")])
+    if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool or x.dim() < 1 or not x.shape[-1]:
+        raise InvalidInput("strings are read from rows of tokens, an int64 tensor [..., D]; result.particles is such")
+    return x
