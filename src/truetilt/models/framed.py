@@ -1,106 +1,20 @@
 """A public network as a `TokenNet`: states are the open sites of a row, everything around them is context.
 
-A context (frame, prompt, what stands between gaps) is a row of the network's own ids, put around each state and never
-noised. A label of the network picks its context, so that base and condition, or several prompts, are rows of one batch.
+A label of the network picks its context, so that base and condition, or several prompts, are rows of one batch.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from ..core.eval_mode import check_logits, evaluating
 from ..core.types import InvalidInput, Process, SiteLogits, Tokens
-from .alphabet import Alphabet
-from .families import Family
-from .heads import Head, find_head
+from .contexts import OPEN, Context
+from .public import Public
 from .score import score_of_posterior
-
-OPEN = None  # an open site of a row
-
-
-@dataclass(frozen=True, eq=False)
-class Public:
-    """A public network and what must be known to ask it: its family, mask, frame and drawable tokens."""
-
-    net: nn.Module
-    family: Family
-    alphabet: Alphabet
-    mask: int | None  # its own id
-    before: tuple[int, ...]
-    after: tuple[int, ...]
-    pad: int
-    vocabulary: int  # its own tokens, drawable or not
-    length: int  # the most tokens it reads
-    hidden: int
-    classes: int = 0
-    head: Head | None = None  # None: the whole network is asked
-
-    def ask(self, ids: Tensor, attention: Tensor | None, sigma: Tensor | None, label: Tensor | None = None) -> Tensor:
-        """The network's logits about rows of its own ids [B, L]: [B, L, at least V]."""
-        family, known = self.family, inspect.signature(self.net.forward).parameters
-        args, named = ([], {"input_ids": ids}) if "input_ids" in known else ([ids], {})
-        if family.noise is not None:
-            if family.noise not in known and not args:
-                raise InvalidInput(
-                    f"{type(self.net).__name__} takes no {family.noise}; is it of the family {family.name}?"
-                )
-            noise = torch.zeros(len(ids), device=ids.device) if sigma is None else sigma
-            if family.noise in known:
-                named[family.noise] = noise
-            else:
-                args.append(noise)
-        if attention is not None and family.attention is not None and family.attention in known:
-            named[family.attention] = attention
-        if label is not None:
-            named["cond"] = label
-        return logits_in(self.net(*args, **named))
-
-    @property
-    def pads(self) -> bool:
-        """Whether rows of unequal lengths can be asked together."""
-        name = self.family.attention
-        return name is not None and name in inspect.signature(self.net.forward).parameters
-
-    def told_noise(self, sigma: Tensor) -> Tensor:
-        """The noise that the network is told: of uniform noise over all its tokens, not only over those drawn.
-
-        A site that is seen at a drawable token is as likely to be noise under sigma and S drawable tokens as under this
-        noise and all V, so the network's posterior is the right one.
-        """
-        if self.family.masked:
-            return sigma
-        return torch.log1p(torch.expm1(sigma) * (self.vocabulary / len(self.alphabet)))
-
-
-def logits_in(answer: Any) -> Tensor:
-    """The logits in what a network returned: a tensor, an output or dict with them, or a tuple that begins with one."""
-    for name in ("logits", "sequence_logits"):
-        found = answer.get(name) if isinstance(answer, Mapping) else getattr(answer, name, None)
-        if isinstance(found, Tensor):
-            return found
-    first = answer[0] if isinstance(answer, tuple | list) and answer else answer
-    if isinstance(first, Tensor) and first.dim() == 3:
-        return first
-    raise InvalidInput(
-        f"the net returned a {type(answer).__name__}; it must return logits [B, L, V], or an output or dict with them"
-    )
-
-
-class Context(NamedTuple):
-    """A row of the network's own ids with None (`OPEN`) at its open sites, and the class it is told, if any."""
-
-    row: tuple[int | None, ...]
-    label: int | None = None
-
-    @property
-    def sites(self) -> list[int]:
-        return [site for site, own in enumerate(self.row) if own is OPEN]
 
 
 class FramedConfig(NamedTuple):
@@ -185,70 +99,3 @@ class Framed(nn.Module):
 
     def log_score(self, process: Process, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
         return score_of_posterior(process, logits, x, t)
-
-
-@torch.no_grad()
-def looked_at(public: Public) -> Public:
-    """The network with its head, where it has one, once a look at short rows found nothing wrong with it."""
-    net, device = public.net, next(public.net.parameters()).device
-    hidden = public.mask if public.mask is not None else public.alphabet.ids[0]
-    middle = [public.alphabet.ids[0], hidden, hidden, public.alphabet.ids[1]]
-    room = public.length - len(public.before) - len(public.after)
-    if room < 1:
-        raise InvalidInput(f"the net reads {public.length} tokens and its frame alone takes as many; give length=")
-    middle = middle[: min(4, room)]
-    row = [*public.before, *middle, *public.after]
-    ids = torch.tensor([row], device=device)
-    label = torch.tensor([public.classes], device=device) if public.classes else None
-
-    def ask(ids: Tensor = ids) -> Tensor:
-        return public.ask(ids, None, torch.ones(len(ids), device=device), label)
-
-    with evaluating(net):
-        logits = _first_answer(public, ask, ids)
-        if logits.shape[:2] != ids.shape or logits.shape[-1] <= max(public.alphabet.ids):
-            raise InvalidInput(
-                f"the net returned {tuple(logits.shape)} for tokens {tuple(ids.shape)}; it must return logits "
-                f"[{len(ids)}, {ids.shape[1]}, at least {max(public.alphabet.ids) + 1}]"
-            )
-        masks = torch.tensor([[*public.before, *[hidden] * len(middle), *public.after]], device=device)
-        if logits.isnan().any() or ask(masks).isnan().any():
-            raise InvalidInput(
-                "the net answers NaN to a short row of masks; has it the frame it needs (before, after)?"
-            )
-        check_logits(logits)
-        if len(middle) == 4:
-            _check_both_ways(public, row, ask, logits)
-        head = find_head(net, ask)
-    return replace(public, head=head)
-
-
-def _first_answer(public: Public, ask: Any, ids: Tensor) -> Tensor:
-    """The network's first answer; one that cannot be asked about tokens says why in one line."""
-    try:
-        return ask()
-    except InvalidInput:
-        raise
-    except Exception as error:  # whatever a network raises
-        why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        raise InvalidInput(
-            f"{type(public.net).__name__} cannot be asked about tokens {tuple(ids.shape)} ({why}); is it a masked "
-            "language model, and the tokenizer its own?"
-        ) from error
-
-
-def _check_both_ways(public: Public, row: list[int], ask: Any, logits: Tensor) -> None:
-    """Refuse a network whose later sites see the earlier ones and not the other way round: it is causal."""
-    first, last = len(public.before), len(row) - len(public.after) - 1
-    one, two = public.alphabet.ids[:2]
-    changed = []
-    for site in (first, last):
-        other = two if row[site] == one else one
-        ids = torch.tensor([[*row[:site], other, *row[site + 1 :]]], device=logits.device)
-        changed.append((ask(ids) != logits)[0].any(-1))
-    forward, backward = changed[0][first + 1 :].any(), changed[1][:last].any()
-    if forward and not backward:
-        raise InvalidInput(
-            f"{type(public.net).__name__} is causal: what it says of a site does not depend on later ones; masked "
-            "diffusion needs a net that sees both ways, such as BERT, ESM2 or LLaDA"
-        )

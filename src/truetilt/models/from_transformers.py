@@ -21,7 +21,8 @@ from ..runtime.memory import free_bytes
 from .alphabet import drawable, tokenizer_of
 from .checkpoint_folders import load_folder, load_tokenizer_of
 from .families import Family, family_of, first_of, longest_row
-from .framed import Public, looked_at
+from .first_look import looked_at
+from .public import Public
 from .score import check_batch
 from .sequences import Sequences
 

@@ -20,10 +20,12 @@ from ..core.types import LONGEST, InvalidInput, Model, Process, Score, Tokens, l
 from ..viz.logo import SequenceLogo
 from ..viz.views import END, TextView, View
 from .conditions import PerConditionScore
+from .contexts import OPEN, Context, context_of, masked, room
 from .families import MOLECULE, PROTEIN, TEXT
-from .framed import OPEN, Context, Framed, Public
-from .gaps import has_gaps, parts_of
+from .framed import Framed
+from .gaps import has_gaps
 from .infilling import Retimed
+from .public import Public
 from .text import TextScore
 
 FILES = {TEXT: "txt", PROTEIN: "fasta", MOLECULE: "smi"}  # what a file of such strings is called
@@ -59,7 +61,7 @@ class Sequences:
     @property
     def length(self) -> int:
         """The most open sites that a row has room for."""
-        return self.public.length - len(self.public.before) - len(self.public.after)
+        return self.public.inner
 
     @property
     def device(self) -> torch.device:
@@ -103,18 +105,18 @@ class Sequences:
         if condition is not None:
             return self._of_class(condition, texts, length, suffix)
         if texts is None:
-            return self._modelled([self._context("", length, suffix)], None)
-        seen = [self._context(text, length, suffix) for text in texts]
-        return self._modelled([self._masked(context) for context in seen], seen)
+            return self._modelled([context_of(self.public, "", length, suffix)], None)
+        seen = [context_of(self.public, text, length, suffix) for text in texts]
+        return self._modelled([masked(self.public, context) for context in seen], seen)
 
     def given(self, prompt: str | Sequence[str], *, length: int | None = None, suffix: str = "") -> Model:
         """The model whose base sees the text: p0 is the law given it, and there is no condition. For rewards."""
         texts = self._texts(prompt)
-        return self._modelled([self._context(text, length, suffix) for text in texts or [""]], None)
+        return self._modelled([context_of(self.public, text, length, suffix) for text in texts or [""]], None)
 
     def room(self, prompt: str | None = None) -> int:
         """How many open sites fit after a prompt."""
-        return max(1, self.length - len(self.public.alphabet.encode("" if prompt is None else prompt)))
+        return room(self.public, "" if prompt is None else prompt)
 
     def _modelled(self, base: list[Context], seen: list[Context] | None) -> Model:
         """A model of these contexts and, where there is a condition, those that tell it."""
@@ -142,7 +144,7 @@ class Sequences:
         if not classes or texts is not None:
             raise InvalidInput(f"condition is {shown(label)}; this net has {classes or 'no'} classes: give a prompt")
         label = whole("condition", label, 0, classes - 1)
-        around = self._context("", length, suffix)
+        around = context_of(self.public, "", length, suffix)
         return self._modelled([around._replace(label=classes)], [around._replace(label=label)])
 
     def _texts(self, prompt: str | Sequence[str] | None) -> list[str] | None:
@@ -154,44 +156,6 @@ class Sequences:
         if bad or not texts:
             raise InvalidInput(f"the prompt is {shown(bad[0] if bad else prompt)}; give a text, or a list of texts")
         return texts
-
-    def _context(self, text: str, length: int | None, suffix: str) -> Context:
-        """The row of a prompt, its open sites and a suffix, or of a text with gaps, inside the frame."""
-        public = self.public
-        if not isinstance(suffix, str):
-            raise InvalidInput(f"suffix is {shown(suffix)}; give a text")
-        if has_gaps(text):
-            if length is not None or suffix:
-                raise InvalidInput("a text with gaps says how many tokens are open; leave out length and suffix")
-            middle = self._with_gaps(text)
-        else:
-            before, after = (public.alphabet.encode(part) for part in (text, suffix))
-            if length is None and public.length > LONGEST:
-                raise InvalidInput("the net does not say how many tokens it reads; give length=")
-            size = max(1, self.room(text) - len(after)) if length is None else whole("length", length, 1, LONGEST)
-            middle = [*before, *[OPEN] * size, *after]
-        if public.mask is None and any(own is not OPEN for own in middle):
-            raise InvalidInput(
-                f"{public.family.name} has no mask: it cannot tell a clean token from noise, so it takes no prompt"
-            )
-        return Context((*public.before, *middle, *public.after), public.classes or None)
-
-    def _with_gaps(self, text: str) -> list[int | None]:
-        """The ids of a text with gaps; a space that stands before a gap is the gap's own."""
-        middle: list[int | None] = []
-        for part in parts_of(text, self.length):
-            if isinstance(part, int):
-                middle += [OPEN] * part
-            else:
-                middle += self.public.alphabet.encode(part.rstrip() if self.form == TEXT else part)
-        return middle
-
-    def _masked(self, context: Context) -> Context:
-        """The same row with everything but its frame masked: what the base sees."""
-        public, many = self.public, len(context.row)
-        start, stop = len(public.before), many - len(public.after)
-        row = [own if own is OPEN or not start <= site < stop else public.mask for site, own in enumerate(context.row)]
-        return context._replace(row=tuple(row))
 
     # ------------------------------------------------------------------------------------------------ strings
 
@@ -205,7 +169,7 @@ class Sequences:
         x = _tokens(x)
         if not isinstance(text, str):
             raise InvalidInput(f"the text is {shown(text)}; give a prompt, or a text with gaps")
-        row = self._context(text, None if has_gaps(text) else x.shape[-1], "").row
+        row = context_of(self.public, text, None if has_gaps(text) else x.shape[-1], "").row
         if row.count(OPEN) != x.shape[-1]:
             raise InvalidInput(f"rows of {x.shape[-1]} tokens for a text with {row.count(OPEN)} open; give as many")
         row = row[len(self.public.before) : len(row) - len(self.public.after)]
