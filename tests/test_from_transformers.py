@@ -299,6 +299,17 @@ def test_chunks_change_no_bit(bundles, name):
     assert torch.equal(one.log_weights, two.log_weights)
 
 
+def test_fewer_rows_are_asked_at_a_time_where_memory_is_short(nets, monkeypatch):
+    net, tokenizer = nets["BERT"]
+    module = "truetilt.models.from_transformers.free_bytes"
+    assert tt.from_transformers(net, tokenizer).batch == 16
+    monkeypatch.setattr(module, lambda device: 4 * 5 * 24 * (8 * 16 + 4 * 20) * 4)  # five rows in a quarter of it
+    assert tt.from_transformers(net, tokenizer).batch == 5
+    monkeypatch.setattr(module, lambda device: 0)
+    assert tt.from_transformers(net, tokenizer).batch == 1
+    assert tt.from_transformers(net, tokenizer, batch=7).batch == 7
+
+
 def test_one_batch_gives_the_answers_of_two(bundles):
     bundle = bundles["BERT"]
     model, x = bundle.model("the film", length=D), half_masked(bundle)
