@@ -73,6 +73,9 @@ class Logits(nn.Module):
         return self.table(x)
 
 
+LETTERS = tt.from_transformers(Logits(4), "ACGT", mask=3, draw=[0, 1, 2], length=6, vocabulary=4, batch=2)
+
+
 def _tensors(*sizes: int) -> dict[str, Callable[[], Any]]:
     return {f"ones{size}": lambda size=size: torch.ones((3,) * size) for size in sizes}
 

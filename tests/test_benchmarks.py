@@ -15,9 +15,10 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
     ("words", "figure"),
     [
         (["text_step.py", "--rounds", "1"], ("ratios", "step over two trunks")),
+        (["llada.py", "--rounds", "1", "--device", "cpu"], ("ratios", "step over trunk passes")),
         (["h200.py", "--tiny", "--device", "cpu", "--rounds", "1"], ("text step", "step over two trunks")),
     ],
-    ids=["text_step", "h200"],
+    ids=["text_step", "llada", "h200"],
 )
 def test_a_tiny_benchmark_writes_its_figures(words, figure, tmp_path):
     out = tmp_path / "found.json"

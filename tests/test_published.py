@@ -259,6 +259,10 @@ def test_a_single_digit_net_is_no_text_model(tmp_path):
 
 
 def test_another_architecture_is_refused(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}))
+    (tmp_path / "config.json").write_text(json.dumps({"hidden": 8}))
     with pytest.raises(tt.InvalidInput, match=r"names no .architecture"):
+        tt.load(tmp_path)
+    pytest.importorskip("transformers", reason="pip install 'truetilt[hf]'")
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}))
+    with pytest.raises(tt.InvalidInput, match=r"is a causal model \(GPT2LMHeadModel\)"):
         tt.load(tmp_path)

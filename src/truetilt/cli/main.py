@@ -19,7 +19,19 @@ from .. import __version__
 from . import compare as cli_compare
 from . import steer as cli_steer
 from . import text as cli_text
-from .terminal import Device, Every, ExperimentOptions, Json, OneLineErrors, Out, Seed, command_of
+from .terminal import (
+    Device,
+    Every,
+    ExperimentOptions,
+    Json,
+    Length,
+    OneLineErrors,
+    Out,
+    Prompt,
+    Seed,
+    Trusted,
+    command_of,
+)
 from .terminal import device as _device
 from .terminal import progress as _progress
 from .terminal import show as _show
@@ -152,9 +164,14 @@ for _name, (_options, _words) in _EXPERIMENTS.items():
 def sample(
     model: Annotated[
         Path,
-        typer.Argument(help='A table, JSON {"p0": [...], "likelihood": [...]}; or mnist, tiny-reviews, or their like.'),
+        typer.Argument(
+            help='A table, JSON {"p0": [...], "likelihood": [...]}; mnist, tiny-reviews, or their like; or a folder of '
+            "transformers."
+        ),
     ],
     condition: Annotated[str | None, typer.Option(help="The class to sample; for nets, not for tables.")] = None,
+    prompt: Prompt = None,
+    length: Length = None,
     alpha: Annotated[float, typer.Option(help="Exponent of the condition in the target.")] = 1.0,
     beta: Annotated[
         float | None,
@@ -176,6 +193,7 @@ def sample(
     steps: Annotated[int | None, typer.Option(help="Time steps; 100 for a table, 50 for digits, 64 for texts.")] = None,
     seed: Seed = 0,
     device: Device = "cpu",
+    trust_remote_code: Trusted = False,
     out: Annotated[Path | None, typer.Option(help="Folder for the result; runs/sample if not given.")] = None,
     checkpoint_every: Every = None,
     as_json: Json = False,
@@ -190,7 +208,10 @@ def sample(
         from ..commands.resume import SampleCommand
         from ..commands.sample import with_defaults
 
-        request = SampleRequest(condition, alpha, beta, particles, populations, steps, seed, _device(device))
+        request = SampleRequest(
+            condition, alpha, beta, particles, populations, steps, seed, _device(device), prompt, length,
+            trust_remote_code,
+        )  # fmt: skip
         noise = TableNoise(process.value, sigma_eps)
         _sample(SampleCommand(str(model), with_defaults(model, request), noise, checkpoint_every), folder, as_json)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .terminal import Device, Json, OneLineErrors, Seed, progress, show
+from .terminal import Device, Json, Length, OneLineErrors, Prompt, Seed, Trusted, progress, show
 from .terminal import device as found_device
 
 _HUNDRED = 100
@@ -37,11 +37,16 @@ def steer(
         str, typer.Argument(help="A table (JSON), mnist, tiny-reviews, a folder, or file.py:function of a tt.Model.")
     ],
     reward: Annotated[
-        str | None, typer.Option(help="file.py:name of a function of tokens [B, D], or of a tt.Reward (strings).")
+        str | None,
+        typer.Option(
+            help="file.py:name of a function of tokens [B, D] (strings, for transformers), or of a tt.Reward."
+        ),
     ] = None,
     strength: Annotated[float, typer.Option(help="Factor of the reward in the target p0(x) exp(strength r(x)).")] = 1.0,
     condition: Annotated[str | None, typer.Option(help="The class, where a condition steers; for nets.")] = None,
     alpha: Annotated[float | None, typer.Option(help="Exponent of the condition, in place of a reward.")] = None,
+    prompt: Prompt = None,
+    length: Length = None,
     evaluations: Annotated[
         int | None,
         typer.Option(help="Network evaluations that may be spent; those of 4,000 draws, or of 20 a call.", min=1),
@@ -53,6 +58,7 @@ def steer(
     populations: Annotated[int, typer.Option(help="Independent populations, for error bars.", min=2)] = 16,
     seed: Seed = 0,
     device: Device = "cpu",
+    trust_remote_code: Trusted = False,
     out: Annotated[Path | None, typer.Option(help="Folder for the result; runs/steer if not given.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -68,7 +74,7 @@ def steer(
         named = None if route is None else route.value
         asked = SteerRequest(
             model, reward, strength, condition, alpha, evaluations, calls, named, order.value, steps, populations, seed,
-            found_device(device),
+            found_device(device), prompt, length, trust_remote_code,
         )  # fmt: skip
         with progress(_HUNDRED, "% of the budget") as advance:
             summary = steer_named(asked, folder, _Bar(advance))

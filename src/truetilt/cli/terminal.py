@@ -15,6 +15,14 @@ from typing import Annotated, Any, NoReturn, get_type_hints
 import typer
 
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer targets and samples: at most a few minutes.")]
+Prompt = Annotated[
+    str | None,
+    typer.Option(help='Of a folder of transformers: the text that comes first, or one with "[MASK:8]" gaps.'),
+]
+Length = Annotated[int | None, typer.Option(help="Of a folder of transformers: tokens after the prompt; 32.", min=1)]
+Trusted = Annotated[
+    bool, typer.Option("--trust-remote-code", help="Run the code that lies beside the weights: read it first.")
+]
 Seed = Annotated[int, typer.Option(help="Seed of the run; the same seed gives the same bits.", min=0)]
 Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda or cuda:N.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for result.json and figure.png; runs/NAME if not given.")]

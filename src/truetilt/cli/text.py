@@ -9,11 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
-from .terminal import Device, ExperimentOptions, Json, OneLineErrors, Seed, command_of, progress, show
+from .terminal import Device, ExperimentOptions, Json, OneLineErrors, Seed, Trusted, command_of, progress, show
 from .terminal import device as found_device
 
 Bundle = Annotated[
-    str, typer.Option("--model", help="The nets: tiny-reviews, or a folder with sedd, deft, potential, judge.")
+    str,
+    typer.Option(
+        "--model", help="The nets: tiny-reviews, a folder with sedd, deft, potential, judge, or of transformers."
+    ),
 ]
 
 
@@ -71,15 +74,19 @@ def infill(
     populations: Annotated[int, typer.Option(help="Independent populations.")] = 1,
     seed: Seed = 0,
     device: Device = "cpu",
+    trust_remote_code: Trusted = False,
     out: Annotated[Path | None, typer.Option(help="Folder for the result; runs/infill-text if not given.")] = None,
     as_json: Json = False,
 ) -> None:
     """Fill the gaps of a text. Without a class, the text around the gaps is the condition that alpha tempers."""
     with OneLineErrors("stopped; nothing was written"):
-        from ..commands.sample_text import Gaps, infill
+        from ..commands.infill import infill
+        from ..commands.sample_text import Gaps
 
         folder = out or Path("runs/infill-text")
-        asked = Gaps(text, condition, alpha, beta, particles, populations, seed, found_device(device))
+        asked = Gaps(
+            text, condition, alpha, beta, particles, populations, seed, found_device(device), trust_remote_code
+        )
         summary = infill(model, asked, folder)
         (folder / "report.html").unlink(missing_ok=True)  # that of an earlier run
         show(summary, ("quantity", "value"), folder, as_json)

@@ -128,7 +128,7 @@ def _settings(asked: Comparison) -> Settings:
 def _subject(model: str, reward: str, device: str) -> tuple[Steerable, Reward]:
     """The model and the reward, loaded once a process: the reward's answers are shared by its cells."""
     made = steerable(model, device)
-    return made, named_reward(reward, made.model)
+    return made, named_reward(reward, made.model, made.tokenizer)
 
 
 def one_cell(asked: Comparison, method: str, seed: int) -> Answer:

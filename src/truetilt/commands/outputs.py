@@ -30,8 +30,11 @@ def sample_model(model: Model, request: SampleRequest, options: dict[str, Any]) 
 
 
 def command(words: list[str], options: dict[str, Any]) -> str:
-    """What to type for the same run; options that are None are left out."""
-    told = [part for key, value in options.items() if value is not None for part in (f"--{key}", str(value))]
+    """What to type for the same run; options that are None or off are left out."""
+    told = []
+    for key, value in options.items():
+        name = f"--{key.replace('_', '-')}"
+        told += [] if value is None or value is False else [name] if value is True else [name, str(value)]
     return shlex.join(["truetilt", *words, *told])
 
 

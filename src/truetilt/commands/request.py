@@ -24,6 +24,9 @@ class SampleRequest(NamedTuple):
     steps: int | None = None
     seed: int = 0
     device: str = "cpu"
+    prompt: str | None = None  # of a public network, or a text with gaps
+    length: int | None = None  # open sites after it
+    trust_remote_code: bool = False  # whether code beside its weights may run
 
     @property
     def sizes(self) -> RunSizes:

@@ -135,6 +135,9 @@ _KINDS: dict[str, tuple[type, ...]] = {  # of a request with its defaults
     "steps": (int,),
     "seed": (int,),
     "device": (str,),
+    "prompt": (str, type(None)),
+    "length": (int, type(None)),
+    "trust_remote_code": (bool,),
 }
 
 

@@ -1,6 +1,7 @@
 """Sampling what the user names: a class of digits from a bundle of nets, with a contact sheet; a table, or texts.
 
-A bundle is embedded (mnist, tiny-reviews) or a folder of the user's own; tables: `sample_table`; texts: `sample_text`.
+A bundle is embedded (mnist, tiny-reviews) or a folder of the user's own; tables: `sample_table`; texts: `sample_text`;
+strings of a public network: `sample_strings`.
 """
 
 from __future__ import annotations
@@ -10,14 +11,19 @@ from typing import Any
 
 from ..core.types import InvalidInput
 from ..metrics.images import accuracy, grey_levels, mean_distance
+from ..models.checkpoint_folders import is_transformers
 from ..models.hub import EMBEDDED, Digits, load
 from ..models.reviews import Reviews, is_reviews
+from ..models.sequences import Sequences
 from ..result import Result
 from ..smc.uncertainty import RECOMMENDED
 from ..viz.sheets import sheet
 from .outputs import command, noted, rows_of, sample_model, summary_of, write_outputs
 from .real_digits import reference
 from .request import SampleRequest, TableNoise
+from .sample_strings import PARTICLES as STRING_PARTICLES
+from .sample_strings import STEPS as STRING_STEPS
+from .sample_strings import sample_strings
 from .sample_table import PARTICLES as TABLE_PARTICLES
 from .sample_table import STEPS as TABLE_STEPS
 from .sample_table import sample_table
@@ -38,8 +44,10 @@ def is_bundle(name: str | Path) -> bool:
 
 def with_defaults(name: Path, request: SampleRequest) -> SampleRequest:
     """The request with its defaults filled in; networks need a class, a table has a condition of its own."""
-    nets = is_bundle(name)
-    if nets and request.condition is None:
+    nets, strings = is_bundle(name), is_transformers(name)
+    if not strings and (request.prompt is not None or request.length is not None):
+        raise InvalidInput(f"{name} takes no prompt; a folder that transformers reads does, see docs/families.md")
+    if nets and not strings and request.condition is None:
         raise InvalidInput(
             f"{name} holds nets of several classes; say which one to sample with --condition (samples without a "
             "condition: tt.Unweighted in Python, see 'How to choose')"
@@ -51,6 +59,8 @@ def with_defaults(name: Path, request: SampleRequest) -> SampleRequest:
     particles, steps = (PARTICLES, STEPS) if nets else (TABLE_PARTICLES, TABLE_STEPS)
     if str(name) == "tiny-reviews" or is_reviews(Path(name)):
         particles, steps = TEXT_PARTICLES, TEXT_STEPS
+    if strings:
+        particles, steps = STRING_PARTICLES, STRING_STEPS
     particles, populations = particles if request.particles is None else request.particles, request.populations
     if populations is None:
         particles, populations = spread(particles) if nets else (particles, RECOMMENDED)
@@ -82,7 +92,9 @@ def sample_any(
 
 def sample_bundle(name: str, request: SampleRequest, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
     """Sample, save the particles, and say how good they are; figure.png shows draws, the wrong ones framed."""
-    nets = load(name, request.device)
+    nets = load(name, request.device, trust_remote_code=request.trust_remote_code)
+    if isinstance(nets, Sequences):
+        return sample_strings(["sample", name], nets, request, folder, options)
     if isinstance(nets, Reviews):
         return sample_text(name, nets, request, folder, options)
     condition = class_number(request.condition)

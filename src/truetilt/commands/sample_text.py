@@ -5,7 +5,6 @@ A gap is written [MASK] or [MASK:n], n tokens. Without a class the condition of 
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from ..api import run
 from ..core.types import FeynmanKac, InvalidInput, Model
 from ..diffusion.kernels import tweedie
 from ..diffusion.schedules import masked_fraction_grid
-from ..models.hub import load
+from ..models.gaps import parts_with_gaps
 from ..models.infilling import given_text
 from ..models.reviews import Reviews
 from ..models.text import Infill
@@ -30,7 +29,6 @@ from .request import SampleRequest
 
 PARTICLES, STEPS = 16, 64  # defaults for texts
 SHOWN = 24  # texts in the figure
-_GAP = re.compile(r"\[mask(?::(\d+))?\]")
 
 Given = tuple[int | None, ...]
 
@@ -46,6 +44,7 @@ class Gaps(NamedTuple):
     populations: int = 1
     seed: int = 0
     device: str = "cpu"
+    trust_remote_code: bool = False
 
 
 def sample_text(
@@ -59,11 +58,8 @@ def sample_text(
     return _written(nets, condition, result, None, folder)
 
 
-def infill(name: str, asked: Gaps, folder: Path) -> dict[str, Any]:
+def fill_gaps(name: str, nets: Reviews, asked: Gaps, folder: Path) -> dict[str, Any]:
     """Fill the gaps of a text, one token a step, save the particles and say what came out."""
-    nets = load(name, asked.device)
-    if not isinstance(nets, Reviews):
-        raise InvalidInput(f"{name} holds {type(nets).__name__}, and gaps are filled by text nets; name tiny-reviews")
     given = row_with_gaps(nets, asked.text)
     fk, inside = _filling(nets, given, asked)
     check_run((asked.particles, asked.populations, inside.length), nets.length, SNAPSHOTS, asked.device)
@@ -99,29 +95,15 @@ def _filling(nets: Reviews, given: Given, asked: Gaps) -> tuple[FeynmanKac, Infi
 
 def row_with_gaps(nets: Reviews, text: str) -> Given:
     """The tokens of a text with None at its gaps, then its end and more ends up to the length of the nets."""
-    if not text.strip():
-        raise InvalidInput("the text is empty; write one with a gap, such as 'the film was [MASK:8].'")
-    parts = _GAP.split(normalise(text))
-    if len(parts) == 1:
-        raise InvalidInput(f"{text!r} has no gap; write [MASK] for one token, [MASK:8] for eight")
     row: list[int | None] = []
-    for number, part in enumerate(parts):
-        if number % 2:
-            row += [None] * _size(part, nets.length)
+    for number, part in enumerate(parts_with_gaps(normalise(text), nets.length)):
+        if isinstance(part, int):
+            row += [None] * part
         elif part.strip():
             row += _joined(nets, part) if number and not part.startswith(" ") else nets.encode(part)
     if len(row) > nets.length:
         raise InvalidInput(f"the text has {len(row)} tokens with its gaps and the nets read {nets.length}; shorten it")
     return (*row, *[nets.tokenizer.end] * (nets.length - len(row)))
-
-
-def _size(digits: str | None, most: int) -> int:
-    if digits is not None and (len(digits) > 9 or int(digits) > most):
-        raise InvalidInput(f"a gap of {digits[:30]} tokens; the nets read {most} in all: write a smaller [MASK:n]")
-    size = 1 if digits is None else int(digits)
-    if size < 1:
-        raise InvalidInput("a gap of 0 tokens is none; write [MASK:n] with n of at least 1")
-    return size
 
 
 def _joined(nets: Reviews, part: str) -> list[int]:
@@ -152,7 +134,7 @@ def _written(nets: Reviews, condition: str | None, result: Result, given: Given 
         "particles": _told(nets, words_of(nets, x, given), weights.tolist()),
         "texts": [{"text": text} for text in words_of(nets, drawn, given)],
     }
-    write_outputs(folder, summary, _drawn(summary))
+    write_outputs(folder, summary, drawn_texts(summary))
     return summary
 
 
@@ -165,7 +147,7 @@ def _told(nets: Reviews, texts: list[str], weights: list[float]) -> list[dict[st
     return out
 
 
-def _drawn(summary: dict[str, Any]) -> Any:
+def drawn_texts(summary: dict[str, Any]) -> Any:
     """The first draws, a line or two each."""
     import textwrap
 

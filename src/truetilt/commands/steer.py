@@ -19,7 +19,7 @@ from ..viz.logo import SequenceLogo
 from ..viz.views import View
 from .outputs import command, noted, rows_of, summary_of, write_outputs
 from .python_file import is_named
-from .steerable import Steerable, named_reward, steerable
+from .steerable import Steerable, StringsAsked, named_reward, steerable
 
 STAGES = "stages"  # folder of the stages of an unfinished run
 SHOWN = 16  # draws that are listed
@@ -41,14 +41,18 @@ class SteerRequest(NamedTuple):
     populations: int = 16
     seed: int = 0
     device: str = "cpu"
+    prompt: str | None = None
+    length: int | None = None
+    trust_remote_code: bool = False
 
 
 def steer_named(asked: SteerRequest, folder: Path, progress: Callable[[str, float], object]) -> dict[str, Any]:
     """Steer, save the particles and what is said of them; an unfinished run goes on from the stages in the folder."""
     _check(asked)
     check_folder(folder)
-    made = steerable(asked.model, asked.device, asked.condition)
-    reward = None if asked.reward is None else named_reward(asked.reward, made.model)
+    around = StringsAsked(asked.prompt, asked.length, asked.trust_remote_code)
+    made = steerable(asked.model, asked.device, asked.condition, around, asked.alpha is not None)
+    reward = None if asked.reward is None else named_reward(asked.reward, made.model, made.tokenizer)
     result = steer(
         made.model, reward, asked.strength, alpha=asked.alpha, evaluations=asked.evaluations, calls=asked.calls,
         order=asked.order, num_inference_steps=asked.steps, route=asked.route, populations=asked.populations,
@@ -69,9 +73,13 @@ def _check(asked: SteerRequest) -> None:
         raise InvalidInput("give --reward file.py:name, or --alpha (with --condition, for nets): one of the two")
     if asked.condition is not None and asked.alpha is None:
         raise InvalidInput("--condition goes with --alpha; a reward steers the model of all classes")
-    own = asked.model.endswith(".json") or is_named(asked.model)  # with a condition of its own
+    own = asked.model.endswith(".json") or is_named(asked.model) or asked.prompt is not None  # has a condition
     if asked.alpha is not None and own == (asked.condition is not None):
-        words = "has a condition of its own; leave out --condition" if own else "has several classes; give --condition"
+        words = (
+            "has a condition of its own; leave out --condition"
+            if own
+            else "has several classes; give --condition (or --prompt)"
+        )
         raise InvalidInput(f"{asked.model} {words}")
 
 

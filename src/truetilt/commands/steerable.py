@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import torch
 
 from ..core.types import InvalidInput, Model, Tokens
 from ..diffusion.processes import Masking
 from ..exact.files import read_table
 from ..exact.tables import Table
+from ..models.gaps import has_gaps
 from ..models.hub import EMBEDDED, Digits, load
 from ..models.reviews import Reviews
+from ..models.sequences import Sequences
 from ..rewards.reward import Reward
 from ..viz.views import View
 from .python_file import is_named, load_any, load_named
+
+LENGTH = 32  # open sites of a public network, where nobody says
 
 
 class Steerable(NamedTuple):
@@ -25,13 +32,28 @@ class Steerable(NamedTuple):
     table: Table | None = None
     view: View | None = None
     spell: Callable[[Tokens], list[str]] | None = None
+    tokenizer: Any = None  # where a function of a file is one of strings
 
 
-def steerable(name: str, device: str = "cpu", condition: str | None = None) -> Steerable:
-    """The masking model of a name: a table (JSON), mnist, tiny-reviews, a folder or hub id, or file.py:function.
+class StringsAsked(NamedTuple):
+    """What a public network of strings is told: the prompt, how many tokens are open, whether its own code may run."""
+
+    prompt: str | None = None
+    length: int | None = None
+    trust_remote_code: bool = False
+
+
+ALONE = StringsAsked()
+
+
+def steerable(
+    name: str, device: str = "cpu", condition: str | None = None, around: StringsAsked = ALONE, tempered: bool = False
+) -> Steerable:
+    """The masking model of a name: a table (JSON), mnist, tiny-reviews, a folder, or file.py:function.
 
     The function takes nothing and returns a `tt.Model`; a model that stands in the file itself can be named as well.
-    Of networks the base is taken where no class is asked for.
+    Of networks the base is taken where no class is asked for. A public network of strings is steered given its prompt;
+    where the prompt is to be `tempered`, it is the condition.
     """
     if is_named(name):
         found = load_any(name, "a function that returns a tt.Model")
@@ -47,9 +69,50 @@ def steerable(name: str, device: str = "cpu", condition: str | None = None) -> S
             f"there is no model {name!r}; give {', '.join(EMBEDDED)}, a folder of networks, a table (.json), or "
             "file.py:function"
         )
-    nets = load(name, device)
+    nets = load(name, device, trust_remote_code=around.trust_remote_code)
+    if isinstance(nets, Sequences):
+        return _of_strings(name, nets, around, tempered)
+    if around.prompt is not None or around.length is not None:
+        raise InvalidInput(f"{name} takes no prompt; a folder that transformers reads does")
     spell = nets.decode if isinstance(nets, Reviews) else None
     return Steerable(_masking(name, _of_nets(name, nets, condition)), None, nets.view, spell)
+
+
+def _of_strings(name: str, nets: Sequences, around: StringsAsked, tempered: bool) -> Steerable:
+    """A public network, given its prompt or tempered by it; a text with gaps is spelled whole."""
+    prompt, gaps = around.prompt, around.prompt is not None and has_gaps(around.prompt)
+    length = open_length(nets, prompt, around.length)
+    if tempered and prompt is None:
+        raise InvalidInput(f"alpha is of a condition, and {name} was given none; give a --prompt")
+    model = nets.model(prompt, length=length) if tempered or prompt is None else nets.given(prompt, length=length)
+    tokenizer = GapSpelling(nets, prompt) if gaps and prompt is not None else nets
+
+    def spell(x: Tokens) -> list[str]:
+        return nets.filled(prompt, x) if gaps and prompt is not None else nets.decode(x)
+
+    return Steerable(_masking(name, model), None, nets.view, spell, tokenizer)
+
+
+def open_length(nets: Sequences, prompt: str | None, length: int | None) -> int | None:
+    """How many sites are open: as asked, else `LENGTH` or as many as fit; None where a text says it by its gaps."""
+    if prompt is not None and has_gaps(prompt):
+        return length  # which the network refuses, if anything was asked
+    return min(LENGTH, nets.room(prompt)) if length is None else length
+
+
+@dataclass(frozen=True, eq=False)
+class GapSpelling:
+    """The tokenizer of what fills the gaps of a text: it spells the whole."""
+
+    nets: Sequences
+    text: str
+
+    @property
+    def vocabulary(self) -> int:
+        return self.nets.vocabulary
+
+    def decode(self, tokens: list[int]) -> str:
+        return self.nets.filled(self.text, torch.tensor(tokens))
 
 
 def _of_nets(name: str, nets: Any, condition: str | None) -> Model:
@@ -78,13 +141,16 @@ def _masking(name: str, model: Model) -> Model:
     return model
 
 
-def named_reward(name: str, model: Model) -> Reward:
+def named_reward(name: str, model: Model, tokenizer: Any = None) -> Reward:
     """The reward of `file.py:name`: a `tt.Reward` as it is, a function of tokens [B, D] made one for this model.
 
-    A function of strings stands in a `tt.Reward` with a tokenizer, in the file.
+    A function of strings stands in a `tt.Reward` with a tokenizer, in the file; of a network that spells its states
+    itself (`tokenizer`), a plain function is one of a list of strings.
     """
     found = load_named(name, "a reward: a function of tokens [B, D], or a tt.Reward")
     vocabulary = model.process.vocabulary
+    if not isinstance(found, Reward) and tokenizer is not None:
+        return Reward(found, tokenizer=tokenizer)
     if not isinstance(found, Reward):
         return Reward(found, vocabulary=vocabulary)
     if found.vocabulary is not None and found.vocabulary < vocabulary:

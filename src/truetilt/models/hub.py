@@ -21,7 +21,9 @@ from torch import Tensor, nn
 from ..core.types import InvalidInput, Model, Process, Tokens, check_process, device_here, settle, shown, truth, whole
 from ..diffusion.processes import Masking, Uniform
 from ..viz.views import Images
+from .checkpoint_folders import is_transformers
 from .classifier import Classifier
+from .from_transformers import from_transformers
 from .layers import compiled, placed
 from .pretrained import CARD, CONFIG, WEIGHTS, Pretrained, find_folder, read_architecture, read_card
 from .published import is_published, read_published
@@ -112,8 +114,11 @@ def load(
     batch: int | None = None,
     dtype: torch.dtype | None = None,
     compile: bool = False,
+    trust_remote_code: bool = False,
 ) -> Any:
     """Load networks: a bundle for digits (`tt.Digits`) or texts (`tt.Reviews`), or one text network (`tt.Text`).
+
+    A folder or hub id that transformers reads is a `tt.Sequences`, as `tt.from_transformers` makes it.
 
     Nets that a bundle lacks raise an error only when they are used.
 
@@ -123,16 +128,23 @@ def load(
         batch: States that a network is given at a time, 1 or more. None (the default): 64 digits, or 16 texts.
         dtype: Floating-point type the networks compute in, such as `torch.bfloat16`. None (the default): float32.
         compile: Whether torch compiles each network on first use: half a minute, then about three times as fast on a
-            GPU. False by default.
+            GPU. False by default. For networks of this package.
+        trust_remote_code: Whether code that lies beside the weights of another project's network may run. False by
+            default.
 
     Returns:
-        A `tt.Digits`, `tt.Reviews` or `tt.Text`; its `model(...)` is what `tt.sample` takes.
+        A `tt.Digits`, `tt.Reviews`, `tt.Text` or `tt.Sequences`; its `model(...)` is what `tt.sample` takes.
     """
     device_here(device)
     compile, batch = truth("compile", compile), None if batch is None else whole("batch", batch, 1)
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise InvalidInput(f"dtype is {shown(dtype)}; give torch.bfloat16, torch.float16, or None for float32")
     folder = _bundle(name_or_folder)
+    if is_transformers(folder) and not is_published(folder):
+        if compile:
+            raise InvalidInput(f"{name_or_folder} is another project's network; compile it yourself, or leave it out")
+        how: dict[str, Any] = {"batch": batch, "dtype": dtype, "trust_remote_code": trust_remote_code}
+        return from_transformers(name_or_folder, device=device, **how)
     if (folder / CONFIG).is_file():
         net, process = _text_net(name_or_folder, folder)
         for block in net.blocks if compile else ():

@@ -150,10 +150,25 @@ def _download(hub_id: str, patterns: list[str]) -> Path:
     try:
         return Path(snapshot_download(hub_id, allow_patterns=patterns))
     except Exception as error:  # a line that drops raises what the hub's HTTP client has, and that client has changed
+        why = " ".join(f"{type(error).__name__}: {error}".split())[:_QUOTED]
         raise InvalidInput(
-            f"there is no folder {hub_id} here, and the hub did not give one of that id ({type(error).__name__}: "
-            f"{error}); check the name, or go online once, or download it elsewhere and give the folder"
+            f"there is no folder {hub_id} here, and the hub did not give one of that id ({why}); {_refusal(error)}"
         ) from error
+
+
+_QUOTED = 160  # characters of an error of the hub's
+
+
+def _refusal(error: Exception) -> str:
+    """What an error of the hub's means, and what to do; its classes are asked by name, for they move."""
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    if "GatedRepoError" in kinds:
+        return "it is gated: accept its terms on its page, then log in here (hf auth login)"
+    if "RepositoryNotFoundError" in kinds:
+        return "there is no such repository, or it is private: check the name, or log in (hf auth login)"
+    if kinds & {"LocalEntryNotFoundError", "OfflineModeIsEnabled", "ConnectionError", "ConnectError"}:
+        return "there is no network: go online once, or download it elsewhere and give the folder"
+    return "check the name, or go online once, or download it elsewhere and give the folder"
 
 
 def read_config(folder: Path, architecture: str) -> dict[str, Any]:

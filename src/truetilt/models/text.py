@@ -108,40 +108,71 @@ class TextScore(BatchScore):
         read, x = sites_read(self.process, batch), batch.x
         if x.shape[-1] > self.net.config.length:
             raise too_long(x, self.net.config.length)
-        rows = HeadRows(self, x, read, batch.known[key], labels)
+        sigma = batch.known[key]
+        if labels is None and self.label is not None:
+            labels = torch.full((len(x),), self.label, device=x.device)
+        waiting = ("trunk", id(self.net), self.batch, self.dtype, sigma)  # others that were asked about this batch
+        trunk = batch.known.get(waiting)
+        if labels is None or trunk is None or trunk.ran:
+            trunk = Trunk(self, x, read, sigma, [])
+        if labels is not None:
+            batch.known[waiting] = trunk
+            trunk.labels.append(labels)
+        rows = HeadRows(self, trunk, sigma, max(len(trunk.labels) - 1, 0))
         return SiteLogits(LazyRows((read.rows, self.process.vocabulary), rows.make, rows.begin), read.index)
 
 
-@dataclass(frozen=True)
-class HeadRows:
-    """The rows of a `TextScore` about states x: the trunk runs once, when they are begun, the head where one reads."""
+@dataclass(frozen=True, eq=False)
+class Trunk:
+    """Passes of a network over states x, one under each of these labels [B] (none: one without), in one run of batches.
+
+    Base and condition of a model that are one network under two labels so share its batches.
+    """
 
     score: TextScore
     x: Tokens
     read: SitesRead
     sigma: float
-    labels: Tensor | None
+    labels: list[Tensor]
+
+    @property
+    def ran(self) -> bool:
+        return "hidden" in vars(self)
 
     @cached_property
     def hidden(self) -> Tensor:
-        """What the trunk says of the sites that are read, after a row for those that are not."""
-        how, x, labels = self.score, self.x, self.labels
-        if labels is None and how.label is not None:
-            labels = torch.full((len(x),), how.label, device=x.device)
-        hidden = rows_of(how._asked(x, self.sigma, labels), self.read, how.batch)
+        """What it says of the sites that are read, pass after pass, after a row for those that are not."""
+        how, x, read, many = self.score, self.x, self.read, len(self.labels)
+        labels = torch.cat(self.labels) if many else None
+        if many > 1:
+            x, wide = x.repeat(many, 1), read.where.repeat(many, 1)
+            read = read._replace(where=wide, rows=1 + many * (read.rows - 1))
+        hidden = rows_of(how._asked(x, self.sigma, labels), read, how.batch)
         return hidden if how.dtype is None else hidden.to(how.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class HeadRows:
+    """The rows of a `TextScore`: its trunk runs once, when they are begun, and the head where one reads."""
+
+    score: TextScore
+    trunk: Trunk
+    sigma: float
+    place: int  # of this score's pass in the trunk's
 
     def begin(self) -> None:
         """Run the trunk."""
-        _ = self.hidden
+        _ = self.trunk.hidden
 
     @torch.no_grad()
     def make(self, numbers: Tensor) -> Tensor:
         """The head on these rows of `hidden`, block by block; features of 0, row 0, are of the sites nobody reads."""
-        hidden, net, vocabulary = self.hidden, self.score.net, self.score.process.vocabulary
+        hidden, net, vocabulary = self.trunk.hidden, self.score.net, self.score.process.vocabulary
         if net.training:
             with evaluating(net):
                 return self.make(numbers)
+        if self.place:
+            numbers = torch.where(numbers > 0, numbers + self.place * (self.trunk.read.rows - 1), 0)
         kind, block = hidden.device.type, _BLOCKS.get(hidden.device.type, _BLOCK)
         noise = torch.full((1,), self.sigma, device=hidden.device)
         out = torch.empty(len(numbers), vocabulary, device=hidden.device)

@@ -57,13 +57,13 @@ class Tokenizer:
         """The tokens of a text, without an end."""
         if not isinstance(text, str) or not text.strip():
             raise InvalidInput(f"the text is {text!r}; give at least one character that is no space")
-        _check_whole(text)
+        check_characters(text)
         return self.inner.encode(text).ids
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of many texts, faster than one by one."""
         for text in texts:
-            _check_whole(text)
+            check_characters(text)
         return [found.ids for found in self.inner.encode_batch(list(texts))]
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -193,7 +193,7 @@ def _library() -> Any:
     return tokenizers
 
 
-def _check_whole(text: str) -> None:
+def check_characters(text: str) -> None:
     """Half a character (a lone surrogate) has no bytes, so no tokens."""
     try:
         text.encode("utf-8")

@@ -63,7 +63,8 @@ MODELS: Mapping[str, Choice] = {
     ),
     "own": Choice(
         "My own table or networks",
-        "A JSON table with p0 and likelihood, or a folder: networks as `truetilt train` writes them, or one text net.",
+        "A JSON table with p0 and likelihood, or a folder: networks as `truetilt train` writes them, one text net, or "
+        "a public network of transformers.",
         "Condition: the class, for networks only",
     ),
 }

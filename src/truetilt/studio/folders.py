@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..core.types import InvalidInput
+from ..models.checkpoint_folders import is_transformers
+from ..models.families import FAMILIES
 from ..models.pretrained import CONFIG, read_card, read_json
 from ..models.published import is_published
 from ..models.reviews import is_reviews
 
 _MOST = 10_000  # classes that are listed
 TABLE, DIGITS, REVIEWS, TEXT = "table", "digits", "reviews", "text"
+STRINGS = "strings"  # a public network in a folder of transformers
 
 
 class Found(NamedTuple):
@@ -35,6 +38,8 @@ def found_at(path: str | Path) -> Found:
             return Found()
         if is_reviews(place):
             return _reviews(place)
+        if is_transformers(place) and not is_published(place):
+            return _strings(place)
         return _text(place) if (place / CONFIG).is_file() else Found(DIGITS)
     except (OSError, ValueError):  # a name that no file system takes
         return Found()
@@ -48,6 +53,16 @@ def _reviews(folder: Path) -> Found:
         return Found(REVIEWS, classes, tuple(str(name) for members in card["groups"].values() for name in members))
     except (InvalidInput, KeyError, TypeError, AttributeError):
         return Found(REVIEWS)
+
+
+def _strings(folder: Path) -> Found:
+    """A public network: whether its family masks, and its classes, which networks without a mask may have."""
+    config = read_json(folder / CONFIG)
+    told = {config.get("model_type"), *(config.get("architectures") or ())}
+    masked = all(family.masked for family in FAMILIES if told & set(family.known_by))
+    many = config.get("num_classes") if not masked else 0
+    classes = tuple(str(number) for number in range(min(int(many or 0), _MOST)))
+    return Found(STRINGS, classes, masked=masked)
 
 
 def _text(folder: Path) -> Found:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ..core.types import InvalidInput
 from ..models.hub import embedded
 from .choices import MODELS, PACES, PROCESSES, RESAMPLING, SAMPLERS
-from .folders import DIGITS, REVIEWS, TABLE, TEXT, Found, found_at
+from .folders import DIGITS, REVIEWS, STRINGS, TABLE, TEXT, Found, found_at
 
 MOST = 200_000  # particles of all populations together
 STEPS = 5_000
@@ -167,7 +167,8 @@ def _model_faults(values: Mapping[str, Any]) -> dict[str, str]:
         return _at("condition", is_whole(0, most)(number), lead)
     if there.kind == REVIEWS:
         return _reviews_faults(there, given, values["sampler"])
-    return _text_faults(there, given, trimmed(values["prompt"]), values["sampler"]) if there.kind == TEXT else {}
+    one = there.kind in (TEXT, STRINGS)  # net, without a classifier
+    return _text_faults(there, given, trimmed(values["prompt"]), values["sampler"]) if one else {}
 
 
 def _at(field: str, words: str, lead: str = "") -> dict[str, str]:

@@ -135,7 +135,7 @@ class StudioRun(Background):
         if result is None:
             raise Cancelled
         told: dict[str, Any] = {"bundle": problem.name, "command": command_of(problem, self.form)}
-        told |= {"condition": problem.condition, "net": problem.net}
+        told |= {"condition": problem.condition, "net": problem.net, "length": problem.length}
         result = replace(result, settings=result.settings | {k: v for k, v in told.items() if v is not None})
         self.lanes["run"].result = result
         self.write_report(result, problem.view)

@@ -14,12 +14,14 @@ from typing import Any, NamedTuple
 import torch
 
 from .. import continuous
+from ..commands.steerable import open_length
 from ..core.types import InvalidInput
 from ..diffusion.processes import Masking, Uniform
 from ..exact.files import read_table
 from ..exact.tables import Table
 from ..models.hub import load
 from ..models.reviews import Reviews
+from ..models.sequences import Sequences
 from ..models.text import Text
 from ..paper.figures import LIKELIHOOD_6, LIKELIHOOD_9, P0_6, P0_9
 from ..viz.clouds import LARGEST_TABLE, Disks, Points
@@ -56,6 +58,7 @@ class Problem(NamedTuple):
     chunk: int | None = None
     condition: str | int | None = None
     net: str | None = None  # the kind of a net that is no bundle, for the record
+    length: int | None = None  # open sites, where a text does not say them
     lacks: str = ""  # what `truetilt sample` does not support, where there is no command
 
     @property
@@ -148,6 +151,8 @@ _PROBLEMS: Mapping[str, Callable[[RunForm], Problem]] = {
 def nets_problem(name: str, form: RunForm) -> Problem:
     """The problem of nets, which are loaded here."""
     nets = load(name, form.device)
+    if isinstance(nets, Sequences):
+        return _strings(name, nets, form)
     return _text(name, nets, form) if isinstance(nets, Text) else _bundle(name, nets, form)
 
 
@@ -187,4 +192,20 @@ def _text(name: str, text: Text, form: RunForm) -> Problem:
         name, text.model(condition), text.view, _loaded("text", name, form, f"text.model({written})"),
         look="text.view", chunk=text.batch, condition=form.prompt or condition,
         lacks="single text nets", net="text",
+    )  # fmt: skip
+
+
+def _strings(name: str, nets: Sequences, form: RunForm) -> Problem:
+    """A public network after a prompt, in the gaps of a text, or under a class by its number."""
+    if form.prompt:
+        length = open_length(nets, form.prompt, None)
+        model, told = nets.model(form.prompt, length=length), repr(form.prompt)
+    else:
+        length, label = open_length(nets, None, None), int(float(form.condition or 0))
+        model, told = nets.model(length=length, condition=label), f"condition={label}"
+    size = "" if length is None else f", length={length}"
+    return Problem(
+        name, model, nets.view, _loaded("nets", name, form, f"nets.model({told}{size})"),
+        look="nets.view", chunk=nets.batch, condition=form.prompt or int(float(form.condition or 0)),
+        lacks="such steps for a public network", net="strings", length=length,
     )  # fmt: skip

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from ..commands.python_file import load_named
 from ..rewards import examples
-from .folders import DIGITS, REVIEWS, TABLE
+from .folders import DIGITS, REVIEWS, STRINGS, TABLE
 
 POPULATIONS = 16
-KINDS = (TABLE, DIGITS, REVIEWS)  # that can be steered here
+KINDS = (TABLE, DIGITS, REVIEWS, STRINGS)  # that can be steered here
 
 
 class SteerChoice(NamedTuple):
@@ -48,8 +48,9 @@ SUBJECTS: Mapping[str, SteerChoice] = {
         ("negative", "positive", "non-toxic", "toxic"),
     ),
     "own": SteerChoice(
-        "My own table or networks", "A JSON table with p0 and likelihood, or a folder as `truetilt train` writes it.",
-        "", 4_000, 500, 32, None, "Of which class, for networks only; empty: any",
+        "My own table or networks",
+        "A JSON table with p0 and likelihood, or a folder: as `truetilt train` writes it, or of transformers.",
+        "", 4_000, 500, 32, None, "Of which class, or after which prompt; empty: any",
     ),
 }  # fmt: skip
 
@@ -108,5 +109,6 @@ def named_rewards(named: Sequence[str]) -> dict[str, RewardChoice]:
 
 def rewards_for(kind: str, known: Mapping[str, RewardChoice]) -> dict[str, RewardChoice]:
     """Rewards that a kind of model can be steered by; those named at the start come first."""
-    fitting = {key: one for key, one in known.items() if one.kind in ("", kind)}
+    fits = {"", kind} | ({REVIEWS} if kind == STRINGS else set())  # what reads one text reads any string
+    fitting = {key: one for key, one in known.items() if one.kind in fits}
     return dict(sorted(fitting.items(), key=lambda item: item[1].kind != ""))

@@ -9,13 +9,16 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ..commands.steerable import open_length
 from ..core.types import Batch, InvalidInput, Model, SiteLogits, ask
 from ..diffusion.processes import Masking
 from ..exact.files import read_table
 from ..exact.tables import Table
 from ..models.distinct import WrappingScore
+from ..models.gaps import has_gaps
 from ..models.hub import Digits, load
 from ..models.reviews import Reviews
+from ..models.sequences import Sequences
 from ..rewards.reward import Reward
 from ..viz.clouds import LARGEST_TABLE, Disks
 from ..viz.logo import SequenceLogo
@@ -75,6 +78,7 @@ class Made(NamedTuple):
     table: Table | None = None
     tokenizer: Any = None
     condition: str | int | None = None
+    spelled: str = "nets.tokenizer"  # the tokenizer in Python
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,8 @@ def steer_task(form: SteerForm, known: Mapping[str, RewardChoice], look: Callabl
     made, chosen = _made(form), known[form.reward]
     reward, written = _reward(chosen, made)
     steps = None if made.table is not None else form.steps
+    if steps is not None and made.tokenizer is not None and made.spelled == "nets":
+        steps = min(steps, made.model.length)  # which its prompt decides
     lines = [*made.lines, f"reward = {written}"]
     heads = sorted({"import truetilt as tt", chosen.python[0], *(line for line in lines if line.startswith("import "))})
     body = "\n".join(line for line in lines if not line.startswith("import "))
@@ -119,11 +125,13 @@ def _command(task: SteerTask, form: SteerForm, chosen: RewardChoice) -> str:
     """`truetilt steer` with the same bits; it takes rewards of files, and models that have a name there."""
     if not chosen.named:
         return "# `truetilt steer` takes a reward of a file: copy the example into one, and name it"
-    if form.model in ("letters", "nine") or task.condition is not None:
+    strings = isinstance(task.reward.tokenizer, Sequences)
+    if form.model in ("letters", "nine") or (task.condition is not None and not strings):
         what = "a class beside a reward" if task.condition is not None else "this table"
         return f"# `truetilt steer` does not take {what}; use the Python"
     told: dict[str, Any] = {"reward": chosen.named, "strength": form.strength, "evaluations": form.evaluations}
     told |= {"calls": form.calls, "order": task.options.get("order"), "steps": task.steps, "seed": form.seed}
+    told |= {"prompt": task.condition, "length": task.model.length} if strings else {}
     told["device"] = None if form.device == "cpu" else form.device
     name = form.path if form.model == "own" else form.model
     return command_line("steer", name, told)
@@ -134,13 +142,15 @@ def _reward(chosen: RewardChoice, made: Made) -> tuple[Reward, str]:
     vocabulary, name = made.model.process.vocabulary, chosen.python[1]
     if isinstance(chosen.function, Reward):
         return chosen.function, name
+    if isinstance(made.tokenizer, Sequences) and not chosen.of_texts:  # as on the command line: a list of strings
+        return Reward(chosen.function, tokenizer=made.tokenizer), f"tt.Reward({name}, tokenizer=nets)"
     if not chosen.of_texts:
         return Reward(chosen.function, vocabulary=vocabulary), f"tt.Reward({name}, vocabulary={vocabulary})"
     if made.tokenizer is None:
         raise InvalidInput("this reward reads texts, and the model has no tokenizer to spell them by")
     return (
         Reward(chosen.function, tokenizer=made.tokenizer, one_at_a_time=True),
-        f"tt.Reward({name}, tokenizer=nets.tokenizer, one_at_a_time=True)",
+        f"tt.Reward({name}, tokenizer={made.spelled}, one_at_a_time=True)",
     )
 
 
@@ -186,6 +196,8 @@ def _nets(name: str, form: SteerForm) -> Made:
     nets = load(name, form.device)
     place = "" if form.device == "cpu" else f", {form.device!r}"
     loaded = f"nets = tt.load({name!r}{place})"
+    if isinstance(nets, Sequences):
+        return _strings(nets, form, loaded)
     if isinstance(nets, Digits):
         condition: Any = None if form.condition is None else int(form.condition)
         whole, tokenizer = nets.model(condition or 0, "cfg"), None
@@ -203,3 +215,14 @@ def _nets(name: str, form: SteerForm) -> Made:
     model = Model(whole.process, whole.length, base, None, None, whole.device)
     lines = f"model = tt.Model(whole.process, whole.length, {part}, device=whole.device)"
     return Made(model, nets.view, "nets.view", (loaded, made, lines), None, tokenizer, condition)
+
+
+def _strings(nets: Sequences, form: SteerForm, loaded: str) -> Made:
+    """A public network, given a prompt where there is one; rewards read its strings."""
+    prompt = form.condition
+    if prompt is not None and has_gaps(prompt):
+        raise InvalidInput("a text with gaps is steered by `truetilt steer --prompt`; give a prompt without gaps here")
+    length = open_length(nets, prompt, None)
+    model = nets.model(length=length) if prompt is None else nets.given(prompt, length=length)
+    told = f"nets.model(length={length})" if prompt is None else f"nets.given({prompt!r}, length={length})"
+    return Made(model, nets.view, "nets.view", (loaded, f"model = {told}"), None, nets, prompt, "nets")

@@ -97,8 +97,18 @@ def _loaded(settings: Mapping[str, Any], model: Mapping[str, Any]) -> str:
         return "# model: that of the gaps in the text, as the command makes it\n"
     if settings.get("net") == "text":
         return _text_net(settings["bundle"], settings["condition"])
+    if settings.get("net") == "strings":
+        return _strings(settings)
     form = "potential" if model.get("name") == "Tilted" else "cfg"
     return f"model = tt.load({settings['bundle']!r}).model({settings['condition']!r}, {form!r})\n"
+
+
+def _strings(settings: Mapping[str, Any]) -> str:
+    """A public network after a prompt, in the gaps of a text, under a class, or without any."""
+    told, length = settings["condition"], settings.get("length")
+    parts = [f"condition={told}" if isinstance(told, int) else repr(told)] if told is not None else []
+    parts += [] if length is None else [f"length={length}"]
+    return f"nets = tt.load({settings['bundle']!r})\nmodel = nets.model({', '.join(parts)})\n"
 
 
 def _text_net(name: Any, condition: Any) -> str:

@@ -1,0 +1,185 @@
+"""The tokens of a public network that may be drawn, numbered from 0, and the tokenizer that spells them.
+
+What is never drawn (masks, frames, padding, reserved tokens, letters that stand for no amino acid) has no number of
+ours: no sampler, move or enumeration can reach it. A text around the open sites is written in the network's own ids.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ..core.types import InvalidInput, listed, shown, whole
+from .families import AMINO_ACIDS, PROTEIN, TEXT, Family
+from .tokenizer import check_characters
+
+_NOTHING = re.compile(r"\[unused\d+\]|<\|?reserved.*>|<unused\d+>")  # tokens that no text has
+_SPACE = ("Ġ", "▁")  # letters that stand for the space before a word
+
+
+@dataclass(frozen=True)
+class Letters:
+    """A tokenizer of single letters, for networks that come without one: token k is letter k."""
+
+    letters: str
+
+    def __post_init__(self) -> None:
+        if len(self.letters) < 2 or len(set(self.letters)) < len(self.letters):
+            raise InvalidInput(f"the letters are {shown(self.letters)}; give two or more, each once")
+
+    def __len__(self) -> int:
+        return len(self.letters)
+
+    def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str]:
+        return [self.letters[k] for k in ids]
+
+    def get_vocab(self) -> dict[str, int]:
+        return {letter: k for k, letter in enumerate(self.letters)}
+
+
+@dataclass(frozen=True, eq=False)
+class Alphabet:
+    """The tokens that are drawn: `ids[v]` is the network's own number of our token v."""
+
+    tokenizer: Any
+    form: str
+    ids: tuple[int, ...]
+    ends: frozenset[int] = frozenset()  # those of the network's ids that end a text
+
+    def __post_init__(self) -> None:
+        if len(self.ids) < 2:
+            raise InvalidInput(f"{len(self.ids)} tokens may be drawn; give two or more as draw=")
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def spelled(self) -> bool:
+        """Whether a string is its tokens, one after another; else the tokenizer joins them."""
+        return self.form != TEXT or isinstance(self.tokenizer, Letters)
+
+    @cached_property
+    def pieces(self) -> tuple[str, ...]:
+        """What each of our tokens looks like."""
+        return tuple(map(self.piece, self.tokenizer.convert_ids_to_tokens(list(self.ids))))
+
+    @cached_property
+    def number(self) -> dict[int, int]:
+        """Our number of each of the network's ids that may be drawn."""
+        return {own: v for v, own in enumerate(self.ids)}
+
+    @cached_property
+    def _by_words(self) -> bool:
+        """Whether pieces are words and ## their further parts."""
+        return any(token.startswith("##") for token in self.tokenizer.get_vocab())
+
+    def piece(self, token: str) -> str:
+        """The text of one token of the tokenizer."""
+        if self.spelled:
+            return token
+        if self._by_words:
+            return token[2:] if token.startswith("##") else f" {token}"
+        if token.startswith(_SPACE):
+            return f" {token[1:]}"
+        return self.tokenizer.convert_tokens_to_string([token])
+
+    def encode(self, text: str) -> list[int]:
+        """The network's own ids of a text, without a frame."""
+        if not isinstance(text, str):
+            raise InvalidInput(f"the text is {shown(text)}; give a string")
+        check_characters(text)
+        if not self.spelled:
+            found = self.tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
+            unknown = getattr(self.tokenizer, "unk_token_id", None)
+            if unknown is not None and unknown in found and unknown not in self.ids:
+                raise InvalidInput(f"{shown(text)} holds what the tokenizer has no token for; leave it out")
+            return list(found)
+        return [self.known[piece] for piece in self._letters(text)]
+
+    @cached_property
+    def known(self) -> dict[str, int]:
+        """The tokenizer's tokens and their ids."""
+        return self.tokenizer.get_vocab()
+
+    def _letters(self, text: str) -> list[str]:
+        """A sequence cut into tokens: letters, or for a molecule what the tokenizer makes of it."""
+        if self.form != PROTEIN and hasattr(self.tokenizer, "tokenize"):
+            pieces = self.tokenizer.tokenize(text)
+        else:
+            pieces = list("".join(text.split()))
+        odd = [piece for piece in pieces if piece not in self.known]
+        if odd:
+            raise InvalidInput(f"{shown(text)} holds {odd[0]!r}, which this net has no token for; leave it out")
+        return pieces
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of the network's own ids, up to the first that ends it."""
+        end = next((k for k, own in enumerate(ids) if own in self.ends), len(ids))
+        kept = list(ids[:end])
+        if not self.spelled:
+            return self.tokenizer.decode(kept, clean_up_tokenization_spaces=False)
+        return "".join(self.tokenizer.convert_ids_to_tokens(kept))
+
+
+def tokenizer_of(given: Any, net: Any, family: Family) -> Any:
+    """The tokenizer to use: the one given (letters will do), the network's own, or the letters of its family."""
+    given = getattr(net, "tokenizer", None) if given is None else given
+    if given is None and family.letters:
+        return Letters(family.letters)
+    if isinstance(given, str):
+        return Letters(given)
+    if given is None:
+        raise InvalidInput(f"{type(net).__name__} came without a tokenizer; give the one it was trained with")
+    if not all(callable(getattr(given, name, None)) for name in ("get_vocab", "convert_ids_to_tokens")):
+        raise InvalidInput(
+            f"the tokenizer is {shown(given)}; give one of transformers, or the letters of tokens 0, 1, ... as a string"
+        )
+    return given
+
+
+def drawable(
+    tokenizer: Any, family: Family, vocabulary: int, given: Any, ends: Sequence[str] | None, never: set[int]
+) -> Alphabet:
+    """The tokens that a network may draw: as given, else the amino acids, else all that stand for something."""
+    known = tokenizer.get_vocab()
+    named = family.ends if ends is None else listed("ends", ends, "give a list of tokens")
+    last = [known[name] for name in named if isinstance(name, str) and name in known]
+    if ends is not None and len(last) < len(named):
+        raise InvalidInput(f"ends is {shown(ends)}; the tokenizer has not all of these tokens")
+    if given is not None:
+        given = list(given) if isinstance(given, str) else listed("draw", given, "give a list of tokens or ids")
+        found = [_own(token, known) for token in given]
+    elif family.form == PROTEIN:
+        missing = [letter for letter in AMINO_ACIDS if letter not in known]
+        if missing:
+            raise InvalidInput(f"the tokenizer has no token for the amino acid {missing[0]}; is it this net's?")
+        found = [known[letter] for letter in AMINO_ACIDS]
+    else:
+        empty = {own for token, own in known.items() if _NOTHING.fullmatch(token)}
+        found = [own for own in known.values() if own not in empty | special_ids(tokenizer) | never]
+    ids = sorted({*found, *last})
+    wrong = [own for own in ids if own in never or not 0 <= own < vocabulary]
+    if wrong:
+        raise InvalidInput(
+            f"token {wrong[0]} cannot be drawn: the net's tokens are 0 to {vocabulary - 1} and its mask and frame are "
+            "put in by us; was the tokenizer made for this net?"
+        )
+    return Alphabet(tokenizer, family.form, tuple(ids), frozenset(last))
+
+
+def special_ids(tokenizer: Any) -> set[int]:
+    """The ids of a tokenizer's special tokens, named or added."""
+    added = getattr(tokenizer, "added_tokens_decoder", {})
+    return {*getattr(tokenizer, "all_special_ids", ()), *(own for own, token in added.items() if token.special)}
+
+
+def _own(token: object, known: dict[str, int]) -> int:
+    """The network's id of a token given by its name or its id."""
+    if isinstance(token, str):
+        if token not in known:
+            raise InvalidInput(f"draw holds {token!r}, which the tokenizer does not have; give tokens it has")
+        return known[token]
+    return whole("a token of draw", token, 0)

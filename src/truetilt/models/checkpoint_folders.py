@@ -1,0 +1,125 @@
+"""Networks in folders of transformers, here or on the hub: which class loads them, and one line for what goes wrong.
+
+Code that lies beside the weights runs only if the user says so. Weights are read from safetensors; a .bin file is
+opened by transformers with torch's reader of plain tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from ..core.types import InvalidInput
+from .pretrained import CONFIG, find_folder, read_json
+
+_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
+_NEED = "pip install 'truetilt[hf]'"
+
+
+class Loaded(NamedTuple):
+    """A network in eval mode and the tokenizer beside it, None where there is none."""
+
+    net: Any
+    tokenizer: Any
+
+
+def is_transformers(folder: Path) -> bool:
+    """Whether the config.json of a folder is one of transformers."""
+    path = Path(folder) / CONFIG
+    return path.is_file() and not read_json(path).keys().isdisjoint({"model_type", "architectures", "auto_map"})
+
+
+def load_folder(
+    name: str | Path, device: torch.device | str, dtype: torch.dtype | None, trust_remote_code: bool
+) -> Loaded:
+    """The masked network of a folder or hub id, its weights in `dtype` (None: float32) on the device."""
+    library = _library()
+    folder = find_folder(name, [*_FILES, "*.py"] if trust_remote_code else _FILES)
+    if not (folder / CONFIG).is_file():
+        raise InvalidInput(f"{name} has no {CONFIG}; a model of transformers holds it beside its weights")
+    settings = read_json(folder / CONFIG)
+    if not any(folder.glob("*.safetensors")) and not Path(name).is_dir():
+        folder = find_folder(name, [*_FILES, "*.bin", "*.py"] if trust_remote_code else [*_FILES, "*.bin"])
+    kind = _loader(library, name, folder, settings, trust_remote_code)
+    how = {"trust_remote_code": trust_remote_code, "local_files_only": True}
+    try:
+        with _quiet(library):
+            net = kind.from_pretrained(folder, dtype=dtype or torch.float32, **how)
+    except Exception as error:  # whatever the code beside the weights raises
+        raise InvalidInput(f"{name} cannot be loaded ({type(error).__name__}: {_first_line(error)})") from error
+    return Loaded(net.to(device).eval(), _tokenizer(library, folder, how))
+
+
+def _loader(library: Any, name: str | Path, folder: Path, settings: dict[str, Any], trusted: bool) -> Any:
+    """The class of transformers that loads a folder's network."""
+    own, kinds = settings.get("auto_map") or {}, list(settings.get("architectures") or [])
+    named = str(settings.get("model_type"))
+    if own and named not in library.models.auto.modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+        if not trusted:
+            raise InvalidInput(
+                f"{name} brings code of its own ({', '.join(sorted({str(v).split('.')[0] for v in own.values()}))}), "
+                "which would run here; read it, then say trust_remote_code=True"
+            )
+        for way in ("AutoModelForMaskedLM", "AutoModel"):
+            if way in own:
+                return getattr(library, way)
+    if named in library.models.auto.modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+        return library.AutoModelForMaskedLM
+    if named in library.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or "AutoModelForCausalLM" in own:
+        raise InvalidInput(
+            f"{name} is a causal model ({', '.join(kinds) or named}), which reads from left to right; masked diffusion "
+            "needs one that sees both ways, such as BERT, ESM2 or LLaDA"
+        )
+    raise InvalidInput(
+        f"{name} holds {', '.join(kinds) or named}, which transformers loads as no masked language model"
+    )
+
+
+def _tokenizer(library: Any, folder: Path, how: dict[str, Any]) -> Any:
+    """The tokenizer of a folder, None where it has none."""
+    if not any((folder / file).is_file() for file in ("tokenizer.json", "tokenizer_config.json", "vocab.txt")):
+        return None
+    try:
+        return library.AutoTokenizer.from_pretrained(folder, **how)
+    except Exception as error:
+        raise InvalidInput(f"{folder} holds no tokenizer that can be read ({_first_line(error)})") from error
+
+
+def load_tokenizer_of(name: str | Path) -> Any:
+    """A tokenizer of transformers from a folder or a hub id of its own."""
+    library = _library()
+    folder = find_folder(name, _FILES)
+    found = _tokenizer(library, folder, {"local_files_only": True})
+    if found is None:
+        raise InvalidInput(f"{name} has no tokenizer; give the folder or hub id that has it")
+    return found
+
+
+@contextmanager
+def _quiet(library: Any) -> Generator[None]:
+    """Without the library's own bars of progress: what a command prints is its own."""
+    said = library.utils.logging
+    shown = said.is_progress_bar_enabled()
+    said.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            said.enable_progress_bar()
+
+
+def _first_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+def _library() -> Any:
+    try:
+        import transformers
+        import transformers.models.auto.modeling_auto
+    except ImportError as error:
+        raise InvalidInput(f"a folder or hub id is loaded by the package transformers: {_NEED}") from error
+    return transformers

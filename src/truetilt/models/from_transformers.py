@@ -1,0 +1,210 @@
+"""Any public masked network in one line: `from_transformers` finds its mask, frame, drawable tokens and way of asking.
+
+What is found comes from the family (`families`), the network's config and its tokenizer, in this order of trust: what
+the user says, the tokenizer, the config, the family.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..core.types import LONGEST, InvalidInput, device_here, listed, shown, truth, whole
+from ..diffusion.processes import Masking, Uniform
+from ..runtime.memory import free_bytes
+from .alphabet import drawable, tokenizer_of
+from .checkpoint_folders import load_folder, load_tokenizer_of
+from .families import Family, family_of, first_of, longest_row
+from .first_look import looked_at
+from .public import Public
+from .score import check_batch
+from .sequences import Sequences
+
+BATCH = 16  # rows at a time, where memory allows
+_SHARE = 4  # of the free memory, the part that a batch may take
+_ASSUMED = 1024  # tokens of a row where a network reads any number
+
+
+def from_transformers(
+    net: nn.Module | str | Path,
+    tokenizer: Any = None,
+    *,
+    device: torch.device | str | None = None,
+    batch: int | None = None,
+    dtype: torch.dtype | None = None,
+    family: str | Family | None = None,
+    mask: int | str | None = None,
+    before: Sequence[int] | None = None,
+    after: Sequence[int] | None = None,
+    draw: Sequence[int | str] | None = None,
+    ends: Sequence[str] | None = None,
+    length: int | None = None,
+    vocabulary: int | None = None,
+    classes: int | None = None,
+    trust_remote_code: bool = False,
+) -> Sequences:
+    """A public masked network of texts, proteins or molecules, ready to sample: prompts and results are strings.
+
+    Args:
+        net: A network (ESM2, DPLM, ESM-C, EvoDiff, BERT, ModernBERT, GenMol, LLaDA, Dream, MDLM, UDLM, or any other
+            masked language model), a folder that transformers reads, or an id on the Hugging Face hub.
+        tokenizer: The tokenizer it was trained with: one of transformers, a folder or hub id of one, or the letters of
+            tokens 0, 1, ... None (the default): the one in the folder or at the network, or its family's letters.
+        device: Where the network runs. None (the default): where it is; a folder is loaded to the CPU.
+        batch: Rows that it is asked about at a time. None (the default): 16, or fewer where memory is short.
+        dtype: Of a folder, what its weights are kept in, such as `torch.bfloat16`; of a network, what it computes in
+            (its weights stay as they are). None (the default): float32, or as the network is.
+        family: How it is called, by name ("LLaDA") or as a `tt.Family`. None (the default): found from its config.
+        mask: Its mask token or its id. None (the default): from the tokenizer, the config or the family.
+        before: Ids put before every row and never noised. None (the default): as the tokenizer frames a text.
+        after: Ids put after every row. None (the default): as the tokenizer frames a text.
+        draw: Tokens or ids that may be drawn. None (the default): the 20 amino acids of a protein; of others, every
+            token that is not special, unused or reserved.
+        ends: Tokens that end a text: drawn like others, and nothing after them is read. None (the default): those of
+            the family (LLaDA and Dream have some).
+        length: The most tokens it reads with its frame. None (the default): from its config.
+        vocabulary: How many tokens it knows. None (the default): from its config, else from what it answers.
+        classes: How many classes it was trained for. None (the default): from its config, else none.
+        trust_remote_code: Whether code that lies beside the weights may run. False by default.
+
+    Returns:
+        A `tt.Sequences`: its `model(prompt, length=...)` is what `tt.sample` and `tt.steer` take, its `decode` makes
+        strings of particles, and it is itself a tokenizer for `tt.Reward`.
+    """
+    trusted = truth("trust_remote_code", trust_remote_code)
+    if device is not None:
+        device_here(device)
+    if batch is not None or dtype is not None:
+        check_batch(1 if batch is None else batch, dtype)
+    computed = dtype
+    if isinstance(net, str | Path):
+        loaded = load_folder(net, "cpu" if device is None else device, dtype, trusted)
+        net, computed = loaded.net, None  # its weights are in this type already
+        tokenizer = loaded.tokenizer if tokenizer is None else tokenizer
+    if not isinstance(net, nn.Module):
+        raise InvalidInput(f"the net is {shown(net)}; give a torch.nn.Module, a folder, or a hub id owner/name")
+    if isinstance(tokenizer, Path) or (isinstance(tokenizer, str) and Path(tokenizer).is_dir()):
+        tokenizer = load_tokenizer_of(tokenizer)
+    net = net if device is None else net.to(device)
+    kind = family_of(net, family)
+    tokenizer = tokenizer_of(tokenizer, net, kind)
+    public = _public(net, tokenizer, kind, mask, before, after, draw, ends, length, vocabulary, classes)
+    process = (Masking if kind.masked else Uniform)(len(public.alphabet))
+    return Sequences(looked_at(public), process, _batch(public) if batch is None else int(batch), computed)
+
+
+def _public(
+    net: nn.Module, tokenizer: Any, family: Family, mask: Any, before: Any, after: Any, draw: Any, ends: Any,
+    length: int | None, vocabulary: int | None, classes: int | None,
+) -> Public:  # fmt: skip
+    """What is to be known of a network, before it is asked anything."""
+    config = getattr(net, "config", None)
+    size = _vocabulary(net, config, tokenizer, vocabulary)
+    _check_match(tokenizer, size, type(net).__name__)
+    hole = _mask(mask, tokenizer, config, family, size)
+    first, last = _frame(tokenizer, family, config)
+    first = first if before is None else _given("before", before, size)
+    last = last if after is None else _given("after", after, size)
+    never = {own for own in (hole, *first, *last) if own is not None}
+    alphabet = drawable(tokenizer, family, size, draw, ends, never)
+    longest = longest_row(config, family) if length is None else whole("length", length, 1, LONGEST)
+    pad = getattr(tokenizer, "pad_token_id", None)
+    wide = first_of(config, ("hidden_size", "d_model", "hidden_dim", "n_embd")) or 1024
+    many = _classes(net, config, classes)
+    return Public(
+        net, family, alphabet, hole, first, last, 0 if pad is None else pad, size, longest or sys.maxsize, wide, many
+    )
+
+
+def _classes(net: nn.Module, config: Any, given: int | None) -> int:
+    """How many classes a network takes as its argument `cond`."""
+    takes = "cond" in inspect.signature(net.forward).parameters
+    if given is None:
+        return (first_of(config, ("num_classes",)) or 0) if takes else 0
+    if whole("classes", given, 0, LONGEST) and not takes:
+        raise InvalidInput(f"classes is {given} and {type(net).__name__} takes no cond; leave it out")
+    return int(given)
+
+
+def _given(name: str, ids: Any, size: int) -> tuple[int, ...]:
+    """Ids of a frame that the user gives."""
+    return tuple(whole(f"a token of {name}", own, 0, size - 1) for own in listed(name, ids, "give a list of ids"))
+
+
+def _vocabulary(net: nn.Module, config: Any, tokenizer: Any, given: int | None) -> int:
+    """How many tokens a network knows: as said, as its config says, or the rows of its embedding."""
+    if given is not None:
+        return whole("vocabulary", given, 2, 2**31 - 1)
+    found = first_of(config, ("vocab_size",))
+    if found is None:
+        rows = [module.num_embeddings for module in net.modules() if isinstance(module, nn.Embedding)]
+        found = rows[0] if rows else len(tokenizer)
+    return found
+
+
+def _check_match(tokenizer: Any, size: int, name: str) -> None:
+    """Refuse a tokenizer whose ids the network lacks, or that has not half as many as the network knows."""
+    known = tokenizer.get_vocab()
+    most = max(known.values()) + 1
+    named = getattr(tokenizer, "all_special_ids", None) is not None  # letters need not cover all that a network knows
+    if most > size or (named and 2 * most < size):
+        raise InvalidInput(
+            f"the tokenizer has {most:,} tokens and {name} knows {size:,}: it was made for another net; give the one "
+            "that came with this net"
+        )
+
+
+def _mask(given: Any, tokenizer: Any, config: Any, family: Family, size: int) -> int | None:
+    """The network's own id of its mask; None for a family whose noise is no mask."""
+    if not family.masked:
+        return None
+    known = tokenizer.get_vocab()
+    options = [given, getattr(tokenizer, "mask_token_id", None), getattr(config, "mask_token_id", None), family.mask]
+    for option in options:
+        if isinstance(option, str) and option in known:
+            return known[option]
+        if isinstance(option, str) and option is given:
+            raise InvalidInput(f"mask is {option!r}, which the tokenizer does not have; give a token it has, or an id")
+        if isinstance(option, int) and not isinstance(option, bool):
+            found = size + option if option < 0 else option
+            if not 0 <= found < size:
+                raise InvalidInput(
+                    f"the mask is token {option} and the net's tokens are 0 to {size - 1}: was the tokenizer made for "
+                    "this net?"
+                )
+            return found
+    raise InvalidInput(
+        f"the tokenizer ({type(tokenizer).__name__}) has no mask token, and the net names none; give the mask that it "
+        "was trained with as mask="
+    )
+
+
+def _frame(tokenizer: Any, family: Family, config: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ids that a tokenizer puts before and after a text; where it puts none, those that the family names."""
+    named = {end: getattr(tokenizer, f"{end}_token_id", None) for end in ("bos", "cls", "eos", "sep")}
+    framed = list(tokenizer("")["input_ids"]) if callable(tokenizer) else []
+    opening = {named["bos"], named["cls"]} - {None}
+    start = 0
+    while start < len(framed) and framed[start] in opening and (start == 0 or len(framed) > start + 1):
+        start += 1
+    if framed:
+        return tuple(framed[:start]), tuple(framed[start:])
+    bos = [own for own in (named["bos"], named["cls"], getattr(config, "bos_token_id", None)) if own is not None]
+    eos = [own for own in (named["eos"], named["sep"], getattr(config, "eos_token_id", None)) if own is not None]
+    return tuple(bos[:1]) if "bos" in family.frame else (), tuple(eos[:1]) if "eos" in family.frame else ()
+
+
+def _batch(public: Public) -> int:
+    """Rows at a time: `BATCH`, or as many as a share of the free memory holds."""
+    weights = next(public.net.parameters())
+    config = getattr(public.net, "config", None)
+    inner = first_of(config, ("intermediate_size", "mlp_hidden_size", "ffn_hidden_size")) or 4 * public.hidden
+    sites = min(public.length, _ASSUMED)
+    row = sites * (8 * public.hidden + 4 * inner) * weights.element_size()
+    return max(1, min(BATCH, free_bytes(weights.device) // _SHARE // row))

@@ -1,0 +1,108 @@
+"""The commands on a folder of transformers: sample, infill and steer with strings in and out."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+import truetilt as tt
+from public_nets import bert, bert_tokenizer, esm2, esm_tokenizer
+from truetilt.cli.main import app
+
+pytest.importorskip("transformers", reason="pip install 'truetilt[hf]'")
+
+REWARD = """
+def tryptophans(proteins):
+    return [float(protein.count("W")) for protein in proteins]
+
+
+def letters(texts):
+    return [float(len(text)) for text in texts]
+"""
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("nets")
+    for name in ("protein", "text"):
+        (root / name).mkdir()
+    esm2().save_pretrained(root / "protein")
+    esm_tokenizer(root / "protein").save_pretrained(root / "protein")
+    bert().save_pretrained(root / "text")
+    bert_tokenizer().save_pretrained(root / "text")
+    (root / "mine.py").write_text(REWARD)
+    return root
+
+
+def called(*words, code=0):
+    found = CliRunner().invoke(app, [str(word) for word in words])
+    assert found.exit_code == code, found.output
+    return found
+
+
+def test_a_folder_is_what_load_makes_of_it(folders):
+    assert isinstance(tt.load(folders / "protein"), tt.Sequences)
+    with pytest.raises(tt.InvalidInput, match="another project's network"):
+        tt.load(folders / "protein", compile=True)
+
+
+def test_sample_after_a_prompt(folders, tmp_path):
+    out = tmp_path / "run"
+    called(
+        "sample", folders / "text", "--prompt", "the film", "--length", 4, "--alpha", 2, "--particles", 8, "--out", out
+    )
+    told = json.loads((out / "result.json").read_text())
+    assert len(told["texts"]) == 8
+    assert sum(particle["weight"] for particle in told["particles"]) == pytest.approx(1)
+    assert told["settings"]["model"]["alpha"] == 2
+    assert "--prompt 'the film'" in told["settings"]["command"]
+    assert "trust" not in told["settings"]["command"]
+    assert len((out / "samples.txt").read_text().splitlines()) == 8
+    called("report", out)
+
+
+def test_sample_proteins_as_fasta(folders, tmp_path):
+    called("sample", folders / "protein", "--length", 6, "--particles", 8, "--out", tmp_path)
+    lines = (tmp_path / "samples.fasta").read_text().splitlines()
+    assert lines[::2] == [f">sample_{k}" for k in range(1, 9)]
+    assert all(len(line) == 6 and set(line) <= set("ACDEFGHIKLMNPQRSTVWY") for line in lines[1::2])
+
+
+def test_infill_by_a_folder(folders, tmp_path):
+    called("infill", "MK[MASK:3]WW", "--model", folders / "protein", "--alpha", 2, "--particles", 4, "--out", tmp_path)
+    told = json.loads((tmp_path / "result.json").read_text())
+    assert all(entry["text"][:2] == "MK" and entry["text"][5:] == "WW" for entry in told["texts"])
+    assert told["settings"]["command"].startswith("truetilt infill 'MK[MASK:3]WW' --model ")
+    assert "--prompt" not in told["settings"]["command"]
+
+
+def test_steer_by_a_reward_of_strings(folders, tmp_path):
+    reward = f"{folders / 'mine.py'}:tryptophans"
+    words = ["--strength", 3, "--calls", 300, "--length", 4, "--out", tmp_path]
+    called("steer", folders / "protein", "--reward", reward, "--prompt", "MK", *words)
+    draws = json.loads((tmp_path / "result.json").read_text())["draws"]
+    assert all(draw["reward"] == draw["text"].count("W") for draw in draws)
+    assert sum(draw["reward"] for draw in draws) > len(draws)
+
+
+def test_steer_reads_a_text_with_gaps_whole(folders, tmp_path):
+    words = ["--calls", 60, "--evaluations", 800, "--prompt", "MK[MASK:2]WW", "--out", tmp_path]
+    called("steer", folders / "protein", "--reward", f"{folders / 'mine.py'}:letters", *words)
+    draws = json.loads((tmp_path / "result.json").read_text())["draws"]
+    assert all(draw["reward"] == 6 and draw["text"][4:] == "WW" for draw in draws)
+
+
+def test_steer_by_a_prompt(folders, tmp_path):
+    words = ["--alpha", 2, "--prompt", "the film", "--length", 3, "--evaluations", 2000, "--out", tmp_path]
+    called("steer", folders / "text", *words)
+    assert len(json.loads((tmp_path / "result.json").read_text())["draws"]) == 16
+
+
+def test_what_does_not_go_together_is_one_line(folders, tmp_path):
+    out = ("--out", tmp_path / "none")
+    assert "give a --prompt" in called("sample", folders / "text", "--alpha", 2, *out, code=2).output
+    assert "takes no prompt" in called("sample", "mnist", "--condition", 4, "--prompt", "x", *out, code=2).output
+    assert "no gap" in called("infill", "MKW", "--model", folders / "protein", *out, code=2).output
+    assert "leave out" in called(
+        "infill", "M[MASK]", "--condition", "good", "--model", folders / "protein", *out, code=2
+    ).output  # fmt: skip
