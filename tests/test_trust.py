@@ -252,7 +252,7 @@ FAULTS = {
     "few draws": ({"draws": FEW - 1.0}, "use with care", "more populations"),
     "hardly any draw": ({"draws": HARDLY_ANY - 0.1}, "do not trust", "more populations"),
     "scattered": ({"draws": 400 / SCATTER / 1.1}, "use with care", "more than chance explains"),
-    "deaths": ({"dead": 1}, "use with care", "use more particles in each"),
+    "deaths": ({"dead": 1}, "use with care", "Use more particles in each"),
     "copies": ({"repeated": True}, "do not trust", "different seeds"),
 }
 

@@ -36,7 +36,7 @@ class Remedies(NamedTuple):
     move: str = ""  # moves that fit the target
     steps: str = "smaller steps"  # a finer grid, where that is possible
     twist: str = ""  # the twist that the reward takes the place of at the last step, where there is one
-    particles: str = "more particles"  # in a population
+    particles: str = "more particles in each population"
     populations: str = "more populations"
     resample: str = "resampling on the way (leave resample out)"  # for a run that never resamples
 
