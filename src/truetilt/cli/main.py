@@ -89,9 +89,9 @@ def _experiment(name: str, asked: ExperimentOptions) -> None:
     """Run an experiment of the paper, write its result and show it."""
     with OneLineErrors():
         from ..commands.jobs import Settings, run_experiment
-        from ..paper import chain, figure3, figure4, figures, rewards, sde, steer, table1, tfbind8
+        from ..paper import chain, figure3, figure4, figures, gb1, rewards, sde, steer, table1, tfbind8
 
-        modules = (table1, chain, sde, rewards, steer, tfbind8, figure3, figure4)
+        modules = (table1, chain, sde, rewards, steer, tfbind8, gb1, figure3, figure4)
         every = (figures.FIGURE1, figures.FIGURE2, *(module.EXPERIMENT for module in modules))
         experiment = next(e for e in every if e.name == name)
         folder, data = asked.out or Path("runs") / name, getattr(asked, "data", None)
@@ -129,6 +129,13 @@ class RewardOptions(ExperimentOptions):
     ] = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class FitnessOptions(ExperimentOptions):
+    """Options of the experiment that reads a measured fitness and the backbone it belongs to."""
+
+    data: Annotated[Path, typer.Option(help="Folder with a folder gb1: backbone.pdb and fitness.tsv.xz.")]
+
+
 _EXPERIMENTS: dict[str, tuple[type[ExperimentOptions], str]] = {
     "figure1": (ExperimentOptions, "Six states of one site: guidance misses the tempered target."),
     "figure2": (ExperimentOptions, "Nine states of two sites, at alpha = 2 and 4."),
@@ -142,6 +149,10 @@ _EXPERIMENTS: dict[str, tuple[type[ExperimentOptions], str]] = {
     "sde": (ExperimentOptions, "Diffusions of real vectors: every sampler against Gaussian mixtures, D = 2, 8, 32."),
     "rewards": (RewardOptions, "Rewards as black boxes: twists and annealing beside FK steering, SVDD, importance."),
     "steer": (RewardOptions, "tt.steer beside what people use at equal cost, and beside what hindsight would choose."),
+    "gb1": (
+        FitnessOptions,
+        "ProteinMPNN on four sites of GB1 with measured fitness: every sampler and baseline, exactly.",
+    ),
     "tfbind8": (LandscapeOptions, "All 65,536 DNA 8-mers with measured binding (TF Bind 8): every sampler, exactly."),
 }
 for _name, (_options, _words) in _EXPERIMENTS.items():
