@@ -89,6 +89,29 @@ def test_no_batch_changes_a_bit(weights):
     assert torch.equal(protein.log_prob(x), alone)
 
 
+def test_what_is_kept_between_calls_changes_no_bit(weights):
+    fresh = {"open": None, "batch": 4, "dtype": torch.float32}
+    protein, x = load(weights, **fresh), some_states(load(weights, open=None), 7)
+    going = [protein.law.conditional(x, turn) for turn in range(protein.length)]
+    for turn in (0, 3, 9):
+        assert torch.equal(load(weights, **fresh).law.conditional(x, turn), going[turn])
+        assert torch.equal(protein.law.conditional(x.flip(0), turn).flip(0), going[turn])
+    total = sum(row.gather(1, x[:, turn, None])[:, 0] for turn, row in enumerate(going))
+    torch.testing.assert_close(total, protein.log_prob(x), rtol=0, atol=1e-4)
+
+
+def test_a_letter_changed_early_is_not_answered_from_what_is_kept(weights):
+    """A wrong variant would go on from the features of other letters."""
+    protein, x = load(weights, open=None), some_states(load(weights, open=None), 3)
+    for turn in range(4):
+        protein.law.conditional(x, turn)
+    other = x.clone()
+    other[:, 0] = (other[:, 0] + 7) % 20
+    again = protein.law.conditional(other, 4)
+    assert torch.equal(again, load(weights, open=None).law.conditional(other, 4))
+    assert float((again - protein.law.conditional(x, 4)).abs().max()) > 1e-6
+
+
 def test_a_forbidden_letter_comes_only_where_the_file_has_it(weights):
     protein = load(weights, open="3,5,8", forbid="KC")  # residue 8 is K
     table = protein.law.table()

@@ -20,7 +20,7 @@ from ..rewards.recycled import recycled
 from ..smc.resampling import never
 from ..targets.any_order import AnyOrder
 from .gb1_figure import draw
-from .gb1_samplers import OURS, RIVALS, Found, bounded_reward, knowing, rival
+from .gb1_samplers import OURS, RIVALS, SampledStates, bounded_reward, knowing, rival
 from .reward_tables import FLOORS, RewardTable, fitness_table
 
 FOLDER, BACKBONE, OPEN = "gb1", "backbone.pdb", "39-41,54"
@@ -133,7 +133,7 @@ def one_guided(name: str, alpha: float, seed: int, folder: str) -> Answer:
     result = run(fk, particles=particles, populations=populations, seed=seed, **how)
     x, weights = result.particles.flatten(0, 1), result.weights.reshape(-1)
     trust = result.trust()
-    found = Found(x, weights, result.log_z, result.spent, str(trust.verdict))
+    found = SampledStates(x, weights, result.log_z, result.spent, str(trust.verdict))
     if name == "guidance":  # its draws as they come, without their weights
         found = found._replace(weights=weights.new_ones(len(x)), log_z=None, verdict=None)
     draws = FLOORS["gb1"]
@@ -143,7 +143,7 @@ def one_guided(name: str, alpha: float, seed: int, folder: str) -> Answer:
     return _answer(table, alpha, found, None) | told
 
 
-def _answer(table: RewardTable, alpha: float, found: Found, again: float | None) -> Answer:
+def _answer(table: RewardTable, alpha: float, found: SampledStates, again: float | None) -> Answer:
     law, log_z = table.target(alpha)
     return {
         "reward_calls": found.spent.distinct,

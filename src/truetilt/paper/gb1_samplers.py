@@ -41,7 +41,7 @@ NOTHING = Spent()
 scan_metropolis = partial(Metropolis, scan=systematic_scan)
 
 
-class Found(NamedTuple):
+class SampledStates(NamedTuple):
     """Weighted states, log Z (None where a method has no target), what was spent, and the verdict of our runs."""
 
     x: Tokens
@@ -51,7 +51,7 @@ class Found(NamedTuple):
     verdict: str | None = None
 
 
-Sampler = Callable[[RewardTable, Reward, float, int, int], Found]  # table, reward, strength, calls, seed
+Sampler = Callable[[RewardTable, Reward, float, int, int], SampledStates]  # table, reward, strength, calls, seed
 
 
 def bounded_reward(table: RewardTable) -> Reward:
@@ -64,7 +64,7 @@ def budget_of(table: RewardTable, calls: int) -> Budget:
     return Budget(PER_CALL * calls * table.p0.dim(), calls)
 
 
-class Annealing(NamedTuple):
+class AnnealingSizes(NamedTuple):
     """How clean states are annealed: populations and particles of each, the moves and how many."""
 
     sizes: tuple[int, int]
@@ -72,7 +72,7 @@ class Annealing(NamedTuple):
     moves: int = MOVES
 
 
-def annealing(table: RewardTable, reward: Reward, strength: float, how: Annealing, seed: int) -> Result:
+def annealing(table: RewardTable, reward: Reward, strength: float, how: AnnealingSizes, seed: int) -> Result:
     """From the base to the target in one sweep after another, the strength growing with the square of the way."""
     moves = how.moves
     shares = [min(1.0, ((k + 1) / (0.9 * moves)) ** 2) for k in range(moves)]
@@ -81,25 +81,25 @@ def annealing(table: RewardTable, reward: Reward, strength: float, how: Annealin
     return run(Annealed(goal, shares, kernel=how.kernel), particles=particles, populations=populations, seed=seed)
 
 
-def annealed_gibbs(table: RewardTable, reward: Reward, strength: float, calls: int, seed: int) -> Found:
+def annealed_gibbs(table: RewardTable, reward: Reward, strength: float, calls: int, seed: int) -> SampledStates:
     """Moves that ask about all 20 letters of a site: few particles are affordable."""
-    how = Annealing((1, max(calls // 110, 2)), scan_gibbs, min(MOVES // 2, max(calls // 60, 4)))
+    how = AnnealingSizes((1, max(calls // 110, 2)), scan_gibbs, min(MOVES // 2, max(calls // 60, 4)))
     return _told(annealing(table, reward, strength, how, seed), reward)
 
 
-def annealed_metropolis(table: RewardTable, reward: Reward, strength: float, calls: int, seed: int) -> Found:
+def annealed_metropolis(table: RewardTable, reward: Reward, strength: float, calls: int, seed: int) -> SampledStates:
     """Moves that ask about one letter: many particles, which share what is known."""
-    how = Annealing((FEW, max(round((calls / 25) ** 1.5 / FEW), 4)))
+    how = AnnealingSizes((FEW, max(round((calls / 25) ** 1.5 / FEW), 4)))
     return _told(annealing(table, reward, strength, how, seed), reward)
 
 
-def kriged_twist(table: RewardTable, reward: Reward, strength: float, calls: int, seed: int) -> Found:
+def kriged_twist(table: RewardTable, reward: Reward, strength: float, calls: int, seed: int) -> SampledStates:
     """Annealing finds where the mass is; then independent draws from the law that kriging of all calls promises, twice.
 
     The promise of a masked state, log E[exp(strength h) | x_U], is exact on the table: a twist that makes all weights
     alike but for the last, exp(strength (r - h)). The second round's draws are the particles.
     """
-    found = annealing(table, reward, strength, Annealing((1, max(round((calls / 60) ** 1.5), 8))), seed)
+    found = annealing(table, reward, strength, AnnealingSizes((1, max(round((calls / 60) ** 1.5), 8))), seed)
     spent = found.spent
     for left in range(ROUNDS, 0, -1):
         promised = _promise(table, reward, strength)
@@ -132,25 +132,25 @@ def _affordable(law: Tensor, known: Tensor, calls: int) -> int:
     return low
 
 
-def one_call(table: RewardTable, reward: Reward, strength: float, calls: int, seed: int) -> Found:
+def one_call(table: RewardTable, reward: Reward, strength: float, calls: int, seed: int) -> SampledStates:
     """`tt.steer`."""
     evaluations = budget_of(table, calls).evaluations
     return _told(steer(table.model(), reward, strength, calls=calls, evaluations=evaluations, seed=seed), reward)
 
 
-def importance(table: RewardTable, reward: Reward, strength: float, calls: int, seed: int) -> Found:
+def importance(table: RewardTable, reward: Reward, strength: float, calls: int, seed: int) -> SampledStates:
     """Draws of the base as long as no more states than that are among them."""
     model = table.model()
     x = within_calls(site_by_site(model), calls, PER_CALL * calls, seed)
     log_w = strength * reward(x)
     spent = Spent(model.length, len(x) * model.length, reward.calls, reward.distinct)
-    return Found(x, log_w.softmax(0), float(log_w.logsumexp(0)) - math.log(len(x)), spent)
+    return SampledStates(x, log_w.softmax(0), float(log_w.logsumexp(0)) - math.log(len(x)), spent)
 
 
-def _told(result: Result, reward: Reward, before: Spent = NOTHING) -> Found:
+def _told(result: Result, reward: Reward, before: Spent = NOTHING) -> SampledStates:
     spent = result.spent.plus(before)._replace(calls=reward.calls, distinct=reward.distinct)
     x, weights = result.particles.flatten(0, 1), result.weights.reshape(-1)
-    return Found(x, weights, result.log_z, spent, str(result.trust().verdict))
+    return SampledStates(x, weights, result.log_z, spent, str(result.trust().verdict))
 
 
 OURS: dict[str, Sampler] = {
@@ -163,16 +163,16 @@ OURS: dict[str, Sampler] = {
 RIVALS = {TITLES[name]: name for name in (*METHODS, ADALEAD) if name != "importance"}
 
 
-def rival(name: str, table: RewardTable, reward: Reward, strength: float, calls: int, seed: int) -> Found:
+def rival(name: str, table: RewardTable, reward: Reward, strength: float, calls: int, seed: int) -> SampledStates:
     """A baseline, as large as the budget affords by a search that it is not charged for."""
     found = run_method(name, Contest(table.model(), reward, strength, budget_of(table, calls), seed))
-    return Found(found.states, found.weights, found.log_z, found.spent)
+    return SampledStates(found.states, found.weights, found.log_z, found.spent)
 
 
-def knowing(table: RewardTable, strength: float, sizes: tuple[int, int], seed: int) -> Found:
+def knowing(table: RewardTable, strength: float, sizes: tuple[int, int], seed: int) -> SampledStates:
     """`tt.reveal` with the exact likelihood of partial states: as if every state had been called."""
     known = Table(Masking(table.size), table.p0, table.values.exp().reshape(table.p0.shape))
     found = reveal(known.model(), strength, particles=sizes[1], populations=sizes[0], seed=seed)
     x, weights = found.particles.flatten(0, 1), found.weights.reshape(-1)
     log_z = found.log_z + strength * float(known.evidence.log())
-    return Found(x, weights, log_z, found.spent, str(found.trust().verdict))
+    return SampledStates(x, weights, log_z, found.spent, str(found.trust().verdict))

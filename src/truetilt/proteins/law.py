@@ -17,21 +17,13 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from ..core.types import NEG_INF, InvalidInput, Tokens, settle, whole
+from .decoding import Decoding, LayerCache
 from .network import Decoder, Graph, ProteinMPNN
 from .open_sites import OpenSites
 from .structure import AMINO_ACIDS, UNKNOWN, Structure
 
 LETTERS = AMINO_ACIDS + UNKNOWN
 MOST_STATES = 1_000_000  # of a table
-
-
-class LayerCache(NamedTuple):
-    """What a decoder layer has computed before any state is known, of the open residues in the order of decoding."""
-
-    given: Tensor  # [P, K, H]: the first map of every message without its residue and without open neighbours
-    letters: Tensor  # [21, H]: of a neighbour's letter
-    own: Tensor  # [H, H]: the map of the residue
-    neighbour: Tensor  # [H, H]: the map of the neighbour
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,8 +158,22 @@ class OrderedLaw:
 
     def conditional(self, x: Tokens, turn: int) -> Tensor:
         """log p(letter | sites decoded before) of the site decoded at this turn, float64 [B, 20]; x is [B, D]."""
-        ordered = x.to(self.device)[:, list(self.order)]
-        return self.logits(ordered, turn, turn + 1)[:, 0].log_softmax(-1)
+        return self.after(x.to(self.device)[:, list(self.order[:turn])])
+
+    @torch.no_grad()
+    def after(self, begun: Tokens) -> Tensor:
+        """log p(letter | the sites decoded so far) of the next site, for beginnings [B, turn]; float64 [B, 20].
+
+        Only the next site is worked out: of the others, what the last call left is kept.
+        """
+        votes = self._decoding.votes(begun).double()[..., : len(AMINO_ACIDS)].mean(1)
+        return votes.masked_fill(~self.allowed[self.order[begun.shape[1]]], NEG_INF).log_softmax(-1)
+
+    @cached_property
+    def _decoding(self) -> Decoding:
+        return Decoding(
+            self.net, self.graph.nodes[self._places[0]], self._layers, self._seen, self._places[1], self.batch
+        )
 
     def table(self) -> Tensor:
         """p(x | order) of every state, float64 [20] * D: one conditional for each beginning of a state."""

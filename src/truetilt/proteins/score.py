@@ -17,6 +17,7 @@ from ..core.batch import Needs
 from ..core.logits import LazyRows
 from ..core.types import Batch, BatchScore, InvalidInput, Meter, SiteLogits, Tokens
 from ..diffusion.processes import Masking
+from .decoding import distinct_rows
 from .law import OrderedLaw
 from .structure import AMINO_ACIDS
 
@@ -90,13 +91,10 @@ class OrderedScore(BatchScore):
 
     def _next(self, ordered: Tokens, turn: int, meter: Meter | None) -> Tensor:
         """The law of the next site in the order, one pass."""
-        begun, which = ordered.masked_fill(torch.arange(ordered.shape[1], device=ordered.device) >= turn, 0).unique(
-            dim=0, return_inverse=True
-        )
+        begun, which = distinct_rows(ordered[:, :turn])
         if meter is not None:
             meter.asked(len(begun))
-        logits = self.law.logits(begun.to(self.law.device), turn, turn + 1)[:, 0]
-        return logits.log_softmax(-1).to(ordered.device)[which]
+        return self.law.after(begun.to(self.law.device)).to(ordered.device)[which]
 
     def _summed(self, state: Tokens, turn: int, end: int, meter: Meter | None) -> Tensor:
         """The law of the site at this turn, the other hidden ones up to turn `end` summed over."""

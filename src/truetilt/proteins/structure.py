@@ -24,6 +24,7 @@ from ..core.types import InvalidInput, path_of
 AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"  # in the order of the network's tokens
 UNKNOWN = "X"  # its 21st token
 ATOMS = ("N", "CA", "C", "O")
+BLANK = "_"  # the name of a chain that has none
 FARTHEST = 100.0  # Å from CA to its own N, C and O at most: beyond it the coordinates are no protein's
 _INSTALL = "pip install 'truetilt[protein]'"
 
@@ -92,7 +93,7 @@ def read_structure(path: str | Path) -> Structure:
     residues, places = [], []
     for chain in model:
         for found in chain:
-            residue = _residue(path, chain.name, found)
+            residue = _residue(chain.name.strip() or BLANK, found)
             if residue is not None:
                 residues.append(residue)
                 places.append(_atoms(path, residue, found))
@@ -133,7 +134,7 @@ def _first_model(path: Path) -> Any:
     return structure[0]
 
 
-def _residue(path: Path, chain: str, found: Any) -> Residue | None:
+def _residue(chain: str, found: Any) -> Residue | None:
     """The residue of an amino acid; None for what is no part of a protein."""
     import gemmi
 
