@@ -83,7 +83,7 @@ def annealing(table: RewardTable, reward: Reward, strength: float, how: Annealin
 
 def annealed_gibbs(table: RewardTable, reward: Reward, strength: float, calls: int, seed: int) -> SampledStates:
     """Moves that ask about all 20 letters of a site: few particles are affordable."""
-    how = AnnealingSizes((1, max(calls // 110, 2)), scan_gibbs, min(MOVES // 2, max(calls // 60, 4)))
+    how = AnnealingSizes((1, max(calls // 130, 2)), scan_gibbs, min(MOVES // 2, max(calls // 60, 4)))
     return _told(annealing(table, reward, strength, how, seed), reward)
 
 
