@@ -23,7 +23,7 @@ from ..smc.resampling import never
 from ..targets.any_order import AnyOrder
 from .soluble_figure import draw
 
-ALPHAS, MODEST = (0.0, 1.0, 2.0, 4.0), (1.0, 2.0)  # exponents; those that designs are claimed for
+ALPHAS = (0.0, 1.0, 2.0, 4.0)  # exponents
 SIZES, QUICK_SIZES = (16, 8), (4, 8)  # populations, particles of each
 SEEDS = 2
 TRUETILT, GUIDANCE = "truetilt", "guidance"
@@ -114,19 +114,19 @@ def collect(settings: Settings, answers: dict[str, Answer]) -> Answer:
 
 
 def claims(rows: list[Answer]) -> Answer:
-    """What is claimed: designs have a less hydrophobic surface than the base's, and alpha = 4 is not called trusted."""
+    """What was found of ours, means over backbones and seeds: surface, recovery, verdicts, what another order says."""
     ours = [row for row in rows if row["method"] == TRUETILT]
-    plain = _mean(ours, 0.0, "surface")
-    out = {
-        f"surface at alpha {alpha:g} less that of the base": _mean(ours, alpha, "surface") - plain for alpha in MODEST
-    }
-    out |= {f"recovery at alpha {alpha:g}": _mean(ours, alpha, "recovery") for alpha in ALPHAS}
-    for alpha in ALPHAS[1:]:
+    out: Answer = {}
+    for alpha in ALPHAS:
         each = [row for row in ours if row["alpha"] == alpha]
-        out[f"runs called trust at alpha {alpha:g}"] = sum(row["verdict"] == "trust" for row in each)
-        out[f"nats of log-ratio that another order takes back at alpha {alpha:g}"] = _mean(
-            ours, alpha, "log_ratio"
-        ) - _mean(ours, alpha, "log_ratio_retold")
+        taken_back = _mean(ours, alpha, "log_ratio") - _mean(ours, alpha, "log_ratio_retold")
+        out[f"alpha {alpha:g}"] = {
+            "surface": _mean(ours, alpha, "surface"),
+            "recovery": _mean(ours, alpha, "recovery"),
+            "called_trust": sum(row["verdict"] == "trust" for row in each),
+            "runs": len(each),
+            "nats_that_another_order_takes_back": taken_back,
+        }
     return out
 
 
@@ -136,10 +136,9 @@ def _mean(rows: list[Answer], alpha: float, key: str) -> float:
 
 
 def passed(result: Answer) -> bool:
-    """Whether what is claimed holds."""
-    found = result["claims"]
-    lower = all(found[f"surface at alpha {alpha:g} less that of the base"] < 0 for alpha in MODEST)
-    return lower and found[f"runs called trust at alpha {ALPHAS[-1]:g}"] == 0
+    """Whether the break shows: at the highest exponent natives are lost, and no run there is called trusted."""
+    first, last = (result["claims"][f"alpha {alpha:g}"] for alpha in (ALPHAS[0], ALPHAS[-1]))
+    return last["called_trust"] == 0 and last["recovery"] < first["recovery"]
 
 
 EXPERIMENT = Experiment(
