@@ -191,7 +191,7 @@ def fitness(device: str, data: str) -> dict:
 
 
 def redesigned(device: str, data: str) -> dict:
-    """Whole chains leaning to the soluble weights: at alpha = 4 natives are lost, and no run there is called trusted."""
+    """Whole chains leaning to the soluble weights: at alpha = 4 natives are lost, and no run there is trusted."""
     found = reproduce(soluble.EXPERIMENT, device, str(Path(data) / "backbones"))
     return found | {"passed": soluble.passed(found)}
 
