@@ -30,6 +30,7 @@ _HOME = {
     "targets.jumps.first_hitting": ("FirstHitting",),
     "targets.jumps.uniformised": ("Uniformised", "least_bound"),
     "diffusion.kernels": ("euler", "tau_leaping", "tweedie"),
+    "proteins.bundle": ("Protein",),
     "models.distinct": ("Distinct",),
     "models.families": ("Family",),
     "models.from_transformers": ("from_transformers",),

@@ -101,9 +101,9 @@ def _experiment(name: str, asked: ExperimentOptions) -> None:
     """Run an experiment of the paper, write its result and show it."""
     with OneLineErrors():
         from ..commands.jobs import Settings, run_experiment
-        from ..paper import chain, figure3, figure4, figures, rewards, sde, steer, table1, tfbind8
+        from ..paper import chain, figure3, figure4, figures, gb1, rewards, sde, soluble, steer, table1, tfbind8
 
-        modules = (table1, chain, sde, rewards, steer, tfbind8, figure3, figure4)
+        modules = (table1, chain, sde, rewards, steer, tfbind8, gb1, soluble, figure3, figure4)
         every = (figures.FIGURE1, figures.FIGURE2, *(module.EXPERIMENT for module in modules))
         experiment = next(e for e in every if e.name == name)
         folder, data = asked.out or Path("runs") / name, getattr(asked, "data", None)
@@ -141,6 +141,20 @@ class RewardOptions(ExperimentOptions):
     ] = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class FitnessOptions(ExperimentOptions):
+    """Options of the experiment that reads a measured fitness and the backbone it belongs to."""
+
+    data: Annotated[Path, typer.Option(help="Folder with a folder gb1: backbone.pdb and fitness.tsv.xz.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackboneOptions(ExperimentOptions):
+    """Options of the experiment that redesigns whole chains."""
+
+    data: Annotated[Path, typer.Option(help="Folder with the backbones to redesign, .pdb or .cif.")]
+
+
 _EXPERIMENTS: dict[str, tuple[type[ExperimentOptions], str]] = {
     "figure1": (ExperimentOptions, "Six states of one site: guidance misses the tempered target."),
     "figure2": (ExperimentOptions, "Nine states of two sites, at alpha = 2 and 4."),
@@ -154,6 +168,14 @@ _EXPERIMENTS: dict[str, tuple[type[ExperimentOptions], str]] = {
     "sde": (ExperimentOptions, "Diffusions of real vectors: every sampler against Gaussian mixtures, D = 2, 8, 32."),
     "rewards": (RewardOptions, "Rewards as black boxes: twists and annealing beside FK steering, SVDD, importance."),
     "steer": (RewardOptions, "tt.steer beside what people use at equal cost, and beside what hindsight would choose."),
+    "gb1": (
+        FitnessOptions,
+        "ProteinMPNN on four sites of GB1 with measured fitness: every sampler and baseline, exactly.",
+    ),
+    "soluble": (
+        BackboneOptions,
+        "Whole chains by ProteinMPNN, vanilla leaning to soluble: surface, recovery, where it breaks.",
+    ),
     "tfbind8": (LandscapeOptions, "All 65,536 DNA 8-mers with measured binding (TF Bind 8): every sampler, exactly."),
 }
 for _name, (_options, _words) in _EXPERIMENTS.items():
@@ -165,11 +187,14 @@ def sample(
     model: Annotated[
         Path,
         typer.Argument(
-            help='A table, JSON {"p0": [...], "likelihood": [...]}; mnist, tiny-reviews, or their like; or a folder of '
-            "transformers."
+            help='A table, JSON {"p0": [...], "likelihood": [...]}; mnist, tiny-reviews, or their like; a folder of '
+            "transformers; or proteinmpnn."
         ),
     ],
-    condition: Annotated[str | None, typer.Option(help="The class to sample; for nets, not for tables.")] = None,
+    condition: Annotated[
+        str | None,
+        typer.Option(help="The class to sample; for nets, not for tables. proteinmpnn: soluble, or nothing."),
+    ] = None,
     prompt: Prompt = None,
     length: Length = None,
     alpha: Annotated[float, typer.Option(help="Exponent of the condition in the target.")] = 1.0,
@@ -177,13 +202,28 @@ def sample(
         float | None,
         typer.Option(help="Guide the proposal, weigh by edge ratios. Without it the conditional is tilted."),
     ] = None,
+    structure: Annotated[str | None, typer.Option(help="proteinmpnn: the backbone, PDB or mmCIF.")] = None,
+    open_: Annotated[
+        str | None,
+        typer.Option("--open", help='proteinmpnn: residues to design, "39-41,54", "A10-20,B7"; all if not given.'),
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="proteinmpnn: vanilla (if not given), soluble, or a .pt file.")
+    ] = None,
+    chains: Annotated[str | None, typer.Option(help="proteinmpnn: chains that are designed; all if not given.")] = None,
+    fixed: Annotated[str | None, typer.Option(help="proteinmpnn: residues that keep their letters.")] = None,
+    forbid: Annotated[
+        str | None,
+        typer.Option(help='proteinmpnn: letters that only come where the file has them; "C": no new cysteines.'),
+    ] = None,
+    tied: Annotated[str | None, typer.Option(help='proteinmpnn: what shares one letter, "A=B" or "A10=B10".')] = None,
     process: Annotated[ProcessName, typer.Option(help="The noising process.")] = ProcessName.masking,
     sigma_eps: Annotated[float, typer.Option(help="What is kept of the data at t = 1 (log-linear schedule).")] = 1e-3,
     particles: Annotated[
         int | None,
         typer.Option(
             help="Particles in each population; 1000 of a table. Without --populations nets spread them: 64 digits, "
-            "16 texts in all."
+            "64 proteins, 16 texts in all."
         ),
     ] = None,
     populations: Annotated[
@@ -198,7 +238,7 @@ def sample(
     checkpoint_every: Every = None,
     as_json: Json = False,
 ) -> None:
-    """Sample p0(x) p(zeta|x)^alpha: digits (mnist), texts (tiny-reviews), or a table beside its exact answer."""
+    """Sample p0(x) p(zeta|x)^alpha: digits (mnist), texts (tiny-reviews), proteins, or a table and its exact answer."""
     folder = out or Path("runs/sample")
     with OneLineErrors("stopped; nothing was written", folder if checkpoint_every else None):
         from ..core.storage import check_folder
@@ -213,6 +253,13 @@ def sample(
             trust_remote_code,
         )  # fmt: skip
         noise = TableNoise(process.value, sigma_eps)
+        from ..commands.sample_protein import NAME, Backbone, check_other
+
+        asked = Backbone(structure, open_, weights, chains, fixed, forbid, tied)
+        check_other(model, asked)
+        if str(model) == NAME:
+            _sample_protein(asked, noise, request, checkpoint_every, folder, as_json)
+            return
         _sample(SampleCommand(str(model), with_defaults(model, request), noise, checkpoint_every), folder, as_json)
 
 
@@ -228,6 +275,18 @@ def resume(
         asked = read_command(folder)
         _device(asked.request.device)
         _sample(asked, folder, as_json)
+
+
+def _sample_protein(asked: Any, noise: Any, request: Any, every: int | None, folder: Path, as_json: bool) -> None:
+    from ..commands.sample_protein import sample_protein
+    from ..core.types import InvalidInput
+
+    if every is not None:
+        raise InvalidInput("--checkpoint-every is not for proteinmpnn; in Python: tt.run(fk, checkpoint=...)")
+    with _progress(0, "sites") as advance:
+        summary = sample_protein(asked, noise, request, folder, lambda *_: advance(1))
+    (folder / "report.html").unlink(missing_ok=True)  # that of an earlier run
+    _show(summary, ("quantity", "value"), folder, as_json)
 
 
 def _sample(asked: Any, folder: Path, as_json: bool) -> None:

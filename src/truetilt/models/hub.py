@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.resources import files
 from importlib.util import find_spec
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from torch import Tensor, nn
 
 from ..core.types import InvalidInput, Model, Process, Tokens, check_process, device_here, settle, shown, truth, whole
 from ..diffusion.processes import Masking, Uniform
+from ..proteins.bundle import NAME as PROTEIN
+from ..proteins.bundle import load_protein
 from ..viz.views import Images
 from .checkpoint_folders import is_transformers
 from .classifier import Classifier
@@ -115,15 +118,17 @@ def load(
     dtype: torch.dtype | None = None,
     compile: bool = False,
     trust_remote_code: bool = False,
+    **protein: Any,
 ) -> Any:
-    """Load networks: a bundle for digits (`tt.Digits`) or texts (`tt.Reviews`), or one text network (`tt.Text`).
+    """Load networks: a bundle for digits (`tt.Digits`) or texts (`tt.Reviews`), a text network (`tt.Text`), a protein.
 
     A folder or hub id that transformers reads is a `tt.Sequences`, as `tt.from_transformers` makes it.
 
     Nets that a bundle lacks raise an error only when they are used.
 
     Args:
-        name_or_folder: "mnist" or "tiny-reviews" (embedded, no download), a folder, or an id on the Hugging Face hub.
+        name_or_folder: "mnist" or "tiny-reviews" (embedded, no download), a folder, an id on the Hugging Face hub, or
+            "proteinmpnn".
         device: Where the networks run: "cpu" (the default), "cuda", ...
         batch: States that a network is given at a time, 1 or more. None (the default): 64 digits, or 16 texts.
         dtype: Floating-point type the networks compute in, such as `torch.bfloat16`. None (the default): float32.
@@ -131,10 +136,16 @@ def load(
             GPU. False by default. For networks of this package.
         trust_remote_code: Whether code that lies beside the weights of another project's network may run. False by
             default.
+        **protein: For "proteinmpnn" only: `structure`, `open`, `weights`, `noise`, `chains`, `fixed`, `forbid`, `tied`
+            and `order`; see the page on proteins.
 
     Returns:
-        A `tt.Digits`, `tt.Reviews`, `tt.Text` or `tt.Sequences`; its `model(...)` is what `tt.sample` takes.
+        A `tt.Digits`, `tt.Reviews`, `tt.Text`, `tt.Sequences` or `tt.Protein`; its `model(...)` is what samplers take.
     """
+    if name_or_folder == PROTEIN:
+        return _protein(protein, device=device, batch=batch, dtype=dtype)
+    if protein:
+        raise InvalidInput(f"load has no option {', '.join(protein)} for {name_or_folder}; {PROTEIN} alone takes such")
     device_here(device)
     compile, batch = truth("compile", compile), None if batch is None else whole("batch", batch, 1)
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
@@ -162,6 +173,15 @@ def load(
     nets = {name: placed(PARTS[name].from_pretrained(folder / name), device) for name in found}
     nets = {name: compiled(net, compile, "reduce-overhead") for name, net in nets.items()}
     return Digits(nets, _process(folder / "unet", _shape(nets["unet"])[1]), 64 if batch is None else batch, dtype)
+
+
+def _protein(options: dict[str, Any], **common: Any) -> Any:
+    """The protein of a request; an option that it does not have is refused."""
+    known = list(signature(load_protein).parameters)
+    odd = [name for name in options if name not in known]
+    if odd:
+        raise InvalidInput(f"{PROTEIN} has no option {odd[0]}; it has {', '.join(known)}")
+    return load_protein(**options, **common)
 
 
 def _text_net(name: str | Path, folder: Path) -> tuple[SEDD, Process]:

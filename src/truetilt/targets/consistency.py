@@ -20,8 +20,11 @@ STATES = 32  # that are asked about, three rounds of evaluation
 def disagreement(fk: SiteTarget, x: Tokens) -> Tensor:
     """|log p(a) p(b|a) - log p(b) p(a|b)| of two neighbours of each clean state [B, D], in nats [B].
 
-    Of several scores the largest; a and b are the state's own tokens, given all others.
+    Of several scores the largest; a and b are the state's own tokens, given all others. 0 for scores that say they are
+    `consistent`: whose conditionals are worked out from one joint law.
     """
+    if all(getattr(score, "consistent", False) for score in fk.scores.values()):  # by construction
+        return torch.zeros(len(x), dtype=torch.float64, device=x.device)
     number, length = torch.arange(len(x), device=x.device), x.shape[-1]
     one = (number % (length - 1))[:, None]
     two, mask = one + 1, fk.model.process.states - 1

@@ -115,6 +115,10 @@ def _falsehood(found: Measures) -> float:
 
 def retold(fk: SiteTarget, x: Tokens) -> Tensor:
     """log p(x|zeta_k) / p(x) of clean states [B, D], summed site by site in another order than the run's [B, K]."""
+    whole = [getattr(score, "in_another_order", None) for score in fk.scores.values()]
+    if all(whole):  # laws of one order, which know what another would say of finished states
+        first, *rest = [cast("Any", told)(x) for told in whole]
+        return torch.stack([given - first for given in rest], -1)
     process, length = cast("Masking", fk.model.process), x.shape[-1]
     order: Sequence[int] = tuple(reversed(getattr(_revealer(fk), "order", None) or range(length)[::-1]))
     seen, total = torch.full_like(x, process.mask), None

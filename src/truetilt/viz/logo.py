@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLOURS = {"A": "#2e8b57", "C": "#2f6db5", "G": "#d98a12", "T": "#c8322b", "U": "#c8322b"}
+RESIDUES = {  # amino acids by their chemistry: greasy, aromatic, positive, negative, polar, and those that bend
+    **dict.fromkeys("AILMV", "#33691e"),
+    **dict.fromkeys("FWY", "#7a4fa3"),
+    **dict.fromkeys("KRH", "#2f6db5"),
+    **dict.fromkeys("DE", "#c8322b"),
+    **dict.fromkeys("NQST", "#3d8f8f"),
+    **dict.fromkeys("CGP", "#d98a12"),
+}
 OTHER = ("#2e8b57", "#2f6db5", "#d98a12", "#c8322b", "#7a4fa3", "#3d8f8f")
 _WIDE, _HIGH = 40, 34  # units of a column, and of a bit
 
@@ -66,7 +74,9 @@ class SequenceLogo:
                 high = float(column[token]) * _HIGH
                 where = f"translate({site * _WIDE + 2} {tall - floor:.2f}) scale({_WIDE - 4} {-high:.2f})"
                 share = f"{self.alphabet[token]} at site {site + 1}: {column[token]:.3f} bits"
-                path = f'<path class="l{token % len(OTHER)}" transform="{where}" d="{_glyph(self.alphabet[token])}">'
+                tint = f' style="fill:{RESIDUES[self.alphabet[token]]}"' if self._is_protein else ""
+                kind = f'class="l{token % len(OTHER)}"{tint}'
+                path = f'<path {kind} transform="{where}" d="{_glyph(self.alphabet[token])}">'
                 parts.append(f"{path}<title>{escape(share)}</title></path>")
                 floor += high
         box = f"-44 -10 {len(heights) * _WIDE + 54} {tall + 40:.0f}"
@@ -84,7 +94,7 @@ class SequenceLogo:
                     continue
                 letter = self.alphabet[token]
                 move = Affine2D().scale(0.9, float(column[token])).translate(site + 0.55, floor)
-                colour = COLOURS.get(letter, OTHER[token % len(OTHER)])
+                colour = (RESIDUES if self._is_protein else COLOURS).get(letter, OTHER[token % len(OTHER)])
                 ax.add_patch(PathPatch(_outline(letter).transformed(move), fc=colour, lw=0))
                 floor += float(column[token])
         ax.set(xlim=(0.4, len(heights) + 0.6), ylim=(0, float(np.log2(len(self.alphabet)))))
@@ -92,6 +102,10 @@ class SequenceLogo:
 
     def described(self) -> dict[str, Any]:
         return {"kind": "logo", "alphabet": self.alphabet}
+
+    @property
+    def _is_protein(self) -> bool:
+        return set(self.alphabet) == set(RESIDUES)
 
     def _letter(self, token: int) -> str:
         return self.alphabet[token] if 0 <= token < len(self.alphabet) else MASKED

@@ -1,0 +1,191 @@
+"""Which residues are open, which share one letter, in which order they are decoded, and which letters they may have.
+
+Requests are written as biologists do: "39-41,54", "A10-20,B7", "A" for a whole chain; "A=B" ties two chains.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..core.types import InvalidInput, listed, shown
+from .structure import AMINO_ACIDS, UNKNOWN, Structure
+
+_PART = re.compile(r"([A-Za-z]*)\s*:?\s*(-?\d+)([A-Za-z]?)(?:\s*-\s*(-?\d+)([A-Za-z]?))?")
+_SITES = 'give numbers of the file such as "39-41,54", with the chain before them where there are several: "A39-41,B54"'
+
+
+@dataclass(frozen=True)
+class OpenSites:
+    """The sites of a state: each is one residue, or several that are tied; `order` is that of decoding.
+
+    Residues that no site names keep the letter of the file and are decoded first, in the order of the file.
+    """
+
+    sites: tuple[tuple[int, ...], ...]  # residues, by their place in the structure
+    order: tuple[int, ...]  # a permutation of the sites
+    allowed: tuple[tuple[bool, ...], ...]  # of every site, its letters
+
+    def __len__(self) -> int:
+        return len(self.sites)
+
+    @property
+    def open(self) -> tuple[int, ...]:
+        """Every open residue."""
+        return tuple(place for site in self.sites for place in site)
+
+    def ranks(self, residues: int) -> Tensor:
+        """When each residue is decoded, int64 [L]: fixed ones first; tied ones at once, which do not see each other."""
+        fixed = [place for place in range(residues) if place not in set(self.open)]
+        rank = torch.zeros(residues, dtype=torch.int64)
+        rank[fixed] = torch.arange(len(fixed))
+        for turn, site in enumerate(self.order):
+            rank[list(self.sites[site])] = len(fixed) + turn
+        return rank
+
+    def named(self, structure: Structure) -> tuple[str, ...]:
+        """The sites as they are written in requests."""
+        return tuple("=".join(structure.residues[place].name for place in site) for site in self.sites)
+
+
+def choose(
+    structure: Structure,
+    open: str | None = None,
+    *,
+    chains: str | Sequence[str] | None = None,
+    fixed: str | None = None,
+    forbid: str = "",
+    tied: str | None = None,
+    order: Sequence[int] | None = None,
+) -> OpenSites:
+    """The sites of a request; see `tt.load("proteinmpnn", ...)`."""
+    designed = _chains(structure, chains)
+    every = [k for k, residue in enumerate(structure.residues) if residue.chain in designed]
+    wanted = set(every) if open is None else _places(structure, "open", open)
+    astray = [structure.residues[k].name for k in sorted(wanted - set(every))]
+    if astray:
+        raise InvalidInput(f"open names residue {astray[0]}, and chains={','.join(designed)} keeps its chain as it is")
+    kept = set() if fixed is None else _places(structure, "fixed", fixed)
+    if open is not None and wanted & kept:
+        raise InvalidInput(
+            f"residue {structure.residues[min(wanted & kept)].name} is both open and fixed; name it once"
+        )
+    wanted -= kept
+    if not wanted:
+        raise InvalidInput("no residue is open; name some with open, or fix fewer")
+    unknown = [r for k, r in enumerate(structure.residues) if k not in wanted and r.letter == UNKNOWN]
+    if unknown:
+        raise InvalidInput(
+            f"residue {unknown[0].name} is no amino acid that is known and has to keep its letter; open it, rename it "
+            "to what it stands for, or remove it from the file"
+        )
+    sites = _tied(structure, sorted(wanted), tied)
+    return OpenSites(sites, _order(order, len(sites)), _allowed(structure, sites, forbid))
+
+
+def _chains(structure: Structure, chains: object) -> tuple[str, ...]:
+    if chains is None:
+        return structure.chains
+    names = re.split(r"[,\s]+", chains.strip()) if isinstance(chains, str) else listed("chains", chains, _SITES)
+    for name in names:
+        if name not in structure.chains:
+            raise InvalidInput(f"there is no chain {shown(name)}; the structure has {', '.join(structure.chains)}")
+    return tuple(names)
+
+
+def _places(structure: Structure, what: str, request: object) -> set[int]:
+    """The residues that a request names, each of which must be there."""
+    if not isinstance(request, str) or not request.strip():
+        raise InvalidInput(f"{what} is {shown(request)}; {_SITES}")
+    return {place for part in re.split(r"[,\s]+(?![-:])", request.strip()) for place in _part(structure, what, part)}
+
+
+def _part(structure: Structure, what: str, part: str) -> list[int]:
+    if part in structure.chains:
+        return [k for k, residue in enumerate(structure.residues) if residue.chain == part]
+    found = _PART.fullmatch(part)
+    if found is None:
+        raise InvalidInput(f"{what} has {shown(part)}; {_SITES}")
+    chain, first, code, last, last_code = found.groups()
+    if not chain and len(structure.chains) > 1:
+        raise InvalidInput(
+            f"{what} has {part}, and the structure has chains {', '.join(structure.chains)}; put the chain before it, "
+            f"{structure.chains[0]}{part}"
+        )
+    chain = chain or structure.chains[0]
+    here = {(r.number, r.code): k for k, r in enumerate(structure.residues) if r.chain == chain}
+    if not here:
+        raise InvalidInput(f"{what} has {part}, and there is no chain {chain}; there are {', '.join(structure.chains)}")
+    low, high = (int(first), code), (int(last), last_code) if last is not None else (int(first), code)
+    missing = [key for key in (low, high) if key not in here]
+    if missing or low > high:
+        numbers = sorted(here)
+        ends = f"{numbers[0][0]}{numbers[0][1]} to {numbers[-1][0]}{numbers[-1][1]}"
+        why = f"there is no residue {chain}{missing[0][0]}{missing[0][1]}" if missing else "it ends before it begins"
+        raise InvalidInput(f"{what} has {part}: {why}; chain {chain} has {ends}")
+    return [place for key, place in here.items() if low <= key <= high]
+
+
+def _tied(structure: Structure, wanted: list[int], tied: object) -> tuple[tuple[int, ...], ...]:
+    """Open residues as sites, those that are tied together, in the order of the file."""
+    groups = [] if tied is None else [group for part in _parts_of(tied) for group in _group(structure, part)]
+    leader: dict[int, int] = {}
+    for group in groups:
+        inside = [place in wanted for place in group]
+        if any(inside) and not all(inside):
+            names = [structure.residues[place].name for place in group]
+            raise InvalidInput(f"{'='.join(names)} are tied and only some of them open; open all or none")
+        for place in group:
+            if leader.setdefault(place, min(group)) != min(group):
+                raise InvalidInput(f"residue {structure.residues[place].name} is tied twice; name it in one group")
+    sites: dict[int, list[int]] = {}
+    for place in wanted:
+        sites.setdefault(leader.get(place, place), []).append(place)
+    return tuple(tuple(site) for site in sites.values())
+
+
+def _parts_of(tied: object) -> list[str]:
+    need = 'give chains, "A=B", or residues, "A10=B10,A12=B12"'
+    parts = [part for part in re.split(r"[,\s]+", tied.strip()) if part] if isinstance(tied, str) else []
+    if not parts or not all("=" in part for part in parts):
+        raise InvalidInput(f"tied is {shown(tied)}; {need}")
+    return parts
+
+
+def _group(structure: Structure, part: str) -> list[tuple[int, ...]]:
+    """The tied residues of "A=B" (those of equal numbers) or of "A10=B10"."""
+    names = part.split("=")
+    members = [_part(structure, "tied", name) for name in names]
+    if not all(name in structure.chains for name in names):
+        long = [name for name, places in zip(names, members, strict=True) if len(places) != 1]
+        if long:
+            raise InvalidInput(f"tied has {part}, where {long[0]} is not one residue; tie chains or single residues")
+        return [tuple(places[0] for places in members)]
+    keys = [{structure.residues[k][1:3]: k for k in places} for places in members]
+    if any(own.keys() != keys[0].keys() for own in keys):
+        raise InvalidInput(f"tied has {part}, chains whose residues are numbered differently; tie residues one by one")
+    return [tuple(own[key] for own in keys) for key in keys[0]]
+
+
+def _order(order: object, sites: int) -> tuple[int, ...]:
+    if order is None:
+        return tuple(range(sites))
+    found = tuple(listed("order", order, "give a permutation of the sites, counting from 0"))
+    if sorted(found, key=str) != sorted(range(sites), key=str):
+        raise InvalidInput(f"order is {shown(order)}; give each of 0 to {sites - 1} once")
+    return found
+
+
+def _allowed(structure: Structure, sites: Sequence[tuple[int, ...]], forbid: object) -> tuple[tuple[bool, ...], ...]:
+    """Which letters each site may have: a forbidden one only where the file has it."""
+    letters = forbid.upper() if isinstance(forbid, str) else None
+    if letters is None or set(letters) - set(AMINO_ACIDS):
+        raise InvalidInput(f'forbid is {shown(forbid)}; give letters of amino acids, such as "C" for no new cysteines')
+    if set(letters) == set(AMINO_ACIDS):
+        raise InvalidInput("forbid names all twenty amino acids; leave some")
+    own = [{structure.residues[place].letter for place in site} for site in sites]
+    return tuple(tuple(letter not in letters or letter in mine for letter in AMINO_ACIDS) for mine in own)

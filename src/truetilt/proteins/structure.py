@@ -1,0 +1,180 @@
+"""The backbone of a protein: N, CA, C and O of every residue, read from a PDB or mmCIF file by gemmi.
+
+What cannot be used is refused in one line that names the residue: a file without a backbone, a residue with missing
+atoms, a name that is no amino acid. Residues that a chain lacks in its middle are said; the network sees the jump in
+their numbers, as it did in training.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..core.storage import check_plain, read_bytes
+from ..core.types import InvalidInput, path_of
+
+AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"  # in the order of the network's tokens
+UNKNOWN = "X"  # its 21st token
+ATOMS = ("N", "CA", "C", "O")
+BLANK = "_"  # the name of a chain that has none
+FARTHEST = 100.0  # Å from CA to its own N, C and O at most: beyond it the coordinates are no protein's
+_INSTALL = "pip install 'truetilt[protein]'"
+
+
+class Residue(NamedTuple):
+    """A residue: its chain, its number there with its insertion code, and its letter (X where nobody knows)."""
+
+    chain: str
+    number: int
+    code: str
+    letter: str
+
+    @property
+    def name(self) -> str:
+        """As it is written in requests: A39, or A39B with the insertion code B."""
+        return f"{self.chain}{self.number}{self.code}"
+
+
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """Residues of all chains in the order of the file, and the coordinates of their backbones in Å [L, 4, 3]."""
+
+    residues: tuple[Residue, ...]
+    backbone: Tensor
+
+    def __post_init__(self) -> None:
+        shape = (len(self.residues), len(ATOMS), 3)
+        if tuple(self.backbone.shape) != shape or not self.residues:
+            raise InvalidInput(f"the backbone has shape {tuple(self.backbone.shape)}; give N, CA, C, O as {shape}")
+        if not bool(self.backbone.isfinite().all()):
+            raise InvalidInput("the backbone holds coordinates that are not finite; give them in Å")
+
+    @property
+    def chains(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(residue.chain for residue in self.residues))
+
+    @property
+    def letters(self) -> str:
+        """The sequence of the file, chains one after another."""
+        return "".join(residue.letter for residue in self.residues)
+
+    @property
+    def indices(self) -> Tensor:
+        """The place of every residue in its chain, int64 [L]: jumps where the numbers jump, rises by 1 at least."""
+        out: list[int] = []
+        for k, residue in enumerate(self.residues):
+            before = self.residues[k - 1] if k else None
+            same = before is not None and before.chain == residue.chain
+            out.append(out[-1] + max(1, residue.number - before.number) if same and before is not None else 0)
+        return torch.tensor(out)
+
+    @property
+    def chain_numbers(self) -> Tensor:
+        """The number of every residue's chain, int64 [L]."""
+        number = {chain: k for k, chain in enumerate(self.chains)}
+        return torch.tensor([number[residue.chain] for residue in self.residues])
+
+
+def read_structure(path: str | Path) -> Structure:
+    """The backbone in a PDB or mmCIF file (also gzipped): its first model, without water, ligands and nucleic acids."""
+    path = path_of("structure", path)
+    if not path.is_file():
+        raise InvalidInput(f"there is no file {path}; give the path of a structure, PDB or mmCIF")
+    _check_text(path)
+    model = _first_model(path)
+    residues, places = [], []
+    for chain in model:
+        for found in chain:
+            residue = _residue(chain.name.strip() or BLANK, found)
+            if residue is not None:
+                residues.append(residue)
+                places.append(_atoms(path, residue, found))
+    if not residues:
+        raise InvalidInput(f"{path} has no residue with a backbone (N, CA, C, O); ProteinMPNN reads nothing else")
+    _warn_of_gaps(path, residues)
+    return Structure(tuple(residues), torch.from_numpy(np.array(places, dtype=np.float32)))
+
+
+def _check_text(path: Path) -> None:
+    """Say what else a file is: a FASTA has no coordinates."""
+    if path.suffix == ".gz":
+        return
+    head = read_bytes(check_plain(path))[:2000].lstrip()
+    if head.startswith(b">"):
+        raise InvalidInput(
+            f"{path} is a FASTA file, a sequence without coordinates; give the structure (PDB or mmCIF) of its backbone"
+        )
+    if not head:
+        raise InvalidInput(f"{path} is empty; give a structure, PDB or mmCIF")
+
+
+def _first_model(path: Path) -> Any:
+    try:
+        import gemmi
+    except ImportError as error:
+        raise InvalidInput(f"structures are read by gemmi, which is not installed; {_INSTALL}") from error
+    try:
+        structure = gemmi.read_structure(str(path))
+        structure.setup_entities()
+        structure.remove_alternative_conformations()
+        structure.remove_hydrogens()
+    except Exception as error:  # gemmi raises RuntimeError, ValueError and others of its own
+        words = str(error).strip().split("\n")[0][:200]
+        raise InvalidInput(f"{path} cannot be read as a structure ({words}); give PDB or mmCIF") from error
+    if len(structure) == 0 or not any(len(chain) for chain in structure[0]):
+        raise InvalidInput(f"{path} has no atoms; give a structure, PDB or mmCIF")
+    return structure[0]
+
+
+def _residue(chain: str, found: Any) -> Residue | None:
+    """The residue of an amino acid; None for what is no part of a protein."""
+    import gemmi
+
+    kind = gemmi.find_tabulated_residue(found.name)
+    named = kind.is_amino_acid()
+    if not named and (kind.found() or not all(_atom(found, name) for name in ("N", "CA", "C"))):
+        return None  # water, a ligand, an ion, a nucleotide
+    letter = kind.one_letter_code.upper() if named else UNKNOWN
+    letter = letter if letter in AMINO_ACIDS else UNKNOWN  # a modified one counts as what it was made of
+    return Residue(chain, found.seqid.num, found.seqid.icode.strip(), letter)
+
+
+def _atom(found: Any, name: str) -> Any:
+    return next((atom for atom in found if atom.name == name), None)
+
+
+def _atoms(path: Path, residue: Residue, found: Any) -> list[list[float]]:
+    """The coordinates of N, CA, C and O; OXT and the like do for an O that a chain's end lacks."""
+    places = {atom.name: atom.pos.tolist() for atom in found}
+    places.setdefault("O", places.get("OXT", places.get("OT1")))
+    lacking = [name for name in ATOMS if places.get(name) is None]
+    if lacking:
+        raise InvalidInput(
+            f"{path}: residue {residue.name} ({found.name}) lacks {', '.join(lacking)} of its backbone; complete it "
+            "(a loop builder does), or remove the residue from the file"
+        )
+    out = [places[name] for name in ATOMS]
+    if not np.isfinite(out).all() or np.abs(np.array(out) - out[1]).max() > FARTHEST:
+        raise InvalidInput(f"{path}: the backbone of residue {residue.name} has coordinates that no residue has")
+    return out
+
+
+def _warn_of_gaps(path: Path, residues: Sequence[Residue]) -> None:
+    """Say which residues are missing inside chains, in one line."""
+    pairs = [(a, b) for a, b in pairwise(residues) if a.chain == b.chain]
+    gaps = [f"{a.name} to {b.name}" for a, b in pairs if b.number - a.number > 1]
+    if gaps:
+        more = f" and {len(gaps) - 3} more" if len(gaps) > 3 else ""
+        warnings.warn(
+            f"{path} has gaps: residues are missing between {', '.join(gaps[:3])}{more}; designs are of the residues "
+            "that are there, which see the jump in their numbers",
+            stacklevel=3,
+        )
