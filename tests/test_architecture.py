@@ -18,7 +18,7 @@ RANKS = (  # folders and modules from the lowest to the highest: each imports it
     *("core", "diffusion", "smc", "runtime", "rewards", "targets", "feynman_kac", "continuous", "exact", "twists"),
     "baselines",
     "testing",
-    *("viz", "models", "metrics", "training", "result", "api", "distributed", "steering"),
+    *("viz", "models", "antibodies", "metrics", "training", "result", "api", "distributed", "steering"),
     *("commands", "paper", "studio", "cli", "__main__"),
 )
 ONLY = {  # stricter than its rank: all that a folder may import of ours
@@ -34,6 +34,7 @@ ONLY = {  # stricter than its rank: all that a folder may import of ours
     "testing": {"core", "diffusion", "smc", "runtime", "targets", "exact"},
     "viz": {"core", "smc", "runtime", "continuous"},
     "models": {"core", "diffusion", "smc", "runtime", "viz"},
+    "antibodies": {"core", "diffusion", "targets", "viz", "models"},
 }
 MIRRORED = {  # classes of continuous/ that are for real vectors what the class of this name is for tokens
     *("Process", "Kernel", "NetScore", "Guided", "Predictor"),

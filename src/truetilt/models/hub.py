@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib import import_module
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,6 +35,7 @@ from .transformer import SEDD
 from .unet import UNet
 
 EMBEDDED = ("mnist", "tiny-reviews")
+PACKAGED = {"antiberty": ("antibodies.redesign", "load_antiberty")}  # in packages of PyPI: who loads them, by name
 PARTS: Mapping[str, type[Pretrained]] = {"unet": UNet, "deft": UNet, "potential": Classifier, "judge": Classifier}
 _PROCESSES: Mapping[str, type[Masking | Uniform]] = {"masking": Masking, "uniform": Uniform}
 _ARCHITECTURES: Mapping[str, type[Pretrained]] = {
@@ -118,20 +120,25 @@ def load(
     Nets that a bundle lacks raise an error only when they are used.
 
     Args:
-        name_or_folder: "mnist" or "tiny-reviews" (embedded, no download), a folder, or an id on the Hugging Face hub.
+        name_or_folder: "mnist" or "tiny-reviews" (embedded, no download), "antiberty" (`pip install
+            'truetilt[antibody]'`), a folder, or an id on the Hugging Face hub.
         device: Where the networks run: "cpu" (the default), "cuda", ...
-        batch: States that a network is given at a time, 1 or more. None (the default): 64 digits, or 16 texts.
+        batch: States that a network is given at a time, 1 or more. None (the default): 64 digits, or 16 texts or
+            antibodies.
         dtype: Floating-point type the networks compute in, such as `torch.bfloat16`. None (the default): float32.
         compile: Whether torch compiles each network on first use: half a minute, then about three times as fast on a
             GPU. False by default.
 
     Returns:
-        A `tt.Digits`, `tt.Reviews` or `tt.Text`; its `model(...)` is what `tt.sample` takes.
+        A `tt.Digits`, `tt.Reviews` or `tt.Text`; its `model(...)` is what `tt.sample` takes. For "antiberty" a
+        `tt.Antibodies`; its `redesign(chain).target(...)` is what `tt.run` takes.
     """
     device_here(device)
     compile, batch = truth("compile", compile), None if batch is None else whole("batch", batch, 1)
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise InvalidInput(f"dtype is {shown(dtype)}; give torch.bfloat16, torch.float16, or None for float32")
+    if str(name_or_folder) in PACKAGED:
+        return _packaged(str(name_or_folder), device, batch, dtype, compile)
     folder = _bundle(name_or_folder)
     if (folder / CONFIG).is_file():
         net, process = _text_net(name_or_folder, folder)
@@ -150,6 +157,16 @@ def load(
     nets = {name: placed(PARTS[name].from_pretrained(folder / name), device) for name in found}
     nets = {name: compiled(net, compile, "reduce-overhead") for name, net in nets.items()}
     return Digits(nets, _process(folder / "unet", _shape(nets["unet"])[1]), 64 if batch is None else batch, dtype)
+
+
+def _packaged(
+    name: str, device: torch.device | str, batch: int | None, dtype: torch.dtype | None, compile: bool
+) -> Any:
+    """A network of a package that is installed beside this one, loaded by the room that knows it."""
+    if compile:
+        raise InvalidInput(f"{name} is not compiled here; leave out compile=True")
+    room, loader = PACKAGED[name]
+    return getattr(import_module(f"truetilt.{room}"), loader)(device, batch, dtype)
 
 
 def _text_net(name: str | Path, folder: Path) -> tuple[SEDD, Process]:
