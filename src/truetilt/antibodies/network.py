@@ -59,6 +59,7 @@ class AntibodyNet(nn.Module):
         self.pooler, self.heads = pooler, heads
         self.config = AntibodyNetConfig(len(AMINO_ACIDS), longest - 2)
         self._kept: OrderedDict[bytes, NetAnswer] = OrderedDict()
+        self.evaluated = 0  # sequences that were passed through the network, padding left out
 
     def forward(self, x: Tokens, times: Tensor | None = None) -> Tensor:
         """The log-odds of the amino acids at every site [B, L, 20]; the time is not asked."""
@@ -77,6 +78,7 @@ class AntibodyNet(nn.Module):
             rows = list(new.values())
             filled = x[torch.tensor(rows + rows[:1] * (len(x) - len(rows)), device=x.device)]
             found = self._pass(filled)
+            self.evaluated += len(rows)
             for k, key in enumerate(new):
                 self._kept[key] = NetAnswer(*(part[k].clone() for part in found))
         told = [self._kept[key] for key in keys]

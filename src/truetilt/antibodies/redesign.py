@@ -135,6 +135,11 @@ class Redesign:
         return self.parent[list(self.open_sites)]
 
     @property
+    def parent_letters(self) -> str:
+        """The parent in one-letter code."""
+        return spelled(self.parent[None])[0]
+
+    @property
     def infill(self) -> Infill:
         """The score of the open residues given the others."""
         nets = self.nets
