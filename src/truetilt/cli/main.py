@@ -17,6 +17,7 @@ import typer
 
 from .. import __version__
 from . import compare as cli_compare
+from . import humanise as cli_humanise
 from . import steer as cli_steer
 from . import text as cli_text
 from .terminal import Device, Every, ExperimentOptions, Json, OneLineErrors, Out, Seed, command_of
@@ -36,6 +37,7 @@ app.add_typer(reproduce, name="reproduce")
 cli_text.register(app, reproduce)
 cli_compare.register(app)
 cli_steer.register(app)
+cli_humanise.register(app)
 
 
 class ProcessName(StrEnum):
