@@ -5,10 +5,10 @@ import json
 
 import pytest
 import torch
-from antibody_nets import write_antiberty
 from typer.testing import CliRunner
 
 import truetilt as tt
+from antibody_nets import write_antiberty
 from truetilt.antibodies.numbering import HEAVY, VariableDomain
 from truetilt.antibodies.redesign import load_antiberty
 from truetilt.antibodies.sequences import read_fasta
@@ -18,7 +18,16 @@ from truetilt.commands.antibody_designs import reveal_grid, sweeping
 from truetilt.commands.jobs import Settings, run_experiment
 from truetilt.metrics.oasis import human_peptides, identity, oasis_content
 from truetilt.paper import humanise as experiment
-from truetilt.paper.humanise_designs import METHODS, Cell, Chain, RunSize, chains_of_json, chains_to_json, one_chain
+from truetilt.paper.humanise_designs import (
+    METHODS,
+    Cell,
+    Chain,
+    RunSize,
+    cell_named,
+    chains_of_json,
+    chains_to_json,
+    one_chain,
+)
 
 POSITIONS = (*range(20, 40), *range(60, 66), *range(90, 105))  # 41 residues with three loops
 CHAIN = ("QVQLKWSGPE" * 5)[: len(POSITIONS)]
@@ -112,7 +121,7 @@ def test_oasis_counts_words(tmp_path):
 def test_the_experiment_judges_designs(tmp_path, folder, monkeypatch):
     """From files of chains to the rows: designs drawn elsewhere, read from a file, beside published ones."""
     cell = Cell((1, 2), 2.0, 4.0, 2.0, 0)
-    monkeypatch.setattr(experiment, "QUICK_CELLS", (cell,))
+    assert cell_named(cell.name) == cell
     monkeypatch.setattr(experiment, "peptide_file", lambda: tmp_path / "words.txt")
     (tmp_path / "words.txt").write_text("\n".join({CHAIN[k : k + 9] for k in range(len(CHAIN) - 8)}))
     data = tmp_path / "data" / "humanisation"

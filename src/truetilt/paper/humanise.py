@@ -25,6 +25,7 @@ from .humanise_designs import (
     QUICK_SIZE,
     SIZE,
     Cell,
+    cell_named,
     heavy_chains,
     network,
     one_chain,
@@ -40,16 +41,17 @@ COLUMNS = ("method", "unseen", "pull", "sweeps", "chains", "oasis", "half_width"
 
 
 def cells_of(settings: Settings) -> tuple[Cell, ...]:
-    """The cells of a run."""
+    """The cells of a run; of designs that were drawn elsewhere, those that they are of."""
+    ready = dict(settings.more).get(DESIGNS)
+    if ready is not None:
+        return tuple(map(cell_named, dict.fromkeys(cell for _, cell in ready_designs(ready))))
     return QUICK_CELLS if settings.quick else CELLS
 
 
 def jobs(settings: Settings) -> list[Job]:
     """A job for each chain and cell."""
     folder, ready = _folder(settings), dict(settings.more).get(DESIGNS)
-    names = list(heavy_chains(folder, PARENT))[: QUICK_CHAINS if settings.quick else None]
-    if ready is not None:
-        ready_designs(ready)
+    names = list(heavy_chains(folder, PARENT))[: QUICK_CHAINS if settings.quick and ready is None else None]
     shared = (settings.quick, settings.seed, settings.device, str(folder), ready)
     return [Job(f"{name}-{cell.name}", one_job, (name, cell, *shared)) for cell in cells_of(settings) for name in names]
 
@@ -149,6 +151,7 @@ def _facts(cell: Cell, answers: list[Answer], front: list[tuple[float, float]], 
         "unseen": "".join(map(str, cell.unseen)) or "none",
         "above": above(front, kept, oasis),
         "distinct": min(len(one["designs"]) for one in answers),
+        "size": answers[0].get("size"),
         "network_evaluations": round(statistics.fmean(one["network_evaluations"] for one in answers)),
         "verdicts": [one["verdict"] for one in answers],
         "each": [{"chain": a["chain"], **j} for a, j in zip(answers, judged, strict=True)],

@@ -8,6 +8,7 @@ them from there.
 from __future__ import annotations
 
 import json
+import re
 import time
 from functools import lru_cache
 from pathlib import Path
@@ -27,6 +28,7 @@ from ..targets.consistency import disagreement
 METHODS = ("humab", "sapiens1", "sapiens3", "vernier_grafts", "straight_grafts", "experimental")
 PARENT, FOLDER = "parental", "humanisation"
 KEPT = 16  # designs of a cell
+_NAME = re.compile(r"unseen-(none|[123]+)-sharp-([\d.]+)-alpha-([\d.]+)-pull-([\d.]+)-sweeps-(\d+)")
 
 
 class Cell(NamedTuple):
@@ -44,6 +46,16 @@ class Cell(NamedTuple):
         return f"unseen-{loops}-sharp-{self.sharpness:g}-alpha-{self.alpha:g}-pull-{self.pull:g}-sweeps-{self.sweeps}"
 
 
+def cell_named(name: str) -> Cell:
+    """The cell of this name."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        raise InvalidInput(f"{name!r} names no cell of the humanise experiment")
+    loops, sharpness, alpha, pull, sweeps = found.groups()
+    unseen = () if loops == "none" else tuple(map(int, loops))
+    return Cell(unseen, float(sharpness), float(alpha), float(pull), int(sweeps))
+
+
 class RunSize(NamedTuple):
     """How large each run is; `steps` None reveals one site a step."""
 
@@ -52,10 +64,14 @@ class RunSize(NamedTuple):
     steps: int | None
 
 
-SIZE, QUICK_SIZE = RunSize(8, 64, None), RunSize(4, 4, 12)
-PULLS = (0.0, 2.0, 4.0, 8.0, 12.0)
-CELLS = tuple(Cell(unseen, 2.0, 4.0, pull, sweeps) for unseen in ((1, 2), ()) for sweeps in (0, 2) for pull in PULLS)
-QUICK_CELLS = (Cell((1, 2), 2.0, 4.0, 2.0, 0), Cell((), 2.0, 4.0, 2.0, 0))
+SIZE, QUICK_SIZE = RunSize(4, 64, None), RunSize(4, 4, 12)
+SHARPNESS, ALPHA, PULLS, SWEPT = 2.0, 16.0, (2.0, 4.0, 6.0, 8.0, 10.0, 12.0), (4.0, 8.0, 12.0)
+CELLS = (
+    *(Cell((1, 2), SHARPNESS, ALPHA, pull, 0) for pull in PULLS),
+    *(Cell((), SHARPNESS, ALPHA, pull, 0) for pull in PULLS[:2]),
+    *(Cell((1, 2), SHARPNESS, ALPHA, pull, 1) for pull in SWEPT),
+)
+QUICK_CELLS = (Cell((1, 2), SHARPNESS, 4.0, 2.0, 0), Cell((), SHARPNESS, 4.0, 2.0, 0))
 
 
 class Chain(NamedTuple):
@@ -110,8 +126,9 @@ def one_chain(chain: Chain, cell: Cell, size: RunSize, seed: int, nets: Antibodi
         "ess": float(result.final_ess.sum()),
         "roots": int(result.roots.sum()),
         "p_human": float((result.weights.reshape(-1) * human.exp()).sum()),
-        "disagreement": float(off.median()),
+        "disagreement": float(off.mean()),
         "open": len(redesign.open_sites),
+        "size": list(size),
         "network_evaluations": nets.net.evaluated - asked,
         "verdict": str(result.trust().verdict),
         "seconds": time.perf_counter() - begun,
