@@ -5,6 +5,7 @@ python proofs/run.py table1 --device cuda
 python proofs/run.py tfbind8 --data DIR  the landscape in DIR; left out where none is named
 python proofs/run.py rewards --data DIR  the folders tfbind8 and gb1 in DIR
 python proofs/run.py steer --data DIR    the folder tfbind8 in DIR
+python proofs/run.py humanise --data DIR the folder humanisation in DIR; needs truetilt[antibody] and promb
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import truetilt as tt
 from truetilt.commands.jobs import Settings, device_name, run_experiment
 from truetilt.core.storage import write_json
 from truetilt.exact.tables import flat_index
-from truetilt.paper import chain, figure3, figure4, figures, rewards, sde, steer, table1, tfbind8, toys
+from truetilt.paper import chain, figure3, figure4, figures, humanise, rewards, sde, steer, table1, tfbind8, toys
 from truetilt.smc.resampling import SCHEMES
 
 HERE = Path(__file__).parent
@@ -200,6 +201,7 @@ WITH_DATA = {
     "tfbind8": lambda device, data: reproduce(tfbind8.EXPERIMENT, device, data),
     "figure3": lambda device, data: reproduce(figure3.EXPERIMENT, device, data),
     "figure4": lambda device, data: reproduce(figure4.EXPERIMENT, device, data),
+    "humanise": lambda device, data: reproduce(humanise.EXPERIMENT, device, data),
 }
 
 
