@@ -77,20 +77,22 @@ def one_job(name: str, cell: Cell, quick: bool, seed: int, device: str, folder: 
 
 
 def collect(settings: Settings, answers: dict[str, Answer]) -> Answer:
-    """Means over chains with intervals; how far each cell lies above or below what is published at equal identity."""
+    """Means over chains with intervals; how far each cell lies above what is published for the same chains."""
     folder, peptides = _folder(settings), human_peptides(peptide_file())
     parent = heavy_chains(folder, PARENT)
     published = {name: _published(heavy_chains(folder, name), parent, peptides) for name in METHODS}
+    published = {PARENT: _published(parent, parent, peptides)} | published
     rows = [_row(name, list(found.values())) for name, found in published.items()]
-    start = [{"oasis": oasis_content(letters, peptides), "identity": 1.0} for letters in parent.values()]
-    rows.insert(0, _row(PARENT, start))
     front = _front(rows)
     for cell in cells_of(settings):
         mine = {name: answers.get(f"{name}-{cell.name}", {}) for name in parent}
         judged = [_judged(answer, parent[name], peptides) for name, answer in mine.items() if answer]
         if judged:
             told = [answer for answer in mine.values() if answer]
-            rows.append(_row(OURS, judged) | _facts(cell, told, front, judged))
+            same = {one["chain"] for one in told}
+            beside = [[point for name, point in found.items() if name in same] for found in published.values()]
+            theirs = _front([_row("", points) for points in beside if points])
+            rows.append(_row(OURS, judged) | _facts(cell, told, theirs, judged))
     return {"experiment": "humanise", "rows": rows, "front": front}
 
 
