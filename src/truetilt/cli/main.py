@@ -17,6 +17,7 @@ import typer
 
 from .. import __version__
 from . import compare as cli_compare
+from . import humanise as cli_humanise
 from . import steer as cli_steer
 from . import text as cli_text
 from .terminal import (
@@ -48,6 +49,7 @@ app.add_typer(reproduce, name="reproduce")
 cli_text.register(app, reproduce)
 cli_compare.register(app)
 cli_steer.register(app)
+cli_humanise.register(app)
 
 
 class ProcessName(StrEnum):
@@ -101,13 +103,27 @@ def _experiment(name: str, asked: ExperimentOptions) -> None:
     """Run an experiment of the paper, write its result and show it."""
     with OneLineErrors():
         from ..commands.jobs import Settings, run_experiment
-        from ..paper import chain, figure3, figure4, figures, gb1, rewards, sde, soluble, steer, table1, tfbind8
+        from ..paper import (
+            chain,
+            figure3,
+            figure4,
+            figures,
+            gb1,
+            humanise,
+            rewards,
+            sde,
+            soluble,
+            steer,
+            table1,
+            tfbind8,
+        )
 
-        modules = (table1, chain, sde, rewards, steer, tfbind8, gb1, soluble, figure3, figure4)
+        modules = (table1, chain, sde, rewards, steer, tfbind8, gb1, soluble, figure3, figure4, humanise)
         every = (figures.FIGURE1, figures.FIGURE2, *(module.EXPERIMENT for module in modules))
         experiment = next(e for e in every if e.name == name)
         folder, data = asked.out or Path("runs") / name, getattr(asked, "data", None)
-        settings = Settings(asked.quick, asked.seed, _device(asked.device), None if data is None else str(data))
+        more = tuple((key, str(asked.more[key])) for key in asked.more if asked.more[key] is not None)
+        settings = Settings(asked.quick, asked.seed, _device(asked.device), None if data is None else str(data), more)
         with _progress(len(experiment.jobs(settings)), experiment.title) as advance:
             result = run_experiment(experiment, settings, folder, advance)
         _show(result, experiment.columns, folder, asked.as_json)
@@ -155,6 +171,21 @@ class BackboneOptions(ExperimentOptions):
     data: Annotated[Path, typer.Option(help="Folder with the backbones to redesign, .pdb or .cif.")]
 
 
+@dataclass(frozen=True, kw_only=True)
+class HumaniseOptions(ExperimentOptions):
+    """Options of the experiment that reads antibodies and published designs."""
+
+    data: Annotated[Path, typer.Option(help="Folder with the seven FASTA files of the publication (parental.fa, ...).")]
+    designs: Annotated[
+        Path | None,
+        typer.Option(help="Designs drawn elsewhere, by proofs/humanise_designs.py; else drawn here."),
+    ] = None
+
+    @property
+    def more(self) -> dict[str, Path | None]:
+        return {"designs": self.designs}
+
+
 _EXPERIMENTS: dict[str, tuple[type[ExperimentOptions], str]] = {
     "figure1": (ExperimentOptions, "Six states of one site: guidance misses the tempered target."),
     "figure2": (ExperimentOptions, "Nine states of two sites, at alpha = 2 and 4."),
@@ -175,6 +206,10 @@ _EXPERIMENTS: dict[str, tuple[type[ExperimentOptions], str]] = {
     "soluble": (
         BackboneOptions,
         "Whole chains by ProteinMPNN, vanilla leaning to soluble: surface, recovery, where it breaks.",
+    ),
+    "humanise": (
+        HumaniseOptions,
+        "25 mouse antibodies made human: OASis content against identity, beside five methods.",
     ),
     "tfbind8": (LandscapeOptions, "All 65,536 DNA 8-mers with measured binding (TF Bind 8): every sampler, exactly."),
 }

@@ -42,6 +42,11 @@ class ExperimentOptions:
     out: Out = None
     as_json: Json = False
 
+    @property
+    def more(self) -> dict[str, Path | None]:
+        """Options of an experiment's own that are files, by name."""
+        return {}
+
 
 def command_of(options: type[ExperimentOptions], work: Callable[[Any], None]) -> Callable[..., None]:
     """A typer command whose options are the fields of a dataclass, its own before those of `ExperimentOptions`.

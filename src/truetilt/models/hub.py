@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib import import_module
 from importlib.resources import files
 from importlib.util import find_spec
 from inspect import signature
@@ -39,6 +40,7 @@ from .transformer import SEDD
 from .unet import UNet
 
 EMBEDDED = ("mnist", "tiny-reviews")
+PACKAGED = {"antiberty": ("antibodies.redesign", "load_antiberty")}  # in packages of PyPI: who loads them, by name
 PARTS: Mapping[str, type[Pretrained]] = {"unet": UNet, "deft": UNet, "potential": Classifier, "judge": Classifier}
 _PROCESSES: Mapping[str, type[Masking | Uniform]] = {"masking": Masking, "uniform": Uniform}
 _ARCHITECTURES: Mapping[str, type[Pretrained]] = {
@@ -127,10 +129,11 @@ def load(
     Nets that a bundle lacks raise an error only when they are used.
 
     Args:
-        name_or_folder: "mnist" or "tiny-reviews" (embedded, no download), a folder, an id on the Hugging Face hub, or
-            "proteinmpnn".
+        name_or_folder: "mnist" or "tiny-reviews" (embedded, no download), a folder, an id on the Hugging Face hub, or a
+            network of another package: "proteinmpnn" (`truetilt[protein]`), "antiberty" (`truetilt[antibody]`).
         device: Where the networks run: "cpu" (the default), "cuda", ...
-        batch: States that a network is given at a time, 1 or more. None (the default): 64 digits, or 16 texts.
+        batch: States that a network is given at a time, 1 or more. None (the default): 64 digits, or 16 texts or
+            antibodies.
         dtype: Floating-point type the networks compute in, such as `torch.bfloat16`. None (the default): float32.
         compile: Whether torch compiles each network on first use: half a minute, then about three times as fast on a
             GPU. False by default. For networks of this package.
@@ -141,6 +144,7 @@ def load(
 
     Returns:
         A `tt.Digits`, `tt.Reviews`, `tt.Text`, `tt.Sequences` or `tt.Protein`; its `model(...)` is what samplers take.
+        For "antiberty" a `tt.Antibodies`; its `redesign(chain).target(...)` is what `tt.run` takes.
     """
     if name_or_folder == PROTEIN:
         return _protein(protein, device=device, batch=batch, dtype=dtype)
@@ -150,6 +154,8 @@ def load(
     compile, batch = truth("compile", compile), None if batch is None else whole("batch", batch, 1)
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise InvalidInput(f"dtype is {shown(dtype)}; give torch.bfloat16, torch.float16, or None for float32")
+    if str(name_or_folder) in PACKAGED:
+        return _packaged(str(name_or_folder), device, batch, dtype, compile)
     folder = _bundle(name_or_folder)
     if is_transformers(folder) and not is_published(folder):
         if compile:
@@ -182,6 +188,16 @@ def _protein(options: dict[str, Any], **common: Any) -> Any:
     if odd:
         raise InvalidInput(f"{PROTEIN} has no option {odd[0]}; it has {', '.join(known)}")
     return load_protein(**options, **common)
+
+
+def _packaged(
+    name: str, device: torch.device | str, batch: int | None, dtype: torch.dtype | None, compile: bool
+) -> Any:
+    """A network of a package that is installed beside this one, loaded by the room that knows it."""
+    if compile:
+        raise InvalidInput(f"{name} is not compiled here; leave out compile=True")
+    room, loader = PACKAGED[name]
+    return getattr(import_module(f"truetilt.{room}"), loader)(device, batch, dtype)
 
 
 def _text_net(name: str | Path, folder: Path) -> tuple[SEDD, Process]:

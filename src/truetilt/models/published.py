@@ -86,7 +86,7 @@ def _weights(folder: Path, net: SEDD) -> dict[str, Tensor]:
     if (folder / WEIGHTS).is_file() or not (folder / PICKLED).is_file():
         weights = read_weights(folder, expected, optional)
     else:
-        weights = _unpickled(folder / PICKLED)
+        weights = unpickled(folder / PICKLED)
         shapes = {name: tuple(tensor.shape) for name, tensor in weights.items()}
         check_shapes(folder / PICKLED, shapes, {n: tuple(t.shape) for n, t in expected.items()}, optional)
         check_finite(folder / PICKLED, weights)
@@ -96,7 +96,7 @@ def _weights(folder: Path, net: SEDD) -> dict[str, Tensor]:
     return weights
 
 
-def _unpickled(path: Path) -> dict[str, Tensor]:
+def unpickled(path: Path) -> dict[str, Tensor]:
     """The tensors of a .bin file, read with weights_only=True: anything else in it is refused, never executed."""
     try:
         found = torch.load(check_plain(path), map_location="cpu", weights_only=True)
@@ -109,7 +109,7 @@ def _unpickled(path: Path) -> dict[str, Tensor]:
         raise InvalidInput(f"{path} is broken or cut short ({_first_line(error)}); download it again") from error
     named = isinstance(found, dict) and all(isinstance(name, str) for name in found)
     if not named or not all(isinstance(tensor, Tensor) for tensor in found.values()):
-        raise InvalidInput(f"{path} holds no table of named tensors; it is not a published SEDD model")
+        raise InvalidInput(f"{path} holds no table of named tensors; it is no published network")
     return found
 
 

@@ -1,0 +1,236 @@
+"""A chain of an antibody to be redesigned: which residues are open, what is sampled, and how results are spelled.
+
+p0 is the law that the network draws in a fixed order of the open residues, given the others. Its masked conditionals
+disagree with one another, so that another order is another law; under one order log p0 of a sequence is a sum over
+passes, and the weights are exact for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..core.types import InvalidInput, Model, Tokens, device_here, listed, number, settle, whole
+from ..diffusion.processes import Masking
+from ..models.infilling import Around
+from ..models.score import NetPotential, NetScore, Padded, class_log_probs
+from ..models.text import Infill
+from ..viz.logo import SequenceLogo
+from .network import SPECIES, AntibodyNet, HeadOf, package_folder, read_network
+from .numbering import VariableDomain, number_domains
+from .pulled import PulledTarget
+from .rewards import Likeness, Pull, PullGuide
+from .sequences import AMINO_ACIDS, check_protein, spelled, tokens_of
+from .unseen import UnseeingPotential, UnseeingScore
+
+MASK = len(AMINO_ACIDS)
+_GOLDEN = (math.sqrt(5) - 1) / 2
+BATCH = 16  # sequences that the network is given at a time
+
+
+@dataclass(frozen=True)
+class Antibodies:
+    """AntiBERTy with its heads, evaluated on `batch` sequences at a time; `tt.load("antiberty")` gives it."""
+
+    net: AntibodyNet
+    batch: int = BATCH
+    dtype: torch.dtype | None = None
+
+    def __post_init__(self) -> None:
+        settle(self, batch=whole("batch", self.batch, 1))
+
+    def __repr__(self) -> str:
+        return f"<Antibodies: AntiBERTy, up to {self.longest} residues; on {self.device}>"
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.net.parameters()).device
+
+    @property
+    def longest(self) -> int:
+        """The longest sequence that the network reads."""
+        return self.net.config.length
+
+    def log_species(self, sequences: Sequence[str]) -> Tensor:
+        """log p(species | sequence), float64 [B, 6], in the order of `SPECIES`: camel, human, mouse, rabbit, ..."""
+        return self._classes("species", sequences)
+
+    def log_chain(self, sequences: Sequence[str]) -> Tensor:
+        """log p(chain | sequence), float64 [B, 2]: heavy, light."""
+        return self._classes("chain", sequences)
+
+    def _classes(self, head: str, sequences: Sequence[str]) -> Tensor:
+        need = "give a list of sequences in one-letter code"
+        rows = [self._tokens(one) for one in listed("sequences", sequences, need)]
+        asked = Padded(HeadOf(self.net, head), self.batch, self.dtype)
+        return torch.cat([class_log_probs(asked, row[None]) for row in rows])
+
+    def _tokens(self, letters: str) -> Tensor:
+        check_protein(letters, "a sequence")
+        if len(letters) > self.longest:
+            raise InvalidInput(f"a sequence of {len(letters)} residues, and the network reads {self.longest}")
+        return tokens_of(letters).to(self.device)
+
+    def redesign(
+        self,
+        parent: str,
+        open_sites: Sequence[int] | None = None,
+        *,
+        cdrs: str = "kabat",
+        unseen_cdrs: Sequence[int] = (),
+        domain: VariableDomain | None = None,
+    ) -> Redesign:
+        """A chain whose framework is open and whose CDRs are kept.
+
+        Args:
+            parent: The chain, its amino acids in one-letter code.
+            open_sites: Residues that may change, counted from 0. None (the default): the framework without the
+                residues that all variable domains share (cysteines, tryptophan, ...).
+            cdrs: Scheme by which CDRs are told, "kabat" (the default) or "imgt".
+            unseen_cdrs: CDRs, such as (1, 2), that p0 does not see; the species head sees all of a finished chain. None
+                by default. A mouse's loops make the network draw a mouse's framework.
+            domain: The numbered domain, where it is known already. None (the default): it is numbered, by anarcii.
+
+        Returns:
+            The redesign, whose `target(...)` is what `tt.run` takes.
+        """
+        tokens = self._tokens(parent)
+        loops = [whole("a CDR", number, 1, 3) for number in listed("unseen_cdrs", unseen_cdrs, "give some of 1, 2, 3")]
+        if domain is None and (open_sites is None or loops):
+            domain = number_domains({"the sequence": parent}, cdrs)["the sequence"]
+        open_sites = domain.open_framework if open_sites is None and domain is not None else open_sites
+        need = f"give different residues of 0 to {len(parent) - 1}"
+        sites = tuple(
+            whole("an open site", site, 0, len(parent) - 1) for site in listed("open_sites", open_sites, need)
+        )
+        if not sites or len(set(sites)) < len(sites):
+            raise InvalidInput(f"open_sites has {len(sites)} residues, {len(set(sites))} of them different; {need}")
+        unseen = {site for number in loops for site in domain.cdrs[number - 1]} if domain is not None else set()
+        return Redesign(self, tokens, tuple(sorted(sites)), tuple(sorted(unseen - set(sites))))
+
+
+@dataclass(frozen=True, eq=False)
+class Redesign:
+    """A chain with open residues under a network; a state is what fills them, from the first to the last."""
+
+    nets: Antibodies
+    parent: Tensor  # tokens of the whole chain
+    open_sites: tuple[int, ...]
+    unseen: tuple[int, ...] = ()  # sites that p0 does not see
+
+    @property
+    def given(self) -> tuple[int | None, ...]:
+        """The chain's tokens, None where it is open."""
+        free = set(self.open_sites)
+        return tuple(None if site in free else token for site, token in enumerate(self.parent.tolist()))
+
+    @property
+    def own(self) -> Tensor:
+        """The parent's tokens at the open sites [D]."""
+        return self.parent[list(self.open_sites)]
+
+    @property
+    def parent_letters(self) -> str:
+        """The parent in one-letter code."""
+        return spelled(self.parent[None])[0]
+
+    @property
+    def infill(self) -> Infill:
+        """The score of the open residues given the others."""
+        nets = self.nets
+        score = NetScore(nets.net, Masking(MASK), None, nets.batch, nets.dtype)
+        return Infill(UnseeingScore(score, self.unseen, MASK) if self.unseen else score, self.given)
+
+    def log_species(self, species: str = "human") -> Around:
+        """log p(species | x) as a function of the open residues, all others seen."""
+        return Around(self._head(species), self.infill)
+
+    def log_species_on_the_way(self, species: str = "human") -> Around:
+        """The same with those residues masked that p0 does not see: the base's own pass answers it."""
+        return Around(UnseeingPotential(self._head(species), self.unseen, MASK), self.infill)
+
+    def _head(self, species: str) -> NetPotential:
+        nets = self.nets
+        return NetPotential(HeadOf(nets.net, "species"), check_species(species), nets.batch, nets.dtype)
+
+    def model(self, species: str = "human") -> Model:
+        """The open residues given the others, with log p(species | x) as the potential."""
+        infill = self.infill
+        return Model(infill.process, infill.length, infill, None, self.log_species(species), self.nets.device)
+
+    def order(self) -> tuple[int, ...]:
+        """An order of the open sites, part of what p0 means: each lies far from those just before it."""
+        return tuple(sorted(range(len(self.open_sites)), key=lambda number: number * _GOLDEN % 1))
+
+    def target(
+        self,
+        species: str = "human",
+        *,
+        alpha: float = 1.0,
+        pull: float = 0.0,
+        sharpness: float = 1.0,
+        order: tuple[int, ...] | None = None,
+        costs: Tensor | None = None,
+    ) -> PulledTarget:
+        """pi ~ p0(x)^sharpness p(species|x)^alpha exp(-pull * distance to the parent), as a value for `tt.run`.
+
+        Args:
+            species: "human" (the default), "mouse", "camel", "rabbit", "rat" or "rhesus".
+            alpha: Exponent of p(species|x), 0 or more; 1 by default.
+            pull: What each change costs, in nats; 0 by default.
+            sharpness: Exponent of p0, above 0; 1 by default.
+            order: The order that defines p0. None (the default): `order()`.
+            costs: Costs of changes, as in `Pull`. None (the default): each counts 1.
+        """
+        need = "give an exponent of 0 or more"
+        alpha = number("alpha", alpha, need)
+        if not 0 <= alpha < float("inf"):
+            raise InvalidInput(f"alpha is {alpha}; {need}")
+        model = self.model(species)
+        pulled = Pull(self.own, pull, costs)
+        on_the_way = self.log_species_on_the_way(species)
+        return PulledTarget(
+            model,
+            Likeness(self.log_species(species), alpha, pulled),
+            Likeness(on_the_way, alpha, pulled),
+            PullGuide(on_the_way, alpha, pulled),
+            sharpness,
+            self.order() if order is None else order,
+        )
+
+    def spell(self, x: Tokens) -> list[str]:
+        """The whole chains of finished states [B, D]."""
+        return spelled(self.infill.whole(x))
+
+    def changes(self, x: Tokens) -> Tensor:
+        """How many residues differ from the parent's, int64 [B]."""
+        return (x != self.own.to(x.device)).sum(-1)
+
+    @property
+    def view(self) -> SequenceLogo:
+        """How states look in reports."""
+        return SequenceLogo(AMINO_ACIDS)
+
+
+def check_species(species: object) -> int:
+    """The number of a species that the head knows."""
+    if not isinstance(species, str) or species not in SPECIES:
+        raise InvalidInput(f"species is {species!r}; AntiBERTy knows {', '.join(SPECIES)}")
+    return SPECIES.index(species)
+
+
+def load_antiberty(
+    device: torch.device | str = "cpu",
+    batch: int | None = None,
+    dtype: torch.dtype | None = None,
+    folder: Path | None = None,
+) -> Antibodies:
+    """AntiBERTy of the installed package, or of a folder in its format."""
+    device_here(device)
+    net = read_network(package_folder() if folder is None else Path(folder))
+    return Antibodies(net.to(device), BATCH if batch is None else batch, dtype)

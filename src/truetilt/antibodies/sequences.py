@@ -1,0 +1,87 @@
+"""Protein sequences in FASTA files, read with every fault named before any work, and designs written back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..core.storage import read_text, write_text
+from ..core.types import InvalidInput, Tokens, shown
+
+AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"  # token v is the v-th letter, as in AntiBERTy's vocabulary
+_DNA = set("ACGTUN")
+_WIDTH = 80  # letters in a line of a file that is written
+_LARGEST = 10_000_000  # bytes of a file that is read
+
+
+class ProteinSequence(NamedTuple):
+    """A protein and its name."""
+
+    name: str
+    letters: str
+
+
+def read_fasta(path: str | Path) -> list[ProteinSequence]:
+    """The proteins of a FASTA file, in capital letters."""
+    path = Path(path)
+    try:
+        text = read_text(path, _LARGEST)
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"{path} cannot be read as text ({error}); give a FASTA file") from error
+    found: list[ProteinSequence] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        line = line.strip()
+        if line.startswith(">"):
+            found.append(ProteinSequence(line[1:].strip() or f"sequence {len(found) + 1}", ""))
+        elif line and not found:
+            raise InvalidInput(f"{path}, line {number}: a sequence without a name; FASTA has a line >name before each")
+        elif line:
+            last = found[-1]
+            found[-1] = last._replace(letters=last.letters + "".join(line.split()).upper().removesuffix("*"))
+    if not found:
+        raise InvalidInput(f"{path} holds no sequence; FASTA has a line >name, then the letters of the protein")
+    for one in found:
+        check_protein(one.letters, f"{path}, {one.name!r}")
+    return found
+
+
+def check_protein(letters: str, where: str) -> str:
+    """A sequence of the 20 amino acids; DNA, gaps and unknown residues are refused."""
+    if not isinstance(letters, str) or not letters:
+        raise InvalidInput(f"{where} is {shown(letters)}; give the amino acids of a protein in one-letter code")
+    if set(letters) <= _DNA:
+        raise InvalidInput(f"{where} has only the letters {_listed(letters)}: that is DNA or RNA; translate it first")
+    odd = [(site, letter) for site, letter in enumerate(letters, start=1) if letter not in AMINO_ACIDS]
+    if odd:
+        site, letter = odd[0]
+        raise InvalidInput(
+            f"{where}: residue {site} is {letter!r}, which is none of the 20 amino acids {AMINO_ACIDS} "
+            f"({len(odd)} such in all); replace unknown residues, and take gaps out"
+        )
+    return letters
+
+
+def _listed(letters: str) -> str:
+    return ", ".join(sorted(set(letters)))
+
+
+def write_fasta(path: Path, sequences: Iterable[ProteinSequence]) -> None:
+    """Write sequences with their names, 80 letters a line."""
+    lines = []
+    for name, letters in sequences:
+        lines += [f">{name}", *(letters[k : k + _WIDTH] for k in range(0, len(letters), _WIDTH))]
+    write_text(path, "\n".join(lines) + "\n")
+
+
+def tokens_of(letters: str) -> Tensor:
+    """The tokens of a protein, int64 [D]."""
+    return torch.tensor([AMINO_ACIDS.index(letter) for letter in letters], dtype=torch.int64)
+
+
+def spelled(x: Tokens) -> list[str]:
+    """The letters of finished sequences [B, D]."""
+    return ["".join(AMINO_ACIDS[token] for token in row) for row in x.tolist()]

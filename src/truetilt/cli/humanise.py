@@ -1,0 +1,59 @@
+"""The command `humanise`: designs of antibody chains from a FASTA file. Torch waits until it runs."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .terminal import Device, Json, OneLineErrors, Seed, progress, show
+from .terminal import device as found_device
+
+_COLUMNS = ("chain", "kind", "open", "designs", "changes", "identity", "p(species)", "verdict")
+
+
+class SchemeName(StrEnum):
+    kabat = "kabat"
+    imgt = "imgt"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to those of the command line."""
+    app.command("humanise")(humanise)
+
+
+def humanise(
+    fasta: Annotated[Path, typer.Argument(help="FASTA file of antibody chains, heavy or light, as amino acids.")],
+    species: Annotated[str, typer.Option(help="Whose antibodies the designs should be like.")] = "human",
+    alpha: Annotated[float, typer.Option(help="Exponent of p(species|x) in the target.")] = 4.0,
+    pull: Annotated[float, typer.Option(help="What each change of the parent costs, in nats; more keeps more.")] = 2.0,
+    sharpness: Annotated[float, typer.Option(help="Exponent of AntiBERTy's law p0; more is more typical.")] = 2.0,
+    cdrs: Annotated[SchemeName, typer.Option(help="Numbering that tells CDRs; they are kept.")] = SchemeName.kabat,
+    unseen: Annotated[str, typer.Option(help="CDRs that p0 does not see, lest it draw a mouse; or none.")] = "1,2",
+    designs: Annotated[int, typer.Option(help="Distinct designs of each chain, at most.", min=1)] = 8,
+    particles: Annotated[int, typer.Option(help="Particles in each population.", min=1)] = 16,
+    populations: Annotated[int, typer.Option(help="Independent populations.", min=1)] = 8,
+    steps: Annotated[int | None, typer.Option(help="Passes that reveal a chain; else one a residue.")] = None,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    out: Annotated[Path | None, typer.Option(help="Folder for the result; runs/humanise if not given.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Redesign the framework of antibodies, CDRs kept: p0(x)^sharpness p(human|x)^alpha e^(-pull changes) by AntiBERTy.
+
+    Needs `pip install 'truetilt\\[antibody]'`. Writes DIR/designs.fa, weights and changes in the names.
+    """
+    folder = out or Path("runs/humanise")
+    with OneLineErrors("stopped; nothing was written"):
+        from ..commands.humanise import FILE, HumaniseRequest
+        from ..commands.humanise import humanise as work
+
+        asked = HumaniseRequest(
+            str(fasta), species, alpha, pull, sharpness, cdrs.value, unseen, designs, particles, populations, steps,
+            seed, found_device(device),
+        )  # fmt: skip
+        with progress(0, "chains") as advance:
+            summary = work(asked, folder, advance)
+        show(summary, _COLUMNS, folder, as_json, (FILE, "figure.png"))

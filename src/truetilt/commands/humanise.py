@@ -1,0 +1,171 @@
+"""What `truetilt humanise` does: designs of the chains of a FASTA file that look human and keep their CDRs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..antibodies.network import package_folder
+from ..antibodies.numbering import VariableDomain, number_domains
+from ..antibodies.redesign import Antibodies, Redesign, check_species, load_antiberty
+from ..antibodies.sequences import ProteinSequence, read_fasta, write_fasta
+from ..api import run
+from ..core.storage import check_folder, write_json, write_with
+from ..core.types import InvalidInput, whole
+from ..result import Result
+from .antibody_designs import Design, distinct_designs, reveal_grid
+from .outputs import command, noted, rows_of, summary_of
+
+FILE = "designs.fa"
+MOST_CHAINS = 1000
+
+
+class HumaniseRequest(NamedTuple):
+    """What is asked of every chain of a file."""
+
+    fasta: str
+    species: str = "human"
+    alpha: float = 4.0
+    pull: float = 2.0
+    sharpness: float = 2.0
+    cdrs: str = "kabat"
+    unseen: str = "1,2"
+    designs: int = 8
+    particles: int = 16
+    populations: int = 8
+    steps: int | None = None
+    seed: int = 0
+    device: str = "cpu"
+
+
+def humanise(
+    asked: HumaniseRequest, folder: Path, progress: Callable[[], Any], folder_of_net: Path | None = None
+) -> dict[str, Any]:
+    """Designs of every chain, in one FASTA file; for each chain the run, its figures and its verdict in a folder.
+
+    All that can be wrong with the file is found before the first run.
+    """
+    chains, loops = _chains(Path(asked.fasta)), unseen_loops(asked.unseen)
+    check_species(asked.species)
+    check_folder(folder)
+    if folder_of_net is None:
+        package_folder()
+    domains = number_domains({one.name: one.letters for one in chains}, asked.cdrs)
+    nets = load_antiberty(asked.device, None, None, folder_of_net)
+    redesigns = [nets.redesign(one.letters, unseen_cdrs=loops, domain=domains[one.name]) for one in chains]
+    targets = [
+        one.target(asked.species, alpha=asked.alpha, pull=asked.pull, sharpness=asked.sharpness) for one in redesigns
+    ]
+    rows, written, told = [], [], []
+    for number, (chain, redesign, target) in enumerate(zip(chains, redesigns, targets, strict=True), start=1):
+        result = run(
+            target, reveal_grid(target, asked.steps), particles=asked.particles, populations=asked.populations,
+            seed=asked.seed,
+        )  # fmt: skip
+        result = noted(result, bundle="antiberty", command=command(["humanise", asked.fasta], _options(asked)))
+        found = distinct_designs(redesign, result, asked.designs)
+        rows.append(_row(chain, domains[chain.name], redesign, found, nets, result, asked.species))
+        written += [_named(chain, k, design) for k, design in enumerate(found, start=1)]
+        result.save(folder / f"chain-{number}", redesign.view)
+        told.append({"chain": chain.name} | summary_of(result, rows_of(result)))
+        progress()
+    write_fasta(folder / FILE, written)
+    summary = {"request": asked._asdict(), "rows": rows, "runs": told, "notes": [NOTE]}
+    write_json(folder / "result.json", summary)
+    write_with(folder / "figure.png", lambda path: draw(chains, redesigns, written).savefig(path, dpi=150))
+    return summary
+
+
+NOTE = (
+    "p(species) is what was steered by, so it is no measure of success: judge designs by something else (OASis "
+    "content, an assay)"
+)
+
+
+def unseen_loops(text: str) -> tuple[int, ...]:
+    """The CDRs that p0 does not see, from "1,2"; "none" for none of them."""
+    if text.strip().lower() in ("", "none"):
+        return ()
+    try:
+        return tuple(sorted({whole("a CDR", int(part), 1, 3) for part in text.split(",")}))
+    except ValueError as error:
+        raise InvalidInput(f"--unseen is {text!r}; give some of 1,2,3 with commas between, or none") from error
+
+
+def _chains(path: Path) -> list[ProteinSequence]:
+    chains = read_fasta(path)
+    if len(chains) > MOST_CHAINS:
+        raise InvalidInput(f"{path} holds {len(chains):,} chains; give at most {MOST_CHAINS:,}")
+    twice = sorted({one.name for one in chains if sum(one.name == other.name for other in chains) > 1})
+    if twice:
+        raise InvalidInput(f"{path} has two sequences called {twice[0]!r}; give each a name of its own")
+    return chains
+
+
+def _options(asked: HumaniseRequest) -> dict[str, Any]:
+    return {name: value for name, value in asked._asdict().items() if name != "fasta"}
+
+
+def _row(
+    chain: ProteinSequence,
+    domain: VariableDomain,
+    redesign: Redesign,
+    found: list[Design],
+    nets: Antibodies,
+    result: Result,
+    species: str,
+) -> dict[str, Any]:
+    """What is told of a chain."""
+    number = check_species(species)
+    before = float(nets.log_species([chain.letters])[0, number].exp())
+    after = float(nets.log_species([found[0].sequence])[0, number].exp())
+    return {
+        "chain": chain.name,
+        "kind": domain.chain,
+        "residues": len(chain.letters),
+        "open": len(redesign.open_sites),
+        "designs": len(found),
+        "changes": found[0].changes,
+        "identity": 1 - found[0].changes / len(chain.letters),
+        "p(species)": f"{before:.3f} to {after:.3f}",
+        "verdict": str(result.trust().verdict),
+    }
+
+
+def _named(chain: ProteinSequence, number: int, design: Design) -> ProteinSequence:
+    name = f"{chain.name} design {number} weight={design.weight:.4f} changes={design.changes}"
+    return ProteinSequence(name, design.sequence)
+
+
+def draw(chains: list[ProteinSequence], redesigns: list[Redesign], designs: list[ProteinSequence]) -> Any:
+    """Every chain with its designs, letter by letter: changed residues in colour, kept loops shaded."""
+    from matplotlib.figure import Figure
+
+    lines = len(chains) + len(designs)
+    longest = max(len(one.letters) for one in chains)
+    figure = Figure(figsize=(2 + 0.11 * longest, 0.6 + 0.2 * lines), layout="constrained")
+    ax = figure.subplots()
+    height = 0
+    for chain, redesign in zip(chains, redesigns, strict=True):
+        free = set(redesign.open_sites)
+        mine = [one for one in designs if one.name.startswith(f"{chain.name} design ")]
+        for one in (chain, *mine):
+            for site, letter in enumerate(one.letters):
+                changed = letter != chain.letters[site]
+                if site not in free:
+                    ax.add_patch(_shade(site, height))
+                weight, colour = ("bold", "#D55E00") if changed else ("normal", "0.35")
+                ax.text(site, height, letter, size=6, ha="center", va="center", color=colour, weight=weight)
+            label = chain.name if one is chain else one.name.removeprefix(f"{chain.name} ").split(" weight")[0]
+            ax.text(-1.5, height, label[:24], size=6, ha="right", va="center")
+            height += 1
+    ax.set(xlim=(-1, longest), ylim=(height - 0.4, -0.6))
+    ax.set_axis_off()
+    return figure
+
+
+def _shade(site: int, height: int) -> Any:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((site - 0.5, height - 0.5), 1, 1, color="0.92", lw=0)

@@ -1,0 +1,159 @@
+"""Sampling for the humanise experiment: chains, the cells of its grid, and designs that were drawn elsewhere.
+
+Chains are numbered once, so that sampling needs nothing but the network: on a machine with an accelerator
+`proofs/humanise_designs.py` draws the designs into a file, a line for each chain and cell, and the experiment reads
+them from there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from ..antibodies.numbering import VariableDomain, number_domains
+from ..antibodies.redesign import Antibodies, load_antiberty
+from ..antibodies.sequences import read_fasta
+from ..api import run
+from ..commands.antibody_designs import distinct_designs, reveal_grid, sweeping
+from ..core.storage import read_text
+from ..core.types import InvalidInput
+from ..targets.consistency import disagreement
+
+METHODS = ("humab", "sapiens1", "sapiens3", "vernier_grafts", "straight_grafts", "experimental")
+PARENT, FOLDER = "parental", "humanisation"
+KEPT = 16  # designs of a cell
+_NAME = re.compile(r"unseen-(none|[123]+)-sharp-([\d.]+)-alpha-([\d.]+)-pull-([\d.]+)-sweeps-(\d+)")
+
+
+class Cell(NamedTuple):
+    """One target for all chains: CDRs that p0 does not see, exponents, the pull, and sweeps of moves at the end."""
+
+    unseen: tuple[int, ...]
+    sharpness: float
+    alpha: float
+    pull: float
+    sweeps: int
+
+    @property
+    def name(self) -> str:
+        loops = "".join(map(str, self.unseen)) or "none"
+        return f"unseen-{loops}-sharp-{self.sharpness:g}-alpha-{self.alpha:g}-pull-{self.pull:g}-sweeps-{self.sweeps}"
+
+
+def cell_named(name: str) -> Cell:
+    """The cell of this name."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        raise InvalidInput(f"{name!r} names no cell of the humanise experiment")
+    loops, sharpness, alpha, pull, sweeps = found.groups()
+    unseen = () if loops == "none" else tuple(map(int, loops))
+    return Cell(unseen, float(sharpness), float(alpha), float(pull), int(sweeps))
+
+
+class RunSize(NamedTuple):
+    """How large each run is; `steps` None reveals one site a step."""
+
+    populations: int
+    particles: int
+    steps: int | None
+
+
+SIZE, QUICK_SIZE = RunSize(4, 64, None), RunSize(4, 4, 12)
+SHARPNESS, ALPHA, PULLS, SWEPT = 2.0, 16.0, (2.0, 4.0, 6.0, 8.0, 10.0, 12.0), (4.0, 8.0, 12.0)
+CELLS = (
+    *(Cell((1, 2), SHARPNESS, ALPHA, pull, 0) for pull in PULLS),
+    *(Cell((), SHARPNESS, ALPHA, pull, 0) for pull in PULLS[:2]),
+    *(Cell((1, 2), SHARPNESS, ALPHA, pull, 1) for pull in SWEPT),
+)
+QUICK_CELLS = (Cell((1, 2), SHARPNESS, 4.0, 2.0, 0), Cell((), SHARPNESS, 4.0, 2.0, 0))
+
+
+class Chain(NamedTuple):
+    """A parent's heavy chain, numbered."""
+
+    name: str
+    parent: str
+    domain: VariableDomain
+
+
+def heavy_chains(folder: Path, method: str) -> dict[str, str]:
+    """The heavy chains of a file of the publication, by the antibody's name."""
+    found = read_fasta(folder / f"{method}.fa")
+    return {one.name.split()[0]: one.letters for one in found if one.name.split()[1:2] == ["VH"]}
+
+
+@lru_cache(maxsize=1)
+def parents(folder: Path) -> tuple[Chain, ...]:
+    """The parents' heavy chains, numbered by Kabat."""
+    letters = heavy_chains(folder, PARENT)
+    if not letters:
+        raise InvalidInput(f"{folder / PARENT}.fa has no sequence whose name ends in VH; give the publication's files")
+    domains = number_domains(letters, "kabat")
+    return tuple(Chain(name, parent, domains[name]) for name, parent in letters.items())
+
+
+@lru_cache(maxsize=1)
+def network(device: str, batch: int, folder: str | None = None) -> Antibodies:
+    """AntiBERTy in half precision where that is fast."""
+    return load_antiberty(device, batch, torch.bfloat16, None if folder is None else Path(folder))
+
+
+def one_chain(chain: Chain, cell: Cell, size: RunSize, seed: int, nets: Antibodies) -> dict[str, Any]:
+    """The distinct designs of one chain in one cell, with what the run says of itself."""
+    redesign = nets.redesign(chain.parent, unseen_cdrs=cell.unseen, domain=chain.domain)
+    target = redesign.target(alpha=cell.alpha, pull=cell.pull, sharpness=cell.sharpness)
+    begun, asked = time.perf_counter(), nets.net.evaluated
+    result = run(
+        target, reveal_grid(target, size.steps), particles=size.particles, populations=size.populations, seed=seed,
+        moves=sweeping(target, cell.sweeps),
+    )  # fmt: skip
+    x = result.draw(16)
+    off = disagreement(target, x)
+    human = redesign.log_species()(result.particles.flatten(0, 1), 0.0)
+    designs = distinct_designs(redesign, result, KEPT)
+    return {
+        "chain": chain.name,
+        "cell": cell.name,
+        "designs": [one._asdict() for one in designs],
+        "distinct": len({tuple(row) for row in result.particles.flatten(0, 1).tolist()}),
+        "log_z": result.log_z,
+        "ess": float(result.final_ess.sum()),
+        "roots": int(result.roots.sum()),
+        "p_human": float((result.weights.reshape(-1) * human.exp()).sum()),
+        "disagreement": float(off.mean()),
+        "open": len(redesign.open_sites),
+        "size": list(size),
+        "network_evaluations": nets.net.evaluated - asked,
+        "verdict": str(result.trust().verdict),
+        "seconds": time.perf_counter() - begun,
+    }
+
+
+def chains_to_json(chains: tuple[Chain, ...]) -> list[dict[str, Any]]:
+    """Numbered chains as plain values, for a machine without the numberer."""
+    return [{"name": one.name, "parent": one.parent, "domain": one.domain._asdict()} for one in chains]
+
+
+def chains_of_json(values: list[dict[str, Any]]) -> tuple[Chain, ...]:
+    """The chains of such values."""
+    out = []
+    for one in values:
+        domain = one["domain"] | {"positions": tuple(one["domain"]["positions"])}
+        out.append(Chain(one["name"], one["parent"], VariableDomain(**domain)))
+    return tuple(out)
+
+
+@lru_cache(maxsize=1)
+def ready_designs(path: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """Designs that were drawn elsewhere, by chain and cell."""
+    try:
+        lines = [json.loads(line) for line in read_text(Path(path)).splitlines() if line.strip()]
+        return {(one["chain"], one["cell"]): one for one in lines}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidInput(f"{path} holds no designs ({error}); proofs/humanise_designs.py writes them") from error

@@ -1,0 +1,156 @@
+"""`truetilt humanise` and its experiment, with a tiny network and a numberer that counts: files in, files out."""
+
+import gzip
+import json
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import truetilt as tt
+from antibody_nets import write_antiberty
+from truetilt.antibodies.numbering import HEAVY, VariableDomain
+from truetilt.antibodies.redesign import load_antiberty
+from truetilt.antibodies.sequences import read_fasta
+from truetilt.cli.main import app
+from truetilt.commands import humanise as command
+from truetilt.commands.antibody_designs import reveal_grid, sweeping
+from truetilt.commands.jobs import Settings, run_experiment
+from truetilt.metrics.oasis import human_peptides, identity, oasis_content
+from truetilt.paper import humanise as experiment
+from truetilt.paper.humanise_designs import (
+    METHODS,
+    Cell,
+    Chain,
+    RunSize,
+    cell_named,
+    chains_of_json,
+    chains_to_json,
+    one_chain,
+)
+
+POSITIONS = (*range(20, 40), *range(60, 66), *range(90, 105))  # 41 residues with three loops
+CHAIN = ("QVQLKWSGPE" * 5)[: len(POSITIONS)]
+DOMAIN = VariableDomain(HEAVY, "kabat", 0, POSITIONS)
+
+
+def counted(sequences, scheme="kabat"):
+    """A numberer that finds the same domain in every sequence."""
+    return {name: DOMAIN._replace(scheme=scheme) for name in sequences}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_antiberty(tmp_path / "net")
+
+
+def test_designs_of_a_file(tmp_path, folder, monkeypatch):
+    monkeypatch.setattr(command, "number_domains", counted)
+    (tmp_path / "in.fa").write_text(f">one\n{CHAIN}\n>two\n{CHAIN[::-1]}\n")
+    asked = command.HumaniseRequest(str(tmp_path / "in.fa"), designs=3, particles=4, populations=2, steps=5)
+    summary = command.humanise(asked, tmp_path / "out", lambda: None, folder)
+    found = read_fasta(tmp_path / "out" / "designs.fa")
+    assert [row["chain"] for row in summary["rows"]] == ["one", "two"]
+    assert len(found) == sum(row["designs"] for row in summary["rows"])
+    loops = [site for loop in DOMAIN.cdrs for site in loop]
+    for design in found:
+        parent = CHAIN if design.name.startswith("one") else CHAIN[::-1]
+        assert [design.letters[site] for site in loops] == [parent[site] for site in loops]
+    assert len({design.letters for design in found if design.name.startswith("one")}) == summary["rows"][0]["designs"]
+    for name in ("result.json", "figure.png", "chain-1/particles.json", "chain-2/particles.json"):
+        assert (tmp_path / "out" / name).is_file()
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "words"),
+    [
+        (">a\nACGTACGTACGT\n", [], "translate it first"),
+        (">a\nQVQXLK\n", [], "residue 4"),
+        (">a\nQVQLK\n>a\nQVQLK\n", [], "two sequences called 'a'"),
+        (f">a\n{CHAIN}\n", ["--species", "martian"], "camel, human"),
+        (f">a\n{CHAIN}\n", ["--unseen", "4"], "--unseen is '4'"),
+        (f">a\n{CHAIN}\n", ["--unseen", "x"], "--unseen is 'x'"),
+    ],
+)
+def test_bad_input_is_one_line_before_any_work(tmp_path, text, options, words):
+    (tmp_path / "x.fa").write_text(text)
+    done = CliRunner().invoke(app, ["humanise", str(tmp_path / "x.fa"), "--out", str(tmp_path / "o"), *options])
+    assert done.exit_code == 2
+    assert words in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "o").exists()
+
+
+def test_a_file_that_is_not_there_is_one_line(tmp_path):
+    done = CliRunner().invoke(app, ["humanise", str(tmp_path / "no.fa")])
+    assert done.exit_code == 2
+    assert "no.fa" in done.stderr
+
+
+def test_several_sites_a_step_are_part_of_p0_and_moves_fit_the_target(folder):
+    nets = load_antiberty(batch=8, folder=folder)
+    target = nets.redesign(CHAIN, unseen_cdrs=(1, 2), domain=DOMAIN).target(alpha=2.0, pull=1.0)
+    assert len(reveal_grid(target, 5)) == 6
+    assert len(reveal_grid(target, None)) == target.model.length + 1
+    moves = sweeping(target, 1)
+    result = tt.run(target, reveal_grid(target, 4), particles=4, populations=2, seed=0, moves=moves)
+    assert float(result.moved[-1].min()) > 0
+    assert sweeping(target, 0) is None
+
+
+def test_a_run_costs_a_pass_a_step(folder):
+    """The head is asked about the states that the next site is drawn for: both come from one pass."""
+    nets = load_antiberty(batch=8, folder=folder)
+    target = nets.redesign(CHAIN, unseen_cdrs=(1, 2), domain=DOMAIN).target(alpha=2.0, pull=1.0)
+    tt.run(target, reveal_grid(target, 6), particles=8, seed=0)
+    assert nets.net.evaluated <= 8 * 6 + 1
+
+
+def test_oasis_counts_words(tmp_path):
+    path = tmp_path / "words.txt.gz"
+    path.write_bytes(gzip.compress(b"QVQLKWSGP\nVQLKWSGPE\n"))
+    words = human_peptides(path)
+    assert oasis_content("QVQLKWSGPEA", words) == pytest.approx(2 / 3)
+    assert identity("QVQL", "QVQA") == 0.75
+    with pytest.raises(tt.InvalidInput, match="4 and 3"):
+        identity("QVQL", "QVQ")
+    with pytest.raises(tt.InvalidInput, match="no word of 9"):
+        oasis_content("QVQ", words)
+
+
+def test_the_experiment_judges_designs(tmp_path, folder, monkeypatch):
+    """From files of chains to the rows: designs drawn elsewhere, read from a file, beside published ones."""
+    cell = Cell((1, 2), 2.0, 4.0, 2.0, 0)
+    assert cell_named(cell.name) == cell
+    monkeypatch.setattr(experiment, "peptide_file", lambda: tmp_path / "words.txt")
+    (tmp_path / "words.txt").write_text("\n".join({CHAIN[k : k + 9] for k in range(len(CHAIN) - 8)}))
+    data = tmp_path / "data" / "humanisation"
+    data.mkdir(parents=True)
+    for name in ("parental", *METHODS):
+        (data / f"{name}.fa").write_text(f">A VH\n{CHAIN}\n>A VL\nQVQLKWS\n>B VH\n{CHAIN}\n")
+    chains = chains_of_json(
+        json.loads(json.dumps(chains_to_json((Chain("A", CHAIN, DOMAIN), Chain("B", CHAIN, DOMAIN)))))
+    )
+    nets = load_antiberty(batch=8, folder=folder)
+    lines = [one_chain(chain, cell, RunSize(2, 4, 5), 0, nets) for chain in chains]
+    (tmp_path / "designs.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    more = (("designs", str(tmp_path / "designs.jsonl")),)
+    result = run_experiment(
+        experiment.EXPERIMENT, Settings(True, data=str(tmp_path / "data"), more=more), tmp_path / "out", lambda: None
+    )
+    rows = {row["method"]: row for row in result["rows"]}
+    assert rows["parental"]["oasis"] == rows["sapiens1"]["oasis"] == 1
+    assert rows["truetilt"]["chains"] == 2
+    assert rows["truetilt"]["oasis"] < 1
+    assert rows["truetilt"]["above"] < 0
+    assert (tmp_path / "out" / "figure.png").is_file()
+    (data / "humab.fa").unlink()
+    with pytest.raises(tt.InvalidInput, match=r"no humab\.fa"):
+        experiment.jobs(Settings(True, data=str(tmp_path / "data")))
+
+
+def test_how_far_above_the_front():
+    front = [(0.8, 0.77), (0.9, 0.72), (1.0, 0.5)]
+    assert experiment.above(front, 0.85, 0.755) == pytest.approx(0.01)
+    assert experiment.above(front, 0.7, 0.7) == pytest.approx(-0.07)
+    torch.testing.assert_close(experiment.above(front, 1.0, 0.5), 0.0)
