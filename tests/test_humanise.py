@@ -20,8 +20,8 @@ from truetilt.metrics.oasis import human_peptides, identity, oasis_content
 from truetilt.paper import humanise as experiment
 from truetilt.paper.humanise_designs import (
     METHODS,
-    Cell,
-    Chain,
+    DesignSetting,
+    ParentChain,
     RunSize,
     cell_named,
     chains_of_json,
@@ -120,7 +120,7 @@ def test_oasis_counts_words(tmp_path):
 
 def test_the_experiment_judges_designs(tmp_path, folder, monkeypatch):
     """From files of chains to the rows: designs drawn elsewhere, read from a file, beside published ones."""
-    cell = Cell((1, 2), 2.0, 4.0, 2.0, 0)
+    cell = DesignSetting((1, 2), 2.0, 4.0, 2.0, 0)
     assert cell_named(cell.name) == cell
     monkeypatch.setattr(experiment, "peptide_file", lambda: tmp_path / "words.txt")
     (tmp_path / "words.txt").write_text("\n".join({CHAIN[k : k + 9] for k in range(len(CHAIN) - 8)}))
@@ -129,7 +129,7 @@ def test_the_experiment_judges_designs(tmp_path, folder, monkeypatch):
     for name in ("parental", *METHODS):
         (data / f"{name}.fa").write_text(f">A VH\n{CHAIN}\n>A VL\nQVQLKWS\n>B VH\n{CHAIN}\n")
     chains = chains_of_json(
-        json.loads(json.dumps(chains_to_json((Chain("A", CHAIN, DOMAIN), Chain("B", CHAIN, DOMAIN)))))
+        json.loads(json.dumps(chains_to_json((ParentChain("A", CHAIN, DOMAIN), ParentChain("B", CHAIN, DOMAIN)))))
     )
     nets = load_antiberty(batch=8, folder=folder)
     lines = [one_chain(chain, cell, RunSize(2, 4, 5), 0, nets) for chain in chains]

@@ -24,7 +24,7 @@ from .humanise_designs import (
     QUICK_CELLS,
     QUICK_SIZE,
     SIZE,
-    Cell,
+    DesignSetting,
     cell_named,
     heavy_chains,
     network,
@@ -40,7 +40,7 @@ BATCH, GPU_BATCH = 16, 512
 COLUMNS = ("method", "unseen", "pull", "sweeps", "chains", "oasis", "half_width", "identity", "above", "distinct")
 
 
-def cells_of(settings: Settings) -> tuple[Cell, ...]:
+def cells_of(settings: Settings) -> tuple[DesignSetting, ...]:
     """The cells of a run; of designs that were drawn elsewhere, those that they are of."""
     ready = dict(settings.more).get(DESIGNS)
     if ready is not None:
@@ -67,7 +67,9 @@ def _folder(settings: Settings) -> Path:
     return folder
 
 
-def one_job(name: str, cell: Cell, quick: bool, seed: int, device: str, folder: str, ready: str | None) -> Answer:
+def one_job(
+    name: str, cell: DesignSetting, quick: bool, seed: int, device: str, folder: str, ready: str | None
+) -> Answer:
     """The designs of one chain in one cell: drawn now, or read from a file."""
     if ready is not None:
         return ready_designs(ready).get((name, cell.name), {})
@@ -143,7 +145,9 @@ def above(front: list[tuple[float, float]], kept: float, oasis: float) -> float 
     return oasis - front[0][1] if kept < front[0][0] else None
 
 
-def _facts(cell: Cell, answers: list[Answer], front: list[tuple[float, float]], judged: list[Answer]) -> Answer:
+def _facts(
+    cell: DesignSetting, answers: list[Answer], front: list[tuple[float, float]], judged: list[Answer]
+) -> Answer:
     """What a cell's runs say of themselves, and where its mean lies beside the front."""
     names = ("log_z", "ess", "p_human", "disagreement", "seconds")
     mean = {name: statistics.fmean(one[name] for one in answers) for name in names}

@@ -31,7 +31,7 @@ KEPT = 16  # designs of a cell
 _NAME = re.compile(r"unseen-(none|[123]+)-sharp-([\d.]+)-alpha-([\d.]+)-pull-([\d.]+)-sweeps-(\d+)")
 
 
-class Cell(NamedTuple):
+class DesignSetting(NamedTuple):
     """One target for all chains: CDRs that p0 does not see, exponents, the pull, and sweeps of moves at the end."""
 
     unseen: tuple[int, ...]
@@ -46,14 +46,14 @@ class Cell(NamedTuple):
         return f"unseen-{loops}-sharp-{self.sharpness:g}-alpha-{self.alpha:g}-pull-{self.pull:g}-sweeps-{self.sweeps}"
 
 
-def cell_named(name: str) -> Cell:
+def cell_named(name: str) -> DesignSetting:
     """The cell of this name."""
     found = _NAME.fullmatch(name)
     if found is None:
         raise InvalidInput(f"{name!r} names no cell of the humanise experiment")
     loops, sharpness, alpha, pull, sweeps = found.groups()
     unseen = () if loops == "none" else tuple(map(int, loops))
-    return Cell(unseen, float(sharpness), float(alpha), float(pull), int(sweeps))
+    return DesignSetting(unseen, float(sharpness), float(alpha), float(pull), int(sweeps))
 
 
 class RunSize(NamedTuple):
@@ -67,14 +67,14 @@ class RunSize(NamedTuple):
 SIZE, QUICK_SIZE = RunSize(4, 64, None), RunSize(4, 4, 12)
 SHARPNESS, ALPHA, PULLS, SWEPT = 2.0, 16.0, (2.0, 4.0, 6.0, 8.0, 10.0, 12.0), (4.0, 8.0, 12.0)
 CELLS = (
-    *(Cell((1, 2), SHARPNESS, ALPHA, pull, 0) for pull in PULLS),
-    *(Cell((), SHARPNESS, ALPHA, pull, 0) for pull in PULLS[:2]),
-    *(Cell((1, 2), SHARPNESS, ALPHA, pull, 1) for pull in SWEPT),
+    *(DesignSetting((1, 2), SHARPNESS, ALPHA, pull, 0) for pull in PULLS),
+    *(DesignSetting((), SHARPNESS, ALPHA, pull, 0) for pull in PULLS[:2]),
+    *(DesignSetting((1, 2), SHARPNESS, ALPHA, pull, 1) for pull in SWEPT),
 )
-QUICK_CELLS = (Cell((1, 2), SHARPNESS, 4.0, 2.0, 0), Cell((), SHARPNESS, 4.0, 2.0, 0))
+QUICK_CELLS = (DesignSetting((1, 2), SHARPNESS, 4.0, 2.0, 0), DesignSetting((), SHARPNESS, 4.0, 2.0, 0))
 
 
-class Chain(NamedTuple):
+class ParentChain(NamedTuple):
     """A parent's heavy chain, numbered."""
 
     name: str
@@ -89,13 +89,13 @@ def heavy_chains(folder: Path, method: str) -> dict[str, str]:
 
 
 @lru_cache(maxsize=1)
-def parents(folder: Path) -> tuple[Chain, ...]:
+def parents(folder: Path) -> tuple[ParentChain, ...]:
     """The parents' heavy chains, numbered by Kabat."""
     letters = heavy_chains(folder, PARENT)
     if not letters:
         raise InvalidInput(f"{folder / PARENT}.fa has no sequence whose name ends in VH; give the publication's files")
     domains = number_domains(letters, "kabat")
-    return tuple(Chain(name, parent, domains[name]) for name, parent in letters.items())
+    return tuple(ParentChain(name, parent, domains[name]) for name, parent in letters.items())
 
 
 @lru_cache(maxsize=1)
@@ -104,7 +104,7 @@ def network(device: str, batch: int, folder: str | None = None) -> Antibodies:
     return load_antiberty(device, batch, torch.bfloat16, None if folder is None else Path(folder))
 
 
-def one_chain(chain: Chain, cell: Cell, size: RunSize, seed: int, nets: Antibodies) -> dict[str, Any]:
+def one_chain(chain: ParentChain, cell: DesignSetting, size: RunSize, seed: int, nets: Antibodies) -> dict[str, Any]:
     """The distinct designs of one chain in one cell, with what the run says of itself."""
     redesign = nets.redesign(chain.parent, unseen_cdrs=cell.unseen, domain=chain.domain)
     target = redesign.target(alpha=cell.alpha, pull=cell.pull, sharpness=cell.sharpness)
@@ -135,17 +135,17 @@ def one_chain(chain: Chain, cell: Cell, size: RunSize, seed: int, nets: Antibodi
     }
 
 
-def chains_to_json(chains: tuple[Chain, ...]) -> list[dict[str, Any]]:
+def chains_to_json(chains: tuple[ParentChain, ...]) -> list[dict[str, Any]]:
     """Numbered chains as plain values, for a machine without the numberer."""
     return [{"name": one.name, "parent": one.parent, "domain": one.domain._asdict()} for one in chains]
 
 
-def chains_of_json(values: list[dict[str, Any]]) -> tuple[Chain, ...]:
+def chains_of_json(values: list[dict[str, Any]]) -> tuple[ParentChain, ...]:
     """The chains of such values."""
     out = []
     for one in values:
         domain = one["domain"] | {"positions": tuple(one["domain"]["positions"])}
-        out.append(Chain(one["name"], one["parent"], VariableDomain(**domain)))
+        out.append(ParentChain(one["name"], one["parent"], VariableDomain(**domain)))
     return tuple(out)
 
 
