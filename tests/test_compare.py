@@ -2,6 +2,9 @@
 
 import json
 import math
+import os
+import signal
+import time
 
 import pytest
 import torch
@@ -13,6 +16,7 @@ from truetilt.cli.main import app
 from truetilt.commands import compare as module
 from truetilt.commands.compare import NAMES, WITH_TARGET, Comparison, checked, compare, exact_law, judged, summary
 from truetilt.commands.compare_figure import draw_comparison
+from truetilt.commands.jobs import Job, Settings, _run
 from truetilt.commands.python_file import load_named
 from truetilt.commands.steerable import Steerable, named_reward, steerable
 from truetilt.metrics.states import evenly_drawn, log_p0, mean_difference
@@ -309,3 +313,45 @@ def test_a_reward_that_fails_ends_the_comparison_and_names_itself(file, table, t
     assert done.exit_code == 2
     assert "the reward has no value for" in done.output
     assert "RuntimeError: no" in done.output
+
+
+def test_sigterm_ends_it_with_143_and_finished_cells_are_kept(table, file, tmp_path, monkeypatch):
+    words = [
+        "compare",
+        table,
+        "--reward",
+        f"{file}:many",
+        "--calls",
+        "40",
+        "--seeds",
+        "1",
+        "--methods",
+        "base,importance",
+    ]
+    ran = []
+
+    def one_cell(asked, method, seed):
+        if ran == ["base"]:
+            ran.append("signal")
+            os.kill(os.getpid(), signal.SIGTERM)
+        ran.append(method)
+        return whole(asked, method, seed)
+
+    whole = module.one_cell
+    monkeypatch.setattr(module, "one_cell", one_cell)
+    done = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "out")])
+    assert done.exit_code == 143, done.output
+    assert "1 finished cells are kept" in " ".join(done.stderr.split())
+    done = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    assert ran == ["base", "signal", "importance"]
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="jobs run in one process")
+def test_nobody_waits_for_running_jobs_at_an_interruption():
+    jobs = [Job(str(seconds), time.sleep, (seconds,)) for seconds in (0, 120, 121, 122)]
+    running = _run(jobs, Settings())
+    assert next(running)[0].name == "0"
+    begun = time.monotonic()
+    running.close()
+    assert time.monotonic() - begun < 60

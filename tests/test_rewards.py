@@ -23,6 +23,7 @@ from problems import table
 from truetilt.core.fingerprints import alike, fingerprint
 from truetilt.core.target import steered
 from truetilt.rewards import cache as cache_module
+from truetilt.rewards.ledger import Ledger
 
 LETTERS = "ACGT"
 ALL = torch.tensor(list(itertools.product(range(4), repeat=4)))
@@ -689,3 +690,37 @@ def test_states_are_spelt_as_the_function_reads_them():
         reward.spell(torch.tensor([[0, 1, 2, 4]]))
     with pytest.raises(tt.InvalidInput, match="has no tokenizer"):
         tt.Reward(lambda x: x.sum(-1)).spell(torch.tensor([[0, 1]]))
+
+
+# a call that goes on
+
+
+def test_answers_of_an_interrupted_call_are_counted_when_they_are_asked_for_and_not_asked_again(tmp_path):
+    """Also from a journal whose last line was cut off; what was known when the call began stays free."""
+    noted, given = seen_by(functions.count_gc)
+    reward = strings(noted)
+    reward(ALL[:2])
+    ledger = Ledger(reward, tmp_path)
+    ledger.begin()
+    with ledger:
+        reward(ALL[:10])
+    journal = tmp_path / "answers.txt"
+    journal.write_bytes(journal.read_bytes()[:-3])
+    again = strings(noted, cache_file=tmp_path / "file")
+    ledger = Ledger(again, tmp_path)
+    assert ledger.answers == 7
+    with ledger:
+        assert (again.calls, again.distinct, len(again.known()[0])) == (0, 0, 2)
+        again(ALL[:2])
+        assert again.distinct == 0
+        assert torch.equal(again(ALL[:6]), reward(ALL[:6]))
+        assert (again.distinct, len(given), len(again.known()[0])) == (4, 10, 6)
+        again(ALL[9:11])
+        assert (again.distinct, len(given)) == (6, 12)
+        again.close()
+        whole = strings()
+        whole.load_cache(tmp_path / "file")
+        assert len(whole.known()[0]) == 11  # the file holds all
+        assert len(again.known()[0]) == 8
+    assert (again.distinct, len(again.known()[0])) == (6, 11)
+    assert Ledger(again, tmp_path).answers == 9

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import re
+import signal
 from dataclasses import replace
 
 import pytest
 import torch
 
 import truetilt as tt
+from truetilt.core.errors import FolderTaken
 from truetilt.core.types import InvalidInput
 from truetilt.exact.tables import flat_index
 from truetilt.steering import stage_folder
@@ -221,10 +225,10 @@ def test_an_interrupted_call_goes_on_to_the_same_bits(tmp_path, stop):
 
 @pytest.mark.parametrize("name", ["twist", "check", "run"])
 def test_a_kill_before_a_stage_is_marked_finished_changes_no_bit(tmp_path, monkeypatch, name):
-    """What the reward answered in a stage that is not marked finished is forgotten: a stage costs what it costs."""
-    model, function, _, _ = problem(spread=3.0)
+    """What the reward answered in a stage that is not marked finished is used, and charged to the stage once more."""
+    model, function = counted(monkeypatch)
     options = {"evaluations": 20_000, "calls": 1_000, "seed": 1}
-    whole = tt.steer(model, tt.Reward(function, vocabulary=S), 2.0, **options)
+    whole = tt.steer(model, alone(function), 2.0, **options)
     write = stage_folder.write_json
 
     def killed(path, value):
@@ -233,18 +237,142 @@ def test_a_kill_before_a_stage_is_marked_finished_changes_no_bit(tmp_path, monke
         write(path, value)
 
     monkeypatch.setattr(stage_folder, "write_json", killed)
+    ASKED.clear()
     with pytest.raises(Interrupted):
-        tt.steer(model, tt.Reward(function, vocabulary=S), 2.0, checkpoint=tmp_path, **options)
+        tt.steer(model, alone(function), 2.0, checkpoint=tmp_path, **options)
     monkeypatch.setattr(stage_folder, "write_json", write)
-    again = tt.steer(model, tt.Reward(function, vocabulary=S), 2.0, checkpoint=tmp_path, **options)
+    again = tt.steer(model, alone(function), 2.0, checkpoint=tmp_path, **options)
     assert same(whole, again)
     assert again.story == whole.story
+    assert len(ASKED) == whole.spent.distinct
+
+
+ASKED: list[tuple[int, ...]] = []  # states that the function was asked about
+STOP: dict[str, tuple[int, int]] = {}  # after so many of them, the signal that comes
+
+
+def counted(monkeypatch):
+    """A hard problem whose function takes note of each call, and is stopped where STOP says."""
+    model, _, _, rewards = problem(spread=3.0)
+    monkeypatch.setitem(STOP, "at", (-1, 0))
+    ASKED.clear()
+
+    def function(x):
+        if len(ASKED) == STOP["at"][0]:
+            os.kill(os.getpid(), STOP["at"][1])
+        ASKED.append(tuple(x.tolist()))
+        return float(rewards[tuple(x)])
+
+    return model, function
+
+
+def alone(function, **options):
+    return tt.Reward(function, vocabulary=S, one_at_a_time=True, **options)
+
+
+@pytest.mark.parametrize("kind", ["fresh", "the same", "a file"])
+@pytest.mark.parametrize("stop", [10, 30, 60])
+def test_stopped_in_a_stage_it_asks_nothing_twice(tmp_path, monkeypatch, stop, kind):
+    """In the first look, in the lessons and after them: by Ctrl-C and then SIGTERM, to the same bits and the same cost,
+    whether the reward begins anew, is the same object, or has a file of its own."""
+    model, function = counted(monkeypatch)
+    options = {"evaluations": 4_000, "calls": 230, "seed": 1}
+    whole = tt.steer(model, alone(function), 2.0, **options)
+    assert len(ASKED) == whole.spent.distinct > stop + 4
+    file = {"cache_file": tmp_path / "file"} if kind == "a file" else {}
+    kept, told = alone(function, **file), []
+    options |= {"checkpoint": tmp_path / "stages", "progress": lambda what, share: told.append(what)}
+    ASKED.clear()
+    for at, number, error in ((stop, signal.SIGINT, KeyboardInterrupt), (stop + 4, signal.SIGTERM, tt.Stopped)):
+        monkeypatch.setitem(STOP, "at", (at, number))
+        before = signal.getsignal(signal.SIGTERM)
+        with pytest.raises(error):
+            tt.steer(model, kept, 2.0, **options)
+        assert signal.getsignal(signal.SIGTERM) is before
+        assert len(ASKED) == at
+        kept.close()
+        kept = kept if kind == "the same" else alone(function, **file)
+    told.clear()
+    monkeypatch.setitem(STOP, "at", (-1, 0))
+    again = tt.steer(model, kept, 2.0, **options)
+    assert same(whole, again)
+    assert again.story == whole.story
+    assert again.spent == whole.spent
+    assert len(ASKED) == len(set(ASKED)) == whole.spent.distinct
+    assert re.match(r"going on (in stage 1|after stage \d) of .*stages: \d+ calls of the reward were answered", told[0])
+    assert len(kept.known()[0]) == whole.spent.distinct
+
+
+def test_a_killed_process_loses_no_answer(tmp_path, monkeypatch):
+    """SIGKILL in the lessons: the one call that it came in is asked again, and no other."""
+    model, function = counted(monkeypatch)
+    options = {"evaluations": 4_000, "calls": 230, "seed": 1}
+    whole = tt.steer(model, alone(function), 2.0, **options)
+    monkeypatch.setitem(STOP, "at", (32, signal.SIGKILL))
+    child = os.fork()
+    if child == 0:
+        ASKED.clear()
+        tt.steer(model, alone(function), 2.0, checkpoint=tmp_path, **options)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    ASKED.clear()
+    again = tt.steer(model, alone(function), 2.0, checkpoint=tmp_path, **options)
+    assert same(whole, again)
+    assert again.story == whole.story
+    assert len(ASKED) == whole.spent.distinct - 32
+
+
+def test_what_was_known_before_stays_free(tmp_path, monkeypatch):
+    """States that the reward knew when the call began cost nothing after an interruption either, known or not then."""
+    model, function = counted(monkeypatch)
+    options = {"evaluations": 20_000, "calls": 100, "seed": 1}
+    some = torch.cartesian_prod(*[torch.arange(S)] * D)[::2]
+    knowing = alone(function)
+    knowing(some)
+    ASKED.clear()
+    whole = tt.steer(model, knowing, 2.0, **options)
+    knowing = alone(function)
+    knowing(some)
+    ASKED.clear()
+    monkeypatch.setitem(STOP, "at", (40, signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        tt.steer(model, knowing, 2.0, checkpoint=tmp_path, **options)
+    monkeypatch.setitem(STOP, "at", (-1, 0))
+    again = tt.steer(model, alone(function), 2.0, checkpoint=tmp_path, **options)
+    assert same(whole, again)
+    assert again.story == whole.story
+    assert len(ASKED) == whole.spent.distinct <= 100
+
+
+def test_a_folder_without_a_finished_stage_is_taken_over(tmp_path, monkeypatch):
+    """From a reward that failed at once: by its mended form, which is asked about everything; by another budget, which
+    uses what was answered."""
+    model, function = counted(monkeypatch)
+    monkeypatch.setitem(STOP, "at", (3, signal.SIGINT))
+    mine = tmp_path / "2024-runs" / "0-run"  # of the user's
+    mine.mkdir(parents=True)
+    with pytest.raises(KeyboardInterrupt):
+        tt.steer(model, alone(function), 2.0, calls=100, checkpoint=tmp_path)
+    monkeypatch.setitem(STOP, "at", (9, signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        tt.steer(model, alone(function), 2.0, calls=99, checkpoint=tmp_path)
+    assert len(set(ASKED)) == len(ASKED) == 9
+
+    def mended(x):
+        ASKED.append(tuple(x.tolist()))
+        return 1.0 * int(x.sum())
+
+    ASKED.clear()
+    result = tt.steer(model, alone(mended), 2.0, calls=100, checkpoint=tmp_path)
+    assert len(ASKED) == result.spent.distinct
+    assert same(result, tt.steer(model, alone(mended), 2.0, calls=100))
+    assert mine.is_dir()
 
 
 def test_a_folder_of_another_call_is_refused(tmp_path):
     model, reward, _, _ = problem()
     tt.steer(model, reward, evaluations=2_000, checkpoint=tmp_path)
-    with pytest.raises(InvalidInput, match="another evaluations"):
+    with pytest.raises(FolderTaken, match=r"stages .* another evaluations; delete the folder .* to begin anew"):
         tt.steer(model, reward, evaluations=2_001, checkpoint=tmp_path)
     with pytest.raises(InvalidInput, match="another model and reward"):
         tt.steer(model, lambda x: x.sum(-1), evaluations=2_000, checkpoint=tmp_path)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 
 import pytest
 from typer.testing import CliRunner
 
 import truetilt as tt
 from truetilt.cli.main import app
+from truetilt.commands import steer as commands
 
 TABLE = {"p0": [[0.3, 0.2], [0.1, 0.4]], "likelihood": [[0.9, 0.1], [0.2, 0.5]]}
 MINE = """
@@ -83,3 +86,68 @@ def test_errors_are_one_line(here, words, told):
     assert done.exit_code in (1, 2)
     assert told in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
+
+
+SLOW = """
+import os
+
+def ones(x):
+    for row in x.tolist():
+        with open("asked", "a") as file:
+            file.write("".join(map(str, row)) + "\\n")
+    if os.path.exists("signal"):
+        number = int(open("signal").read())
+        os.remove("signal")
+        os.kill(os.getpid(), number)
+    return (x == 1).sum(-1)
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_stopped_it_says_so_and_goes_on(here, number, code):
+    (here / "slow.py").write_text(SLOW)
+    words = ["t.json", "--reward", "slow.py:ones", "--evaluations", "2000", "--out", "run"]
+    (here / "signal").write_text(str(int(number)))
+    done = steered(*words)
+    assert done.exit_code == code, done.output
+    assert "goes on from there" in " ".join(done.stderr.split())
+    assert "truetilt resume" not in done.stderr
+    assert not (here / "run" / "result.json").exists()
+    done = steered(*words)
+    assert done.exit_code == 0, done.output
+
+
+def test_a_mended_reward_is_not_locked_out(here):
+    """Nothing had finished: the folder is taken over, and only the mended function is heard."""
+    words = ["t.json", "--reward", "mine.py:ones", "--evaluations", "2000"]
+    (here / "mine.py").write_text("def ones(x):\n    return 1 / 0\n")
+    done = steered(*words)
+    assert done.exit_code == 2
+    assert "ZeroDivisionError" in done.stderr
+    (here / "mine.py").write_text(MINE)
+    done = steered(*words)
+    assert done.exit_code == 0, done.output
+    assert "going on" not in done.stderr
+    assert not (here / "runs/steer/stages").exists()
+
+
+def test_an_unfinished_run_does_not_lock_the_default_folder(here, monkeypatch):
+    """Another command goes beside it, and the first goes on afterwards; with --out it is told what to delete."""
+    words = ["t.json", "--reward", "mine.py:ones", "--evaluations", "2000"]
+    monkeypatch.setattr(commands, "_summary", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    assert steered(*words).exit_code == 143
+    monkeypatch.undo()
+    monkeypatch.chdir(here)
+    done = steered(*words, "--strength", "2", "--out", "runs/steer")
+    told = " ".join(done.stderr.split())
+    assert done.exit_code == 2
+    assert "with another strength; delete the folder runs/steer/stages to begin anew" in told
+    done = steered(*words, "--strength", "2")
+    assert done.exit_code == 0, done.output
+    assert "this run goes to runs/steer-2" in " ".join(done.stderr.split())
+    assert (here / "runs/steer-2/result.json").exists()
+    done = steered(*words)
+    assert done.exit_code == 0, done.output
+    assert "going on after stage" in done.stderr
+    assert (here / "runs/steer/result.json").exists()
+    assert not (here / "runs/steer/stages").exists()

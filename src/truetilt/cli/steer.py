@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -64,20 +65,22 @@ def steer(
 ) -> None:
     """Sample p0(x) exp(strength r(x)) within a budget: look, learn, choose a way, check it, say how far to trust it.
 
-    Interrupted, the same command goes on where it stopped. Python files that are named here are run: name those you
-    trust.
+    Interrupted, the same command goes on where it stopped, and asks the reward nothing twice. Python files that are
+    named here are run: name those you trust.
     """
-    folder = out or Path("runs/steer")
     with OneLineErrors("stopped; the same command goes on from there"):
-        from ..commands.steer import SteerRequest, steer_named
+        from ..commands.steer import SteerRequest, steer_by_default, steer_named
 
         named = None if route is None else route.value
         asked = SteerRequest(
             model, reward, strength, condition, alpha, evaluations, calls, named, order.value, steps, populations, seed,
             found_device(device), prompt, length, trust_remote_code,
         )  # fmt: skip
-        with progress(_HUNDRED, "% of the budget") as advance:
-            summary = steer_named(asked, folder, _Bar(advance))
+        bar = progress(_HUNDRED, "% of the budget")
+        with bar as advance:
+            told = _Bar(advance, bar.say)
+            given = None if out is None else (steer_named(asked, out, told), out)
+            summary, folder = given or steer_by_default(asked, told, bar.say)
         (folder / "report.html").unlink(missing_ok=True)  # that of an earlier run
         for line in () if as_json else map(_told, summary["draws"]):
             typer.echo(line)
@@ -92,12 +95,16 @@ def _told(draw: dict[str, Any]) -> str:
 
 
 class _Bar:
-    """A progress bar of the share of the budget that is spent."""
+    """A progress bar of the share of the budget that is spent, and a line if an interrupted call goes on."""
 
-    def __init__(self, advance: Any) -> None:
-        self._advance, self._shown = advance, 0
+    def __init__(self, advance: Callable[[], object], say: Callable[[str], object]) -> None:
+        self._advance, self._say, self._shown = advance, say, 0
 
     def __call__(self, what: str, share: float) -> None:
+        from ..steering.stage_folder import GOING_ON
+
+        if what.startswith(GOING_ON):
+            self._say(what)
         while self._shown < min(int(share * _HUNDRED), _HUNDRED):
             self._shown += 1
             self._advance()

@@ -136,6 +136,10 @@ class progress:
     def __enter__(self) -> Any:
         return self.bar.update
 
+    def say(self, line: str) -> None:
+        """A line on stderr, above the bar."""
+        self.bar.write(line, file=sys.stderr)
+
     def __exit__(self, *_: object) -> None:
         self.bar.close()
 
@@ -152,8 +156,10 @@ class OneLineErrors:
         stopped: str = "stopped; the finished jobs are kept, and the same command goes on from there",
         folder: Path | None = None,
     ) -> None:
-        self.resume = f"`truetilt resume {folder or 'DIR'}`"
-        self.stopped = stopped if folder is None else f"stopped; {self.resume} goes on from the last checkpoint"
+        self.resume = "" if folder is None else f" (`truetilt resume {folder}`)"
+        self.stopped = (
+            stopped if folder is None else f"stopped; `truetilt resume {folder}` goes on from the last checkpoint"
+        )
 
     def __enter__(self) -> None:
         return None
@@ -168,7 +174,7 @@ class OneLineErrors:
         if isinstance(error, InvalidInput):
             _fail(str(error), 2)
         if isinstance(error, Stopped):
-            _fail(f"{error} ({self.resume})", 143)
+            _fail(f"{error}{self.resume}", 143)
         if isinstance(error, TruetiltError):
             _fail(str(error), 1)
         if isinstance(error, OSError):

@@ -28,6 +28,7 @@ from ..core.types import DegenerateWeights, InvalidInput, InvalidWeights, Tokens
 from ..exact.tables import Table, enumerate_states, flat_index
 from ..metrics.states import evenly_drawn, log_p0, mean_difference, site_frequencies
 from ..rewards.reward import Reward
+from ..runtime.stopping import Stoppable
 from ..smc.uncertainty import student_quantile
 from ..steering.steer import steer
 from .compare_figure import draw_comparison
@@ -68,22 +69,27 @@ class Comparison(NamedTuple):
 
 
 def compare(asked: Comparison, folder: Path, advance: Callable[[], Any] = lambda: None) -> Answer:
-    """Run every cell, and write compare.json and compare.png; finished cells are kept until then.
+    """Run every cell, and write compare.json and compare.png; finished cells are kept until then, on SIGTERM too.
 
     `advance` is called after each cell. On a CPU cells run in a process each, which import the model and the reward by
     name: call it below `if __name__ == "__main__":`.
     """
-    asked = checked(asked)
     check_folder(folder)
-    found = {}
-    for name, answer in answers(_experiment(asked), _settings(asked), folder):
-        found[name] = answer
-        advance()
-    result = collect(asked, found)
-    write_json(folder / FILE, result)
-    write_with(folder / FIGURE, lambda path: draw_comparison(result).savefig(path, dpi=150))
-    forget(folder, found)
-    return result
+    found: dict[str, Answer] = {}
+
+    def stopped() -> str:
+        return f"stopped; {len(found)} finished cells are kept in {folder}, and the same call goes on from there"
+
+    with Stoppable(stopped):
+        asked = checked(asked)
+        for name, answer in answers(_experiment(asked), _settings(asked), folder):
+            found[name] = answer
+            advance()
+        result = collect(asked, found)
+        write_json(folder / FILE, result)
+        write_with(folder / FIGURE, lambda path: draw_comparison(result).savefig(path, dpi=150))
+        forget(folder, found)
+        return result
 
 
 def checked(asked: Comparison) -> Comparison:

@@ -129,12 +129,17 @@ def _run(jobs: list[Job], settings: Settings) -> Iterator[tuple[Job, Answer]]:
         for job in jobs:
             yield job, job.work(*job.arguments)
         return
-    context = multiprocessing.get_context("spawn")
+    context, others = multiprocessing.get_context("spawn"), multiprocessing.active_children()
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_one_thread) as pool:
         futures = {pool.submit(job.work, *job.arguments): job for job in jobs}
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
+        except BaseException:  # nobody waits for the jobs that are running
+            for process in multiprocessing.active_children():
+                if process not in others:
+                    process.terminate()
+            raise
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 

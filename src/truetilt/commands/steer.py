@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import torch
 
+from ..core.errors import FolderTaken
 from ..core.storage import check_folder
 from ..core.types import InvalidInput, Tokens
 from ..exact.tables import Table
 from ..result import Result
 from ..rewards.reward import Reward
+from ..runtime.stopping import Stoppable
 from ..steering.steer import steer
+from ..steering.work import Progress
 from ..viz.logo import SequenceLogo
 from ..viz.views import View
 from .outputs import command, noted, rows_of, summary_of, write_outputs
@@ -22,6 +26,7 @@ from .python_file import is_named
 from .steerable import Steerable, StringsAsked, named_reward, steerable
 
 STAGES = "stages"  # folder of the stages of an unfinished run
+DEFAULT = Path("runs/steer")  # where no folder is given
 SHOWN = 16  # draws that are listed
 
 
@@ -46,25 +51,39 @@ class SteerRequest(NamedTuple):
     trust_remote_code: bool = False
 
 
-def steer_named(asked: SteerRequest, folder: Path, progress: Callable[[str, float], object]) -> dict[str, Any]:
+def steer_by_default(
+    asked: SteerRequest, progress: Progress, say: Callable[[str], object]
+) -> tuple[dict[str, Any], Path]:
+    """Steer into runs/steer, or the first of runs/steer-2, -3, ... where no other unfinished run is; the folder too."""
+    for number in count(2):
+        folder = DEFAULT if number == 2 else DEFAULT.with_name(f"{DEFAULT.name}-{number - 1}")
+        try:
+            return steer_named(asked, folder, progress), folder
+        except FolderTaken as taken:
+            say(f"note: {taken}. Without --out this run goes to {DEFAULT}-{number}")
+    raise AssertionError("numbers end")
+
+
+def steer_named(asked: SteerRequest, folder: Path, progress: Progress) -> dict[str, Any]:
     """Steer, save the particles and what is said of them; an unfinished run goes on from the stages in the folder."""
     _check(asked)
     check_folder(folder)
-    around = StringsAsked(asked.prompt, asked.length, asked.trust_remote_code)
-    made = steerable(asked.model, asked.device, asked.condition, around, asked.alpha is not None)
-    reward = None if asked.reward is None else named_reward(asked.reward, made.model, made.tokenizer)
-    result = steer(
-        made.model, reward, asked.strength, alpha=asked.alpha, evaluations=asked.evaluations, calls=asked.calls,
-        order=asked.order, num_inference_steps=asked.steps, route=asked.route, populations=asked.populations,
-        seed=asked.seed, progress=progress, checkpoint=folder / STAGES,
-    )  # fmt: skip
-    given = asked._asdict() | {"model": None, "strength": None if asked.reward is None else asked.strength}
-    result = noted(result, bundle=asked.model, command=command(["steer", asked.model], given))
-    summary = _summary(result, made, reward)
-    result.save(folder, _view(made, reward))
-    write_outputs(folder, summary, draw(result))
-    shutil.rmtree(folder / STAGES, ignore_errors=True)
-    return summary
+    with Stoppable(lambda: "stopped; what is done is kept, and the same command goes on from there"):
+        around = StringsAsked(asked.prompt, asked.length, asked.trust_remote_code)
+        made = steerable(asked.model, asked.device, asked.condition, around, asked.alpha is not None)
+        reward = None if asked.reward is None else named_reward(asked.reward, made.model, made.tokenizer)
+        result = steer(
+            made.model, reward, asked.strength, alpha=asked.alpha, evaluations=asked.evaluations, calls=asked.calls,
+            order=asked.order, num_inference_steps=asked.steps, route=asked.route, populations=asked.populations,
+            seed=asked.seed, progress=progress, checkpoint=folder / STAGES,
+        )  # fmt: skip
+        given = asked._asdict() | {"model": None, "strength": None if asked.reward is None else asked.strength}
+        result = noted(result, bundle=asked.model, command=command(["steer", asked.model], given))
+        summary = _summary(result, made, reward)
+        result.save(folder, _view(made, reward))
+        write_outputs(folder, summary, draw(result))
+        shutil.rmtree(folder / STAGES, ignore_errors=True)
+        return summary
 
 
 def _check(asked: SteerRequest) -> None:

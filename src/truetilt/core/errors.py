@@ -11,6 +11,10 @@ class InvalidInput(TruetiltError, ValueError):
     """An argument is out of range or two of them do not fit; the message names both sides and the remedy."""
 
 
+class FolderTaken(InvalidInput):
+    """A folder holds finished work of another call; the message says what to delete, or where else to go."""
+
+
 class InvalidWeights(TruetiltError, ArithmeticError):
     """A weight became NaN or +inf; the message names the step."""
 

@@ -1,7 +1,8 @@
 """What a reward has said so far: a value for each state, found by the bytes of its row, and kept in a file.
 
 The file is safetensors: the states, their values, a checksum, and whose they are. It is written whole or not at all,
-while values come in, as often as writing takes at most a tenth of the time.
+while values come in, as often as writing takes at most a tenth of the time. Answers to a call that was interrupted are
+`paid`: nobody is asked for them again, and they count as distinct calls when the call that goes on comes to them.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import hashlib
 import os
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from torch import Tensor
 
 from ..core.storage import check_folder, check_plain, check_writable, write_with
 from ..core.types import NEG_INF, InvalidInput, reals, tensor_of
+from .answer_log import AnswerLog
 
 _FORMAT, _VERSION = "truetilt-reward", "1"
 _PATIENCE = 9  # a file that took a second to write is written again after so many
@@ -33,6 +36,8 @@ class Cache:
     def __init__(self, vocabulary: int | None, path: Path | None = None, mark: str = "") -> None:
         self.lock = threading.RLock()
         self.values: dict[bytes, float] = {}
+        self.paid: dict[bytes, float] = {}  # answers that are known and not counted yet; none of them is in `values`
+        self.log: AnswerLog | None = None  # where answers are written as they come
         self.length: int | None = None
         self.calls = self.distinct = 0
         self.vocabulary, self._path, self._mark = vocabulary, path, mark
@@ -73,17 +78,47 @@ class Cache:
         return [data[start : start + width] for start in range(0, len(data), width)]
 
     def add(self, x: Tensor, values: Tensor) -> None:
-        """Learn the values of states; those already known keep theirs."""
+        """Learn the values of states at no cost; those already known keep theirs."""
         for key, value in zip(self.keys(x), values.tolist(), strict=True):
-            self.values.setdefault(key, value)
+            self.values.setdefault(key, self.paid.pop(key, value))
         if len(x):
             self.length = x.shape[1]
 
+    def learn(self, key: bytes, value: float) -> None:
+        """An answer of the function."""
+        self.values[key] = value
+        if self.log is not None:
+            self.log.add(key, value)
+
+    def charge(self, keys: Sequence[bytes]) -> None:
+        """Count those of the states that were paid for in advance, as if the function had answered now."""
+        for key in keys if self.paid else ():
+            if key in self.paid:
+                self.values[key] = self.paid.pop(key)
+                self.distinct += 1
+
+    def set_aside(self, answers: dict[bytes, float]) -> None:
+        """Answers that were paid for in advance, where they are not known."""
+        self.paid |= {key: value for key, value in answers.items() if key not in self.values}
+
+    def release(self) -> None:
+        """What is left of them is known, at no cost."""
+        self.values |= self.paid
+        self.paid = {}
+
+    @property
+    def width(self) -> int:
+        """Bytes of a token."""
+        return self._kind.itemsize
+
     def tensors(self) -> dict[str, Tensor]:
-        """All states [K, D], in as few bytes as are needed, and their values float64 [K]."""
+        """All states [K, D] that are known, in as few bytes as are needed, and their values float64 [K]."""
+        return self._rows(self.values)
+
+    def _rows(self, known: dict[bytes, float]) -> dict[str, Tensor]:
         kind = np.uint8 if self._kind == torch.uint8 else np.int32
-        rows = np.frombuffer(bytearray().join(self.values), kind).reshape(len(self.values), self.length or 0)
-        values = torch.tensor(list(self.values.values()), dtype=torch.float64)
+        rows = np.frombuffer(bytearray().join(known), kind).reshape(len(known), self.length or 0)
+        values = torch.tensor(list(known.values()), dtype=torch.float64)
         return {"states": torch.from_numpy(rows), "values": values}
 
     def check_values(self, x: Tensor, values: Any) -> Tensor:
@@ -98,7 +133,9 @@ class Cache:
 
     def write(self, path: Path) -> None:
         """All that is known, whole or not at all."""
-        kept = self.tensors()
+        self._write(path, self.tensors())
+
+    def _write(self, path: Path, kept: dict[str, Tensor]) -> None:
         facts = {"format": _FORMAT, "version": _VERSION, "function": self._mark, "sha256": _checksum(kept)}
         write_with(path, lambda temporary: save_file(kept, temporary, metadata=facts))
 
@@ -124,21 +161,33 @@ class Cache:
         return len(kept["states"])
 
     def keep(self, now: bool = False) -> None:
-        """Write the file if there is one, something is new and writing is due; what others wrote there is kept."""
-        if self._path is None or (not now and (len(self.values) == self._written or time.monotonic() < self._due)):
+        """Write the log; and the file, if something is new and writing is due: what others wrote there is kept."""
+        if self.log is not None:
+            self.log.write()
+        if self._path is None or (not now and (self._size == self._written or time.monotonic() < self._due)):
             return
         begun = time.monotonic()
         if self._path.exists() and _stamp_of(self._path) != self._stamp:
             self._absorb_file()
-        if len(self.values) > self._written:
-            self.write(self._path)
-            self._written, self._stamp = len(self.values), _stamp_of(self._path)
+        if self._size > self._written:
+            self._write(self._path, self._rows(self.values | self.paid))
+            self._written, self._stamp = self._size, _stamp_of(self._path)
             self._due = time.monotonic() + _PATIENCE * (time.monotonic() - begun)
+
+    @property
+    def _size(self) -> int:
+        return len(self.values) + len(self.paid)
 
     def _absorb_file(self) -> None:
         path: Any = self._path
         self._stamp = _stamp_of(path)
-        self._written = self.read(path, self._mark)
+        paid, self.paid = self.paid, {}
+        try:
+            self._written = self.read(path, self._mark)
+        finally:  # what was paid for in advance and is not counted yet stays so
+            self.paid = paid
+            for key in paid:
+                self.values.pop(key, None)
 
 
 def _opened(path: Path, again: str) -> tuple[dict[str, str], dict[str, Tensor]]:

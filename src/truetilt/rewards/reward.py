@@ -98,13 +98,14 @@ class Reward:
                 self._evaluate(x, range(len(x)), fresh.__setitem__, begun)
                 return torch.tensor([fresh[row] for row in range(len(x))], dtype=torch.float64, device=x.device)
             keys = cache.keys(x)
+            cache.charge(keys)
             found = list(map(cache.values.get, keys))
             if None in found:
                 cache.length = x.shape[1]
                 new = {key: row for row, key in reversed(list(enumerate(keys))) if found[row] is None}
 
                 def keep(row: int, value: float) -> None:
-                    cache.values[keys[row]] = value
+                    cache.learn(keys[row], value)
 
                 self._evaluate(x, sorted(new.values()), keep, begun)
                 found = [cache.values[key] for key in keys]
@@ -117,7 +118,7 @@ class Reward:
 
     @property
     def distinct(self) -> int:
-        """How many of them were not known and got a value from the function."""
+        """How many of them were not known and got a value from the function, now or for a call that goes on now."""
         return self._cache.distinct
 
     def spell(self, states: Tokens) -> list[str]:

@@ -23,6 +23,7 @@ from torch import Tensor
 from ..core.storage import check_plain, read_json, remove_written, sha256_of, write_folder, write_json, write_with
 from ..core.types import InvalidInput, Particles, StepInfo, Stopped
 from ..smc.shards import Shard
+from .stopping import stops_at_once
 
 _FORMAT, _VERSION = "truetilt-checkpoint", 1
 _TENSORS, _FACTS = "state.safetensors", "state.json"
@@ -67,7 +68,7 @@ class Record:
 class Checkpoints:
     """The checkpoints of one run in one folder.
 
-    As a context manager it handles SIGTERM: finish the step, save, stop.
+    As a context manager it handles SIGTERM: finish the step, save, stop; unless a call further out stops at once.
     """
 
     def __init__(
@@ -80,7 +81,8 @@ class Checkpoints:
         self._asked, self._before = False, None
 
     def __enter__(self) -> Checkpoints:
-        if threading.current_thread() is threading.main_thread():  # Python handles signals in the main thread only
+        main = threading.current_thread() is threading.main_thread()  # Python handles signals there only
+        if main and not stops_at_once():
             self._before = signal.signal(signal.SIGTERM, self._ask)
         return self
 

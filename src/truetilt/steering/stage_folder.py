@@ -1,23 +1,32 @@
 """The folder of a `steer`: every finished stage is kept there, so that an interrupted call goes on to the same bits.
 
 `steer.json` says whose it is, and a folder for each stage holds what came out of it and what the reward had answered by
-then. A stage counts as finished once its `stage.json` is there; of another one only the checkpoint of its run is read.
+then. A stage counts as finished once its `stage.json` is there. Of one that is not, the checkpoint of its run is read,
+and what the reward answered is used and counted as if the function had been asked again (`rewards/ledger`).
 """
 
 from __future__ import annotations
 
+import contextlib
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ..core.errors import FolderTaken
 from ..core.spent import Spent
 from ..core.storage import check_folder, read_json, write_json
-from ..core.types import InvalidInput
+from ..rewards.ledger import Ledger
 from ..rewards.reward import Reward
+from ..runtime.stopping import Stoppable
 
 T = TypeVar("T")
+GOING_ON = "going on"  # how the words of a call begin that was interrupted before
+WHOSE = "model and reward"  # the fingerprint in an identity
 _FORMAT, _VERSION = "truetilt-steer", 1
+_STAGE, _HEADER = "stage.json", "steer.json"
+_NAMED = re.compile(r"\d+-(run|twist|agree|check)")  # the folders of stages
 
 
 class StageFolder:
@@ -26,14 +35,24 @@ class StageFolder:
     def __init__(self, folder: Path | None, identity: dict[str, Any], reward: object) -> None:
         self.folder = folder
         self._reward = reward if isinstance(reward, Reward) and reward.keeps else None
+        self._ledger: Ledger | None = None
+        self.going_on: str | None = None  # what an interrupted call left, in words
         if folder is None:
             return
         check_folder(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        header = {"format": _FORMAT, "version": _VERSION, **identity}
-        if (folder / "steer.json").exists():
-            _check_same(folder, header)
-        write_json(folder / "steer.json", header)
+        self._ledger = None if self._reward is None else Ledger(self._reward, folder)
+        self._claim(folder, {"format": _FORMAT, "version": _VERSION, **identity})
+        self.going_on = self._left(folder)
+
+    @contextlib.contextmanager
+    def opened(self) -> Generator[StageFolder]:
+        """Within it every answer of the reward is kept as it comes, and SIGTERM raises `Stopped`."""
+        if self.folder is None:
+            yield self
+            return
+        with Stoppable(self._stopped), self._ledger or contextlib.nullcontext():
+            yield self
 
     def stage(
         self,
@@ -47,28 +66,71 @@ class StageFolder:
             return make(None)
         folder = self.folder / name
         answers = folder / "reward.safetensors"
-        if (folder / "stage.json").exists():
+        if (folder / _STAGE).exists():
             if self._reward is not None and answers.exists():
                 self._reward.load_cache(answers)
-            return read(folder), Spent(**read_json(folder / "stage.json"))
+            return read(folder), Spent(**read_json(folder / _STAGE))
         folder.mkdir(exist_ok=True)
         found, spent = make(folder / "checkpoint")
         write(found, folder)
         if self._reward is not None:
             self._reward.save(answers)
-        write_json(folder / "stage.json", spent._asdict())
+        write_json(folder / _STAGE, spent._asdict())
         shutil.rmtree(folder / "checkpoint", ignore_errors=True)
         return found, spent
 
+    def _claim(self, folder: Path, header: dict[str, Any]) -> None:
+        """Make the folder this call's: its own already, taken over from one that finished no stage, or refused."""
+        found = _read_header(folder)
+        if found == header:
+            return
+        if finished(folder):
+            raise FolderTaken(_taken(folder, found, header))
+        if self._ledger is not None and (found or {}).get(WHOSE) != header.get(WHOSE):
+            self._ledger.forget()
+        for begun in _stages(folder) if (folder / _HEADER).exists() else ():
+            shutil.rmtree(begun)
+        if self._ledger is not None:
+            self._ledger.begin()
+        write_json(folder / _HEADER, header)
 
-def _check_same(folder: Path, header: dict[str, Any]) -> None:
-    """Refuse the folder of another call."""
+    def _left(self, folder: Path) -> str | None:
+        """What an interrupted call left, in words; None where there is nothing."""
+        stages, answers = finished(folder), 0 if self._ledger is None else self._ledger.answers
+        where = f"{GOING_ON} after stage {stages} of {folder}" if stages else f"{GOING_ON} in stage 1 of {folder}"
+        paid = f": {answers:,} calls of the reward were answered before" if answers else ""
+        return where + paid if stages or answers else None
+
+    def _stopped(self) -> str:
+        stages = 0 if self.folder is None else finished(self.folder)
+        where = f"after stage {stages}" if stages else "in stage 1"
+        return f"stopped {where}; all answers are kept in {self.folder}, and the same call goes on from there"
+
+
+def finished(folder: Path) -> int:
+    """How many stages in a folder are finished."""
+    return sum((stage / _STAGE).exists() for stage in _stages(folder))
+
+
+def _stages(folder: Path) -> list[Path]:
+    return [path for path in folder.glob("*-*") if _NAMED.fullmatch(path.name) and path.is_dir()]
+
+
+def _read_header(folder: Path) -> dict[str, Any] | None:
+    """What steer.json says; None where it is not there or cannot be read."""
     try:
-        found = read_json(folder / "steer.json")
-    except (OSError, ValueError) as error:
-        raise InvalidInput(f"{folder / 'steer.json'} cannot be read ({error}); give another folder") from error
+        found = read_json(folder / _HEADER)
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _taken(folder: Path, found: dict[str, Any] | None, header: dict[str, Any]) -> str:
+    """Why a folder is another call's, and what to do."""
+    count = finished(folder)
+    stages = "a finished stage" if count == 1 else f"{count} finished stages"
+    again = f"delete the folder {folder} to begin anew without them, or give another"
+    if found is None:
+        return f"{folder / _HEADER} cannot be read, and {folder} holds {stages} of a call of steer; {again}"
     names = sorted(name for name in {*header, *found} if header.get(name) != found.get(name))
-    if names:
-        raise InvalidInput(
-            f"{folder} belongs to a call of steer with another {', '.join(names)}; give another folder, or delete it"
-        )
+    return f"{folder} holds {stages} of a call of steer with another {', '.join(names)}; {again}"

@@ -24,7 +24,7 @@ from ..twists.calls import Rewarding, check_reward_of
 from .account import Account
 from .choose import Tried, chosen
 from .problem import SteerProblem
-from .stage_folder import StageFolder
+from .stage_folder import WHOSE, StageFolder
 from .ways import ways_of
 from .words import findings, record, remedies
 from .work import Progress, Work
@@ -82,9 +82,11 @@ def steer(
             None (the default): learned if needed.
         populations: Populations that never mix, 2 or more; 16 by default.
         seed: Seed, 0 to 2^63 - 1; 0 by default. The same seed gives the same bits.
-        progress: Function (what is being done, share of the budget spent), called at each stage. None by default.
-        checkpoint: Folder where every finished stage is kept, with all that the reward answered: the same call goes on
-            from there, to the same bits. None (the default): nothing is kept.
+        progress: Function (what is being done, share of the budget spent), called at each stage, and first of all where
+            an interrupted call goes on. None by default.
+        checkpoint: Folder where every finished stage is kept, and every answer of the reward as it comes: the same call
+            goes on from there, to the same bits, and asks nothing twice. SIGTERM ends the call with `tt.Stopped`. None
+            (the default): nothing is kept.
 
     Returns:
         The weighted particles, log Z and the record of the run.
@@ -105,10 +107,13 @@ def steer(
     if progress is not None:
         function("progress", progress, "(what, share)")
     folder = None if checkpoint is None else path_of("checkpoint", checkpoint)
-    whose = {} if folder is None else {"model and reward": fingerprint((problem.model, problem.reward, twist))}
-    work = Work(problem, account, StageFolder(folder, asked | whose, problem.reward), seed, progress, twist)
-    best, _ = chosen(work, ways, route)
-    return _told(best, work, asked)
+    whose = {} if folder is None else {WHOSE: fingerprint((problem.model, problem.reward, twist))}
+    with StageFolder(folder, asked | whose, problem.reward).opened() as kept:
+        work = Work(problem, account, kept, seed, progress, twist)
+        if kept.going_on is not None:
+            work.tell(kept.going_on)
+        best, _ = chosen(work, ways, route)
+        return _told(best, work, asked)
 
 
 def _problem(

@@ -151,14 +151,15 @@ class Work:
         write: Callable[[T, Path], object],
         read: Callable[[Path], T],
     ) -> T:
-        self._tell(what)
+        self.tell(what)
         found, spent = self.folder.stage(f"{len(self.stages)}-{name}", make, write, read)
         spent = self.problem.priced(spent)
         self.account.pay(spent)
         self.stages.append(DoneStage(what, why, spent))
-        self._tell(what)
+        self.tell(what)
         return found
 
-    def _tell(self, what: str) -> None:
+    def tell(self, what: str) -> None:
+        """Say what is being done."""
         if self.progress is not None:
             self.progress(what, self.account.used)

@@ -1,0 +1,46 @@
+"""SIGTERM for calls that keep what they have as they go: they are ended where they are, with words on how to go on."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from ..core.types import Stopped
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came. As Ctrl-C does, it passes by a user's `except Exception`, which would take it for a failure."""
+
+
+class Stoppable:
+    """Context manager within which SIGTERM ends the work at once, and which raises `Stopped` with the words then.
+
+    It acts in the main thread only, where Python handles signals.
+    """
+
+    def __init__(self, words: Callable[[], str]) -> None:
+        self._words = words
+        self._before: Any = None  # who heard it before
+
+    def __enter__(self) -> Stoppable:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGTERM, self._told)
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
+        if self._before is None:
+            return
+        signal.signal(signal.SIGTERM, self._before)
+        self._before = None
+        if isinstance(error, Terminated):
+            raise Stopped(self._words()) from error
+
+    def _told(self, number: int, frame: object) -> None:
+        raise Terminated
+
+
+def stops_at_once() -> bool:
+    """Whether SIGTERM is heard by a `Stoppable`."""
+    return isinstance(getattr(signal.getsignal(signal.SIGTERM), "__self__", None), Stoppable)
