@@ -8,10 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from .terminal import Device, Json, OneLineErrors, Seed, progress, show
+from .terminal import Device, Json, OneLineErrors, Seed, show, stages
 from .terminal import device as found_device
-
-_HUNDRED = 100
 
 
 class RouteName(StrEnum):
@@ -70,10 +68,11 @@ def steer(
             model, reward, strength, condition, alpha, evaluations, calls, named, order.value, steps, populations, seed,
             found_device(device),
         )  # fmt: skip
-        with progress(_HUNDRED, "% of the budget") as advance:
-            summary = steer_named(asked, folder, _Bar(advance))
+        with stages() as told:
+            told.line("reading the model and the reward")
+            summary = steer_named(asked, folder, told, told.calls)
         (folder / "report.html").unlink(missing_ok=True)  # that of an earlier run
-        for line in () if as_json else map(_told, summary["draws"]):
+        for line in () if as_json else [_told(one) for one in summary["draws"] if one["text"] is not None]:
             typer.echo(line)
         show(summary, ("quantity", "value"), folder, as_json)
         for line in () if as_json else summary["story"]:
@@ -83,15 +82,3 @@ def steer(
 def _told(draw: dict[str, Any]) -> str:
     """A draw with its reward."""
     return str(draw["text"]) + ("" if draw["reward"] is None else f"  ({draw['reward']:.4g})")
-
-
-class _Bar:
-    """A progress bar of the share of the budget that is spent."""
-
-    def __init__(self, advance: Any) -> None:
-        self._advance, self._shown = advance, 0
-
-    def __call__(self, what: str, share: float) -> None:
-        while self._shown < min(int(share * _HUNDRED), _HUNDRED):
-            self._shown += 1
-            self._advance()

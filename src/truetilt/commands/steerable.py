@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ..core.types import InvalidInput, Model, Tokens
 from ..diffusion.processes import Masking
-from ..exact.files import read_table
+from ..exact.files import read_law
 from ..exact.tables import Table
 from ..models.hub import EMBEDDED, Digits, load
 from ..models.reviews import Reviews
@@ -27,11 +27,14 @@ class Steerable(NamedTuple):
     spell: Callable[[Tokens], list[str]] | None = None
 
 
-def steerable(name: str, device: str = "cpu", condition: str | None = None) -> Steerable:
+def steerable(
+    name: str, device: str = "cpu", condition: str | None = None, read: Callable[..., Table] = read_law
+) -> Steerable:
     """The masking model of a name: a table (JSON), mnist, tiny-reviews, a folder or hub id, or file.py:function.
 
     The function takes nothing and returns a `tt.Model`; a model that stands in the file itself can be named as well.
-    Of networks the base is taken where no class is asked for.
+    Of networks the base is taken where no class is asked for. `read` reads tables: by default those that a reward
+    steers, without a likelihood.
     """
     if is_named(name):
         found = load_any(name, "a function that returns a tt.Model")
@@ -40,7 +43,7 @@ def steerable(name: str, device: str = "cpu", condition: str | None = None) -> S
             raise InvalidInput(f"{name} gives a {type(made).__name__}; write a function that returns a tt.Model")
         return Steerable(_masking(name, made))
     if str(name).endswith(".json"):
-        table = read_table(Path(name), "masking", 1e-3, device)
+        table = read(Path(name), "masking", 1e-3, device)
         return Steerable(table.model(), table)
     if str(name) not in EMBEDDED and not Path(name).is_dir():
         raise InvalidInput(
