@@ -212,6 +212,17 @@ def test_a_summary_has_student_intervals():
     assert summary([row | {"reward": 1.0}])["reward_half"] is None
 
 
+class Heard:
+    def __init__(self):
+        self.begun_titles, self.ended_titles = [], []
+
+    def begun(self, title):
+        self.begun_titles.append(title)
+
+    def ended(self, title, why):
+        self.ended_titles.append(title)
+
+
 def small(file, table, **changes):
     return Comparison(table, f"{file}:many", 1.0, 200, 2000, 2, **changes)
 
@@ -247,9 +258,10 @@ def test_a_comparison_is_written_and_goes_on_where_it_stopped(file, table, tmp_p
         compare(asked, folder)
     assert not (folder / "compare.json").exists()
     monkeypatch.setattr(module, "one_cell", lambda *cell: ran.append(cell[1:]) or whole(*cell))
-    done = []
-    result = compare(asked, folder, lambda: done.append(1))
-    assert len(done) == 4
+    heard = Heard()
+    result = compare(asked, folder, heard)
+    assert len(heard.ended_titles) == 4
+    assert heard.begun_titles == heard.ended_titles[2:]
     assert len(ran) == len(set(ran)) == 4
     assert json.loads((folder / "compare.json").read_text()) == json.loads(json.dumps(result))
     assert (folder / "compare.png").stat().st_size > 10_000
@@ -269,11 +281,40 @@ def test_a_budget_that_buys_nothing_is_a_note_and_not_the_end(file, table, tmp_p
     monkeypatch.setattr("os.cpu_count", lambda: 1)
     asked = Comparison(table, f"{file}:many", 1.0, 20, 60, 1, ("particle-gibbs", "importance"))
     result = compare(asked, tmp_path / "out")
-    assert "particle Gibbs: a budget of" in result["notes"][0]
+    assert result["notes"][0].startswith("particle Gibbs: a budget of 20 calls and 60 network evaluations is too small")
     gibbs, importance = result["summary"]
     assert gibbs["reward"] is None
     assert importance["reward"] is not None
     draw_comparison(result)
+
+
+def test_what_may_not_be_bought_is_known_before_anything_is_run(file, table):
+    asked = checked(Comparison(table, f"{file}:many", 1.0, 20, 60, 1, ("truetilt", "particle-gibbs", "importance")))
+    assert list(module.beyond(asked)) == ["particle-gibbs"]
+
+
+@pytest.mark.parametrize("methods", [None, ("truetilt", "importance"), ("particle-gibbs", "svdd-pm")])
+def test_a_budget_that_is_of_no_use_is_refused(file, methods):
+    asked = Comparison(f"{file}:model", f"{file}:many", 1.0, 3, None, 1, methods)
+    with pytest.raises(tt.InvalidInput, match=r"^3 calls are too few"):
+        checked(asked)
+
+
+def test_the_figure_keeps_far_methods_at_the_edge_and_says_when_there_are_no_bars():
+    line = {"has_target": True, "reward_half": None, "naturalness_half": None}
+    lines = [("truetilt", 2.0, -2.0), ("importance", 1.5, -1.8), ("base", 1.0, -1.5), ("adalead", 3.0, -30.0)]
+    rows = [line | {"method": m, "title": m, "reward": r, "naturalness": n} for m, r, n in lines]
+    rows[-1]["has_target"] = False
+    asked = {"calls": 10, "evaluations": None, "seeds": 1, "strength": 1.0}
+    figure = draw_comparison({"summary": rows, "exact": {"reward": 2.0, "naturalness": -2.0}, "asked": asked})
+    (ax,) = figure.axes
+    assert ax.get_xlim()[0] > -3
+    assert "adalead: −30, reward 3" in [text.get_text() for text in ax.texts]
+    assert ax.get_title(loc="left").endswith("one seed")
+    marks = {mark.get_label(): mark.get_xydata().tolist() for mark in ax.lines}
+    assert marks["truetilt"] == [[-2.0, 2.0]]
+    asked["seeds"] = 2
+    assert "95 %" in draw_comparison({"summary": rows, "exact": None, "asked": asked}).axes[0].get_title(loc="left")
 
 
 def test_the_command(file, table, tmp_path):
@@ -283,6 +324,8 @@ def test_the_command(file, table, tmp_path):
     assert shown.exit_code == 0, shown.output
     assert "TDS" in shown.output
     assert "exact target" in shown.output
+    assert "naturalness" in shown.output
+    assert "one seed: no intervals" in shown.output
     told = CliRunner().invoke(app, [*words, "--json"])
     found = json.loads(told.stdout.splitlines()[0])
     assert {row["method"] for row in found["rows"]} == {"tds", "base"}
@@ -311,7 +354,8 @@ def test_a_reward_that_fails_ends_the_comparison_and_names_itself(file, table, t
     given = ["compare", table, "--reward", f"{file}:faulty", "--methods", "importance", "--seeds", "1"]
     done = CliRunner().invoke(app, [*given, "--calls", "20", "--evaluations", "90", "--out", str(tmp_path / "out")])
     assert done.exit_code == 2
-    assert "the reward has no value for" in done.output
+    assert done.output.count("the reward has no value for") == 1
+    assert done.output.count("call again to go on") == 1
     assert "RuntimeError: no" in done.output
 
 

@@ -53,6 +53,19 @@ def test_a_table_by_a_reward_of_a_file(here):
     assert not (here / "run" / "stages").exists()
 
 
+def test_a_table_that_a_reward_steers_needs_no_likelihood(here):
+    (here / "p0.json").write_text(json.dumps({"p0": TABLE["p0"]}))
+    done = steered("p0.json", "--reward", "mine.py:ones", "--evaluations", "2000", "--out", "run", "--json")
+    assert done.exit_code == 0, done.output
+    names = [row["quantity"] for row in json.loads(done.stdout)["rows"]]
+    assert {"log Z, exact", "mean reward before", "mean reward"} <= set(names)
+    refused = steered("p0.json", "--alpha", "2")
+    assert refused.exit_code == 2
+    assert "must hold p0 and likelihood" in refused.output
+    (here / "none.json").write_text("{}")
+    assert "must hold p0 as nested lists" in steered("none.json", "--reward", "mine.py:ones").output
+
+
 def test_a_reward_of_strings_spells_its_draws(here):
     done = steered("t.json", "--reward", "mine.py:letters", "--evaluations", "2000")
     assert done.exit_code == 0, done.output

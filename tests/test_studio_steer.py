@@ -1,8 +1,10 @@
 """Steering by a reward in the studio: fields, the same bits by Python, rivals, errors, cancelling, and in a browser."""
 
+import asyncio
 import json
 import shlex
 import time
+from html import escape
 
 import pytest
 import torch
@@ -14,14 +16,15 @@ from test_studio_text import texts  # noqa: F401
 from truetilt.baselines.draws import importance
 from truetilt.cli.main import app
 from truetilt.rewards import examples
-from truetilt.studio import rivals, steer_jobs, steer_pictures
+from truetilt.studio import rivals, steer_jobs, steer_page, steer_pictures
 from truetilt.studio.background import CANCELLED, DONE, FAILED, Cancelled
-from truetilt.studio.curves import error_chart, reward_bars
+from truetilt.studio.curves import error_chart
 from truetilt.studio.pool import Pool
 from truetilt.studio.rivals import AIMING, BEST, FK, IMPORTANCE, OURS, SHARES, Point
 from truetilt.studio.steer_choices import EXAMPLES, SUBJECTS, named_rewards, rewards_for
 from truetilt.studio.steer_form import SteerForm, first_steer_form, steer_faults, steer_form_of
 from truetilt.studio.steer_jobs import SteerRun
+from truetilt.viz.gained import reward_bars
 
 MINE = """
 import truetilt as tt
@@ -213,6 +216,10 @@ def test_before_after_and_the_exact_answer(tmp_path):
     assert f"<b>{story['spent']['distinct']:,}</b> of 2,000 calls of the reward" in page
     assert page.count("<li>") - page.count('class="worth"') >= len(story["stages"])
     assert "<h3>Trust</h3>" in page
+    steps = page.partition('<details class="story"')[2].partition("</ol>")[0]
+    assert steps.count("<li>") == len(job.result.story) - 2
+    assert "Spent" not in steps
+    assert page.count(escape(job.result.story[-1])) == 1
     assert 'id="story"' in (tmp_path / f"{job.token}.html").read_text(encoding="utf-8")
 
 
@@ -349,6 +356,7 @@ def test_a_reward_that_raises_is_a_message(mine, tmp_path):
     job.run()
     assert job.state == FAILED
     assert "no value today" in job.message
+    assert job.message.count("the reward has no value") == 1
 
 
 def test_a_page_has_one_run_of_either_kind(tmp_path):
@@ -480,3 +488,15 @@ def test_texts_of_any_class_are_shown_after_a_click(house, browser, texts):  # n
 
 def test_the_form_has_the_order_of_its_record():
     assert SteerForm._fields[:4] == ("model", "path", "condition", "reward")
+
+
+def test_a_refused_form_leaves_no_python_of_the_run_before():
+    bad = first()._asdict() | {"strength": 0}
+
+    async def shown():
+        return [told async for told in steer_page.followed_steering(None, "page", bad, EXAMPLES)]
+
+    (told,) = asyncio.run(shown())
+    said, *_, python, shell, again, _, _ = told
+    assert "Nothing was run" in said
+    assert (python, shell, again["visible"]) == ("", "", "hidden")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..core.budget import Budget, BudgetTooSmall
+from ..core.types import InvalidInput
 from ..rewards.reward import Reward
 from ..twists.calls import Rewarding
 from .record import Baseline
@@ -65,3 +66,9 @@ def afresh(reward: Rewarding) -> Rewarding:
     if not isinstance(reward, Reward) or not reward.keeps:
         return reward
     return Reward(reward.__call__, vocabulary=reward.vocabulary)
+
+
+def said_by_reward(error: InvalidInput) -> InvalidInput:
+    """What the reward itself said of a state that it has no value for, where `afresh` says it once more around it."""
+    cause = error.__cause__
+    return said_by_reward(cause) if isinstance(cause, InvalidInput) and str(cause) in str(error) else error

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from .terminal import Device, Json, OneLineErrors, Seed, progress, show
+from .terminal import Device, Json, OneLineErrors, Seed, show, stages
 from .terminal import device as found_device
 
 _FIGURES = ("reward", "naturalness", "diversity", "log Z", "error")
@@ -50,7 +51,7 @@ def compare(
     """
     folder = out or Path("runs/compare")
     with OneLineErrors():
-        from ..commands.compare import FIGURE, FILE, Comparison, cells, checked
+        from ..commands.compare import FIGURE, FILE, NAMES, Comparison, beyond, cells, checked
         from ..commands.compare import compare as run_all
 
         some = None if methods is None else tuple(name.strip() for name in methods.split(",") if name.strip())
@@ -59,13 +60,18 @@ def compare(
                 model, reward, strength, calls, evaluations, seeds, some, steps, judged, seed, found_device(device)
             )
         )
-        with progress(len(cells(asked)), "compare") as advance:
-            result = run_all(asked, folder, advance)
+        for title, why in beyond(asked).items():
+            words = "it may not be bought, unless states repeat, which cost nothing"
+            typer.echo(f"note: {NAMES[title]}: {words} ({why})", err=True)
+        with stages() as told:
+            told.line(f"{len(cells(asked))} runs: {len(asked.methods or ())} methods, {asked.seeds} of each")
+            result = run_all(asked, folder, _Lines(told, len(cells(asked))))
         exact = result["exact"]
         lines = [_line(line) for line in result["summary"]] + ([] if exact is None else [_exact(exact)])
         figures = _FIGURES[: None if exact else -1]
         columns = ("method", "target", *figures[:3], "distinct", *figures[3:], *_COSTS)
-        notes = {"notes": [*result["notes"], "± is half of a 95 % interval over seeds; calls are distinct ones"]}
+        bars = "± is half of a 95 % interval over seeds; " if seeds > 1 else "one seed: no intervals; "
+        notes = {"notes": [*result["notes"], f"{bars}calls are distinct ones"]}
         show(result | ({} if as_json else notes), columns, folder, as_json, (FILE, FIGURE), lines)
 
 
@@ -90,3 +96,23 @@ def _exact(exact: dict[str, float]) -> dict[str, str]:
     """The line of the exact target."""
     told = {name.replace("log_z", "log Z"): f"{value:.4g}" for name, value in exact.items()}
     return {"method": "exact target", "target": "itself"} | told
+
+
+class _Lines:
+    """Cells as lines on stderr as they end, and those that run beneath."""
+
+    def __init__(self, told: stages, count: int) -> None:
+        self._told, self._count, self._done = told, count, 0
+        self._running: dict[str, float] = {}
+
+    def begun(self, title: str) -> None:
+        self._running[title] = time.monotonic()
+        self._told.beneath(f"running: {'; '.join(self._running)}")
+
+    def ended(self, title: str, why: str | None) -> None:
+        self._done += 1
+        begun = self._running.pop(title, None)
+        took = "kept from before" if begun is None else f"{time.monotonic() - begun:.0f} s"
+        self._told.line(f"{self._done:3} of {self._count}  {title}  {took if why is None else 'could not be run'}")
+        if self._running:
+            self._told.beneath(f"running: {'; '.join(self._running)}")

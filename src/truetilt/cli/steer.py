@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from .terminal import Device, Json, Length, OneLineErrors, Prompt, Seed, Trusted, progress, show
+from .terminal import Device, Json, Length, OneLineErrors, Prompt, Seed, Trusted, show, stages
 from .terminal import device as found_device
-
-_HUNDRED = 100
 
 
 class RouteName(StrEnum):
@@ -76,35 +74,31 @@ def steer(
             model, reward, strength, condition, alpha, evaluations, calls, named, order.value, steps, populations, seed,
             found_device(device), prompt, length, trust_remote_code,
         )  # fmt: skip
-        bar = progress(_HUNDRED, "% of the budget")
-        with bar as advance:
-            told = _Bar(advance, bar.say)
-            given = None if out is None else (steer_named(asked, out, told), out)
-            summary, folder = given or steer_by_default(asked, told, bar.say)
+        with stages() as told:
+            told.line("reading the model and the reward")
+            heard = partial(_heard, told)
+            if out is None:
+                summary, folder = steer_by_default(asked, heard, told.calls, told.say)
+            else:
+                summary, folder = steer_named(asked, out, heard, told.calls), out
         (folder / "report.html").unlink(missing_ok=True)  # that of an earlier run
-        for line in () if as_json else map(_told, summary["draws"]):
+        for line in () if as_json else [_told(one) for one in summary["draws"] if one["text"] is not None]:
             typer.echo(line)
         show(summary, ("quantity", "value"), folder, as_json)
         for line in () if as_json else summary["story"]:
             typer.echo(line, err=True)
 
 
+def _heard(told: stages, what: str, share: float) -> None:
+    """Show what is being done; that an interrupted call goes on is said where there is no terminal, too."""
+    from ..steering.stage_folder import GOING_ON
+
+    if what.startswith(GOING_ON):
+        told.say(what)
+    else:
+        told(what, share)
+
+
 def _told(draw: dict[str, Any]) -> str:
     """A draw with its reward."""
     return str(draw["text"]) + ("" if draw["reward"] is None else f"  ({draw['reward']:.4g})")
-
-
-class _Bar:
-    """A progress bar of the share of the budget that is spent, and a line if an interrupted call goes on."""
-
-    def __init__(self, advance: Callable[[], object], say: Callable[[str], object]) -> None:
-        self._advance, self._say, self._shown = advance, say, 0
-
-    def __call__(self, what: str, share: float) -> None:
-        from ..steering.stage_folder import GOING_ON
-
-        if what.startswith(GOING_ON):
-            self._say(what)
-        while self._shown < min(int(share * _HUNDRED), _HUNDRED):
-            self._shown += 1
-            self._advance()

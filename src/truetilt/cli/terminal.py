@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from inspect import Parameter, Signature
@@ -94,17 +96,17 @@ def show(
     if os.environ.get("RANK", "0") != "0":
         return
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
     texts = () if as_json else result.get("texts", ())
     if as_json:
         typer.echo(json.dumps(result, allow_nan=False))
     for found in texts:
         typer.echo(str(found["text"]).encode("utf-8", "replace").decode("utf-8"))
-    table = Table(*columns)
+    table = Table(*(Column(name, overflow="fold", no_wrap=place == 0) for place, name in enumerate(columns)))
     for row in result["rows"] if lines is None else lines:
         table.add_row(*(_cell(row.get(column)) for column in columns))
-    Console(stderr=as_json or bool(texts), width=None if sys.stdout.isatty() else 120).print(table)
+    Console(stderr=as_json or bool(texts), width=None if sys.stdout.isatty() else _WIDEST).print(table)
     for note in result.get("notes", ()):
         typer.echo(f"note: {note}", err=True)
     typer.echo(f"written: {folder / files[0]} and {folder / files[1]}", err=True)
@@ -116,6 +118,9 @@ def show(
         typer.echo(f"open in a browser: {Path(result['page']).as_uri()}", err=True)
     elif (folder / "particles.json").is_file():
         typer.echo(f"look at it: truetilt report {folder}", err=True)
+
+
+_WIDEST = 400  # characters of a table that is not shown on a terminal, where nothing is cut
 
 
 def _cell(value: Any) -> str:
@@ -144,6 +149,63 @@ class progress:
         self.bar.close()
 
 
+class stages:
+    """What is being done, a line for each stage on stderr and how far it is beneath; nothing where that is no terminal.
+
+    Called with what is done ("stage · where in it") and the share of the budget that is spent.
+    """
+
+    def __init__(self) -> None:
+        self._seen = sys.stderr.isatty() and os.environ.get("RANK", "0") == "0"
+        self._stage, self._due, self._share = "", 0.0, 0.0
+
+    def __enter__(self) -> stages:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._write(_CLEAR)
+
+    def __call__(self, what: str, share: float) -> None:
+        stage, _, where = what.partition(" · ")
+        if stage != self._stage:
+            self.line(f"{min(share, 1.0):4.0%} spent  {stage}")
+        self._stage, self._share = stage, share
+        if where:
+            self.within(where)
+
+    def calls(self, done: int, total: int) -> None:
+        """How far the reward is with the states it was given."""
+        self.within(f"reward: {done:,} of {total:,} sequences")
+
+    def within(self, where: str) -> None:
+        """How far it is, in place of what was said of that before, and not too often."""
+        if time.monotonic() >= self._due:
+            self._due = time.monotonic() + _PAUSE
+            self.beneath(where)
+
+    def beneath(self, words: str) -> None:
+        """What is said until the next line, cut where the terminal ends."""
+        self._write(f"{_CLEAR}{'':12}{words}"[: len(_CLEAR) + shutil.get_terminal_size().columns - 1])
+
+    def say(self, words: str) -> None:
+        """A line on stderr, be it a terminal or not."""
+        self._write(_CLEAR)
+        sys.stderr.write(f"{words}\n")
+        sys.stderr.flush()
+
+    def line(self, words: str) -> None:
+        """A line that stays."""
+        self._write(f"{_CLEAR}{words}\n")
+        self._due = 0.0
+
+    def _write(self, text: str) -> None:
+        if self._seen:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+
+
+_CLEAR = "\r\x1b[K"  # the line that the cursor is on
+_PAUSE = 0.1  # seconds between two looks
 _OUT_OF_MEMORY = re.compile(r"not enough memory|out of memory|can't allocate|Storage size|overflow", re.IGNORECASE)
 _LONGEST = 1000  # characters of an error
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -20,18 +21,19 @@ from .. import __version__
 from ..baselines.draws import best_of_n
 from ..baselines.methods import METHODS, TITLES, Contest, run_method
 from ..baselines.record import Baseline
-from ..baselines.sizes import afresh
+from ..baselines.sizes import afresh, said_by_reward
 from ..core.budget import Budget, BudgetTooSmall
 from ..core.spent import Spent
 from ..core.storage import check_folder, sha256_of, write_json, write_with
 from ..core.types import DegenerateWeights, InvalidInput, InvalidWeights, Tokens, number, whole
-from ..exact.tables import Table, enumerate_states, flat_index
-from ..metrics.states import evenly_drawn, log_p0, mean_difference, site_frequencies
+from ..exact.tables import flat_index
+from ..metrics.states import mean_difference
 from ..rewards.reward import Reward
 from ..runtime.stopping import Stoppable
 from ..smc.uncertainty import student_quantile
 from ..steering.steer import steer
 from .compare_figure import draw_comparison
+from .comparison import Comparison, exact_law, judged
 from .jobs import Answer, Experiment, Job, Settings, answers, forget
 from .outputs import command
 from .python_file import is_named
@@ -41,38 +43,35 @@ OURS, BASE = "truetilt", "base"
 NAMES = {OURS: "truetilt", **TITLES, BASE: "base draws"}
 WITH_TARGET = {OURS, *(name for name, method in METHODS.items() if method.has_target)}
 FILE, FIGURE = "compare.json", "compare.png"
-LEAST_NATURAL = -30.0  # nats a site: what a state counts as that the model cannot draw
+DRAWN = 16  # populations of `tt.steer`, each of which takes a draw at least
 _LEVEL = 0.95
 _LONG, _STEPS = 256, 128  # sites, beyond which several are revealed at a time: as `tt.steer` has it
 _FIGURES = ("reward", "naturalness", "diversity", "distinct", "log_z", "error")
 _COSTS = ("evaluations", "calls", "distinct_calls")
 
 
-class Comparison(NamedTuple):
-    """What is compared: a model and a reward by their names, the budget of every run, and how often."""
+class Told(Protocol):
+    """Who hears of the cells of a comparison as they begin and end; `why` is None, or why one could not be run."""
 
-    model: str
-    reward: str
-    strength: float = 1.0
-    calls: int = 4000
-    evaluations: int | None = None
-    seeds: int = 5
-    methods: tuple[str, ...] | None = None  # None: all there are
-    steps: int | None = None  # in which a draw is revealed; None: one site a step up to 256 sites, 128 beyond
-    judged: int = 64  # draws whose naturalness is judged
-    seed: int = 0
-    device: str = "cpu"
-
-    @property
-    def budget(self) -> Budget:
-        return Budget(self.evaluations, self.calls)
+    def begun(self, title: str) -> None: ...
+    def ended(self, title: str, why: str | None) -> None: ...
 
 
-def compare(asked: Comparison, folder: Path, advance: Callable[[], Any] = lambda: None) -> Answer:
+class Untold:
+    """Nobody hears of them."""
+
+    def begun(self, title: str) -> None: ...
+    def ended(self, title: str, why: str | None) -> None: ...
+
+
+UNTOLD = Untold()
+
+
+def compare(asked: Comparison, folder: Path, told: Told = UNTOLD) -> Answer:
     """Run every cell, and write compare.json and compare.png; finished cells are kept until then, on SIGTERM too.
 
-    `advance` is called after each cell. On a CPU cells run in a process each, which import the model and the reward by
-    name: call it below `if __name__ == "__main__":`.
+    `told` hears of cells as they begin and end. On a CPU cells run in a process each, which import the model and the
+    reward by name: call it below `if __name__ == "__main__":`.
     """
     check_folder(folder)
     found: dict[str, Answer] = {}
@@ -82,9 +81,11 @@ def compare(asked: Comparison, folder: Path, advance: Callable[[], Any] = lambda
 
     with Stoppable(stopped):
         asked = checked(asked)
-        for name, answer in answers(_experiment(asked), _settings(asked), folder):
+        titles = {name: f"{NAMES[method]}, seed {seed}" for name, method, seed in cells(asked)}
+        work = answers(_experiment(asked), _settings(asked), folder, lambda name: told.begun(titles[name]))
+        for name, answer in work:
             found[name] = answer
-            advance()
+            told.ended(titles[name], answer.get("failed"))
         result = collect(asked, found)
         write_json(folder / FILE, result)
         write_with(folder / FIGURE, lambda path: draw_comparison(result).savefig(path, dpi=150))
@@ -107,7 +108,50 @@ def checked(asked: Comparison) -> Comparison:
         raise InvalidInput(f"the strength is {asked.strength}; it must be finite and not 0")
     length = _subject(asked.model, asked.reward, asked.device)[0].model.length
     steps = (length if length <= _LONG else _STEPS) if asked.steps is None else whole("steps", asked.steps, 1, length)
-    return asked._replace(methods=tuple(dict.fromkeys(given)), steps=steps)
+    asked = asked._replace(methods=tuple(dict.fromkeys(given)), steps=steps)
+    poor = beyond(asked)
+    if OURS in poor:
+        least = f"{DRAWN} calls and {DRAWN * steps:,} network evaluations"
+        raise InvalidInput(
+            f"{_given(asked)} are too few to compare by: truetilt takes at least one draw for each of its {DRAWN} "
+            f"populations, which is {least}; give more"
+        )
+    if len(poor) == len(asked.methods or ()):
+        raise InvalidInput(f"{_given(asked)} are too few for all that is compared: {next(iter(poor.values()))}")
+    return asked
+
+
+def _given(asked: Comparison) -> str:
+    """The budget, in words."""
+    more = "" if asked.evaluations is None else f" and {asked.evaluations:,} network evaluations"
+    return f"{asked.calls:,} calls{more}"
+
+
+class _BegunError(Exception):
+    """A method has asked the network: its budget allows it to begin."""
+
+
+def _begun(x: Tokens, t: float) -> Tensor:
+    raise _BegunError
+
+
+def beyond(asked: Comparison) -> dict[str, str]:
+    """Methods whose smallest run costs more than the budget if all calls are of new states, and why; nothing is run."""
+    subject, reward = _subject(asked.model, asked.reward, asked.device)
+    probe = replace(subject.model, base=_begun)
+    contest = Contest(probe, reward, asked.strength, asked.budget, asked.seed, asked.steps)
+    found = {}
+    for name in asked.methods or ():
+        try:
+            if name in METHODS:
+                METHODS[name].run(contest, asked.budget, None)
+            else:
+                _run(name, contest)
+        except BudgetTooSmall as error:
+            found[name] = str(error)
+        except _BegunError:
+            continue
+    return found
 
 
 def cells(asked: Comparison) -> list[tuple[str, str, int]]:
@@ -144,8 +188,12 @@ def one_cell(asked: Comparison, method: str, seed: int) -> Answer:
     contest = Contest(subject.model, reward, asked.strength, asked.budget, seed, asked.steps)
     try:
         found = _run(method, contest)
-    except (BudgetTooSmall, DegenerateWeights, InvalidWeights) as error:
+    except BudgetTooSmall as error:
+        return row | {"failed": f"a budget of {_given(asked)} is too small for it: {error}"}
+    except (DegenerateWeights, InvalidWeights) as error:
         return row | {"failed": str(error)}
+    except InvalidInput as error:
+        raise said_by_reward(error) from None
     spent = found.spent
     costs = {"evaluations": spent.evaluations, "calls": spent.calls, "distinct_calls": spent.distinct}
     return row | judged(subject, reward, asked, found) | costs
@@ -175,45 +223,6 @@ def _ours(contest: Contest) -> Baseline:
     result = steer(contest.model, afresh(contest.reward), contest.strength, **how)
     states, weights = result.particles.flatten(0, 1), result.weights.reshape(-1)
     return Baseline(states, (weights / weights.sum()).log(), result.log_z, result.spent)
-
-
-def judged(subject: Steerable, reward: Reward, asked: Comparison, found: Baseline) -> Answer:
-    """The figures of weighted states; what judging asks of the model and the reward is not charged to anyone."""
-    draws, strength = asked.judged, asked.strength
-    model, weights = subject.model, found.weights.to(found.states.device)
-    value = reward(found.states)
-    allowed = value.isfinite() & (weights > 0)
-    share = float(weights[allowed].sum())
-    drawn, often = evenly_drawn(found.states, weights, draws).unique(dim=0, return_counts=True)
-    natural = (log_p0(model, drawn, steps=asked.steps) / model.length).clamp(min=LEAST_NATURAL)
-    exact = subject.table if found.log_weights is not None else None  # an error is one against the target
-    return {
-        "reward": float((weights * value)[allowed].sum()) / share if share > 0 else None,
-        "forbidden": max(1 - share, 0.0),
-        "naturalness": float((natural * often).sum()) / draws,
-        "diversity": mean_difference(found.states, weights, model.process.vocabulary),
-        "distinct": len(drawn),
-        "log_z": found.log_z,
-        "error": None if exact is None else _error(exact, reward, strength, found.states, weights),
-        "states": len(found.states),
-    }
-
-
-def _error(table: Table, reward: Reward, strength: float, x: Tokens, weights: Tensor) -> float:
-    """Mean over sites of the total variation between weighted and exact marginals."""
-    states, law, _ = exact_law(table, reward, strength)
-    size = table.process.vocabulary
-    return float(0.5 * (site_frequencies(x, weights, size) - site_frequencies(states, law, size)).abs().sum(-1).mean())
-
-
-def exact_law(table: Table, reward: Reward, strength: float) -> tuple[Tokens, Tensor, float]:
-    """All states of a table, their probabilities under p0 exp(strength r), and log Z."""
-    size = table.process.vocabulary
-    states = enumerate_states(size, table.p0.dim(), table.p0.device)
-    p0 = table.p0.reshape(-1)[flat_index(states, size)]
-    value = reward(states)
-    log_mass = torch.where((p0 > 0) & value.isfinite(), p0.log() + strength * value, -math.inf)
-    return states, log_mass.softmax(-1), float(log_mass.logsumexp(-1))
 
 
 def collect(asked: Comparison, found: dict[str, Answer]) -> Answer:

@@ -1,9 +1,15 @@
-"""The figure of a comparison: reward against naturalness, one mark a method, with its intervals over seeds."""
+"""The figure of a comparison: reward against naturalness, one mark a method, with its intervals over seeds.
+
+Its axes hold what has the target, the base and what lies near. A method far from all of these stands at the edge, with
+an arrow and its own figures, so that the others are not pressed into one spot.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from ..viz.gained import told
 from ..viz.plots import ALIVE, SOFT
 
 _LOOKS = tuple(
@@ -13,35 +19,80 @@ _LOOKS = tuple(
         strict=True,
     )
 )
+_OWN = {"truetilt": (ALIVE, "o"), "base": (SOFT, "+")}
+_NEAR = 1.0  # spans of those with the target, and the base, within which a method is near
+Ends = tuple[float, float]
 
 
 def draw_comparison(result: dict[str, Any]) -> Any:
-    """Filled marks have the target, hollow ones a law of their own; the star is the exact target, where it is known."""
+    """Filled marks have the target, hollow ones a law of their own; lines cross at the exact target, if it is known."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 5.4), layout="constrained")
     ax = figure.subplots()
     known = [line for line in result["summary"] if line["reward"] is not None]
-    others = [line["method"] for line in known if line["method"] not in ("truetilt", "base")]
+    others = [line["method"] for line in known if line["method"] not in _OWN]
+    exact, asked = result["exact"], result["asked"]
+    spans = _span(known, exact, "naturalness"), _span(known, exact, "reward")
+    if exact is not None:
+        how: dict[str, Any] = {"color": "black", "lw": 0.9, "ls": (0, (4, 3)), "zorder": 1}
+        ax.axhline(exact["reward"], label="exact target, where lines cross", **how)
+        ax.axvline(exact["naturalness"], **how)
     for line in known:
         name = line["method"]
-        own = {"truetilt": (ALIVE, "o"), "base": (SOFT, "+")}
-        colour, mark = own[name] if name in own else _LOOKS[others.index(name) % len(_LOOKS)]
-        x, y = line["naturalness"], line["reward"]
-        ax.errorbar(x, y, line["reward_half"], line["naturalness_half"], color=colour, lw=1, capsize=2.5, alpha=0.55)
-        ax.plot(x, y, mark, color=colour, ms=12 if name in own else 8, mew=1.6, ls="none", label=line["title"],
-                mfc=colour if line["has_target"] else "white", zorder=2.5 if name == "truetilt" else 3)  # fmt: skip
-    exact = result["exact"]
-    if exact is not None:
-        ax.plot(exact["naturalness"], exact["reward"], "*", color="black", ms=17, mfc="none", mew=1.3, ls="none",
-                label="exact target", zorder=5)  # fmt: skip
-    asked = result["asked"]
+        _mark(ax, line, _OWN[name] if name in _OWN else _LOOKS[others.index(name) % len(_LOOKS)], spans)
+    ax.set(xlim=_room(spans[0]), ylim=_room(spans[1]))
     most = f"{asked['calls']:,} distinct calls"
     if asked["evaluations"] is not None:
         most += f" or {asked['evaluations']:,} network evaluations"
+    bars = "; bars: 95 % over seeds" if asked["seeds"] > 1 else "; one seed"
     ax.set(xlabel="naturalness: mean log p0 a site", ylabel="mean reward")
-    ax.set_title(f"strength {asked['strength']:g}, at most {most}; bars: 95 % over seeds", fontsize=10, loc="left")
+    ax.set_title(f"strength {asked['strength']:g}, at most {most}{bars}", fontsize=10, loc="left")
     ax.grid(alpha=0.25, lw=0.6)
     figure.legend(loc="outside right upper", frameon=False, fontsize=9, labelspacing=0.9,
                   title="filled: p0 exp(λ r) is its target\nhollow: none", title_fontsize=8)  # fmt: skip
     return figure
+
+
+def _mark(ax: Any, line: dict[str, Any], look: tuple[str, str], spans: tuple[Ends, Ends]) -> None:
+    """A method where it lies, or at the edge with an arrow that points there."""
+    colour, mark = look
+    at = line["naturalness"], line["reward"]
+    x, y = (_shown(value, span) for value, span in zip(at, spans, strict=True))
+    own = line["method"] in _OWN
+    if (x, y) == at:
+        ax.errorbar(x, y, line["reward_half"], line["naturalness_half"], color=colour, lw=1, capsize=2.5, alpha=0.55)
+    else:
+        away = [0 if now == there else 1 if there > now else -1 for now, there in zip((x, y), at, strict=True)]
+        ax.annotate("", (x, y), (24 * away[0], 24 * away[1]), textcoords="offset points",
+                    arrowprops={"arrowstyle": "<-", "color": colour}, annotation_clip=False)  # fmt: skip
+        words = f"{line['title']}: {told(at[0], 3)}, reward {told(at[1], 3)}"
+        side, gap = ("right", -10) if away[0] > 0 else ("left", 10)
+        ax.annotate(words, (x, y), (gap, 0), textcoords="offset points", fontsize=8, color=colour, ha=side, va="center",
+                    bbox={"color": "white", "pad": 0.5})  # fmt: skip
+    ax.plot(x, y, mark, color=colour, ms=12 if own else 8, mew=1.6, ls="none", label=line["title"],
+            mfc=colour if line["has_target"] else "white", zorder=2.5 if own else 3)  # fmt: skip
+
+
+def _span(lines: Sequence[dict[str, Any]], exact: dict[str, Any] | None, key: str) -> Ends:
+    """From the least to the largest of those that are near the ones with the target, the base and the exact answer."""
+    every = [line[key] for line in lines] or [0.0]
+    core = [line[key] for line in lines if line["has_target"] or line["method"] == "base"] or every
+    core += [] if exact is None else [exact[key]]
+    room = _NEAR * (max(core) - min(core))
+    near = [value for value in every if min(core) - room <= value <= max(core) + room]
+    return min(core + near), max(core + near)
+
+
+def _shown(value: float, span: Ends) -> float:
+    """Where a value is drawn: if it lies beyond the span, between that and the edge."""
+    low, high = span
+    more = 0.08 * (high - low) or 0.3
+    return low - more if value < low else high + more if value > high else value
+
+
+def _room(span: Ends) -> Ends:
+    """A span with room at its ends for the marks."""
+    low, high = span
+    more = 0.16 * (high - low) or 0.6
+    return low - more, high + more

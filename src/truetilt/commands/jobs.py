@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -96,8 +97,17 @@ def device_name(device: str) -> str:
     return torch.cuda.get_device_name(device) if device.startswith("cuda") else f"cpu ({platform.machine()})"
 
 
-def answers(experiment: Experiment, settings: Settings, folder: Path) -> Iterator[tuple[str, Answer]]:
-    """Every job's name and answer as it finishes; on the CPU one job a core, or a rank, at a time."""
+def _unheard(name: str) -> None:
+    """Nobody wants to know which job begins."""
+
+
+def answers(
+    experiment: Experiment, settings: Settings, folder: Path, begun: Callable[[str], object] = _unheard
+) -> Iterator[tuple[str, Answer]]:
+    """Every job's name and answer as it finishes; on the CPU one job a core, or a rank, at a time.
+
+    `begun` is called with the name of each that is computed here, as it begins.
+    """
     kept = folder / "jobs"
     text = json.dumps([experiment.name, asdict(settings), __version__, _package()], sort_keys=True)
     mark = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -109,7 +119,7 @@ def answers(experiment: Experiment, settings: Settings, folder: Path) -> Iterato
             waiting.append(job)
         else:
             yield job.name, found
-    for job, answer in _run(waiting, settings):
+    for job, answer in _run(waiting, settings, begun):
         write_json(kept / f"{job.name}.json", {"fingerprint": mark, "answer": answer})
         yield job.name, answer
     for job in (job for number, job in enumerate(jobs) if RANK == 0 and number % RANKS):
@@ -123,18 +133,24 @@ def forget(folder: Path, names: Iterable[str]) -> None:
     remove_written(folder / "jobs", [f"{name}.json" for name in names])
 
 
-def _run(jobs: list[Job], settings: Settings) -> Iterator[tuple[Job, Answer]]:
+def _run(jobs: list[Job], settings: Settings, begun: Callable[[str], object]) -> Iterator[tuple[Job, Answer]]:
     workers = min(len(jobs), os.cpu_count() or 1) if RANKS == 1 else 1
     if settings.device != "cpu" or workers < 2 or len(jobs) < 4:
         for job in jobs:
+            begun(job.name)
             yield job, job.work(*job.arguments)
         return
     context, others = multiprocessing.get_context("spawn"), multiprocessing.active_children()
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_one_thread) as pool:
         futures = {pool.submit(job.work, *job.arguments): job for job in jobs}
+        later = iter(jobs)  # they are begun in turn
+        for job in islice(later, workers):
+            begun(job.name)
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
+                for job in islice(later, 1):
+                    begun(job.name)
         except BaseException:  # nobody waits for the jobs that are running
             for process in multiprocessing.active_children():
                 if process not in others:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -12,22 +12,26 @@ import torch
 
 from ..core.errors import FolderTaken
 from ..core.storage import check_folder
-from ..core.types import InvalidInput, Tokens
+from ..core.types import InvalidInput, Tokens, settle
 from ..exact.tables import Table
 from ..result import Result
 from ..rewards.reward import Reward
 from ..runtime.stopping import Stoppable
 from ..steering.steer import steer
 from ..steering.work import Progress
+from ..viz.gained import gain_words, without_states
 from ..viz.logo import SequenceLogo
 from ..viz.views import View
 from .outputs import command, noted, rows_of, summary_of, write_outputs
 from .python_file import is_named
+from .steer_figure import draw_steered
 from .steerable import Steerable, StringsAsked, named_reward, steerable
 
 STAGES = "stages"  # folder of the stages of an unfinished run
 DEFAULT = Path("runs/steer")  # where no folder is given
 SHOWN = 16  # draws that are listed
+Calls = Callable[[int, int], object]  # (states done, of how many)
+MANY = 2  # sites a step, on average, from which it is said what that does
 
 
 class SteerRequest(NamedTuple):
@@ -52,26 +56,32 @@ class SteerRequest(NamedTuple):
 
 
 def steer_by_default(
-    asked: SteerRequest, progress: Progress, say: Callable[[str], object]
+    asked: SteerRequest, progress: Progress, calls: Calls | None, say: Callable[[str], object]
 ) -> tuple[dict[str, Any], Path]:
     """Steer into runs/steer, or the first of runs/steer-2, -3, ... where no other unfinished run is; the folder too."""
-    for number in count(2):
-        folder = DEFAULT if number == 2 else DEFAULT.with_name(f"{DEFAULT.name}-{number - 1}")
+    folder, number = DEFAULT, 1
+    while True:
         try:
-            return steer_named(asked, folder, progress), folder
+            return steer_named(asked, folder, progress, calls), folder
         except FolderTaken as taken:
-            say(f"note: {taken}. Without --out this run goes to {DEFAULT}-{number}")
-    raise AssertionError("numbers end")
+            number += 1
+            folder = DEFAULT.with_name(f"{DEFAULT.name}-{number}")
+            say(f"note: {taken}. Without --out this run goes to {folder}")
 
 
-def steer_named(asked: SteerRequest, folder: Path, progress: Progress) -> dict[str, Any]:
-    """Steer, save the particles and what is said of them; an unfinished run goes on from the stages in the folder."""
+def steer_named(asked: SteerRequest, folder: Path, progress: Progress, calls: Calls | None = None) -> dict[str, Any]:
+    """Steer, save the particles and what is said of them; an unfinished run goes on from the stages in the folder.
+
+    `calls` is told how far a reward without a progress of its own is with the states that it was given.
+    """
     _check(asked)
     check_folder(folder)
     with Stoppable(lambda: "stopped; what is done is kept, and the same command goes on from there"):
         around = StringsAsked(asked.prompt, asked.length, asked.trust_remote_code)
         made = steerable(asked.model, asked.device, asked.condition, around, asked.alpha is not None)
         reward = None if asked.reward is None else named_reward(asked.reward, made.model, made.tokenizer)
+        if reward is not None and reward.progress is None:
+            settle(reward, progress=calls)
         result = steer(
             made.model, reward, asked.strength, alpha=asked.alpha, evaluations=asked.evaluations, calls=asked.calls,
             order=asked.order, num_inference_steps=asked.steps, route=asked.route, populations=asked.populations,
@@ -79,9 +89,9 @@ def steer_named(asked: SteerRequest, folder: Path, progress: Progress) -> dict[s
         )  # fmt: skip
         given = asked._asdict() | {"model": None, "strength": None if asked.reward is None else asked.strength}
         result = noted(result, bundle=asked.model, command=command(["steer", asked.model], given))
-        summary = _summary(result, made, reward)
-        result.save(folder, _view(made, reward))
-        write_outputs(folder, summary, draw(result))
+        summary, view = _summary(result, made, reward), _view(made, reward)
+        result.save(folder, view)
+        write_outputs(folder, summary, draw_steered(result, view))
         shutil.rmtree(folder / STAGES, ignore_errors=True)
         return summary
 
@@ -107,8 +117,26 @@ def _summary(result: Result, made: Steerable, reward: Reward | None) -> dict[str
     rows = rows_of(result) | {"distinct calls": result.spent.distinct, "route": result.settings["steer"]["route"]}
     if made.table is not None and reward is not None:
         rows["log Z, exact"] = _exact_log_z(made, reward, result.settings["steer"]["asked"]["strength"])
-    told = summary_of(result, rows)
-    return told | {"draws": _draws(result, made, reward), "story": result.story}
+    rows |= _means(result)
+    told = summary_of(result, rows) | {"settings": without_states(result.settings)}
+    return told | {"draws": _draws(result, made, reward), "story": result.story, "notes": _notes(result)}
+
+
+def _means(result: Result) -> dict[str, Any]:
+    """The mean reward before and after, where it is kept."""
+    gained = gain_words(result.settings)
+    return {} if gained is None else {"mean reward before": gained.before.mean, "mean reward": gained.after.mean}
+
+
+def _notes(result: Result) -> list[str]:
+    """What p0 is where several sites are drawn in a step."""
+    steps, sites = result.settings["steer"]["asked"]["num_inference_steps"], result.particles.shape[-1]
+    if sites < MANY * steps:
+        return []
+    return [
+        f"{sites} sites in {steps} steps: the {math.ceil(sites / steps)} that are drawn in one step are drawn "
+        "independently of one another, which is another p0 than one site at a time; more --steps come nearer to that"
+    ]
 
 
 def _exact_log_z(made: Steerable, reward: Reward, strength: float) -> float:
@@ -119,7 +147,10 @@ def _exact_log_z(made: Steerable, reward: Reward, strength: float) -> float:
 
 
 def _draws(result: Result, made: Steerable, reward: Reward | None) -> list[dict[str, Any]]:
-    """Unweighted draws, spelled as the reward or the model reads them, with their rewards, the best first."""
+    """Unweighted draws, spelled as the reward or the model reads them, with their rewards, the best first.
+
+    Images have no text: the figure shows them.
+    """
     x = result.draw(SHOWN)
     told = _spelled(x, made, reward)
     values = [None] * len(x) if reward is None else reward(x).tolist()
@@ -127,31 +158,16 @@ def _draws(result: Result, made: Steerable, reward: Reward | None) -> list[dict[
     return sorted(found, key=lambda one: -(one["reward"] or 0.0))
 
 
-def _spelled(x: Tokens, made: Steerable, reward: Reward | None) -> list[str]:
+def _spelled(x: Tokens, made: Steerable, reward: Reward | None) -> list[str | None]:
+    if made.view is not None and made.view.shape == "picture":
+        return [None] * len(x)
     if made.spell is not None:
-        return made.spell(x)
+        return [*made.spell(x)]
     if reward is not None and reward.tokenizer is not None:
-        return reward.spell(x)
+        return [*reward.spell(x)]
     return [" ".join(map(str, row)) for row in x.tolist()]
 
 
 def _view(made: Steerable, reward: Reward | None) -> View | None:
     letters = None if reward is None else reward.tokenizer
     return SequenceLogo(letters) if made.view is None and isinstance(letters, str) else made.view
-
-
-def draw(result: Result) -> Any:
-    """Two panels: what each stage cost, and log Z of the populations."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    stages = result.settings["steer"]["stages"]
-    names = [f"{number}. {stage['what'].split(':')[0][:28]}" for number, stage in enumerate(stages, start=1)]
-    left.barh(names[::-1], [stage["spent"]["evaluations"] for stage in stages][::-1], color="#009E73")
-    left.set_xlabel("network evaluations")
-    left.set_title("what each stage cost")
-    right.hist(result.population_log_z.cpu().numpy(), bins=20, color="#0072B2")
-    right.set_xlabel("log Z of a population")
-    right.set_title(f"{result.trust().verdict!s}: log Z {result.log_z:.4g}")
-    return figure

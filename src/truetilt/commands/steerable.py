@@ -12,7 +12,7 @@ import torch
 
 from ..core.types import InvalidInput, Model, Tokens
 from ..diffusion.processes import Masking
-from ..exact.files import read_table
+from ..exact.files import read_law, read_table
 from ..exact.tables import Table
 from ..models.gaps import has_gaps
 from ..models.hub import EMBEDDED, Digits, load
@@ -53,7 +53,7 @@ def steerable(
 
     The function takes nothing and returns a `tt.Model`; a model that stands in the file itself can be named as well.
     Of networks the base is taken where no class is asked for. A public network of strings is steered given its prompt;
-    where the prompt is to be `tempered`, it is the condition.
+    where the prompt is to be `tempered`, it is the condition. A table needs a likelihood only where that is.
     """
     if is_named(name):
         found = load_any(name, "a function that returns a tt.Model")
@@ -62,7 +62,7 @@ def steerable(
             raise InvalidInput(f"{name} gives a {type(made).__name__}; write a function that returns a tt.Model")
         return Steerable(_masking(name, made))
     if str(name).endswith(".json"):
-        table = read_table(Path(name), "masking", 1e-3, device)
+        table = (read_table if tempered else read_law)(Path(name), "masking", 1e-3, device)
         return Steerable(table.model(), table)
     if str(name) not in EMBEDDED and not Path(name).is_dir():
         raise InvalidInput(

@@ -36,7 +36,7 @@ class Budget(NamedTuple):
         count, limit, each, name = min(counts)
         if count < 1:
             raise BudgetTooSmall(
-                f"a budget of {limit:,} {name}, and one of the {what} costs {each:,}; give at least that"
+                f"{limit:,} {name} can be spent on this, and one of the {what} costs {each:,}; give at least that"
             )
         return count if at_most is None else min(count, at_most)
 

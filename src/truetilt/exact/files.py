@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..core.storage import read_json
 from ..core.types import InvalidInput
@@ -20,15 +22,43 @@ _COPIES = 4  # float64 tables over the noised space that a step has at a time, a
 
 def read_table(path: Path, process: str, sigma_eps: float, device: str = "cpu") -> Table:
     """A table from JSON with the keys p0 and likelihood; every fault is named."""
+    p0, likelihood = _numbers(path, ("p0", "likelihood"), device)
+    return _table(path, process, sigma_eps, p0, likelihood)
+
+
+def read_law(path: Path, process: str, sigma_eps: float, device: str = "cpu") -> Table:
+    """A table that a reward steers: the likelihood may be left out, and is 1 everywhere then."""
+    found = _opened(path, ("p0",))
+    if isinstance(found, dict) and "likelihood" in found:
+        return read_table(path, process, sigma_eps, device)
+    (p0,) = _numbers(path, ("p0",), device)
+    return _table(path, process, sigma_eps, p0, torch.ones_like(p0))
+
+
+def _opened(path: Path, keys: Sequence[str]) -> Any:
+    named = " and ".join(keys)
     try:
-        found = read_json(path)
-        p0, likelihood = (torch.tensor(found[key], dtype=torch.float64, device=device) for key in ("p0", "likelihood"))
+        return read_json(path)
     except FileNotFoundError as e:
-        raise InvalidInput(f"there is no file {path}; give a JSON table with the keys p0 and likelihood") from e
+        what = f"the key{'s' * (len(keys) > 1)} {named}"
+        raise InvalidInput(f"there is no file {path}; give a JSON table with {what}") from e
     except (OSError, UnicodeDecodeError, json.JSONDecodeError, InvalidInput) as e:
         raise InvalidInput(f"{path} cannot be read as JSON ({e})") from e
+    except (TypeError, ValueError, RuntimeError, OverflowError) as e:
+        raise InvalidInput(f"{path} must hold {named} as nested lists of numbers of one shape ({e})") from e
+
+
+def _numbers(path: Path, keys: Sequence[str], device: str) -> list[Tensor]:
+    """The nested lists of these names."""
+    found = _opened(path, keys)
+    try:
+        return [torch.tensor(found[key], dtype=torch.float64, device=device) for key in keys]
     except (KeyError, TypeError, ValueError, RuntimeError, OverflowError) as e:
-        raise InvalidInput(f"{path} must hold p0 and likelihood as nested lists of numbers of one shape ({e})") from e
+        named = " and ".join(keys)
+        raise InvalidInput(f"{path} must hold {named} as nested lists of numbers of one shape ({e})") from e
+
+
+def _table(path: Path, process: str, sigma_eps: float, p0: Tensor, likelihood: Tensor) -> Table:
     size = p0.shape[0] if p0.dim() else 0
     known: dict[str, Any] = {"masking": Masking, "uniform": Uniform}
     if process not in known:

@@ -1,9 +1,11 @@
-"""Figures of the genealogy: each particle's ancestor at the first draw, and the number of surviving roots."""
+"""Figures of the genealogy: each particle's ancestor at the first draw, surviving roots, lines to show."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+LINES = 48  # final particles that a report shows at most
 
 
 def lineage(ancestors: Tensor) -> Tensor:
@@ -19,3 +21,21 @@ def roots(ancestors: Tensor) -> Tensor:
     line = lineage(ancestors)
     hit = torch.zeros(line.shape, dtype=torch.int64, device=line.device).scatter(-1, line, 1)
     return hit.sum(-1)
+
+
+def shown_lines(ancestors: Tensor, count: int) -> Tensor:
+    """Final particles to show, numbered through all populations, evenly over populations and families.
+
+    At most `LINES`; fewer are taken from among those, so that what is known of `LINES` particles serves any number.
+    """
+    populations, particles = ancestors.shape[1:]
+    family = lineage(ancestors.cpu()) + particles * torch.arange(populations)[:, None]
+    order = family.reshape(-1).argsort(stable=True)
+    return _thinned(_thinned(order, LINES), count)
+
+
+def _thinned(x: Tensor, count: int) -> Tensor:
+    """So many of them, evenly spaced, the first and the last among them."""
+    if count >= len(x):
+        return x
+    return x[torch.linspace(0, len(x) - 1, count, dtype=torch.float64).round().long()] if count > 1 else x[-1:]

@@ -23,6 +23,7 @@ from ..targets.base import check_alpha
 from ..twists.calls import Rewarding, check_reward_of
 from .account import Account
 from .choose import Tried, chosen
+from .gain import gain
 from .problem import SteerProblem
 from .stage_folder import WHOSE, StageFolder
 from .ways import ways_of
@@ -82,8 +83,8 @@ def steer(
             None (the default): learned if needed.
         populations: Populations that never mix, 2 or more; 16 by default.
         seed: Seed, 0 to 2^63 - 1; 0 by default. The same seed gives the same bits.
-        progress: Function (what is being done, share of the budget spent), called at each stage, and first of all where
-            an interrupted call goes on. None by default.
+        progress: Function (what is being done, share of the budget spent), called as each stage begins, goes on ("stage
+            · step 3 of 24") and ends, and first of all where an interrupted call goes on. None by default.
         checkpoint: Folder where every finished stage is kept, and every answer of the reward as it comes: the same call
             goes on from there, to the same bits, and asks nothing twice. SIGTERM ends the call with `tt.Stopped`. None
             (the default): nothing is kept.
@@ -91,7 +92,7 @@ def steer(
     Returns:
         The weighted particles, log Z and the record of the run.
     """
-    check_model(model)
+    _check_order_of(model, reward)
     problem = _problem(model, reward, strength, alpha, order, num_inference_steps)
     budget = _budget(problem, evaluations, calls)
     populations, seed = whole("populations", populations, 2), check_seed(seed)
@@ -112,8 +113,17 @@ def steer(
         work = Work(problem, account, kept, seed, progress, twist)
         if kept.going_on is not None:
             work.tell(kept.going_on)
-        best, _ = chosen(work, ways, route)
-        return _told(best, work, asked)
+        best, tried = chosen(work, ways, route)
+        return _told(best, tried[0], work, asked)
+
+
+def _check_order_of(model: object, reward: object) -> None:
+    """A model; where it is the reward that is one, say so."""
+    if isinstance(reward, Model) and not isinstance(model, Model):
+        raise InvalidInput(
+            "model is not a tt.Model, and reward is: did you swap the two? It is tt.steer(model, reward)"
+        )
+    check_model(model)
 
 
 def _problem(
@@ -189,8 +199,8 @@ def _check_route(route: object, names: list[str]) -> None:
         )
 
 
-def _told(best: Tried, work: Work, asked: dict[str, Any]) -> Result:
-    """The answer with its story, its cost, and what the check found, in its settings."""
+def _told(best: Tried, look: Tried, work: Work, asked: dict[str, Any]) -> Result:
+    """The answer with its story, its cost, what the check found and what the reward was before, in its settings."""
     result, account = best.result, work.account
     mine = Spent(*result.counts.sum(0).tolist())
     before = Spent(*(whole - part for whole, part in zip(account.spent, mine, strict=True)))
@@ -201,4 +211,6 @@ def _told(best: Tried, work: Work, asked: dict[str, Any]) -> Result:
     settings["findings"] = [list(found) for found in findings(best, work.problem)]
     result = replace(result, settings=settings)
     settings["steer"] = record(asked, work, best, result)
+    rewards = gain(work.problem.reward, look.result, result)
+    settings["steer"] |= {} if rewards is None else {"rewards": rewards}
     return result

@@ -23,6 +23,7 @@ from .routes import Route, kernel
 from .stage_folder import StageFolder
 
 APART = 1 << 40  # numbers of populations between two stages: none draws another's uniforms
+WITHIN = " · "  # between what a stage does and how far it is, in what `progress` is told
 Progress = Callable[[str, float], object]  # (what is being done, share of the budget spent)
 T = TypeVar("T")
 
@@ -79,6 +80,8 @@ class Work:
     def run(self, route: Route, particles: int, populations: int, why: str) -> Result:
         """A run of a route."""
         first = len(self.stages) * APART
+        what = f"{route.name}: {several(populations, 'population')} of {several(particles, 'particle')}"
+        what += f", {several(route.moves, 'move')} each" if route.moves else ""
         options: dict[str, Any] = {"particles": particles, "populations": populations, "resample": route.resample}
         options |= {"seed": self.seed, "first_population": first}
 
@@ -86,14 +89,16 @@ class Work:
             result = self.problem.counted(run(route.fk, route.grid, checkpoint=checkpoint, **options))
             return result, Spent(*result.counts.sum(0).tolist())
 
-        what = f"{route.name}: {several(populations, 'population')} of {several(particles, 'particle')}"
-        what += f", {several(route.moves, 'move')} each" if route.moves else ""
+        if self.progress is not None:
+            options["callback_on_step_end"] = lambda done, steps, _: self.tell(what, f"step {done} of {steps}")
         return self._stage("run", what, why, make, Result.save, Result.load)
 
     def learn(self, calls: int, draws: int, why: str, **options: Any) -> LearnedTwist:
         """A twist learned from so many draws a round, and so many calls in all."""
         problem, names = self.problem, "twist.safetensors"
+        what = f"a twist learned from {several(draws, 'draw')} a round and {several(calls, 'call')}"
         options |= {"calls": calls, "draws": draws, "order": problem.order, "seed": self.seed}
+        options["progress"] = lambda turn, _: self.tell(what, turn)
 
         def make(checkpoint: Path | None) -> tuple[LearnedTwist, Spent]:
             before = problem.distinct
@@ -103,7 +108,6 @@ class Work:
         def read(folder: Path) -> LearnedTwist:
             return LearnedTwist.load(folder / names, problem.model.device)
 
-        what = f"a twist learned from {several(draws, 'draw')} a round and {several(calls, 'call')}"
         return self._stage("twist", what, why, make, lambda twist, folder: twist.save(folder / names), read)
 
     def agree(self, result: Result) -> float:
@@ -159,7 +163,7 @@ class Work:
         self.tell(what)
         return found
 
-    def tell(self, what: str) -> None:
-        """Say what is being done."""
+    def tell(self, what: str, where: str = "") -> None:
+        """Say what is being done, and how far it is."""
         if self.progress is not None:
-            self.progress(what, self.account.used)
+            self.progress(what + (f"{WITHIN}{where}" if where else ""), self.account.used)

@@ -1,4 +1,4 @@
-"""Charts of steering: errors against the budget, one line a method, and how rewards are spread."""
+"""Charts of steering: errors against the budget, one line a method."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
-import numpy as np
-
 from .rivals import NAMES, SHARES, Point
 from .steer_form import SteerForm
 
 _WIDE, _HIGH, _LEFT, _RIGHT, _FOOT = 640, 260, 54, 130, 40  # units
-_BARS = 24  # of rewards that are not whole numbers
 _MARKS = {"truetilt": "circle", "importance": "square", "fk-difference": "triangle"}
 
 
@@ -43,33 +40,6 @@ def error_chart(curve: Mapping[str, Sequence[Point]], form: SteerForm) -> str:
         f'<svg viewBox="0 0 {_WIDE} {_HIGH + 14}" role="img" aria-label="{escape(words)}">{rules}{ticks}{lines}'
         f'<text x="{middle}" y="{_HIGH + 10}" text-anchor="middle">{unit} that may be spent</text>'
         "</svg></figure>"
-    )
-
-
-def reward_bars(values: np.ndarray, weights: np.ndarray, span: tuple[float, float]) -> str:
-    """How much weight each reward has, as bars over a range that all panes share."""
-    low, high = span
-    some = (weights > 0) & np.isfinite(values)
-    whole = bool((values[some] == values[some].round()).all()) and high - low < _BARS
-    count = int(high - low) + 1 if whole else _BARS
-    edge = (low - 0.5, high + 0.5) if whole else (low, high if high > low else low + 1)
-    share, _ = np.histogram(values[some], bins=count, range=edge, weights=weights[some])
-    share, wide = share / max(share.sum(), 1e-300), 240 / count
-    top = max(float(share.max()), 1e-9)
-    bars = "".join(
-        f'<rect x="{k * wide + 1:.1f}" y="{50 - 46 * part / top:.1f}" width="{max(wide - 2, 1):.1f}" '
-        f'height="{46 * part / top:.1f}"/>'
-        for k, part in enumerate(share.tolist())
-        if part > 0
-    )
-    ends = (f"{low:.3g}".replace("-", "−"), f"{high:.3g}".replace("-", "−"))
-    inset = wide / 2 if whole else 0
-    return (
-        f'<svg class="rewards" viewBox="0 0 240 66" role="img" aria-label="rewards from {ends[0]} to {ends[1]}">'
-        f'<path class="frame" d="M0 50H240"/>{bars}<text x="{inset:.0f}" y="63" '
-        f'text-anchor="{"middle" if whole else "start"}">{ends[0]}</text><text x="{240 - inset:.0f}" y="63" '
-        f'text-anchor="{"middle" if whole else "end"}">{ends[1]}</text><text x="120" y="63" text-anchor="middle">'
-        "reward</text></svg>"
     )
 
 

@@ -53,14 +53,19 @@ def _condition_tab(page: gr.Blocks, studio: Studio) -> None:
             veil = gr.HTML("", elem_id="veil", apply_default_css=False)
             seen = gr.HTML(EMPTY, elem_id="stage", apply_default_css=False)
             told = gr.HTML("", elem_id="links", apply_default_css=False)
-            with gr.Accordion(
-                "The same run in Python and on the command line", open=True, elem_id="again", elem_classes="again"
-            ):
+            again = gr.Accordion(
+                "The same run in Python and on the command line",
+                open=True,
+                visible="hidden",
+                elem_id="again",
+                elem_classes="again",
+            )
+            with again:
                 python = gr.Code(
                     label="Python", language="python", interactive=False, elem_id="python", lines=3, **plain
                 )
                 shell = gr.Code(label="Command", language="shell", interactive=False, elem_id="shell", lines=1, **plain)
-    _wire(page, studio, form, [said, veil, seen, told, python, shell, go, halt])
+    _wire(page, studio, form, [said, veil, seen, told, python, shell, again, go, halt])
 
 
 def _form() -> dict[str, Any]:
@@ -168,28 +173,41 @@ def _marked(values: dict[str, Any]) -> list[Any]:
     ]
 
 
+def _again(job: StudioRun) -> list[Any]:
+    """The Python, the command, and whether there are any to be seen."""
+    return [job.python, job.command, gr.update(visible=True if job.python else "hidden")]
+
+
 async def followed(studio: Studio, page: str, values: dict[str, Any]) -> AsyncIterator[tuple[Any, ...]]:
     """Start a run and show it until it ends; when nobody looks any more, it ends."""
-    on, off = gr.update(interactive=True), gr.update(interactive=False)
+    on, off, hidden = gr.update(interactive=True), gr.update(interactive=False), gr.update(visible="hidden")
     try:
         form = form_of(values)
     except InvalidInput:
-        yield pictures.alert("Nothing was run: see what is marked in the form."), *[gr.skip()] * 5, on, off
+        yield (
+            pictures.alert("Nothing was run: see what is marked in the form."),
+            *[gr.skip()] * 3,
+            "",
+            "",
+            hidden,
+            on,
+            off,
+        )
         return
     job, told = StudioRun(form, studio.folder), ""
     studio.start(page, job)
     try:
-        yield pictures.status(job, studio.pool.ahead(job)), "", "", "", "", "", off, on
+        yield pictures.status(job, studio.pool.ahead(job)), "", "", "", "", "", hidden, off, on
         while not job.over:
             await asyncio.sleep(POLL)
             known = job.command == told  # the model is made ready, and with it what to say of it
-            veil, *again = [gr.skip()] * 3 if known else [pictures.veil(job), job.python, job.command]
+            veil, *again = [gr.skip()] * 4 if known else [pictures.veil(job), *_again(job)]
             told = job.command
             yield pictures.status(job, studio.pool.ahead(job)), veil, pictures.stage(job), gr.skip(), *again, off, on
         if job.token:
             studio.keep(job.token)
         last = gr.skip() if job.command == told else pictures.veil(job)
-        yield pictures.status(job, 0), last, pictures.stage(job), pictures.links(job), job.python, job.command, on, off
+        yield pictures.status(job, 0), last, pictures.stage(job), pictures.links(job), *_again(job), on, off
     finally:
         studio.pool.cancel(job)
         if studio.jobs.get(page) is job:

@@ -19,7 +19,7 @@ from ..baselines.methods import COMPLETIONS, LOOKS, TITLES, Contest, run_method
 from ..baselines.record import Baseline
 from ..baselines.sizes import afresh
 from ..baselines.walks import site_by_site
-from ..commands.compare import Comparison, judged
+from ..commands.comparison import Comparison, judged
 from ..commands.steerable import Steerable
 from ..core.budget import Budget
 from ..core.types import DegenerateWeights, InvalidInput, InvalidWeights, Tokens

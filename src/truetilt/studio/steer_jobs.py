@@ -13,7 +13,8 @@ import numpy as np
 import torch
 
 from ..baselines.record import Baseline
-from ..commands.compare import exact_law
+from ..baselines.sizes import said_by_reward
+from ..commands.comparison import exact_law
 from ..core.types import DegenerateWeights, InvalidInput, InvalidWeights, Tokens
 from ..result import Result
 from ..rewards.reward import Reward
@@ -117,7 +118,10 @@ class SteerRun(Background):
             self.doing, self.share = what, share
             self.check()
 
-        result = steered(task, self.form, progress=progress)
+        try:
+            result = steered(task, self.form, progress=progress)
+        except InvalidInput as error:
+            raise said_by_reward(error) from None
         line = None if task.command.startswith("#") else task.command
         told = {"bundle": task.name, "condition": task.condition, "command": line}
         told = {key: value for key, value in told.items() if value is not None}
@@ -131,7 +135,8 @@ class SteerRun(Background):
         try:
             found = rival(name, task, self.form)
         except (InvalidInput, DegenerateWeights, InvalidWeights) as error:
-            self.rows.append(Row(name, {}, failed=str(error)))
+            why = said_by_reward(error) if isinstance(error, InvalidInput) else error
+            self.rows.append(Row(name, {}, failed=str(why)))
             return None
         self.rows.append(row_of(name, found, task, self.form))
         return found

@@ -40,16 +40,21 @@ def steer_tab(studio: Studio, known: Mapping[str, RewardChoice]) -> None:
             veil = gr.HTML("", elem_id="steer-veil", apply_default_css=False)
             links = gr.HTML("", elem_id="steer-links", apply_default_css=False)
             seen = gr.HTML(EMPTY, elem_id="steer-stage", apply_default_css=False)
-            with gr.Accordion(
-                "The same in Python and on the command line", open=True, elem_id="steer-again", elem_classes="again"
-            ):
+            again = gr.Accordion(
+                "The same in Python and on the command line",
+                open=True,
+                visible="hidden",
+                elem_id="steer-again",
+                elem_classes="again",
+            )
+            with again:
                 python = gr.Code(
                     label="Python", language="python", interactive=False, elem_id="steer-python", lines=3, **plain
                 )
                 shell = gr.Code(
                     label="Command", language="shell", interactive=False, elem_id="steer-shell", lines=1, **plain
                 )
-    _wire(studio, known, form, [said, veil, seen, links, python, shell, go, halt])
+    _wire(studio, known, form, [said, veil, seen, links, python, shell, again, go, halt])
 
 
 def _form(known: Mapping[str, RewardChoice]) -> dict[str, Any]:
@@ -161,24 +166,29 @@ def _marked(values: dict[str, Any], known: Mapping[str, RewardChoice]) -> list[A
     ]
 
 
+def _again(job: SteerRun) -> list[Any]:
+    """The Python, the command, and whether there are any to be seen."""
+    return [job.python, job.command, gr.update(visible=True if job.python else "hidden")]
+
+
 async def followed_steering(
     studio: Studio, page: str, values: dict[str, Any], known: Mapping[str, RewardChoice]
 ) -> AsyncIterator[tuple[Any, ...]]:
     """Start a steering and show it until it ends; when nobody looks any more, it ends."""
-    on, off = gr.update(interactive=True), gr.update(interactive=False)
+    on, off, hidden = gr.update(interactive=True), gr.update(interactive=False), gr.update(visible="hidden")
     try:
         form = steer_form_of(values, known)
     except InvalidInput:
-        yield alert("Nothing was run: see what is marked in the form."), *[gr.skip()] * 5, on, off
+        yield alert("Nothing was run: see what is marked in the form."), *[gr.skip()] * 3, "", "", hidden, on, off
         return
     job, told = SteerRun(form, studio.folder, known), ""
     studio.start(page, job)
     try:
-        yield pictures.steer_status(job, studio.pool.ahead(job)), "", "", "", "", "", off, on
+        yield pictures.steer_status(job, studio.pool.ahead(job)), "", "", "", "", "", hidden, off, on
         while not job.over:
             await asyncio.sleep(POLL)
             fresh = job.python != told
-            veil, *again = [pictures.steer_veil(job), job.python, job.command] if fresh else [gr.skip()] * 3
+            veil, *again = [pictures.steer_veil(job), *_again(job)] if fresh else [gr.skip()] * 4
             told = job.python
             yield (
                 pictures.steer_status(job, studio.pool.ahead(job)), veil, pictures.steer_stage(job),
@@ -186,8 +196,8 @@ async def followed_steering(
             )  # fmt: skip
         last = gr.skip() if job.python == told else pictures.steer_veil(job)
         yield (
-            pictures.steer_status(job, 0), last, pictures.steer_stage(job), pictures.steer_links(job), job.python,
-            job.command, on, off,
+            pictures.steer_status(job, 0), last, pictures.steer_stage(job), pictures.steer_links(job), *_again(job),
+            on, off,
         )  # fmt: skip
     finally:
         studio.pool.cancel(job)

@@ -12,11 +12,12 @@ import numpy as np
 import torch
 
 from ..viz.clouds import Disks
+from ..viz.gained import reward_bars
 from ..viz.kinds import suggested_view
 from ..viz.steered import BudgetRow, steer_words
 from ..viz.views import View
 from .background import CANCELLED, DONE, FAILED, RUNNING
-from .curves import error_chart, reward_bars
+from .curves import error_chart
 from .pictures import VERDICTS, alert
 from .rivals import AIMING, NAMES, OURS, Row
 from .steer_jobs import Exact, Shown, SteerRun
@@ -148,7 +149,9 @@ def _answer(job: SteerRun) -> str:
     reasons = "".join(f"<li>{escape(reason)}</li>" for reason in trust.reasons)
     said = f"<ul>{reasons}</ul>" if reasons else "<p>Nothing speaks against this answer.</p>"
     bars = "".join(_bar(row) for row in words.budgets)
-    lines = "".join(f"<li>{escape(line.split('. ', 1)[-1])}</li>" for line in result.story[: len(words.stages)])
+    lines = "".join(
+        f"<li>{escape(line.split('. ', 1)[-1])}</li>" for line in result.story[:-2]
+    )  # the spending and the outlook stand by themselves
     exact = f"; exactly {_sig(job.exact.log_z)}" if job.exact is not None else ""
     error = "" if result.log_z_stderr is None else f" ± {_sig(result.log_z_stderr, 2)}"
     return (

@@ -12,7 +12,7 @@ import torch
 from ..commands.steerable import open_length
 from ..core.types import Batch, InvalidInput, Model, SiteLogits, ask
 from ..diffusion.processes import Masking
-from ..exact.files import read_table
+from ..exact.files import read_law
 from ..exact.tables import Table
 from ..models.distinct import WrappingScore
 from ..models.gaps import has_gaps
@@ -161,7 +161,7 @@ def _made(form: SteerForm) -> Made:
         p0 = torch.tensor(NINE["p0"], dtype=torch.float64, device=form.device)
         return _of_table(p0, f"p0 = torch.tensor({NINE['p0']}, dtype=torch.float64{_place(form)})")
     if form.model == "own" and not Path(form.path).is_dir():
-        p0 = read_table(Path(form.path), "masking", SIGMA_EPS, form.device).p0
+        p0 = read_law(Path(form.path), "masking", SIGMA_EPS, form.device).p0
         read = f'found = json.loads(Path({form.path!r}).read_text(encoding="utf-8"))'
         lines = f'{read}\np0 = torch.tensor(found["p0"], dtype=torch.float64{_place(form)})'
         return _of_table(p0, lines, "import json\nfrom pathlib import Path\n")

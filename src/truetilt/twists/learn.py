@@ -8,7 +8,7 @@ to.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 import torch
@@ -21,6 +21,7 @@ from ..core.types import (
     Potential,
     Tokens,
     check_model,
+    function,
     has,
     listed,
     plain,
@@ -59,6 +60,7 @@ def learn_twist(
     order: Sequence[int] | None = None,
     family: TwistFamily | Sequence[TwistFamily] | None = None,
     seed: int = 0,
+    progress: Callable[[str, float], object] | None = None,
 ) -> LearnedTwist:
     """A twist for exp(strength * reward): what a partly masked state is worth, learned from draws of the model.
 
@@ -79,19 +81,24 @@ def learn_twist(
             default): a constant, linear, pairs of neighbours, all pairs where they are not too many, and a small
             network where tables leave much to explain.
         seed: Seed of the draws, 0 by default.
+        progress: Function (what is being done, share of the rounds that are done), called before each round and each
+            fit. None by default.
     """
     plan = _plan(model, reward, strength, calls, draws, refits, order, seed)
     tiers = _families(model, family, plan)
+    told = _told(progress, 1 + plan.refits)
     rounds: list[Lessons] = []
     states: list[Tokens] = []
     spent, twist = Spent(), cast("Potential | None", None)
     tried: list[HeldOut] = []
     laws: list[RoundLaw] = []
     for turn in range(1 + plan.refits):
+        told(turn, "draws")
         lessons, called, law, cost = one_round(model, reward, plan, twist, turn)
         rounds, states, spent = [*rounds, lessons], [*states, called], spent.plus(cost)
         laws = [*laws, law]
         last = turn == plan.refits
+        told(turn, "fits")
         twist, tried = _best(weighed(rounds, laws), tiers if last else tiers[:2], None if last else 1)
         twist = _moved(twist, model.device)
     distinct = len(torch.unique(torch.cat(states), dim=0))
@@ -99,6 +106,19 @@ def learn_twist(
     return LearnedTwist(
         cast("Potential", twist), model.process.vocabulary, plan.strength, tried[0], tuple(tried), plan.order, spent
     )
+
+
+def _told(progress: object, rounds: int) -> Callable[[int, str], None]:
+    """What tells the round and what is done in it, if somebody listens."""
+    if progress is None:
+        return lambda turn, what: None
+    function("progress", progress, "(what, share)")
+    tell = cast("Callable[[str, float], object]", progress)
+
+    def told(turn: int, what: str) -> None:
+        tell(f"round {turn + 1} of {rounds}, {what}", turn / rounds)
+
+    return told
 
 
 def _plan(

@@ -14,14 +14,17 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from .. import __version__
 from ..core.storage import write_text
 from ..core.types import InvalidInput, folder_of, shown
+from ..runtime.snapshots import evenly
 from ..smc.checks import Verdict
 from ..smc.figures import Figures
 from . import digest
+from .gained import GainWords, gain_words, reward_bars, told, without_states
 from .kinds import suggested_view
 from .steered import steer_words
 from .tiles import frames
@@ -29,6 +32,7 @@ from .views import View, check_view
 from .words import is_veiled, run_settings, runs_of
 
 ROWS = 32  # populations in the table
+MODEL_TILES = {"picture": 16, "text": 4, "line": 12}  # draws of the model that are shown, by the shape of a tile
 CALLS = 4  # of united runs that are written out
 HEADS = {
     Verdict.trust: ("good", "Trust", "Nothing speaks against this answer."),
@@ -63,6 +67,7 @@ def report(run: digest.ResultLike, view: View | None = None, title: str | None =
         "share": lambda value: f"{100 * value:.3g} %",
         "times": _times,
         "full": repr,
+        "told": told,
     }
     return page.from_string(_asset("report.html")).render(
         policy=_policy(styles, script),
@@ -83,19 +88,22 @@ def _told(run: digest.ResultLike, view: View | None) -> dict[str, Any]:
     rows = digest.population_rows(run)
     look = view or suggested_view(run.particles)
     found = frames(run, look)
-    story = steer_words(run.settings)
+    story, gained = steer_words(run.settings), gain_words(run.settings)
     return {
         "first": first,
         "story": story,
+        "gained": gained,
+        "bars": [] if gained is None else [_bars(gained, side.values) for side in gained.sides],
+        "model_tiles": [] if gained is None else _model_tiles(gained, look),
         "runs": len(runs),
         "calls": [run_settings(one, times).call for one in runs[:CALLS]] if story is None else [story.call],
         "command": runs[0].get("command"),
         "versions": _versions(runs[0]),
-        "settings": json.dumps(run.settings, indent=1, ensure_ascii=False, default=str),
+        "settings": json.dumps(without_states(run.settings), indent=1, ensure_ascii=False, default=str),
         "sizes": {"populations": populations, "particles": particles, "steps": len(times) - 1},
         "trust": trust,
         "head": HEADS[trust.verdict],
-        "came_out": _came_out(trust.figures, len(times) - 1, run.log_z_words) + _spent(run),
+        "came_out": _came_out(trust.figures, len(times) - 1, run.log_z_words) + _means(gained) + _spent(run),
         "rows": [rows[k] for k in digest.evenly(len(rows), ROWS)],
         "tops": {key: max(row[key] for row in rows) or 1 for key in ("mass", "ess", "roots")},
         "row_count": len(rows),
@@ -128,6 +136,24 @@ def _came_out(f: Figures, last: int, constant: str) -> list[tuple[str, str, floa
     ]
 
 
+def _means(gained: GainWords | None) -> list[tuple[str, str, float, str]]:
+    """The mean reward of a steered run, beside what it was before."""
+    if gained is None or gained.after.mean is None:
+        return []
+    before = "" if gained.before.mean is None else f"; {told(gained.before.mean)} before, of draws of the model"
+    return [("mean reward", told(gained.after.mean), gained.after.mean, f"{gained.after.interval}{before}")]
+
+
+def _bars(gained: GainWords, values: np.ndarray) -> str:
+    return reward_bars(values, np.ones(len(values)), gained.span)
+
+
+def _model_tiles(gained: GainWords, look: View) -> list[tuple[str, float | None]]:
+    """Draws of the model with their rewards, fewer where texts are long."""
+    some = evenly(len(gained.states), MODEL_TILES[look.shape])
+    return [(look.tile(gained.states[k], None), gained.rewards[k]) for k in some]
+
+
 def _spent(run: digest.ResultLike) -> list[tuple[str, str, float, str]]:
     """What the run cost, pilots and fits included; nothing where nobody counted."""
     spent, everyone = run.spent, run.log_weights.numel()
@@ -137,8 +163,8 @@ def _spent(run: digest.ResultLike) -> list[tuple[str, str, float, str]]:
         words = f"sequences through a network, {each}, in {spent.rounds:,} rounds"
         found.append(("evaluations", f"{spent.evaluations:,}", float(spent.evaluations), words))
     if spent.calls:
-        words = f"states given to the reward; {spent.distinct:,} of them distinct"
-        found.append(("reward calls", f"{spent.calls:,}", float(spent.calls), words))
+        words = f"states that its function was asked about; {spent.calls:,} with those that were known"
+        found.append(("reward calls", f"{spent.distinct:,}", float(spent.distinct), words))
     return found
 
 

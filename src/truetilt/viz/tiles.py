@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from ..runtime.snapshots import evenly
-from ..smc.genealogy import lineage
+from ..smc.genealogy import LINES, shown_lines
 from ..smc.resampling import normalised
 from .digest import ResultLike, plain
+from .gained import gain_words
 from .views import View
 
 FRAMES = 16
-SHOWN = {"picture": 48, "text": 8, "line": 24}  # lines, by the shape of a tile
+SHOWN = {"picture": LINES, "text": 8, "line": 24}  # lines, by the shape of a tile
 BYTES = 1_400_000  # of all tiles and pictures together
 
 
@@ -32,6 +32,7 @@ class Tile(NamedTuple):
     bar: float  # its weight over the heaviest shown
     twin: bool  # the same particle as the tile before it
     html: str
+    reward: float | None = None  # of a finished state, where it is known
 
 
 class TileFrame(NamedTuple):
@@ -80,9 +81,8 @@ def _moments(run: ResultLike) -> list[Moment]:
 def _frames(run: ResultLike, view: View, told: list[Moment], count: int, pictures: list[str]) -> list[TileFrame]:
     ancestors = run.ancestors.cpu()
     populations, particles = run.log_weights.shape
-    family = lineage(ancestors) + particles * torch.arange(populations)[:, None]
-    order = family.reshape(-1).argsort(stable=True)
-    flat = order[list(evenly(len(order), count))]
+    flat = shown_lines(ancestors, count)
+    worths = _rewards(run)
     slots = [_forebears(ancestors, flat // particles, flat % particles, moment.step) for moment in told]
     out: list[TileFrame] = []
     before: np.ndarray | None = None
@@ -96,10 +96,17 @@ def _frames(run: ResultLike, view: View, told: list[Moment], count: int, picture
         for k, (population, particle) in enumerate(zip((flat // particles).tolist(), slot.tolist(), strict=True)):
             twin = bool(tiles) and (tiles[-1].population, tiles[-1].particle) == (population, particle)
             html = view.tile(states[k], None if before is None else before[k])
-            tiles.append(Tile(population, particle, float(weight[k]), float(weight[k]) / top, twin, html))
+            worth = worths.get((population, particle)) if moment.step == len(run.times) - 1 else None
+            tiles.append(Tile(population, particle, float(weight[k]), float(weight[k]) / top, twin, html, worth))
         out.append(TileFrame(moment.step, float(run.times[moment.step]), picture, tiles))
         before = states
     return out
+
+
+def _rewards(run: ResultLike) -> dict[tuple[int, int], float]:
+    """The rewards of final particles that a steered run keeps, by population and particle."""
+    found = gain_words(run.settings)
+    return {} if found is None else found.lines
 
 
 def _forebears(ancestors: Tensor, population: Tensor, particle: Tensor, step: int) -> Tensor:

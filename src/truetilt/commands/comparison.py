@@ -1,0 +1,82 @@
+"""What a comparison is asked, and its judges: reward, naturalness, diversity, and errors where the answer is known.
+
+What judging asks of the model and of the reward is charged to nobody.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..baselines.record import Baseline
+from ..core.budget import Budget
+from ..core.types import Tokens
+from ..exact.tables import Table, enumerate_states, flat_index
+from ..metrics.states import evenly_drawn, log_p0, mean_difference, site_frequencies
+from ..rewards.reward import Reward
+from .jobs import Answer
+from .steerable import Steerable
+
+LEAST_NATURAL = -30.0  # nats a site: what a state counts as that the model cannot draw
+
+
+class Comparison(NamedTuple):
+    """What is compared: a model and a reward by their names, the budget of every run, and how often."""
+
+    model: str
+    reward: str
+    strength: float = 1.0
+    calls: int = 4000
+    evaluations: int | None = None
+    seeds: int = 5
+    methods: tuple[str, ...] | None = None  # None: all there are
+    steps: int | None = None  # in which a draw is revealed; None: one site a step up to 256 sites, 128 beyond
+    judged: int = 64  # draws whose naturalness is judged
+    seed: int = 0
+    device: str = "cpu"
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(self.evaluations, self.calls)
+
+
+def judged(subject: Steerable, reward: Reward, asked: Comparison, found: Baseline) -> Answer:
+    """The figures of weighted states; what judging asks of the model and the reward is not charged to anyone."""
+    draws, strength = asked.judged, asked.strength
+    model, weights = subject.model, found.weights.to(found.states.device)
+    value = reward(found.states)
+    allowed = value.isfinite() & (weights > 0)
+    share = float(weights[allowed].sum())
+    drawn, often = evenly_drawn(found.states, weights, draws).unique(dim=0, return_counts=True)
+    natural = (log_p0(model, drawn, steps=asked.steps) / model.length).clamp(min=LEAST_NATURAL)
+    exact = subject.table if found.log_weights is not None else None  # an error is one against the target
+    return {
+        "reward": float((weights * value)[allowed].sum()) / share if share > 0 else None,
+        "forbidden": max(1 - share, 0.0),
+        "naturalness": float((natural * often).sum()) / draws,
+        "diversity": mean_difference(found.states, weights, model.process.vocabulary),
+        "distinct": len(drawn),
+        "log_z": found.log_z,
+        "error": None if exact is None else _error(exact, reward, strength, found.states, weights),
+        "states": len(found.states),
+    }
+
+
+def _error(table: Table, reward: Reward, strength: float, x: Tokens, weights: Tensor) -> float:
+    """Mean over sites of the total variation between weighted and exact marginals."""
+    states, law, _ = exact_law(table, reward, strength)
+    size = table.process.vocabulary
+    return float(0.5 * (site_frequencies(x, weights, size) - site_frequencies(states, law, size)).abs().sum(-1).mean())
+
+
+def exact_law(table: Table, reward: Reward, strength: float) -> tuple[Tokens, Tensor, float]:
+    """All states of a table, their probabilities under p0 exp(strength r), and log Z."""
+    size = table.process.vocabulary
+    states = enumerate_states(size, table.p0.dim(), table.p0.device)
+    p0 = table.p0.reshape(-1)[flat_index(states, size)]
+    value = reward(states)
+    log_mass = torch.where((p0 > 0) & value.isfinite(), p0.log() + strength * value, -math.inf)
+    return states, log_mass.softmax(-1), float(log_mass.logsumexp(-1))
