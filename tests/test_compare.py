@@ -394,7 +394,7 @@ def test_sigterm_ends_it_with_143_and_finished_cells_are_kept(table, file, tmp_p
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="jobs run in one process")
 def test_nobody_waits_for_running_jobs_at_an_interruption():
     jobs = [Job(str(seconds), time.sleep, (seconds,)) for seconds in (0, 120, 121, 122)]
-    running = _run(jobs, Settings())
+    running = _run(jobs, Settings(), lambda name: None)
     assert next(running)[0].name == "0"
     begun = time.monotonic()
     running.close()
