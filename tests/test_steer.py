@@ -315,6 +315,7 @@ def test_a_killed_process_loses_no_answer(tmp_path, monkeypatch):
         tt.steer(model, alone(function), 2.0, checkpoint=tmp_path, **options)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    monkeypatch.setitem(STOP, "at", (-1, 0))
     ASKED.clear()
     again = tt.steer(model, alone(function), 2.0, checkpoint=tmp_path, **options)
     assert same(whole, again)
