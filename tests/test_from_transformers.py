@@ -119,7 +119,7 @@ def test_udlm_is_told_the_noise_of_all_its_tokens(nets, bundles):
     rows = torch.cat([torch.full((3, 1), 2), torch.tensor(ids)[x], torch.full((3, 1), 3)], 1)
     for score, label in ((model.base, 3), (model.conditional, 1)):
         logits = net(rows, told, torch.full((3,), label)).logits[:, 1:-1, ids]
-        expected = process.score(tt.SiteLogits.of(logits.log_softmax(-1)), x, 0.4).dense()
+        expected = process.score_given_others(tt.SiteLogits.of(logits.log_softmax(-1)), x, 0.4).dense()
         torch.testing.assert_close(score(x, 0.4).dense().double(), expected, atol=1e-5, rtol=1e-5)
     net.float()
     with pytest.raises(tt.InvalidInput, match="takes no prompt"):

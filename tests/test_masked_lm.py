@@ -67,10 +67,46 @@ def test_udlm_is_asked_for_uniform_noise():
     net, process = seeded(lambda: Posterior(V)), tt.Uniform(V)
     score, x = tt.TextScore(tt.Denoiser(net, V, L, masked=False), process), half_masked(0)
     sigma = process.schedule(0.4).value.float().expand(4)
-    expected = tt.PosteriorScore(process, lambda x, t: net(x, sigma).double())(x, 0.4).dense()
+    keep = torch.exp(-process.schedule(0.4).value)
+    plugged = V * keep * net(x, sigma).double().softmax(-1) + 1 - keep  # the published bound has its prediction so
+    expected = (plugged / plugged.gather(-1, x[..., None])).log()
     torch.testing.assert_close(score(x, 0.4).dense().double(), expected, atol=1e-4, rtol=1e-4)
     result = tt.run(tt.Unweighted(tt.Model(process, L, score), score), tt.uniform_grid(5), particles=5)
     assert (result.particles < V).all()
+
+
+class GivenOthers(nn.Module):
+    """The ideal prediction on a table of three sites: log p(x0 = v at a site | the other sites as they are)."""
+
+    def __init__(self, p0, process, t):
+        super().__init__()
+        stay, switch = process._forward(process.schedule(t).value)
+        self.p0, self.chance = p0, switch + (stay - switch) * torch.eye(len(p0), dtype=torch.float64)  # [clean, noised]
+
+    def forward(self, x, sigma):
+        a, b, c = (self.chance[:, x[:, d]].T for d in range(3))  # [B, clean]
+        pairs = (("j", "k", "i", b, c), ("i", "k", "j", a, c), ("i", "j", "k", a, b))
+        laws = [torch.einsum(f"ijk,n{u},n{v}->n{w}", self.p0, one, two) for u, v, w, one, two in pairs]
+        return torch.stack(laws, 1).log()
+
+
+@torch.no_grad()
+def test_the_ideal_udlm_has_the_exact_score():
+    """What the published bound trains is the law given the other sites; taken for the posterior it is another score."""
+    process, t = tt.Uniform(3), 0.6
+    p0 = torch.rand(3, 3, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64).pow(3)
+    table = tt.Table(process, p0 / p0.sum(), torch.ones_like(p0))
+    net, x = GivenOthers(p0 / p0.sum(), process, t), torch.cartesian_prod(*[torch.arange(3)] * 3)
+
+    def ratios(score):
+        values = score.dense().double()
+        return values - values.gather(-1, x[..., None])
+
+    exact = ratios(table.model().base(x, t))
+    found = ratios(tt.TextScore(tt.Denoiser(net, 3, 3, masked=False), process)(x, t))
+    torch.testing.assert_close(found, exact, atol=1e-5, rtol=1e-5)
+    wrong = ratios(tt.PosteriorScore(process, lambda x, t: net(x, None))(x, t))
+    assert (wrong - exact).abs().max() > 0.3
 
 
 @pytest.fixture(scope="module")

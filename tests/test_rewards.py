@@ -476,14 +476,14 @@ def test_a_cache_file_is_written_as_values_come_and_an_error_loses_none(tmp_path
 def test_writing_takes_a_small_part_of_the_time(tmp_path, monkeypatch):
     clock, written = [0.0], []
     monkeypatch.setattr(cache_module.time, "monotonic", lambda: clock[0])
-    write = cache_module.Cache.write
+    write = cache_module.save_file
 
-    def slowly(self, path):
+    def slowly(*arguments, **options):
         clock[0] += 1.0
         written.append(clock[0])
-        write(self, path)
+        write(*arguments, **options)
 
-    monkeypatch.setattr(cache_module.Cache, "write", slowly)
+    monkeypatch.setattr(cache_module, "save_file", slowly)
 
     def reward_of(text):
         clock[0] += 1.0

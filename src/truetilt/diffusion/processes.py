@@ -206,6 +206,12 @@ class Uniform:
         weight = posterior / forward
         return SiteLogits.of((keep * weight + switch * weight.sum(-1, keepdim=True)).log())
 
+    def score_given_others(self, log_law: SiteLogits, x: Tokens, t: float) -> SiteLogits:
+        """The score of a law p(x0 = v | the other sites): that law after the noise of its own site, over its value at x."""
+        keep, (_, switch) = torch.exp(-self.schedule(t).value), self._forward(self.schedule(t).value)
+        mixed = (keep * log_law.dense().exp() + switch).log()
+        return SiteLogits.of(mixed - mixed.gather(-1, x[..., None]))
+
     def rates(self, log_score: SiteLogits, x: Tokens, t: float) -> SiteLogits:
         """log of the reverse rate to each v != x; -inf at v = x."""
         values = log_score.dense()

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..core.types import InvalidInput, Process, SiteLogits, Tokens
 from .contexts import OPEN, Context
 from .public import Public
-from .score import score_of_posterior
+from .score import score_of_prediction
 
 
 class FramedConfig(NamedTuple):
@@ -79,7 +79,7 @@ class Framed(nn.Module):
         return logits.index_select(-1, self.own[:-1]).float()
 
     def log_score(self, process: Process, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
-        return score_of_posterior(process, logits, x, t)
+        return score_of_prediction(process, logits, x, t)
 
 
 def _check_rows(public: Public, contexts: Sequence[Context]) -> None:

@@ -1,7 +1,8 @@
 """Adapters for other projects' networks of posteriors: MDLM, UDLM, and masked language models such as LLaDA and Dream.
 
-Each adapter returns logits of the clean token, log p(x0 = v | x) up to a constant a site, and the process turns them
-into a Score. At sites that carry a token the logits are not used, because that token is kept (MDLM's "carry over").
+Each adapter returns logits of the clean token given the other sites, up to a constant a site, which are turned into a
+Score (at a masked site that law is the posterior). At sites that carry a token the logits of masked networks are not
+used, because that token is kept (MDLM's "carry over").
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from ..core.eval_mode import check_logits
 from ..core.types import NEG_INF, InvalidInput, Process, SiteLogits, Tokens, listed, shown, truth, whole
-from .score import score_of_posterior, too_long
+from .score import score_of_prediction, too_long
 
 Answer = Callable[..., Any]  # logits, or an output that has them
 
@@ -54,7 +55,7 @@ class Denoiser(nn.Module):
         return hidden.float()
 
     def log_score(self, process: Process, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
-        return score_of_posterior(process, logits, x, t)
+        return score_of_prediction(process, logits, x, t)
 
 
 class MaskedLM(nn.Module):
@@ -115,7 +116,7 @@ class MaskedLM(nn.Module):
         return logits.index_fill(-1, torch.tensor(self.never, device=hidden.device), NEG_INF)
 
     def log_score(self, process: Process, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
-        return score_of_posterior(process, logits, x, t)
+        return score_of_prediction(process, logits, x, t)
 
 
 def _check_net(net: object) -> None:

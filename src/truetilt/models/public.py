@@ -68,7 +68,7 @@ class Public:
         """The noise that the network is told: of uniform noise over all its tokens, not only over those drawn.
 
         A site that is seen at a drawable token is as likely to be noise under sigma and S drawable tokens as under this
-        noise and all V, so the network's posterior is the right one.
+        noise and all V, so what the network makes of the other sites is right.
         """
         if self.family.masked:
             return sigma

@@ -22,7 +22,7 @@ from ..core.errors import InvalidInput
 from ..core.eval_mode import evaluating
 from ..core.logits import SiteLogits
 from ..core.types import Model, Process, Score, Tokens
-from ..diffusion.processes import Masking
+from ..diffusion.processes import Masking, Uniform
 from .distinct import WrappingScore, all_equal, first_answer
 
 FORMS = ("potential", "deft", "cfg")
@@ -121,6 +121,17 @@ class NetScore(BatchScore):
 def score_of_posterior(process: Process, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
     """The Score of unnormalised logits of the clean token."""
     return process.score(logits.normalised(), x, t)
+
+
+def score_of_prediction(process: Process, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
+    """The Score of unnormalised logits of the clean token given the other sites: what MDLM and UDLM train.
+
+    Their bounds take a prediction as if it were the clean token itself. At their optimum it is p(x0 | the other sites):
+    of a masked site that is the posterior, of one with uniform noise it is not, since the token there is no part of it.
+    """
+    if isinstance(process, Uniform):
+        return process.score_given_others(logits.normalised(), x, t)
+    return score_of_posterior(process, logits, x, t)
 
 
 class SitesRead(NamedTuple):

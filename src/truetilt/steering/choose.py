@@ -7,71 +7,32 @@ such particles are worth at best. The way that wins is checked by moves, and get
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 from ..core.budget import BudgetTooSmall
 from ..result import Result
-from ..smc.resampling import effective_sample_size
 from ..targets.consistency import ALLOWED, STATES
-from ..twists.promise import promised_share
-from .account import Price
-from .drift import Drift
 from .joined import joined
+from .looks import halfway, looked_at, told_by
 from .routes import Route, move_cost
-from .work import FirstLook, Work
+from .tried import Candidate, Tried, rounded, worth_of
+from .work import Work
 
-LOOK, MOST_LOOK, PROVE = 0.1, 0.25, 0.05  # shares of what is left, for each stage
-HALF = 0.5  # of what is left goes to draws of the base before the other ways are given up
-PARTS, SEVERAL = 5, 8  # of the populations one in so many makes a trial; so many tell by their scatter
-FEWEST_LOOKS = 64  # draws that tell what a twist promises
-DOUBTFUL, CLEAR = 4.0, 25.0  # effective draws of a look that tell how good the base is: fewer, or more
+PROVE = 0.05  # share of what is left, for the check
+PARTS = 5  # of the populations one in so many makes a trial
 FEWEST = 4  # particles of a population that resamples
 CHAINS, FEWEST_CHAINS = 64, 16  # draws that the check moves
 REPEATS = 64  # runs at most that go on until the budget is spent; where states repeat a run costs few calls
 
 
-class Candidate(NamedTuple):
-    """A route that can be built: its name, what a particle costs, and what it is worth in independent draws at best.
-
-    `hope` is less than 1 by what getting there costs, as far as can be told. `build` prepares it (learns a twist) and
-    returns it, with why, or None where the budget does not suffice.
-    """
-
-    name: str
-    each: Price
-    hope: Callable[[Work], float]
-    build: Callable[[Work], tuple[Route, str] | None]
-
-
-class Tried(NamedTuple):
-    """A route, a run of it, what a particle of it was worth in independent draws, and the check of it by moves."""
-
-    route: Route
-    result: Result
-    worth: float
-    drift: Drift | None = None
-
-    def efficiency(self, work: Work) -> float:
-        """Independent draws that the whole budget would buy."""
-        return self.worth / work.account.weight(self.route.each)
-
-    @property
-    def sound(self) -> bool:
-        """Whether the check, if there was one, found nothing."""
-        return self.drift is None or not self.drift.found
-
-
 def chosen(work: Work, ways: list[Candidate], only: str | None) -> tuple[Tried, list[Tried]]:
     """The answer that the budget buys, in the way it came, and all that was tried; `only` is the one way wanted."""
     _check_affordable(work, ways, only)
-    tried = [_looked_again(work, _looked(work, ways[0]))]
+    tried = [looked_at(work, ways[0])]
     work.movable = _movable(work, tried[0].result)
-    work.first = _told_by(work, tried[0])
+    work.first = told_by(work, tried[0])
     wanted = ways[1:] if only is None else [way for way in ways[1:] if way.name == only]
     tried = _with_others(work, tried, wanted, only)
     if only is None and len(tried) == 1:  # half of the rest shows whether the look was a lucky one
-        tried = _with_others(work, [_halfway(work, tried[0])], wanted, only)
+        tried = _with_others(work, [halfway(work, tried[0])], wanted, only)
     rivals = tried if only is None else [one for one in tried if one.route.name == only]
     if not rivals:
         raise BudgetTooSmall(_unreachable(work, only))
@@ -94,7 +55,7 @@ def _with_others(work: Work, tried: list[Tried], ways: list[Candidate], only: st
 def _unreachable(work: Work, only: str | None) -> str:
     """Why the one way that was wanted could not be taken."""
     if work.lacking:
-        return f"{told(work)} do not suffice for {only!r}: it needs {' or '.join(work.lacking)}"
+        return f"{work.budget_told} do not suffice for {only!r}: it needs {' or '.join(work.lacking)}"
     if not work.movable:
         return (
             f"{only!r} redraws sites, which the model's conditionals (or its process) do not allow; leave out the route"
@@ -108,63 +69,9 @@ def _check_affordable(work: Work, ways: list[Candidate], only: str | None) -> No
         if way.name == only and work.account.buys(way.each.times(work.populations)) < FEWEST:
             need = way.each.times(FEWEST * work.populations)
             raise BudgetTooSmall(
-                f"{told(work)} do not buy {FEWEST} particles for each of {work.populations} populations by {only!r}, "
-                f"which takes {need.evaluations:,.0f} evaluations and {need.calls:,.0f} calls; give more"
+                f"{work.budget_told} do not buy {FEWEST} particles for each of {work.populations} populations by "
+                f"{only!r}, which takes {need.evaluations:,.0f} evaluations and {need.calls:,.0f} calls; give more"
             )
-
-
-def _looked(work: Work, way: Candidate) -> Tried:
-    route, why = way.build(work) or (None, "")
-    size = 0 if route is None else _look_size(work, route)
-    if route is None or route.size(work.account, work.populations) < size:
-        need = way.each.times(work.populations)
-        raise BudgetTooSmall(
-            f"{told(work)} do not buy one draw for each of {work.populations} populations, which takes "
-            f"{need.evaluations:,.0f} evaluations and {need.calls:,.0f} calls; give at least that, or fewer populations"
-        )
-    result = work.run(route, size, work.populations, why)
-    return Tried(route, result, _worth(result))
-
-
-def _looked_again(work: Work, look: Tried) -> Tried:
-    """With more draws, where the first ones are neither good nor hopeless but too few to tell."""
-    more = look.route.size(work.account, work.populations, MOST_LOOK - LOOK)
-    if not look.route.independent or more < 1 or not DOUBTFUL <= _effective(look) < CLEAR:
-        return look
-    why = f"{_effective(look):.2g} effective draws of {look.result.log_weights.numel()} are too few to tell by"
-    result = joined(look.result, work.run(look.route, more, work.populations, why))
-    return look._replace(result=result, worth=_worth(result))
-
-
-def _halfway(work: Work, look: Tried) -> Tried:
-    """The look with half of what is left, and what it tells now; as it was where draws are not independent."""
-    more = look.route.size(work.account, work.populations, HALF)
-    if not look.route.independent or more < 1:
-        return look
-    why = f"its draws are worth {_rounded(look.efficiency(work))} independent ones, if the look was no lucky one"
-    result = joined(look.result, work.run(look.route, more, work.populations, why))
-    found = look._replace(result=result, worth=_worth(result))
-    work.first = _told_by(work, found)._replace(left=1 - HALF)
-    return found
-
-
-def _told_by(work: Work, look: Tried) -> FirstLook:
-    """What a look tells of the base, by its weights."""
-    effective, count = _effective(look), look.result.log_weights.numel()
-    in_all = effective / count / work.account.weight(look.route.each)
-    return FirstLook(effective, in_all, _promise(work, look.result), _new(work))
-
-
-def _effective(look: Tried) -> float:
-    """Effective draws of a look, by its weights."""
-    return float(effective_sample_size(look.result.log_weights.reshape(-1)))
-
-
-def _look_size(work: Work, route: Route) -> int:
-    """Particles of a population in the first look: a small share of the budget, and enough to tell by if it can be."""
-    share = route.size(work.account, work.populations, LOOK)
-    enough = -(-FEWEST_LOOKS // work.populations)
-    return max(share, min(enough, route.size(work.account, work.populations, MOST_LOOK)), 1)
 
 
 def _movable(work: Work, look: Result) -> bool:
@@ -173,40 +80,6 @@ def _movable(work: Work, look: Result) -> bool:
     if not problem.masks or work.account.buys(problem.cost(3 * STATES, 0)) < 1:
         return False
     return problem.length == 1 or work.agree(look) <= ALLOWED
-
-
-def _promise(work: Work, look: Result) -> float | None:
-    """What a twist promises, by the first look; None where the look is of no reward, or too small to tell."""
-    x, log_w = look.particles.flatten(0, 1), look.log_weights.reshape(-1)
-    if work.problem.reward is None or len(x) < FEWEST_LOOKS:
-        return None
-    return promised_share(x, log_w, work.problem.vocabulary)
-
-
-def _new(work: Work) -> float:
-    """The share of the calls so far that were of new states; 1 where calls are not limited."""
-    spent = work.account.spent
-    return 1.0 if work.account.limits.calls is None or spent.calls == 0 else spent.distinct / spent.calls
-
-
-def told(work: Work) -> str:
-    """The budget, in words."""
-    evaluations, calls = work.account.budget
-    return f"{evaluations:,} evaluations" + ("" if calls is None else f" and {calls:,} calls")
-
-
-def _worth(result: Result) -> float:
-    """Independent draws that a particle is worth: by weights, and by how populations scatter or by ancestry.
-
-    Of independent draws the weights tell all.
-    """
-    figures = result.trust().figures
-    if figures.resampling == "never":
-        return figures.union_ess / result.log_weights.numel()
-    scatter = figures.union_ess if figures.draws is None else figures.draws
-    if figures.populations < SEVERAL:  # too few to scatter
-        scatter = figures.union_ess if figures.moved else figures.lines
-    return min(scatter, figures.union_ess) / result.log_weights.numel()
 
 
 def _enough(work: Work, tried: list[Tried], way: Candidate) -> bool:
@@ -225,7 +98,7 @@ def _tried(work: Work, route: Route, why: str) -> list[Tried]:
     if size < FEWEST:
         return []
     result = work.run(route, size, max(work.populations // PARTS, 2), why)
-    return [Tried(route, result, _worth(result))]
+    return [Tried(route, result, worth_of(result))]
 
 
 def _best(work: Work, tried: list[Tried]) -> tuple[Tried, str]:
@@ -238,12 +111,8 @@ def _best(work: Work, tried: list[Tried]) -> tuple[Tried, str]:
     best = next((one for one in ranked if one.sound), ranked[0])
     if len(tried) == 1:
         return best, f"a particle of it is worth {best.worth:.2g} independent draws"
-    beside = ", ".join(f"{one.route.name} {_rounded(one.efficiency(work))}" for one in tried)
+    beside = ", ".join(f"{one.route.name} {rounded(one.efficiency(work))}" for one in tried)
     return best, f"it is worth most for its cost (independent draws that the whole budget would buy: {beside})"
-
-
-def _rounded(value: float) -> str:
-    return f"{float(f'{value:.2g}'):,.10g}"
 
 
 def _proved(work: Work, one: Tried) -> Tried:

@@ -22,10 +22,11 @@ from ..smc.stream import check_seed
 from ..targets.base import check_alpha
 from ..twists.calls import Rewarding, check_reward_of
 from .account import Account
-from .choose import Tried, chosen
+from .choose import chosen
 from .gain import gain
 from .problem import SteerProblem
 from .stage_folder import WHOSE, StageFolder
+from .tried import Tried
 from .ways import ways_of
 from .words import findings, record, remedies
 from .work import Progress, Work

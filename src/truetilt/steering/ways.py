@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ..core.types import Potential
 from .account import Account
-from .choose import Candidate
 from .learning import learned, worth_learning
 from .problem import SteerProblem
 from .routes import (
@@ -20,6 +19,7 @@ from .routes import (
     importance,
     twisted,
 )
+from .tried import Candidate
 from .work import Work
 
 _FIRST = "how far the simplest way goes is the first thing to know"

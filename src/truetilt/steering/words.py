@@ -10,10 +10,10 @@ from ..result import Result
 from ..smc.checks import FEW, VARIED, Verdict
 from ..smc.figures import Figures
 from .account import Account
-from .choose import Tried
 from .drift import Drift
 from .problem import SteerProblem
 from .routes import IMPORTANCE, TWISTED
+from .tried import Tried
 from .work import Work
 
 LARGER = "a larger budget"
@@ -99,6 +99,6 @@ def record(asked: dict[str, Any], work: Work, best: Tried, result: Result) -> di
         "route": best.route.name,
         "check": None if best.drift is None else best.drift._asdict(),
         "spent": work.account.spent._asdict(),
-        "left out": work.left_out,
+        "left out": [] if result.trust().verdict == Verdict.trust else work.left_out,
         "outlook": outlook(result, work.account, work.lacking),
     }

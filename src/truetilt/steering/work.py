@@ -77,6 +77,12 @@ class Work:
     def populations(self) -> int:
         return self.problem.populations
 
+    @property
+    def budget_told(self) -> str:
+        """The budget, in words."""
+        evaluations, calls = self.account.budget
+        return f"{evaluations:,} evaluations" + ("" if calls is None else f" and {calls:,} calls")
+
     def run(self, route: Route, particles: int, populations: int, why: str) -> Result:
         """A run of a route."""
         first = len(self.stages) * APART
