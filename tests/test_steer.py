@@ -16,6 +16,7 @@ import truetilt as tt
 from truetilt.core.errors import FolderTaken
 from truetilt.core.types import InvalidInput
 from truetilt.exact.tables import flat_index
+from truetilt.runtime.story import story_lines
 from truetilt.steering import stage_folder
 from truetilt.steering.drift import LIMIT, drift_of
 from truetilt.steering.joined import joined
@@ -158,7 +159,6 @@ def test_where_states_repeat_it_goes_on():
     stages = [stage["why"] for stage in result.settings["steer"]["stages"]]
     repeats = stages.count(stages[-1])
     assert repeats > 2
-    assert 'route="twisted" takes one all the same' in result.story[-3]
     (line,) = [line for line in result.story if f"then {repeats - 1} more runs with what was left" in line]
     last = result.settings["steer"]["stages"][-repeats:]
     assert f"({sum(stage['spent']['evaluations'] for stage in last):,} evaluations" in line
@@ -435,6 +435,22 @@ def test_joined_runs_are_one_run():
     assert both.spent.evaluations == one.spent.evaluations + other.spent.evaluations
     assert both.trust().figures.roots == 100
     assert abs(both.log_z - exact(p0, rewards, 1.0)[1]) < 0.2
+
+
+def test_ways_that_were_not_tried_are_told_where_the_answer_is_not_trusted():
+    story = {
+        "asked": {},
+        "stages": [],
+        "spent": tt.Spent()._asdict(),
+        "outlook": "",
+        "left out": ["twisted", "annealed"],
+    }
+    assert "Not tried: twisted, annealed." in story_lines(story)[0]
+    assert 'route="twisted" takes one all the same' in story_lines(story)[0]
+    model, reward, _, _ = problem(spread=0.1)
+    trusted = tt.steer(model, reward, evaluations=20_000)
+    assert trusted.trust().verdict == "trust"
+    assert not any(line.startswith("Not tried") for line in trusted.story)
 
 
 def test_an_impossible_budget_ends_in_an_honest_verdict():

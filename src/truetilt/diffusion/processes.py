@@ -207,7 +207,7 @@ class Uniform:
         return SiteLogits.of((keep * weight + switch * weight.sum(-1, keepdim=True)).log())
 
     def score_given_others(self, log_law: SiteLogits, x: Tokens, t: float) -> SiteLogits:
-        """The score of a law p(x0 = v | the other sites): that law after the noise of its own site, over its value at x."""
+        """The score of p(x0 = v | the other sites): that law after the noise of its own site, over its value at x."""
         keep, (_, switch) = torch.exp(-self.schedule(t).value), self._forward(self.schedule(t).value)
         mixed = (keep * log_law.dense().exp() + switch).log()
         return SiteLogits.of(mixed - mixed.gather(-1, x[..., None]))
