@@ -337,6 +337,33 @@ def test_prompts_of_unequal_length_agree_with_unpadded_calls(nets, name):
     net.float()
 
 
+@pytest.mark.parametrize("populations", [{}, {"populations": 3}])
+def test_populations_that_cannot_be_dealt_to_the_prompts_are_refused_before_the_net_is_asked(
+    bundles, populations, monkeypatch
+):
+    bundle = bundles["ESM2"]
+    models = [bundle.model(["MK", "W" * 16], length=1), bundle.given(["MK", "W" * 16], length=1)]
+    monkeypatch.setattr(bundle.public.net, "forward", lambda *args, **named: pytest.fail("the net was asked"))
+    for call in (
+        lambda: tt.reveal(models[0], alpha=8.0, particles=4, seed=0, **populations),
+        lambda: tt.sample(models[0], 2.0, particles=4, **populations),
+        lambda: tt.sample(models[1], 0, particles=4, **populations),
+    ):
+        with pytest.raises(tt.InvalidInput, match="give populations=, a multiple of 2"):
+            call()
+    with pytest.raises(tt.InvalidInput, match="2 conditions .* call it for each"):
+        tt.steer(models[0], alpha=2.0, evaluations=500)
+
+
+def test_the_last_look_at_several_prompts_asks_each_particle_under_its_own(bundles):
+    model = bundles["ESM2"].model(["MK", "W" * 16], length=1)
+    for populations in (2, 4, 34):
+        result = tt.reveal(model, alpha=60.0, particles=4, populations=populations, seed=0)
+        measured = result.settings["measured"]
+        assert measured["log_ratio"] * 59 > 2
+        assert measured["retold"] == pytest.approx(0, abs=1e-5)  # a single site has one order
+
+
 def test_rows_that_cannot_be_padded_are_refused(bundles):
     with pytest.raises(tt.InvalidInput, match="without an attention mask"):
         bundles["MDLM"].model(["the", "the film"], length=3)
