@@ -351,7 +351,7 @@ def test_populations_that_cannot_be_dealt_to_the_prompts_are_refused_before_the_
     ):
         with pytest.raises(tt.InvalidInput, match="give populations=, a multiple of 2"):
             call()
-    with pytest.raises(tt.InvalidInput, match="2 conditions .* call it for each"):
+    with pytest.raises(tt.InvalidInput, match=r"2 conditions .* call it for each"):
         tt.steer(models[0], alpha=2.0, evaluations=500)
 
 
