@@ -337,6 +337,18 @@ def test_prompts_of_unequal_length_agree_with_unpadded_calls(nets, name):
     net.float()
 
 
+@pytest.mark.parametrize("names", [{}, {"sep_token": "[SEP]"}, {"cls_token": "[CLS]"}, {"eos_token": "[SEP]"}])
+def test_the_frame_is_where_the_tokenizer_puts_it_whatever_it_names(nets, names):
+    from transformers import PreTrainedTokenizerFast
+
+    net, whole = nets["BERT"]
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=whole.backend_tokenizer, mask_token="[MASK]", unk_token="[UNK]", **names
+    )
+    public = tt.from_transformers(net, tokenizer).public
+    assert (public.before, public.after) == ((2,), (3,))
+
+
 @pytest.mark.parametrize("populations", [{}, {"populations": 3}])
 def test_populations_that_cannot_be_dealt_to_the_prompts_are_refused_before_the_net_is_asked(
     bundles, populations, monkeypatch
