@@ -208,6 +208,24 @@ def test_given_a_text_the_base_sees_it(bundles):
     assert not torch.allclose(given.base(x, 0.5).dense(), told.base(x, 0.5).dense())
 
 
+def test_an_end_drawn_in_a_gap_ends_the_gap_and_the_given_text_stays(bundles):
+    bundle = bundles["LLaDA"]
+    piece = {text.strip(): v for v, text in enumerate(bundle.pieces)}
+    end = bundle.public.alphabet.number[min(bundle.public.alphabet.ends)]
+    text = "the film [MASK:3] and [MASK:2] early"
+    x = torch.tensor([[piece["was"], end, piece["bad"], piece["we"], piece["left"]], [end] * 5])
+    assert bundle.filled(text, x) == ["the film was and we left early", "the film and early"]
+    assert bundle.filled("the [MASK:5]", x) == ["the was", "the"]
+    assert bundle.filled("the", x[0]) == "the was"
+
+
+def test_a_prompt_that_holds_an_end_stays_whole(bundles):
+    bundle = bundles["LLaDA"]
+    name = bundle.public.family.ends[0]
+    drawn = bundle.rows(["bad"])
+    assert bundle.filled(f"the film {name} was", drawn)[0].split() == ["the", "film", name, "was", "bad"]
+
+
 def test_an_unknown_masked_net_works_from_its_tokenizer_alone():
     class Own(nn.Module):
         def __init__(self):

@@ -117,11 +117,17 @@ class Alphabet:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the network's own ids, up to the first that ends it."""
-        end = next((k for k, own in enumerate(ids) if own in self.ends), len(ids))
-        kept = list(ids[:end])
+        return self.spell(self.read(ids))
+
+    def read(self, ids: Sequence[int]) -> list[int]:
+        """What is read of ids that were drawn: those before the first that ends a text."""
+        return list(ids[: next((k for k, own in enumerate(ids) if own in self.ends), len(ids))])
+
+    def spell(self, ids: Sequence[int]) -> str:
+        """The text of all of these ids."""
         if not self.spelled:
-            return self.tokenizer.decode(kept, clean_up_tokenization_spaces=False)
-        return "".join(self.tokenizer.convert_ids_to_tokens(kept))
+            return self.tokenizer.decode(list(ids), clean_up_tokenization_spaces=False)
+        return "".join(self.tokenizer.convert_ids_to_tokens(list(ids)))
 
 
 def tokenizer_of(given: Any, net: Any, family: Family) -> Any:
