@@ -106,3 +106,43 @@ def test_what_does_not_go_together_is_one_line(folders, tmp_path):
     assert "leave out" in called(
         "infill", "M[MASK]", "--condition", "good", "--model", folders / "protein", *out, code=2
     ).output  # fmt: skip
+
+
+def test_a_name_that_means_nothing_is_told_so_whatever_else_is_asked(folders, tmp_path, monkeypatch):
+    import huggingface_hub
+
+    asked = []
+
+    def absent(hub_id, **how):
+        asked.append(hub_id)
+        raise huggingface_hub.errors.LocalEntryNotFoundError("no network")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", absent)
+    monkeypatch.chdir(tmp_path)
+    reward = ("--reward", f"{folders / 'mine.py'}:letters", "--length", 5)
+    commands = (
+        ("sample", "{}", "--prompt", "MK"),
+        ("sample", "{}"),
+        ("sample", "{}", "--condition", 4),
+        ("steer", "{}", *reward),
+        ("infill", "M[MASK]", "--model", "{}"),
+    )
+    for words in commands:
+        said = called(*[str(word).format("owner/nothere") for word in words], code=2).output
+        assert "the hub did not give one of that id" in " ".join(said.split())
+        said = called(*[str(word).format("nofolder") for word in words], code=2).output
+        assert "there is no model 'nofolder'" in said or "there is no folder nofolder" in said
+        assert "hub id owner/name" in " ".join(said.split())
+    assert set(asked) == {"owner/nothere"}
+    assert not [*tmp_path.rglob("*.json")]
+
+
+def test_a_hub_id_stands_for_the_folder_that_the_hub_gives(folders, tmp_path, monkeypatch):
+    import huggingface_hub
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda hub_id, **how: str(folders / "protein"))
+    sizes = ("--prompt", "MK", "--length", 3)
+    called("sample", "owner/protein", *sizes, "--particles", 4, "--out", tmp_path / "sampled")
+    assert (tmp_path / "sampled/samples.fasta").is_file()
+    reward = ("--reward", f"{folders / 'mine.py'}:letters", "--calls", 40, "--evaluations", 600)
+    called("steer", "owner/protein", *reward, *sizes, "--out", tmp_path / "steered")

@@ -15,11 +15,12 @@ from ..diffusion.processes import Masking
 from ..exact.files import read_law, read_table
 from ..exact.tables import Table
 from ..models.gaps import has_gaps
-from ..models.hub import EMBEDDED, Digits, load
+from ..models.hub import Digits, load
 from ..models.reviews import Reviews
 from ..models.sequences import Sequences
 from ..rewards.reward import Reward
 from ..viz.views import View
+from .named_nets import is_nets
 from .python_file import is_named, load_any, load_named
 
 LENGTH = 32  # open sites of a public network, where nobody says
@@ -61,14 +62,9 @@ def steerable(
         if not isinstance(made, Model):
             raise InvalidInput(f"{name} gives a {type(made).__name__}; write a function that returns a tt.Model")
         return Steerable(_masking(name, made))
-    if str(name).endswith(".json"):
+    if not is_nets(name, ", or file.py:function"):
         table = (read_table if tempered else read_law)(Path(name), "masking", 1e-3, device)
         return Steerable(table.model(), table)
-    if str(name) not in EMBEDDED and not Path(name).is_dir():
-        raise InvalidInput(
-            f"there is no model {name!r}; give {', '.join(EMBEDDED)}, a folder of networks, a table (.json), or "
-            "file.py:function"
-        )
     nets = load(name, device, trust_remote_code=around.trust_remote_code)
     if isinstance(nets, Sequences):
         return _of_strings(name, nets, around, tempered)

@@ -183,11 +183,12 @@ class Sequences:
     def _put(self, row: tuple[int | None, ...], drawn: list[int]) -> list[int]:
         """A row with what was drawn in its gaps; an end that was drawn ends its gap, and the given text stays."""
         out: list[int] = []
-        drawn = list(drawn)
         for is_gap, tokens in groupby(row, lambda token: token is OPEN):
-            given = list(tokens)
-            out += self.public.alphabet.read(drawn[: len(given)]) if is_gap else given
-            drawn = drawn[len(given) :] if is_gap else drawn
+            if is_gap:
+                size = len(list(tokens))
+                out, drawn = out + self.public.alphabet.read(drawn[:size]), drawn[size:]
+            else:
+                out += [own for own in tokens if own is not None]
         return out
 
     def rows(self, strings: Sequence[str]) -> Tokens:
