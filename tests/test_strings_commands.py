@@ -83,6 +83,11 @@ def test_steer_by_a_reward_of_strings(folders, tmp_path):
     draws = json.loads((tmp_path / "result.json").read_text())["draws"]
     assert all(draw["reward"] == draw["text"].count("W") for draw in draws)
     assert sum(draw["reward"] for draw in draws) > len(draws)
+    lines = (tmp_path / "samples.fasta").read_text().splitlines()
+    assert len(lines) == 2 * tt.Result.load(tmp_path).log_weights.numel()
+    assert lines[0] == ">sample_1"
+    assert all(len(line) == 4 for line in lines[1::2])
+    assert sum(line.count("W") for line in lines[1::2]) > len(lines) / 2
 
 
 def test_steer_reads_a_text_with_gaps_whole(folders, tmp_path):
@@ -90,12 +95,15 @@ def test_steer_reads_a_text_with_gaps_whole(folders, tmp_path):
     called("steer", folders / "protein", "--reward", f"{folders / 'mine.py'}:letters", *words)
     draws = json.loads((tmp_path / "result.json").read_text())["draws"]
     assert all(draw["reward"] == 6 and draw["text"][4:] == "WW" for draw in draws)
+    lines = (tmp_path / "samples.fasta").read_text().splitlines()
+    assert all(line[:2] == "MK" and line[4:] == "WW" for line in lines[1::2])
 
 
 def test_steer_by_a_prompt(folders, tmp_path):
     words = ["--alpha", 2, "--prompt", "the film", "--length", 3, "--evaluations", 2000, "--out", tmp_path]
     called("steer", folders / "text", *words)
     assert len(json.loads((tmp_path / "result.json").read_text())["draws"]) == 16
+    assert len((tmp_path / "samples.txt").read_text().splitlines()) >= 16
 
 
 def test_what_does_not_go_together_is_one_line(folders, tmp_path):

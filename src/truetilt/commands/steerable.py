@@ -34,6 +34,7 @@ class Steerable(NamedTuple):
     view: View | None = None
     spell: Callable[[Tokens], list[str]] | None = None
     tokenizer: Any = None  # where a function of a file is one of strings
+    written: Callable[[list[str]], tuple[str, str]] | None = None  # a file of such strings: its ending and its text
 
 
 class StringsAsked(NamedTuple):
@@ -86,7 +87,7 @@ def _of_strings(name: str, nets: Sequences, around: StringsAsked, tempered: bool
     def spell(x: Tokens) -> list[str]:
         return nets.filled(prompt, x) if gaps and prompt is not None else nets.decode(x)
 
-    return Steerable(_masking(name, model), None, nets.view, spell, tokenizer)
+    return Steerable(_masking(name, model), None, nets.view, spell, tokenizer, nets.written)
 
 
 def open_length(nets: Sequences, prompt: str | None, length: int | None) -> int | None:

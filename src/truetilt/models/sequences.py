@@ -177,7 +177,9 @@ class Sequences:
         if row.count(OPEN) != x.shape[-1]:
             raise InvalidInput(f"rows of {x.shape[-1]} tokens for a text with {row.count(OPEN)} open; give as many")
         row = row[len(self.public.before) : len(row) - len(self.public.after)]
-        out = [self._stripped(self.public.alphabet.spell(self._put(row, own))) for own in self._own(_many(x))]
+        out = [
+            self._stripped(self.public.alphabet.spell(self._put(row, own))) for own in self._own(torch.atleast_2d(x))
+        ]
         return out if x.dim() > 1 else out[0]
 
     def _put(self, row: tuple[int | None, ...], drawn: list[int]) -> list[int]:
@@ -235,11 +237,6 @@ class Sequences:
 
     def _stripped(self, text: str) -> str:
         return text.strip() if self.form == TEXT else text
-
-
-def _many(x: Tensor) -> Tensor:
-    """Rows [n, D] of one row [D]; others as they are."""
-    return x if x.dim() > 1 else x[None]
 
 
 def _tokens(x: Any) -> Tokens:
