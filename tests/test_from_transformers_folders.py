@@ -262,3 +262,24 @@ def test_the_hub_says_no_in_one_line(kind, monkeypatch):
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fails)
     refused(HUB[kind], "owner/name")
+
+
+def test_a_string_with_a_slash_or_a_folder_is_where_a_tokenizer_lies(esm_folder, monkeypatch):
+    import huggingface_hub
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda hub_id, **how: str(esm_folder))
+    expected = sampled(tt.from_transformers(esm_folder))
+    for place in ("owner/esm", str(esm_folder), esm_folder):
+        assert sampled(tt.from_transformers(esm2(), place)) == expected
+    with pytest.raises(tt.InvalidInput, match="there is no folder"):
+        tt.from_transformers(esm2(), "./not/here")
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert-base-uncased", "esm2_t6_8M_UR50D", "distilgpt2", ""])
+def test_a_models_name_is_not_read_as_letters(name):
+    with pytest.raises(tt.InvalidInput, match=r"the tokenizer is .*hub id owner/name"):
+        tt.from_transformers(bert(), name, mask=6)
+
+
+def test_letters_with_a_slash_are_letters():
+    assert tt.from_transformers(bert(), "CNO/\\=()", mask=9).pieces == tuple("CNO/\\=()")

@@ -18,7 +18,7 @@ from torch import nn
 from ..core.types import LONGEST, InvalidInput, device_here, listed, shown, truth, whole
 from ..diffusion.processes import Masking, Uniform
 from ..runtime.memory import free_bytes
-from .alphabet import drawable, special_ids, tokenizer_of
+from .alphabet import drawable, is_place, special_ids, tokenizer_of
 from .checkpoint_folders import load_folder, load_tokenizer_of
 from .families import Family, family_of, first_of, longest_row
 from .first_look import looked_at
@@ -90,7 +90,7 @@ def from_transformers(
         tokenizer = loaded.tokenizer if tokenizer is None else tokenizer
     if not isinstance(net, nn.Module):
         raise InvalidInput(f"the net is {shown(net)}; give a torch.nn.Module, a folder, or a hub id owner/name")
-    if isinstance(tokenizer, Path) or (isinstance(tokenizer, str) and Path(tokenizer).is_dir()):
+    if is_place(tokenizer):
         tokenizer = load_tokenizer_of(tokenizer)
     net = net if device is None else net.to(device)
     kind = family_of(net, family)
