@@ -208,6 +208,24 @@ def test_given_a_text_the_base_sees_it(bundles):
     assert not torch.allclose(given.base(x, 0.5).dense(), told.base(x, 0.5).dense())
 
 
+def test_an_end_drawn_in_a_gap_ends_the_gap_and_the_given_text_stays(bundles):
+    bundle = bundles["LLaDA"]
+    piece = {text.strip(): v for v, text in enumerate(bundle.pieces)}
+    end = bundle.public.alphabet.number[min(bundle.public.alphabet.ends)]
+    text = "the film [MASK:3] and [MASK:2] early"
+    x = torch.tensor([[piece["was"], end, piece["bad"], piece["we"], piece["left"]], [end] * 5])
+    assert bundle.filled(text, x) == ["the film was and we left early", "the film and early"]
+    assert bundle.filled("the [MASK:5]", x) == ["the was", "the"]
+    assert bundle.filled("the", x[0]) == "the was"
+
+
+def test_a_prompt_that_holds_an_end_stays_whole(bundles):
+    bundle = bundles["LLaDA"]
+    name = bundle.public.family.ends[0]
+    drawn = bundle.rows(["bad"])
+    assert bundle.filled(f"the film {name} was", drawn)[0].split() == ["the", "film", name, "was", "bad"]
+
+
 def test_an_unknown_masked_net_works_from_its_tokenizer_alone():
     class Own(nn.Module):
         def __init__(self):
@@ -335,6 +353,45 @@ def test_prompts_of_unequal_length_agree_with_unpadded_calls(nets, name):
     result = tt.reveal(model, 2.0, particles=3, populations=2)
     assert result.particles.shape == (2, 3, D)
     net.float()
+
+
+@pytest.mark.parametrize("names", [{}, {"sep_token": "[SEP]"}, {"cls_token": "[CLS]"}, {"eos_token": "[SEP]"}])
+def test_the_frame_is_where_the_tokenizer_puts_it_whatever_it_names(nets, names):
+    from transformers import PreTrainedTokenizerFast
+
+    net, whole = nets["BERT"]
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=whole.backend_tokenizer, mask_token="[MASK]", unk_token="[UNK]", **names
+    )
+    public = tt.from_transformers(net, tokenizer).public
+    assert (public.before, public.after) == ((2,), (3,))
+
+
+@pytest.mark.parametrize("populations", [{}, {"populations": 3}])
+def test_populations_that_cannot_be_dealt_to_the_prompts_are_refused_before_the_net_is_asked(
+    bundles, populations, monkeypatch
+):
+    bundle = bundles["ESM2"]
+    models = [bundle.model(["MK", "W" * 16], length=1), bundle.given(["MK", "W" * 16], length=1)]
+    monkeypatch.setattr(bundle.public.net, "forward", lambda *args, **named: pytest.fail("the net was asked"))
+    for call in (
+        lambda: tt.reveal(models[0], alpha=8.0, particles=4, seed=0, **populations),
+        lambda: tt.sample(models[0], 2.0, particles=4, **populations),
+        lambda: tt.sample(models[1], 0, particles=4, **populations),
+    ):
+        with pytest.raises(tt.InvalidInput, match="give populations=, a multiple of 2"):
+            call()
+    with pytest.raises(tt.InvalidInput, match=r"2 conditions .* call it for each"):
+        tt.steer(models[0], alpha=2.0, evaluations=500)
+
+
+def test_the_last_look_at_several_prompts_asks_each_particle_under_its_own(bundles):
+    model = bundles["ESM2"].model(["MK", "W" * 16], length=1)
+    for populations in (2, 4, 34):
+        result = tt.reveal(model, alpha=60.0, particles=4, populations=populations, seed=0)
+        measured = result.settings["measured"]
+        assert measured["log_ratio"] * 59 > 2
+        assert measured["retold"] == pytest.approx(0, abs=1e-5)  # a single site has one order
 
 
 def test_rows_that_cannot_be_padded_are_refused(bundles):

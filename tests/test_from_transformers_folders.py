@@ -96,6 +96,34 @@ def test_folders_of_bert_and_modernbert(build, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("build", "head"),
+    [
+        (lambda: bert().bert, "cls.predictions"),
+        (lambda: transformers.BertForSequenceClassification(bert().config), "cls.predictions"),
+        (lambda: modernbert().model, "head"),
+    ],
+)
+def test_a_folder_without_the_head_of_a_language_model_is_refused(build, head, tmp_path, caplog):
+    build().save_pretrained(tmp_path)
+    bert_tokenizer().save_pretrained(tmp_path)
+    with pytest.raises(tt.InvalidInput, match=f"without {head}.*saved with its language-model head"):
+        tt.from_transformers(tmp_path)
+    assert not caplog.records
+
+
+def test_a_folder_that_lacks_only_what_logits_do_not_depend_on_is_read(esm_folder, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    for file in esm_folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    weights = load_file(esm_folder / "model.safetensors")
+    kept = {name: weight for name, weight in weights.items() if "contact_head" not in name}
+    assert len(kept) < len(weights)
+    save_file(kept, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    assert sampled(tt.from_transformers(tmp_path)) == sampled(tt.from_transformers(esm_folder))
+
+
+@pytest.mark.parametrize(
     ("kind", "name", "auto", "arguments", "more"),
     [
         ("llada", "LLaDAModelLM", "AutoModel", "input_ids=None, attention_mask=None", {"mask": "[MASK]"}),
@@ -234,3 +262,24 @@ def test_the_hub_says_no_in_one_line(kind, monkeypatch):
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fails)
     refused(HUB[kind], "owner/name")
+
+
+def test_a_string_with_a_slash_or_a_folder_is_where_a_tokenizer_lies(esm_folder, monkeypatch):
+    import huggingface_hub
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda hub_id, **how: str(esm_folder))
+    expected = sampled(tt.from_transformers(esm_folder))
+    for place in ("owner/esm", str(esm_folder), esm_folder):
+        assert sampled(tt.from_transformers(esm2(), place)) == expected
+    with pytest.raises(tt.InvalidInput, match="there is no folder"):
+        tt.from_transformers(esm2(), "./not/here")
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert-base-uncased", "esm2_t6_8M_UR50D", "distilgpt2", ""])
+def test_a_models_name_is_not_read_as_letters(name):
+    with pytest.raises(tt.InvalidInput, match=r"the tokenizer is .*hub id owner/name"):
+        tt.from_transformers(bert(), name, mask=6)
+
+
+def test_letters_with_a_slash_are_letters():
+    assert tt.from_transformers(bert(), "CNO/\\=()", mask=9).pieces == tuple("CNO/\\=()")

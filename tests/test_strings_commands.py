@@ -83,6 +83,11 @@ def test_steer_by_a_reward_of_strings(folders, tmp_path):
     draws = json.loads((tmp_path / "result.json").read_text())["draws"]
     assert all(draw["reward"] == draw["text"].count("W") for draw in draws)
     assert sum(draw["reward"] for draw in draws) > len(draws)
+    lines = (tmp_path / "samples.fasta").read_text().splitlines()
+    assert len(lines) == 2 * tt.Result.load(tmp_path).log_weights.numel()
+    assert lines[0] == ">sample_1"
+    assert all(len(line) == 4 for line in lines[1::2])
+    assert sum(line.count("W") for line in lines[1::2]) > len(lines) / 2
 
 
 def test_steer_reads_a_text_with_gaps_whole(folders, tmp_path):
@@ -90,12 +95,15 @@ def test_steer_reads_a_text_with_gaps_whole(folders, tmp_path):
     called("steer", folders / "protein", "--reward", f"{folders / 'mine.py'}:letters", *words)
     draws = json.loads((tmp_path / "result.json").read_text())["draws"]
     assert all(draw["reward"] == 6 and draw["text"][4:] == "WW" for draw in draws)
+    lines = (tmp_path / "samples.fasta").read_text().splitlines()
+    assert all(line[:2] == "MK" and line[4:] == "WW" for line in lines[1::2])
 
 
 def test_steer_by_a_prompt(folders, tmp_path):
     words = ["--alpha", 2, "--prompt", "the film", "--length", 3, "--evaluations", 2000, "--out", tmp_path]
     called("steer", folders / "text", *words)
     assert len(json.loads((tmp_path / "result.json").read_text())["draws"]) == 16
+    assert len((tmp_path / "samples.txt").read_text().splitlines()) >= 16
 
 
 def test_what_does_not_go_together_is_one_line(folders, tmp_path):
@@ -106,3 +114,43 @@ def test_what_does_not_go_together_is_one_line(folders, tmp_path):
     assert "leave out" in called(
         "infill", "M[MASK]", "--condition", "good", "--model", folders / "protein", *out, code=2
     ).output  # fmt: skip
+
+
+def test_a_name_that_means_nothing_is_told_so_whatever_else_is_asked(folders, tmp_path, monkeypatch):
+    import huggingface_hub
+
+    asked = []
+
+    def absent(hub_id, **how):
+        asked.append(hub_id)
+        raise huggingface_hub.errors.LocalEntryNotFoundError("no network")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", absent)
+    monkeypatch.chdir(tmp_path)
+    reward = ("--reward", f"{folders / 'mine.py'}:letters", "--length", 5)
+    commands = (
+        ("sample", "{}", "--prompt", "MK"),
+        ("sample", "{}"),
+        ("sample", "{}", "--condition", 4),
+        ("steer", "{}", *reward),
+        ("infill", "M[MASK]", "--model", "{}"),
+    )
+    for words in commands:
+        said = called(*[str(word).format("owner/nothere") for word in words], code=2).output
+        assert "the hub did not give one of that id" in " ".join(said.split())
+        said = called(*[str(word).format("nofolder") for word in words], code=2).output
+        assert "there is no model 'nofolder'" in said or "there is no folder nofolder" in said
+        assert "hub id owner/name" in " ".join(said.split())
+    assert set(asked) == {"owner/nothere"}
+    assert not [*tmp_path.rglob("*.json")]
+
+
+def test_a_hub_id_stands_for_the_folder_that_the_hub_gives(folders, tmp_path, monkeypatch):
+    import huggingface_hub
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda hub_id, **how: str(folders / "protein"))
+    sizes = ("--prompt", "MK", "--length", 3)
+    called("sample", "owner/protein", *sizes, "--particles", 4, "--out", tmp_path / "sampled")
+    assert (tmp_path / "sampled/samples.fasta").is_file()
+    reward = ("--reward", f"{folders / 'mine.py'}:letters", "--calls", 40, "--evaluations", 600)
+    called("steer", "owner/protein", *reward, *sizes, "--out", tmp_path / "steered")

@@ -16,6 +16,7 @@ from . import __version__
 from .core.fingerprints import fingerprint
 from .core.meter import Meter, metered, rewards_of, spent_before
 from .core.parameter_names import spelled
+from .core.parts import check_parts
 from .core.target import contract_of
 from .core.types import (
     FeynmanKac,
@@ -135,6 +136,7 @@ def run(
     check_moves(fk, moves, resample)
     grid, resample = check_whole(own_grid(fk) if grid is None else grid), resample or adaptive(systematic, 0.5)
     populations, particles = check_shape((populations, particles))
+    check_parts((fk, moves), populations)
     wanted, steps = chosen_steps(snapshots, len(grid) - 1), len(grid) - 1
     first_population = whole("first_population", first_population, 0, 2**62)
     checkpoint_every = whole("checkpoint_every", checkpoint_every, 1)

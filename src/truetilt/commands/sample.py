@@ -11,13 +11,13 @@ from typing import Any
 
 from ..core.types import InvalidInput
 from ..metrics.images import accuracy, grey_levels, mean_distance
-from ..models.checkpoint_folders import is_transformers
 from ..models.hub import EMBEDDED, Digits, load
 from ..models.reviews import Reviews, is_reviews
 from ..models.sequences import Sequences
 from ..result import Result
 from ..smc.uncertainty import RECOMMENDED
 from ..viz.sheets import sheet
+from .named_nets import is_nets, is_strings
 from .outputs import command, noted, rows_of, sample_model, summary_of, write_outputs
 from .real_digits import reference
 from .request import SampleRequest, TableNoise
@@ -37,14 +37,10 @@ COLUMNS = 16
 LEAST = 4  # particles in a population, where populations are made of a number of particles
 
 
-def is_bundle(name: str | Path) -> bool:
-    """Whether a name means nets rather than a table: an embedded bundle or a folder."""
-    return str(name) in EMBEDDED or Path(name).is_dir()
-
-
 def with_defaults(name: Path, request: SampleRequest) -> SampleRequest:
     """The request with its defaults filled in; networks need a class, a table has a condition of its own."""
-    nets, strings = is_bundle(name), is_transformers(name)
+    nets = is_nets(name)
+    strings = nets and is_strings(name)
     if not strings and (request.prompt is not None or request.length is not None):
         raise InvalidInput(f"{name} takes no prompt; a folder that transformers reads does, see docs/families.md")
     if nets and not strings and request.condition is None:
@@ -52,10 +48,8 @@ def with_defaults(name: Path, request: SampleRequest) -> SampleRequest:
             f"{name} holds nets of several classes; say which one to sample with --condition (samples without a "
             "condition: tt.Unweighted in Python, see 'How to choose')"
         )
-    if not nets and request.condition is not None and name.suffix == ".json":
-        raise InvalidInput(f"{name} is a table, which has its condition inside; leave out --condition")
     if not nets and request.condition is not None:
-        raise InvalidInput(f"{name} is no bundle of nets; name {', '.join(EMBEDDED)}, or a folder that holds some")
+        raise InvalidInput(f"{name} is a table, which has its condition inside; leave out --condition")
     particles, steps = (PARTICLES, STEPS) if nets else (TABLE_PARTICLES, TABLE_STEPS)
     if str(name) == "tiny-reviews" or is_reviews(Path(name)):
         particles, steps = TEXT_PARTICLES, TEXT_STEPS
@@ -83,7 +77,7 @@ def sample_any(
     name: Path, request: SampleRequest, noise: TableNoise, folder: Path, options: dict[str, Any]
 ) -> dict[str, Any]:
     """Sample a bundle or a table, by a request with its defaults; `options` go to `run`."""
-    if is_bundle(name):
+    if is_nets(name):
         if noise != TableNoise():
             raise InvalidInput(f"{name} holds nets, which know their process; leave out --process and --sigma-eps")
         return sample_bundle(str(name), request, folder, options)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 import torch
 
 from ..core.errors import FolderTaken
-from ..core.storage import check_folder
+from ..core.storage import check_folder, write_text
 from ..core.types import InvalidInput, Tokens, settle
 from ..exact.tables import Table
 from ..result import Result
@@ -91,6 +91,9 @@ def steer_named(asked: SteerRequest, folder: Path, progress: Progress, calls: Ca
         result = noted(result, bundle=asked.model, command=command(["steer", asked.model], given))
         summary, view = _summary(result, made, reward), _view(made, reward)
         result.save(folder, view)
+        if made.written is not None and made.spell is not None:
+            ending, text = made.written(made.spell(result.draw(result.log_weights.numel(), asked.seed)))
+            write_text(folder / f"samples.{ending}", text)
         write_outputs(folder, summary, draw_steered(result, view))
         shutil.rmtree(folder / STAGES, ignore_errors=True)
         return summary

@@ -15,11 +15,12 @@ from ..diffusion.processes import Masking
 from ..exact.files import read_law, read_table
 from ..exact.tables import Table
 from ..models.gaps import has_gaps
-from ..models.hub import EMBEDDED, Digits, load
+from ..models.hub import Digits, load
 from ..models.reviews import Reviews
 from ..models.sequences import Sequences
 from ..rewards.reward import Reward
 from ..viz.views import View
+from .named_nets import is_nets
 from .python_file import is_named, load_any, load_named
 
 LENGTH = 32  # open sites of a public network, where nobody says
@@ -33,6 +34,7 @@ class Steerable(NamedTuple):
     view: View | None = None
     spell: Callable[[Tokens], list[str]] | None = None
     tokenizer: Any = None  # where a function of a file is one of strings
+    written: Callable[[list[str]], tuple[str, str]] | None = None  # a file of such strings: its ending and its text
 
 
 class StringsAsked(NamedTuple):
@@ -61,14 +63,9 @@ def steerable(
         if not isinstance(made, Model):
             raise InvalidInput(f"{name} gives a {type(made).__name__}; write a function that returns a tt.Model")
         return Steerable(_masking(name, made))
-    if str(name).endswith(".json"):
+    if not is_nets(name, ", or file.py:function"):
         table = (read_table if tempered else read_law)(Path(name), "masking", 1e-3, device)
         return Steerable(table.model(), table)
-    if str(name) not in EMBEDDED and not Path(name).is_dir():
-        raise InvalidInput(
-            f"there is no model {name!r}; give {', '.join(EMBEDDED)}, a folder of networks, a table (.json), or "
-            "file.py:function"
-        )
     nets = load(name, device, trust_remote_code=around.trust_remote_code)
     if isinstance(nets, Sequences):
         return _of_strings(name, nets, around, tempered)
@@ -90,7 +87,7 @@ def _of_strings(name: str, nets: Sequences, around: StringsAsked, tempered: bool
     def spell(x: Tokens) -> list[str]:
         return nets.filled(prompt, x) if gaps and prompt is not None else nets.decode(x)
 
-    return Steerable(_masking(name, model), None, nets.view, spell, tokenizer)
+    return Steerable(_masking(name, model), None, nets.view, spell, tokenizer, nets.written)
 
 
 def open_length(nets: Sequences, prompt: str | None, length: int | None) -> int | None:

@@ -10,13 +10,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from ..core.types import InvalidInput, listed, shown, whole
-from .families import AMINO_ACIDS, PROTEIN, TEXT, Family
+from .families import AMINO_ACIDS, PROTEIN, TEXT, Family, first_of
 from .tokenizer import check_characters
 
 _NOTHING = re.compile(r"\[unused\d+\]|<\|?reserved.*>|<unused\d+>")  # tokens that no text has
+_PLACE = re.compile(r"[\w.~/ -]+")  # a path or hub id; an alphabet of SMILES has other characters beside its slash
+_NAME = re.compile(r"[a-z]+[0-9]+")  # such as gpt2
 _SPACE = ("Ġ", "▁")  # letters that stand for the space before a word
 
 
@@ -28,7 +31,10 @@ class Letters:
 
     def __post_init__(self) -> None:
         if len(self.letters) < 2 or len(set(self.letters)) < len(self.letters):
-            raise InvalidInput(f"the letters are {shown(self.letters)}; give two or more, each once")
+            raise InvalidInput(
+                f"the tokenizer is {shown(self.letters)}, read as the letters of tokens 0, 1, ...; give two or more, "
+                "each once, or where a tokenizer lies: a folder that exists, or a hub id owner/name"
+            )
 
     def __len__(self) -> int:
         return len(self.letters)
@@ -117,11 +123,17 @@ class Alphabet:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the network's own ids, up to the first that ends it."""
-        end = next((k for k, own in enumerate(ids) if own in self.ends), len(ids))
-        kept = list(ids[:end])
+        return self.spell(self.read(ids))
+
+    def read(self, ids: Sequence[int]) -> list[int]:
+        """What is read of ids that were drawn: those before the first that ends a text."""
+        return list(ids[: next((k for k, own in enumerate(ids) if own in self.ends), len(ids))])
+
+    def spell(self, ids: Sequence[int]) -> str:
+        """The text of all of these ids."""
         if not self.spelled:
-            return self.tokenizer.decode(kept, clean_up_tokenization_spaces=False)
-        return "".join(self.tokenizer.convert_ids_to_tokens(kept))
+            return self.tokenizer.decode(list(ids), clean_up_tokenization_spaces=False)
+        return "".join(self.tokenizer.convert_ids_to_tokens(list(ids)))
 
 
 def tokenizer_of(given: Any, net: Any, family: Family) -> Any:
@@ -130,7 +142,7 @@ def tokenizer_of(given: Any, net: Any, family: Family) -> Any:
     if given is None and family.letters:
         return Letters(family.letters)
     if isinstance(given, str):
-        return Letters(given)
+        return _letters_of(given, net)
     if given is None:
         raise InvalidInput(f"{type(net).__name__} came without a tokenizer; give the one it was trained with")
     if not all(callable(getattr(given, name, None)) for name in ("get_vocab", "convert_ids_to_tokens")):
@@ -138,6 +150,24 @@ def tokenizer_of(given: Any, net: Any, family: Family) -> Any:
             f"the tokenizer is {shown(given)}; give one of transformers, or the letters of tokens 0, 1, ... as a string"
         )
     return given
+
+
+def is_place(given: Any) -> bool:
+    """Whether what is given as a tokenizer is where one lies: a path, a folder that exists, a string with a slash."""
+    if not isinstance(given, str):
+        return isinstance(given, Path)
+    return ("/" in given and _PLACE.fullmatch(given) is not None) or (given != "" and Path(given).is_dir())
+
+
+def _letters_of(given: str, net: Any) -> Letters:
+    """A string as letters, unless it looks like a model's name and says too little of what the network knows."""
+    letters, known = Letters(given), first_of(getattr(net, "config", None), ("vocab_size",)) or 0
+    if _NAME.fullmatch(given) and 2 * len(given) < known:
+        raise InvalidInput(
+            f"the tokenizer is {given!r}, which looks like a model's name; give its folder or its hub id owner/name "
+            f"(as letters it would be {len(given)} of the {known:,} tokens of {type(net).__name__})"
+        )
+    return letters
 
 
 def drawable(

@@ -48,10 +48,33 @@ def load_folder(
     how = {"trust_remote_code": trust_remote_code, "local_files_only": True}
     try:
         with _quiet(library):
-            net = kind.from_pretrained(folder, dtype=dtype or torch.float32, **how)
+            if trust_remote_code and settings.get("auto_map"):  # whose own from_pretrained need not tell what it found
+                net, told = kind.from_pretrained(folder, dtype=dtype or torch.float32, **how), {}
+            else:
+                net, told = kind.from_pretrained(folder, dtype=dtype or torch.float32, output_loading_info=True, **how)
     except Exception as error:  # whatever the code beside the weights raises
         raise InvalidInput(f"{name} cannot be loaded ({type(error).__name__}: {_first_line(error)})") from error
+    _check_whole(name, settings, net, set(told.get("missing_keys", ())))
     return Loaded(net.to(device).eval(), _tokenizer(library, folder, how))
+
+
+_UNREAD = {"pooler", "contact_head"}  # modules that logits do not depend on
+
+
+def _check_whole(name: str | Path, settings: dict[str, Any], net: Any, missing: set[str]) -> None:
+    """Refuse weights that a folder lacks, which would be random; of weights that are tied, one is enough."""
+    names: dict[int, list[str]] = {}
+    for key, weight in net.named_parameters(remove_duplicate=False):
+        names.setdefault(id(weight), []).append(key)
+    lacking = [
+        keys[0] for keys in names.values() if missing.issuperset(keys) and _UNREAD.isdisjoint(keys[0].split("."))
+    ]
+    if lacking:
+        kinds = ", ".join(settings.get("architectures") or [str(settings.get("model_type"))])
+        raise InvalidInput(
+            f"{name} holds {kinds} without {lacking[0]} ({len(lacking)} of the weights of {type(net).__name__} are not "
+            "there and would be random); give a folder saved with its language-model head"
+        )
 
 
 def _loader(library: Any, name: str | Path, folder: Path, settings: dict[str, Any], trusted: bool) -> Any:
@@ -101,13 +124,15 @@ def load_tokenizer_of(name: str | Path) -> Any:
 
 @contextmanager
 def _quiet(library: Any) -> Generator[None]:
-    """Without the library's own bars of progress: what a command prints is its own."""
+    """Without the library's own bars of progress and reports: what a command prints is its own."""
     said = library.utils.logging
-    shown = said.is_progress_bar_enabled()
+    shown, loud = said.is_progress_bar_enabled(), said.get_verbosity()
     said.disable_progress_bar()
+    said.set_verbosity_error()
     try:
         yield
     finally:
+        said.set_verbosity(loud)
         if shown:
             said.enable_progress_bar()
 

@@ -50,6 +50,10 @@ class SeparateNets:
 
     parts: tuple[Any, ...]
 
+    @property
+    def dealt(self) -> int:
+        return len(self.parts)
+
     def __call__(self, x: Tokens, t: float) -> Any:
         check_equal_parts(x, len(self.parts))
         answers = [part(piece, t) for part, piece in zip(self.parts, x.chunk(len(self.parts)), strict=True)]
@@ -68,6 +72,10 @@ class PerConditionScore(BatchScore):
     @property
     def needs(self) -> Needs:
         return self.score.needs
+
+    @property
+    def dealt(self) -> int:
+        return len(self.labels)
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         return self.score.score_of(self.logits(batch, t), batch.x, t)
@@ -94,6 +102,10 @@ class PerConditionPotential:
 
     potential: NetPotential
     labels: tuple[int, ...]
+
+    @property
+    def dealt(self) -> int:
+        return len(self.labels)
 
     def __call__(self, x: Tokens, t: float) -> Tensor:
         label, how = label_of_each_state(self.labels, x), self.potential

@@ -18,7 +18,7 @@ from torch import nn
 from ..core.types import LONGEST, InvalidInput, device_here, listed, shown, truth, whole
 from ..diffusion.processes import Masking, Uniform
 from ..runtime.memory import free_bytes
-from .alphabet import drawable, tokenizer_of
+from .alphabet import drawable, is_place, special_ids, tokenizer_of
 from .checkpoint_folders import load_folder, load_tokenizer_of
 from .families import Family, family_of, first_of, longest_row
 from .first_look import looked_at
@@ -28,6 +28,7 @@ from .sequences import Sequences
 
 BATCH = 16  # rows at a time, where memory allows
 _SHARE = 4  # of the free memory, the part that a batch may take
+_TRIED = 200  # words that are encoded to see a tokenizer's frame, until one is a single token
 _ASSUMED = 1024  # tokens of a row where a network reads any number
 
 
@@ -89,7 +90,7 @@ def from_transformers(
         tokenizer = loaded.tokenizer if tokenizer is None else tokenizer
     if not isinstance(net, nn.Module):
         raise InvalidInput(f"the net is {shown(net)}; give a torch.nn.Module, a folder, or a hub id owner/name")
-    if isinstance(tokenizer, Path) or (isinstance(tokenizer, str) and Path(tokenizer).is_dir()):
+    if is_place(tokenizer):
         tokenizer = load_tokenizer_of(tokenizer)
     net = net if device is None else net.to(device)
     kind = family_of(net, family)
@@ -108,7 +109,7 @@ def _public(
     size = _vocabulary(net, config, tokenizer, vocabulary)
     _check_match(tokenizer, size, type(net).__name__)
     hole = _mask(mask, tokenizer, config, family, size)
-    first, last = _frame(tokenizer, family, config)
+    first, last = ((), ()) if before is not None and after is not None else _frame(tokenizer, family, config)
     first = first if before is None else _given("before", before, size)
     last = last if after is None else _given("after", after, size)
     never = {own for own in (hole, *first, *last) if own is not None}
@@ -187,17 +188,28 @@ def _mask(given: Any, tokenizer: Any, config: Any, family: Family, size: int) ->
 
 def _frame(tokenizer: Any, family: Family, config: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The ids that a tokenizer puts before and after a text; where it puts none, those that the family names."""
+    first, last = _around_a_token(tokenizer) if callable(tokenizer) else ((), ())
+    if first or last:
+        return first, last
     named = {end: getattr(tokenizer, f"{end}_token_id", None) for end in ("bos", "cls", "eos", "sep")}
-    framed = list(tokenizer("")["input_ids"]) if callable(tokenizer) else []
-    opening = {named["bos"], named["cls"]} - {None}
-    start = 0
-    while start < len(framed) and framed[start] in opening and (start == 0 or len(framed) > start + 1):
-        start += 1
-    if framed:
-        return tuple(framed[:start]), tuple(framed[start:])
     bos = [own for own in (named["bos"], named["cls"], getattr(config, "bos_token_id", None)) if own is not None]
     eos = [own for own in (named["eos"], named["sep"], getattr(config, "eos_token_id", None)) if own is not None]
     return tuple(bos[:1]) if "bos" in family.frame else (), tuple(eos[:1]) if "eos" in family.frame else ()
+
+
+def _around_a_token(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What a tokenizer puts before and after an ordinary token, once it is asked to encode one."""
+    special = special_ids(tokenizer)
+    words = sorted(filter(str.isalnum, tokenizer.get_vocab()), key=lambda word: not word.isascii())
+    for word in words[:_TRIED]:
+        alone = tokenizer(word, add_special_tokens=False)["input_ids"]
+        framed = list(tokenizer(word)["input_ids"])
+        if len(alone) == 1 and alone[0] not in special and framed.count(alone[0]) == 1:
+            place = framed.index(alone[0])
+            return tuple(framed[:place]), tuple(framed[place + 1 :])
+    if tokenizer("")["input_ids"]:
+        raise InvalidInput("the tokenizer puts a frame around a text and does not show where; give before= and after=")
+    return (), ()
 
 
 def _batch(public: Public) -> int:

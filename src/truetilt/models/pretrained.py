@@ -127,6 +127,11 @@ def check_whole_sizes(config: Any, **least: int) -> None:
         raise InvalidInput(f"blocks is {config.blocks:,}; give at most {MOST_BLOCKS:,}")
 
 
+def is_hub_id(name: str | Path) -> bool:
+    """Whether a name looks like an id of the hub, owner/name."""
+    return _HUB_ID.fullmatch(str(name)) is not None
+
+
 def find_folder(name: str | Path, patterns: Iterable[str]) -> Path:
     """The folder of this name, or the downloaded one of this hub id."""
     path = Path(name)
@@ -136,7 +141,7 @@ def find_folder(name: str | Path, patterns: Iterable[str]) -> Path:
         raise InvalidInput(f"{name} is a pickle, and opening one runs what it contains; {_REMEDY}")
     if path.exists():
         raise InvalidInput(f"{name} is a file; give the folder that holds {CONFIG} and {WEIGHTS}")
-    if not _HUB_ID.fullmatch(str(name)):
+    if not is_hub_id(name):
         raise InvalidInput(f"there is no folder {name}; give a folder that exists, or a hub id owner/name")
     return _download(str(name), list(patterns))
 

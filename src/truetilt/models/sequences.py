@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -165,7 +166,10 @@ class Sequences:
         return self._spelled(self._own(x)) if x.dim() == 1 else [self._spelled(row) for row in self._own(x)]
 
     def filled(self, text: str, x: Tokens) -> Any:
-        """The whole strings, a prompt or a text with gaps with each row [..., D] in its open sites."""
+        """The whole strings, a prompt or a text with gaps with each row [..., D] in its open sites.
+
+        An end that is drawn in a gap ends that gap: nothing after it in the gap is read, and the given text stays.
+        """
         x = _tokens(x)
         if not isinstance(text, str):
             raise InvalidInput(f"the text is {shown(text)}; give a prompt, or a text with gaps")
@@ -173,11 +177,21 @@ class Sequences:
         if row.count(OPEN) != x.shape[-1]:
             raise InvalidInput(f"rows of {x.shape[-1]} tokens for a text with {row.count(OPEN)} open; give as many")
         row = row[len(self.public.before) : len(row) - len(self.public.after)]
-        out = []
-        for own in self._own(x if x.dim() > 1 else x[None]):
-            drawn = iter(own)
-            out.append(self._spelled([next(drawn) if token is OPEN else token for token in row]))
+        out = [
+            self._stripped(self.public.alphabet.spell(self._put(row, own))) for own in self._own(torch.atleast_2d(x))
+        ]
         return out if x.dim() > 1 else out[0]
+
+    def _put(self, row: tuple[int | None, ...], drawn: list[int]) -> list[int]:
+        """A row with what was drawn in its gaps; an end that was drawn ends its gap, and the given text stays."""
+        out: list[int] = []
+        for is_gap, tokens in groupby(row, lambda token: token is OPEN):
+            if is_gap:
+                size = len(list(tokens))
+                out, drawn = out + self.public.alphabet.read(drawn[:size]), drawn[size:]
+            else:
+                out += [own for own in tokens if own is not None]
+        return out
 
     def rows(self, strings: Sequence[str]) -> Tokens:
         """Rows of tokens [n, D] of strings that have equally many; each token must be one that may be drawn."""
@@ -219,7 +233,9 @@ class Sequences:
         return torch.tensor(self.public.alphabet.ids)[flat].tolist()
 
     def _spelled(self, own: list[int]) -> str:
-        text = self.public.alphabet.decode(own)
+        return self._stripped(self.public.alphabet.decode(own))
+
+    def _stripped(self, text: str) -> str:
         return text.strip() if self.form == TEXT else text
 
 

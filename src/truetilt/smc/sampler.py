@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..core.parts import check_parts
 from ..core.types import (
     FeynmanKac,
     InvalidInput,
@@ -149,7 +150,7 @@ def trace(
     A run that goes on from `begin` yields them after the steps that are left.
     """
     if begin is None:
-        check_shape(shape)
+        check_parts((fk, moves), check_shape(shape)[0])
         particles, info = first_draw(fk, grid[0], shape, source)
         yield particles, info
         begin = Begun(0, particles)

@@ -12,6 +12,7 @@ import torch
 from ..core.budget import Budget
 from ..core.fingerprints import fingerprint
 from ..core.parameter_names import spelled
+from ..core.parts import parts_of
 from ..core.spent import Spent
 from ..core.target import tempered
 from ..core.types import InvalidInput, Model, Potential, check_model, function, listed, path_of, plain, shown, whole
@@ -94,6 +95,7 @@ def steer(
         The weighted particles, log Z and the record of the run.
     """
     _check_order_of(model, reward)
+    _check_one_condition(model)
     problem = _problem(model, reward, strength, alpha, order, num_inference_steps)
     budget = _budget(problem, evaluations, calls)
     populations, seed = whole("populations", populations, 2), check_seed(seed)
@@ -116,6 +118,14 @@ def steer(
             work.tell(kept.going_on)
         best, tried = chosen(work, ways, route)
         return _told(best, tried[0], work, asked)
+
+
+def _check_one_condition(model: object) -> None:
+    """Refuse a model of several conditions: looks, trials and twists are of one target."""
+    if (parts := parts_of(model)) > 1:
+        raise InvalidInput(
+            f"the model has {parts} conditions (prompts or classes), and steer aims at one target; call it for each"
+        )
 
 
 def _check_order_of(model: object, reward: object) -> None:
