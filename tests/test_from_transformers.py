@@ -367,6 +367,13 @@ def test_the_frame_is_where_the_tokenizer_puts_it_whatever_it_names(nets, names)
     assert (public.before, public.after) == ((2,), (3,))
 
 
+def test_equal_states_of_several_prompts_are_not_one_question(bundles):
+    model = bundles["ESM2"].model(["AC", "ACD"], length=D)
+    with pytest.raises(tt.InvalidInput, match="several conditions"):
+        tt.Distinct(model.conditional)
+    tt.Distinct(bundles["ESM2"].model("AC", length=D).conditional)
+
+
 @pytest.mark.parametrize("populations", [{}, {"populations": 3}])
 def test_populations_that_cannot_be_dealt_to_the_prompts_are_refused_before_the_net_is_asked(
     bundles, populations, monkeypatch

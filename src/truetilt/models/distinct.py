@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from ..core.batch import Needs, needs_of
+from ..core.parts import parts_of
 from ..core.types import Batch, BatchScore, InvalidInput, Score, SiteLogits, Tokens, ask, function, shown
 
 
@@ -42,6 +43,8 @@ class Distinct(WrappingScore):
             function("the score", self.score, "(x, t)")
         else:
             raise InvalidInput(f"the score is a {type(self.score).__name__}; give what maps (x, t) to tt.SiteLogits")
+        if parts_of(self.score) > 1:
+            raise InvalidInput("the score is of several conditions, and equal states may have two: leave Distinct out")
 
     @property
     def batch(self) -> int:
