@@ -270,8 +270,11 @@ def alone(function, **options):
     return tt.Reward(function, vocabulary=S, one_at_a_time=True, **options)
 
 
-@pytest.mark.parametrize("kind", ["fresh", "the same", "a file"])
-@pytest.mark.parametrize("stop", [10, 30, 60])
+QUICK = [(10, "fresh"), (30, "the same"), (60, "a file")]
+SLOW = [(stop, kind) for stop in (10, 30, 60) for _, kind in QUICK if (stop, kind) not in QUICK]
+
+
+@pytest.mark.parametrize(("stop", "kind"), [*QUICK, *(pytest.param(*pair, marks=pytest.mark.prove) for pair in SLOW)])
 def test_stopped_in_a_stage_it_asks_nothing_twice(tmp_path, monkeypatch, stop, kind):
     """In the first look, in the lessons and after them: by Ctrl-C and then SIGTERM, to the same bits and the same cost,
     whether the reward begins anew, is the same object, or has a file of its own."""
