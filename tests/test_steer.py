@@ -23,6 +23,8 @@ from truetilt.steering.joined import joined
 from truetilt.steering.problem import SteerProblem
 from truetilt.steering.routes import importance
 from truetilt.targets.annealed import scan_gibbs
+from truetilt.twists import promise
+from truetilt.twists.learn import learnable
 
 S, D = 3, 5
 ORDER = tuple(range(D))
@@ -438,6 +440,25 @@ def test_joined_runs_are_one_run():
     assert both.spent.evaluations == one.spent.evaluations + other.spent.evaluations
     assert both.trust().figures.roots == 100
     assert abs(both.log_z - exact(p0, rewards, 1.0)[1]) < 0.2
+
+
+def test_tables_that_are_too_large_promise_nothing_and_are_not_learned(monkeypatch):
+    """A pair of neighbours among 800 tokens has more entries than a guess may have, a site of four million too."""
+    tried = []
+    monkeypatch.setattr(promise, "_share", lambda lessons, layout, ridge: tried.append(layout.reach) or 0.5)
+    x = torch.zeros(64, 3, dtype=torch.int64)
+    assert promise.promised_share(x, torch.zeros(64), 800) == 0.5
+    assert tried == [0]
+    assert promise.promised_share(x, torch.zeros(64), 1 << 22) is None
+    assert not learnable(3, 1 << 22)
+    huge = tt.Masking(1 << 22)
+    law = torch.zeros(1, dtype=torch.float64)
+
+    def base(x, t):
+        return tt.SiteLogits.of((law - math.log(1 << 22)).expand(*x.shape, 1 << 22))
+
+    result = tt.steer(tt.Model(huge, 3, base), lambda x: 40.0 * (x[:, 0] < 9).double(), evaluations=120, populations=2)
+    assert "twisted" not in {stage["what"].split(":")[0] for stage in result.settings["steer"]["stages"]}
 
 
 def test_ways_that_were_not_tried_are_told_where_the_answer_is_not_trusted():

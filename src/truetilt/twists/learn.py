@@ -159,6 +159,11 @@ def _order(model: Model, order: object) -> tuple[int, ...] | None:
     return found
 
 
+def learnable(length: int, vocabulary: int) -> bool:
+    """Whether the smallest of the default families is small enough for such a model."""
+    return PairTables(0).size(length, vocabulary) <= _LARGEST_LINEAR
+
+
 Tiers = Sequence[Sequence[TwistFamily]]  # later ones are tried where earlier ones leave much to explain at the end
 
 
@@ -172,7 +177,7 @@ def _families(model: Model, family: object, plan: Plan) -> Tiers:
             raise InvalidInput("family is empty; give at least one")
         return [several]
     length, mask = model.length, model.process.vocabulary
-    if PairTables(0).size(length, mask) > _LARGEST_LINEAR:
+    if not learnable(length, mask):
         raise InvalidInput(
             f"a table of {length} sites and {mask} tokens has more than {_LARGEST_LINEAR:,} entries; give a family of "
             "your own, with `name` and `fit(lessons)`"

@@ -12,15 +12,15 @@ from .learned import effective_share, tempered
 from .lessons import Lessons, Mutants, Steps, softened
 
 _LINEAR, _PAIRS = 0.1, 1.0  # ridges
-_SMALL = 4000  # entries of a table of all pairs that is tried
+_LINEAR_ENTRIES, _NEIGHBOURS, _ALL_PAIRS = 1 << 23, 1 << 19, 4000  # of tables that are tried, at most
 _DEPTH = 2.0  # nats below the target's own values to which they are fitted
 
 
-def promised_share(x: Tokens, value: Tensor, vocabulary: int) -> float:
+def promised_share(x: Tokens, value: Tensor, vocabulary: int) -> float | None:
     """Effective share of draws that a guess of the values would lead, judged on draws that it was not fitted to.
 
     x [n, D] are draws of the base and value [n] their rewards in nats. The guess is a sum over sites, over sites and
-    neighbours, or over all pairs where these are not too many, whichever promises most.
+    neighbours, or over all pairs, where these are not too many, whichever promises most; None where all are.
     """
     x, value = x.cpu(), softened(value.cpu().double())
     none = torch.zeros(0, dtype=torch.int64)
@@ -29,8 +29,12 @@ def promised_share(x: Tokens, value: Tensor, vocabulary: int) -> float:
     lessons = Lessons(x, value, mutants, steps, vocabulary, value, draws)
     reaches = sorted({0, min(1, x.shape[1] - 1), x.shape[1] - 1})
     layouts = [TableLayout(x.shape[1], vocabulary + 1, reach) for reach in reaches]
-    tables = [layout for layout in layouts if layout.reach < 2 or layout.size <= _SMALL]
-    return max(_share(lessons, layout, _PAIRS if layout.reach else _LINEAR) for layout in tables)
+    tables = [layout for layout in layouts if layout.size <= _most(layout.reach)]
+    return max((_share(lessons, layout, _PAIRS if layout.reach else _LINEAR) for layout in tables), default=None)
+
+
+def _most(reach: int) -> int:
+    return (_LINEAR_ENTRIES, _NEIGHBOURS)[reach] if reach < 2 else _ALL_PAIRS
 
 
 def _share(lessons: Lessons, layout: TableLayout, ridge: float) -> float:
