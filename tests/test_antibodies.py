@@ -11,7 +11,8 @@ from truetilt.antibodies.network import framed, read_network
 from truetilt.antibodies.numbering import HEAVY, LIGHT, VariableDomain, domain_of, number_domains
 from truetilt.antibodies.redesign import load_antiberty
 from truetilt.antibodies.rewards import Pull, substitution_costs
-from truetilt.antibodies.sequences import AMINO_ACIDS, ProteinSequence, read_fasta, spelled, tokens_of, write_fasta
+from truetilt.antibodies.sequences import ProteinSequence, read_fasta, spelled, tokens_of, write_fasta
+from truetilt.core.fasta import AMINO_ACIDS
 from truetilt.models.score import NetScore
 
 PARENT = "QVQLKWS"

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ..core.fasta import AMINO_ACIDS
 from ..core.storage import read_text
 from ..core.types import InvalidInput, Tokens
 from ..models.pretrained import CONFIG, check_finite, check_shapes, read_json
 from ..models.published import PICKLED, unpickled
-from .sequences import AMINO_ACIDS
 
 PACKAGE, VERSION = "antiberty", "0.1.3"
 SPECIES = ("camel", "human", "mouse", "rabbit", "rat", "rhesus")

@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ..core.fasta import AMINO_ACIDS
 from ..core.types import InvalidInput, Model, Tokens, device_here, listed, number, settle, whole
 from ..diffusion.processes import Masking
 from ..models.infilling import Around
@@ -25,7 +26,7 @@ from .network import SPECIES, AntibodyNet, HeadOf, package_folder, read_network
 from .numbering import VariableDomain, number_domains
 from .pulled import PulledTarget
 from .rewards import Likeness, Pull, PullGuide
-from .sequences import AMINO_ACIDS, check_protein, spelled, tokens_of
+from .sequences import check_protein, spelled, tokens_of
 from .unseen import UnseeingPotential, UnseeingScore
 
 MASK = len(AMINO_ACIDS)

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.fasta import AMINO_ACIDS
 from ..core.types import InvalidInput, Potential, Tokens, number, settle
-from .sequences import AMINO_ACIDS
 
 
 @dataclass(frozen=True, eq=False)

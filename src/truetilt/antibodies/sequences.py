@@ -9,12 +9,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..core.fasta import AMINO_ACIDS, fasta_text
 from ..core.storage import read_text, write_text
 from ..core.types import InvalidInput, Tokens, shown
 
-AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"  # token v is the v-th letter, as in AntiBERTy's vocabulary
 _DNA = set("ACGTUN")
-_WIDTH = 80  # letters in a line of a file that is written
 _LARGEST = 10_000_000  # bytes of a file that is read
 
 
@@ -71,10 +70,7 @@ def _listed(letters: str) -> str:
 
 def write_fasta(path: Path, sequences: Iterable[ProteinSequence]) -> None:
     """Write sequences with their names, 80 letters a line."""
-    lines = []
-    for name, letters in sequences:
-        lines += [f">{name}", *(letters[k : k + _WIDTH] for k in range(0, len(letters), _WIDTH))]
-    write_text(path, "\n".join(lines) + "\n")
+    write_text(path, fasta_text(sequences))
 
 
 def tokens_of(letters: str) -> Tensor:

@@ -13,8 +13,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ..core.fasta import AMINO_ACIDS
 from ..core.types import InvalidInput, listed, shown, whole
-from .families import AMINO_ACIDS, PROTEIN, TEXT, Family, first_of
+from .families import PROTEIN, TEXT, Family, first_of
 from .tokenizer import check_characters
 
 _NOTHING = re.compile(r"\[unused\d+\]|<\|?reserved.*>|<unused\d+>")  # tokens that no text has

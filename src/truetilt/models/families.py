@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..core.fasta import AMINO_ACIDS
 from ..core.types import LONGEST, InvalidInput, listed, settle, shown, truth, whole
 
 TEXT, PROTEIN, MOLECULE = "text", "protein", "molecule"
-AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..core.storage import check_plain
+from ..core.pickled import read_pickled
 from ..core.types import InvalidInput, Process
 from ..diffusion.processes import Masking, Uniform
 from ..diffusion.schedules import Geometric, LogLinear, NoiseSchedule
@@ -98,20 +97,8 @@ def _weights(folder: Path, net: SEDD) -> dict[str, Tensor]:
 
 def unpickled(path: Path) -> dict[str, Tensor]:
     """The tensors of a .bin file, read with weights_only=True: anything else in it is refused, never executed."""
-    try:
-        found = torch.load(check_plain(path), map_location="cpu", weights_only=True)
-    except UnpicklingError as error:
-        raise InvalidInput(
-            f"{path} is cut short, or holds more than tensors and would run code when opened ({_first_line(error)}); "
-            f"download it again, or ask its authors for {WEIGHTS}"
-        ) from error
-    except Exception as error:  # torch's reader raises whatever its parts do: struct.error, AttributeError, ...
-        raise InvalidInput(f"{path} is broken or cut short ({_first_line(error)}); download it again") from error
+    found = read_pickled(path)
     named = isinstance(found, dict) and all(isinstance(name, str) for name in found)
     if not named or not all(isinstance(tensor, Tensor) for tensor in found.values()):
         raise InvalidInput(f"{path} holds no table of named tensors; it is no published network")
     return found
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0][:200]

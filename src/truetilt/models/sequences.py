@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.fasta import fasta_text
 from ..core.types import LONGEST, InvalidInput, Model, Process, Score, Tokens, listed, shown, whole
 from ..viz.logo import SequenceLogo
 from ..viz.views import END, TextView, View
@@ -30,7 +31,6 @@ from .public import Public
 from .text import TextScore
 
 FILES = {TEXT: "txt", PROTEIN: "fasta", MOLECULE: "smi"}  # what a file of such strings is called
-_WIDE = 60  # letters in a line of FASTA
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,8 +220,7 @@ class Sequences:
         strings = [str(string) for string in listed("strings", strings, "give a list of strings")]
         if self.form != PROTEIN:
             return FILES[self.form], "".join(f"{' '.join(string.split())}\n" for string in strings)
-        lines = ["\n".join(text[k : k + _WIDE] for k in range(0, len(text), _WIDE)) for text in strings]
-        return FILES[self.form], "".join(f">sample_{k}\n{line}\n" for k, line in enumerate(lines, 1))
+        return FILES[self.form], fasta_text((f"sample_{k}", text) for k, text in enumerate(strings, 1))
 
     def _own(self, x: Tensor) -> Any:
         """The network's own ids of rows [..., D], as lists."""

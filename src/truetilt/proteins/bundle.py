@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ..core.fasta import AMINO_ACIDS, fasta_text
 from ..core.storage import write_text
 from ..core.types import InvalidInput, Model, Tokens, device_here, path_of, shown
 from ..diffusion.processes import Masking
@@ -17,11 +18,10 @@ from ..viz.logo import SequenceLogo
 from .law import OrderedLaw
 from .open_sites import OpenSites, choose
 from .score import GivenBefore, OrderedScore
-from .structure import AMINO_ACIDS, UNKNOWN, Structure, read_structure
+from .structure import UNKNOWN, Structure, read_structure
 from .weights import FOLDERS, find_weights, read_network
 
 NAME = "proteinmpnn"
-WIDTH = 80  # letters in a line of FASTA
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,13 +131,8 @@ class Protein:
 
     def fasta(self, x: Tokens, notes: Sequence[str] = ()) -> str:
         """Finished states [K, D] as FASTA, with a note in the heading of each."""
-        out = []
-        for number, state in enumerate(x):
-            note = f" {notes[number]}" if len(notes) else ""
-            letters = self.sequence(state)
-            lines = [letters[k : k + WIDTH] for k in range(0, len(letters), WIDTH)]
-            out.append("\n".join([f">design_{number + 1}{note}", *lines]))
-        return "\n".join(out) + "\n"
+        told = [f" {note}" for note in notes] or [""] * len(x)
+        return fasta_text((f"design_{k + 1}{told[k]}", self.sequence(state)) for k, state in enumerate(x))
 
     def write_fasta(self, path: str | Path, x: Tokens, notes: Sequence[str] = ()) -> Path:
         """Write `fasta` to a file."""

@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from ..core.fasta import AMINO_ACIDS
 from ..core.types import NEG_INF, InvalidInput, Tokens, settle, whole
 from .decoding import Decoding, LayerCache
 from .network import Decoder, Graph, ProteinMPNN
 from .open_sites import OpenSites
-from .structure import AMINO_ACIDS, UNKNOWN, Structure
+from .structure import UNKNOWN, Structure
 
 LETTERS = AMINO_ACIDS + UNKNOWN
 MOST_STATES = 1_000_000  # of a table

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..core.fasta import AMINO_ACIDS
 from ..core.types import InvalidInput, listed, shown
-from .structure import AMINO_ACIDS, UNKNOWN, Structure
+from .structure import UNKNOWN, Structure
 
 _PART = re.compile(r"([A-Za-z]*)\s*:?\s*(-?\d+)([A-Za-z]?)(?:\s*-\s*(-?\d+)([A-Za-z]?))?")
 _SITES = 'give numbers of the file such as "39-41,54", with the chain before them where there are several: "A39-41,B54"'

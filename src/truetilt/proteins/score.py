@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from ..core.batch import Needs
+from ..core.fasta import AMINO_ACIDS
 from ..core.logits import LazyRows
 from ..core.types import Batch, BatchScore, InvalidInput, Meter, SiteLogits, Tokens
 from ..diffusion.processes import Masking
 from .decoding import distinct_rows
 from .law import OrderedLaw
-from .structure import AMINO_ACIDS
 
 SIZE = len(AMINO_ACIDS)
 MOST = SIZE**3  # states that are summed over for the law of one site

@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..core.fasta import AMINO_ACIDS
 from ..core.storage import check_plain, read_bytes
 from ..core.types import InvalidInput, path_of
 
-AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"  # in the order of the network's tokens
 UNKNOWN = "X"  # its 21st token
 ATOMS = ("N", "CA", "C", "O")
 BLANK = "_"  # the name of a chain that has none

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.storage import check_plain
+from ..core.pickled import read_pickled
 from ..core.types import InvalidInput, shown
 from .network import _PAIRS, FARTHEST_OFFSET, ProteinMPNN, Sizes
 
@@ -88,14 +88,8 @@ def _layers(weights: Mapping[str, Tensor], kind: str) -> int:
 
 
 def _opened(path: Path) -> Mapping[str, Any]:
-    """What a file holds, read with weights_only=True: anything but tensors and plain values is refused, never run."""
-    try:
-        found = torch.load(check_plain(path), map_location="cpu", weights_only=True)
-    except InvalidInput:
-        raise
-    except Exception as error:  # torch's reader raises whatever its parts do
-        words = str(error).strip().split("\n")[0][:200]
-        raise InvalidInput(f"{path} is no file of weights, or cut short, or would run code ({words})") from error
+    """The named values of a file."""
+    found = read_pickled(path)
     if not isinstance(found, Mapping):
         raise InvalidInput(f"{path} holds a {type(found).__name__}; a ProteinMPNN file is a table of named values")
     return found
