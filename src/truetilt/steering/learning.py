@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from ..core.types import Potential
 from ..smc.checks import FEW
-from ..twists.learn import learnable
 from .account import Account
 from .problem import SteerProblem
 from .work import Work
@@ -32,8 +31,6 @@ class LessonPlan(NamedTuple):
 def worth_learning(work: Work) -> float:
     """The worth of the base's draws from which learning a twist does not pay: less where it costs much."""
     look = work.first
-    if not learnable(work.problem.length, work.problem.vocabulary):
-        return 0.0
     if look is None or look.in_all < NEEDED:
         return math.inf
     if look.promise is None:
@@ -54,8 +51,6 @@ def learned(work: Work) -> Potential | None:
     """A twist, if the budget buys the lessons and it is more than a constant; None otherwise."""
     problem, account = work.problem, work.account
     look = work.first
-    if not learnable(problem.length, problem.vocabulary):
-        return None
     hard = look is None or look.in_all < NEEDED
     share = HARD if hard and math.isfinite(account.left.calls) else LEARN
     found = lessons(problem, account, share, ROUNDS)

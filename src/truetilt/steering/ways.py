@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..core.types import Potential
+from ..twists.learn import learnable
 from .account import Account
 from .learning import learned, worth_learning
 from .problem import SteerProblem
@@ -27,7 +28,8 @@ Built = tuple[Route, str] | None
 
 
 def ways_of(problem: SteerProblem, account: Account, twist: Potential | None = None) -> list[Candidate]:
-    """All ways to a problem's target; a twist of the user's own leads on processes without a mask too."""
+    """All ways to a problem's target. A twist leads where it is given, or can be learned: not without a mask, nor for a
+    vocabulary of which no table is small enough."""
     if problem.reward is None:
         return [
             Candidate(ADAPTED, problem.draw, _certain, lambda work: (adapted(problem), _FIRST)),
@@ -35,12 +37,13 @@ def ways_of(problem: SteerProblem, account: Account, twist: Potential | None = N
         ]
     first = Candidate(IMPORTANCE, problem.draw, _certain, lambda work: (importance(problem), _FIRST))
     led = Candidate(TWISTED, problem.draw, worth_learning, _twisted)
+    leads = twist is not None or (problem.masks and learnable(problem.length, problem.vocabulary))
     if not problem.masks:
-        return [first] if twist is None else [first, led]
-    dear = ((ANNEALED, _annealed), (FROM_BASE, _annealed_from_base))
+        return [first, led] if leads else [first]
+    dear = [*([(ANNEALED, _annealed)] if leads else ()), (FROM_BASE, _annealed_from_base)]
     costs = [annealed_cost(problem, account, name) for name, _ in dear]
     ways = [Candidate(name, cost, _moved, build) for (name, build), cost in zip(dear, costs, strict=True)]
-    return [first, led, *ways]
+    return [first, *([led] if leads else ()), *ways]
 
 
 def _certain(work: Work) -> float:

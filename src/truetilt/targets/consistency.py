@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..core.batch import BatchScore
 from ..core.types import Tokens
 from ..smc.doubts import ALLOWED
 from .stage import SiteTarget
@@ -23,7 +24,7 @@ def disagreement(fk: SiteTarget, x: Tokens) -> Tensor:
     Of several scores the largest; a and b are the state's own tokens, given all others. 0 for scores that say they are
     `consistent`: whose conditionals are worked out from one joint law.
     """
-    if all(getattr(score, "consistent", False) for score in fk.scores.values()):  # by construction
+    if all(isinstance(score, BatchScore) and score.consistent for score in fk.scores.values()):
         return torch.zeros(len(x), dtype=torch.float64, device=x.device)
     number, length = torch.arange(len(x), device=x.device), x.shape[-1]
     one = (number % (length - 1))[:, None]

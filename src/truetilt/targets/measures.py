@@ -7,7 +7,7 @@ a ratio of networks that is large and has no known bound, one round a site for 1
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -113,11 +113,18 @@ def _falsehood(found: Measures) -> float:
     return (found.amplified or 0.0) * (found.beyond or found.retold or 0.0)
 
 
+@runtime_checkable
+class LawOfOneOrder(Protocol):
+    """A score whose order is part of its law, and which knows what another order would say of finished states."""
+
+    def in_another_order(self, x: Tokens) -> Tensor: ...  # log p [B] of states [B, D]
+
+
 def retold(fk: SiteTarget, x: Tokens) -> Tensor:
     """log p(x|zeta_k) / p(x) of clean states [B, D], summed site by site in another order than the run's [B, K]."""
-    whole = [getattr(score, "in_another_order", None) for score in fk.scores.values()]
-    if all(whole):  # laws of one order, which know what another would say of finished states
-        first, *rest = [cast("Any", told)(x) for told in whole]
+    scores = list(fk.scores.values())
+    if all(isinstance(score, LawOfOneOrder) for score in scores):
+        first, *rest = [cast("LawOfOneOrder", score).in_another_order(x) for score in scores]
         return torch.stack([given - first for given in rest], -1)
     process, length = cast("Masking", fk.model.process), x.shape[-1]
     order: Sequence[int] = tuple(reversed(getattr(_revealer(fk), "order", None) or range(length)[::-1]))
