@@ -27,28 +27,16 @@ import truetilt as tt
 from truetilt.commands.jobs import Settings, device_name, run_experiment
 from truetilt.core.storage import write_json
 from truetilt.exact.tables import flat_index
-from truetilt.paper import (
-    chain,
-    figure3,
-    figure4,
-    figures,
-    gb1,
-    humanise,
-    rewards,
-    sde,
-    soluble,
-    steer,
-    table1,
-    tfbind8,
-    toys,
-)
+from truetilt.paper import gb1, rewards, sde, soluble, steer, table1, toys
+from truetilt.paper.experiments import EXPERIMENTS
 from truetilt.smc.resampling import SCHEMES
 
 HERE = Path(__file__).parent
 
 
-def reproduce(experiment, device: str, data: str | None = None) -> dict:
+def reproduce(name: str, device: str, data: str | None = None) -> dict:
     """An experiment at full size; an interrupted one goes on where it stopped."""
+    experiment = EXPERIMENTS[name]
     settings = Settings(quick=False, seed=0, device=device, data=data)
     bar = tqdm(total=len(experiment.jobs(settings)), desc=experiment.name, disable=None)
     return run_experiment(experiment, settings, Path("runs/proofs") / experiment.name, bar.update)
@@ -137,7 +125,7 @@ def unbiased(device: str, replicates: int = 1_000_000) -> dict:
 
 def table(device: str) -> dict:
     """Table 1 at full size. Plain any-order: median ratio to the floor at most 1.6; best systematic: 0.6 of means."""
-    found = reproduce(table1.EXPERIMENT, device)
+    found = reproduce("table1", device)
     rows = [r for r in found["rows"] if r["process"] == "masking" and r["method"].startswith("any-order")]
     best = [
         min(r["ratio_to_floor"] for r in rows if r["vocabulary"] == v and "systematic" in r["method"])
@@ -171,7 +159,7 @@ def uniform(device: str, targets: int = 30) -> dict:
 
 def diffusions(device: str) -> dict:
     """Diffusions at full size. At D = 8, alpha = 4: tilted within 1.5 of the i.i.d. floor, guidance beyond 5."""
-    found = reproduce(sde.EXPERIMENT, device)
+    found = reproduce("sde", device)
     at = (*sde.SHOWN, sde.STEPS, sde.PARTICLES)
     keys = ("dimension", "alpha", "steps", "particles")
     ratio = {r["method"]: r["ratio_to_floor"] for r in found["rows"] if tuple(r[k] for k in keys) == at}
@@ -180,7 +168,7 @@ def diffusions(device: str) -> dict:
 
 def rewarded(device: str, data: str) -> dict:
     """Rewards at full size: the promised errors and log Z on chains, and the errors on TF Bind 8."""
-    found = reproduce(rewards.EXPERIMENT, device, data)
+    found = reproduce("rewards", device, data)
     kept = {(r["problem"], r["method"], r["dimension"], r["alpha"]): r for r in found["rows"]}
     passed = True
     for dimension, error, off in ((32, 2.0, 1.0), (64, 3.0, 2.0)):
@@ -195,31 +183,31 @@ def rewarded(device: str, data: str) -> dict:
 
 def steered(device: str, data: str) -> dict:
     """`tt.steer` at full size: beyond every baseline on chains, never behind importance, near hindsight, honest."""
-    found = reproduce(steer.EXPERIMENT, device, data)
+    found = reproduce("steer", device, data)
     return found | {"passed": steer.passed(found)}
 
 
 def fitness(device: str, data: str) -> dict:
     """ProteinMPNN and a measured landscape: within the limits of the issue, and no wrong run called trusted."""
-    found = reproduce(gb1.EXPERIMENT, device, data)
+    found = reproduce("gb1", device, data)
     return found | {"passed": gb1.passed(found)}
 
 
 def redesigned(device: str, data: str) -> dict:
     """Whole chains leaning to the soluble weights: at alpha = 4 natives are lost, and no run there is trusted."""
-    found = reproduce(soluble.EXPERIMENT, device, str(Path(data) / "backbones"))
+    found = reproduce("soluble", device, str(Path(data) / "backbones"))
     return found | {"passed": soluble.passed(found)}
 
 
 PROOFS = {
-    "figure1": lambda device: reproduce(figures.FIGURE1, device),
-    "figure2": lambda device: reproduce(figures.FIGURE2, device),
+    "figure1": lambda device: reproduce("figure1", device),
+    "figure2": lambda device: reproduce("figure2", device),
     "convergence": convergence,
     "coverage": coverage,
     "uniform": uniform,
     "unbiased": unbiased,
     "table1": table,
-    "chain": lambda device: reproduce(chain.EXPERIMENT, device),
+    "chain": lambda device: reproduce("chain", device),
     "sde": diffusions,
     "trust": trust,
 }
@@ -228,10 +216,10 @@ WITH_DATA = {
     "steer": steered,
     "gb1": fitness,
     "soluble": redesigned,
-    "tfbind8": lambda device, data: reproduce(tfbind8.EXPERIMENT, device, data),
-    "figure3": lambda device, data: reproduce(figure3.EXPERIMENT, device, data),
-    "figure4": lambda device, data: reproduce(figure4.EXPERIMENT, device, data),
-    "humanise": lambda device, data: reproduce(humanise.EXPERIMENT, device, data),
+    "tfbind8": lambda device, data: reproduce("tfbind8", device, data),
+    "figure3": lambda device, data: reproduce("figure3", device, data),
+    "figure4": lambda device, data: reproduce("figure4", device, data),
+    "humanise": lambda device, data: reproduce("humanise", device, data),
 }
 
 

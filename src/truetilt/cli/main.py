@@ -7,9 +7,7 @@ failed, 2 wrong usage.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,12 +16,12 @@ import typer
 from .. import __version__
 from . import compare as cli_compare
 from . import humanise as cli_humanise
+from . import reproduce as cli_reproduce
 from . import steer as cli_steer
 from . import text as cli_text
 from .terminal import (
     Device,
     Every,
-    ExperimentOptions,
     Json,
     Length,
     OneLineErrors,
@@ -31,7 +29,6 @@ from .terminal import (
     Prompt,
     Seed,
     Trusted,
-    command_of,
 )
 from .terminal import device as _device
 from .terminal import progress as _progress
@@ -47,6 +44,7 @@ app = typer.Typer(
 reproduce = typer.Typer(help="Reproduce a figure or table of the paper.", no_args_is_help=True)
 app.add_typer(reproduce, name="reproduce")
 cli_text.register(app, reproduce)
+cli_reproduce.register(reproduce)
 cli_compare.register(app)
 cli_steer.register(app)
 cli_humanise.register(app)
@@ -97,124 +95,6 @@ def demo(
         page = write_page(folder, result, drawn).resolve()
         told = {"notes": [f"tv compares what was drawn with the exact target: {misses(result)}"], "page": str(page)}
         _show(result | told, figures.DEMO.columns, folder, as_json)
-
-
-def _experiment(name: str, asked: ExperimentOptions) -> None:
-    """Run an experiment of the paper, write its result and show it."""
-    with OneLineErrors():
-        from ..commands.jobs import Settings, run_experiment
-        from ..paper import (
-            chain,
-            figure3,
-            figure4,
-            figures,
-            gb1,
-            humanise,
-            rewards,
-            sde,
-            soluble,
-            steer,
-            table1,
-            tfbind8,
-        )
-
-        modules = (table1, chain, sde, rewards, steer, tfbind8, gb1, soluble, figure3, figure4, humanise)
-        every = (figures.FIGURE1, figures.FIGURE2, *(module.EXPERIMENT for module in modules))
-        experiment = next(e for e in every if e.name == name)
-        folder, data = asked.out or Path("runs") / name, getattr(asked, "data", None)
-        more = tuple((key, str(asked.more[key])) for key in asked.more if asked.more[key] is not None)
-        settings = Settings(asked.quick, asked.seed, _device(asked.device), None if data is None else str(data), more)
-        with _progress(len(experiment.jobs(settings)), experiment.title) as advance:
-            result = run_experiment(experiment, settings, folder, advance)
-        _show(result, experiment.columns, folder, asked.as_json)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DigitOptions(ExperimentOptions):
-    """Options of an experiment that can compare with real digits."""
-
-    data: Annotated[
-        Path | None, typer.Option("--data", help="Folder with the IDX files of MNIST; coverage needs it.")
-    ] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class LandscapeOptions(ExperimentOptions):
-    """Options of the experiment that reads measured scores."""
-
-    data: Annotated[
-        Path, typer.Option(help="Folder with the scores of all DNA 8-mers: .npy, .csv, .tsv or .txt, also .gz or .xz.")
-    ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RewardOptions(ExperimentOptions):
-    """Options of the experiment that can read measured landscapes."""
-
-    data: Annotated[
-        Path | None,
-        typer.Option("--data", help="Folder with folders tfbind8 (scores of all DNA 8-mers) and gb1 (fitness.tsv.xz)."),
-    ] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class FitnessOptions(ExperimentOptions):
-    """Options of the experiment that reads a measured fitness and the backbone it belongs to."""
-
-    data: Annotated[Path, typer.Option(help="Folder with a folder gb1: backbone.pdb and fitness.tsv.xz.")]
-
-
-@dataclass(frozen=True, kw_only=True)
-class BackboneOptions(ExperimentOptions):
-    """Options of the experiment that redesigns whole chains."""
-
-    data: Annotated[Path, typer.Option(help="Folder with the backbones to redesign, .pdb or .cif.")]
-
-
-@dataclass(frozen=True, kw_only=True)
-class HumaniseOptions(ExperimentOptions):
-    """Options of the experiment that reads antibodies and published designs."""
-
-    data: Annotated[Path, typer.Option(help="Folder with the seven FASTA files of the publication (parental.fa, ...).")]
-    designs: Annotated[
-        Path | None,
-        typer.Option(help="Designs drawn elsewhere, by proofs/humanise_designs.py; else drawn here."),
-    ] = None
-
-    @property
-    def more(self) -> dict[str, Path | None]:
-        return {"designs": self.designs}
-
-
-_EXPERIMENTS: dict[str, tuple[type[ExperimentOptions], str]] = {
-    "figure1": (ExperimentOptions, "Six states of one site: guidance misses the tempered target."),
-    "figure2": (ExperimentOptions, "Nine states of two sites, at alpha = 2 and 4."),
-    "table1": (ExperimentOptions, "KL of every sampler to random targets of one and two sites, masking and uniform."),
-    "figure3": (DigitOptions, "Digits of a class from every sampler: pictures, accuracy, diversity, log-ratios."),
-    "figure4": (DigitOptions, "Accuracy and diversity of digits against the number of particles, resampled both ways."),
-    "chain": (
-        ExperimentOptions,
-        "Markov chains of up to 256 sites: every sampler's error against network evaluations.",
-    ),
-    "sde": (ExperimentOptions, "Diffusions of real vectors: every sampler against Gaussian mixtures, D = 2, 8, 32."),
-    "rewards": (RewardOptions, "Rewards as black boxes: twists and annealing beside FK steering, SVDD, importance."),
-    "steer": (RewardOptions, "tt.steer beside what people use at equal cost, and beside what hindsight would choose."),
-    "gb1": (
-        FitnessOptions,
-        "ProteinMPNN on four sites of GB1 with measured fitness: every sampler and baseline, exactly.",
-    ),
-    "soluble": (
-        BackboneOptions,
-        "Whole chains by ProteinMPNN, vanilla leaning to soluble: surface, recovery, where it breaks.",
-    ),
-    "humanise": (
-        HumaniseOptions,
-        "25 mouse antibodies made human: OASis content against identity, beside five methods.",
-    ),
-    "tfbind8": (LandscapeOptions, "All 65,536 DNA 8-mers with measured binding (TF Bind 8): every sampler, exactly."),
-}
-for _name, (_options, _words) in _EXPERIMENTS.items():
-    reproduce.command(_name, help=_words)(command_of(_options, partial(_experiment, _name)))
 
 
 @app.command()
