@@ -165,6 +165,11 @@ class progress:
     def __enter__(self) -> Any:
         return self.bar.update
 
+    def reach(self, done: int, total: int) -> None:
+        """Show that so many are done of so many."""
+        self.bar.total = total
+        self.bar.update(done - self.bar.n)
+
     def say(self, line: str) -> None:
         """A line on stderr, above the bar."""
         self.bar.write(line, file=sys.stderr)
