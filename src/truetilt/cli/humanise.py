@@ -47,7 +47,7 @@ def humanise(
     Needs `pip install 'truetilt\\[antibody]'`. Writes DIR/designs.fa, weights and changes in the names.
     """
     folder = out or Path("runs/humanise")
-    with OneLineErrors("stopped; nothing was written"):
+    with OneLineErrors(f"stopped; the designs of chains that were finished are in {folder}"):
         from ..commands.humanise import FILE, HumaniseRequest
         from ..commands.humanise import humanise as work
 
@@ -55,6 +55,7 @@ def humanise(
             str(fasta), species, alpha, pull, sharpness, cdrs.value, unseen, designs, particles, populations, sweeps,
             steps, seed, found_device(device),
         )  # fmt: skip
-        with progress(0, "chains") as advance:
-            summary = work(asked, folder, advance)
+        bar = progress(0, "passes")
+        with bar:
+            summary = work(asked, folder, bar.reach)
         show(summary, _COLUMNS, folder, as_json, (FILE, "figure.png"))
