@@ -13,10 +13,9 @@ __version__ = "0.1.0"
 _HOME = {
     "antibodies.redesign": ("Antibodies", "Redesign"),
     "targets.annealed": ("Annealed", "Ladder"),
-    "targets.any_order": ("AnyOrder",),
+    "targets.any_order": ("AnyOrder", "adapted_sites", "uniform_sites"),
     "targets.block_moves": ("Block", "Pair"),
     "targets.composed": ("Composed",),
-    "targets.reveal_clock": ("adapted_sites", "uniform_sites"),
     "api": ("reveal", "run", "sample"),
     "core.errors": ("DegenerateWeights", "InvalidInput", "InvalidWeights", "Stopped", "TruetiltError"),
     "exact.chain": ("Chain", "ChainLaw", "ChainScore"),

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from . import __version__
+from .core.batch import Meter
 from .core.fingerprints import fingerprint
-from .core.meter import Meter, metered, rewards_of, spent_before
+from .core.meter import metered, rewards_of, spent_before
 from .core.parameter_names import spelled
 from .core.parts import check_parts
 from .core.target import contract_of

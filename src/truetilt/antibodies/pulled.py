@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from ..core.target import Constant, Remedies
 from ..core.types import LARGEST, InvalidInput, Model, Potential, Score, Target, check_model, number, settle
-from ..targets.reveal_clock import RevealClock, SiteChoice, uniform_sites
+from ..targets.any_order import RevealClock, SiteChoice, uniform_sites
 from ..targets.stage import Stage
 
 

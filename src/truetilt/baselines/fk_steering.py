@@ -13,8 +13,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ..core.batch import Meter, MeteredReward
 from ..core.budget import Budget
-from ..core.meter import Meter, MeteredReward
 from ..core.types import (
     Aux,
     FeynmanKac,
@@ -37,7 +37,8 @@ from ..core.types import (
 from ..smc.resampling import adaptive, log_mean_exp, systematic
 from ..smc.sampler import Source, trace
 from ..smc.stream import Stream
-from ..twists.calls import Rewarding, call_reward, check_reward_of, scaled
+from ..targets.tilts import scaled
+from ..twists.calls import Rewarding, call_reward, check_reward_of
 from ..twists.lookahead import Lookahead
 from .record import Baseline
 from .walks import Walk, WalkMaker, remembering, site_by_site

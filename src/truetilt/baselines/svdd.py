@@ -12,9 +12,10 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from ..core.batch import Meter, MeteredReward
 from ..core.budget import Budget, BudgetTooSmall
 from ..core.logits import draw_from
-from ..core.meter import Meter, MeteredReward, metered
+from ..core.meter import metered
 from ..core.spent import Spent
 from ..core.types import (
     NEG_INF,
@@ -32,7 +33,8 @@ from ..core.types import (
 from ..diffusion.processes import Masking
 from ..smc.sampler import Draws, Source, first_draw, steps_of
 from ..smc.stream import CHOOSE, RESAMPLE, Stream
-from ..twists.calls import Rewarding, call_reward, check_reward_of, scaled
+from ..targets.tilts import scaled
+from ..twists.calls import Rewarding, call_reward, check_reward_of
 from ..twists.least_squares import Equations, solve
 from ..twists.lookahead import Lookahead
 from ..twists.revealing import draws as recorded_draws

@@ -14,8 +14,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ..core.batch import Meter, MeteredReward
 from ..core.budget import Budget
-from ..core.meter import Meter, MeteredReward, metered
+from ..core.meter import metered
 from ..core.spent import Spent
 from ..core.types import (
     NEG_INF,
@@ -37,9 +38,10 @@ from ..diffusion.predictors import value_and_slope
 from ..smc.resampling import adaptive, log_mean_exp, systematic
 from ..smc.sampler import Source, trace
 from ..smc.stream import Stream
-from ..targets.reveal_clock import RevealClock
+from ..targets.any_order import RevealClock
 from ..targets.reveal_move import RevealLaw, RevealMove
-from ..twists.calls import Rewarding, call_reward, check_reward_of, scaled
+from ..targets.tilts import scaled
+from ..twists.calls import Rewarding, call_reward, check_reward_of
 from .record import Baseline
 from .relaxed import Differentiable, relaxed
 from .svdd import Regressed, regressed_value

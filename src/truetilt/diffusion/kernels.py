@@ -10,6 +10,7 @@ vocabulary.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol, cast
 
 import torch
@@ -46,7 +47,7 @@ class SiteLaw:
     def sample(self, u: Tensor) -> Tokens:
         """One uniform a site [..., D] to the next state. Only the sites that leave pay for a jump."""
         hold = self.odds.log_hold.exp()
-        leaving = sites_where(u >= hold, self.questions, lambda: begin(self.odds.logits.store))
+        leaving = sites_where(u >= hold, self.questions, partial(begin, self.odds.logits.store))
         held = hold[leaving]
         rest = (u[leaving] - held) / (1 - held)
         sites = Sites(leaving)

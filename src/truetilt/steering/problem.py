@@ -21,7 +21,8 @@ from ..diffusion.schedules import Grid, masked_fraction_grid, uniform_grid
 from ..result import Result
 from ..rewards.reward import Reward
 from ..targets.composed import Composed
-from ..twists.calls import call_reward, scaled
+from ..targets.tilts import scaled
+from ..twists.calls import call_reward
 from .account import Price
 
 

@@ -15,7 +15,6 @@ from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, cast
 
-import torch
 from torch import Tensor
 
 from ..core.spent import Spent
@@ -129,10 +128,6 @@ class Annealed(SiteTarget):
     def begin(self) -> Composed:
         """The value whose target is annealed."""
         return cast("Composed", self.start_from)
-
-    @property
-    def device(self) -> torch.device | str:
-        return self.goal.device
 
     @property
     def target(self) -> Target:

@@ -14,7 +14,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..core.meter import Meter, metered
+from ..core.batch import Meter
+from ..core.meter import metered
 from ..core.types import (
     NEG_INF,
     Aux,

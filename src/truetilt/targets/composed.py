@@ -28,10 +28,9 @@ from ..core.types import (
 )
 from ..diffusion.processes import Masking
 from .advice import annealing, better_twist, listed_ways, named_twist
-from .reveal_clock import RevealClock, SiteChoice, uniform_sites
+from .any_order import RevealClock, SiteChoice, uniform_sites
 from .stage import Stage
-from .tilts import FULL, Ramp, check_ramp
-from .values import as_potential, check_fits
+from .tilts import FULL, Ramp, as_potential, check_fits, check_ramp
 
 _PAIRS = "give pairs of a conditional score and its exponent, such as [(model.conditional, 2.0)]"
 

@@ -41,8 +41,22 @@ from ..diffusion.processes import Masking
 from .advice import growing, listed_ways, named_twist
 from .base import Clockwork, Proposal, check_alpha, powers
 from .stage import SiteTarget, Stage
-from .tilts import FULL, LINEAR, SQUARE, Growing, Ramp, Tilt, at_end, check_ramp, check_reward
-from .values import EndsIn, as_potential, check_fits, token_values, value_of
+from .tilts import (
+    FULL,
+    LINEAR,
+    SQUARE,
+    EndsIn,
+    Growing,
+    Ramp,
+    Tilt,
+    as_potential,
+    at_end,
+    check_fits,
+    check_ramp,
+    check_reward,
+    token_values,
+    value_of,
+)
 
 _ROUNDING = 1e-5  # of a log-probability in float32
 _FINER = "smaller steps (a finer grid)"

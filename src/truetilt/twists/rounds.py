@@ -12,7 +12,8 @@ from torch import Tensor
 from ..core.spent import Spent
 from ..core.types import Model, Potential, Tokens
 from ..smc.stream import OUTPUT, Stream
-from .calls import Rewarding, call_reward, scaled
+from ..targets.tilts import scaled
+from .calls import Rewarding, call_reward
 from .lessons import Lessons, Mutants, softened, together
 from .revealing import weighed_draws
 
