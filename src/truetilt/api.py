@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, cast
 
 import torch
-from torch import Tensor
 
 from . import __version__
 from .core.batch import Meter
@@ -156,26 +155,24 @@ def run(
         identity["networks"] = fingerprint((fk, resample, couple, moves))
         rewards = rewards_of((fk, moves))
         saved = Checkpoints(path_of("checkpoint", checkpoint), checkpoint_every, identity, shard, rewards)
-    meter = Meter()
+    meter, record = Meter(), Record()
     fk, moves = metered((fk, moves), meter)
     with saved or nullcontext():
-        record = Record(keep=wanted) if saved is None else saved.load(Record(keep=wanted), device)
+        record = record if saved is None else saved.load(device)
         begin = None if record.step < 0 else Begun(record.step, record.particles)
         for state, info in trace(fk, grid, (populations, particles), resample, source, moves, begin):
             info = info._replace(spent=torch.tensor(meter.lap()))
-            record.add(state, info)
+            record.particles, done = state, len(record.infos)
+            record.infos.append(info._replace(ancestors=info.ancestors.int()))
+            if done in wanted:
+                record.kept.append((done, state._replace(aux={})))
             if watch:
-                watch(record.step, state, info)
+                watch(done, state, info)
             if callback_on_step_end:
-                callback_on_step_end(record.step, steps, info)
+                callback_on_step_end(done, steps, info)
             if saved:
                 saved.after_step(record, steps)
-    done = record.whole(shard)
-    measured = shared_measures(fk, moves, done.particles, shard)
-    if measured.disagreement is not None and (problem := disagreeing(measured.disagreement)):
-        warnings.warn(problem, stacklevel=3)
-    looked = shard.summed(torch.tensor(meter.lap()))
-    return _result(done, settings | {"measured": measured.told()}, looked)
+    return _result(fk, moves, record.whole(shard), settings, shard, meter)
 
 
 @spelled(run)
@@ -275,10 +272,15 @@ def own_grid(fk: FeynmanKac) -> Sequence[float]:
     return found
 
 
-def _result(whole: Record, settings: dict[str, Any], looked: Tensor) -> Result:
-    """What a finished run gives back, every particle in it; `looked` is what its last look at them cost."""
+def _result(
+    fk: FeynmanKac, moves: Rejuvenation | None, whole: Record, settings: dict[str, Any], shard: Shard, meter: Meter
+) -> Result:
+    """What a finished run gives back, every particle in it, after a last look at them, whose cost counts."""
+    measured = shared_measures(fk, moves, whole.particles, shard)
+    if measured.disagreement is not None and (problem := disagreeing(measured.disagreement)):
+        warnings.warn(problem, stacklevel=4)
     infos, counts = whole.infos, torch.stack([info.spent for info in whole.infos])
-    counts[-1] += looked.to(counts.device)
+    counts[-1] += shard.summed(torch.tensor(meter.lap())).to(counts.device)
     return Result(
         whole.particles.x,
         whole.particles.log_w,
@@ -286,7 +288,7 @@ def _result(whole: Record, settings: dict[str, Any], looked: Tensor) -> Result:
         torch.stack([info.ess for info in infos]),
         torch.stack([info.log_z for info in infos]),
         torch.stack([info.ancestors for info in infos]),
-        settings,
+        settings | {"measured": measured.told()},
         torch.stack([info.moved for info in infos]),
         torch.stack([info.accepted for info in infos]),
         *stacked(whole.kept),

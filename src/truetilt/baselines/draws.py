@@ -12,8 +12,7 @@ from ..core.budget import Budget
 from ..core.meter import metered
 from ..core.spent import Spent
 from ..core.types import Model, Tokens, whole
-from ..targets.tilts import scaled
-from ..twists.calls import Rewarding, call_reward, check_reward_of
+from ..twists.calls import Rewarding, call_reward, check_reward_of, scaled
 from .record import Baseline
 from .walks import WalkMaker, base_draws, site_by_site
 

@@ -37,8 +37,7 @@ from ..core.types import (
 from ..smc.resampling import adaptive, log_mean_exp, systematic
 from ..smc.sampler import Source, trace
 from ..smc.stream import Stream
-from ..targets.tilts import scaled
-from ..twists.calls import Rewarding, call_reward, check_reward_of
+from ..twists.calls import Rewarding, call_reward, check_reward_of, scaled
 from ..twists.lookahead import Lookahead
 from .record import Baseline
 from .walks import Walk, WalkMaker, remembering, site_by_site

@@ -33,8 +33,7 @@ from ..core.types import (
 from ..diffusion.processes import Masking
 from ..smc.sampler import Draws, Source, first_draw, steps_of
 from ..smc.stream import CHOOSE, RESAMPLE, Stream
-from ..targets.tilts import scaled
-from ..twists.calls import Rewarding, call_reward, check_reward_of
+from ..twists.calls import Rewarding, call_reward, check_reward_of, scaled
 from ..twists.least_squares import Equations, solve
 from ..twists.lookahead import Lookahead
 from ..twists.revealing import draws as recorded_draws

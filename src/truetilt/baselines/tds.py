@@ -40,8 +40,7 @@ from ..smc.sampler import Source, trace
 from ..smc.stream import Stream
 from ..targets.any_order import RevealClock
 from ..targets.reveal_move import RevealLaw, RevealMove
-from ..targets.tilts import scaled
-from ..twists.calls import Rewarding, call_reward, check_reward_of
+from ..twists.calls import Rewarding, call_reward, check_reward_of, scaled
 from .record import Baseline
 from .relaxed import Differentiable, relaxed
 from .svdd import Regressed, regressed_value

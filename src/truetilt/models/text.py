@@ -104,11 +104,10 @@ class TextScore(BatchScore):
         """
         key = ("sigma", id(self.process), t)
         if key not in batch.known:
-            batch.known[key] = float(cast("Masking", self.process).schedule(t).value)
-        read, x = sites_read(self.process, batch), batch.x
+            batch.known[key] = cast("Masking", self.process).sigma(t)
+        sigma, read, x = batch.known[key], sites_read(self.process, batch), batch.x
         if x.shape[-1] > self.net.config.length:
             raise too_long(x, self.net.config.length)
-        sigma = batch.known[key]
         if labels is None and self.label is not None:
             labels = torch.full((len(x),), self.label, device=x.device)
         waiting = ("trunk", id(self.net), self.batch, self.dtype, sigma)  # others that were asked about this batch
@@ -118,7 +117,7 @@ class TextScore(BatchScore):
         if labels is not None:
             batch.known[waiting] = trunk
             trunk.labels.append(labels)
-        rows = HeadRows(self, trunk, sigma, max(len(trunk.labels) - 1, 0))
+        rows = HeadRows(self, trunk, max(len(trunk.labels) - 1, 0))
         return SiteLogits(LazyRows((read.rows, self.process.vocabulary), rows.make, rows.begin), read.index)
 
 
@@ -157,7 +156,6 @@ class HeadRows:
 
     score: TextScore
     trunk: Trunk
-    sigma: float
     place: int  # of this score's pass in the trunk's
 
     def begin(self) -> None:
@@ -174,7 +172,7 @@ class HeadRows:
         if self.place:
             numbers = torch.where(numbers > 0, numbers + self.place * (self.trunk.read.rows - 1), 0)
         kind, block = hidden.device.type, _BLOCKS.get(hidden.device.type, _BLOCK)
-        noise = torch.full((1,), self.sigma, device=hidden.device)
+        noise = torch.full((1,), self.trunk.sigma, device=hidden.device)
         out = torch.empty(len(numbers), vocabulary, device=hidden.device)
         with torch.autocast(kind, self.score.dtype, enabled=self.score.dtype is not None):
             for part, place in zip(numbers.split(block), out.split(block), strict=True):

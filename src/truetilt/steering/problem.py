@@ -21,8 +21,7 @@ from ..diffusion.schedules import Grid, masked_fraction_grid, uniform_grid
 from ..result import Result
 from ..rewards.reward import Reward
 from ..targets.composed import Composed
-from ..targets.tilts import scaled
-from ..twists.calls import call_reward
+from ..twists.calls import call_reward, scaled
 from .account import Price
 
 

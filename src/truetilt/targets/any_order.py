@@ -181,11 +181,14 @@ class RevealClock(SiteTarget):
         """Reveal these sites; `log_odds` is what choosing them counts for (uniform over chosen)."""
         x, aux, ends = particles.x, particles.aux, self.stage(over.s)
         guide = self.guide(ends)
+        log_grown = guide.grown(self.stage(over.t), aux)
         laws = SiteLaws.of(self, x, over.t, answers, sites, particles.questions)
-        lift, values = token_lift(guide, particles, laws, sites, self.fewest)
+        lift, values = None, None
+        if any(guide.factors):
+            lift, values = token_lift(guide, particles, laws, sites, self.fewest)
         adapted, log_mass = laws.tilted(guide, lift, particles.questions)
-        log_before = log_mass.sum(-1) + log_odds + guide.grown(self.stage(over.t), aux)
         leaning = self.lean(laws, over.t)
+        log_before = log_mass.sum(-1) + log_odds + log_grown
         law = RevealLaw(x, sites, adapted if leaning is None else leaning)
         strayed = None if leaning is None else adapted.join(leaning, log_strayed)
         whole = values is not None and sites.shape[-1] == 1 and self.fewest is None
@@ -198,7 +201,7 @@ class RevealClock(SiteTarget):
         x, guide = particles.x, self.guide(self.stage(over.s))
         every = torch.arange(x.shape[-1], device=x.device).expand(x.shape)
         laws = SiteLaws.of(self, x, over.t, answers, every, particles.questions)
-        lift, _ = token_lift(guide, particles, laws, every, self.fewest)
+        lift = token_lift(guide, particles, laws, every, self.fewest)[0] if any(guide.factors) else None
         return laws.tilted(guide, lift, particles.questions)[1]
 
     def _asked(self, x: Tokens, over: Reveals) -> Answers:

@@ -123,11 +123,11 @@ class RevealMove:
 def token_lift(
     guide: Stage, particles: Particles, laws: SiteLaws, sites: Tensor, fewest: int | None
 ) -> tuple[Tensor | None, Tensor | None]:
-    """What a stage's values add to the log of each token at masked sites [..., k, S], and the values.
+    """What a stage's values, some of which count, add to the log of each token at masked sites [..., k, S]; and they.
 
     Only the base's `fewest` likeliest tokens are asked about (None: all that it can draw); the others add 0.
     """
-    if not any(guide.factors) or sites.shape[-1] == 0:
+    if sites.shape[-1] == 0:
         return None, None
     asked = laws.possible()
     if fewest is not None:

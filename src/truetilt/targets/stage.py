@@ -148,8 +148,10 @@ class SiteLaws(NamedTuple):
     def parts(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """log p [...] and log p_k / p [..., K] of tokens at the sites, each summed over them."""
         p = self.base.pick(tokens)
-        ratios = [(law.pick(tokens) - p).masked_fill_(p == NEG_INF, NEG_INF).sum(-1) for law in self.conditions]
-        return p.sum(-1), torch.stack(ratios, -1) if ratios else p.new_zeros(*tokens.shape[:-1], 0)
+        ratios = p.new_zeros(*tokens.shape[:-1], len(self.conditions))
+        for k, law in enumerate(self.conditions):
+            ratios[..., k] = (law.pick(tokens) - p).masked_fill_(p == NEG_INF, NEG_INF).sum(-1)
+        return p.sum(-1), ratios
 
     def grown(self, aux: Aux, tokens: Tensor) -> Aux:
         """What is remembered of states once these tokens are drawn at the sites, values left aside."""

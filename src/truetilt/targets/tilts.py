@@ -126,11 +126,6 @@ def value_of(potential: Potential, x: Tokens, t: float, questions: Questions | N
     return value.double().reshape(x.shape[:-1])
 
 
-def scaled(value: Tensor, factor: float) -> Tensor:
-    """factor * value; what is impossible (-inf) stays so."""
-    return torch.where(value == NEG_INF, NEG_INF, factor * value)
-
-
 def token_values(
     potential: Potential, x: Tokens, sites: Tensor, t: float, asked: Tensor, questions: Questions | None = None
 ) -> Tensor:
@@ -239,7 +234,7 @@ class Tilt:
         value = value_of(self.potential, x, t, questions)
         if self.most is not None:
             check((value > self.most).any(), _above_zero, questions)
-        return scaled(value, share)
+        return torch.where(value == NEG_INF, NEG_INF, share * value)
 
 
 def _above_zero() -> UserWarning:

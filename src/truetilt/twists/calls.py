@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..core.asking import ask
 from ..core.batch import MeteredReward
-from ..core.types import LARGEST, InvalidInput, Tokens, function, number, tensor_of
+from ..core.types import LARGEST, NEG_INF, InvalidInput, Tokens, function, number, tensor_of
 
 Rewarding = Callable[..., Any]  # of clean states [B, D], or of them and a time; one number a state
 
@@ -42,6 +42,11 @@ def call_reward(reward: Rewarding, x: Tokens) -> Tensor:
             f"{x[int(bad.nonzero()[0])].tolist()}; return -inf for a forbidden state, a finite number otherwise"
         )
     return value
+
+
+def scaled(value: Tensor, strength: float) -> Tensor:
+    """strength * reward; what is forbidden (-inf) stays so."""
+    return torch.where(value == NEG_INF, NEG_INF, strength * value)
 
 
 def _takes_time(reward: Rewarding) -> bool:

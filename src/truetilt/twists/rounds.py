@@ -12,8 +12,7 @@ from torch import Tensor
 from ..core.spent import Spent
 from ..core.types import Model, Potential, Tokens
 from ..smc.stream import OUTPUT, Stream
-from ..targets.tilts import scaled
-from .calls import Rewarding, call_reward
+from .calls import Rewarding, call_reward, scaled
 from .lessons import Lessons, Mutants, softened, together
 from .revealing import weighed_draws
 
