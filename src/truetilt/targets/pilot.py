@@ -26,7 +26,8 @@ from .annealed import Annealed
 from .annealing_pilot import find_ladder
 from .any_order import AnyOrder, RevealClock
 from .composed import Composed
-from .on_clock import Steered, Tilted
+from .on_clock import Tilted
+from .steered import Steered
 from .tilts import FULL, SQUARE, Frozen, Ramp, SiteValued, at_end
 
 Ramped = Tilted | Steered | AnyOrder | Composed
