@@ -18,9 +18,9 @@ from torch import Tensor
 from ..core.fasta import AMINO_ACIDS
 from ..core.types import InvalidInput, Model, Tokens, device_here, listed, number, settle, whole
 from ..diffusion.processes import Masking
-from ..models.infilling import Around
-from ..models.score import NetPotential, NetScore, Padded, class_log_probs
-from ..models.text import Infill
+from ..models.infilling import Around, Infill
+from ..models.padded import Padded
+from ..models.score import NetPotential, NetScore, class_log_probs
 from ..viz.logo import SequenceLogo
 from .network import SPECIES, AntibodyNet, HeadOf, package_folder, read_network
 from .numbering import VariableDomain, number_domains
