@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, cast
 
@@ -22,10 +21,8 @@ from .core.types import (
     FeynmanKac,
     InvalidInput,
     Model,
-    Particles,
     Resampler,
     Schedule,
-    StepInfo,
     check_model,
     check_sampled,
     path_of,
@@ -38,12 +35,13 @@ from .result import Result
 from .runtime.checkpoints import EVERY, Checkpoints, Record
 from .runtime.checks import check_model_functions, check_moves, check_observers, check_options
 from .runtime.memory import check_room, fitting_chunk
+from .runtime.runs import Callback, CheckedRun, Watch, carried_out
 from .runtime.settings import settings_of, versions_of
 from .runtime.snapshots import chosen_steps, stacked
 from .smc.coupling import Coupling, independent
 from .smc.rejuvenation import Rejuvenation
 from .smc.resampling import adaptive, systematic
-from .smc.sampler import WHOLE, Begun, Source, check_shape, trace
+from .smc.sampler import WHOLE, Source, check_shape
 from .smc.shards import Shard
 from .smc.stream import Stream, check_seed
 from .targets.any_order import AnyOrder
@@ -53,9 +51,6 @@ from .targets.defaults import default_sampler
 from .targets.measures import shared_measures
 from .targets.on_clock import Tempered
 from .targets.tilts import FULL, Ramp
-
-Callback = Callable[[int, int, StepInfo], None]  # (steps done, steps in all, what happened)
-Watch = Callable[[int, Particles, StepInfo], None]  # (steps done, the particles, what happened)
 
 
 class RunOptions(TypedDict, total=False):
@@ -155,24 +150,10 @@ def run(
         identity["networks"] = fingerprint((fk, resample, couple, moves))
         rewards = rewards_of((fk, moves))
         saved = Checkpoints(path_of("checkpoint", checkpoint), checkpoint_every, identity, shard, rewards)
-    meter, record = Meter(), Record()
-    fk, moves = metered((fk, moves), meter)
-    with saved or nullcontext():
-        record = record if saved is None else saved.load(device)
-        begin = None if record.step < 0 else Begun(record.step, record.particles)
-        for state, info in trace(fk, grid, (populations, particles), resample, source, moves, begin):
-            info = info._replace(spent=torch.tensor(meter.lap()))
-            record.particles, done = state, len(record.infos)
-            record.infos.append(info._replace(ancestors=info.ancestors.int()))
-            if done in wanted:
-                record.kept.append((done, state._replace(aux={})))
-            if watch:
-                watch(done, state, info)
-            if callback_on_step_end:
-                callback_on_step_end(done, steps, info)
-            if saved:
-                saved.after_step(record, steps)
-    return _result(fk, moves, record.whole(shard), settings, shard, meter)
+    meter = Meter()
+    checked = CheckedRun(*metered((fk, moves), meter), grid, (populations, particles), resample, source, wanted)
+    record = carried_out(checked, meter, saved, watch, callback_on_step_end)
+    return _result(checked, record.whole(shard), settings, meter)
 
 
 @spelled(run)
@@ -272,15 +253,13 @@ def own_grid(fk: FeynmanKac) -> Sequence[float]:
     return found
 
 
-def _result(
-    fk: FeynmanKac, moves: Rejuvenation | None, whole: Record, settings: dict[str, Any], shard: Shard, meter: Meter
-) -> Result:
+def _result(run: CheckedRun, whole: Record, settings: dict[str, Any], meter: Meter) -> Result:
     """What a finished run gives back, every particle in it, after a last look at them, whose cost counts."""
-    measured = shared_measures(fk, moves, whole.particles, shard)
+    measured = shared_measures(run.fk, run.moves, whole.particles, run.source.shard)
     if measured.disagreement is not None and (problem := disagreeing(measured.disagreement)):
         warnings.warn(problem, stacklevel=4)
     infos, counts = whole.infos, torch.stack([info.spent for info in whole.infos])
-    counts[-1] += shard.summed(torch.tensor(meter.lap())).to(counts.device)
+    counts[-1] += run.source.shard.summed(torch.tensor(meter.lap())).to(counts.device)
     return Result(
         whole.particles.x,
         whole.particles.log_w,

@@ -28,7 +28,6 @@ from ..core.types import (
     Move,
     MoveKernel,
     Particles,
-    Redraw,
     Score,
     Target,
     Tokens,
@@ -37,11 +36,11 @@ from ..core.types import (
     number,
     settle,
     shown,
-    take,
     whole,
 )
 from ..diffusion.processes import Masking
 from ..diffusion.schedules import MOST_STEPS, masked_fraction_grid
+from .accept_move import WeighedMove
 from .advice import better_twist, listed_ways
 from .composed import Composed
 from .moves import Gibbs
@@ -256,33 +255,6 @@ class Annealed(SiteTarget):
         """The particles with all that is to be remembered, and what the next share adds to their weight."""
         aux = self.recall(particles, t)
         return particles._replace(aux=aux), self.stage(s).grown(self.stage(t), aux)
-
-
-@dataclass(frozen=True)
-class WeighedMove:
-    """A move of a Markov kernel after a change of the target, which is the weight known before the draw."""
-
-    lazy: ClassVar[bool] = False  # its networks have been asked
-    redraw: Redraw
-    log_before: LogWeights
-
-    @property
-    def uniforms(self) -> int:
-        return self.redraw.uniforms
-
-    @property
-    def labels(self) -> Tensor:
-        return self.redraw.labels
-
-    @property
-    def law(self) -> Any:
-        return self.redraw.law
-
-    def after(self, y: Tokens) -> tuple[LogWeights, Aux]:
-        return self.redraw.after(y)
-
-    def take(self, ancestors: Tensor) -> WeighedMove:
-        return WeighedMove(cast("Redraw", self.redraw.take(ancestors)), take(self.log_before, ancestors))
 
 
 def natural_start(goal: Composed) -> Composed:

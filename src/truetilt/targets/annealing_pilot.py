@@ -29,7 +29,8 @@ from ..core.types import (
 from ..smc.resampling import adaptive, systematic
 from ..smc.sampler import Source, advance, first_draw, step
 from ..smc.stream import CHOOSE, Stream
-from .annealed import Annealed, Ladder, WeighedMove
+from .accept_move import WeighedMove
+from .annealed import Annealed, Ladder
 from .stage import SiteTarget, Stage
 
 _APART = 1 << 61  # number of the pilot's first population: no run draws its uniforms
