@@ -11,23 +11,15 @@ from typing import Any, Literal, TypedDict, Unpack, cast
 import torch
 
 from . import __version__
+from .core.arguments import path_of, whole
 from .core.batch import Meter
+from .core.errors import InvalidInput
 from .core.fingerprints import fingerprint
 from .core.meter import metered, rewards_of, spent_before
 from .core.parameter_names import spelled
 from .core.parts import check_parts
 from .core.target import contract_of
-from .core.types import (
-    FeynmanKac,
-    InvalidInput,
-    Model,
-    Resampler,
-    Schedule,
-    check_model,
-    check_sampled,
-    path_of,
-    whole,
-)
+from .core.types import FeynmanKac, Model, Resampler, Schedule, check_model, check_sampled
 from .diffusion.kernels import Kernel
 from .diffusion.processes import Masking
 from .diffusion.schedules import check_whole, masked_fraction_grid, uniform_grid

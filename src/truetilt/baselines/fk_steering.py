@@ -13,27 +13,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ..core.arguments import function, whole
 from ..core.batch import Meter, MeteredReward
 from ..core.budget import Budget
-from ..core.types import (
-    Aux,
-    FeynmanKac,
-    InvalidInput,
-    Law,
-    LogWeights,
-    Model,
-    Move,
-    Particles,
-    Potential,
-    Remedies,
-    Resampler,
-    Target,
-    Tokens,
-    batch_of,
-    function,
-    take,
-    whole,
-)
+from ..core.errors import InvalidInput
+from ..core.logits import batch_of, take
+from ..core.target import Remedies, Target
+from ..core.types import Aux, FeynmanKac, Law, LogWeights, Model, Move, Particles, Potential, Resampler, Tokens
 from ..smc.resampling import adaptive, log_mean_exp, systematic
 from ..smc.sampler import Source, trace
 from ..smc.stream import Stream

@@ -16,24 +16,12 @@ from torch import Tensor
 
 from ..core.batch import Meter, MeteredReward
 from ..core.budget import Budget
+from ..core.errors import InvalidInput, InvalidWeights
+from ..core.logits import SiteLogits, batch_of, take
 from ..core.meter import metered
 from ..core.spent import Spent
-from ..core.types import (
-    NEG_INF,
-    Aux,
-    InvalidInput,
-    InvalidWeights,
-    LogWeights,
-    Model,
-    Particles,
-    Remedies,
-    Resampler,
-    SiteLogits,
-    Target,
-    Tokens,
-    batch_of,
-    take,
-)
+from ..core.target import Remedies, Target
+from ..core.types import NEG_INF, Aux, LogWeights, Model, Particles, Resampler, Tokens
 from ..diffusion.predictors import value_and_slope
 from ..smc.resampling import adaptive, log_mean_exp, systematic
 from ..smc.sampler import Source, trace

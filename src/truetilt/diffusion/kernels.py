@@ -16,22 +16,10 @@ from typing import Protocol, cast
 import torch
 from torch import Tensor
 
-from ..core.logits import Sites, begin, invert_cdf, kept_below
-from ..core.types import (
-    NEG_INF,
-    Doubt,
-    InvalidWeights,
-    Jumps,
-    Process,
-    Questions,
-    SiteLogits,
-    SiteOdds,
-    SitewiseLaw,
-    Tokens,
-    check,
-    sites_where,
-    take,
-)
+from ..core.device import Doubt, Questions, check, sites_where
+from ..core.errors import InvalidWeights
+from ..core.logits import SiteLogits, Sites, begin, invert_cdf, kept_below, take
+from ..core.types import NEG_INF, Jumps, Process, SiteOdds, SitewiseLaw, Tokens
 
 
 @dataclass(frozen=True)

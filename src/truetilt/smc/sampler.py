@@ -15,25 +15,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..core.arguments import plain, settle, shown, whole
+from ..core.device import Questions, asks_freely
+from ..core.errors import InvalidInput
+from ..core.logits import take
 from ..core.parts import check_parts
-from ..core.types import (
-    FeynmanKac,
-    InvalidInput,
-    LogWeights,
-    Move,
-    Particles,
-    Questions,
-    Redraw,
-    Resampler,
-    Step,
-    StepInfo,
-    asks_freely,
-    plain,
-    settle,
-    shown,
-    take,
-    whole,
-)
+from ..core.types import FeynmanKac, LogWeights, Move, Particles, Redraw, Resampler, Step, StepInfo
 from .coupling import Coupling, independent
 from .rejuvenation import Moved, Rejuvenation
 from .resampling import check_weights, effective_sample_size, log_mean_exp, never, resampled

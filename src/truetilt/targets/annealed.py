@@ -17,27 +17,11 @@ from typing import Any, ClassVar, NamedTuple, cast
 
 from torch import Tensor
 
+from ..core.arguments import has, listed, number, settle, shown, whole
+from ..core.errors import InvalidInput
 from ..core.spent import Spent
-from ..core.target import Remedies
-from ..core.types import (
-    NEG_INF,
-    Aux,
-    InvalidInput,
-    LogWeights,
-    Model,
-    Move,
-    MoveKernel,
-    Particles,
-    Score,
-    Target,
-    Tokens,
-    has,
-    listed,
-    number,
-    settle,
-    shown,
-    whole,
-)
+from ..core.target import Remedies, Target
+from ..core.types import NEG_INF, Aux, LogWeights, Model, Move, MoveKernel, Particles, Score, Tokens
 from ..diffusion.processes import Masking
 from ..diffusion.schedules import MOST_STEPS, masked_fraction_grid
 from .accept_move import WeighedMove

@@ -15,17 +15,10 @@ import torch
 from torch import Tensor
 
 from ..core.batch import Meter
+from ..core.errors import InvalidInput
 from ..core.meter import metered
-from ..core.types import (
-    NEG_INF,
-    Aux,
-    InvalidInput,
-    Model,
-    Particles,
-    Score,
-    Step,
-    Target,
-)
+from ..core.target import Target
+from ..core.types import NEG_INF, Aux, Model, Particles, Score, Step
 from ..smc.resampling import adaptive, systematic
 from ..smc.sampler import Source, advance, first_draw, step
 from ..smc.stream import CHOOSE, Stream

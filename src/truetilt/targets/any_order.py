@@ -19,22 +19,11 @@ from torch import Tensor
 
 from ..core.arguments import function, listed, plain, settle, shown
 from ..core.batch import evaluate_all
-from ..core.logits import draw_from
-from ..core.target import Remedies, tempered
-from ..core.types import (
-    NEG_INF,
-    Aux,
-    InvalidInput,
-    Model,
-    Particles,
-    Schedule,
-    Score,
-    SiteLogits,
-    Target,
-    Tokens,
-    check,
-    check_model,
-)
+from ..core.device import check
+from ..core.errors import InvalidInput
+from ..core.logits import SiteLogits, draw_from
+from ..core.target import Remedies, Target, tempered
+from ..core.types import NEG_INF, Aux, Model, Particles, Schedule, Score, Tokens, check_model
 from ..diffusion.guidance import check_strength, interpolate, strength
 from ..diffusion.processes import Masking, Reveals, reveals_over
 from ..diffusion.schedules import masked_fraction_grid

@@ -14,20 +14,11 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from ..core.arguments import function, plain, settle, shown
+from ..core.errors import InvalidInput
 from ..core.logits import draw_from
-from ..core.types import (
-    NEG_INF,
-    InvalidInput,
-    Particles,
-    Potential,
-    Redraw,
-    Target,
-    Tokens,
-    function,
-    plain,
-    settle,
-    shown,
-)
+from ..core.target import Target
+from ..core.types import NEG_INF, Particles, Potential, Redraw, Tokens
 from .accept_move import AcceptMove
 from .moves import (
     accepting,

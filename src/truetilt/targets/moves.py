@@ -17,17 +17,10 @@ from typing import Any, ClassVar, Protocol, cast
 import torch
 from torch import Tensor
 
-from ..core.types import (
-    NEG_INF,
-    Aux,
-    InvalidInput,
-    Particles,
-    Potential,
-    Redraw,
-    Target,
-    Tokens,
-    function,
-)
+from ..core.arguments import function
+from ..core.errors import InvalidInput
+from ..core.target import Target
+from ..core.types import NEG_INF, Aux, Particles, Potential, Redraw, Tokens
 from ..diffusion.processes import Masking
 from .accept_move import AcceptMove
 from .reveal_move import RevealLaw, RevealMove

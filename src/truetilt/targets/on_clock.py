@@ -14,25 +14,13 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor
 
+from ..core.arguments import function, settle, shown
 from ..core.batch import evaluate_all
-from ..core.target import NO_WEIGHTS, Remedies, tempered
-from ..core.types import (
-    Aux,
-    Doubt,
-    InvalidInput,
-    InvalidWeights,
-    Model,
-    Schedule,
-    Score,
-    SiteLogits,
-    SitewiseLaw,
-    Target,
-    Tokens,
-    check,
-    function,
-    settle,
-    shown,
-)
+from ..core.device import Doubt, check
+from ..core.errors import InvalidInput, InvalidWeights
+from ..core.logits import SiteLogits
+from ..core.target import NO_WEIGHTS, Remedies, Target, tempered
+from ..core.types import Aux, Model, Schedule, Score, SitewiseLaw, Tokens
 from ..diffusion.guidance import Guide, check_guide, check_strength, guided, rate_level, strength
 from ..diffusion.kernels import Kernel, SiteLaw, euler, tweedie
 from ..diffusion.processes import Masking

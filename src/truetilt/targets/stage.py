@@ -19,21 +19,10 @@ import torch
 from torch import Tensor
 
 from ..core.batch import evaluate_all
-from ..core.types import (
-    NEG_INF,
-    Aux,
-    InvalidInput,
-    InvalidWeights,
-    Model,
-    Particles,
-    Potential,
-    Questions,
-    Score,
-    SiteLogits,
-    Sites,
-    Tokens,
-    check,
-)
+from ..core.device import Questions, check
+from ..core.errors import InvalidInput, InvalidWeights
+from ..core.logits import SiteLogits, Sites
+from ..core.types import NEG_INF, Aux, Model, Particles, Potential, Score, Tokens
 from ..diffusion.processes import Masking
 from .tilts import token_values, value_of
 

@@ -19,26 +19,12 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from ..core.arguments import LARGEST, called, function, listed, number, settle, tensor_of
 from ..core.asking import check_strings
+from ..core.device import Questions, check
+from ..core.errors import InvalidInput, InvalidWeights
 from ..core.spent import Spent
-from ..core.types import (
-    LARGEST,
-    NEG_INF,
-    InvalidInput,
-    InvalidWeights,
-    Potential,
-    Questions,
-    Schedule,
-    State,
-    Tokens,
-    called,
-    check,
-    function,
-    listed,
-    number,
-    settle,
-    tensor_of,
-)
+from ..core.types import NEG_INF, Potential, Schedule, State, Tokens
 
 Ramp = Callable[[float], float]  # elapsed time u = 1 - t to the share of the exponent in force; 1 at u = 1
 

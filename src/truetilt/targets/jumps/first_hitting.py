@@ -10,19 +10,10 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from ...core.target import Remedies, tempered
-from ...core.types import (
-    NEG_INF,
-    InvalidInput,
-    LogWeights,
-    Model,
-    Particles,
-    Schedule,
-    Target,
-    Tokens,
-    check_model,
-    settle,
-)
+from ...core.arguments import settle
+from ...core.errors import InvalidInput
+from ...core.target import Remedies, Target, tempered
+from ...core.types import NEG_INF, LogWeights, Model, Particles, Schedule, Tokens, check_model
 from ...diffusion.guidance import Guide, rate_level
 from ...diffusion.processes import Masking
 from ..base import check_alpha

@@ -12,19 +12,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ...core.arguments import settle
 from ...core.batch import evaluate_all
-from ...core.types import (
-    NEG_INF,
-    InvalidInput,
-    InvalidWeights,
-    Jumps,
-    Model,
-    Schedule,
-    Tokens,
-    check_model,
-    settle,
-    take,
-)
+from ...core.errors import InvalidInput, InvalidWeights
+from ...core.logits import take
+from ...core.types import NEG_INF, Jumps, Model, Schedule, Tokens, check_model
 from ...diffusion.guidance import Guide, check_guide, check_strength, guided, rate_level, strength
 from ..base import check_alpha
 

@@ -13,20 +13,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ...core.target import Remedies, tempered
-from ...core.types import (
-    InvalidInput,
-    InvalidWeights,
-    Model,
-    Particles,
-    Schedule,
-    Target,
-    Tokens,
-    check_model,
-    number,
-    settle,
-    shown,
-)
+from ...core.arguments import number, settle, shown
+from ...core.errors import InvalidInput, InvalidWeights
+from ...core.target import Remedies, Target, tempered
+from ...core.types import Model, Particles, Schedule, Tokens, check_model
 from ...diffusion.guidance import Guide, rate_level
 from ...diffusion.processes import Uniform
 from ...diffusion.schedules import Grid
