@@ -1,10 +1,10 @@
-"""How far a debugger travels in one step: files entered, switches between files and lambdas, by `sys.setprofile`.
+"""How far a debugger travels in one step: files entered, switches between them, lambdas, calls of `getattr`.
 
 PYTHONPATH=src python benchmarks/step_trace.py [--calls]
 
-Counts calls of functions in the package during the third step of a run (tables, and a tiny text net), torch's left out.
-A switch is a call into another file than the one before it. `--calls` lists the calls instead, in order and indented by
-their depth, one line for each stay in a file.
+Counts calls of functions in the package during the third step of a run (tables, and a tiny text net), torch's left out,
+by `sys.setprofile`. A switch is a call into another file than the one before it. `--calls` lists the calls instead, in
+order and indented by their depth, one line for each stay in a file.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ class Tracer:
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
         self.depths: list[int] = []
+        self.looked_up = 0
 
-    def __call__(self, frame: FrameType, event: str, _: Any) -> None:
+    def __call__(self, frame: FrameType, event: str, builtin: Any) -> None:
         name = frame.f_code.co_filename
-        if event == "call" and name.startswith(PACKAGE):
+        if name.startswith(PACKAGE) and event == "call":
             self.calls.append((name[len(PACKAGE) + 1 :], frame.f_code.co_qualname))
             self.depths.append(depth(frame))
+        self.looked_up += name.startswith(PACKAGE) and event == "c_call" and builtin is getattr
 
     def figures(self) -> dict[str, int]:
         files = [file for file, _ in self.calls]
@@ -44,6 +46,7 @@ class Tracer:
             "switches": sum(a != b for a, b in pairwise(files)),
             "calls": len(files),
             "lambdas": sum(name.endswith("<lambda>") for _, name in self.calls),
+            "getattr": self.looked_up,
         }
 
     def listed(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -60,6 +60,14 @@ class MeteredPotential:
         return self.potential(x, t)
 
 
+@runtime_checkable
+class CountsDistinct(Protocol):
+    """A reward that knows how many distinct states its function has answered, as `tt.Reward` does."""
+
+    @property
+    def distinct(self) -> int: ...
+
+
 @dataclass(frozen=True, eq=False)
 class MeteredReward:
     """A reward whose calls are counted; one without a cache makes every call a distinct one."""
@@ -68,12 +76,12 @@ class MeteredReward:
     meter: Meter
 
     def __call__(self, x: Tensor, *time: float) -> Tensor:  # some rewards take the time, some do not
-        before = getattr(self.reward, "distinct", None)  # of a tt.Reward: how many its function has answered
+        counts = isinstance(self.reward, CountsDistinct)
+        before = self.reward.distinct if counts else 0
         try:
             return self.reward(x, *time)
         finally:
-            new = len(x) if before is None else self.reward.distinct - before
-            self.meter.called(len(x), new)
+            self.meter.called(len(x), self.reward.distinct - before if counts else len(x))
 
 
 @dataclass(frozen=True, eq=False)

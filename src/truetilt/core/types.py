@@ -174,6 +174,14 @@ class Redraw(Move, Protocol):
     def log_accept(self) -> LogWeights: ...
 
 
+@runtime_checkable
+class ByKernel(Protocol):
+    """The move of a step that weighs, and then moves by a Markov kernel: `redraw` is that kernel's move."""
+
+    @property
+    def redraw(self) -> Redraw: ...
+
+
 class MoveKernel(Protocol):
     """A Markov kernel on particles at time t that leaves their `target` alone; `number` counts moves in a row."""
 
