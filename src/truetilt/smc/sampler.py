@@ -6,6 +6,7 @@ the last draw, so the result carries its weights.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -155,6 +156,11 @@ def trace(
         if last:
             questions.settle()
         yield particles, info
+
+
+def last_of(path: Iterator[tuple[Particles, StepInfo]]) -> Particles:
+    """The particles at the end of what `trace` yields; those on the way are forgotten."""
+    return deque(path, maxlen=1)[0][0]
 
 
 def check_shape(shape: tuple[int, int]) -> tuple[int, int]:
