@@ -31,12 +31,6 @@ def is_veiled(condition: Any) -> bool:
     return any(stem in name for stem in _HARSH) and not name.startswith(_KIND)
 
 
-def runs_of(settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The settings of every run that a result unites."""
-    united = settings.get("united")
-    return [run for part in united for run in runs_of(part)] if isinstance(united, list) else [settings]
-
-
 def run_settings(settings: Mapping[str, Any], times: list[float]) -> RunSettings:
     """The settings of one run in words; settings that were not recorded are left out."""
     model = settings.get("model")
