@@ -95,7 +95,8 @@ class StudioRun(Background):
         self.python = python_of(self.problem, self.form)
         self.command = command_of(self.problem, self.form) or no_command(self.problem, self.form)
         plans = {"run": plan(self.problem, self.form)}
-        if self.form.sampler != "guidance":
+        alone = self.problem.order is not None and self.problem.condition is None  # p0 itself: nothing to lean to
+        if self.form.sampler != "guidance" and not alone:
             plans["plain"] = guidance(self.problem, self.form)
         self.lanes = {name: Lane(made.steps) for name, made in plans.items()}
         failed: list[BaseException] = []
