@@ -18,6 +18,7 @@ from truetilt.studio.jobs import StudioRun
 from truetilt.studio.residues import WholeChain
 from truetilt.viz.kinds import view_of
 from truetilt.viz.logo import SequenceLogo
+from truetilt.viz.words import run_settings
 
 pytest.importorskip("gemmi", reason="pip install 'truetilt[protein]'")
 NATIVE = "MKTAYIAKQR"
@@ -59,6 +60,12 @@ def test_python_and_command_give_the_same_bits(file, tmp_path, monkeypatch, chan
     exec(job.python, space)
     assert torch.equal(space["result"].particles, first.particles)
     assert torch.equal(space["result"].log_weights, first.log_weights)
+    call = run_settings(first.settings, first.times.tolist()).call  # what the report shows
+    if changes.get("sampler") == "guidance":
+        assert "# model: the one that was sampled" in call
+    else:
+        exec(call, space)
+        assert torch.equal(space["result"].particles, first.particles)
     if job.command.startswith("truetilt"):
         out = CliRunner().invoke(app, [*shlex.split(job.command)[1:], "--out", "run"])
         assert out.exit_code == 0, out.output

@@ -64,6 +64,7 @@ class Problem(NamedTuple):
     length: int | None = None  # open sites, where a text does not say them
     order: tuple[int, ...] | None = None  # of decoding, where a network has one
     spell: Callable[[np.ndarray], str] | None = None  # a state as HTML, where the view tells less
+    backbone: Mapping[str, str] | None = None  # of a protein, as it was asked for
     lacks: str = ""  # what `truetilt sample` does not support, where there is no command
 
     @property
@@ -157,7 +158,7 @@ def _protein(form: RunForm) -> Problem:
     return Problem(
         NAME, protein.model(condition), protein.view, python,
         command=SampleCall(NAME, told | {"condition": condition}), look="protein.view", condition=condition,
-        order=protein.order, spell=WholeChain.of(protein),
+        order=protein.order, spell=WholeChain.of(protein), backbone=told,
     )  # fmt: skip
 
 
