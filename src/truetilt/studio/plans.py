@@ -45,6 +45,8 @@ def plan(problem: Problem, form: RunForm) -> PlannedRun:
         return _any_order(problem, form, scheme)
     if problem.order is not None:
         return _in_order(problem, form, scheme)
+    if form.sampler == "in-order":
+        raise InvalidInput("this model has no order of its own; choose another sampler")
     fk, python = _reals(problem, form) if problem.reals else _tokens(problem, form)
     return _on_clock(fk, python, form.steps, scheme)
 
