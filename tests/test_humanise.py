@@ -46,13 +46,15 @@ def folder(tmp_path):
 
 def test_designs_of_a_file(tmp_path, folder, monkeypatch):
     monkeypatch.setattr(command, "number_domains", counted)
-    (tmp_path / "in.fa").write_text(f">one\n{CHAIN}\n>two\n{CHAIN[::-1]}\n")
+    (tmp_path / "in.fa").write_text(f">one VH\n{CHAIN}\n>two\n{CHAIN[::-1]}\n")
     asked = command.HumaniseRequest(str(tmp_path / "in.fa"), designs=3, particles=4, populations=2, steps=5)
     passes = []
     summary = command.humanise(asked, tmp_path / "out", lambda done, total: passes.append((done, total)), folder)
     assert passes == [(k, 12) for k in range(1, 13)]
     found = read_fasta(tmp_path / "out" / "designs.fa")
-    assert [row["chain"] for row in summary["rows"]] == ["one", "two"]
+    assert [row["chain"] for row in summary["rows"]] == ["one VH", "two"]
+    assert found[0].name.startswith("one_VH_design_1 weight=")
+    assert len({design.name.split()[0] for design in found}) == len(found)  # ids
     assert len(found) == sum(row["designs"] for row in summary["rows"])
     loops = [site for loop in DOMAIN.cdrs for site in loop]
     for design in found:

@@ -160,8 +160,14 @@ def _row(
 
 
 def _named(chain: ProteinSequence, number: int, design: Design) -> ProteinSequence:
-    name = f"{chain.name} design {number} weight={design.weight:.4f} changes={design.changes}"
+    """A design with an id of its own, one word, and what is said of it."""
+    name = f"{_prefix(chain)}{number} weight={design.weight:.4f} changes={design.changes}"
     return ProteinSequence(name, design.sequence)
+
+
+def _prefix(chain: ProteinSequence) -> str:
+    """What the ids of a chain's designs begin with: FASTA readers take the first word for the id."""
+    return f"{'_'.join(chain.name.split())}_design_"
 
 
 def draw(chains: list[ProteinSequence], redesigns: list[Redesign], designs: list[ProteinSequence]) -> Any:
@@ -175,7 +181,7 @@ def draw(chains: list[ProteinSequence], redesigns: list[Redesign], designs: list
     height = 0
     for chain, redesign in zip(chains, redesigns, strict=True):
         free = set(redesign.open_sites)
-        mine = [one for one in designs if one.name.startswith(f"{chain.name} design ")]
+        mine = [one for one in designs if one.name.startswith(_prefix(chain))]
         for one in (chain, *mine):
             for site, letter in enumerate(one.letters):
                 changed = letter != chain.letters[site]
@@ -183,7 +189,7 @@ def draw(chains: list[ProteinSequence], redesigns: list[Redesign], designs: list
                     ax.add_patch(_shade(site, height))
                 weight, colour = ("bold", "#D55E00") if changed else ("normal", "0.35")
                 ax.text(site, height, letter, size=6, ha="center", va="center", color=colour, weight=weight)
-            label = chain.name if one is chain else one.name.removeprefix(f"{chain.name} ").split(" weight")[0]
+            label = chain.name if one is chain else f"design {one.name.removeprefix(_prefix(chain)).split()[0]}"
             ax.text(-1.5, height, label[:24], size=6, ha="right", va="center")
             height += 1
     ax.set(xlim=(-1, longest), ylim=(height - 0.4, -0.6))

@@ -60,11 +60,11 @@ def sample_protein(asked: Backbone, request: SampleRequest, folder: Path, option
         snapshots=SNAPSHOTS,
         **options,
     )
+    facts = {"bundle": NAME, "backbone": asked.given, "sites": list(protein.sites), "condition": request.condition}
     given |= {"condition": request.condition}
     given |= {"alpha": request.alpha, "beta": request.beta} if request.condition is not None else {}
     given |= {"particles": particles, "populations": populations, "seed": request.seed}
-    told = command(["sample", NAME], given)
-    result = noted(result, bundle=NAME, condition=request.condition, sites=list(protein.sites), command=told)
+    result = noted(result, **facts, command=command(["sample", NAME], given))
     return _written(protein, result, folder)
 
 

@@ -68,7 +68,7 @@ class Protein:
     @property
     def view(self) -> SequenceLogo:
         """How states look, for reports and figures."""
-        return SequenceLogo(AMINO_ACIDS)
+        return SequenceLogo(AMINO_ACIDS, self.sites)
 
     def model(self, condition: str | Path | None = None, log_p_condition: float | None = None) -> Model:
         """The model to sample; with a `condition` ("soluble", or a file of weights) those weights are its conditional.
