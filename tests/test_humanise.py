@@ -47,7 +47,7 @@ def folder(tmp_path):
 def test_designs_of_a_file(tmp_path, folder, monkeypatch):
     monkeypatch.setattr(command, "number_domains", counted)
     (tmp_path / "in.fa").write_text(f">one VH\n{CHAIN}\n>two\n{CHAIN[::-1]}\n")
-    asked = command.HumaniseRequest(str(tmp_path / "in.fa"), designs=3, particles=4, populations=2, steps=5)
+    asked = command.HumaniseRequest(str(tmp_path / "in.fa"), designs=3, particles=4, populations=2, sweeps=0, steps=5)
     passes = []
     summary = command.humanise(asked, tmp_path / "out", lambda done, total: passes.append((done, total)), folder)
     assert passes == [(k, 12) for k in range(1, 13)]
@@ -74,7 +74,7 @@ def test_residues_beside_the_domain_are_left_out_and_said(tmp_path, folder, monk
     monkeypatch.setattr(command, "number_domains", inside)
     for name, text in (("alone", CHAIN), ("whole", f"MGWSC{CHAIN}ASTKG")):
         (tmp_path / f"{name}.fa").write_text(f">one\n{text}\n")
-        asked = command.HumaniseRequest(str(tmp_path / f"{name}.fa"), designs=3, particles=4, populations=2, steps=5)
+        asked = command.HumaniseRequest(str(tmp_path / f"{name}.fa"), designs=3, particles=4, populations=2, sweeps=0, steps=5)
         summary = command.humanise(asked, tmp_path / name, lambda *_: None, folder)
     assert read_fasta(tmp_path / "alone" / "designs.fa") == read_fasta(tmp_path / "whole" / "designs.fa")
     assert "one: residues 6 to 46 are its heavy variable domain" in summary["notes"][0]

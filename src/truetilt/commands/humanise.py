@@ -26,15 +26,15 @@ class HumaniseRequest(NamedTuple):
 
     fasta: str
     species: str = "human"
-    alpha: float = 4.0
-    pull: float = 2.0
-    sharpness: float = 2.0
+    alpha: float = 64.0
+    pull: float = 8.0
+    sharpness: float = 3.0
     cdrs: str = "kabat"
     unseen: str = "1,2"
     designs: int = 8
-    particles: int = 16
-    populations: int = 8
-    sweeps: int = 0
+    particles: int = 32
+    populations: int = 4
+    sweeps: int = 2
     steps: int | None = None
     seed: int = 0
     device: str = "cpu"
