@@ -74,7 +74,9 @@ def test_residues_beside_the_domain_are_left_out_and_said(tmp_path, folder, monk
     monkeypatch.setattr(command, "number_domains", inside)
     for name, text in (("alone", CHAIN), ("whole", f"MGWSC{CHAIN}ASTKG")):
         (tmp_path / f"{name}.fa").write_text(f">one\n{text}\n")
-        asked = command.HumaniseRequest(str(tmp_path / f"{name}.fa"), designs=3, particles=4, populations=2, sweeps=0, steps=5)
+        asked = command.HumaniseRequest(
+            str(tmp_path / f"{name}.fa"), designs=3, particles=4, populations=2, sweeps=0, steps=5
+        )
         summary = command.humanise(asked, tmp_path / name, lambda *_: None, folder)
     assert read_fasta(tmp_path / "alone" / "designs.fa") == read_fasta(tmp_path / "whole" / "designs.fa")
     assert "one: residues 6 to 46 are its heavy variable domain" in summary["notes"][0]
