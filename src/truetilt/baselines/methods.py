@@ -21,7 +21,7 @@ from .record import Baseline
 from .sizes import afresh, largest
 from .svdd import Regressed, svdd
 from .tds import default_value, tds
-from .trajectory_gibbs import trajectory_gibbs
+from .trajectory_gibbs import gibbs_until_spent, trajectory_gibbs
 from .walks import WalkMaker, site_by_site
 
 LOOKS, COMPLETIONS = 5, 4  # of FK steering: looks at most, as its paper has them for images
@@ -111,15 +111,27 @@ METHODS: dict[str, Method] = {
     "tds": Method("TDS", True, _tds),
     "particle-gibbs": Method("particle Gibbs", True, _trajectory_gibbs),
 }
+
+
+def _adalead(on: Contest) -> Baseline:
+    return adalead(on.model, on.reward, budget=on.budget, **on.options)
+
+
+def _gibbs_until_spent(on: Contest) -> Baseline:
+    how: dict[str, Any] = {"completions": COMPLETIONS, "every": on.every, **on.options}
+    return gibbs_until_spent(on.model, on.reward, on.strength, budget=on.budget, **how)
+
+
 ADALEAD = "adalead"
+COUNTING = {ADALEAD: _adalead, "particle-gibbs": _gibbs_until_spent}  # count for themselves, and stop in time
 TITLES = {name: method.title for name, method in METHODS.items()} | {ADALEAD: "AdaLead"}
 
 
 def run_method(name: str, on: Contest) -> Baseline:
     """A baseline run as large as the budget affords, as measured (`largest`); every trial pays for each state once."""
-    if name == ADALEAD:  # counts for itself, and stops when the calls are spent
-        return adalead(on.model, afresh(on.reward), budget=on.budget, **on.options)
-    if name not in METHODS:
+    if name not in TITLES:
         raise InvalidInput(f"there is no baseline {name!r}; known are {', '.join(TITLES)}")
+    if name in COUNTING:
+        return COUNTING[name](on._replace(reward=afresh(on.reward)))
     method = METHODS[name]
     return largest(lambda limits, size: method.run(on._replace(reward=afresh(on.reward)), limits, size), on.budget)

@@ -7,12 +7,16 @@ few particles; how many are enough is not known beforehand, and no estimate of Z
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import count, islice
+from typing import Any, NamedTuple
+
 import torch
 
 from ..core.batch import Meter, MeteredReward
-from ..core.budget import Budget
+from ..core.budget import Budget, BudgetTooSmall
 from ..core.spent import Spent
-from ..core.types import Model, function, whole
+from ..core.types import LogWeights, Model, Tokens, function, whole
 from ..smc.conditional import Rule, check_shape, swept
 from ..smc.stream import Stream
 from ..twists.calls import Rewarding, check_reward_of
@@ -21,6 +25,7 @@ from .fk_steering import LogPotential, Steering, difference, looks_of
 from .record import Baseline
 from .walks import WalkMaker, remembering, site_by_site
 
+_MOST = 100_000  # sweeps: where all states are known and evaluations are not limited, nothing else ends them
 _DROPPED = 4  # the first sweeps, one in so many, are not kept: the chains have not come near yet
 
 
@@ -59,22 +64,82 @@ def trajectory_gibbs(
         walk: How states are drawn: `site_by_site` (the default), `in_clock_time`.
         seed: Seed of the run, 0 by default.
     """
+    how: dict[str, Any] = {"particles": particles, "chains": chains, "completions": completions, "every": every}
+    most = 1 + _planned(model, budget, walk, sweeps, **how)
+    return _together(list(islice(_sweeps(model, reward, strength, potential, walk, seed, **how), most)))
+
+
+@torch.no_grad()
+def gibbs_until_spent(
+    model: Model,
+    reward: Rewarding,
+    strength: float = 1.0,
+    *,
+    budget: Budget,
+    particles: int = 16,
+    completions: int = 4,
+    every: int = 1,
+    walk: WalkMaker = site_by_site,
+    seed: int = 0,
+) -> Baseline:
+    """One chain whose sweeps go on until another one, as measured, is more than the budget; that one is not kept.
+
+    Where states repeat and the reward keeps its answers, that is many more sweeps than a plan can promise. The sweep
+    that is thrown away has been paid for: for comparisons, not for rewards that cost money.
+    """
+    how: dict[str, Any] = {"particles": particles, "chains": 1, "completions": completions, "every": every}
+    kept: list[_Sweep] = []
+    for sweep in _sweeps(model, reward, strength, difference, walk, seed, **how):
+        if budget.share(sweep.spent) > 1 or len(kept) > _MOST:
+            break
+        kept.append(sweep)
+    if len(kept) < 2:
+        _planned(model, budget, walk, None, **how)
+        raise BudgetTooSmall("the budget does not pay for a sweep after a first path was made; give twice as much")
+    return _together(kept)
+
+
+class _Sweep(NamedTuple):
+    """The particles of a sweep, their weights, and what was spent on all sweeps up to it."""
+
+    x: Tokens
+    log_w: LogWeights
+    spent: Spent
+
+
+def _planned(
+    model: Model, budget: Budget, walk: WalkMaker, sweeps: int | None, particles: int, chains: int, completions: int,
+    every: int,
+) -> int:  # fmt: skip
+    """How many sweeps a budget affords after a first path if no call is repeated."""
+    way, (chains, particles) = walk(model), check_shape((chains, particles))
+    calls = chains * particles * (looks_of(way, whole("every", every, 1)) * completions + 1)
+    each = chains * particles * way.steps
+    left = budget.less(Spent(0, each, calls, calls))
+    return left.most(each, calls, "sweeps, after a first path was made,", sweeps)
+
+
+def _sweeps(
+    model: Model, reward: Rewarding, strength: float, potential: LogPotential, walk: WalkMaker, seed: int,
+    particles: int, chains: int, completions: int, every: int,
+) -> Iterator[_Sweep]:  # fmt: skip
+    """A first path, then one sweep after another without end."""
     strength, every = check_reward_of(reward, strength), whole("every", every, 1)
     function("potential", potential, "(now, last, largest, total)")
-    shape = check_shape((chains, particles))
-    meter = Meter()
+    meter, shape = Meter(), check_shape((chains, particles))
     own = remembering(model, meter)
     way, counted = walk(own), MeteredReward(reward, meter)
-    everyone = shape[0] * shape[1]
-    calls = everyone * (looks_of(way, every) * completions + 1)
-    first = Spent(0, everyone * way.steps, calls, calls)
-    count = budget.less(first).most(everyone * way.steps, calls, "sweeps, after a first path was made,", sweeps)
     value = Lookahead(own, counted, strength, completions, seed=seed)
     fk = Steering(way.fk, value, counted, strength, potential, way.grid[::every])
-    stream, path, states, log_w = Stream(seed, device=model.device), None, [], []
-    for sweep in range(1 + count):
-        path, found = swept(fk, way.grid, path, shape, (stream, sweep), Rule())
-        if sweep > count // _DROPPED:
-            states.append(found.x.flatten(0, 1))
-            log_w.append(found.log_w.log_softmax(-1).flatten())
-    return Baseline(torch.cat(states), torch.cat(log_w), None, meter.spent, count)
+    stream, path = Stream(seed, device=model.device), None
+    for number in count():
+        path, found = swept(fk, way.grid, path, shape, (stream, number), Rule())
+        yield _Sweep(found.x.flatten(0, 1), found.log_w.log_softmax(-1).flatten(), meter.spent)
+
+
+def _together(sweeps: list[_Sweep]) -> Baseline:
+    """The particles of the last three quarters of the sweeps; the first path is no sweep."""
+    size = len(sweeps) - 1
+    kept = sweeps[size // _DROPPED + 1 :]
+    states, log_w = torch.cat([one.x for one in kept]), torch.cat([one.log_w for one in kept])
+    return Baseline(states, log_w, None, sweeps[-1].spent, size)
