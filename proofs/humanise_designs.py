@@ -36,6 +36,7 @@ from truetilt.paper.humanise_designs import (
     parents,
     ready_designs,
 )
+from truetilt.targets.measures import log_prob_in_order
 
 INNER = Path("trained_models") / "AntiBERTy_md_smooth"
 
@@ -75,20 +76,9 @@ def draw(folder, path, given):
 
 
 @torch.no_grad()
-def log_p0(target, x):
-    """log p0 of finished states [B, D], in the target's order."""
-    process, seen = target.model.process, torch.full_like(x, target.model.process.mask)
-    total = torch.zeros(len(x), dtype=torch.float64)
-    for site in target.order:
-        law = process.posterior(target.model.base(seen, 1.0), seen, 1.0).dense()[:, site].double()
-        total += law.gather(-1, x[:, site, None])[:, 0]
-        seen[:, site] = x[:, site]
-    return total
-
-
 def weigh(data, path, given):
     """log p0, log p(human) and changes of the parent, of published designs and of our heaviest, chain by chain."""
-    cell = cell_named(given.cells)
+    cell = CELLS[0] if given.cells is None else cell_named(given.cells)
     ours, nets = ready_designs(str(given.designs)), network(given.device, given.batch)
     theirs = {method: heavy_chains(data / FOLDER, method) for method in (PARENT, "sapiens3", "straight_grafts")}
     rows = json.loads(path.read_text())["rows"] if path.is_file() else []
@@ -99,16 +89,21 @@ def weigh(data, path, given):
             continue
         redesign = nets.redesign(chain.parent, unseen_cdrs=cell.unseen, domain=chain.domain)
         target = redesign.target(alpha=cell.alpha, pull=cell.pull, sharpness=cell.sharpness)
-        named = {method: found[chain.name] for method, found in theirs.items()}
+        named = {method: found.get(chain.name, "") for method, found in theirs.items()}
         named["truetilt"] = ours[chain.name, cell.name]["designs"][0]["sequence"]
         named = {method: letters for method, letters in named.items() if len(letters) == len(chain.parent)}
-        x = torch.stack([tokens_of(letters) for letters in named.values()])[:, list(redesign.open_sites)]
-        log_base, reward = log_p0(target, x), target.reward(x, 0.0)
+        whole = torch.stack([tokens_of(letters) for letters in named.values()])
+        x = whole[:, list(redesign.open_sites)].to(nets.device)
+        outside = (whole != redesign.parent.cpu()).sum(-1) - redesign.changes(x).cpu()  # changes that are not judged
+        log_base, reward = log_prob_in_order(target, x, target.order), target.reward(x, 0.0)
         human, changes = redesign.log_species()(x, 0.0), redesign.changes(x)
         for number, method in enumerate(named):
             log_pi = cell.sharpness * log_base[number] + reward[number]
             row = {"chain": chain.name, "method": method, "log_p0": float(log_base[number]), "log_pi": float(log_pi)}
-            rows.append(row | {"log_human": float(human[number]), "changes": int(changes[number])})
+            rows.append(
+                row
+                | {"log_human": float(human[number]), "changes": int(changes[number]), "outside": int(outside[number])}
+            )
         write_json(path, {"cell": cell.name, "rows": rows})
         print(chain.name, {row["method"]: round(row["log_pi"], 1) for row in rows[-len(named) :]}, flush=True)
 

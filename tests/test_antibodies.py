@@ -259,3 +259,24 @@ def test_annealing_ends_in_the_same_law(nets):
     assert float(found.log_z) == pytest.approx(float(exact.log_z), abs=1e-5)
     with pytest.raises(tt.InvalidInput, match="start is 0"):
         redesign.annealed(start=0)
+
+
+def test_annealing_of_several_residues_says_that_log_p0_drifts(nets):
+    """Moves redraw from conditionals that disagree: what weights hold is measured against the order, and is told."""
+    redesign = nets.redesign(PARENT, (1, 2, 4))
+    asked = {"alpha": 3.0, "pull": 0.5, "sharpness": 3.0}
+    result = tt.run(redesign.annealed(**asked, sweeps=4), particles=64, populations=4, seed=0)
+    found = result.settings["measured"]["drift"]
+    assert found > 0.05
+    assert result.trust().verdict != "trust"
+    assert any("away from what the run's order gives" in reason for reason in result.trust().reasons)
+    plain = tt.run(redesign.target(**asked), particles=64, populations=4, seed=0)
+    assert "drift" not in plain.settings["measured"]
+
+
+@pytest.mark.parametrize(
+    "costs", [torch.ones(20, 20), torch.full((20, 20), math.nan), -torch.ones(20, 20), torch.zeros(3, 3), [1.0]]
+)
+def test_costs_that_are_none_are_refused(nets, costs):
+    with pytest.raises(tt.InvalidInput, match="costs of changes"):
+        nets.redesign(PARENT, OPEN).target(costs=costs)

@@ -89,6 +89,7 @@ def test_residues_beside_the_domain_are_left_out_and_said(tmp_path, folder, monk
         (">a\nACGTACGTACGT\n", [], "translate it first"),
         (">a\nQVQXLK\n", [], "residue 4"),
         (">a\nQVQLK\n>a\nQVQLK\n", [], "two sequences called 'a'"),
+        (">a b\nQVQLK\n>a_b\nQVQLK\n", [], "two sequences called 'a b'"),
         (f">a\n{CHAIN}\n", ["--species", "martian"], "camel, human"),
         (f">a\n{CHAIN}\n", ["--unseen", "4"], "--unseen is '4'"),
         (f">a\n{CHAIN}\n", ["--unseen", "x"], "--unseen is 'x'"),
@@ -117,7 +118,8 @@ def test_several_sites_a_step_and_sweeps_of_annealing(folder):
     fk, grid = DesignPlan(2.0, 1.0, 1.5, 1, 4).of(redesign)
     assert len(grid) == 4 + sites + 1
     result = tt.run(fk, grid, particles=4, populations=2, seed=0)
-    assert redesign.changes(result.draw(4)).max() <= sites
+    assert len(redesign.spell(result.draw(4))[0]) == len(CHAIN)
+    assert result.settings["measured"]["moving"]
 
 
 def test_a_run_costs_a_pass_a_step(folder):

@@ -198,7 +198,7 @@ def test_wrong_requests_on_the_command_line(words, told, tmp_path):
 
 
 def test_a_stopped_design_goes_on_to_the_same_bytes(tiny, tmp_path, monkeypatch):
-    """From another folder, too; and a structure that has changed since is refused."""
+    """Its command is found from another folder, too; and a structure that has changed since is refused."""
     pytest.importorskip("gemmi")
     monkeypatch.chdir(tmp_path)
     path, text = tmp_path / "x.pdb", pdb(structure(NATIVE))

@@ -208,11 +208,13 @@ class Redesign:
         costs: Tensor | None = None,
         reveal_steps: int | None = None,
     ) -> Annealed:
-        """The same target by annealing: chains are drawn where it is easy, then moved while the target grows.
+        """Designs for the same target by annealing: chains are drawn where it is easy, and moved while it grows.
 
-        They are drawn with exponents alpha * start and pull * start and the base as it is; moves then redraw one
-        residue after another, `sweeps` times each, and particles that are nearer to the parent win. The conditionals
-        disagree with one another, so that moves keep another law than the order's; the run measures by how much.
+        They are drawn with exponents alpha * start and pull * start and a sharpness of at most 1; moves then redraw one
+        residue after another, `sweeps` times each, and particles that are nearer to the parent win. The network's
+        conditionals disagree with one another: moves keep another law than the order's, and the log p0 that weights
+        hold drifts away from it. The run measures by how much, and `trust()` says so: take these as designs; weights
+        and log Z are those of `target` only if nothing drifts.
 
         Args:
             species, alpha, pull, sharpness, order, costs: As in `target`.

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..core.fasta import AMINO_ACIDS
-from ..core.types import Batch, InvalidInput, Potential, Score, Tokens, ask, number, settle
+from ..core.types import Batch, InvalidInput, Potential, Score, Tokens, ask, number, settle, shown, tensor_of
 from ..diffusion.processes import Masking
 
 ANY_TIME = 1.0  # the network is not told the time
@@ -41,7 +41,13 @@ class Pull:
         settle(self, strength=number("pull", self.strength, need))
         if not 0 <= self.strength < float("inf"):
             raise InvalidInput(f"pull is {self.strength}; {need}")
-        if self.costs is not None and bool(self.costs.diagonal().any()):
+        if self.costs is None:
+            return
+        size, need = len(AMINO_ACIDS), "give a matrix of 20 x 20 costs, 0 or more, the parent's residue by rows"
+        settle(self, costs=tensor_of("the costs of changes", self.costs, need))
+        if self.costs.shape != (size, size) or not bool((self.costs >= 0).all() & self.costs.isfinite().all()):
+            raise InvalidInput(f"the costs of changes are {shown(self.costs)}, or not all of them are costs; {need}")
+        if bool(self.costs.diagonal().any()):
             raise InvalidInput("the costs of changes have a diagonal that is not zero; keeping a residue costs nothing")
 
     def of_tokens(self) -> Tensor:

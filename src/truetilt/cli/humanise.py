@@ -27,11 +27,15 @@ def register(app: typer.Typer) -> None:
 def humanise(
     fasta: Annotated[Path, typer.Argument(help="FASTA file of antibody chains, heavy or light, as amino acids.")],
     species: Annotated[str, typer.Option(help="Whose antibodies the designs should be like.")] = "human",
-    alpha: Annotated[float, typer.Option(help="Exponent of p(species|x) in the target.")] = 64.0,
+    alpha: Annotated[
+        float | None, typer.Option(help="Exponent of p(species|x); 8 times the pull if not given.")
+    ] = None,
     pull: Annotated[float, typer.Option(help="What each change of the parent costs, in nats; more keeps more.")] = 8.0,
     sharpness: Annotated[float, typer.Option(help="Exponent of AntiBERTy's law p0; more is more typical.")] = 3.0,
     cdrs: Annotated[SchemeName, typer.Option(help="Numbering that tells CDRs; they are kept.")] = SchemeName.kabat,
-    unseen: Annotated[str, typer.Option(help="CDRs that p0 does not see, lest it draw a mouse; or none.")] = "1,2",
+    unseen: Annotated[
+        str, typer.Option(help="CDRs that p0 does not see, lest it draw a mouse's framework; or none.")
+    ] = "1,2",
     designs: Annotated[int, typer.Option(help="Distinct designs of each chain, at most.", min=1)] = 8,
     particles: Annotated[int, typer.Option(help="Particles in each population.", min=1)] = 32,
     populations: Annotated[int, typer.Option(help="Independent populations.", min=1)] = 4,
@@ -44,7 +48,7 @@ def humanise(
 ) -> None:
     """Redesign the framework of antibodies, CDRs kept: p0(x)^sharpness p(human|x)^alpha e^(-pull changes) by AntiBERTy.
 
-    Needs `pip install 'truetilt\\[antibody]'`. Writes DIR/designs.fa, weights and changes in the names.
+    Needs `pip install 'truetilt\\[antibody]'`. Writes designs.fa in --out, with weights and changes.
     """
     folder = out or Path("runs/humanise")
     with OneLineErrors(f"stopped; the designs of chains that were finished are in {folder}"):

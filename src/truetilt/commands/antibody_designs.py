@@ -11,6 +11,8 @@ from ..diffusion.schedules import masked_fraction_grid
 from ..result import Result
 from ..targets.annealed import Annealed
 
+ALPHA_TO_PULL = 8.0  # how much of p(species|x) goes with a pull; with much less the parent is kept as it is
+
 
 class Design(NamedTuple):
     """A distinct sequence with its share of the weight, and how many residues changed."""

@@ -14,7 +14,7 @@ from ..api import run
 from ..core.storage import check_folder, write_json, write_with
 from ..core.types import InvalidInput, StepInfo, whole
 from ..result import Result
-from .antibody_designs import Design, DesignPlan, distinct_designs
+from .antibody_designs import ALPHA_TO_PULL, Design, DesignPlan, distinct_designs
 from .outputs import command, noted, rows_of, summary_of
 
 FILE = "designs.fa"
@@ -26,7 +26,7 @@ class HumaniseRequest(NamedTuple):
 
     fasta: str
     species: str = "human"
-    alpha: float = 64.0
+    alpha: float | None = None  # None: 8 times the pull
     pull: float = 8.0
     sharpness: float = 3.0
     cdrs: str = "kabat"
@@ -59,7 +59,8 @@ def humanise(
     domains = {name: domain._replace(start=0) for name, domain in numbered.items()}  # the network knows nothing else
     nets = load_antiberty(asked.device, None, None, folder_of_net)
     redesigns = [nets.redesign(one.letters, unseen_cdrs=loops, domain=domains[one.name]) for one in chains]
-    plan = DesignPlan(asked.alpha, asked.pull, asked.sharpness, asked.sweeps, asked.steps)
+    alpha = ALPHA_TO_PULL * asked.pull if asked.alpha is None else asked.alpha
+    plan = DesignPlan(alpha, asked.pull, asked.sharpness, asked.sweeps, asked.steps)
     targets = [plan.of(one, asked.species) for one in redesigns]
     rows, written, told = [], [], []
     passes = Passes(progress, sum(len(grid) for _, grid in targets))
@@ -71,10 +72,10 @@ def humanise(
         result = noted(result, bundle="antiberty", command=command(["humanise", asked.fasta], _options(asked)))
         found = distinct_designs(redesign, result, asked.designs)
         rows.append(_row(chain, domains[chain.name], redesign, found, nets, result, asked.species))
-        written += [_named(chain, k, design) for k, design in enumerate(found, start=1)]
+        written.append([_named(chain, k, design) for k, design in enumerate(found, start=1)])
         result.save(folder / f"chain-{number}", redesign.view)
         told.append({"chain": chain.name} | summary_of(result, rows_of(result)))
-        write_fasta(folder / FILE, written)
+        write_fasta(folder / FILE, [design for designs in written for design in designs])
     summary = {"request": asked._asdict(), "rows": rows, "runs": told, "notes": notes}
     write_json(folder / "result.json", summary)
     write_with(folder / "figure.png", lambda path: draw(chains, redesigns, written).savefig(path, dpi=150))
@@ -123,7 +124,8 @@ def _chains(path: Path) -> list[ProteinSequence]:
     chains = read_fasta(path)
     if len(chains) > MOST_CHAINS:
         raise InvalidInput(f"{path} holds {len(chains):,} chains; give at most {MOST_CHAINS:,}")
-    twice = sorted({one.name for one in chains if sum(one.name == other.name for other in chains) > 1})
+    ids = [_prefix(one) for one in chains]
+    twice = sorted({one.name for one, mine in zip(chains, ids, strict=True) if ids.count(mine) > 1})
     if twice:
         raise InvalidInput(f"{path} has two sequences called {twice[0]!r}; give each a name of its own")
     return chains
@@ -170,18 +172,17 @@ def _prefix(chain: ProteinSequence) -> str:
     return f"{'_'.join(chain.name.split())}_design_"
 
 
-def draw(chains: list[ProteinSequence], redesigns: list[Redesign], designs: list[ProteinSequence]) -> Any:
+def draw(chains: list[ProteinSequence], redesigns: list[Redesign], designs: list[list[ProteinSequence]]) -> Any:
     """Every chain with its designs, letter by letter: changed residues in colour, kept loops shaded."""
     from matplotlib.figure import Figure
 
-    lines = len(chains) + len(designs)
+    lines = len(chains) + sum(map(len, designs))
     longest = max(len(one.letters) for one in chains)
     figure = Figure(figsize=(2 + 0.11 * longest, 0.6 + 0.2 * lines), layout="constrained")
     ax = figure.subplots()
     height = 0
-    for chain, redesign in zip(chains, redesigns, strict=True):
+    for chain, redesign, mine in zip(chains, redesigns, designs, strict=True):
         free = set(redesign.open_sites)
-        mine = [one for one in designs if one.name.startswith(_prefix(chain))]
         for one in (chain, *mine):
             for site, letter in enumerate(one.letters):
                 changed = letter != chain.letters[site]

@@ -55,7 +55,8 @@ class Backbone(NamedTuple):
     def files(self) -> dict[str, str]:
         """Those that name a file that is here, with the place where it lies."""
         named = {name: self.given[name] for name in ("structure", "weights") if name in self.given}
-        return {name: os.path.realpath(path) for name, path in named.items() if os.path.exists(path)}
+        paths = {name: path for name, path in named.items() if path not in ("vanilla", "soluble")}
+        return {name: os.path.realpath(path) for name, path in paths.items() if os.path.isfile(path)}
 
 
 class TableNoise(NamedTuple):

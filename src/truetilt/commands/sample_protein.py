@@ -38,7 +38,10 @@ def protein_defaults(request: SampleRequest) -> SampleRequest:
     if request.prompt is not None or request.length is not None:
         raise InvalidInput(f"{NAME} takes no prompt and no length; --structure and --open say what is designed")
     if request.condition is None and (request.alpha != 1.0 or request.beta is not None):
-        raise InvalidInput("--alpha and --beta are for a condition, and none is given; add --condition soluble")
+        raise InvalidInput(
+            "--alpha and --beta are for a condition, and none is given; add --condition soluble (vanilla, for "
+            "soluble weights)"
+        )
     return request._replace(particles=PARTICLES if request.particles is None else request.particles)
 
 

@@ -124,6 +124,8 @@ def _check(asked: SteerRequest) -> None:
         words = (
             "has a condition of its own; leave out --condition"
             if own
+            else "leans to other weights; give --condition soluble (of soluble weights: vanilla)"
+            if asked.model == NAME
             else "has several classes; give --condition (or --prompt)"
         )
         raise InvalidInput(f"{asked.model} {words}")

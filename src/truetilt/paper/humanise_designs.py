@@ -20,7 +20,7 @@ from ..antibodies.numbering import VariableDomain, number_domains
 from ..antibodies.redesign import Antibodies, load_antiberty
 from ..antibodies.sequences import read_fasta
 from ..api import run
-from ..commands.antibody_designs import DesignPlan, distinct_designs
+from ..commands.antibody_designs import ALPHA_TO_PULL, DesignPlan, distinct_designs
 from ..core.storage import read_text
 from ..core.types import InvalidInput
 from ..targets.consistency import disagreement
@@ -65,7 +65,7 @@ class RunSize(NamedTuple):
 
 
 SIZE, QUICK_SIZE = RunSize(4, 64, None), RunSize(4, 4, 12)
-SHARPNESS, ALPHA_TO_PULL, PULLS, SWEEPS = 3.0, 8.0, (8.0, 12.0, 16.0, 4.0, 24.0), 2
+SHARPNESS, PULLS, SWEEPS = 3.0, (8.0, 12.0, 16.0, 4.0, 24.0), 2
 CELLS = (
     *(DesignSetting((1, 2), SHARPNESS, ALPHA_TO_PULL * pull, pull, SWEEPS) for pull in PULLS),
     DesignSetting((1, 2), SHARPNESS, ALPHA_TO_PULL * PULLS[0], PULLS[0], 0),

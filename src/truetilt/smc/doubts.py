@@ -33,6 +33,18 @@ def _conditionals(f: Figures) -> Finding | None:
     )
 
 
+def _drifted(f: Figures) -> Finding | None:
+    nats = f.measured.drift
+    if nats is None or nats <= ALLOWED:
+        return None
+    return Finding(
+        Verdict.doubt if nats > APART else Verdict.care,
+        f"Moves took log p0 of the particles {nats:.2g} nats away from what the run's order gives, since the "
+        "conditionals that they redraw sites from disagree: states, weights and log Z are of no law that can be named. "
+        "Use the same target without moves, or take these as designs and not as a sample.",
+    )
+
+
 def _ratios(f: Figures) -> Finding | None:
     m = f.measured
     false = m.beyond if m.beyond is not None else m.retold
@@ -113,4 +125,12 @@ def _far(f: Figures) -> Finding | None:
     return Finding(Verdict.trust, words)
 
 
-DOUBTS: Sequence[Callable[[Figures], Finding | None]] = (_conditionals, _ratios, _still, _forbidden, _unmet, _far)
+DOUBTS: Sequence[Callable[[Figures], Finding | None]] = (
+    _conditionals,
+    _drifted,
+    _ratios,
+    _still,
+    _forbidden,
+    _unmet,
+    _far,
+)

@@ -74,6 +74,8 @@ def _measured_in_words(f: Figures) -> list[str]:
         rows.append(f"log p(x|zeta)/p(x) of the networks: {m.log_ratio:.3g} nats on average{most}")
     if m.disagreement is not None:
         rows.append(f"disagreement of conditionals: {m.disagreement:.2g} nats for a pair of neighbours")
+    if m.drift is not None:
+        rows.append(f"drift of log p0 by moves: {m.drift:.2g} nats")
     if (share := unmet_share(f)) is not None:
         rows.append(f"states that no particle met: they may add up to {share:.2g} of Z")
     if f.accepted is not None:

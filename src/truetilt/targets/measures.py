@@ -1,7 +1,8 @@
 """What a run looks at when it is done: its final particles, and a few more questions to its networks.
 
-Up to 32 final states, drawn by weight, are asked about: three rounds for the conditionals that its moves read, and, for
-a ratio of networks that is large and has no known bound, one round a site for 16 of them.
+Up to 32 final states, drawn by weight, are asked about: three rounds for the conditionals that its moves read; for 16
+of them one round a site, where moves redrew sites of a law that has an order, and as many for a ratio of networks that
+is large and has no known bound.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 import torch
 from torch import Tensor
 
+from ..core.batch import BatchScore
 from ..core.measures import Measures, as_numbers, from_numbers
 from ..core.types import NEG_INF, FeynmanKac, Particles, Tokens
 from ..diffusion.processes import Masking
@@ -44,7 +46,7 @@ def measure(fk: FeynmanKac, moves: Rejuvenation | None, particles: Particles) ->
     found = Measures(moving=made or hasattr(fk, "moves"), most=most_weight(fk))
     if not bool((particles.log_w > NEG_INF).any()):
         return found
-    found = found._replace(disagreement=_disagreement(kernels, particles))
+    found = found._replace(disagreement=_disagreement(kernels, particles), drift=_drift(kernels, particles))
     if isinstance(fk, Steered) and "log_tilt" in particles.aux:
         return found._replace(rewarded=True, divergence=_divergence(particles, particles.aux["log_tilt"]))
     if isinstance(fk, SiteTarget) and fk.level and "log_ratios" in particles.aux:
@@ -149,6 +151,37 @@ def _disagreement(kernels: Sequence[Any], particles: Particles) -> float | None:
         if getattr(kernel, "redraws", False) and isinstance(source, SiteTarget) and source.model.length > 1:
             return float(disagreement(source, particles.x.flatten(0, -2)[_drawn(particles, STATES)]).mean())
     return None
+
+
+def _drift(kernels: Sequence[Any], particles: Particles) -> float | None:
+    """How far moves have taken the log p0 that particles carry from that of the order, which p0 is defined by.
+
+    A move changes it by a difference of conditionals given all other sites. None without such moves, without an order,
+    or where the conditionals are worked out from one law.
+    """
+    for kernel in kernels:
+        fk = getattr(kernel, "fk", None)
+        if not getattr(kernel, "redraws", False) or not isinstance(fk, SiteTarget) or "log_p" not in particles.aux:
+            continue
+        order = getattr(_revealer(fk), "order", None)
+        base = fk.scores["base"]
+        if order is None or fk.model.length < 2 or (isinstance(base, BatchScore) and base.consistent):
+            continue
+        chosen = _drawn(particles, RETOLD)
+        exact = log_prob_in_order(fk, particles.x.flatten(0, -2)[chosen], order)
+        return float((particles.aux["log_p"].reshape(-1)[chosen] - exact).abs().mean())
+    return None
+
+
+def log_prob_in_order(fk: SiteTarget, x: Tokens, order: Sequence[int]) -> Tensor:
+    """log p0 of clean states [B, D], summed site by site in an order [B]."""
+    process, length = cast("Masking", fk.model.process), x.shape[-1]
+    seen, total = torch.full_like(x, process.mask), torch.zeros(len(x), dtype=torch.float64, device=x.device)
+    for done, site in enumerate(order):
+        at = torch.full_like(x[:, :1], site)
+        total += fk.site_laws(seen, process.time_masked(length, length - done), at).parts(x.gather(-1, at))[0]
+        seen = seen.scatter(-1, at, x.gather(-1, at))
+    return total
 
 
 def _drawn(particles: Particles, count: int) -> Tensor:
