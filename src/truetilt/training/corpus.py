@@ -42,6 +42,7 @@ class Corpus:
     withheld: tuple[int, ...]  # what is told instead of each class, and last instead of none
     sources: tuple[str, ...]
     fingerprints: Mapping[str, str]
+    bins: Mapping[str, Any] = field(default_factory=dict)  # of properties, whose classes are bins: edges and means
 
     @staticmethod
     def read(folder: str | Path) -> Corpus:
@@ -57,7 +58,7 @@ class Corpus:
             sizes = {name: int(found[name]) for name in ("length", "vocabulary", "end")}
             withheld, sources = tuple(found["withheld"]), tuple(found["sources"])
             names = tuple(found["classes"]), groups, withheld, sources, found["fingerprints"]
-            made = Corpus(folder, sizes["length"], sizes["vocabulary"], sizes["end"], *names)
+            made = Corpus(folder, sizes["length"], sizes["vocabulary"], sizes["end"], *names, found.get("bins", {}))
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as e:
             raise InvalidInput(f"{folder / CORPUS} lacks {e}; prepare the texts again") from e
         made._check()
