@@ -3,7 +3,8 @@
 python proofs/humanise_designs.py prepare DIR OUT     here: number the chains of DIR/humanisation and halve the weights
 python proofs/humanise_designs.py draw OUT FILE.jsonl --device cuda --batch 512 --seconds 540     there; again goes on
 
-FILE.jsonl has a line for each chain and cell. The experiment then reads it: --designs FILE.jsonl.
+FILE.jsonl has a line for each chain and cell. The experiment then reads it: --designs FILE.jsonl. Other cells than the
+experiment's, fewer chains and other sizes are asked for by --cells, --chains and --size.
 """
 
 import argparse
@@ -19,6 +20,8 @@ from truetilt.paper.humanise_designs import (
     CELLS,
     FOLDER,
     SIZE,
+    RunSize,
+    cell_named,
     chains_of_json,
     chains_to_json,
     network,
@@ -41,19 +44,23 @@ def prepare(data, out):
     torch.save(half, folder / "pytorch_model.bin")
 
 
-def draw(folder, path, device, batch, seconds):
+def draw(folder, path, given):
     """Every chain and cell that the file lacks, until the time is up."""
     begun = time.monotonic()
+    cells = CELLS if given.cells is None else [cell_named(name) for name in given.cells.split(",")]
+    size = SIZE if given.size is None else RunSize(*map(int, given.size.split("x")), None)
     chains = chains_of_json(json.loads((folder / "chains.json").read_text()))
     lines = path.read_text().splitlines() if path.is_file() else []
     done = {(one["chain"], one["cell"]) for one in map(json.loads, lines)}
-    nets = network(device, batch, str(folder / INNER))
+    nets = network(given.device, given.batch, str(folder / INNER))
+    if given.chains is not None:
+        chains = [one for one in chains if one.name in given.chains.split(",")]
     with path.open("a") as file:
-        for cell in CELLS:
+        for cell in cells:
             for chain in chains:
-                if (chain.name, cell.name) in done or time.monotonic() - begun > seconds:
+                if (chain.name, cell.name) in done or time.monotonic() - begun > given.seconds:
                     continue
-                found = one_chain(chain, cell, SIZE, 0, nets)
+                found = one_chain(chain, cell, size, 0, nets)
                 file.write(json.dumps(found) + "\n")
                 file.flush()
                 print(chain.name, cell.name, f"{found['seconds']:.1f} s", found["distinct"], flush=True)
@@ -67,8 +74,11 @@ if __name__ == "__main__":
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--cells", help="their names, with commas between")
+    parser.add_argument("--chains", help="names of antibodies, with commas between")
+    parser.add_argument("--size", help="populations x particles, such as 4x64")
     given = parser.parse_args()
     if given.verb == "prepare":
         prepare(given.source, given.out)
     else:
-        draw(given.source, given.out, given.device, given.batch, given.seconds)
+        draw(given.source, given.out, given)

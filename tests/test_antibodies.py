@@ -247,3 +247,15 @@ def test_files_that_do_not_fit_are_refused(tmp_path):
 def test_a_package_that_is_not_there_is_named():
     with pytest.raises(tt.InvalidInput, match="antiberty"):
         tt.load("antiberty", compile=True)
+
+
+def test_annealing_ends_in_the_same_law(nets):
+    """With one open residue the conditionals agree with themselves: the limit of annealing is the target exactly."""
+    redesign = nets.redesign(PARENT, OPEN[:1])
+    asked = {"alpha": 3.0, "pull": 2.0, "sharpness": 1.7}
+    fk, plain = redesign.annealed(**asked, start=0.3, sweeps=3), redesign.target(**asked)
+    found, exact = tt.flow(fk, fk.grid, 21, 1), tt.flow(plain, plain.grid, 21, 1)
+    torch.testing.assert_close(found.law, exact.law, atol=1e-6, rtol=1e-4)
+    assert float(found.log_z) == pytest.approx(float(exact.log_z), abs=1e-5)
+    with pytest.raises(tt.InvalidInput, match="start is 0"):
+        redesign.annealed(start=0)

@@ -14,7 +14,7 @@ from truetilt.antibodies.redesign import load_antiberty
 from truetilt.antibodies.sequences import read_fasta
 from truetilt.cli.main import app
 from truetilt.commands import humanise as command
-from truetilt.commands.antibody_designs import reveal_grid, sweeping
+from truetilt.commands.antibody_designs import DesignPlan
 from truetilt.commands.jobs import Settings, run_experiment
 from truetilt.metrics.oasis import human_peptides, identity, oasis_content
 from truetilt.paper import humanise as experiment
@@ -87,22 +87,22 @@ def test_a_file_that_is_not_there_is_one_line(tmp_path):
     assert "no.fa" in done.stderr
 
 
-def test_several_sites_a_step_are_part_of_p0_and_moves_fit_the_target(folder):
-    nets = load_antiberty(batch=8, folder=folder)
-    target = nets.redesign(CHAIN, unseen_cdrs=(1, 2), domain=DOMAIN).target(alpha=2.0, pull=1.0)
-    assert len(reveal_grid(target, 5)) == 6
-    assert len(reveal_grid(target, None)) == target.model.length + 1
-    moves = sweeping(target, 1)
-    result = tt.run(target, reveal_grid(target, 4), particles=4, populations=2, seed=0, moves=moves)
-    assert float(result.moved[-1].min()) > 0
-    assert sweeping(target, 0) is None
+def test_several_sites_a_step_and_sweeps_of_annealing(folder):
+    redesign = load_antiberty(batch=8, folder=folder).redesign(CHAIN, unseen_cdrs=(1, 2), domain=DOMAIN)
+    sites = len(redesign.open_sites)
+    assert len(DesignPlan(2.0, 1.0, 1.0, 0, 5).of(redesign)[1]) == 6
+    assert len(DesignPlan(2.0, 1.0, 1.0).of(redesign)[1]) == sites + 1
+    fk, grid = DesignPlan(2.0, 1.0, 1.5, 1, 4).of(redesign)
+    assert len(grid) == 4 + sites + 1
+    result = tt.run(fk, grid, particles=4, populations=2, seed=0)
+    assert redesign.changes(result.draw(4)).max() <= sites
 
 
 def test_a_run_costs_a_pass_a_step(folder):
     """The head is asked about the states that the next site is drawn for: both come from one pass."""
     nets = load_antiberty(batch=8, folder=folder)
-    target = nets.redesign(CHAIN, unseen_cdrs=(1, 2), domain=DOMAIN).target(alpha=2.0, pull=1.0)
-    tt.run(target, reveal_grid(target, 6), particles=8, seed=0)
+    fk, grid = DesignPlan(2.0, 1.0, 1.0, 0, 6).of(nets.redesign(CHAIN, unseen_cdrs=(1, 2), domain=DOMAIN))
+    tt.run(fk, grid, particles=8, seed=0)
     assert nets.net.evaluated <= 8 * 6 + 1
 
 

@@ -79,8 +79,8 @@ class AntibodyNet(nn.Module):
             filled = x[torch.tensor(rows + rows[:1] * (len(x) - len(rows)), device=x.device)]
             found = self._pass(filled)
             self.evaluated += len(rows)
-            for k, key in enumerate(new):
-                self._kept[key] = NetAnswer(*(part[k].clone() for part in found))
+            each = zip(*(part[: len(rows)].clone().unbind() for part in found), strict=True)
+            self._kept |= {key: NetAnswer(*parts) for key, parts in zip(new, each, strict=True)}
         told = [self._kept[key] for key in keys]
         while len(self._kept) > _KEPT:
             self._kept.popitem(last=False)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -21,11 +22,14 @@ from ..diffusion.processes import Masking
 from ..models.infilling import Around
 from ..models.score import NetPotential, NetScore, Padded, class_log_probs
 from ..models.text import Infill
+from ..targets.annealed import Annealed
+from ..targets.moves import Metropolis
+from ..targets.scans import systematic_scan
 from ..viz.logo import SequenceLogo
 from .network import SPECIES, AntibodyNet, HeadOf, package_folder, read_network
 from .numbering import VariableDomain, number_domains
 from .pulled import PulledTarget
-from .rewards import Likeness, Pull, PullGuide
+from .rewards import Likeness, Promise, Pull, PullGuide
 from .sequences import check_protein, spelled, tokens_of
 from .unseen import UnseeingPotential, UnseeingScore
 
@@ -188,21 +192,70 @@ class Redesign:
             order: The order that defines p0. None (the default): `order()`.
             costs: Costs of changes, as in `Pull`. None (the default): each counts 1.
         """
+        likeness = self._likeness(species, alpha, pull, costs)
+        return self._pulled(self.model(species), species, likeness, sharpness, 1.0, order)
+
+    def annealed(
+        self,
+        species: str = "human",
+        *,
+        alpha: float = 1.0,
+        pull: float = 0.0,
+        sharpness: float = 1.0,
+        start: float = 0.25,
+        sweeps: int = 2,
+        order: tuple[int, ...] | None = None,
+        costs: Tensor | None = None,
+        reveal_steps: int | None = None,
+    ) -> Annealed:
+        """The same target by annealing: chains are drawn where it is easy, then moved while the target grows.
+
+        They are drawn with exponents alpha * start and pull * start and the base as it is; moves then redraw one
+        residue after another, `sweeps` times each, and particles that are nearer to the parent win. The conditionals
+        disagree with one another, so that moves keep another law than the order's; the run measures by how much.
+
+        Args:
+            species, alpha, pull, sharpness, order, costs: As in `target`.
+            start: Share of alpha and pull that chains are drawn with, above 0, at most 1; 0.25 by default.
+            sweeps: How often each residue is redrawn on the way, 1 or more; 2 by default.
+            reveal_steps: Steps in which chains are drawn. None (the default): one residue a step.
+        """
+        need = "give a share of the exponents, above 0 and at most 1"
+        start = number("start", start, need)
+        if not 0 < start <= 1:
+            raise InvalidInput(f"start is {start}; {need}")
+        model, likeness = self.model(species), self._likeness(species, alpha, pull, costs)
+        kernel = partial(Metropolis, scan=systematic_scan, surrogate=likeness.pull)
+        return Annealed(
+            self._pulled(model, species, likeness, sharpness, 1.0, order),
+            len(self.open_sites) * whole("sweeps", sweeps, 1, 1000),
+            self._pulled(model, species, likeness, min(sharpness, 1.0), start, order),
+            kernel,
+            reveal_steps,
+        )
+
+    def _likeness(self, species: str, alpha: float, pull: float, costs: Tensor | None) -> Likeness:
         need = "give an exponent of 0 or more"
         alpha = number("alpha", alpha, need)
         if not 0 <= alpha < float("inf"):
             raise InvalidInput(f"alpha is {alpha}; {need}")
-        model = self.model(species)
-        pulled = Pull(self.own, pull, costs)
-        on_the_way = self.log_species_on_the_way(species)
+        return Likeness(self.log_species(species), alpha, Pull(self.own, pull, costs))
+
+    def _pulled(
+        self,
+        model: Model,
+        species: str,
+        likeness: Likeness,
+        sharpness: float,
+        strength: float,
+        order: tuple[int, ...] | None,
+    ) -> PulledTarget:
+        on_the_way = replace(likeness, species=self.log_species_on_the_way(species))
+        promise = Promise(on_the_way, model.base, self.infill.process, sharpness, strength)
         return PulledTarget(
-            model,
-            Likeness(self.log_species(species), alpha, pulled),
-            Likeness(on_the_way, alpha, pulled),
-            PullGuide(on_the_way, alpha, pulled),
-            sharpness,
-            self.order() if order is None else order,
-        )
+            model, reward=likeness, twist=promise, guide_values=PullGuide(promise, likeness.pull), sharpness=sharpness,
+            strength=strength, order=self.order() if order is None else order,
+        )  # fmt: skip
 
     def spell(self, x: Tokens) -> list[str]:
         """The whole chains of finished states [B, D]."""

@@ -15,7 +15,10 @@ import torch
 from torch import Tensor
 
 from ..core.fasta import AMINO_ACIDS
-from ..core.types import InvalidInput, Potential, Tokens, number, settle
+from ..core.types import Batch, InvalidInput, Potential, Score, Tokens, ask, number, settle
+from ..diffusion.processes import Masking
+
+ANY_TIME = 1.0  # the network is not told the time
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +57,11 @@ class Pull:
         costs = self.of_tokens().to(x.device)
         return costs.expand(len(x), -1, -1).gather(-1, x[..., None]).squeeze(-1).sum(-1)
 
+    def site_values(self, x: Tokens, site: Tensor, t: float) -> Tensor:
+        """The pull with each token at a site: [B, D], [B] -> [B, S]."""
+        costs = self.of_tokens().to(x.device)[site]
+        return self(x, t)[:, None] - costs.gather(-1, x.gather(-1, site[:, None])) + costs[:, :-1]
+
 
 @dataclass(frozen=True, eq=False)
 class Likeness:
@@ -69,21 +77,40 @@ class Likeness:
 
 
 @dataclass(frozen=True, eq=False)
-class PullGuide:
-    """What draws adapt to: the pull of each token, the head as if no token changed what it says of the state."""
+class Promise:
+    """What a partly masked chain is worth: what it is now, and what its masked sites will add, each by itself.
 
-    species: Potential
-    alpha: float
+    At strength 1 a masked site adds log sum_v p0(v|x)^sharpness exp(-pull of v). So a state whose conditionals have
+    turned away from the parent is told before its sites are drawn. The base answers it in the pass that the next site
+    is drawn from.
+    """
+
+    likeness: Likeness
+    base: Score
+    process: Masking
+    sharpness: float
+    strength: float = 1.0  # the factor that it will have
+
+    def __call__(self, x: Tokens, t: float) -> Tensor:
+        law = self.process.posterior(ask(self.base, Batch(x), ANY_TIME), x, ANY_TIME).dense().double()
+        costs = self.likeness.pull.of_tokens()[:, :-1].to(x.device)
+        added = (self.sharpness * law + self.strength * costs).logsumexp(-1) / self.strength
+        return self.likeness(x, t) + added.masked_fill(x != self.process.mask, 0.0).sum(-1)
+
+
+@dataclass(frozen=True, eq=False)
+class PullGuide:
+    """What draws adapt to: the pull of each token, as if no token changed anything else about what a state is worth."""
+
+    worth: Potential
     pull: Pull
 
     def __call__(self, x: Tokens, t: float) -> Tensor:
-        return Likeness(self.species, self.alpha, self.pull)(x, t)
+        return self.worth(x, t)
 
     def site_values(self, x: Tokens, site: Tensor, t: float) -> Tensor:
         """[B, D], [B] -> [B, S]."""
-        costs = self.pull.of_tokens().to(x.device)[site]
-        here = x.gather(-1, site[:, None])
-        return self(x, t)[:, None] - costs.gather(-1, here) + costs[:, :-1]
+        return (self.worth(x, t) - self.pull(x, t))[:, None] + self.pull.site_values(x, site, t)
 
 
 def substitution_costs(scores: Any, letters: str = AMINO_ACIDS) -> Tensor:

@@ -35,6 +35,7 @@ def humanise(
     designs: Annotated[int, typer.Option(help="Distinct designs of each chain, at most.", min=1)] = 8,
     particles: Annotated[int, typer.Option(help="Particles in each population.", min=1)] = 16,
     populations: Annotated[int, typer.Option(help="Independent populations.", min=1)] = 8,
+    sweeps: Annotated[int, typer.Option(help="Sweeps of annealing after that: nearer to the parent, slower.")] = 0,
     steps: Annotated[int | None, typer.Option(help="Passes that reveal a chain; else one a residue.")] = None,
     seed: Seed = 0,
     device: Device = "cpu",
@@ -51,8 +52,8 @@ def humanise(
         from ..commands.humanise import humanise as work
 
         asked = HumaniseRequest(
-            str(fasta), species, alpha, pull, sharpness, cdrs.value, unseen, designs, particles, populations, steps,
-            seed, found_device(device),
+            str(fasta), species, alpha, pull, sharpness, cdrs.value, unseen, designs, particles, populations, sweeps,
+            steps, seed, found_device(device),
         )  # fmt: skip
         with progress(0, "chains") as advance:
             summary = work(asked, folder, advance)

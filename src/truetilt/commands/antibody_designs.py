@@ -9,9 +9,7 @@ from ..antibodies.redesign import Redesign
 from ..core.types import InvalidInput, whole
 from ..diffusion.schedules import masked_fraction_grid
 from ..result import Result
-from ..smc.rejuvenation import Rejuvenation
-from ..targets.moves import Metropolis
-from ..targets.scans import systematic_scan
+from ..targets.annealed import Annealed
 
 
 class Design(NamedTuple):
@@ -22,27 +20,29 @@ class Design(NamedTuple):
     changes: int
 
 
-def reveal_grid(target: PulledTarget, steps: int | None) -> tuple[float, ...]:
-    """The times of a run that reveals all sites in so many steps; None for one site a step.
+class DesignPlan(NamedTuple):
+    """What is sampled and how: the exponents, sweeps of annealing (0: none), and steps that reveal (None: one a site).
 
     Sites that are revealed together are drawn as if independent: with their order that is part of what p0 means.
     """
-    length = target.model.length
-    count = length if steps is None else whole("steps", steps, 1)
-    process: Any = target.model.process
-    return tuple(masked_fraction_grid(process.schedule, min(count, length)))
 
+    alpha: float
+    pull: float
+    sharpness: float
+    sweeps: int = 0
+    steps: int | None = None
 
-def sweeping(target: PulledTarget, sweeps: int) -> Rejuvenation | None:
-    """Moves at the end that redraw each site so many times, from the network's conditionals; None for none.
-
-    The conditionals disagree with one another: such moves keep another law than the fixed order's p0 has, and the run
-    measures by how much.
-    """
-    if whole("sweeps", sweeps, 0, 1000) == 0:
-        return None
-    kernel = Metropolis(target, systematic_scan, target.guide_values)
-    return Rejuvenation(kernel, at_end=sweeps * target.model.length)
+    def of(self, redesign: Redesign, species: str = "human") -> tuple[PulledTarget | Annealed, tuple[float, ...]]:
+        """What `tt.run` takes for a chain, and the times of the run."""
+        sites = len(redesign.open_sites)
+        steps = sites if self.steps is None else min(whole("steps", self.steps, 1), sites)
+        exponents: dict[str, Any] = {"alpha": self.alpha, "pull": self.pull, "sharpness": self.sharpness}
+        if whole("sweeps", self.sweeps, 0, 1000):
+            fk = redesign.annealed(species, **exponents, sweeps=self.sweeps, reveal_steps=steps)
+            return fk, fk.grid
+        target = redesign.target(species, **exponents)
+        process: Any = target.model.process
+        return target, tuple(masked_fraction_grid(process.schedule, steps))
 
 
 def distinct_designs(redesign: Redesign, result: Result, most: int) -> list[Design]:

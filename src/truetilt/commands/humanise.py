@@ -14,7 +14,7 @@ from ..api import run
 from ..core.storage import check_folder, write_json, write_with
 from ..core.types import InvalidInput, whole
 from ..result import Result
-from .antibody_designs import Design, distinct_designs, reveal_grid
+from .antibody_designs import Design, DesignPlan, distinct_designs
 from .outputs import command, noted, rows_of, summary_of
 
 FILE = "designs.fa"
@@ -34,6 +34,7 @@ class HumaniseRequest(NamedTuple):
     designs: int = 8
     particles: int = 16
     populations: int = 8
+    sweeps: int = 0
     steps: int | None = None
     seed: int = 0
     device: str = "cpu"
@@ -54,15 +55,11 @@ def humanise(
     domains = number_domains({one.name: one.letters for one in chains}, asked.cdrs)
     nets = load_antiberty(asked.device, None, None, folder_of_net)
     redesigns = [nets.redesign(one.letters, unseen_cdrs=loops, domain=domains[one.name]) for one in chains]
-    targets = [
-        one.target(asked.species, alpha=asked.alpha, pull=asked.pull, sharpness=asked.sharpness) for one in redesigns
-    ]
+    plan = DesignPlan(asked.alpha, asked.pull, asked.sharpness, asked.sweeps, asked.steps)
+    targets = [plan.of(one, asked.species) for one in redesigns]
     rows, written, told = [], [], []
-    for number, (chain, redesign, target) in enumerate(zip(chains, redesigns, targets, strict=True), start=1):
-        result = run(
-            target, reveal_grid(target, asked.steps), particles=asked.particles, populations=asked.populations,
-            seed=asked.seed,
-        )  # fmt: skip
+    for number, (chain, redesign, (fk, grid)) in enumerate(zip(chains, redesigns, targets, strict=True), start=1):
+        result = run(fk, grid, particles=asked.particles, populations=asked.populations, seed=asked.seed)
         result = noted(result, bundle="antiberty", command=command(["humanise", asked.fasta], _options(asked)))
         found = distinct_designs(redesign, result, asked.designs)
         rows.append(_row(chain, domains[chain.name], redesign, found, nets, result, asked.species))

@@ -20,7 +20,7 @@ from ..antibodies.numbering import VariableDomain, number_domains
 from ..antibodies.redesign import Antibodies, load_antiberty
 from ..antibodies.sequences import read_fasta
 from ..api import run
-from ..commands.antibody_designs import distinct_designs, reveal_grid, sweeping
+from ..commands.antibody_designs import DesignPlan, distinct_designs
 from ..core.storage import read_text
 from ..core.types import InvalidInput
 from ..targets.consistency import disagreement
@@ -32,7 +32,7 @@ _NAME = re.compile(r"unseen-(none|[123]+)-sharp-([\d.]+)-alpha-([\d.]+)-pull-([\
 
 
 class DesignSetting(NamedTuple):
-    """One target for all chains: CDRs that p0 does not see, exponents, the pull, and sweeps of moves at the end."""
+    """One target for all chains: CDRs that p0 does not see, exponents, the pull, and sweeps of annealing."""
 
     unseen: tuple[int, ...]
     sharpness: float
@@ -65,11 +65,11 @@ class RunSize(NamedTuple):
 
 
 SIZE, QUICK_SIZE = RunSize(4, 64, None), RunSize(4, 4, 12)
-SHARPNESS, ALPHA, PULLS, SWEPT = 2.0, 16.0, (2.0, 4.0, 6.0, 8.0, 10.0, 12.0), (4.0, 8.0, 12.0)
+SHARPNESS, ALPHA_TO_PULL, PULLS, SWEEPS = 3.0, 8.0, (8.0, 12.0, 16.0, 4.0, 24.0), 2
 CELLS = (
-    *(DesignSetting((1, 2), SHARPNESS, ALPHA, pull, 0) for pull in PULLS),
-    *(DesignSetting((), SHARPNESS, ALPHA, pull, 0) for pull in PULLS[:2]),
-    *(DesignSetting((1, 2), SHARPNESS, ALPHA, pull, 1) for pull in SWEPT),
+    *(DesignSetting((1, 2), SHARPNESS, ALPHA_TO_PULL * pull, pull, SWEEPS) for pull in PULLS),
+    DesignSetting((1, 2), SHARPNESS, ALPHA_TO_PULL * PULLS[0], PULLS[0], 0),
+    DesignSetting((), SHARPNESS, ALPHA_TO_PULL * PULLS[0], PULLS[0], SWEEPS),
 )
 QUICK_CELLS = (DesignSetting((1, 2), SHARPNESS, 4.0, 2.0, 0), DesignSetting((), SHARPNESS, 4.0, 2.0, 0))
 
@@ -107,14 +107,11 @@ def network(device: str, batch: int, folder: str | None = None) -> Antibodies:
 def one_chain(chain: ParentChain, cell: DesignSetting, size: RunSize, seed: int, nets: Antibodies) -> dict[str, Any]:
     """The distinct designs of one chain in one cell, with what the run says of itself."""
     redesign = nets.redesign(chain.parent, unseen_cdrs=cell.unseen, domain=chain.domain)
-    target = redesign.target(alpha=cell.alpha, pull=cell.pull, sharpness=cell.sharpness)
+    fk, grid = DesignPlan(cell.alpha, cell.pull, cell.sharpness, cell.sweeps, size.steps).of(redesign)
     begun, asked = time.perf_counter(), nets.net.evaluated
-    result = run(
-        target, reveal_grid(target, size.steps), particles=size.particles, populations=size.populations, seed=seed,
-        moves=sweeping(target, cell.sweeps),
-    )  # fmt: skip
+    result = run(fk, grid, particles=size.particles, populations=size.populations, seed=seed)
     x = result.draw(16)
-    off = disagreement(target, x)
+    off = disagreement(fk, x)
     human = redesign.log_species()(result.particles.flatten(0, 1), 0.0)
     designs = distinct_designs(redesign, result, KEPT)
     return {
