@@ -41,6 +41,7 @@ _HOME = {
     "models.reviews": ("Reviews",),
     "models.sequences": ("Sequences",),
     "models.sparse": ("Sparing",),
+    "molecules.bundle": ("Molecules",),
     "models.text": ("Infill", "Text", "TextScore", "prompted"),
     "models.text_classifier": ("TextClassifier", "TextClassifierConfig"),
     "models.tokenizer": ("Tokenizer", "gpt2_tokenizer", "load_tokenizer", "train_tokenizer"),

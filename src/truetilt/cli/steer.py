@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .terminal import Device, Json, Length, OneLineErrors, Prompt, Seed, Trusted, show, stages
+from .terminal import Device, Fix, Json, Length, OneLineErrors, Prompt, Seed, Trusted, show, stages
 from .terminal import device as found_device
 
 
@@ -33,12 +33,16 @@ def register(app: typer.Typer) -> None:
 
 def steer(
     model: Annotated[
-        str, typer.Argument(help="A table (JSON), mnist, tiny-reviews, a folder, or file.py:function of a tt.Model.")
+        str,
+        typer.Argument(
+            help="A table (JSON), mnist, tiny-reviews, molecules, a folder, or file.py:function of a tt.Model."
+        ),
     ],
     reward: Annotated[
         str | None,
         typer.Option(
-            help="file.py:name of a function of tokens [B, D] (strings, for transformers), or of a tt.Reward."
+            help="file.py:name of a function of tokens [B, D] (strings, for transformers; an RDKit molecule), or of a "
+            "tt.Reward. molecules: also qed, logp=3, similar=SMILES, ..."
         ),
     ] = None,
     strength: Annotated[float, typer.Option(help="Factor of the reward in the target p0(x) exp(strength r(x)).")] = 1.0,
@@ -58,6 +62,7 @@ def steer(
     seed: Seed = 0,
     device: Device = "cpu",
     trust_remote_code: Trusted = False,
+    fix: Fix = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the result; runs/steer if not given.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -72,7 +77,7 @@ def steer(
         named = None if route is None else route.value
         asked = SteerRequest(
             model, reward, strength, condition, alpha, evaluations, calls, named, order.value, steps, populations, seed,
-            found_device(device), prompt, length, trust_remote_code,
+            found_device(device), prompt, length, trust_remote_code, fix,
         )  # fmt: skip
         with stages() as told:
             told.line("reading the model and the reward")

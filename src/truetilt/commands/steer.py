@@ -53,6 +53,7 @@ class SteerRequest(NamedTuple):
     prompt: str | None = None
     length: int | None = None
     trust_remote_code: bool = False
+    fix: str | None = None
 
 
 def steer_by_default(
@@ -77,7 +78,7 @@ def steer_named(asked: SteerRequest, folder: Path, progress: Progress, calls: Ca
     _check(asked)
     check_folder(folder)
     with Stoppable(lambda: "stopped; what is done is kept, and the same command goes on from there"):
-        around = StringsAsked(asked.prompt, asked.length, asked.trust_remote_code)
+        around = StringsAsked(asked.prompt, asked.length, asked.trust_remote_code, asked.fix)
         made = steerable(asked.model, asked.device, asked.condition, around, asked.alpha is not None)
         reward = None if asked.reward is None else named_reward(asked.reward, made.model, made.tokenizer)
         if reward is not None and reward.progress is None:

