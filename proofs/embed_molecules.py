@@ -93,35 +93,44 @@ def read_smiles(path: Path) -> list[str]:
         return [line.strip().split(",")[0] for line in file][1:]
 
 
+def scaffolds(smiles: list[str]) -> dict[str, int]:
+    """How often each Murcko scaffold of two rings or more occurs, as MOSES counts them."""
+    from rdkit.Chem import MolToSmiles
+    from rdkit.Chem.Scaffolds.MurckoScaffold import GetScaffoldForMol
+
+    found: dict[str, int] = {}
+    for one in smiles:
+        core = GetScaffoldForMol(parsed(one))
+        if core.GetRingInfo().NumRings() >= 2:
+            key = MolToSmiles(core)
+            found[key] = found.get(key, 0) + 1
+    return found
+
+
+def cosine(one: dict[str, int], other: dict[str, int]) -> float:
+    """The cosine of two tables of counts."""
+    dot = sum(count * other.get(key, 0) for key, count in one.items())
+    return dot / float(np.prod([np.sqrt(sum(count**2 for count in each.values())) for each in (one, other)]))
+
+
 def chemistry(rows: np.ndarray, folder: Path, notation: str, moses: Path) -> dict[str, Any]:
     """What the draws are worth as molecules, beside MOSES' test set; all but validity are of the valid ones."""
     from rdkit import DataStructs
     from rdkit.Chem import rdFingerprintGenerator
     from rdkit.Chem.QED import qed
-    from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
 
     words = load_tokenizer(folder)
     every = [canonical(smiles_of(words.decode(row), notation)) for row in rows.tolist()]
     valid = [one for one in every if one]
     train, test = set(read_smiles(moses / "train.csv.gz")), read_smiles(moses / "test.csv.gz")
     pick = np.random.default_rng(0)
-    test = [test[k] for k in pick.permutation(len(test))[: len(valid)]]
+    all_test, test = test, [test[k] for k in pick.permutation(len(test))[: len(valid)]]
     maker = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=1024)
 
     def diversity(smiles: list[str]) -> float:
         bits = [maker.GetFingerprint(parsed(one)) for one in smiles[:DIVERSITY]]
         return 1 - float(np.mean([np.mean(DataStructs.BulkTanimotoSimilarity(one, bits)) for one in bits]))
 
-    def scaffolds(smiles: list[str]) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for one in smiles:
-            key = MurckoScaffoldSmiles(mol=parsed(one))
-            found[key] = found.get(key, 0) + 1
-        return {key: count for key, count in found.items() if key}
-
-    mine, theirs = scaffolds(valid), scaffolds(test)
-    dot = sum(count * theirs.get(key, 0) for key, count in mine.items())
-    norm = np.prod([np.sqrt(sum(count**2 for count in each.values())) for each in (mine, theirs)])
     first = [one for one in every[:10_000] if one]
     told: dict[str, Any] = {
         "draws": len(rows),
@@ -130,7 +139,7 @@ def chemistry(rows: np.ndarray, folder: Path, notation: str, moses: Path) -> dic
         "novel": float(np.mean([one not in train for one in set(valid)])),
         "internal_diversity": [diversity(valid), diversity(test)],
         "mean_qed": [float(np.mean([qed(parsed(one)) for one in some[:5000]])) for some in (valid, test)],
-        "scaffold_similarity": float(dot / norm),
+        "scaffold_similarity": cosine(scaffolds(valid), scaffolds(all_test)),
         "beside": "pairs are (draws, test set of MOSES); all but validity are of the valid draws",
     }
     try:

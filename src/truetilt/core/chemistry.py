@@ -13,7 +13,7 @@ from .errors import InvalidInput
 
 SMILES, SELFIES = "smiles", "selfies"
 NEED = "pip install 'truetilt[chem]'"
-_KEPT = 65_536  # molecules whose structure is kept, since a reward, a table and a picture ask about the same ones
+_KEPT = 16_384  # molecules whose structure is kept, since a reward, a table and a picture ask about the same ones
 
 
 def has_rdkit() -> bool:
