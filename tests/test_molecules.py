@@ -49,6 +49,11 @@ def worth(rows):
     return torch.where(rows[:, 0] == END, -math.inf, (rows == C).sum(-1) - 0.3 * rows[:, -1].double())
 
 
+def ended(rows):
+    """The rows with nothing behind an end, which nobody reads."""
+    return torch.where((rows == END).cumsum(-1) > 0, END, rows)
+
+
 @pytest.mark.parametrize("given", [(None,) * LENGTH, (None, C, None)])
 @pytest.mark.parametrize("candidates", [None, 2])
 def test_the_limit_is_the_enumerated_target(nets, given, candidates):
@@ -57,9 +62,13 @@ def test_the_limit_is_the_enumerated_target(nets, given, candidates):
     model, size = mine.model(), mine.length
     every = torch.cartesian_prod(*[torch.arange(V)] * size).reshape(-1, size)
     rows = mine.whole(every)
-    log_pi = log_p0(nets, rows, given) + 1.5 * worth(rows)
+    log_pi = log_p0(nets, rows, given) + 1.5 * worth(ended(rows))
+
+    def reward(x):
+        return worth(ended(mine.whole(x)))
+
     fk = tt.Composed(
-        model, reward=lambda x: worth(mine.whole(x)), strength=1.5, twist=mine.twist(qed, 1.5), candidates=candidates,
+        model, reward=reward, strength=1.5, twist=mine.twist(qed, 1.5, reward), candidates=candidates,
         order=tuple(range(size)),
     )  # fmt: skip
     limit = tt.flow(fk, fk.grid, V + 1, size)
@@ -231,3 +240,24 @@ def test_rewards_say_what_chemists_mean():
     for wrong in (lambda: SimilarTo("c1ccccc"), lambda: Contains("C(("), lambda: logp_near(2, 0)):
         with pytest.raises(tt.InvalidInput):
             wrong()
+
+
+@needs_rdkit
+def test_commands_write_tables_and_drawn_molecules(drawn, tmp_path, monkeypatch):
+    monkeypatch.setattr("truetilt.molecules.bundle.embedded", lambda name: tmp_path)
+    (tmp_path / "mine.py").write_text("def score(mol):\n    return mol.GetNumAtoms()\n")
+    for words in (["sample", "molecules", "--reward", "5*qed"], ["steer", "molecules", "--evaluations", "300"]):
+        out = tmp_path / words[0]
+        more = ["--reward", f"{tmp_path}/mine.py:score"] if words[0] == "steer" else ["--particles", "40"]
+        told = CliRunner().invoke(app, [*words, *more, "--out", str(out), "--json"])
+        assert told.exit_code == 0, told.output
+        assert CliRunner().invoke(app, ["report", str(out)]).exit_code == 0
+        assert "data:image/svg+xml;base64," in (out / "report.html").read_text()
+        assert (out / "samples.smi").read_text().split()
+    table = (tmp_path / "sample" / "molecules.csv").read_text().splitlines()
+    assert table[0] == "smiles,weight,count,valid,reward,qed,logp"
+    rows = [line.split(",") for line in table[1:]]
+    assert sum(float(row[1]) for row in rows) == pytest.approx(1)
+    assert sum(int(row[2]) for row in rows) == 160
+    assert len({row[0] for row in rows}) == len(rows)
+    assert "<svg" in (tmp_path / "sample" / "sheet.svg").read_text()

@@ -20,7 +20,7 @@ def shaken(net, seed):
     noise = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for weight in net.parameters():
-            weight.add_(0.5 * torch.randn(weight.shape, generator=noise))
+            weight.add_(0.2 * torch.randn(weight.shape, generator=noise))
     return net.eval()
 
 

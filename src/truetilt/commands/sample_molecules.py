@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..api import run
-from ..core.chemistry import parsed
 from ..core.storage import write_text
 from ..core.types import InvalidInput
 from ..models.hub import load
@@ -20,7 +19,7 @@ from ..result import Result
 from ..rewards.reward import Reward
 from ..runtime.memory import check_run
 from ..targets.composed import Composed
-from ..viz.molecules import SHEET, distinct_molecules, sheet_svg
+from ..viz.molecules import SHEET, sheet_svg
 from .outputs import SNAPSHOTS, command, noted, rows_of, summary_of, write_outputs
 from .python_file import is_named, load_named
 from .request import SampleRequest, TableNoise
@@ -80,7 +79,8 @@ def sample_molecules(
     nets, strength = load_fixed(asked.fix, request.device), 1.0 if asked.strength is None else asked.strength
     sizes = (PARTICLES if request.particles is None else request.particles, request.populations or POPULATIONS)
     check_run((*sizes, nets.length), nets.length, SNAPSHOTS, request.device)
-    reward, twist = molecule_reward(nets, score), None if score is None else nets.twist(score, strength)
+    reward = molecule_reward(nets, score)
+    twist = None if score is None else nets.twist(score, strength, reward)
     fk = Composed(
         nets.model(), reward=reward, strength=strength, twist=twist, order=tuple(range(nets.length)),
         candidates=None if twist is None else min(CANDIDATES, nets.vocabulary),
@@ -91,24 +91,6 @@ def sample_molecules(
     options = asked.given | {"particles": sizes[0], "populations": sizes[1], "seed": request.seed}
     result = noted(result, bundle=NAME, command=command(["sample", NAME], options))
     return _written(nets, result, None if score is None else reward, folder)
-
-
-def molecule_rows(nets: Molecules, result: Result, reward: Reward | None) -> list[dict[str, Any]]:
-    """The distinct molecules of a run, the heaviest first: SMILES, weight, how many particles, reward, properties."""
-    x, weights = result.particles.flatten(0, 1), result.weights.reshape(-1).tolist()
-    smiles = nets.decode(x)
-    values = [None] * len(smiles) if reward is None else reward(x).tolist()
-    worth = dict(zip(smiles, values, strict=True))
-    return [
-        one._asdict() | {"reward": worth[one.smiles]} | _properties(one.smiles)
-        for one in distinct_molecules(smiles, weights)
-    ]
-
-
-def _properties(smiles: str) -> dict[str, float | None]:
-    """QED and logP of a molecule."""
-    mol = parsed(smiles)
-    return {name: None if mol is None else float(value(mol)) for name, value in PROPERTIES.items()}
 
 
 def table_text(rows: list[dict[str, Any]]) -> str:
@@ -128,7 +110,7 @@ def caption(row: dict[str, Any]) -> str:
 
 
 def _written(nets: Molecules, result: Result, reward: Reward | None, folder: Path) -> dict[str, Any]:
-    rows = molecule_rows(nets, result, reward)
+    rows = nets.table(result, reward)
     kept = [row for row in rows if row["valid"] and row["weight"] > 0]
     alive = [row["count"] for row in rows if row["valid"]]
     figures: dict[str, Any] = {"molecules among the particles": sum(alive), "distinct molecules": len(kept)}

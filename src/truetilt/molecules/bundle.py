@@ -42,10 +42,10 @@ from ..models.text_classifier import TextClassifier
 from ..models.tokenizer import TOKENIZER, Tokenizer, load_tokenizer
 from ..models.transformer import SEDD
 from ..rewards.reward import Reward
-from ..viz.molecules import MoleculeView
+from ..viz.molecules import MoleculeView, distinct_molecules
 from .placing import Row, likeliest, placed_rows, read_fragment
-from .rewards import Contains
-from .twist import PropertyBins
+from .rewards import Contains, property_values
+from .twist import EndedExactly, PropertyBins
 
 NAME = "molecules"
 NET, POTENTIAL = "net", "potential"
@@ -192,16 +192,21 @@ class Molecules:
         kept = None if self.fragment is None else Contains(read_fragment(self.fragment).smarts)
         return Reward(MoleculeFunction(score, kept), tokenizer=self, one_at_a_time=True, **options)
 
-    def twist(self, score: Any, strength: float = 1.0) -> Any:
+    def twist(self, score: Any, strength: float = 1.0, reward: Reward | None = None) -> Any:
         """What partly masked molecules are worth for a reward of QED or logP, by the potential: log E[exp(r) | x_t].
 
-        For `tt.Composed(..., twist=...)` and `tt.steer(..., twist=...)`. None where the potential knows no part of it.
+        For `tt.Composed(..., twist=...)`. With the `reward` made of the score, rows that have ended are worth what it
+        says of them. None where the potential knows no part of the score.
         """
-        if self.potential is None:
+        found = None
+        if self.potential is not None:
+            found = self.bins.twist(self.potential, score, strength, self.batch, self.dtype)
+        if found is None:
             return None
-        found = self.bins.twist(self.potential, score, strength, self.batch, self.dtype)
-        base: Any = self.model().base
-        return found if found is None or self.given is None else Around(found, base)
+        if self.given is not None:
+            base: Any = self.model().base
+            return Around(found, base)
+        return found if reward is None else EndedExactly(found, reward, self.tokenizer.end, self.process.mask)
 
     # ------------------------------------------------------------------------------------------------ strings
 
@@ -243,6 +248,21 @@ class Molecules:
                 )
             found.append((pieces + [self.tokenizer.end] * self._sites)[: self._sites])
         return torch.tensor(found, dtype=torch.int64, device=self.device).reshape(-1, self._sites)
+
+    def table(self, result: Any, reward: Reward | None = None) -> list[dict[str, Any]]:
+        """The distinct molecules of a `tt.Result`, the heaviest first, a row each.
+
+        smiles, weight (its share), count (how many particles are it), valid (whether it is a molecule), reward (None
+        without one), qed and logp (None of what is no molecule).
+        """
+        x, weights = result.particles.flatten(0, -2), result.weights.reshape(-1).tolist()
+        smiles = self.decode(x)
+        values = [None] * len(smiles) if reward is None else reward(x).tolist()
+        worth = dict(zip(smiles, values, strict=True))
+        return [
+            one._asdict() | {"reward": worth[one.smiles]} | property_values(one.smiles)
+            for one in distinct_molecules(smiles, weights)
+        ]
 
     def written(self, strings: Sequence[str]) -> tuple[str, str]:
         """A file of SMILES: its ending and its text."""

@@ -37,6 +37,12 @@ def logp_value(mol: Any) -> float:
 PROPERTIES: Mapping[str, MoleculeScore] = {"qed": qed_value, "logp": logp_value}
 
 
+def property_values(smiles: str) -> dict[str, float | None]:
+    """The properties of a molecule by name; None of what is none."""
+    mol = parsed(smiles)
+    return {name: None if mol is None else float(value(mol)) for name, value in PROPERTIES.items()}
+
+
 def itself(value: float) -> float:
     """The property as it is."""
     return value

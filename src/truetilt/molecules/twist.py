@@ -65,6 +65,25 @@ class SumOfTwists:
         return sum((part(x, t) for part in self.parts[1:]), self.parts[0](x, t))
 
 
+@dataclass(frozen=True, eq=False)
+class EndedExactly:
+    """A twist that knows what rows that have ended are worth: the reward itself, as nothing behind an end is read."""
+
+    twist: Any
+    reward: Any
+    end: int
+    mask: int
+
+    def __call__(self, x: Tokens, t: float) -> Tensor:
+        found = self.twist(x, t)
+        before = ((x == self.mask).cumsum(-1) == 0) & (x == self.end)  # an end before the first mask
+        ended = before.any(-1)
+        if bool(ended.any()):
+            behind = (x == self.end).cumsum(-1) > 0
+            found[ended] = self.reward(torch.where(behind, self.end, x)[ended]).to(found)
+        return found
+
+
 @dataclass(frozen=True)
 class PropertyBins:
     """The bins of each property, edges and means, as the card of a potential has them; in the order of its classes."""
