@@ -3,6 +3,9 @@
 python proofs/humanise_designs.py prepare DIR OUT     here: number the chains of DIR/humanisation and halve the weights
 python proofs/humanise_designs.py draw OUT FILE.jsonl --device cuda --batch 512 --seconds 540     there; again goes on
 
+python proofs/humanise_designs.py weigh DIR OUT.json --designs FILE.jsonl     what the target of a cell thinks of
+                                                                              published designs beside ours
+
 FILE.jsonl has a line for each chain and cell. The experiment then reads it: --designs FILE.jsonl. Other cells than the
 experiment's, fewer chains and other sizes are asked for by --cells, --chains and --size.
 """
@@ -16,17 +19,22 @@ from pathlib import Path
 import torch
 
 from truetilt.antibodies.network import package_folder
+from truetilt.antibodies.sequences import tokens_of
+from truetilt.core.storage import write_json
 from truetilt.paper.humanise_designs import (
     CELLS,
     FOLDER,
+    PARENT,
     SIZE,
     RunSize,
     cell_named,
     chains_of_json,
     chains_to_json,
+    heavy_chains,
     network,
     one_chain,
     parents,
+    ready_designs,
 )
 
 INNER = Path("trained_models") / "AntiBERTy_md_smooth"
@@ -66,9 +74,48 @@ def draw(folder, path, given):
                 print(chain.name, cell.name, f"{found['seconds']:.1f} s", found["distinct"], flush=True)
 
 
+@torch.no_grad()
+def log_p0(target, x):
+    """log p0 of finished states [B, D], in the target's order."""
+    process, seen = target.model.process, torch.full_like(x, target.model.process.mask)
+    total = torch.zeros(len(x), dtype=torch.float64)
+    for site in target.order:
+        law = process.posterior(target.model.base(seen, 1.0), seen, 1.0).dense()[:, site].double()
+        total += law.gather(-1, x[:, site, None])[:, 0]
+        seen[:, site] = x[:, site]
+    return total
+
+
+def weigh(data, path, given):
+    """log p0, log p(human) and changes of the parent, of published designs and of our heaviest, chain by chain."""
+    cell = cell_named(given.cells)
+    ours, nets = ready_designs(str(given.designs)), network(given.device, given.batch)
+    theirs = {method: heavy_chains(data / FOLDER, method) for method in (PARENT, "sapiens3", "straight_grafts")}
+    rows = json.loads(path.read_text())["rows"] if path.is_file() else []
+    done = {row["chain"] for row in rows}
+    chains = given.chains.split(",") if given.chains else None
+    for chain in parents(data / FOLDER):
+        if chain.name in done or (chains is not None and chain.name not in chains):
+            continue
+        redesign = nets.redesign(chain.parent, unseen_cdrs=cell.unseen, domain=chain.domain)
+        target = redesign.target(alpha=cell.alpha, pull=cell.pull, sharpness=cell.sharpness)
+        named = {method: found[chain.name] for method, found in theirs.items()}
+        named["truetilt"] = ours[chain.name, cell.name]["designs"][0]["sequence"]
+        named = {method: letters for method, letters in named.items() if len(letters) == len(chain.parent)}
+        x = torch.stack([tokens_of(letters) for letters in named.values()])[:, list(redesign.open_sites)]
+        log_base, reward = log_p0(target, x), target.reward(x, 0.0)
+        human, changes = redesign.log_species()(x, 0.0), redesign.changes(x)
+        for number, method in enumerate(named):
+            log_pi = cell.sharpness * log_base[number] + reward[number]
+            row = {"chain": chain.name, "method": method, "log_p0": float(log_base[number]), "log_pi": float(log_pi)}
+            rows.append(row | {"log_human": float(human[number]), "changes": int(changes[number])})
+        write_json(path, {"cell": cell.name, "rows": rows})
+        print(chain.name, {row["method"]: round(row["log_pi"], 1) for row in rows[-len(named) :]}, flush=True)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("verb", choices=["prepare", "draw"])
+    parser.add_argument("verb", choices=["prepare", "draw", "weigh"])
     parser.add_argument("source", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--device", default="cpu")
@@ -76,9 +123,12 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--cells", help="their names, with commas between")
     parser.add_argument("--chains", help="names of antibodies, with commas between")
+    parser.add_argument("--designs", type=Path, help="what was drawn, to be weighed")
     parser.add_argument("--size", help="populations x particles, such as 4x64")
     given = parser.parse_args()
     if given.verb == "prepare":
         prepare(given.source, given.out)
+    elif given.verb == "weigh":
+        weigh(given.source, given.out, given)
     else:
         draw(given.source, given.out, given)

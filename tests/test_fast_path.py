@@ -23,7 +23,8 @@ from truetilt.core.logits import Sites
 from truetilt.core.types import Batch, SiteOdds
 from truetilt.diffusion import kernels
 from truetilt.diffusion.processes import log1mexp
-from truetilt.models.score import NetScore, sites_read
+from truetilt.models.padded import sites_read
+from truetilt.models.score import NetScore
 from truetilt.runtime import memory
 from truetilt.smc.sampler import Source, trace
 from truetilt.smc.stream import Stream

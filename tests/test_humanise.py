@@ -46,11 +46,15 @@ def folder(tmp_path):
 
 def test_designs_of_a_file(tmp_path, folder, monkeypatch):
     monkeypatch.setattr(command, "number_domains", counted)
-    (tmp_path / "in.fa").write_text(f">one\n{CHAIN}\n>two\n{CHAIN[::-1]}\n")
-    asked = command.HumaniseRequest(str(tmp_path / "in.fa"), designs=3, particles=4, populations=2, steps=5)
-    summary = command.humanise(asked, tmp_path / "out", lambda: None, folder)
+    (tmp_path / "in.fa").write_text(f">one VH\n{CHAIN}\n>two\n{CHAIN[::-1]}\n")
+    asked = command.HumaniseRequest(str(tmp_path / "in.fa"), designs=3, particles=4, populations=2, sweeps=0, steps=5)
+    passes = []
+    summary = command.humanise(asked, tmp_path / "out", lambda done, total: passes.append((done, total)), folder)
+    assert passes == [(k, 12) for k in range(1, 13)]
     found = read_fasta(tmp_path / "out" / "designs.fa")
-    assert [row["chain"] for row in summary["rows"]] == ["one", "two"]
+    assert [row["chain"] for row in summary["rows"]] == ["one VH", "two"]
+    assert found[0].name.startswith("one_VH_design_1 weight=")
+    assert len({design.name.split()[0] for design in found}) == len(found)  # ids
     assert len(found) == sum(row["designs"] for row in summary["rows"])
     loops = [site for loop in DOMAIN.cdrs for site in loop]
     for design in found:
@@ -59,6 +63,24 @@ def test_designs_of_a_file(tmp_path, folder, monkeypatch):
     assert len({design.letters for design in found if design.name.startswith("one")}) == summary["rows"][0]["designs"]
     for name in ("result.json", "figure.png", "chain-1/particles.json", "chain-2/particles.json"):
         assert (tmp_path / "out" / name).is_file()
+
+
+def test_residues_beside_the_domain_are_left_out_and_said(tmp_path, folder, monkeypatch):
+    """A leader and a constant domain that the network reads along make other, worse designs."""
+
+    def inside(sequences, scheme="kabat"):
+        return {name: DOMAIN._replace(start=letters.find(CHAIN)) for name, letters in sequences.items()}
+
+    monkeypatch.setattr(command, "number_domains", inside)
+    for name, text in (("alone", CHAIN), ("whole", f"MGWSC{CHAIN}ASTKG")):
+        (tmp_path / f"{name}.fa").write_text(f">one\n{text}\n")
+        asked = command.HumaniseRequest(
+            str(tmp_path / f"{name}.fa"), designs=3, particles=4, populations=2, sweeps=0, steps=5
+        )
+        summary = command.humanise(asked, tmp_path / name, lambda *_: None, folder)
+    assert read_fasta(tmp_path / "alone" / "designs.fa") == read_fasta(tmp_path / "whole" / "designs.fa")
+    assert "one: residues 6 to 46 are its heavy variable domain" in summary["notes"][0]
+    assert "the other 10 are left out" in summary["notes"][0]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from problems import clean, flow, table, tv
 from truetilt.core.types import Batch
 from truetilt.models.classifier import Classifier, ClassifierConfig
 from truetilt.models.layers import grey_features
-from truetilt.models.score import DeftScore, NetPotential, NetScore, Padded, class_log_probs, digit_model
+from truetilt.models.padded import Padded
+from truetilt.models.score import DeftScore, NetPotential, NetScore, class_log_probs, digit_model
 from truetilt.models.unet import UNet, UNetConfig
 from truetilt.smc.stream import Stream
 

@@ -1,6 +1,7 @@
 """`truetilt reproduce gb1 | soluble` and `sample proteinmpnn`, with tiny networks and small tables."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +11,9 @@ import truetilt as tt
 from tiny_protein import pdb, structure, write_weights
 from truetilt.cli.main import app
 from truetilt.commands.jobs import Settings
+from truetilt.commands.request import Backbone, SampleRequest, TableNoise
+from truetilt.commands.resume import SampleCommand, read_command, sample_or_resume
+from truetilt.commands.sample import with_defaults
 from truetilt.paper import gb1, gb1_samplers, soluble
 from truetilt.paper.kriging import kriged
 from truetilt.paper.reward_tables import RewardTable
@@ -178,16 +182,75 @@ def test_designs_on_the_command_line(tiny, tmp_path):
     [
         (["proteinmpnn"], "give it"),
         (["proteinmpnn", "--structure", "x.pdb", "--alpha", "2"], "add --condition soluble"),
-        (["proteinmpnn", "--structure", "x.pdb", "--steps", "5"], "leave out --process"),
+        (["proteinmpnn", "--structure", "x.pdb", "--steps", "5"], "leave out --steps"),
+        (["proteinmpnn", "--structure", "x.pdb", "--process", "uniform"], "leave out --process"),
+        (["proteinmpnn", "--structure", "x.pdb", "--prompt", "MK"], "takes no prompt"),
         (["proteinmpnn", "--structure", "x.pdb"], "there is no file x.pdb"),
         (["mnist", "--condition", "4", "--open", "3"], "an option of proteinmpnn"),
-        (["proteinmpnn", "--structure", "x.pdb", "--checkpoint-every", "2"], "not for proteinmpnn"),
+        (["proteinmpnn", "--structure", "x.pdb", "--checkpoint-every", "2"], "there is no file x.pdb"),
     ],
 )
 def test_wrong_requests_on_the_command_line(words, told, tmp_path):
     done = CliRunner().invoke(app, ["sample", *words, "--out", str(tmp_path / "run")])
     assert done.exit_code == 2
     assert told in " ".join(done.output.split())
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_stopped_design_goes_on_to_the_same_bytes(tiny, tmp_path, monkeypatch):
+    """From another folder, too; and a structure that has changed since is refused."""
+    pytest.importorskip("gemmi")
+    monkeypatch.chdir(tmp_path)
+    path, text = tmp_path / "x.pdb", pdb(structure(NATIVE))
+    path.write_text(text)
+    request = with_defaults(Path("proteinmpnn"), SampleRequest(None, 1.0, particles=8))
+    asked = SampleCommand("proteinmpnn", request, TableNoise(), 1, Backbone("x.pdb", "3-6"))
+    sample_or_resume(asked, tmp_path / "whole", lambda done: None)
+    count = iter(range(100))
+
+    def stop(done):
+        if next(count) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sample_or_resume(asked, tmp_path / "run", stop)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    path.write_text(pdb(structure(NATIVE[:-1] + "W")))
+    with pytest.raises(tt.InvalidInput, match="belongs to another run"):
+        sample_or_resume(read_command(tmp_path / "run"), tmp_path / "run", lambda done: None)
+    path.write_text(text)
+    monkeypatch.chdir(tmp_path)
+    sample_or_resume(read_command(tmp_path / "run"), tmp_path / "run", lambda done: None)
+    names = sorted(one.name for one in (tmp_path / "whole").iterdir())
+    assert names == sorted(one.name for one in (tmp_path / "run").iterdir())
+    same = [(tmp_path / "whole" / name).read_bytes() == (tmp_path / "run" / name).read_bytes() for name in names]
+    assert dict(zip(names, same, strict=True)) == dict.fromkeys(names, True)
+
+
+def test_residues_are_steered_on_the_command_line(tiny, tmp_path):
+    pytest.importorskip("gemmi")
+    path, file = tmp_path / "x.pdb", tmp_path / "mine.py"
+    path.write_text(pdb(structure(NATIVE)))
+    file.write_text("def charge(sequences):\n    return [s.count('K') - s.count('D') for s in sequences]\n")
+    words = ["steer", "proteinmpnn", "--structure", str(path), "--open", "3-4", "--reward", f"{file}:charge"]
+    words += ["--calls", "60", "--populations", "4", "--forbid", "C"]
+    done = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "run")])
+    assert done.exit_code == 0, done.output
+    lines = (tmp_path / "run" / "designs.fasta").read_text().splitlines()
+    assert all(line[:2] == NATIVE[:2] and line[4:] == NATIVE[4:] for line in lines[1::2])
+    assert "designs.fasta" in done.output
+    told = json.loads((tmp_path / "run" / "result.json").read_text())["settings"]["command"]
+    assert "--structure" in told
+    assert "--forbid C" in told
+    refused = CliRunner().invoke(app, ["steer", "mnist", "--reward", "a.py:b", "--open", "3"])
+    assert "an option of proteinmpnn" in " ".join(refused.output.split())
+
+
+def test_leaning_to_the_weights_themselves_is_refused(tiny):
+    protein = tt.load("proteinmpnn", structure=structure(NATIVE), open="3", weights="soluble")
+    with pytest.raises(tt.InvalidInput, match="nothing to lean to"):
+        protein.model("soluble")
 
 
 def test_the_logo_of_residues_has_colours_of_their_own():

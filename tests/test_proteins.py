@@ -1,6 +1,7 @@
 """ProteinMPNN as a law in one order: against the decoder written out, enumeration, and variants that must fail."""
 
 import math
+import warnings
 from dataclasses import replace
 
 import pytest
@@ -259,7 +260,11 @@ def test_sequences_and_fasta_round_trip(weights, tmp_path):
         ({"open": "3", "fixed": "3"}, "both open and fixed"),
         ({"open": None, "fixed": "A"}, "no residue is open"),
         ({"chains": "Z"}, "there is no chain 'Z'"),
-        ({"forbid": "1"}, "give letters of amino acids"),
+        ({"forbid": "1"}, "give capital letters of amino acids"),
+        ({"forbid": "Cys"}, "give capital letters of amino acids"),
+        ({"open": "A3-B4"}, "from one chain to another"),
+        ({"tied": "A=B"}, "there is no chain B; there are A"),
+        ({"tied": "A3-4=A5"}, "which are 2, 1 residues"),
         ({"forbid": "ACDEFGHIKLMNPQRSTVWY"}, "all twenty"),
         ({"tied": "A"}, "give chains"),
         ({"tied": "A3=A6"}, "only some of them open"),
@@ -280,6 +285,19 @@ def test_several_chains_ask_for_the_chain(weights):
         load(weights, open="3", letters=("MKTAY", "MKTAY"))
     protein = load(weights, open="A3,B2-4", letters=("MKTAY", "MKTAY"))
     assert protein.sites == ("A3", "B2", "B3", "B4")
+
+
+@pytest.mark.parametrize("open", ["A 2-3, 5", "A2-A3,A5", "2 – 3 5", "A:2-3 A5"])
+def test_requests_are_read_as_people_write_them(weights, open):
+    assert load(weights, open=open, forbid="C, M").sites == ("A2", "A3", "A5")
+
+
+def test_stretches_of_uneven_chains_are_tied(weights):
+    chains = ("MKTAY", "MKTAYI")
+    with pytest.raises(tt.InvalidInput, match="have a residue 6; tie what they share: A1-5=B1-5"):
+        load(weights, open=None, letters=chains, tied="A=B")
+    protein = load(weights, open=None, letters=chains, tied="A1-2=B1-2,A5 = B5")
+    assert protein.sites == ("A1=B1", "A2=B2", "A3", "A4", "A5=B5", "B3", "B4", "B6")
 
 
 def test_an_unknown_residue_may_be_open_and_not_fixed(weights):
@@ -340,6 +358,8 @@ def test_files_that_are_no_structure(tmp_path):
         tt.load("proteinmpnn", structure=path)
     with pytest.raises(tt.InvalidInput, match="there is no file"):
         tt.load("proteinmpnn", structure=tmp_path / "nothing.pdb")
+    with pytest.raises(tt.InvalidInput, match="is a folder"):
+        tt.load("proteinmpnn", structure=tmp_path)
 
 
 def test_a_pdb_file_is_read(weights, tmp_path):
@@ -364,14 +384,22 @@ def test_gaps_missing_atoms_and_unknown_names_are_said(weights, tmp_path):
     with pytest.raises(tt.InvalidInput, match=r"residue A4 \(ALA\) lacks N"):
         tt.load("proteinmpnn", structure=path, weights=weights)
     path.write_text(pdb(made, skip=[(4, atom) for atom in ("N", "CA", "C", "O")]))
-    with pytest.warns(UserWarning, match="missing between A3 to A5"):
+    with pytest.warns(UserWarning, match="broken between A3 and A5"):
         protein = tt.load("proteinmpnn", structure=path, weights=weights)
     assert protein.structure.indices.tolist() == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+    jump = replace(made, residues=tuple(r._replace(number=r.number + 9 * (r.number > 5)) for r in made.residues))
+    path.write_text(pdb(jump))
+    with warnings.catch_warnings():  # numbers of another scheme jump where nothing is missing
+        warnings.simplefilter("error")
+        tt.load("proteinmpnn", structure=path, weights=weights)
+    path.write_text(pdb(replace(made, backbone=made.backbone / 10)))
+    with pytest.raises(tt.InvalidInput, match="give coordinates in Å"):
+        tt.load("proteinmpnn", structure=path, weights=weights)
     path.write_text(pdb(structure("MKXAY")))
     with pytest.raises(tt.InvalidInput, match="residue A3 is no amino acid"):
         tt.load("proteinmpnn", structure=path, weights=weights, open="1")
     path.write_text(pdb(made).replace(" N  ", " P  ").replace(" CA ", " Q  "))
-    with pytest.raises(tt.InvalidInput, match="lacks N"):
+    with pytest.raises(tt.InvalidInput, match="of 10, the first has P, Q, C, O alone"):
         tt.load("proteinmpnn", structure=path, weights=weights)
     path.write_text("HETATM    1  O   HOH A   1      10.000  10.000  10.000  1.00  0.00           O\nEND\n")
     with pytest.raises(tt.InvalidInput, match="no residue with a backbone"):

@@ -102,7 +102,7 @@ def test_a_full_disk_is_one_line_of_a_command(small, monkeypatch):
     def full(*_):
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
-    monkeypatch.setattr("truetilt.result.save_file", full)
+    monkeypatch.setattr("truetilt.runtime.saved.save_file", full)
     told = run("sample", str(small), "--steps", "2", "--particles", "3", "--out", str(small.parent / "out"))
     assert told.exit_code == 1
     assert "No space left" in told.stderr

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 import truetilt as tt
 from public_nets import bert, bert_tokenizer, esm2, esm_tokenizer
 from truetilt.cli.main import app
+from truetilt.studio import pictures
 from truetilt.studio.background import DONE
 from truetilt.studio.folders import STRINGS, found_at
 from truetilt.studio.form import faults, first_form
@@ -65,6 +66,8 @@ def test_its_python_gives_the_same_bits(folders, tmp_path, monkeypatch, name, pr
     exec(job.python, space)
     assert torch.equal(space["result"].particles, first.particles)
     assert torch.equal(space["result"].log_weights, first.log_weights)
+    letters = name == "protein"  # a logo says nothing of whole sequences
+    assert ("share of the weight" in pictures.stage(job)) == letters
     assert "public network" in job.command or "samplers tilted and tempered" in job.command
     call = run_settings(first.settings, first.times.tolist()).call
     assert f"nets.model({prompt!r}" in call

@@ -108,7 +108,7 @@ def test_a_damaged_bundle_is_a_message(texts, tmp_path):
 # The same bits.
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("sampler", [name for name in SAMPLERS if name != "in-order"])
 @pytest.mark.parametrize("condition", ["toxic", "-dashed", HOSTILE])
 def test_python_and_command_give_the_same_bits(texts, tmp_path, monkeypatch, sampler, condition):
     monkeypatch.chdir(tmp_path)
@@ -128,7 +128,7 @@ def test_python_and_command_give_the_same_bits(texts, tmp_path, monkeypatch, sam
 
 
 @pytest.mark.parametrize("said", [{"condition": "1"}, {"prompt": "the film"}])
-@pytest.mark.parametrize("sampler", [s for s in SAMPLERS if s != "tilted"])
+@pytest.mark.parametrize("sampler", [s for s in SAMPLERS if s not in ("tilted", "in-order")])
 def test_one_text_net_has_python_and_a_report_that_calls_it(texts, tmp_path, monkeypatch, sampler, said):
     monkeypatch.chdir(tmp_path)
     job = done(form_with(f"{texts}/sedd", sampler=sampler, **said), tmp_path)

@@ -4,33 +4,22 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, cast
 
 import torch
-from torch import Tensor
 
 from . import __version__
+from .core.arguments import path_of, whole
+from .core.batch import Meter
+from .core.errors import InvalidInput
 from .core.fingerprints import fingerprint
-from .core.meter import Meter, metered, rewards_of, spent_before
+from .core.meter import metered, rewards_of, spent_before
 from .core.parameter_names import spelled
 from .core.parts import check_parts
 from .core.target import contract_of
-from .core.types import (
-    FeynmanKac,
-    InvalidInput,
-    Model,
-    Particles,
-    Resampler,
-    Schedule,
-    StepInfo,
-    check_model,
-    check_sampled,
-    path_of,
-    whole,
-)
+from .core.types import FeynmanKac, Model, Resampler, Schedule, check_model, check_sampled
 from .diffusion.kernels import Kernel
 from .diffusion.processes import Masking
 from .diffusion.schedules import check_whole, masked_fraction_grid, uniform_grid
@@ -38,12 +27,13 @@ from .result import Result
 from .runtime.checkpoints import EVERY, Checkpoints, Record
 from .runtime.checks import check_model_functions, check_moves, check_observers, check_options
 from .runtime.memory import check_room, fitting_chunk
+from .runtime.runs import Callback, CheckedRun, Watch, carried_out
 from .runtime.settings import settings_of, versions_of
 from .runtime.snapshots import chosen_steps, stacked
 from .smc.coupling import Coupling, independent
 from .smc.rejuvenation import Rejuvenation
 from .smc.resampling import adaptive, systematic
-from .smc.sampler import WHOLE, Begun, Source, check_shape, trace
+from .smc.sampler import WHOLE, Source, check_shape
 from .smc.shards import Shard
 from .smc.stream import Stream, check_seed
 from .targets.any_order import AnyOrder
@@ -53,9 +43,6 @@ from .targets.defaults import default_sampler
 from .targets.measures import shared_measures
 from .targets.on_clock import Tempered
 from .targets.tilts import FULL, Ramp
-
-Callback = Callable[[int, int, StepInfo], None]  # (steps done, steps in all, what happened)
-Watch = Callable[[int, Particles, StepInfo], None]  # (steps done, the particles, what happened)
 
 
 class RunOptions(TypedDict, total=False):
@@ -156,25 +143,9 @@ def run(
         rewards = rewards_of((fk, moves))
         saved = Checkpoints(path_of("checkpoint", checkpoint), checkpoint_every, identity, shard, rewards)
     meter = Meter()
-    fk, moves = metered((fk, moves), meter)
-    with saved or nullcontext():
-        record = Record(keep=wanted) if saved is None else saved.load(Record(keep=wanted), device)
-        begin = None if record.step < 0 else Begun(record.step, record.particles)
-        for state, info in trace(fk, grid, (populations, particles), resample, source, moves, begin):
-            info = info._replace(spent=torch.tensor(meter.lap()))
-            record.add(state, info)
-            if watch:
-                watch(record.step, state, info)
-            if callback_on_step_end:
-                callback_on_step_end(record.step, steps, info)
-            if saved:
-                saved.after_step(record, steps)
-    done = record.whole(shard)
-    measured = shared_measures(fk, moves, done.particles, shard)
-    if measured.disagreement is not None and (problem := disagreeing(measured.disagreement)):
-        warnings.warn(problem, stacklevel=3)
-    looked = shard.summed(torch.tensor(meter.lap()))
-    return _result(done, settings | {"measured": measured.told()}, looked)
+    checked = CheckedRun(*metered((fk, moves), meter), grid, (populations, particles), resample, source, wanted)
+    record = carried_out(checked, meter, saved, watch, callback_on_step_end)
+    return _result(checked, record.whole(shard), settings, meter)
 
 
 @spelled(run)
@@ -274,10 +245,13 @@ def own_grid(fk: FeynmanKac) -> Sequence[float]:
     return found
 
 
-def _result(whole: Record, settings: dict[str, Any], looked: Tensor) -> Result:
-    """What a finished run gives back, every particle in it; `looked` is what its last look at them cost."""
+def _result(run: CheckedRun, whole: Record, settings: dict[str, Any], meter: Meter) -> Result:
+    """What a finished run gives back, every particle in it, after a last look at them, whose cost counts."""
+    measured = shared_measures(run.fk, run.moves, whole.particles, run.source.shard)
+    if measured.disagreement is not None and (problem := disagreeing(measured.disagreement)):
+        warnings.warn(problem, stacklevel=4)
     infos, counts = whole.infos, torch.stack([info.spent for info in whole.infos])
-    counts[-1] += looked.to(counts.device)
+    counts[-1] += run.source.shard.summed(torch.tensor(meter.lap())).to(counts.device)
     return Result(
         whole.particles.x,
         whole.particles.log_w,
@@ -285,7 +259,7 @@ def _result(whole: Record, settings: dict[str, Any], looked: Tensor) -> Result:
         torch.stack([info.ess for info in infos]),
         torch.stack([info.log_z for info in infos]),
         torch.stack([info.ancestors for info in infos]),
-        settings,
+        settings | {"measured": measured.told()},
         torch.stack([info.moved for info in infos]),
         torch.stack([info.accepted for info in infos]),
         *stacked(whole.kept),

@@ -28,10 +28,11 @@ from .core.types import (
 from .diffusion.kernels import Kernel, SiteLaw
 from .smc.resampling import log_mean_exp, normalised
 from .targets.accept_move import AcceptLaw, AcceptMove
+from .targets.any_order import RevealClock
 from .targets.base import ClockMove, Proposal, check_alpha, powers
-from .targets.on_clock import OnClock, Steered, Tempered, Tilted, Unweighted, evaluate
-from .targets.reveal_clock import RevealClock
+from .targets.on_clock import OnClock, Tempered, Tilted, Unweighted, evaluate
 from .targets.stage import SiteTarget, Stage
+from .targets.steered import Steered
 from .targets.tilts import Tilt
 
 __all__ = [

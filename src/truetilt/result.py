@@ -8,28 +8,24 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from .core.arguments import folder_of, function, has, listed, number, path_of, plain, shown, tensor_of
 from .core.errors import DegenerateWeights, InvalidInput
 from .core.logits import draw_from
-from .core.measures import worst
 from .core.spent import Spent
-from .core.storage import check_plain, read_json, sha256_of, write_json, write_with
-from .core.target import Constant, Remedies
+from .core.storage import write_json
 from .runtime.memory import check_fits
-from .runtime.saved import check_header, check_tensors
+from .runtime.saved import load_tensors, names_of, save_tensors
+from .runtime.settings import constant_of, known_of, repeated, runs_of
 from .runtime.snapshots import Snapshots, no_snapshots, united
 from .runtime.story import story_lines
 from .smc.checks import Finding, Verdict
-from .smc.figures import STIRRED, Known, Stirring, figures_of, lines_of
+from .smc.figures import STIRRED, Stirring, figures_of, lines_of
 from .smc.genealogy import roots
 from .smc.resampling import effective_sample_size, log_mean_exp, multinomial, normalised
 from .smc.stream import OUTPUT, Stream
@@ -50,10 +46,6 @@ from .smc.uncertainty import (
 if TYPE_CHECKING:
     from .viz.plots import Plots
     from .viz.views import View
-
-_FORMAT, _VERSION = "truetilt-result", 1
-_TENSORS = ("particles", "log_weights", "times", "ess", "log_z_path", "ancestors", "moved", "accepted", "counts")
-_KEPT = ("snapshot_steps", "snapshot_particles", "snapshot_log_weights")  # in the file where there are any
 
 
 @dataclass(frozen=True, repr=False)
@@ -120,7 +112,7 @@ class Result:
     @property
     def log_z_words(self) -> str:
         """Which constant `log_z` estimates; samplers of one target differ in how often they divide by p(zeta)."""
-        constant = _constant(self.settings)
+        constant = constant_of(self.settings)
         return "a constant that this model does not name" if constant is None else constant.words
 
     def log_z_less(self, share: float, log_p_zeta: float) -> float:
@@ -128,7 +120,7 @@ class Result:
 
         share 0 is the sum alone, 1 what `Tilted` estimates, alpha what `Tempered` and `AnyOrder` do.
         """
-        constant, share, log_p = _constant(self.settings), number("share", share), number("log_p_zeta", log_p_zeta)
+        constant, share, log_p = constant_of(self.settings), number("share", share), number("log_p_zeta", log_p_zeta)
         if not (math.isfinite(share) and math.isfinite(log_p)):
             raise InvalidInput(f"share is {share} and log p(zeta) {log_p}; both must be finite")
         if constant is None or constant.share is None:
@@ -227,7 +219,7 @@ class Result:
     @property
     def log_z_stderr(self) -> float | None:
         """Standard error of log Z across populations; None where there is one population, no mass, or copies of one."""
-        if self.log_weights.shape[0] < 2 or self.log_z == -torch.inf or _repeated(self.settings):
+        if self.log_weights.shape[0] < 2 or self.log_z == -torch.inf or repeated(self.settings):
             return None
         return float(self.log_z_interval().stderr)
 
@@ -236,7 +228,7 @@ class Result:
         self._weighed()
         stirring = Stirring(self.moved, self.accepted)
         found = [Finding(Verdict(verdict), words) for verdict, words in self.settings.get("findings", ())]
-        return judge(figures_of(self._history(), self.particles, stirring, _known(self.settings)), found)
+        return judge(figures_of(self._history(), self.particles, stirring, known_of(self.settings)), found)
 
     def draw(self, n: int, seed: int = 0) -> Tensor:
         """n unweighted draws from the union by mass, in random order [n, D]. Same seed, same draws."""
@@ -334,7 +326,7 @@ class Result:
         return History(self.log_weights, self.ancestors, self.ess, resampler, coupling != "independent")
 
     def _interval(self, estimate: Estimate, level: float, by: Spreader) -> Interval:
-        if _repeated(self.settings):
+        if repeated(self.settings):
             raise InvalidInput(
                 "two of the united runs share a seed and a population number, so they are copies and no error bar can "
                 "be had; run them with different seeds, or with first_population"
@@ -350,18 +342,9 @@ class Result:
         folder = folder_of("folder", folder)
         if view is not None:
             has("view", view, ("described", "tile"), "give tt.Images, tt.TextView or the like")
-        names = _TENSORS + _KEPT * (len(self.snapshot_steps) > 0)
-        tensors = {name: getattr(self, name).cpu().contiguous() for name in names}
-        json.dumps([self.log_z, self.settings], allow_nan=False)  # fail before anything is replaced
-        write_with(folder / "particles.safetensors", lambda temporary: save_file(tensors, temporary))
-        header = {
-            "format": _FORMAT,
-            "version": _VERSION,
-            "sha256": sha256_of(folder / "particles.safetensors"),
-            "log_z": self.log_z,
-            "settings": self.settings,
-        }
-        write_json(folder / "particles.json", header)
+        save_tensors(
+            folder, {name: getattr(self, name) for name in names_of(self.snapshot_steps)}, self.log_z, self.settings
+        )
         if view is not None:
             write_json(folder / "view.json", view.described())
         return folder
@@ -369,52 +352,5 @@ class Result:
     @staticmethod
     def load(folder: str | Path) -> Result:
         """Read what `save` wrote; a missing, foreign or damaged file is refused."""
-        folder = path_of("folder", folder)
-        try:
-            header = read_json(folder / "particles.json")
-        except (FileNotFoundError, NotADirectoryError) as e:
-            raise InvalidInput(f"{folder} holds no particles.json; give the folder that Result.save wrote") from e
-        except (OSError, ValueError) as e:
-            raise InvalidInput(f"{folder / 'particles.json'} is not JSON ({e}); the file is damaged or foreign") from e
-        ours = isinstance(header, dict) and header.get("format") == _FORMAT and header.get("version") == _VERSION
-        if not ours or "settings" not in header:
-            raise InvalidInput(f"{folder / 'particles.json'} is not a truetilt result of version {_VERSION}")
-        path = folder / "particles.safetensors"
-        if not path.is_file() or sha256_of(path) != header.get("sha256"):
-            raise InvalidInput(
-                f"{path} is missing or does not match the checksum in particles.json; save the result again"
-            )
-        try:
-            tensors = load_file(check_plain(path))
-        except (OSError, SafetensorError) as e:
-            raise InvalidInput(f"{path} cannot be read ({e}); save the result again") from e
-        tensors.setdefault("counts", torch.zeros(0, 4, dtype=torch.int64))  # of results saved before 0.2
-        check_tensors(path, tensors)
-        check_header(folder / "particles.json", header["settings"], len(tensors["log_weights"]))
-        return Result(**tensors, settings=header["settings"])
-
-
-def runs_of(settings: dict[str, Any]) -> list[dict[str, Any]]:
-    """The settings of every run that a result unites."""
-    return [run for part in settings["united"] for run in runs_of(part)] if "united" in settings else [settings]
-
-
-def _constant(settings: dict[str, Any]) -> Constant | None:
-    """The constant that all united runs estimate, where they agree and say so."""
-    found = [run.get("log_z") for run in runs_of(settings)]
-    return None if found[0] is None or any(one != found[0] for one in found) else Constant(**found[0])
-
-
-def _known(settings: dict[str, Any]) -> Known:
-    """What the judge should know of the united runs; remedies of the first."""
-    runs = runs_of(settings)
-    strayed = any("towards another target" in (run.get("moves") or {}) for run in runs)
-    measured = worst([run.get("measured", {}) for run in runs])
-    return Known(_repeated(settings), strayed, Remedies(**runs[0].get("remedies", {})), measured)
-
-
-def _repeated(settings: dict[str, Any]) -> bool:
-    """Whether two of the united runs drew a population from the same uniforms."""
-    runs = [r for r in runs_of(settings) if {"seed", "first_population", "populations"} <= r.keys()]
-    drawn = sorted((r["seed"], r["first_population"], r["first_population"] + r["populations"]) for r in runs)
-    return any(one[0] == next[0] and next[1] < one[2] for one, next in pairwise(drawn))
+        tensors, settings = load_tensors(path_of("folder", folder))
+        return Result(**tensors, settings=settings)

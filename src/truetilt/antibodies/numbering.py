@@ -42,6 +42,11 @@ class VariableDomain(NamedTuple):
         return self.start + len(self.positions)
 
     @property
+    def span(self) -> tuple[int, int]:
+        """Its first residue, and one past its last."""
+        return self.start, self.end
+
+    @property
     def cdrs(self) -> tuple[tuple[int, ...], ...]:
         """The residues of CDR 1, 2 and 3, counted from 0 in the whole sequence."""
         limits = _LIMITS[self.scheme][self.chain]

@@ -19,9 +19,9 @@ from torch import Tensor
 from ..core.fasta import AMINO_ACIDS
 from ..core.types import InvalidInput, Model, Tokens, device_here, listed, number, settle, whole
 from ..diffusion.processes import Masking
-from ..models.infilling import Around
-from ..models.score import NetPotential, NetScore, Padded, class_log_probs
-from ..models.text import Infill
+from ..models.infilling import Around, Infill
+from ..models.padded import Padded
+from ..models.score import NetPotential, NetScore, class_log_probs
 from ..targets.annealed import Annealed
 from ..targets.moves import Metropolis
 from ..targets.scans import systematic_scan

@@ -7,8 +7,9 @@ import math
 import torch
 from torch import Tensor
 
+from ..core.batch import Meter, MeteredReward
 from ..core.budget import Budget
-from ..core.meter import Meter, MeteredReward, metered
+from ..core.meter import metered
 from ..core.spent import Spent
 from ..core.types import Model, Tokens, whole
 from ..twists.calls import Rewarding, call_reward, check_reward_of, scaled

@@ -13,29 +13,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ..core.arguments import function, whole
+from ..core.batch import Meter, MeteredReward
 from ..core.budget import Budget
-from ..core.meter import Meter, MeteredReward
-from ..core.types import (
-    Aux,
-    FeynmanKac,
-    InvalidInput,
-    Law,
-    LogWeights,
-    Model,
-    Move,
-    Particles,
-    Potential,
-    Remedies,
-    Resampler,
-    Target,
-    Tokens,
-    batch_of,
-    function,
-    take,
-    whole,
-)
+from ..core.logits import batch_of, take
+from ..core.target import Remedies, Target
+from ..core.types import Aux, FeynmanKac, Law, LogWeights, Model, Move, Particles, Potential, Resampler, Tokens
 from ..smc.resampling import adaptive, log_mean_exp, systematic
-from ..smc.sampler import Source, trace
+from ..smc.sampler import Source, last_of, trace
 from ..smc.stream import Stream
 from ..twists.calls import Rewarding, call_reward, check_reward_of, scaled
 from ..twists.lookahead import Lookahead
@@ -101,11 +86,8 @@ def fk_steering(
     count = budget.most(way.steps, looks_of(way, every) * completions + 1, "particles", particles)
     value = Lookahead(own, counted, strength, completions, seed=seed)
     fk = Steering(way.fk, value, counted, strength, potential, way.grid[::every])
-    source, state = Source(Stream(seed, device=model.device)), None
-    for found, _ in trace(fk, way.grid, (1, count), resample or adaptive(systematic, 0.5), source):
-        state = found
-    if state is None:
-        raise InvalidInput("the walk has no step; give one that reveals states")
+    source = Source(Stream(seed, device=model.device))
+    state = last_of(trace(fk, way.grid, (1, count), resample or adaptive(systematic, 0.5), source))
     return Baseline(state.x[0], state.log_w[0], float(log_mean_exp(state.log_w[0])), meter.spent, count)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..core.budget import Budget, BudgetTooSmall
-from ..core.types import InvalidInput
+from ..core.types import LONGEST, InvalidInput
 from ..rewards.reward import Reward
 from ..twists.calls import Rewarding
 from .record import Baseline
@@ -14,7 +14,7 @@ Sized = Callable[[Budget, int | None], Baseline]  # a run with so much to spend,
 _ENOUGH = 0.98  # of a budget: what is left of it is not worth another run
 _NEARLY = 0.9  # of a budget: one step more is not tried where it promises to be too much
 _FINE = 50  # sizes that differ by less than one part in so many are alike
-_MOST = 64  # times the size that is planned by calls: more is not tried, where all states are known and cost nothing
+_MOST = 64  # times the planned size, where evaluations are not limited: known states cost no calls, and nothing ends it
 
 
 def largest(run: Sized, budget: Budget) -> Baseline:
@@ -25,7 +25,7 @@ def largest(run: Sized, budget: Budget) -> Baseline:
     search itself asks is not charged. That favours the method, since nobody who has to pay could search so.
     """
     best = _planned(run, budget)
-    most, above = _MOST * best.size, None
+    most, above = _MOST * best.size if budget.evaluations is None else LONGEST, None
     while budget.share(best.spent) < _ENOUGH and best.size < most:
         if above is not None and above - best.size <= max(best.size // _FINE, 1):
             break

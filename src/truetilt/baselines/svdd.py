@@ -12,23 +12,14 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from ..core.arguments import function, whole
+from ..core.batch import Meter, MeteredReward
 from ..core.budget import Budget, BudgetTooSmall
-from ..core.logits import draw_from
-from ..core.meter import Meter, MeteredReward, metered
+from ..core.errors import InvalidInput
+from ..core.logits import batch_of, draw_from, take
+from ..core.meter import metered
 from ..core.spent import Spent
-from ..core.types import (
-    NEG_INF,
-    InvalidInput,
-    Model,
-    Particles,
-    Potential,
-    Tokens,
-    batch_of,
-    check_model,
-    function,
-    take,
-    whole,
-)
+from ..core.types import NEG_INF, Model, Particles, Potential, Tokens, check_model
 from ..diffusion.processes import Masking
 from ..smc.sampler import Draws, Source, first_draw, steps_of
 from ..smc.stream import CHOOSE, RESAMPLE, Stream

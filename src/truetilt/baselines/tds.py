@@ -14,30 +14,19 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ..core.batch import Meter, MeteredReward
 from ..core.budget import Budget
-from ..core.meter import Meter, MeteredReward, metered
+from ..core.errors import InvalidInput, InvalidWeights
+from ..core.logits import SiteLogits, batch_of, take
+from ..core.meter import metered
 from ..core.spent import Spent
-from ..core.types import (
-    NEG_INF,
-    Aux,
-    InvalidInput,
-    InvalidWeights,
-    LogWeights,
-    Model,
-    Particles,
-    Remedies,
-    Resampler,
-    SiteLogits,
-    Target,
-    Tokens,
-    batch_of,
-    take,
-)
+from ..core.target import Remedies, Target
+from ..core.types import NEG_INF, Aux, LogWeights, Model, Particles, Resampler, Tokens
 from ..diffusion.predictors import value_and_slope
 from ..smc.resampling import adaptive, log_mean_exp, systematic
-from ..smc.sampler import Source, trace
+from ..smc.sampler import Source, last_of, trace
 from ..smc.stream import Stream
-from ..targets.reveal_clock import RevealClock
+from ..targets.any_order import RevealClock
 from ..targets.reveal_move import RevealLaw, RevealMove
 from ..twists.calls import Rewarding, call_reward, check_reward_of, scaled
 from .record import Baseline
@@ -92,9 +81,8 @@ def tds(
     before = getattr(value, "spent", Spent())
     count = budget.less(before).most(way.steps, 1, "particles", particles)
     fk = TwistedReveal(way.fk, relaxed(value), counted, strength, dtype)
-    source, state = Source(Stream(seed, device=model.device)), Particles(torch.empty(0), torch.empty(1, 0), {})
-    for found, _ in trace(fk, way.grid, (1, count), resample or adaptive(systematic, 0.5), source):
-        state = found
+    source = Source(Stream(seed, device=model.device))
+    state = last_of(trace(fk, way.grid, (1, count), resample or adaptive(systematic, 0.5), source))
     log_w = state.log_w[0]
     return Baseline(state.x[0], log_w, float(log_mean_exp(log_w)), meter.spent.plus(before), count)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import torch
 
+from ..core.batch import Meter, MeteredReward
 from ..core.budget import Budget
-from ..core.meter import Meter, MeteredReward
 from ..core.spent import Spent
 from ..core.types import Model, function, whole
 from ..smc.conditional import Rule, check_shape, swept

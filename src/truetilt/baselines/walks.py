@@ -8,14 +8,14 @@ from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 import torch
 
-from ..core.batch import Batch, BatchScore, Needs, ask, needs_of
-from ..core.meter import Meter, metered
+from ..core.batch import Batch, BatchScore, Meter, Needs, ask, needs_of
+from ..core.meter import metered
 from ..core.types import FeynmanKac, InvalidInput, Model, SiteLogits, Tokens, check_model
 from ..diffusion.kernels import tweedie
 from ..diffusion.processes import Masking
 from ..diffusion.schedules import Grid, masked_fraction_grid, uniform_grid
 from ..smc.resampling import never
-from ..smc.sampler import Source, trace
+from ..smc.sampler import Source, last_of, trace
 from ..smc.stream import Stream
 from ..targets.composed import Composed
 from ..targets.on_clock import Unweighted
@@ -62,11 +62,8 @@ def check_masked(model: object) -> None:
 
 def base_draws(walk: Walk, count: int, seed: int, population: int = 0) -> Tokens:
     """Clean states [count, D] of the base, by the uniforms of a population."""
-    x = torch.empty(0)
-    stream = Stream(seed, population, walk.fk.device)
-    for particles, _ in trace(walk.fk, walk.grid, (1, count), never, Source(stream)):
-        x = particles.x[0]
-    return x
+    source = Source(Stream(seed, population, walk.fk.device))
+    return last_of(trace(walk.fk, walk.grid, (1, count), never, source)).x[0]
 
 
 @dataclass(eq=False)

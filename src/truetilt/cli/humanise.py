@@ -27,15 +27,15 @@ def register(app: typer.Typer) -> None:
 def humanise(
     fasta: Annotated[Path, typer.Argument(help="FASTA file of antibody chains, heavy or light, as amino acids.")],
     species: Annotated[str, typer.Option(help="Whose antibodies the designs should be like.")] = "human",
-    alpha: Annotated[float, typer.Option(help="Exponent of p(species|x) in the target.")] = 4.0,
-    pull: Annotated[float, typer.Option(help="What each change of the parent costs, in nats; more keeps more.")] = 2.0,
-    sharpness: Annotated[float, typer.Option(help="Exponent of AntiBERTy's law p0; more is more typical.")] = 2.0,
+    alpha: Annotated[float, typer.Option(help="Exponent of p(species|x) in the target.")] = 64.0,
+    pull: Annotated[float, typer.Option(help="What each change of the parent costs, in nats; more keeps more.")] = 8.0,
+    sharpness: Annotated[float, typer.Option(help="Exponent of AntiBERTy's law p0; more is more typical.")] = 3.0,
     cdrs: Annotated[SchemeName, typer.Option(help="Numbering that tells CDRs; they are kept.")] = SchemeName.kabat,
     unseen: Annotated[str, typer.Option(help="CDRs that p0 does not see, lest it draw a mouse; or none.")] = "1,2",
     designs: Annotated[int, typer.Option(help="Distinct designs of each chain, at most.", min=1)] = 8,
-    particles: Annotated[int, typer.Option(help="Particles in each population.", min=1)] = 16,
-    populations: Annotated[int, typer.Option(help="Independent populations.", min=1)] = 8,
-    sweeps: Annotated[int, typer.Option(help="Sweeps of annealing after that: nearer to the parent, slower.")] = 0,
+    particles: Annotated[int, typer.Option(help="Particles in each population.", min=1)] = 32,
+    populations: Annotated[int, typer.Option(help="Independent populations.", min=1)] = 4,
+    sweeps: Annotated[int, typer.Option(help="Sweeps of annealing: nearer to the parent, slower; 0: none.", min=0)] = 2,
     steps: Annotated[int | None, typer.Option(help="Passes that reveal a chain; else one a residue.")] = None,
     seed: Seed = 0,
     device: Device = "cpu",
@@ -47,7 +47,7 @@ def humanise(
     Needs `pip install 'truetilt\\[antibody]'`. Writes DIR/designs.fa, weights and changes in the names.
     """
     folder = out or Path("runs/humanise")
-    with OneLineErrors("stopped; nothing was written"):
+    with OneLineErrors(f"stopped; the designs of chains that were finished are in {folder}"):
         from ..commands.humanise import FILE, HumaniseRequest
         from ..commands.humanise import humanise as work
 
@@ -55,6 +55,7 @@ def humanise(
             str(fasta), species, alpha, pull, sharpness, cdrs.value, unseen, designs, particles, populations, sweeps,
             steps, seed, found_device(device),
         )  # fmt: skip
-        with progress(0, "chains") as advance:
-            summary = work(asked, folder, advance)
+        bar = progress(0, "passes")
+        with bar:
+            summary = work(asked, folder, bar.reach)
         show(summary, _COLUMNS, folder, as_json, (FILE, "figure.png"))

@@ -20,16 +20,24 @@ from . import reproduce as cli_reproduce
 from . import steer as cli_steer
 from . import text as cli_text
 from .terminal import (
+    BackboneFile,
+    BackboneWeights,
+    DesignedChains,
     Device,
     Every,
     Fix,
+    FixedResidues,
+    ForbiddenLetters,
     Json,
     Length,
     OneLineErrors,
+    OpenResidues,
     Out,
     Prompt,
     Seed,
+    TiedResidues,
     Trusted,
+    warn_in_a_line,
 )
 from .terminal import device as _device
 from .terminal import progress as _progress
@@ -118,21 +126,13 @@ def sample(
         float | None,
         typer.Option(help="Guide the proposal, weigh by edge ratios. Without it the conditional is tilted."),
     ] = None,
-    structure: Annotated[str | None, typer.Option(help="proteinmpnn: the backbone, PDB or mmCIF.")] = None,
-    open_: Annotated[
-        str | None,
-        typer.Option("--open", help='proteinmpnn: residues to design, "39-41,54", "A10-20,B7"; all if not given.'),
-    ] = None,
-    weights: Annotated[
-        str | None, typer.Option(help="proteinmpnn: vanilla (if not given), soluble, or a .pt file.")
-    ] = None,
-    chains: Annotated[str | None, typer.Option(help="proteinmpnn: chains that are designed; all if not given.")] = None,
-    fixed: Annotated[str | None, typer.Option(help="proteinmpnn: residues that keep their letters.")] = None,
-    forbid: Annotated[
-        str | None,
-        typer.Option(help='proteinmpnn: letters that only come where the file has them; "C": no new cysteines.'),
-    ] = None,
-    tied: Annotated[str | None, typer.Option(help='proteinmpnn: what shares one letter, "A=B" or "A10=B10".')] = None,
+    structure: BackboneFile = None,
+    open_: OpenResidues = None,
+    weights: BackboneWeights = None,
+    chains: DesignedChains = None,
+    fixed: FixedResidues = None,
+    forbid: ForbiddenLetters = None,
+    tied: TiedResidues = None,
     reward: Annotated[
         str | None,
         typer.Option(
@@ -169,29 +169,25 @@ def sample(
         from ..core.storage import check_folder
 
         check_folder(folder)
-        from ..commands.request import SampleRequest, TableNoise
+        from ..commands.named_nets import MOLECULES
+        from ..commands.request import Backbone, SampleRequest, TableNoise
         from ..commands.resume import SampleCommand
         from ..commands.sample import with_defaults
+        from ..commands.sample_protein import check_other
 
         request = SampleRequest(
             condition, alpha, beta, particles, populations, steps, seed, _device(device), prompt, length,
             trust_remote_code,
         )  # fmt: skip
         noise = TableNoise(process.value, sigma_eps)
-        from ..commands.named_nets import MOLECULES
-        from ..commands.sample_protein import NAME, Backbone, check_other
-
+        backbone = Backbone(structure, open_, weights, chains, fixed, forbid, tied)
         chemical = {"reward": reward, "strength": strength, "fix": fix}
         if str(model) == MOLECULES or any(value is not None for value in chemical.values()):
-            check_other(model, Backbone(structure, open_, weights, chains, fixed, forbid, tied))
+            check_other(model, backbone)
             _sample_molecules(str(model), chemical, noise, request, checkpoint_every, folder, as_json)
             return
-        asked = Backbone(structure, open_, weights, chains, fixed, forbid, tied)
-        check_other(model, asked)
-        if str(model) == NAME:
-            _sample_protein(asked, noise, request, checkpoint_every, folder, as_json)
-            return
-        _sample(SampleCommand(str(model), with_defaults(model, request), noise, checkpoint_every), folder, as_json)
+        request = with_defaults(model, request)
+        _sample(SampleCommand(str(model), request, noise, checkpoint_every, backbone), folder, as_json)
 
 
 @app.command()
@@ -206,18 +202,6 @@ def resume(
         asked = read_command(folder)
         _device(asked.request.device)
         _sample(asked, folder, as_json)
-
-
-def _sample_protein(asked: Any, noise: Any, request: Any, every: int | None, folder: Path, as_json: bool) -> None:
-    from ..commands.sample_protein import sample_protein
-    from ..core.types import InvalidInput
-
-    if every is not None:
-        raise InvalidInput("--checkpoint-every is not for proteinmpnn; in Python: tt.run(fk, checkpoint=...)")
-    with _progress(0, "sites") as advance:
-        summary = sample_protein(asked, noise, request, folder, lambda *_: advance(1))
-    (folder / "report.html").unlink(missing_ok=True)  # that of an earlier run
-    _show(summary, ("quantity", "value"), folder, as_json)
 
 
 def _sample_molecules(
@@ -242,7 +226,8 @@ def _sample_molecules(
 def _sample(asked: Any, folder: Path, as_json: bool) -> None:
     from ..commands.resume import sample_or_resume
 
-    with _progress(asked.request.steps or 0, "steps") as advance:
+    steps = asked.request.steps
+    with _progress(steps or 0, "sites" if steps is None else "steps") as advance:
         summary = sample_or_resume(asked, folder, advance)
     (folder / "report.html").unlink(missing_ok=True)  # that of an earlier run
     _show(summary, ("quantity", "value"), folder, as_json)
@@ -313,4 +298,5 @@ def train(
 def main() -> None:
     """Entry point of `truetilt`."""
     os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning")
+    warn_in_a_line()
     app()

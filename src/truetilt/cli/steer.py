@@ -9,7 +9,25 @@ from typing import Annotated, Any
 
 import typer
 
-from .terminal import Device, Fix, Json, Length, OneLineErrors, Prompt, Seed, Trusted, show, stages
+from .terminal import (
+    BackboneFile,
+    BackboneWeights,
+    DesignedChains,
+    Device,
+    Fix,
+    FixedResidues,
+    ForbiddenLetters,
+    Json,
+    Length,
+    OneLineErrors,
+    OpenResidues,
+    Prompt,
+    Seed,
+    TiedResidues,
+    Trusted,
+    show,
+    stages,
+)
 from .terminal import device as found_device
 
 
@@ -35,14 +53,15 @@ def steer(
     model: Annotated[
         str,
         typer.Argument(
-            help="A table (JSON), mnist, tiny-reviews, molecules, a folder, or file.py:function of a tt.Model."
+            help="A table (JSON), mnist, tiny-reviews, molecules, a folder, proteinmpnn, or file.py:function of a "
+            "tt.Model."
         ),
     ],
     reward: Annotated[
         str | None,
         typer.Option(
-            help="file.py:name of a function of tokens [B, D] (strings, for transformers; an RDKit molecule), or of a "
-            "tt.Reward. molecules: also qed, logp=3, similar=SMILES, ..."
+            help="file.py:name of a function of tokens [B, D] (of a list of strings, for transformers and "
+            "proteinmpnn; of an RDKit molecule), or of a tt.Reward. molecules: also qed, logp=3, similar=SMILES, ..."
         ),
     ] = None,
     strength: Annotated[float, typer.Option(help="Factor of the reward in the target p0(x) exp(strength r(x)).")] = 1.0,
@@ -50,6 +69,13 @@ def steer(
     alpha: Annotated[float | None, typer.Option(help="Exponent of the condition, in place of a reward.")] = None,
     prompt: Prompt = None,
     length: Length = None,
+    structure: BackboneFile = None,
+    open_: OpenResidues = None,
+    weights: BackboneWeights = None,
+    chains: DesignedChains = None,
+    fixed: FixedResidues = None,
+    forbid: ForbiddenLetters = None,
+    tied: TiedResidues = None,
     evaluations: Annotated[
         int | None,
         typer.Option(help="Network evaluations that may be spent; those of 4,000 draws, or of 20 a call.", min=1),
@@ -72,12 +98,14 @@ def steer(
     named here are run: name those you trust.
     """
     with OneLineErrors("stopped; the same command goes on from there"):
+        from ..commands.request import Backbone
         from ..commands.steer import SteerRequest, steer_by_default, steer_named
 
         named = None if route is None else route.value
         asked = SteerRequest(
             model, reward, strength, condition, alpha, evaluations, calls, named, order.value, steps, populations, seed,
-            found_device(device), prompt, length, trust_remote_code, fix,
+            found_device(device), prompt, length, trust_remote_code,
+            Backbone(structure, open_, weights, chains, fixed, forbid, tied), fix,
         )  # fmt: skip
         with stages() as told:
             told.line("reading the model and the reward")

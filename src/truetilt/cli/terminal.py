@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from inspect import Parameter, Signature
@@ -17,6 +18,28 @@ from typing import Annotated, Any, NoReturn, get_type_hints
 import typer
 
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer targets and samples: at most a few minutes.")]
+BackboneFile = Annotated[str | None, typer.Option("--structure", help="proteinmpnn: the backbone, PDB or mmCIF.")]
+OpenResidues = Annotated[
+    str | None,
+    typer.Option("--open", help='proteinmpnn: residues to design, "39-41,54", "A10-20,B7"; all if not given.'),
+]
+BackboneWeights = Annotated[
+    str | None, typer.Option("--weights", help="proteinmpnn: vanilla (if not given), soluble, or a .pt file.")
+]
+DesignedChains = Annotated[
+    str | None, typer.Option("--chains", help="proteinmpnn: chains that are designed; all if not given.")
+]
+FixedResidues = Annotated[str | None, typer.Option("--fixed", help="proteinmpnn: residues that keep their letters.")]
+ForbiddenLetters = Annotated[
+    str | None,
+    typer.Option(
+        "--forbid", help='proteinmpnn: letters that only come where the file has them; "C": no new cysteines.'
+    ),
+]
+TiedResidues = Annotated[
+    str | None,
+    typer.Option("--tied", help='proteinmpnn: what shares one letter, "A=B", "A10=B10" or "A10-20=B10-20".'),
+]
 Prompt = Annotated[
     str | None,
     typer.Option(help='Of a folder of transformers: the text that comes first, or one with "[MASK:8]" gaps.'),
@@ -113,7 +136,8 @@ def show(
     Console(stderr=as_json or bool(texts), width=None if sys.stdout.isatty() else _WIDEST).print(table)
     for note in result.get("notes", ()):
         typer.echo(f"note: {note}", err=True)
-    typer.echo(f"written: {folder / files[0]} and {folder / files[1]}", err=True)
+    written = [str(folder / name) for name in (*result.get("files", ()), *files)]
+    typer.echo(f"written: {', '.join(written[:-1])} and {written[-1]}", err=True)
     if "log_z" in result:
         typer.echo(f"log Z here is {result['log_z']}", err=True)
     for line in result.get("verdict", ()):
@@ -144,6 +168,11 @@ class progress:
 
     def __enter__(self) -> Any:
         return self.bar.update
+
+    def reach(self, done: int, total: int) -> None:
+        """Show that so many are done of so many."""
+        self.bar.total = total
+        self.bar.update(done - self.bar.n)
 
     def say(self, line: str) -> None:
         """A line on stderr, above the bar."""
@@ -212,6 +241,15 @@ _CLEAR = "\r\x1b[K"  # the line that the cursor is on
 _PAUSE = 0.1  # seconds between two looks
 _OUT_OF_MEMORY = re.compile(r"not enough memory|out of memory|can't allocate|Storage size|overflow", re.IGNORECASE)
 _LONGEST = 1000  # characters of an error
+
+
+def warn_in_a_line() -> None:
+    """From now on a warning is one line on stderr, without the line of code that gives it."""
+
+    def say(message: Warning | str, *_: Any) -> None:
+        typer.echo(f"note: {' '.join(str(message).split())}", err=True)
+
+    vars(warnings).update(showwarning=say)
 
 
 class OneLineErrors:

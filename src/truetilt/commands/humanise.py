@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from ..antibodies.redesign import Antibodies, Redesign, check_species, load_anti
 from ..antibodies.sequences import ProteinSequence, read_fasta, write_fasta
 from ..api import run
 from ..core.storage import check_folder, write_json, write_with
-from ..core.types import InvalidInput, whole
+from ..core.types import InvalidInput, StepInfo, whole
 from ..result import Result
 from .antibody_designs import Design, DesignPlan, distinct_designs
 from .outputs import command, noted, rows_of, summary_of
@@ -26,49 +26,56 @@ class HumaniseRequest(NamedTuple):
 
     fasta: str
     species: str = "human"
-    alpha: float = 4.0
-    pull: float = 2.0
-    sharpness: float = 2.0
+    alpha: float = 64.0
+    pull: float = 8.0
+    sharpness: float = 3.0
     cdrs: str = "kabat"
     unseen: str = "1,2"
     designs: int = 8
-    particles: int = 16
-    populations: int = 8
-    sweeps: int = 0
+    particles: int = 32
+    populations: int = 4
+    sweeps: int = 2
     steps: int | None = None
     seed: int = 0
     device: str = "cpu"
 
 
 def humanise(
-    asked: HumaniseRequest, folder: Path, progress: Callable[[], Any], folder_of_net: Path | None = None
+    asked: HumaniseRequest, folder: Path, progress: Callable[[int, int], Any], folder_of_net: Path | None = None
 ) -> dict[str, Any]:
     """Designs of every chain, in one FASTA file; for each chain the run, its figures and its verdict in a folder.
 
-    All that can be wrong with the file is found before the first run.
+    All that can be wrong with the file is found before the first run. `progress` is told the passes done, and of how
+    many; designs are written chain by chain.
     """
     chains, loops = _chains(Path(asked.fasta)), unseen_loops(asked.unseen)
     check_species(asked.species)
     check_folder(folder)
     if folder_of_net is None:
         package_folder()
-    domains = number_domains({one.name: one.letters for one in chains}, asked.cdrs)
+    numbered = number_domains({one.name: one.letters for one in chains}, asked.cdrs)
+    notes = [*_left_out(chains, numbered), NOTE]
+    chains = [one._replace(letters=one.letters[slice(*numbered[one.name].span)]) for one in chains]
+    domains = {name: domain._replace(start=0) for name, domain in numbered.items()}  # the network knows nothing else
     nets = load_antiberty(asked.device, None, None, folder_of_net)
     redesigns = [nets.redesign(one.letters, unseen_cdrs=loops, domain=domains[one.name]) for one in chains]
     plan = DesignPlan(asked.alpha, asked.pull, asked.sharpness, asked.sweeps, asked.steps)
     targets = [plan.of(one, asked.species) for one in redesigns]
     rows, written, told = [], [], []
+    passes = Passes(progress, sum(len(grid) for _, grid in targets))
     for number, (chain, redesign, (fk, grid)) in enumerate(zip(chains, redesigns, targets, strict=True), start=1):
-        result = run(fk, grid, particles=asked.particles, populations=asked.populations, seed=asked.seed)
+        result = run(
+            fk, grid, particles=asked.particles, populations=asked.populations, seed=asked.seed,
+            callback_on_step_end=passes,
+        )  # fmt: skip
         result = noted(result, bundle="antiberty", command=command(["humanise", asked.fasta], _options(asked)))
         found = distinct_designs(redesign, result, asked.designs)
         rows.append(_row(chain, domains[chain.name], redesign, found, nets, result, asked.species))
         written += [_named(chain, k, design) for k, design in enumerate(found, start=1)]
         result.save(folder / f"chain-{number}", redesign.view)
         told.append({"chain": chain.name} | summary_of(result, rows_of(result)))
-        progress()
-    write_fasta(folder / FILE, written)
-    summary = {"request": asked._asdict(), "rows": rows, "runs": told, "notes": [NOTE]}
+        write_fasta(folder / FILE, written)
+    summary = {"request": asked._asdict(), "rows": rows, "runs": told, "notes": notes}
     write_json(folder / "result.json", summary)
     write_with(folder / "figure.png", lambda path: draw(chains, redesigns, written).savefig(path, dpi=150))
     return summary
@@ -78,6 +85,28 @@ NOTE = (
     "p(species) is what was steered by, so it is no measure of success: judge designs by something else (OASis "
     "content, an assay)"
 )
+
+
+class Passes:
+    """Counts the steps of all runs, one after another, for whoever shows them."""
+
+    def __init__(self, progress: Callable[[int, int], Any], total: int) -> None:
+        self.progress, self.total, self.done = progress, total, 0
+
+    def __call__(self, done: int, total: int, info: StepInfo) -> None:
+        self.done += 1
+        self.progress(self.done, self.total)
+
+
+def _left_out(chains: list[ProteinSequence], domains: Mapping[str, VariableDomain]) -> list[str]:
+    """What is said of residues beside the variable domain: a leader, a linker, constant domains, a second chain."""
+    spans = [(one, domains[one.name].span) for one in chains]
+    return [
+        f"{one.name}: residues {first + 1} to {last} are its {domains[one.name].chain} variable domain, which is "
+        f"designed; the other {len(one.letters) - (last - first)} are left out"
+        for one, (first, last) in spans
+        if last - first < len(one.letters)
+    ]
 
 
 def unseen_loops(text: str) -> tuple[int, ...]:
@@ -131,8 +160,14 @@ def _row(
 
 
 def _named(chain: ProteinSequence, number: int, design: Design) -> ProteinSequence:
-    name = f"{chain.name} design {number} weight={design.weight:.4f} changes={design.changes}"
+    """A design with an id of its own, one word, and what is said of it."""
+    name = f"{_prefix(chain)}{number} weight={design.weight:.4f} changes={design.changes}"
     return ProteinSequence(name, design.sequence)
+
+
+def _prefix(chain: ProteinSequence) -> str:
+    """What the ids of a chain's designs begin with: FASTA readers take the first word for the id."""
+    return f"{'_'.join(chain.name.split())}_design_"
 
 
 def draw(chains: list[ProteinSequence], redesigns: list[Redesign], designs: list[ProteinSequence]) -> Any:
@@ -146,7 +181,7 @@ def draw(chains: list[ProteinSequence], redesigns: list[Redesign], designs: list
     height = 0
     for chain, redesign in zip(chains, redesigns, strict=True):
         free = set(redesign.open_sites)
-        mine = [one for one in designs if one.name.startswith(f"{chain.name} design ")]
+        mine = [one for one in designs if one.name.startswith(_prefix(chain))]
         for one in (chain, *mine):
             for site, letter in enumerate(one.letters):
                 changed = letter != chain.letters[site]
@@ -154,7 +189,7 @@ def draw(chains: list[ProteinSequence], redesigns: list[Redesign], designs: list
                     ax.add_patch(_shade(site, height))
                 weight, colour = ("bold", "#D55E00") if changed else ("normal", "0.35")
                 ax.text(site, height, letter, size=6, ha="center", va="center", color=colour, weight=weight)
-            label = chain.name if one is chain else one.name.removeprefix(f"{chain.name} ").split(" weight")[0]
+            label = chain.name if one is chain else f"design {one.name.removeprefix(_prefix(chain)).split()[0]}"
             ax.text(-1.5, height, label[:24], size=6, ha="right", va="center")
             height += 1
     ax.set(xlim=(-1, longest), ylim=(height - 0.4, -0.6))

@@ -1,7 +1,8 @@
-"""The request of a sampling command: the target, the sizes of the run, and the noise of a table."""
+"""The request of a sampling command: the target, the sizes of the run, a table's noise, a protein's backbone."""
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 
 
@@ -32,6 +33,29 @@ class SampleRequest(NamedTuple):
     def sizes(self) -> RunSizes:
         """The sizes once defaults are filled in; 0, which every run refuses, where they are not."""
         return RunSizes(self.particles or 0, self.populations or 0, self.steps or 0)
+
+
+class Backbone(NamedTuple):
+    """What proteinmpnn designs: a structure, its open residues and what they may be; None stands for a default."""
+
+    structure: str | None = None
+    open: str | None = None
+    weights: str | None = None
+    chains: str | None = None
+    fixed: str | None = None
+    forbid: str | None = None
+    tied: str | None = None
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The options that were given."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Those that name a file that is here, with the place where it lies."""
+        named = {name: self.given[name] for name in ("structure", "weights") if name in self.given}
+        return {name: os.path.realpath(path) for name, path in named.items() if os.path.exists(path)}
 
 
 class TableNoise(NamedTuple):

@@ -16,20 +16,22 @@ from ..core.types import InvalidInput, StepInfo, TruetiltError
 from ..models.hub import EMBEDDED
 from ..runtime.checkpoints import forget, found
 from .jobs import RANK, RANKS
-from .request import SampleRequest, TableNoise
+from .request import Backbone, SampleRequest, TableNoise
 from .sample import sample_any, with_defaults
+from .sample_protein import NAME
 
 _FORMAT, _VERSION = "truetilt-asked", 1
 _FILE, _CHECKPOINTS = "asked.json", "checkpoints"
 
 
 class SampleCommand(NamedTuple):
-    """The request of a sampling command: what is sampled and how, a table's noise, the steps between checkpoints."""
+    """What is sampled and how, a table's noise, the steps between checkpoints, a protein's backbone."""
 
     model: str
     request: SampleRequest
     noise: TableNoise
     every: int | None = None
+    backbone: Backbone = Backbone()
 
 
 def sample_or_resume(asked: SampleCommand, folder: Path, advance: Callable[[int], Any]) -> dict[str, Any]:
@@ -55,7 +57,7 @@ def sample_or_resume(asked: SampleCommand, folder: Path, advance: Callable[[int]
     try:
         with TemporaryDirectory() as elsewhere:  # every rank writes the result; only that of the first is kept
             out = folder if RANK == 0 else Path(elsewhere)
-            summary = sample_any(Path(asked.model), request, asked.noise, out, options)
+            summary = sample_any(Path(asked.model), request, asked.noise, asked.backbone, out, options)
     except TruetiltError:
         if stoppable and not begun:  # refused: the folder is left as it was
             _put_back(folder, before, fresh)
@@ -72,7 +74,7 @@ def _begin(asked: SampleCommand, folder: Path) -> bytes | None:
     before = read_bytes(path) if path.is_file() else None
     if before is not None and found(folder / _CHECKPOINTS):
         theirs = _plain(read_command(folder))
-        differing = sorted(name for name in ("found", "wish", "noise") if mine[name] != theirs[name])
+        differing = sorted(name for name in ("found", "wish", "noise", "backbone") if mine[name] != theirs[name])
         if differing:
             raise InvalidInput(
                 f"{folder} holds a run that was stopped and asked for something else; `truetilt resume {folder}` goes "
@@ -94,8 +96,14 @@ def _put_back(folder: Path, before: bytes | None, fresh: bool) -> None:
 
 def _plain(asked: SampleCommand) -> dict[str, Any]:
     """The request as JSON."""
-    plain = {"model": asked.model, "found": os.path.realpath(asked.model), "wish": asked.request._asdict()}
-    return {"format": _FORMAT, "version": _VERSION} | plain | {"noise": list(asked.noise), "every": asked.every}
+    plain: dict[str, Any] = {
+        "model": asked.model,
+        "found": os.path.realpath(asked.model),
+        "wish": asked.request._asdict(),
+    }
+    plain |= {"noise": list(asked.noise), "every": asked.every}
+    plain |= {"backbone": asked.backbone.given, "files": asked.backbone.files}
+    return {"format": _FORMAT, "version": _VERSION} | plain
 
 
 def read_command(folder: Path) -> SampleCommand:
@@ -114,16 +122,24 @@ def read_command(folder: Path) -> SampleCommand:
         if (told["format"], told["version"]) != (_FORMAT, _VERSION):
             raise KeyError("format")
         model, (process, eps) = _known(told["model"], str), told["noise"]
-        here = model in EMBEDDED or os.path.realpath(model) == told["found"]
+        here = model in (*EMBEDDED, NAME) or os.path.realpath(model) == told["found"]
         model = model if here else _known(told["found"], str)  # resumed from another folder
         request = SampleRequest(**told["wish"])
         for name, kinds in _KINDS.items():
             _known(getattr(request, name), *kinds)
         return SampleCommand(
-            model, request, TableNoise(_known(process, str), _known(eps, float)), _known(told["every"], int)
-        )
+            model, request, TableNoise(_known(process, str), _known(eps, float)), _known(told["every"], int),
+            _backbone(told.get("backbone", {}), told.get("files", {})),
+        )  # fmt: skip
     except (KeyError, TypeError, ValueError, OSError) as e:
         raise InvalidInput(f"{path} was not written by this version of truetilt; start the run again") from e
+
+
+def _backbone(given: dict[str, str], files: dict[str, str]) -> Backbone:
+    """The backbone as it was asked for; files that are not where they were named from here, by where they lay."""
+    asked = Backbone(**{name: _known(value, str) for name, value in given.items()})
+    moved = {name: _known(path, str) for name, path in files.items() if asked.files.get(name) != path}
+    return asked._replace(**moved)
 
 
 _KINDS: dict[str, tuple[type, ...]] = {  # of a request with its defaults
@@ -132,7 +148,7 @@ _KINDS: dict[str, tuple[type, ...]] = {  # of a request with its defaults
     "beta": (float, int, type(None)),
     "particles": (int,),
     "populations": (int,),
-    "steps": (int,),
+    "steps": (int, type(None)),
     "seed": (int,),
     "device": (str,),
     "prompt": (str, type(None)),

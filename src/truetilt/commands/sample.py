@@ -1,7 +1,7 @@
 """Sampling what the user names: a class of digits from a bundle of nets, with a contact sheet; a table, or texts.
 
 A bundle is embedded (mnist, tiny-reviews) or a folder of the user's own; tables: `sample_table`; texts: `sample_text`;
-strings of a public network: `sample_strings`.
+strings of a public network: `sample_strings`; residues of a backbone: `sample_protein`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from ..viz.sheets import sheet
 from .named_nets import is_nets, is_strings
 from .outputs import command, noted, rows_of, sample_model, summary_of, write_outputs
 from .real_digits import reference
-from .request import SampleRequest, TableNoise
+from .request import Backbone, SampleRequest, TableNoise
+from .sample_protein import NAME, check_other, protein_defaults, sample_protein
 from .sample_strings import PARTICLES as STRING_PARTICLES
 from .sample_strings import STEPS as STRING_STEPS
 from .sample_strings import sample_strings
@@ -39,6 +40,11 @@ LEAST = 4  # particles in a population, where populations are made of a number o
 
 def with_defaults(name: Path, request: SampleRequest) -> SampleRequest:
     """The request with its defaults filled in; networks need a class, a table has a condition of its own."""
+    if str(name) == NAME:
+        request = protein_defaults(request)
+        sizes = (request.particles, request.populations)
+        particles, populations = sizes if request.populations is not None else spread(request.particles or 0)
+        return request._replace(particles=particles, populations=populations)
     nets = is_nets(name)
     strings = nets and is_strings(name)
     if not strings and (request.prompt is not None or request.length is not None):
@@ -74,9 +80,14 @@ def spread(particles: int) -> tuple[int, int]:
 
 
 def sample_any(
-    name: Path, request: SampleRequest, noise: TableNoise, folder: Path, options: dict[str, Any]
+    name: Path, request: SampleRequest, noise: TableNoise, backbone: Backbone, folder: Path, options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Sample a bundle or a table, by a request with its defaults; `options` go to `run`."""
+    """Sample a bundle, a table or a protein, by a request with its defaults; `options` go to `run`."""
+    check_other(name, backbone)
+    if str(name) == NAME:
+        if noise != TableNoise():
+            raise InvalidInput(f"{NAME} decodes its sites one by one; leave out --process and --sigma-eps")
+        return sample_protein(backbone, request, folder, options)
     if is_nets(name):
         if noise != TableNoise():
             raise InvalidInput(f"{name} holds nets, which know their process; leave out --process and --sigma-eps")

@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..api import run
+from ..core.fasta import fasta_text
 from ..core.storage import write_text
-from ..core.types import FeynmanKac, InvalidInput
+from ..core.types import FeynmanKac, InvalidInput, Tokens
 from ..proteins.bundle import NAME, Protein, load_protein
 from ..result import Result
+from ..runtime.checkpoints import check_states
 from ..runtime.memory import check_run
 from ..targets.any_order import AnyOrder
 from ..targets.composed import Composed
 from .outputs import SNAPSHOTS, command, noted, rows_of, summary_of, write_outputs
-from .request import SampleRequest, TableNoise
-from .sample import spread
+from .request import Backbone, SampleRequest
+from .steerable import Steerable
 
 PARTICLES = 64  # default, in all
 FASTA = "designs.fasta"
 WIDEST = 60  # sites of a logo in one row
-
-
-class Backbone(NamedTuple):
-    """What is designed: a structure, its open residues and what they may be; None stands for a default."""
-
-    structure: str | None = None
-    open: str | None = None
-    weights: str | None = None
-    chains: str | None = None
-    fixed: str | None = None
-    forbid: str | None = None
-    tied: str | None = None
-
-    @property
-    def given(self) -> dict[str, str]:
-        """The options that were given."""
-        return {name: value for name, value in self._asdict().items() if value is not None}
 
 
 def check_other(name: str | Path, asked: Backbone) -> None:
@@ -46,46 +31,66 @@ def check_other(name: str | Path, asked: Backbone) -> None:
         raise InvalidInput(f"--{next(iter(asked.given))} is an option of {NAME}; leave it out for {name}")
 
 
-def sample_protein(
-    asked: Backbone, noise: TableNoise, request: SampleRequest, folder: Path, tick: Callable[..., Any]
-) -> dict[str, Any]:
-    """Designs of the open residues, weighted; writes the particles, designs.fasta, result.json and figure.png."""
-    if noise != TableNoise() or request.steps is not None:
-        raise InvalidInput(f"{NAME} decodes its sites one by one; leave out --process, --sigma-eps and --steps")
+def protein_defaults(request: SampleRequest) -> SampleRequest:
+    """The request with its defaults; what no protein takes is refused."""
+    if request.steps is not None:
+        raise InvalidInput(f"{NAME} decodes its sites one by one; leave out --steps")
+    if request.prompt is not None or request.length is not None:
+        raise InvalidInput(f"{NAME} takes no prompt and no length; --structure and --open say what is designed")
     if request.condition is None and (request.alpha != 1.0 or request.beta is not None):
         raise InvalidInput("--alpha and --beta are for a condition, and none is given; add --condition soluble")
-    options: dict[str, Any] = {**asked.given}
-    protein = load_protein(**options, device=request.device)
-    particles, populations = _sizes(request)
+    return request._replace(particles=PARTICLES if request.particles is None else request.particles)
+
+
+def sample_protein(asked: Backbone, request: SampleRequest, folder: Path, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Designs of the open residues, weighted; writes the particles, designs.fasta, result.json and figure.png.
+
+    `options` go to `run`.
+    """
+    given: dict[str, Any] = {**asked.given}
+    protein = load_protein(**given, device=request.device)
+    particles, populations = request.particles or 0, request.populations or 0
     check_run((particles, populations, protein.length), protein.length, SNAPSHOTS, request.device)
-    fk = _target(protein, request)
+    check_states(options.get("checkpoint"), protein.length, protein.model().process.states)
     result = run(
-        fk,
+        protein_target(protein, request.condition, request.alpha, request.beta),
         particles=particles,
         populations=populations,
         seed=request.seed,
         snapshots=SNAPSHOTS,
-        callback_on_step_end=tick,
+        **options,
     )
-    options |= {"condition": request.condition}
-    options |= {"alpha": request.alpha, "beta": request.beta} if request.condition is not None else {}
-    options |= {"particles": particles, "populations": populations, "seed": request.seed}
-    told = command(["sample", NAME], options)
-    result = noted(result, bundle=NAME, condition=request.condition, sites=list(protein.sites), command=told)
+    facts = {"bundle": NAME, "backbone": asked.given, "sites": list(protein.sites), "condition": request.condition}
+    given |= {"condition": request.condition}
+    given |= {"alpha": request.alpha, "beta": request.beta} if request.condition is not None else {}
+    given |= {"particles": particles, "populations": populations, "seed": request.seed}
+    result = noted(result, **facts, command=command(["sample", NAME], given))
     return _written(protein, result, folder)
 
 
-def _sizes(request: SampleRequest) -> tuple[int, int]:
-    """Particles of each population, and populations."""
-    particles = PARTICLES if request.particles is None else request.particles
-    return spread(particles) if request.populations is None else (particles, request.populations)
-
-
-def _target(protein: Protein, request: SampleRequest) -> FeynmanKac:
+def protein_target(
+    protein: Protein, condition: str | int | None, alpha: float = 1.0, beta: float | None = None
+) -> FeynmanKac:
     """p0 itself, or leaning to other weights."""
-    if request.condition is None:
+    if condition is None:
         return Composed(protein.model(), order=protein.order)
-    return AnyOrder(protein.model(str(request.condition)), request.alpha, request.beta, protein.order)
+    return AnyOrder(protein.model(str(condition)), alpha, beta, protein.order)
+
+
+def steered_protein(asked: Backbone, device: str, condition: str | None) -> Steerable:
+    """The open residues to be steered, by a function of whole sequences or towards other weights."""
+    given: dict[str, Any] = {**asked.given}
+    protein = load_protein(**given, device=device)
+
+    def spell(x: Tokens) -> list[str]:
+        return [protein.sequence(state) for state in x]
+
+    def written(sequences: list[str]) -> tuple[str, str]:
+        return FASTA.partition(".")[2], fasta_text((f"design_{k}", one) for k, one in enumerate(sequences, start=1))
+
+    return Steerable(
+        protein.model(condition), None, protein.view, spell, protein.sequence, written, FASTA.partition(".")[0]
+    )
 
 
 def _written(protein: Protein, result: Result, folder: Path) -> dict[str, Any]:
@@ -98,7 +103,7 @@ def _written(protein: Protein, result: Result, folder: Path) -> dict[str, Any]:
     result.save(folder, protein.view)
     write_text(folder / FASTA, protein.fasta(drawn, notes))
     designs = [{"sequence": protein.sequence(state), "note": n} for state, n in zip(drawn, notes, strict=True)]
-    summary = summary_of(result, rows) | {"designs": designs, "fasta": FASTA}
+    summary = summary_of(result, rows) | {"designs": designs, "fasta": FASTA, "files": [FASTA]}
     write_outputs(folder, summary, _drawn(protein, result))
     return summary
 

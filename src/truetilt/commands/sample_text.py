@@ -16,9 +16,8 @@ from ..core.types import FeynmanKac, InvalidInput, Model
 from ..diffusion.kernels import tweedie
 from ..diffusion.schedules import masked_fraction_grid
 from ..models.gaps import parts_with_gaps
-from ..models.infilling import given_text
+from ..models.infilling import Infill, given_text
 from ..models.reviews import Reviews
-from ..models.text import Infill
 from ..result import Result
 from ..runtime.memory import check_run
 from ..targets.any_order import AnyOrder

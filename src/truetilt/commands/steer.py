@@ -24,6 +24,8 @@ from ..viz.logo import SequenceLogo
 from ..viz.views import View
 from .outputs import command, noted, rows_of, summary_of, write_outputs
 from .python_file import is_named
+from .request import Backbone
+from .sample_protein import NAME, check_other, steered_protein
 from .steer_figure import draw_steered
 from .steerable import Steerable, StringsAsked, named_reward, steerable
 
@@ -53,6 +55,7 @@ class SteerRequest(NamedTuple):
     prompt: str | None = None
     length: int | None = None
     trust_remote_code: bool = False
+    backbone: Backbone = Backbone()  # of proteinmpnn
     fix: str | None = None
 
 
@@ -79,7 +82,11 @@ def steer_named(asked: SteerRequest, folder: Path, progress: Progress, calls: Ca
     check_folder(folder)
     with Stoppable(lambda: "stopped; what is done is kept, and the same command goes on from there"):
         around = StringsAsked(asked.prompt, asked.length, asked.trust_remote_code, asked.fix)
-        made = steerable(asked.model, asked.device, asked.condition, around, asked.alpha is not None)
+        made = (
+            steered_protein(asked.backbone, asked.device, asked.condition)
+            if asked.model == NAME
+            else steerable(asked.model, asked.device, asked.condition, around, asked.alpha is not None)
+        )
         reward = None if asked.reward is None else named_reward(asked.reward, made.model, made.tokenizer)
         if reward is not None and reward.progress is None:
             settle(reward, progress=calls)
@@ -89,12 +96,14 @@ def steer_named(asked: SteerRequest, folder: Path, progress: Progress, calls: Ca
             seed=asked.seed, progress=progress, checkpoint=folder / STAGES,
         )  # fmt: skip
         given = asked._asdict() | {"model": None, "strength": None if asked.reward is None else asked.strength}
+        given |= {"backbone": None} | asked.backbone.given
         result = noted(result, bundle=asked.model, command=command(["steer", asked.model], given))
         summary, view = _summary(result, made, reward), _view(made, reward)
         result.save(folder, view)
         if made.written is not None and made.spell is not None:
             ending, text = made.written(made.spell(result.draw(result.log_weights.numel(), asked.seed)))
-            write_text(folder / f"samples.{ending}", text)
+            write_text(folder / f"{made.name}.{ending}", text)
+            summary["files"] = [f"{made.name}.{ending}"]
         write_outputs(folder, summary, draw_steered(result, view))
         shutil.rmtree(folder / STAGES, ignore_errors=True)
         return summary
@@ -102,6 +111,11 @@ def steer_named(asked: SteerRequest, folder: Path, progress: Progress, calls: Ca
 
 def _check(asked: SteerRequest) -> None:
     """Refuse what contradicts itself, before anything is loaded."""
+    check_other(asked.model, asked.backbone)
+    if asked.model == NAME and (asked.prompt is not None or asked.length is not None):
+        raise InvalidInput(f"{NAME} takes no prompt and no length; --structure and --open say what is designed")
+    if asked.model == NAME and asked.order != SteerRequest._field_defaults["order"]:
+        raise InvalidInput(f"{NAME} decodes its sites in the order of the file; leave out --order")
     if (asked.reward is None) == (asked.alpha is None):
         raise InvalidInput("give --reward file.py:name, or --alpha (with --condition, for nets): one of the two")
     if asked.condition is not None and asked.alpha is None:

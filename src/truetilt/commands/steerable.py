@@ -37,6 +37,7 @@ class Steerable(NamedTuple):
     spell: Callable[[Tokens], list[str]] | None = None
     tokenizer: Any = None  # where a function of a file is one of strings
     written: Callable[[list[str]], tuple[str, str]] | None = None  # a file of such strings: its ending and its text
+    name: str = "samples"  # of that file
 
 
 class StringsAsked(NamedTuple):

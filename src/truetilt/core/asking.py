@@ -9,7 +9,6 @@ from torch import Tensor
 
 from .types import InvalidInput
 
-_WORDS = ("expected string", "<class 'str'>", "'Tensor' and 'str'", "expected str instance")  # beside "Tensor"
 SPELL = "spell states for it, tt.Reward(function, tokenizer=letters, one_at_a_time=True)"
 
 

@@ -1,8 +1,8 @@
-"""One batch of states in a step, and what has been worked out about it: shared by every score that is asked about it.
+"""Asking about a batch of states: what its scores share, how each is asked and checked, and who counts the passes.
 
 The base and the conditional of a model are asked about the same states. What both need (which sites are masked, which
 row of a table a site reads, what a common network answered) is computed once and cached in the batch, which lives as
-long as the step.
+long as the step. A meter counts the passes of networks and the calls of rewards.
 """
 
 from __future__ import annotations
@@ -10,15 +10,78 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 
 from .errors import InvalidInput
 from .logits import SiteLogits, batch_of
-from .meter import Meter
+from .spent import Spent
 
 AnyScore = Callable[[Tensor, float], SiteLogits]  # a `Score`
+
+
+class Meter:
+    """Counts rounds, evaluations, calls and distinct calls; see `Spent`."""
+
+    def __init__(self) -> None:
+        self.rounds = self.evaluations = self.calls = self.distinct = 0
+
+    def asked(self, states: int) -> None:
+        """One batched pass of a network over so many states."""
+        self.rounds += 1
+        self.evaluations += states
+
+    def called(self, states: int, distinct: int) -> None:
+        """A reward was given so many states, of which so many were new to it."""
+        self.calls += states
+        self.distinct += distinct
+
+    @property
+    def spent(self) -> Spent:
+        return Spent(self.rounds, self.evaluations, self.calls, self.distinct)
+
+    def lap(self) -> Spent:
+        """What was asked since the last lap."""
+        spent = self.spent
+        self.rounds = self.evaluations = self.calls = self.distinct = 0
+        return spent
+
+
+@dataclass(frozen=True, eq=False)
+class MeteredPotential:
+    """A function of a model (x, t), each batch of which is one pass of its network."""
+
+    potential: Any
+    meter: Meter
+
+    def __call__(self, x: Tensor, t: float) -> Tensor:
+        self.meter.asked(len(x))
+        return self.potential(x, t)
+
+
+@runtime_checkable
+class CountsDistinct(Protocol):
+    """A reward that knows how many distinct states its function has answered, as `tt.Reward` does."""
+
+    @property
+    def distinct(self) -> int: ...
+
+
+@dataclass(frozen=True, eq=False)
+class MeteredReward:
+    """A reward whose calls are counted; one without a cache makes every call a distinct one."""
+
+    reward: Any
+    meter: Meter
+
+    def __call__(self, x: Tensor, *time: float) -> Tensor:  # some rewards take the time, some do not
+        counts = isinstance(self.reward, CountsDistinct)
+        before = self.reward.distinct if counts else 0
+        try:
+            return self.reward(x, *time)
+        finally:
+            self.meter.called(len(x), self.reward.distinct - before if counts else len(x))
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,9 +131,8 @@ def needs_of(score: Any) -> Needs:
 
 def ask(score: AnyScore, batch: Batch, t: float) -> SiteLogits:
     """The answer of any Score about a batch, counted as one pass of its network; ours share its cache."""
-    meter = batch.meter
-    if meter is not None and not (isinstance(score, BatchScore) and score.asks_others):
-        meter.rounds, meter.evaluations = meter.rounds + 1, meter.evaluations + len(batch.x)
+    if batch.meter is not None and not (isinstance(score, BatchScore) and score.asks_others):
+        batch.meter.asked(len(batch.x))
     return score.ask(batch, t) if isinstance(score, BatchScore) else score(batch.x, t)
 
 

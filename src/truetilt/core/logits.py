@@ -12,6 +12,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 from typing import NamedTuple, cast
 
@@ -51,9 +52,12 @@ class LazyRows:
         """Each row as a law, worked out once for all who ask while one of them keeps it."""
         found = self._law[0]() if self._law else None
         if found is None:
-            found = LazyRows(self.shape, lambda numbers: self[numbers].log_softmax(-1), self.begin)
+            found = LazyRows(self.shape, self._normalised_rows, self.begin)
             self._law[:] = [weakref.ref(found)]
         return found
+
+    def _normalised_rows(self, numbers: Tensor) -> Tensor:
+        return self[numbers].log_softmax(-1)
 
 
 Rows = Tensor | LazyRows
@@ -96,9 +100,7 @@ class RowsRead(NamedTuple):
 
 def mapped(rows: Rows, change: Callable[[Tensor], Tensor]) -> Rows:
     """Each row changed by a function of rows alone; of lazy rows, when they are made."""
-    if isinstance(rows, Tensor):
-        return change(rows)
-    return LazyRows(rows.shape, lambda numbers: change(rows[numbers]), rows.begin)
+    return change(rows) if isinstance(rows, Tensor) else joined(change, (rows, None))
 
 
 def joined(combine: Callable[..., Tensor], *parts: tuple[Rows, Tensor | None]) -> LazyRows:
@@ -109,13 +111,14 @@ def joined(combine: Callable[..., Tensor], *parts: tuple[Rows, Tensor | None]) -
 
     rows, index = parts[0]
     size = (len(rows) if index is None else len(index), rows.shape[1])
-    return LazyRows(size, make, lambda: [begin(rows) for rows, _ in parts])
+    return LazyRows(size, make, partial(begin, *(rows for rows, _ in parts)))
 
 
-def begin(rows: Rows) -> None:
+def begin(*parts: Rows) -> None:
     """Start on what lazy rows need, whichever of them are read."""
-    if not isinstance(rows, Tensor):
-        rows.begin()
+    for rows in parts:
+        if not isinstance(rows, Tensor):
+            rows.begin()
 
 
 def stacked(parts: Sequence[Rows]) -> Rows:
@@ -130,7 +133,7 @@ def stacked(parts: Sequence[Rows]) -> Rows:
         made = [rows[numbers[w] - end + len(rows)] for rows, w, end in zip(parts, where, ends, strict=True)]
         return torch.cat(made)[torch.cat(where).argsort()]
 
-    return LazyRows((ends[-1], parts[0].shape[1]), make, lambda: [begin(rows) for rows in parts])
+    return LazyRows((ends[-1], parts[0].shape[1]), make, partial(begin, *parts))
 
 
 @dataclass(frozen=True)
@@ -184,9 +187,9 @@ class SiteLogits:
 
     def at(self, sites: Tensor | Sites) -> SiteLogits:
         """Only these sites, int64 [..., k]; rows that no site reads are dropped when that makes the store smaller."""
-        return self.among(sites if isinstance(sites, Sites) else Sites(sites))
+        return self.among(sites)
 
-    def among(self, sites: tuple[Tensor, ...] | Sites) -> SiteLogits:
+    def among(self, sites: Tensor | tuple[Tensor, ...] | Sites) -> SiteLogits:
         """Only these sites, in one line [k] if they are named as `nonzero(as_tuple=True)` names them."""
         read = (sites if isinstance(sites, Sites) else Sites(sites)).rows(self.index)
         if isinstance(self.store, Tensor) and read.index.numel() >= len(self.store):

@@ -1,75 +1,19 @@
-"""Counting what a run asks: a meter that its model and its reward report to.
+"""Counting what a run asks: copies of what is sampled whose networks and rewards report to a meter.
 
-`metered` makes a copy of what is sampled whose networks and rewards are counted; a run of it draws the same bits.
+A run of such a copy draws the same bits. Also what the parts of a value cost when they were made.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
-from torch import Tensor
-
+from .batch import Meter, MeteredPotential, MeteredReward
 from .spent import Spent
 
 T = TypeVar("T")
-
-
-class Meter:
-    """Counts rounds, evaluations, calls and distinct calls; see `Spent`."""
-
-    def __init__(self) -> None:
-        self.rounds = self.evaluations = self.calls = self.distinct = 0
-
-    def asked(self, states: int) -> None:
-        """One batched pass of a network over so many states."""
-        self.rounds += 1
-        self.evaluations += states
-
-    def called(self, states: int, distinct: int) -> None:
-        """A reward was given so many states, of which so many were new to it."""
-        self.calls += states
-        self.distinct += distinct
-
-    @property
-    def spent(self) -> Spent:
-        return Spent(self.rounds, self.evaluations, self.calls, self.distinct)
-
-    def lap(self) -> Spent:
-        """What was asked since the last lap."""
-        spent = self.spent
-        self.rounds = self.evaluations = self.calls = self.distinct = 0
-        return spent
-
-
-@dataclass(frozen=True, eq=False)
-class MeteredPotential:
-    """A function of a model (x, t), each batch of which is one pass of its network."""
-
-    potential: Any
-    meter: Meter
-
-    def __call__(self, x: Tensor, t: float) -> Tensor:
-        self.meter.asked(len(x))
-        return self.potential(x, t)
-
-
-@dataclass(frozen=True, eq=False)
-class MeteredReward:
-    """A reward whose calls are counted; one without a cache makes every call a distinct one."""
-
-    reward: Any
-    meter: Meter
-
-    def __call__(self, x: Tensor, *time: float) -> Tensor:  # some rewards take the time, some do not
-        before = getattr(self.reward, "distinct", None)  # of a tt.Reward: how many its function has answered
-        try:
-            return self.reward(x, *time)
-        finally:
-            new = len(x) if before is None else self.reward.distinct - before
-            self.meter.called(len(x), new)
 
 
 def metered(value: T, meter: Meter) -> T:

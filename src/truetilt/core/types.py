@@ -33,6 +33,7 @@ from .arguments import truth as truth
 from .arguments import whole as whole
 from .batch import Batch as Batch
 from .batch import BatchScore as BatchScore
+from .batch import Meter as Meter
 from .batch import ask as ask
 from .device import Doubt as Doubt
 from .device import Questions as Questions
@@ -48,7 +49,6 @@ from .logits import SiteLogits as SiteLogits
 from .logits import Sites as Sites
 from .logits import batch_of as batch_of
 from .logits import take as take
-from .meter import Meter as Meter
 from .target import Remedies as Remedies
 from .target import Target as Target
 
@@ -172,6 +172,14 @@ class Redraw(Move, Protocol):
 
     @property
     def log_accept(self) -> LogWeights: ...
+
+
+@runtime_checkable
+class ByKernel(Protocol):
+    """The move of a step that weighs, and then moves by a Markov kernel: `redraw` is that kernel's move."""
+
+    @property
+    def redraw(self) -> Redraw: ...
 
 
 class MoveKernel(Protocol):

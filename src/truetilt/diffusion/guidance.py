@@ -14,28 +14,12 @@ from typing import ClassVar, Protocol, cast
 import torch
 from torch import Tensor
 
+from ..core.arguments import LARGEST, called, function, number, settle, shown, tensor_of
+from ..core.batch import Batch, BatchScore, ask
+from ..core.errors import InvalidInput
 from ..core.eval_mode import check_logits, evaluating
-from ..core.types import (
-    LARGEST,
-    NEG_INF,
-    Batch,
-    BatchScore,
-    InvalidInput,
-    Process,
-    Schedule,
-    Score,
-    SiteLogits,
-    Tokens,
-    ask,
-    batch_of,
-    called,
-    check_process,
-    function,
-    number,
-    settle,
-    shown,
-    tensor_of,
-)
+from ..core.logits import SiteLogits, batch_of
+from ..core.types import NEG_INF, Process, Schedule, Score, Tokens, check_process
 
 _STRENGTH = f"guidance strength must be finite and at least 0, at most {LARGEST:.0e}"
 

@@ -10,27 +10,16 @@ vocabulary.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol, cast
 
 import torch
 from torch import Tensor
 
-from ..core.logits import Sites, begin, invert_cdf, kept_below
-from ..core.types import (
-    NEG_INF,
-    Doubt,
-    InvalidWeights,
-    Jumps,
-    Process,
-    Questions,
-    SiteLogits,
-    SiteOdds,
-    SitewiseLaw,
-    Tokens,
-    check,
-    sites_where,
-    take,
-)
+from ..core.device import Doubt, Questions, check, sites_where
+from ..core.errors import InvalidWeights
+from ..core.logits import SiteLogits, Sites, begin, invert_cdf, kept_below, take
+from ..core.types import NEG_INF, Jumps, Process, SiteOdds, SitewiseLaw, Tokens
 
 
 @dataclass(frozen=True)
@@ -46,7 +35,7 @@ class SiteLaw:
     def sample(self, u: Tensor) -> Tokens:
         """One uniform a site [..., D] to the next state. Only the sites that leave pay for a jump."""
         hold = self.odds.log_hold.exp()
-        leaving = sites_where(u >= hold, self.questions, lambda: begin(self.odds.logits.store))
+        leaving = sites_where(u >= hold, self.questions, partial(begin, self.odds.logits.store))
         held = hold[leaving]
         rest = (u[leaving] - held) / (1 - held)
         sites = Sites(leaving)

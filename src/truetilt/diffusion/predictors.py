@@ -14,26 +14,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ..core.arguments import function, shown, tensor_of
+from ..core.batch import Batch, BatchScore, ask
+from ..core.device import check
+from ..core.errors import InvalidInput, InvalidWeights
 from ..core.eval_mode import evaluating
-from ..core.types import (
-    NEG_INF,
-    Batch,
-    BatchScore,
-    InvalidInput,
-    InvalidWeights,
-    Potential,
-    Process,
-    Score,
-    SiteLogits,
-    Tokens,
-    ask,
-    batch_of,
-    check,
-    check_process,
-    function,
-    shown,
-    tensor_of,
-)
+from ..core.logits import SiteLogits, batch_of
+from ..core.types import NEG_INF, Potential, Process, Score, Tokens, check_process
 
 _RELAXED = "(onehot, t)"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -157,6 +157,22 @@ class Masking:
         hold = (posterior.flaws() + stay).masked_fill_(fixed, 0.0)  # NaN where the score is, or is only -inf
         move = torch.full_like(hold, leave).masked_fill_(fixed, NEG_INF)
         return SiteOdds(posterior, hold, move)
+
+
+class Reveals(NamedTuple):
+    """What a step t -> s of the any-order clock reveals: `count` of the `masked` sites there are at its start."""
+
+    t: float
+    s: float
+    masked: int
+    count: int
+
+
+@lru_cache(maxsize=1 << 12)
+def reveals_over(process: Masking, length: int, t: float, s: float) -> Reveals:
+    """What the step t -> s reveals of states of so many sites."""
+    masked = process.count_masked(length, t)
+    return Reveals(t, s, masked, masked - process.count_masked(length, s))
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
+from ..core.arguments import has, whole
+from ..core.errors import InvalidInput
 from ..core.types import (
     NEG_INF,
     Aux,
     FeynmanKac,
-    InvalidInput,
     Law,
     ListedLaw,
     Model,
@@ -27,8 +28,6 @@ from ..core.types import (
     SiteOdds,
     Tokens,
     check_sampled,
-    has,
-    whole,
 )
 from ..diffusion.schedules import check_grid
 from ..runtime.memory import check_fits

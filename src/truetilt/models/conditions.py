@@ -14,7 +14,8 @@ from torch import Tensor
 
 from ..core.batch import Needs
 from ..core.types import Batch, BatchScore, InvalidInput, Model, Score, SiteLogits, Tokens, ask
-from .score import DeftScore, NetPotential, NetScore, Padded, class_log_probs
+from .padded import Padded
+from .score import DeftScore, NetPotential, NetScore, class_log_probs
 from .text import TextScore
 
 

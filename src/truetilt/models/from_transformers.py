@@ -22,8 +22,8 @@ from .alphabet import drawable, is_place, special_ids, tokenizer_of
 from .checkpoint_folders import load_folder, load_tokenizer_of
 from .families import Family, family_of, first_of, longest_row
 from .first_look import looked_at
+from .padded import check_batch
 from .public import Public
-from .score import check_batch
 from .sequences import Sequences
 
 BATCH = 16  # rows at a time, where memory allows

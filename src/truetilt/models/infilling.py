@@ -1,4 +1,4 @@
-"""Scores of a text with gaps: of the gaps given the rest of the text, and of the gaps alone.
+"""Scores of a text with gaps: of the gaps given the rest of the text (`Infill`, `prompted`), and of the gaps alone.
 
 A network takes the noise level as input. Where most tokens are given, fewer sites are masked than at that time of the
 process, so the network gets the noise level that fits the number of masks it sees. p(gaps) is its answer with the given
@@ -7,16 +7,75 @@ tokens masked, p(gaps | text) its answer with them visible: together a model who
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 
+from ..core.arguments import LONGEST, function, listed, plain, settle, shown, whole
 from ..core.batch import Needs, needs_of
 from ..core.types import Batch, BatchScore, InvalidInput, Model, Potential, Score, SiteLogits, Tokens, ask
 from ..diffusion.processes import Masking
 from .distinct import WrappingScore
-from .text import Infill, open_sites
+
+
+@dataclass(frozen=True)
+class Infill(WrappingScore):
+    """The Score of the open sites of a text whose other tokens are given; a state is what fills them, in order.
+
+    The network reads the whole text. For masking this is the model given those tokens: clean tokens are part of what a
+    state is conditioned on.
+    """
+
+    score: Score
+    given: tuple[int | None, ...]  # None at open sites
+
+    def __post_init__(self) -> None:
+        function("score", self.score, "(x, t)")
+        need = "give the tokens of the text, None at open sites"
+        settle(self, given=tuple(plain(token) for token in listed("given", self.given, need)))
+        if not self.length:
+            raise InvalidInput(f"the text has {len(self.given)} tokens and none is open; leave None where to fill in")
+        vocabulary = getattr(self.process, "vocabulary", float("inf"))
+        check_tokens([token for token in self.given if token is not None], vocabulary)
+        longest = getattr(getattr(getattr(self.score, "net", None), "config", None), "length", len(self.given))
+        if len(self.given) > longest:
+            raise InvalidInput(
+                f"the text has {len(self.given)} tokens with its prompt and the net reads {longest}; shorten the "
+                "prompt, or leave fewer sites open"
+            )
+
+    @property
+    def length(self) -> int:
+        """How many sites are open."""
+        return sum(token is None for token in self.given)
+
+    def ask(self, batch: Batch, t: float) -> SiteLogits:
+        x = batch.x
+        if x.shape[-1] != self.length:
+            raise InvalidInput(f"states of {x.shape[-1]} sites for a text with {self.length} open; give as many")
+        texts = batch.known.get(("texts", self.given))
+        if texts is None:
+            texts = batch.known["texts", self.given] = Batch(self.whole(x), batch.meter)
+        answer = ask(self.score, texts, t)
+        if not isinstance(answer, SiteLogits) or answer.index.shape[-1:] != (len(self.given),):
+            raise InvalidInput(
+                f"the score returned {shown(answer)} for texts of {len(self.given)}; return tt.SiteLogits"
+            )
+        whole = answer.index  # kept in the cache beside what is made of it, so that no other tensor can have its id
+        if ("open", id(whole)) not in texts.known:
+            texts.known["open", id(whole)] = whole, whole[..., self._open(x.device)]
+        return SiteLogits(answer.store, texts.known["open", id(whole)][1])
+
+    def whole(self, x: Tokens) -> Tokens:
+        """The text [..., L] with its open sites filled from x [..., length]."""
+        text = torch.tensor([-1 if token is None else token for token in self.given]).to(x.device, non_blocking=True)
+        return text.expand(*x.shape[:-1], -1).index_copy(-1, self._open(x.device), x)
+
+    def _open(self, device: torch.device) -> Tensor:
+        return open_sites(self.given).to(device, non_blocking=True)
 
 
 @dataclass(frozen=True)
@@ -84,8 +143,22 @@ class Around:
     potential: Potential
     infill: Infill
 
-    def __call__(self, x: Tokens, t: float) -> torch.Tensor:
+    def __call__(self, x: Tokens, t: float) -> Tensor:
         return self.potential(self.infill.whole(x), t)
+
+
+def open_sites(given: Sequence[int | None]) -> Tensor:
+    """Indices of the sites without a given token, int64."""
+    return torch.tensor([site for site, token in enumerate(given) if token is None], dtype=torch.int64)
+
+
+def prompted(score: Score, length: int, prefix: Sequence[int] = (), suffix: Sequence[int] = ()) -> Infill:
+    """The Score of `length` open sites between the tokens of a prompt: a condition in words."""
+    length = whole("length", length, 1, LONGEST)
+    prefix, suffix = (listed("the prompt", part, "give a list of tokens") for part in (prefix, suffix))
+    if not len(prefix) + len(suffix):
+        raise InvalidInput("the prompt is empty; give at least one token before or after the open sites")
+    return Infill(score, (*prefix, *[None] * length, *suffix))
 
 
 def filled(score: Score, given: tuple[int | None, ...]) -> Infill:
@@ -108,3 +181,13 @@ def given_text(model: Model, given: tuple[int | None, ...]) -> Model:
     return Model(
         model.process, inside.length, Unseen(unseen, given, inside.process), inside, None, model.device
     )  # fmt: skip
+
+
+def check_tokens(tokens: Sequence[int], vocabulary: float) -> None:
+    """Refuse given tokens that are not whole numbers of the vocabulary, such as the mask."""
+    bad = [v for v in tokens if isinstance(v, bool) or not isinstance(v, int) or not 0 <= v < vocabulary]
+    if bad:
+        raise InvalidInput(
+            f"token {bad[0]!r} is not one of the net's 0 to {vocabulary - 1} ({len(bad)} such); was the text encoded "
+            "by the tokenizer this net was trained with?"
+        )

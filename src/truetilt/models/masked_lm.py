@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from ..core.eval_mode import check_logits
 from ..core.types import NEG_INF, InvalidInput, Process, SiteLogits, Tokens, listed, shown, truth, whole
-from .score import score_of_prediction, too_long
+from .padded import too_long
+from .score import score_of_prediction
 
 Answer = Callable[..., Any]  # logits, or an output that has them
 

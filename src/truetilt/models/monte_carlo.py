@@ -11,26 +11,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..core.logits import draw_from
-from ..core.types import (
-    LARGEST,
-    NEG_INF,
-    Batch,
-    BatchScore,
-    InvalidInput,
-    InvalidWeights,
-    Potential,
-    Process,
-    Score,
-    SiteLogits,
-    Tokens,
-    check,
-    function,
-    number,
-    settle,
-    tensor_of,
-    whole,
-)
+from ..core.arguments import LARGEST, function, number, settle, tensor_of, whole
+from ..core.batch import Batch, BatchScore
+from ..core.device import check
+from ..core.errors import InvalidInput, InvalidWeights
+from ..core.logits import SiteLogits, draw_from
+from ..core.types import NEG_INF, Potential, Process, Score, Tokens
 from ..diffusion.predictors import check_base, dense_base
 from ..smc.coupling import fingerprint
 from ..smc.stream import check_seed, mix

@@ -17,7 +17,7 @@ from ..core.logits import LazyRows
 from ..core.types import Batch, InvalidInput, SiteLogits, function, listed, settle, shown
 from .conditions import label_of_each_state
 from .distinct import WrappingScore
-from .score import check_class
+from .padded import check_class
 from .text import TextScore
 
 

@@ -1,7 +1,7 @@
 """Scores of token networks in two parts: the trunk reads whole texts, the head runs only at the sites that are read.
 
 Where a sampler chooses its sites before it looks at their logits (any-order, tweedie steps of masking), a vocabulary
-of fifty thousand costs only what is revealed. Conditions may be labels, or words in the text itself: `Infill`.
+of fifty thousand costs only what is revealed. Conditions may be labels, or words in the text itself: `prompted`.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor
 
-from ..core.arguments import LONGEST, function, listed, plain, settle, shown, whole
-from ..core.batch import Batch, BatchScore, Needs, ask
+from ..core.arguments import plain, settle, shown, whole
+from ..core.batch import Batch, BatchScore, Needs
 from ..core.errors import InvalidInput
 from ..core.eval_mode import evaluating
 from ..core.logits import LazyRows, SiteLogits
-from ..core.types import Model, Process, Score, Tokens, check_process
+from ..core.types import Model, Process, Tokens, check_process
 from ..diffusion.processes import Masking
-from .distinct import WrappingScore, all_equal, first_answer
-from .score import Padded, SitesRead, check_batch, check_class, rows_of, sites_read, too_long
+from .distinct import all_equal, first_answer
+from .infilling import prompted
+from .padded import Padded, SitesRead, check_batch, check_class, rows_of, sites_read, too_long
 
 _BLOCKS = {"cpu": 64}  # rows in a batch of the head, always the same: float32 products differ with the batch size
 _BLOCK = 256  # the same on other devices
@@ -104,11 +105,10 @@ class TextScore(BatchScore):
         """
         key = ("sigma", id(self.process), t)
         if key not in batch.known:
-            batch.known[key] = float(cast("Masking", self.process).schedule(t).value)
-        read, x = sites_read(self.process, batch), batch.x
+            batch.known[key] = cast("Masking", self.process).sigma(t)
+        sigma, read, x = batch.known[key], sites_read(self.process, batch), batch.x
         if x.shape[-1] > self.net.config.length:
             raise too_long(x, self.net.config.length)
-        sigma = batch.known[key]
         if labels is None and self.label is not None:
             labels = torch.full((len(x),), self.label, device=x.device)
         waiting = ("trunk", id(self.net), self.batch, self.dtype, sigma)  # others that were asked about this batch
@@ -118,7 +118,7 @@ class TextScore(BatchScore):
         if labels is not None:
             batch.known[waiting] = trunk
             trunk.labels.append(labels)
-        rows = HeadRows(self, trunk, sigma, max(len(trunk.labels) - 1, 0))
+        rows = HeadRows(self, trunk, max(len(trunk.labels) - 1, 0))
         return SiteLogits(LazyRows((read.rows, self.process.vocabulary), rows.make, rows.begin), read.index)
 
 
@@ -157,7 +157,6 @@ class HeadRows:
 
     score: TextScore
     trunk: Trunk
-    sigma: float
     place: int  # of this score's pass in the trunk's
 
     def begin(self) -> None:
@@ -174,7 +173,7 @@ class HeadRows:
         if self.place:
             numbers = torch.where(numbers > 0, numbers + self.place * (self.trunk.read.rows - 1), 0)
         kind, block = hidden.device.type, _BLOCKS.get(hidden.device.type, _BLOCK)
-        noise = torch.full((1,), self.sigma, device=hidden.device)
+        noise = torch.full((1,), self.trunk.sigma, device=hidden.device)
         out = torch.empty(len(numbers), vocabulary, device=hidden.device)
         with torch.autocast(kind, self.score.dtype, enabled=self.score.dtype is not None):
             for part, place in zip(numbers.split(block), out.split(block), strict=True):
@@ -183,77 +182,6 @@ class HeadRows:
                 filled = torch.cat([part, part.new_zeros(block - len(part))])
                 place.copy_(net.head(hidden[filled], noise)[: len(part), :vocabulary])
         return out
-
-
-@dataclass(frozen=True)
-class Infill(WrappingScore):
-    """The Score of the open sites of a text whose other tokens are given; a state is what fills them, in order.
-
-    The network reads the whole text. For masking this is the model given those tokens: clean tokens are part of what a
-    state is conditioned on.
-    """
-
-    score: Score
-    given: tuple[int | None, ...]  # None at open sites
-
-    def __post_init__(self) -> None:
-        function("score", self.score, "(x, t)")
-        need = "give the tokens of the text, None at open sites"
-        settle(self, given=tuple(plain(token) for token in listed("given", self.given, need)))
-        if not self.length:
-            raise InvalidInput(f"the text has {len(self.given)} tokens and none is open; leave None where to fill in")
-        vocabulary = getattr(self.process, "vocabulary", float("inf"))
-        check_tokens([token for token in self.given if token is not None], vocabulary)
-        longest = getattr(getattr(getattr(self.score, "net", None), "config", None), "length", len(self.given))
-        if len(self.given) > longest:
-            raise InvalidInput(
-                f"the text has {len(self.given)} tokens with its prompt and the net reads {longest}; shorten the "
-                "prompt, or leave fewer sites open"
-            )
-
-    @property
-    def length(self) -> int:
-        """How many sites are open."""
-        return sum(token is None for token in self.given)
-
-    def ask(self, batch: Batch, t: float) -> SiteLogits:
-        x = batch.x
-        if x.shape[-1] != self.length:
-            raise InvalidInput(f"states of {x.shape[-1]} sites for a text with {self.length} open; give as many")
-        texts = batch.known.get(("texts", self.given))
-        if texts is None:
-            texts = batch.known["texts", self.given] = Batch(self.whole(x), batch.meter)
-        answer = ask(self.score, texts, t)
-        if not isinstance(answer, SiteLogits) or answer.index.shape[-1:] != (len(self.given),):
-            raise InvalidInput(
-                f"the score returned {shown(answer)} for texts of {len(self.given)}; return tt.SiteLogits"
-            )
-        whole = answer.index  # kept in the cache beside what is made of it, so that no other tensor can have its id
-        if ("open", id(whole)) not in texts.known:
-            texts.known["open", id(whole)] = whole, whole[..., self._open(x.device)]
-        return SiteLogits(answer.store, texts.known["open", id(whole)][1])
-
-    def whole(self, x: Tokens) -> Tokens:
-        """The text [..., L] with its open sites filled from x [..., length]."""
-        text = torch.tensor([-1 if token is None else token for token in self.given]).to(x.device, non_blocking=True)
-        return text.expand(*x.shape[:-1], -1).index_copy(-1, self._open(x.device), x)
-
-    def _open(self, device: torch.device) -> Tensor:
-        return open_sites(self.given).to(device, non_blocking=True)
-
-
-def open_sites(given: Sequence[int | None]) -> Tensor:
-    """Indices of the sites without a given token, int64."""
-    return torch.tensor([site for site, token in enumerate(given) if token is None], dtype=torch.int64)
-
-
-def prompted(score: Score, length: int, prefix: Sequence[int] = (), suffix: Sequence[int] = ()) -> Infill:
-    """The Score of `length` open sites between the tokens of a prompt: a condition in words."""
-    length = whole("length", length, 1, LONGEST)
-    prefix, suffix = (listed("the prompt", part, "give a list of tokens") for part in (prefix, suffix))
-    if not len(prefix) + len(suffix):
-        raise InvalidInput("the prompt is empty; give at least one token before or after the open sites")
-    return Infill(score, (*prefix, *[None] * length, *suffix))
 
 
 @dataclass(frozen=True)
@@ -308,13 +236,3 @@ class Text:
         if condition is not None:
             conditional = self.score(condition) if isinstance(condition, int) else prompted(base, length, prompt)
         return Model(self.process, length, base, conditional, None, self.device)
-
-
-def check_tokens(tokens: Sequence[int], vocabulary: float) -> None:
-    """Refuse given tokens that are not whole numbers of the vocabulary, such as the mask."""
-    bad = [v for v in tokens if isinstance(v, bool) or not isinstance(v, int) or not 0 <= v < vocabulary]
-    if bad:
-        raise InvalidInput(
-            f"token {bad[0]!r} is not one of the net's 0 to {vocabulary - 1} ({len(bad)} such); was the text encoded "
-            "by the tokenizer this net was trained with?"
-        )

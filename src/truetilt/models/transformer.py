@@ -18,8 +18,8 @@ from torch.nn import functional
 from ..core.types import InvalidInput, Process, SiteLogits, Tokens
 from ..diffusion.processes import Masking
 from ..smc.stream import DRAW, Stream
+from .padded import too_long
 from .pretrained import Pretrained, check_whole_sizes
-from .score import too_long
 
 _WAVES = 128  # of the total noise, each as cosine and sine
 _SLOWEST = 10_000.0  # the longest period of those, and of the positions

@@ -34,10 +34,10 @@ from ..core.types import (
 )
 from ..diffusion.processes import Masking
 from ..models.hub import embedded
-from ..models.infilling import Around
+from ..models.infilling import Around, Infill
 from ..models.layers import placed
 from ..models.pretrained import read_card
-from ..models.text import Infill, TextScore
+from ..models.text import TextScore
 from ..models.text_classifier import TextClassifier
 from ..models.tokenizer import TOKENIZER, Tokenizer, load_tokenizer
 from ..models.transformer import SEDD

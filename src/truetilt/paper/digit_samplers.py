@@ -26,7 +26,6 @@ from ..smc.resampling import never
 from ..targets.any_order import AnyOrder
 from ..targets.moves import hide, without
 from ..targets.reveal_move import RevealLaw, RevealMove
-from ..targets.stage import tilted_law
 from ..targets.tilts import FULL
 from .annealing import DIGITS, Annealing, of_learned_nets
 from .samplers import HALF, PARTIAL, Build, conditional, guidance, tempered, tilted
@@ -88,7 +87,7 @@ class SeveralSites:
         sites = u.topk(self.size, largest=False).indices
         old, hidden = particles.x.gather(-1, sites), hide(self.fk, particles.x, sites)
         laws, stage = self.fk.site_laws(hidden, self.fk.asked_at(t, self.size), sites), self.fk.stage(t)
-        law = RevealLaw(hidden, sites, tilted_law(laws.mixed(stage), None, laws.base)[0])
+        law = RevealLaw(hidden, sites, laws.tilted(stage)[0])
         aux = without(self.fk.recall(particles, t), laws, old)
         return RevealMove(law, torch.zeros_like(particles.log_w), laws, aux, stage)
 

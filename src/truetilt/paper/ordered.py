@@ -23,7 +23,6 @@ from ..targets.any_order import AnyOrder
 from ..targets.composed import Composed
 from ..targets.moves import accepting, hide, target_of
 from ..targets.reveal_move import RevealLaw
-from ..targets.stage import tilted_law
 
 STEPS = 16  # in which a state is asked about: every sixteenth site at a time
 
@@ -90,9 +89,7 @@ class EdgeSweep:
             site = torch.full_like(x[..., :1], k)
             hidden = hide(fk, x, site)
             laws = edges.site_laws(hidden, edges.asked_at(0.0, 1), site, particles.questions)
-            x = RevealLaw(hidden, site, tilted_law(laws.mixed(edges.stage(0.0)), None, laws.base)[0]).sample(
-                u[..., [k]]
-            )
+            x = RevealLaw(hidden, site, laws.tilted(edges.stage(0.0))[0]).sample(u[..., [k]])
         mine, before = fk.values(particles, t), fk.recall(particles, t)
         values = stage.values(x, particles.questions)
         return accepting(fk, particles, t, (x, before | {"values": values}), torch.zeros_like(particles.log_w), mine)

@@ -21,7 +21,7 @@ from ..metrics.divergences import histogram, kl
 from ..result import Result
 from ..smc.coupling import Coupling, independent, systematic_draws
 from ..smc.resampling import adaptive, multinomial, never, systematic
-from ..targets.reveal_clock import adapted_sites
+from ..targets.any_order import adapted_sites
 from .samplers import HALF, Build, any_order, guidance, in_order, one_site_a_step, tempered, tilted
 
 STEPS = 100

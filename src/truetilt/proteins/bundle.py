@@ -39,7 +39,8 @@ class Protein:
     def __repr__(self) -> str:
         structure = self.structure
         size = f"{len(structure.residues)} residues, chains {', '.join(structure.chains)}"
-        return f"<Protein: {size}; {len(self.law)} open sites; {self.weights} weights>"
+        sites = f"{len(self.law)} open site{'' if len(self.law) == 1 else 's'}"
+        return f"<Protein: {size}; {sites}; {self.weights} weights>"
 
     @property
     def structure(self) -> Structure:
@@ -67,13 +68,17 @@ class Protein:
     @property
     def view(self) -> SequenceLogo:
         """How states look, for reports and figures."""
-        return SequenceLogo(AMINO_ACIDS)
+        return SequenceLogo(AMINO_ACIDS, self.sites)
 
     def model(self, condition: str | Path | None = None, log_p_condition: float | None = None) -> Model:
         """The model to sample; with a `condition` ("soluble", or a file of weights) those weights are its conditional.
 
         Then a target p0(x) p(zeta|x)^alpha is made of the ratio of the two networks.
         """
+        if condition is not None and str(condition) == self.weights and self.weights in FOLDERS:
+            raise InvalidInput(
+                f"base and condition are both {condition}: nothing to lean to; give other weights to one"
+            )
         given = None if condition is None else OrderedScore(self.under(condition))
         process = Masking(len(AMINO_ACIDS))
         return Model(
@@ -167,7 +172,7 @@ def load_protein(
         chains: Chains that are designed, "A" or "A,B"; the others are seen and kept. None (the default): all.
         fixed: Residues that keep their letters, written as for `open`.
         forbid: Letters that no open residue gets unless the file has it there: "C" for no new cysteines.
-        tied: What shares one letter: chains "A=B" (a homodimer), or residues "A10=B10,A12=B12".
+        tied: What shares one letter: chains "A=B" (a homodimer), or residues "A10=B10", "A10-20=B10-20".
         order: Order of decoding of the open sites, a permutation of 0 .. D - 1. None (the default): that of the file.
         device: Where the network runs.
         batch: States in a pass; 16 if None.

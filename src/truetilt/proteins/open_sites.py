@@ -16,7 +16,8 @@ from ..core.fasta import AMINO_ACIDS
 from ..core.types import InvalidInput, listed, shown
 from .structure import UNKNOWN, Structure
 
-_PART = re.compile(r"([A-Za-z]*)\s*:?\s*(-?\d+)([A-Za-z]?)(?:\s*-\s*(-?\d+)([A-Za-z]?))?")
+_PART = re.compile(r"([A-Za-z_]*):?(-?\d+)([A-Za-z]?)(?:-(?:([A-Za-z_]+):?)?(-?\d+)([A-Za-z]?))?")
+_DASHES = str.maketrans("‐‑–—−", "-----")  # what text processors make of a hyphen
 _SITES = 'give numbers of the file such as "39-41,54", with the chain before them where there are several: "A39-41,B54"'
 
 
@@ -102,7 +103,14 @@ def _places(structure: Structure, what: str, request: object) -> set[int]:
     """The residues that a request names, each of which must be there."""
     if not isinstance(request, str) or not request.strip():
         raise InvalidInput(f"{what} is {shown(request)}; {_SITES}")
-    return {place for part in re.split(r"[,\s]+(?![-:])", request.strip()) for place in _part(structure, what, part)}
+    return {place for part in _split(request) for place in _part(structure, what, part)}
+
+
+def _split(request: str) -> list[str]:
+    """The parts of a request, without blanks around hyphens and equals signs, and between a chain and a number."""
+    plain = re.sub(r"\s*([-:=])\s*(?=\S)", r"\1", request.translate(_DASHES))
+    plain = re.sub(r"(?<![^\s,=])([A-Za-z_]+)\s+(?=-?\d)", r"\1", plain)
+    return [part for part in re.split(r"[,\s]+", plain) if part]
 
 
 def _part(structure: Structure, what: str, part: str) -> list[int]:
@@ -111,7 +119,9 @@ def _part(structure: Structure, what: str, part: str) -> list[int]:
     found = _PART.fullmatch(part)
     if found is None:
         raise InvalidInput(f"{what} has {shown(part)}; {_SITES}")
-    chain, first, code, last, last_code = found.groups()
+    chain, first, code, end, last, last_code = found.groups()
+    if end and end != chain:
+        raise InvalidInput(f"{what} has {part}, from one chain to another; name the residues of each chain")
     if not chain and len(structure.chains) > 1:
         raise InvalidInput(
             f"{what} has {part}, and the structure has chains {', '.join(structure.chains)}; put the chain before it, "
@@ -150,26 +160,55 @@ def _tied(structure: Structure, wanted: list[int], tied: object) -> tuple[tuple[
 
 
 def _parts_of(tied: object) -> list[str]:
-    need = 'give chains, "A=B", or residues, "A10=B10,A12=B12"'
-    parts = [part for part in re.split(r"[,\s]+", tied.strip()) if part] if isinstance(tied, str) else []
+    need = 'give chains, "A=B", or residues, "A10=B10" or "A10-20=B10-20"'
+    parts = _split(tied) if isinstance(tied, str) else []
     if not parts or not all("=" in part for part in parts):
         raise InvalidInput(f"tied is {shown(tied)}; {need}")
     return parts
 
 
 def _group(structure: Structure, part: str) -> list[tuple[int, ...]]:
-    """The tied residues of "A=B" (those of equal numbers) or of "A10=B10"."""
+    """The tied residues of "A=B" (those of equal numbers), of "A10=B10", or of "A10-20=B10-20" (one by one)."""
     names = part.split("=")
+    astray = [name for name in names if name.isalpha() and name not in structure.chains]
+    if astray:
+        raise InvalidInput(
+            f"tied has {part}, and there is no chain {astray[0]}; there are {', '.join(structure.chains)}"
+        )
     members = [_part(structure, "tied", name) for name in names]
-    if not all(name in structure.chains for name in names):
-        long = [name for name, places in zip(names, members, strict=True) if len(places) != 1]
-        if long:
-            raise InvalidInput(f"tied has {part}, where {long[0]} is not one residue; tie chains or single residues")
-        return [tuple(places[0] for places in members)]
+    if all(name in structure.chains for name in names):
+        return _equal_numbers(structure, part, names, members)
+    sizes = [len(places) for places in members]
+    if len(set(sizes)) > 1:
+        raise InvalidInput(f"tied has {part}, which are {', '.join(map(str, sizes))} residues; tie equally many")
+    return list(zip(*members, strict=True))
+
+
+def _equal_numbers(
+    structure: Structure, part: str, names: Sequence[str], members: Sequence[Sequence[int]]
+) -> list[tuple[int, ...]]:
+    """The residues of chains that have the same numbers, all of them."""
     keys = [{structure.residues[k][1:3]: k for k in places} for places in members]
-    if any(own.keys() != keys[0].keys() for own in keys):
-        raise InvalidInput(f"tied has {part}, chains whose residues are numbered differently; tie residues one by one")
-    return [tuple(own[key] for own in keys) for key in keys[0]]
+    shared = [key for key in keys[0] if all(key in own for own in keys)]
+    odd = [key for own in keys for key in own if key not in shared]
+    if odd:
+        number, code = odd[0]
+        spans = [f"{a[0]}{a[1]}-{b[0]}{b[1]}" for a, b in _stretches(list(keys[0]), shared)]
+        ties = ",".join("=".join(f"{name}{span}" for name in names) for span in spans)
+        remedy = f"tie what they share: {ties}" if spans else "tie residues one by one"
+        raise InvalidInput(f"tied has {part}, and only some of these chains have a residue {number}{code}; {remedy}")
+    return [tuple(own[key] for own in keys) for key in shared]
+
+
+def _stretches(every: Sequence[tuple], shared: Sequence[tuple]) -> list[tuple[tuple, tuple]]:
+    """The first and last of every run of shared numbers in a chain."""
+    kept, out = set(shared), []
+    for before, key in zip((None, *every), every, strict=False):
+        if key in kept and before in kept:
+            out[-1] = (out[-1][0], key)
+        elif key in kept:
+            out.append((key, key))
+    return out
 
 
 def _order(order: object, sites: int) -> tuple[int, ...]:
@@ -183,9 +222,11 @@ def _order(order: object, sites: int) -> tuple[int, ...]:
 
 def _allowed(structure: Structure, sites: Sequence[tuple[int, ...]], forbid: object) -> tuple[tuple[bool, ...], ...]:
     """Which letters each site may have: a forbidden one only where the file has it."""
-    letters = forbid.upper() if isinstance(forbid, str) else None
-    if letters is None or set(letters) - set(AMINO_ACIDS):
-        raise InvalidInput(f'forbid is {shown(forbid)}; give letters of amino acids, such as "C" for no new cysteines')
+    letters = re.sub(r"[,\s]", "", forbid) if isinstance(forbid, str) else None
+    if letters is None or set(letters) - set(AMINO_ACIDS):  # "Cys" is not C, Y and S
+        raise InvalidInput(
+            f'forbid is {shown(forbid)}; give capital letters of amino acids, such as "C" for no new cysteines'
+        )
     if set(letters) == set(AMINO_ACIDS):
         raise InvalidInput("forbid names all twenty amino acids; leave some")
     own = [{structure.residues[place].letter for place in site} for site in sites]

@@ -117,8 +117,8 @@ def _check_few(hidden: int) -> None:
     if SIZE ** (hidden + 1) > MOST:
         raise InvalidInput(
             f"a site is asked for while {hidden} others before it in the order of decoding are masked; this network's "
-            "law is that of one order: reveal in it (order=protein.order), by a sampler that has an order, such as "
-            "tt.AnyOrder, tt.Composed, tt.Annealed or tt.steer"
+            "law is that of one order. Draw from it with tt.run(tt.Composed(model, order=protein.order)), lean to "
+            "other weights with tt.run(tt.AnyOrder(model, alpha, order=protein.order)), or use tt.steer"
         )
 
 

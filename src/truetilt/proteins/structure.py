@@ -1,8 +1,8 @@
 """The backbone of a protein: N, CA, C and O of every residue, read from a PDB or mmCIF file by gemmi.
 
 What cannot be used is refused in one line that names the residue: a file without a backbone, a residue with missing
-atoms, a name that is no amino acid. Residues that a chain lacks in its middle are said; the network sees the jump in
-their numbers, as it did in training.
+atoms, a name that is no amino acid. Where a chain is broken it is said. The network sees residues by their numbers, and
+so sees them jump, as it did in training.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ UNKNOWN = "X"  # its 21st token
 ATOMS = ("N", "CA", "C", "O")
 BLANK = "_"  # the name of a chain that has none
 FARTHEST = 100.0  # Å from CA to its own N, C and O at most: beyond it the coordinates are no protein's
+BOND = (0.8, 2.5)  # Å from N to CA, of the middle residue: 1.46 in a protein, .146 where a file counts in nanometres
+BROKEN = 2.5  # Å from C to the next N, 1.33 where they are bound
 _INSTALL = "pip install 'truetilt[protein]'"
 
 
@@ -87,20 +89,21 @@ def read_structure(path: str | Path) -> Structure:
     """The backbone in a PDB or mmCIF file (also gzipped): its first model, without water, ligands and nucleic acids."""
     path = path_of("structure", path)
     if not path.is_file():
-        raise InvalidInput(f"there is no file {path}; give the path of a structure, PDB or mmCIF")
+        found = f"{path} is a folder" if path.is_dir() else f"there is no file {path}"
+        raise InvalidInput(f"{found}; give the path of a structure, PDB or mmCIF")
     _check_text(path)
-    model = _first_model(path)
-    residues, places = [], []
-    for chain in model:
-        for found in chain:
-            residue = _residue(chain.name.strip() or BLANK, found)
-            if residue is not None:
-                residues.append(residue)
-                places.append(_atoms(path, residue, found))
-    if not residues:
-        raise InvalidInput(f"{path} has no residue with a backbone (N, CA, C, O); ProteinMPNN reads nothing else")
-    _warn_of_gaps(path, residues)
-    return Structure(tuple(residues), torch.from_numpy(np.array(places, dtype=np.float32)))
+    named = [(_residue(chain.name.strip() or BLANK, found), found) for chain in _first_model(path) for found in chain]
+    pairs = [(residue, found) for residue, found in named if residue is not None]
+    if not any(not _lacking(found) for _, found in pairs):
+        of = f" (of {len(pairs)}, the first has {', '.join(a.name for a in pairs[0][1])} alone)" if pairs else ""
+        raise InvalidInput(f"{path} has no residue with a backbone (N, CA, C, O){of}; ProteinMPNN reads nothing else")
+    residues = tuple(residue for residue, _ in pairs)
+    places = np.array([_atoms(path, residue, found) for residue, found in pairs], dtype=np.float32)
+    bond = float(np.median(np.linalg.norm(places[:, 1] - places[:, 0], axis=-1)))
+    if not BOND[0] <= bond <= BOND[1]:
+        raise InvalidInput(f"{path}: N and CA are {bond:.3g} apart, and 1.46 in a protein; give coordinates in Å")
+    _warn_of_gaps(path, residues, places)
+    return Structure(residues, torch.from_numpy(places))
 
 
 def _check_text(path: Path) -> None:
@@ -151,11 +154,22 @@ def _atom(found: Any, name: str) -> Any:
     return next((atom for atom in found if atom.name == name), None)
 
 
-def _atoms(path: Path, residue: Residue, found: Any) -> list[list[float]]:
-    """The coordinates of N, CA, C and O; OXT and the like do for an O that a chain's end lacks."""
+def _places(found: Any) -> dict[str, list[float]]:
+    """Where the atoms of a residue are; OXT and the like do for an O that a chain's end lacks."""
     places = {atom.name: atom.pos.tolist() for atom in found}
-    places.setdefault("O", places.get("OXT", places.get("OT1")))
-    lacking = [name for name in ATOMS if places.get(name) is None]
+    other = places.get("OXT", places.get("OT1"))
+    return places if other is None else {"O": other} | places
+
+
+def _lacking(found: Any) -> list[str]:
+    """The atoms of its backbone that a residue has not."""
+    places = _places(found)
+    return [name for name in ATOMS if name not in places]
+
+
+def _atoms(path: Path, residue: Residue, found: Any) -> list[list[float]]:
+    """The coordinates of N, CA, C and O."""
+    places, lacking = _places(found), _lacking(found)
     if lacking:
         raise InvalidInput(
             f"{path}: residue {residue.name} ({found.name}) lacks {', '.join(lacking)} of its backbone; complete it "
@@ -167,14 +181,17 @@ def _atoms(path: Path, residue: Residue, found: Any) -> list[list[float]]:
     return out
 
 
-def _warn_of_gaps(path: Path, residues: Sequence[Residue]) -> None:
-    """Say which residues are missing inside chains, in one line."""
-    pairs = [(a, b) for a, b in pairwise(residues) if a.chain == b.chain]
-    gaps = [f"{a.name} to {b.name}" for a, b in pairs if b.number - a.number > 1]
-    if gaps:
+def _warn_of_gaps(path: Path, residues: Sequence[Residue], places: np.ndarray) -> None:
+    """Say where chains are broken, in one line: C and the next N are not bound, however the residues are numbered."""
+    reach = np.linalg.norm(places[1:, 0] - places[:-1, 2], axis=-1)
+    pairs = [
+        (a, b) for (a, b), far in zip(pairwise(residues), reach, strict=True) if a.chain == b.chain and far > BROKEN
+    ]
+    if pairs:
+        gaps = [f"{a.name} and {b.name}" for a, b in pairs]
         more = f" and {len(gaps) - 3} more" if len(gaps) > 3 else ""
         warnings.warn(
-            f"{path} has gaps: residues are missing between {', '.join(gaps[:3])}{more}; designs are of the residues "
-            "that are there, which see the jump in their numbers",
+            f"{path} has gaps: the chain is broken between {', '.join(gaps[:3])}{more}; designs are of the residues "
+            "that are there, which the network sees by their numbers",
             stacklevel=3,
         )

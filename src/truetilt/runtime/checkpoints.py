@@ -38,12 +38,11 @@ _NOBODY = Particles(torch.empty(0), torch.empty(0), {})
 
 @dataclass
 class Record:
-    """The state of a run: its particles, the information of each step, and the snapshots requested."""
+    """The state of a run: its particles, the information of each step, and the snapshots taken."""
 
     particles: Particles = _NOBODY
     infos: list[StepInfo] = field(default_factory=list)
     kept: list[tuple[int, Particles]] = field(default_factory=list)
-    keep: tuple[int, ...] = ()  # the steps whose particles are kept
 
     @property
     def step(self) -> int:
@@ -56,13 +55,6 @@ class Record:
         spent = shard.summed(torch.stack([info.spent.cpu() for info in self.infos]))
         infos = [info._replace(spent=mine) for info, mine in zip(self.infos, spent, strict=True)]
         return Record(_spread(shard.everyone, self.particles), infos, kept)
-
-    def add(self, particles: Particles, info: StepInfo) -> None:
-        """Append a step."""
-        self.particles = particles
-        self.infos.append(info._replace(ancestors=info.ancestors.int()))
-        if self.step in self.keep:
-            self.kept.append((self.step, particles._replace(aux={})))
 
 
 class Checkpoints:
@@ -118,14 +110,14 @@ class Checkpoints:
         facts = {"format": _FORMAT, "version": _VERSION, "step": whole.step, "sha256": sha256_of(folder / _TENSORS)}
         write_json(folder / _FACTS, facts | {"identity": self.identity})
 
-    def load(self, fresh: Record, device: torch.device | str) -> Record:
-        """The record of the last checkpoint, or the fresh one if there is none.
+    def load(self, device: torch.device | str) -> Record:
+        """The record of the last checkpoint, or an empty one if there is none.
 
         A damaged checkpoint, or one of another run, is refused.
         """
         saved = found(self.folder)
         if not saved:
-            return fresh
+            return Record()
         tensors = {name: value.to(device) for name, value in read(saved[-1], self.identity).items()}
         check_tensors(saved[-1], tensors, self.identity)
         for number, reward in enumerate(self.rewards):
@@ -140,7 +132,6 @@ class Checkpoints:
             _spread(self._mine, Particles(tensors["x"], tensors["log_w"], aux)),
             [StepInfo(t, s, *row) for (t, s), row in zip(tensors["times"].tolist(), rows, strict=True)],
             [(k, _spread(self._mine, Particles(tensors[f"kept.{k}.x"], tensors[f"kept.{k}.log_w"], {}))) for k in kept],
-            fresh.keep,
         )
 
     def _answers(self) -> dict[str, Tensor]:

@@ -1,23 +1,70 @@
-"""Validation of a saved result: names, shapes, dtypes and ranges of its tensors, and its settings."""
+"""The files of a saved result, written and read: its tensors and their checksum, and the validation of both.
+
+Names, shapes, dtypes and ranges of tensors and the types of settings are checked before anybody uses them.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ..core.measures import is_measured
 from ..core.spent import Spent
+from ..core.storage import check_plain, read_json, sha256_of, write_json, write_with
 from ..core.target import Constant, Remedies
 from ..core.types import InvalidInput
 
+_FORMAT, _VERSION = "truetilt-result", 1
+_TENSORS, _HEADER = "particles.safetensors", "particles.json"
 _WEIGHTED = ("particles", "log_weights", "times", "ess", "log_z_path", "ancestors", "moved", "accepted", "counts")
 _KEPT = ("snapshot_steps", "snapshot_particles", "snapshot_log_weights")  # all of them, or none
 _REAL = (torch.float64, torch.float32)
 _STATES = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.float64, torch.float32)
+
+
+def names_of(snapshot_steps: Tensor) -> tuple[str, ...]:
+    """The tensors of a result that are saved; those of its snapshots where there are any."""
+    return _WEIGHTED + _KEPT * (len(snapshot_steps) > 0)
+
+
+def save_tensors(folder: Path, tensors: Mapping[str, Tensor], log_z: float, settings: dict[str, Any]) -> None:
+    """Write particles.safetensors, then particles.json with its checksum."""
+    json.dumps([log_z, settings], allow_nan=False)  # fail before anything is replaced
+    here, path = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, folder / _TENSORS
+    write_with(path, lambda temporary: save_file(here, temporary))
+    header = {"format": _FORMAT, "version": _VERSION, "sha256": sha256_of(path), "log_z": log_z, "settings": settings}
+    write_json(folder / _HEADER, header)
+
+
+def load_tensors(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the settings that `save_tensors` wrote; a missing, foreign or damaged file is refused."""
+    try:
+        header = read_json(folder / _HEADER)
+    except (FileNotFoundError, NotADirectoryError) as e:
+        raise InvalidInput(f"{folder} holds no {_HEADER}; give the folder that Result.save wrote") from e
+    except (OSError, ValueError) as e:
+        raise InvalidInput(f"{folder / _HEADER} is not JSON ({e}); the file is damaged or foreign") from e
+    ours = isinstance(header, dict) and header.get("format") == _FORMAT and header.get("version") == _VERSION
+    if not ours or "settings" not in header:
+        raise InvalidInput(f"{folder / _HEADER} is not a truetilt result of version {_VERSION}")
+    path = folder / _TENSORS
+    if not path.is_file() or sha256_of(path) != header.get("sha256"):
+        raise InvalidInput(f"{path} is missing or does not match the checksum in {_HEADER}; save the result again")
+    try:
+        tensors = load_file(check_plain(path))
+    except (OSError, SafetensorError) as e:
+        raise InvalidInput(f"{path} cannot be read ({e}); save the result again") from e
+    tensors.setdefault("counts", torch.zeros(0, 4, dtype=torch.int64))  # of results saved before 0.2
+    check_tensors(path, tensors)
+    check_header(folder / _HEADER, header["settings"], len(tensors["log_weights"]))
+    return tensors, header["settings"]
 
 
 def check_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:

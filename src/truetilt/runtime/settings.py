@@ -1,18 +1,22 @@
-"""The settings of a run as JSON: stored with its result, and compared between ranks and with checkpoints."""
+"""The settings of a run as JSON: stored with its result, compared between ranks and with checkpoints, read again."""
 
 from __future__ import annotations
 
 import platform
 import re
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
 
-from ..core.target import contract_of
+from ..core.measures import worst
+from ..core.target import Constant, Remedies, contract_of
 from ..core.types import FeynmanKac, Resampler
 from ..smc.coupling import Coupling
 from ..smc.descriptions import described, name_of
+from ..smc.figures import Known
 from ..smc.rejuvenation import Rejuvenation
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -57,3 +61,30 @@ def _described(fk: FeynmanKac, moves: Rejuvenation) -> dict[str, Any]:
     plain = describe(moves) | {"kernel": kernel | ({} if source is None else {"fk": describe(source)})}
     strayed = moves.differences(contract_of(fk).target)
     return plain | ({"towards another target": strayed} if strayed else {})
+
+
+def runs_of(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The settings of every run that a result unites."""
+    united = settings.get("united")
+    return [run for part in united for run in runs_of(part)] if isinstance(united, list) else [dict(settings)]
+
+
+def constant_of(settings: Mapping[str, Any]) -> Constant | None:
+    """The constant that all united runs estimate, where they agree and say so."""
+    found = [run.get("log_z") for run in runs_of(settings)]
+    return None if found[0] is None or any(one != found[0] for one in found) else Constant(**found[0])
+
+
+def known_of(settings: Mapping[str, Any]) -> Known:
+    """What the judge should know of the united runs; remedies of the first."""
+    runs = runs_of(settings)
+    strayed = any("towards another target" in (run.get("moves") or {}) for run in runs)
+    measured = worst([run.get("measured", {}) for run in runs])
+    return Known(repeated(settings), strayed, Remedies(**runs[0].get("remedies", {})), measured)
+
+
+def repeated(settings: Mapping[str, Any]) -> bool:
+    """Whether two of the united runs drew a population from the same uniforms."""
+    runs = [r for r in runs_of(settings) if {"seed", "first_population", "populations"} <= r.keys()]
+    drawn = sorted((r["seed"], r["first_population"], r["first_population"] + r["populations"]) for r in runs)
+    return any(one[0] == next[0] and next[1] < one[2] for one, next in pairwise(drawn))

@@ -16,25 +16,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from ..core.types import (
-    NEG_INF,
-    DegenerateWeights,
-    FeynmanKac,
-    InvalidInput,
-    LogWeights,
-    Move,
-    Particles,
-    Resampled,
-    State,
-    check_sampled,
-    function,
-    listed,
-    number,
-    settle,
-    shown,
-    take,
-    whole,
-)
+from ..core.arguments import function, listed, number, settle, shown, whole
+from ..core.errors import DegenerateWeights, InvalidInput
+from ..core.logits import take
+from ..core.types import NEG_INF, FeynmanKac, LogWeights, Move, Particles, Resampled, State, check_sampled
 from .paths import REMEDY, Generation, Trajectory, check_reference, trace_back
 from .resampling import adaptive, check_weights, effective_sample_size, log_mean_exp, multinomial
 from .stream import CHOOSE, DRAW, OUTPUT, RESAMPLE, Stream

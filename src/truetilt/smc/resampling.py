@@ -14,24 +14,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..core.arguments import function, number, settle, shown
+from ..core.device import Questions, asks_freely, check
+from ..core.errors import DegenerateWeights, InvalidInput, InvalidWeights, TruetiltError
 from ..core.logits import draw_from
-from ..core.types import (
-    NEG_INF,
-    DegenerateWeights,
-    InvalidInput,
-    InvalidWeights,
-    LogWeights,
-    Questions,
-    Resampled,
-    Resampler,
-    TruetiltError,
-    asks_freely,
-    check,
-    function,
-    number,
-    settle,
-    shown,
-)
+from ..core.types import NEG_INF, LogWeights, Resampled, Resampler
 
 
 def log_mean_exp(log_w: LogWeights) -> Tensor:

@@ -6,6 +6,7 @@ the last draw, so the result carries its weights.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,25 +16,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..core.arguments import plain, settle, shown, whole
+from ..core.device import Questions, asks_freely
+from ..core.errors import InvalidInput
+from ..core.logits import take
 from ..core.parts import check_parts
-from ..core.types import (
-    FeynmanKac,
-    InvalidInput,
-    LogWeights,
-    Move,
-    Particles,
-    Questions,
-    Redraw,
-    Resampler,
-    Step,
-    StepInfo,
-    asks_freely,
-    plain,
-    settle,
-    shown,
-    take,
-    whole,
-)
+from ..core.types import ByKernel, FeynmanKac, LogWeights, Move, Particles, Redraw, Resampler, State, Step, StepInfo
 from .coupling import Coupling, independent
 from .rejuvenation import Moved, Rejuvenation
 from .resampling import check_weights, effective_sample_size, log_mean_exp, never, resampled
@@ -170,6 +158,11 @@ def trace(
         yield particles, info
 
 
+def last_of(path: Iterator[tuple[Particles, StepInfo]]) -> Particles:
+    """The particles at the end of what `trace` yields; those on the way are forgotten."""
+    return deque(path, maxlen=1)[0][0]
+
+
 def check_shape(shape: tuple[int, int]) -> tuple[int, int]:
     """Populations and particles as plain whole numbers, at least one of each."""
     found = [plain(size) for size in shape]
@@ -226,14 +219,14 @@ def step(
         u = source.uniforms(here.number, CHOOSE, particles.x, width)
     move, origin = fk.move(particles, here.t, here.s, u), Origin(fk, here, particles, u)
     after, info = advance(move, particles.log_w, here, resample, source, origin, particles.questions)
-    redraw = getattr(move, "redraw", None)
-    return after, info if redraw is None else _noted(info, redraw, (particles.x, after.x), source.shard)
+    if isinstance(move, ByKernel):
+        info = _noted(info, move.redraw, particles.x, after.x, source.shard)
+    return after, info
 
 
-def _noted(info: StepInfo, redraw: Redraw, states: tuple[Tensor, Tensor], shard: Shard) -> StepInfo:
+def _noted(info: StepInfo, redraw: Redraw, x: State, y: State, shard: Shard) -> StepInfo:
     """What a step that moves by a Markov kernel changed of the states it took over, and how likely that was."""
-    before, after = (shard.everyone(x) for x in states)
-    changed = (after != take(before, info.ancestors)).any(-1).double().mean(-1)
+    changed = (shard.everyone(y) != take(shard.everyone(x), info.ancestors)).any(-1).double().mean(-1)
     accepted = take(shard.everyone(redraw.log_accept), info.ancestors).exp().mean(-1)
     return info._replace(moved=changed, accepted=accepted)
 

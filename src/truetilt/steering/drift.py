@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..core.meter import Meter, metered
+from ..core.batch import Meter
+from ..core.meter import metered
 from ..core.spent import Spent
 from ..core.types import MoveKernel, Particles, Step
 from ..result import Result

@@ -17,8 +17,9 @@ from ..core.spent import Spent
 from ..core.target import tempered
 from ..core.types import InvalidInput, Model, Potential, check_model, function, listed, path_of, plain, shown, whole
 from ..diffusion.processes import Masking
-from ..result import Result, runs_of
+from ..result import Result
 from ..rewards.reward import Reward
+from ..runtime.settings import runs_of
 from ..smc.stream import check_seed
 from ..targets.base import check_alpha
 from ..twists.calls import Rewarding, check_reward_of

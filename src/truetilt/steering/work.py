@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 from ..api import run
-from ..core.meter import Meter, metered
+from ..core.batch import Meter
+from ..core.meter import metered
 from ..core.spent import Spent
 from ..core.storage import read_json, write_json
 from ..core.types import Potential

@@ -27,6 +27,7 @@ class Choice(NamedTuple):
     start: Start = Start()
     asked: str | None = None  # the condition at the start
     offered: tuple[str, ...] = ()  # conditions to choose from
+    sampler: str = "tilted"  # at the start
 
 
 MODELS: Mapping[str, Choice] = {
@@ -61,6 +62,16 @@ MODELS: Mapping[str, Choice] = {
         Start(4.0, 250, 4, 80),
         "0.2",
     ),
+    "protein": Choice(
+        "A protein’s backbone",
+        "ProteinMPNN proposes residues for a structure, PDB or mmCIF. Seconds for a few residues, half a minute for a "
+        "small chain.",
+        "Lean to other weights: soluble, or empty",
+        Start(1.5, 8, 16, 1),
+        "soluble",
+        ("soluble", "vanilla"),
+        "in-order",
+    ),
     "own": Choice(
         "My own table or networks",
         "A JSON table with p0 and likelihood, or a folder: networks as `truetilt train` writes them, one text net, or "
@@ -72,8 +83,11 @@ SAMPLERS: Mapping[str, tuple[str, str]] = {
     "tilted": ("Tilted (recommended)", "Moves by the conditional model, weighs by a potential that grows."),
     "tempered": ("Tempered (the paper’s)", "Moves by guidance of strength β, weighs by ratios of the two models."),
     "any-order": ("Any order", "Reveals masked sites in random order and weighs before it draws: no time error."),
+    "in-order": ("In the network’s order", "Reveals residues as the network decodes them, weighs before it draws."),
     "guidance": ("Guidance only", "No weights: what everybody does, with α as its strength."),
 }
+ORDERED = ("in-order", "guidance")  # what a network that decodes in one order takes
+WEIGHTS: Mapping[str, str] = {"vanilla": "Vanilla", "soluble": "Soluble"}
 PACES: Mapping[str, str] = {"watch": "To be watched: 4 seconds at least", "fast": "As fast as it goes"}
 PROCESSES: Mapping[str, str] = {"masking": "Masking", "uniform": "Uniform"}
 

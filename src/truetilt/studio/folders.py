@@ -15,6 +15,7 @@ from ..models.reviews import is_reviews
 _MOST = 10_000  # classes that are listed
 TABLE, DIGITS, REVIEWS, TEXT = "table", "digits", "reviews", "text"
 STRINGS = "strings"  # a public network in a folder of transformers
+BACKBONE = "backbone"  # a protein's structure
 
 
 class Found(NamedTuple):
@@ -43,6 +44,13 @@ def found_at(path: str | Path) -> Found:
         return _text(place) if (place / CONFIG).is_file() else Found(DIGITS)
     except (OSError, ValueError):  # a name that no file system takes
         return Found()
+
+
+def sampler_for(there: Found) -> str:
+    """A sampler that takes what was found, the recommended one where it can: one net has no classifier to tilt by."""
+    if there.kind in (TEXT, STRINGS):
+        return "any-order" if there.masked else "tempered"
+    return "tilted"
 
 
 def _reviews(folder: Path) -> Found:

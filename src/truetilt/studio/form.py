@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from ..core.types import InvalidInput
 from ..models.hub import embedded
-from .choices import MODELS, PACES, PROCESSES, RESAMPLING, SAMPLERS
-from .folders import DIGITS, REVIEWS, STRINGS, TABLE, TEXT, Found, found_at
+from .choices import MODELS, ORDERED, PACES, PROCESSES, RESAMPLING, SAMPLERS, WEIGHTS
+from .folders import BACKBONE, DIGITS, REVIEWS, STRINGS, TABLE, TEXT, Found, found_at
 
 MOST = 200_000  # particles of all populations together
 STEPS = 5_000
@@ -27,6 +27,8 @@ class RunForm(NamedTuple):
     process: str = "masking"
     condition: str | int | None = None  # as typed; parsed when the problem is built
     prompt: str = ""
+    open: str = ""  # residues of a protein
+    weights: str = "vanilla"
     sampler: str = "tilted"
     alpha: float = 4.0
     beta: float = 1.0
@@ -42,7 +44,7 @@ class RunForm(NamedTuple):
 def first_form(model: str = "nine") -> RunForm:
     """What the form says at the start, and after another model was chosen."""
     choice = MODELS[model]
-    return RunForm(model, condition=choice.asked, **choice.start._asdict())
+    return RunForm(model, condition=choice.asked, sampler=choice.sampler, **choice.start._asdict())
 
 
 def devices() -> list[str]:
@@ -68,7 +70,7 @@ def form_of(values: Mapping[str, Any]) -> RunForm:
     found = faults(values)
     if found:
         raise InvalidInput("; ".join(f"{name}: {words}" for name, words in found.items()))
-    read: dict[str, Any] = dict(values) | {name: trimmed(values[name]) for name in ("path", "prompt")}
+    read: dict[str, Any] = dict(values) | {name: trimmed(values[name]) for name in ("path", "prompt", "open")}
     read |= {name: int(values[name]) for name in ("particles", "populations", "steps", "seed")}
     read |= {name: float(values[name]) for name in ("alpha", "beta")}
     read["condition"] = trimmed(values["condition"]) or None
@@ -79,6 +81,8 @@ def what_is_there(values: Mapping[str, Any]) -> Found:
     """The kind of the chosen model; a path of the user's is inspected."""
     if values["model"] == "own":
         return found_at(trimmed(values["path"]))
+    if values["model"] == "protein":
+        return Found(BACKBONE)
     if values["model"] == "tiny-reviews":
         return found_at(embedded("tiny-reviews"))
     return Found({"mnist": DIGITS, "plane": "plane"}.get(values["model"], TABLE), masked=values["model"] == "nine")
@@ -112,6 +116,7 @@ def one_of(known: Mapping[str, Any]) -> Callable[[Any], str]:
 _CHECKS: Mapping[str, Callable[[Any], str]] = {
     "model": one_of(MODELS),
     "process": one_of(PROCESSES),
+    "weights": one_of(WEIGHTS),
     "sampler": one_of(SAMPLERS),
     "alpha": is_number(0, 100),
     "beta": is_number(0, 100),
@@ -156,6 +161,10 @@ def _model_faults(values: Mapping[str, Any]) -> dict[str, str]:
     there = what_is_there(values)
     if not there.kind:
         return {"path": "There is nothing at this path; name a table (.json) or a folder of networks on this machine."}
+    if there.kind == BACKBONE:
+        return _protein_faults(values)
+    if values["sampler"] == "in-order":
+        return {"sampler": "This model has no order of its own; choose another sampler."}
     masked = values["process"] == "masking" if (values["model"], there.kind) == ("own", TABLE) else there.masked
     if values["sampler"] == "any-order" and not (masked and there.kind != "plane"):
         return {"sampler": "This model has nothing masked to reveal; choose another sampler."}
@@ -169,6 +178,20 @@ def _model_faults(values: Mapping[str, Any]) -> dict[str, str]:
         return _reviews_faults(there, given, values["sampler"])
     one = there.kind in (TEXT, STRINGS)  # net, without a classifier
     return _text_faults(there, given, trimmed(values["prompt"]), values["sampler"]) if one else {}
+
+
+def _protein_faults(values: Mapping[str, Any]) -> dict[str, str]:
+    """A structure that is here; other weights to lean to, or none, and then no guidance."""
+    given, sampler = trimmed(values["condition"]), values["sampler"]
+    if found_at(trimmed(values["path"])).kind != TABLE:  # a plain file
+        return {"path": "There is no such file; give a structure, PDB or mmCIF, on this machine."}
+    if sampler not in ORDERED:
+        return {"sampler": "ProteinMPNN decodes residues in one order; choose that, or guidance only."}
+    if given and given not in WEIGHTS:
+        return {"condition": f"Give {' or '.join(WEIGHTS)}, or nothing."}
+    if given == values["weights"]:
+        return {"condition": f"The weights are {given} already; lean to others, or to nothing."}
+    return {} if given or sampler != "guidance" else {"condition": "Guidance needs weights to lean to."}
 
 
 def _at(field: str, words: str, lead: str = "") -> dict[str, str]:

@@ -95,7 +95,8 @@ class StudioRun(Background):
         self.python = python_of(self.problem, self.form)
         self.command = command_of(self.problem, self.form) or no_command(self.problem, self.form)
         plans = {"run": plan(self.problem, self.form)}
-        if self.form.sampler != "guidance":
+        alone = self.problem.order is not None and self.problem.condition is None  # p0 itself: nothing to lean to
+        if self.form.sampler != "guidance" and not alone:
             plans["plain"] = guidance(self.problem, self.form)
         self.lanes = {name: Lane(made.steps) for name, made in plans.items()}
         failed: list[BaseException] = []
@@ -136,7 +137,12 @@ class StudioRun(Background):
             raise Cancelled
         told: dict[str, Any] = {"bundle": problem.name, "command": command_of(problem, self.form)}
         told |= {"condition": problem.condition, "net": problem.net, "length": problem.length}
-        result = replace(result, settings=result.settings | {k: v for k, v in told.items() if v is not None})
+        told = {name: value for name, value in told.items() if value is not None}
+        if problem.backbone is not None and self.form.sampler == "guidance":  # whose model is one of its own
+            told.pop("condition", None)
+        elif problem.backbone is not None:  # whose condition may be none
+            told |= {"condition": problem.condition, "backbone": problem.backbone}
+        result = replace(result, settings=result.settings | told)
         self.lanes["run"].result = result
         self.write_report(result, problem.view)
 

@@ -10,8 +10,8 @@ import gradio as gr
 
 from ..core.types import InvalidInput
 from . import pictures
-from .choices import MODELS, PACES, PROCESSES, RESAMPLING, SAMPLERS
-from .folders import found_at
+from .choices import MODELS, ORDERED, PACES, PROCESSES, RESAMPLING, SAMPLERS, WEIGHTS
+from .folders import found_at, sampler_for
 from .form import RunForm, devices, faults, first_form, form_of
 from .jobs import StudioRun
 from .sessions import Studio
@@ -19,7 +19,12 @@ from .steer_choices import EXAMPLES, RewardChoice
 from .steer_page import steer_tab
 
 POLL = 0.2  # seconds between looks at a run
-SUITED = ("model", "path", "process", "condition", "prompt", "alpha", "particles", "populations", "steps")
+OWN, PROTEIN = ("process", "prompt"), ("open", "weights")  # fields of some models alone
+SUITED = ("model", "path", *OWN, "condition", *PROTEIN, "sampler", "alpha", "particles", "populations", "steps")
+PATHS = {  # label and example of the field
+    "own": ("Path", "/home/me/table.json"),
+    "protein": ("Structure, PDB or mmCIF: its path on this machine", "/home/me/1pga.pdb"),
+}
 HEAD = """<header class="studio-head"><h1>truetilt <span>studio</span></h1>
 <p>Sample p₀(x) · p(ζ | x)<sup>α</sup> beside plain guidance, or p₀(x) · e<sup>λ r(x)</sup> beside what people use
 instead.</p></header>"""
@@ -77,10 +82,17 @@ def _form() -> dict[str, Any]:
         info=MODELS["nine"].words, filterable=False,
     )  # fmt: skip
     out["path"] = gr.Textbox(
-        label="Path", visible=False, elem_id="path", placeholder="/home/me/table.json", max_lines=1
+        label=PATHS["own"][0], visible=False, elem_id="path", placeholder=PATHS["own"][1], max_lines=1
     )
     out["process"] = gr.Radio(
         _pairs(PROCESSES), value="masking", label="Noise of the table", visible=False, elem_id="process"
+    )
+    out["open"] = gr.Textbox(
+        label="Residues to design, by their numbers; empty: all", visible=False, elem_id="open", max_lines=1,
+        placeholder="39-41,54 or A10-20,B7",
+    )  # fmt: skip
+    out["weights"] = gr.Dropdown(
+        _pairs(WEIGHTS), value="vanilla", label="Weights", visible=False, elem_id="weights", filterable=False
     )
     out["condition"] = gr.Dropdown(
         [], label="Condition", visible=False, elem_id="condition", allow_custom_value=True, value=None
@@ -90,7 +102,7 @@ def _form() -> dict[str, Any]:
         placeholder="the beginning of a text",
     )  # fmt: skip
     out["sampler"] = gr.Dropdown(
-        _pairs({k: words for k, (words, _) in SAMPLERS.items()}), value="tilted", label="Sampler", elem_id="sampler",
+        _samplers("nine"), value="tilted", label="Sampler", elem_id="sampler",
         info=SAMPLERS["tilted"][1], filterable=False,
     )  # fmt: skip
     with gr.Row(elem_classes="pair"):
@@ -137,7 +149,7 @@ def _wire(page: gr.Blocks, studio: Studio, form: dict[str, Any], outputs: list[A
     page.unload(cancel)
     suited = [form[name] for name in SUITED]
     form["model"].change(_suit, form["model"], suited, queue=False, **quiet)
-    form["path"].blur(_offer, form["path"], form["condition"], queue=False, **quiet)
+    form["path"].blur(_offer, [form["model"], form["path"]], [form["condition"], form["sampler"]], queue=False, **quiet)
     form["sampler"].change(
         lambda sampler: (gr.update(info=SAMPLERS[sampler][1]), gr.update(visible=sampler == "tempered")),
         form["sampler"], [form["sampler"], form["beta"]], queue=False, **quiet,
@@ -146,20 +158,32 @@ def _wire(page: gr.Blocks, studio: Studio, form: dict[str, Any], outputs: list[A
 
 def _suit(model: str) -> list[Any]:
     """The fields that a model needs, with values that suit it; what was wrong before is forgotten."""
-    choice, first, own = MODELS[model], first_form(model), model == "own"
+    choice, first = MODELS[model], first_form(model)
     told = {name: {"value": getattr(first, name)} for name in SUITED}
-    told |= {name: {"visible": own} for name in ("path", "process", "prompt")}
-    told["model"] = {}
+    told |= {name: {"visible": model == "own"} for name in OWN}
+    told |= {name: told[name] | {"visible": model == "protein"} for name in PROTEIN}
+    told["path"] = {"visible": model in ("own", "protein"), "label": PATHS.get(model, PATHS["own"])[0]}
+    told["path"]["placeholder"] = PATHS.get(model, PATHS["own"])[1]
+    told["steps"] |= {"visible": model != "protein"}
+    told["model"], told["sampler"] = {}, told["sampler"] | {"choices": _samplers(model)}
     told["condition"] |= {"visible": choice.condition is not None, "choices": list(choice.offered)}
     told["condition"]["label"] = choice.condition or "Condition"
-    words = {"model": choice.words}
+    words = {"model": choice.words, "sampler": SAMPLERS[choice.sampler][1]}
     return [gr.update(info=words.get(name, ""), elem_classes=[], **told[name]) for name in SUITED]
 
 
-def _offer(path: str) -> Any:
-    """The classes of networks that lie at a path."""
+def _samplers(model: str) -> list[tuple[str, str]]:
+    """The samplers that a model may take, in words."""
+    ordered = model == "protein"
+    return [(words, key) for key, (words, _) in SAMPLERS.items() if (key in ORDERED if ordered else key != "in-order")]
+
+
+def _offer(model: str, path: str) -> tuple[Any, Any]:
+    """The classes of networks that lie at a path, and a sampler that takes them."""
+    if model != "own":
+        return gr.skip(), gr.skip()
     there = found_at(str(path or "").strip())
-    return gr.update(choices=list(there.judged or there.classes))
+    return gr.update(choices=list(there.judged or there.classes)), gr.update(value=sampler_for(there))
 
 
 def _marked(values: dict[str, Any]) -> list[Any]:

@@ -25,7 +25,13 @@ from .background import CANCELLED, DONE, FAILED, RUNNING
 from .jobs import Lane, LaneFrame, StudioRun
 
 SHOWN = {"picture": 32, "structure": 8, "text": 6, "line": 12}  # tiles of a lane, by their shape
-NAMES = {"tilted": "truetilt", "tempered": "the paper’s SMC", "any-order": "any order", "guidance": "plain guidance"}
+NAMES = {
+    "tilted": "truetilt",
+    "in-order": "truetilt",
+    "tempered": "the paper’s SMC",
+    "any-order": "any order",
+    "guidance": "plain guidance",
+}
 VERDICTS = {Verdict.trust: "Trust", Verdict.care: "Use with care", Verdict.doubt: "Do not trust"}
 _WIDE, _HIGH = 640, 130  # units of the ESS chart
 
@@ -106,7 +112,7 @@ def _pane(job: StudioRun, lane: Lane, name: str, kind: str) -> str:
     view = known or suggested_view(torch.as_tensor(frame.x))
     return (
         f'<section class="pane {kind}" data-step="{frame.step}"><h3>{escape(name)}</h3><p class="sub">{sub}</p>'
-        f"{_look(view, frame)}{miss}</section>"
+        f"{_look(view, frame)}{_sequences(job, view, frame)}{miss}</section>"
     )
 
 
@@ -126,6 +132,24 @@ def _look(view: View, frame: LaneFrame) -> str:
     marked = "Marked: revealed since the picture before. ▢: masked. ¶: the end." if view.shape == "text" else ""
     foot = f'<p class="sub">{some}{marked}</p>' if some or marked else ""
     return f'<ul class="tiles {view.shape}">{tiles}</ul>{foot}'
+
+
+def _sequences(job: StudioRun, view: View, frame: LaneFrame) -> str:
+    """Under a logo: the sequences themselves with their weights, the heaviest first; equal ones together."""
+    if view.shape != "line" or not view.picture(frame.x[:1], frame.weights[:1]):
+        return ""
+    states, which = np.unique(frame.x, axis=0, return_inverse=True)
+    weights = np.bincount(which.reshape(-1), frame.weights, len(states))
+    chosen = np.argsort(-weights, kind="stable")[: SHOWN["line"]]
+    spell = job.problem.spell if job.problem and job.problem.spell else lambda x: view.tile(x, None)
+    most = max(float(weights.max()), 1e-300)
+    rows = "".join(
+        f'<li>{spell(states[k])}<span class="sub">{100 * weights[k]:.2g} %</span>'
+        f'<i class="bar"><i style="width:{100 * weights[k] / most:.0f}%"></i></i></li>'
+        for k in chosen.tolist()
+    )
+    some = f"The {len(chosen)} heaviest of {len(states):,} sequences" if len(chosen) < len(states) else "All sequences"
+    return f'<p class="sub">{some}, and their share of the weight</p><ul class="tiles strings">{rows}</ul>'
 
 
 def _target(job: StudioRun) -> list[str]:

@@ -14,10 +14,12 @@ from .. import continuous
 from ..api import reveal, run
 from ..commands.outputs import SNAPSHOTS
 from ..core.types import FeynmanKac, InvalidInput, Model
-from ..diffusion.guidance import posterior_level
+from ..diffusion.guidance import Guided, posterior_level
 from ..diffusion.kernels import tweedie
 from ..diffusion.schedules import uniform_grid
 from ..result import Result
+from ..targets.any_order import AnyOrder
+from ..targets.composed import Composed
 from ..targets.defaults import default_guidance, default_guide, default_kernel, default_sampler
 from ..targets.on_clock import Tilted
 from .choices import RESAMPLING, Scheme
@@ -41,6 +43,10 @@ def plan(problem: Problem, form: RunForm) -> PlannedRun:
     scheme = RESAMPLING[form.resampling]
     if form.sampler == "any-order":
         return _any_order(problem, form, scheme)
+    if problem.order is not None:
+        return _in_order(problem, form, scheme)
+    if form.sampler == "in-order":
+        raise InvalidInput("this model has no order of its own; choose another sampler")
     fk, python = _reals(problem, form) if problem.reals else _tokens(problem, form)
     return _on_clock(fk, python, form.steps, scheme)
 
@@ -71,6 +77,8 @@ def _written(model: Model) -> tuple[str, str]:
 def guidance(problem: Problem, form: RunForm) -> PlannedRun:
     """Plain guidance of the same model, with alpha as its strength."""
     model = problem.model
+    if problem.order is not None:
+        return _guided_in_order(problem, form)
     if model.conditional is None:
         raise InvalidInput("guidance needs a conditional model, and this one has none")
     if problem.reals:
@@ -103,7 +111,7 @@ def python_of(problem: Problem, form: RunForm) -> str:
 
 def command_of(problem: Problem, form: RunForm) -> str | None:
     """The command that gives the same bits, where there is one."""
-    known = form.sampler in ("tilted", "tempered") and form.resampling == "half"
+    known = form.sampler in _COMMANDED and form.resampling == "half"
     if problem.command is None or not known or (problem.exact is not None and form.device != "cpu"):
         return None
     name = problem.command.model
@@ -111,7 +119,9 @@ def command_of(problem: Problem, form: RunForm) -> str | None:
         "alpha": form.alpha,
         "beta": form.beta if form.sampler == "tempered" else None,
     }
-    told |= {"particles": form.particles, "populations": form.populations, "steps": form.steps, "seed": form.seed}
+    steps = form.steps if problem.order is None else None
+    told |= {"particles": form.particles, "populations": form.populations, "steps": steps, "seed": form.seed}
+    told |= {"alpha": None} if problem.order is not None and form.condition is None else {}
     told["device"] = None if form.device == "cpu" else form.device
     return f"{problem.prepare}{command_line('sample', name, told)}"
 
@@ -127,11 +137,14 @@ def _option(key: str, value: str) -> tuple[str, ...]:
     return (f"--{key}={value}",) if value.startswith("-") else (f"--{key}", value)  # no option of its own
 
 
+_COMMANDED = ("tilted", "tempered", "in-order")  # samplers of `truetilt sample`
+
+
 def no_command(problem: Problem, form: RunForm) -> str:
     """Why no command line gives this run."""
     if problem.command is None:
         return f"# `truetilt sample` has no {problem.lacks}; use the Python"
-    if form.sampler not in ("tilted", "tempered"):
+    if form.sampler not in _COMMANDED:
         return "# `truetilt sample` has the samplers tilted and tempered; use the Python"
     if form.resampling != "half":
         return "# `truetilt sample` resamples when ESS falls below half; use the Python"
@@ -158,4 +171,31 @@ def _any_order(problem: Problem, form: RunForm, resample: Scheme) -> PlannedRun:
     return PlannedRun(
         lambda **told: reveal(model, form.alpha, sites_per_step=sites, resample=resample.made, **told),
         call, resample, math.ceil(model.length / sites),
+    )  # fmt: skip
+
+
+def _in_order(problem: Problem, form: RunForm, resample: Scheme) -> PlannedRun:
+    """The law of one order of decoding: p0 itself, or leaning to the condition."""
+    model, order = problem.model, problem.order
+    if model.conditional is None:
+        return _revealed(Composed(model, order=order), "tt.Composed(model, order=protein.order)", resample)
+    fk = AnyOrder(model, form.alpha, order=order)
+    return _revealed(fk, f"tt.AnyOrder(model, {form.alpha!r}, order=protein.order)", resample)
+
+
+def _guided_in_order(problem: Problem, form: RunForm) -> PlannedRun:
+    """Plain guidance in the same order: what is drawn from posteriors that lean, as it comes."""
+    model = problem.model
+    guided = Guided(model.process, model.base, model.conditional, form.alpha, posterior_level)
+    leaning = Model(model.process, model.length, guided, None, None, model.device)
+    base = f"tt.Guided(model.process, model.base, model.conditional, {form.alpha!r}, tt.posterior_level)"
+    made = f"tt.Model(model.process, model.length, {base})"
+    fk = Composed(leaning, order=problem.order)
+    return _revealed(fk, f"tt.Composed({made}, order=protein.order)", RESAMPLING["never"])
+
+
+def _revealed(fk: Composed | AnyOrder, python: str, resample: Scheme) -> PlannedRun:
+    return PlannedRun(
+        lambda **told: run(fk, resample=resample.made, **told), f"result = tt.run(\n    {python},\n", resample,
+        fk.model.length,
     )  # fmt: skip

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from .. import continuous
@@ -24,10 +25,12 @@ from ..models.reviews import Reviews
 from ..models.sequences import Sequences
 from ..models.text import Text
 from ..paper.figures import LIKELIHOOD_6, LIKELIHOOD_9, P0_6, P0_9
+from ..proteins.bundle import NAME, load_protein
 from ..viz.clouds import LARGEST_TABLE, Disks, Points
 from ..viz.views import View
 from ..viz.words import is_veiled
 from .form import RunForm
+from .residues import WholeChain
 
 NINE = {"p0": P0_9, "likelihood": LIKELIHOOD_9}
 SIX = {"p0": P0_6, "likelihood": LIKELIHOOD_6}
@@ -59,6 +62,9 @@ class Problem(NamedTuple):
     condition: str | int | None = None
     net: str | None = None  # the kind of a net that is no bundle, for the record
     length: int | None = None  # open sites, where a text does not say them
+    order: tuple[int, ...] | None = None  # of decoding, where a network has one
+    spell: Callable[[np.ndarray], str] | None = None  # a state as HTML, where the view tells less
+    backbone: Mapping[str, str] | None = None  # of a protein, as it was asked for
     lacks: str = ""  # what `truetilt sample` does not support, where there is no command
 
     @property
@@ -138,12 +144,31 @@ def _plane(form: RunForm) -> Problem:
     return Problem(name, problem.model(), Points(), python, problem, look="tt.Points()", lacks=lacks)
 
 
+def _protein(form: RunForm) -> Problem:
+    """Open residues of a backbone, leaning to other weights or not."""
+    told: dict[str, Any] = {"structure": form.path}
+    told |= {"open": form.open} if form.open else {}
+    told |= {"weights": form.weights} if form.weights != "vanilla" else {}
+    protein = load_protein(**told, device=form.device)
+    place = "" if form.device == "cpu" else f", device={form.device!r}"
+    words = "".join(f", {name}={value!r}" for name, value in told.items())
+    condition = None if form.condition is None else str(form.condition)
+    made = "protein.model()" if condition is None else f"protein.model({condition!r})"
+    python = f"import truetilt as tt\n\nprotein = tt.load({NAME!r}{words}{place})\nmodel = {made}"
+    return Problem(
+        NAME, protein.model(condition), protein.view, python,
+        command=SampleCall(NAME, told | {"condition": condition}), look="protein.view", condition=condition,
+        order=protein.order, spell=WholeChain.of(protein), backbone=told,
+    )  # fmt: skip
+
+
 _PROBLEMS: Mapping[str, Callable[[RunForm], Problem]] = {
     "nine": lambda form: _listed("nine states", "masking", NINE, form),
     "six": lambda form: _listed("six states", "uniform", SIX, form),
     "mnist": lambda form: nets_problem("mnist", form),
     "tiny-reviews": lambda form: nets_problem("tiny-reviews", form),
     "plane": _plane,
+    "protein": _protein,
     "own": _own,
 }
 

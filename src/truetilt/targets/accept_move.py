@@ -1,14 +1,17 @@
-"""A Metropolis move as a law and a move: go to the proposed state or stay, with the memory of whichever it is."""
+"""Moves of Markov kernels: a Metropolis move, and a kernel's move after a change of the target.
+
+A Metropolis move goes to the proposed state or stays, with the memory of whichever it is.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
 
-from ..core.types import NEG_INF, Aux, LogWeights, Tokens, take
+from ..core.types import NEG_INF, Aux, LogWeights, Redraw, Tokens, take
 
 
 @dataclass(frozen=True)
@@ -76,3 +79,30 @@ class AcceptMove:
 
         law = self.law.take(ancestors)
         return AcceptMove(law.x, law.y, law.log_accept, pick(self.aux_x), pick(self.aux_y))
+
+
+@dataclass(frozen=True)
+class WeighedMove:
+    """A move of a Markov kernel after a change of the target, which is the weight known before the draw."""
+
+    lazy: ClassVar[bool] = False  # its networks have been asked
+    redraw: Redraw
+    log_before: LogWeights
+
+    @property
+    def uniforms(self) -> int:
+        return self.redraw.uniforms
+
+    @property
+    def labels(self) -> Tensor:
+        return self.redraw.labels
+
+    @property
+    def law(self) -> Any:
+        return self.redraw.law
+
+    def after(self, y: Tokens) -> tuple[LogWeights, Aux]:
+        return self.redraw.after(y)
+
+    def take(self, ancestors: Tensor) -> WeighedMove:
+        return WeighedMove(cast("Redraw", self.redraw.take(ancestors)), take(self.log_before, ancestors))

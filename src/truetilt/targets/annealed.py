@@ -15,34 +15,16 @@ from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, cast
 
-import torch
 from torch import Tensor
 
+from ..core.arguments import has, listed, number, settle, shown, whole
+from ..core.errors import InvalidInput
 from ..core.spent import Spent
-from ..core.target import Remedies
-from ..core.types import (
-    NEG_INF,
-    Aux,
-    InvalidInput,
-    LogWeights,
-    Model,
-    Move,
-    MoveKernel,
-    Particles,
-    Redraw,
-    Score,
-    Target,
-    Tokens,
-    has,
-    listed,
-    number,
-    settle,
-    shown,
-    take,
-    whole,
-)
+from ..core.target import Remedies, Target
+from ..core.types import NEG_INF, Aux, LogWeights, Model, Move, MoveKernel, Particles, Score, Tokens
 from ..diffusion.processes import Masking
 from ..diffusion.schedules import MOST_STEPS, masked_fraction_grid
+from .accept_move import WeighedMove
 from .advice import better_twist, listed_ways
 from .composed import Composed
 from .moves import Gibbs
@@ -129,10 +111,6 @@ class Annealed(SiteTarget):
     def begin(self) -> Composed:
         """The value whose target is annealed."""
         return cast("Composed", self.start_from)
-
-    @property
-    def device(self) -> torch.device | str:
-        return self.goal.device
 
     @property
     def target(self) -> Target:
@@ -261,33 +239,6 @@ class Annealed(SiteTarget):
         """The particles with all that is to be remembered, and what the next share adds to their weight."""
         aux = self.recall(particles, t)
         return particles._replace(aux=aux), self.stage(s).grown(self.stage(t), aux)
-
-
-@dataclass(frozen=True)
-class WeighedMove:
-    """A move of a Markov kernel after a change of the target, which is the weight known before the draw."""
-
-    lazy: ClassVar[bool] = False  # its networks have been asked
-    redraw: Redraw
-    log_before: LogWeights
-
-    @property
-    def uniforms(self) -> int:
-        return self.redraw.uniforms
-
-    @property
-    def labels(self) -> Tensor:
-        return self.redraw.labels
-
-    @property
-    def law(self) -> Any:
-        return self.redraw.law
-
-    def after(self, y: Tokens) -> tuple[LogWeights, Aux]:
-        return self.redraw.after(y)
-
-    def take(self, ancestors: Tensor) -> WeighedMove:
-        return WeighedMove(cast("Redraw", self.redraw.take(ancestors)), take(self.log_before, ancestors))
 
 
 def natural_start(goal: Composed) -> Composed:

@@ -14,21 +14,16 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..core.meter import Meter, metered
-from ..core.types import (
-    NEG_INF,
-    Aux,
-    InvalidInput,
-    Model,
-    Particles,
-    Score,
-    Step,
-    Target,
-)
+from ..core.batch import Meter
+from ..core.errors import InvalidInput
+from ..core.meter import metered
+from ..core.target import Target
+from ..core.types import NEG_INF, Aux, Model, Particles, Score, Step
 from ..smc.resampling import adaptive, systematic
 from ..smc.sampler import Source, advance, first_draw, step
 from ..smc.stream import CHOOSE, Stream
-from .annealed import Annealed, Ladder, WeighedMove
+from .accept_move import WeighedMove
+from .annealed import Annealed, Ladder
 from .stage import SiteTarget, Stage
 
 _APART = 1 << 61  # number of the pilot's first population: no run draws its uniforms

@@ -1,23 +1,237 @@
-"""The tempered target on the any-order clock, by ratios of two scores: weight p (p_zeta/p)^alpha at each site.
+"""The any-order clock: every particle reveals the same number of masked sites a step, and no clock time is involved.
 
-With exact conditionals the limit is the target itself, in D steps of one site. The weight of a site is known before its
-token is drawn (fully adapted), so particles are resampled first and drawn after.
+Ratios telescope, so there is no time error: with exact conditionals the limit is the target itself, in D steps of one
+site. How many sites a step reveals is what the grid says: `masked_fraction_grid` with D steps reveals one each. Several
+at once are drawn as if independent: that factorisation is the only error left. `AnyOrder` is the tempered target by
+ratios of two scores, weight p (p_zeta/p)^alpha at each site. The weight of a site is known before its token is drawn
+(fully adapted), so particles are resampled first and drawn after.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol, cast
 
-from ..core.target import Remedies, tempered
-from ..core.types import InvalidInput, Model, Schedule, Score, SiteLogits, Target, check_model, settle
+import torch
+from torch import Tensor
+
+from ..core.arguments import function, listed, plain, settle, shown
+from ..core.batch import evaluate_all
+from ..core.device import check
+from ..core.errors import InvalidInput
+from ..core.logits import SiteLogits, draw_from
+from ..core.target import Remedies, Target, tempered
+from ..core.types import NEG_INF, Aux, Model, Particles, Schedule, Score, Tokens, check_model
 from ..diffusion.guidance import check_strength, interpolate, strength
+from ..diffusion.processes import Masking, Reveals, reveals_over
+from ..diffusion.schedules import masked_fraction_grid
 from .advice import annealing, growing, listed_ways
 from .base import check_alpha
-from .reveal_clock import RevealClock, SiteChoice, uniform_sites
-from .stage import SiteLaws, Stage
+from .reveal_move import RevealLaw, RevealMove, log_strayed, token_lift
+from .stage import Answers, SiteLaws, SiteTarget, Stage, nothing_known
 from .tilts import FULL, Ramp, check_ramp
+
+
+class SiteChoice(Protocol):
+    """Log-probabilities of revealing each site [..., D], from who is masked and (if asked) their adapted log-masses."""
+
+    def __call__(self, masked: Tensor, log_mass: Callable[[], Tensor]) -> Tensor: ...
+
+
+def uniform_sites(masked: Tensor, log_mass: Callable[[], Tensor]) -> Tensor:
+    """Any masked site alike; no network is asked."""
+    return torch.where(masked, -masked.sum(-1, keepdim=True).double().log(), NEG_INF)
+
+
+def adapted_sites(masked: Tensor, log_mass: Callable[[], Tensor]) -> Tensor:
+    """In proportion to its adapted mass, so that the weight does not depend on the site; reads every masked site.
+
+    A particle that no site can go on from has weight 0 whichever is revealed: any alike.
+    """
+    log_odds = torch.where(masked, log_mass(), NEG_INF)
+    stuck = (log_odds == NEG_INF).all(-1, keepdim=True)
+    return torch.where(stuck, uniform_sites(masked, log_mass), log_odds.log_softmax(-1))
+
+
+class RevealClock(SiteTarget):
+    """A model on the any-order clock: say which scores it asks and what its stages are; the moves follow.
+
+    Tokens are drawn from their exact law under the next stage (fully adapted): its mass is the weight, known before the
+    draw. `guide` is the stage that the draw adapts to where that is not the next one itself: a twist that leads to a
+    reward.
+    """
+
+    level: ClassVar[bool] = True
+
+    if TYPE_CHECKING:
+
+        @property
+        def order(self) -> tuple[int, ...] | None: ...
+        @property
+        def choose(self) -> SiteChoice: ...
+
+    @property
+    def fewest(self) -> int | None:
+        """How many of a site's tokens, the base's likeliest, the guide's values are asked about; None for all."""
+        return None
+
+    def guide(self, ends: Stage) -> Stage:
+        """The stage that draws adapt to, which end in this one."""
+        return ends
+
+    def lean(self, laws: SiteLaws, t: float) -> SiteLogits | None:
+        """Another law to draw the sites from, normalised; None for the adapted one."""
+        return None
+
+    @property
+    def grid(self) -> tuple[float, ...]:
+        """The times of a run that reveals one site a step, which is exact; what `tt.run(fk)` takes."""
+        return masked_fraction_grid(cast("Masking", self.model.process).schedule, self.model.length)
+
+    def recall(self, particles: Particles, t: float) -> Aux:
+        """What an any-order run remembers; after the last step nobody reads it, and any will do."""
+        if "log_ratios" in particles.aux:
+            return particles.aux
+        if t > 0:
+            raise InvalidInput(
+                f"a move at t = {t:.6g} on particles that are not those of an any-order run, which need not have "
+                "revealed equally many sites; move at_end only"
+            )
+        return super().recall(particles, t)
+
+    def values(self, particles: Particles, t: float) -> Tensor:
+        return particles.aux["values"] if "values" in particles.aux else super().values(particles, t)
+
+    def check_clock(self) -> None:
+        """A process with a mask, and sites in an order or chosen, not both."""
+        if not isinstance(self.model.process, Masking):
+            raise InvalidInput(
+                f"the any-order clock reveals masked sites, and {type(self.model.process).__name__} has no mask; "
+                "use Tilted or Steered there"
+            )
+        function("choose", self.choose, "(masked, log_mass)", "such as tt.uniform_sites or tt.adapted_sites")
+        if self.order is None:
+            return
+        need = f"it must be a tuple that names each of the {self.model.length} sites once"
+        order = tuple(plain(site) for site in listed("order", self.order, need))
+        if any(type(site) is not int for site in order) or sorted(order) != list(range(self.model.length)):
+            raise InvalidInput(f"order is {shown(self.order)}; {need}")
+        settle(self, order=order)
+        if self.choose is not uniform_sites:
+            raise InvalidInput("sites come in the given order, so none is left to choose; give `order` or `choose`")
+
+    def start(self, shape: tuple[int, ...], t: float) -> RevealMove:
+        """Nothing is revealed, and all states are alike: what they are worth is the weight."""
+        length, stage = self.model.length, self.stage(t)
+        x = torch.full((*shape, length), self.model.process.states - 1, device=self.model.device)
+        sites = torch.zeros((*shape, 0), dtype=torch.int64, device=x.device)
+        none = SiteLogits(torch.zeros(1, self.model.process.vocabulary, dtype=torch.float64, device=x.device), sites)
+        aux = nothing_known(x, len(self.scores) - 1)
+        if any(stage.factors):
+            aux["values"] = stage.values(x.reshape(-1, length)[:1]).expand(aux["values"].shape)
+        laws = SiteLaws(none, (none,) * (len(self.scores) - 1))
+        return RevealMove(RevealLaw(x, sites, none), stage.total(aux["values"]), laws, aux, stage)
+
+    def choices(self, t: float, s: float) -> int:
+        """One uniform picks a site; several sites need one each for all."""
+        count = reveals_over(cast("Masking", self.model.process), self.model.length, t, s).count
+        return 0 if self.order is not None or count == 0 else 1 if count == 1 else self.model.length
+
+    def move(self, particles: Particles, t: float, s: float, u: Tensor) -> RevealMove:
+        over = reveals_over(cast("Masking", self.model.process), self.model.length, t, s)
+        answers = self._asked(particles.x, over)
+        sites, log_odds = self._sites(particles, answers, over, u)
+        return self.reveal(particles, answers, sites, over, log_odds)
+
+    def branches(self, particles: Particles, t: float, s: float) -> list[tuple[Tensor, RevealMove]]:
+        """Every set of sites a step may reveal, with its probability, for particles [N, D]."""
+        over, x = reveals_over(cast("Masking", self.model.process), self.model.length, t, s), particles.x
+        answers, none = self._asked(x, over), torch.zeros_like(particles.log_w)
+        if self.order is not None or over.count == 0:
+            sites, log_odds = self._sites(particles, answers, over, none[..., None])
+            return [(none, self.reveal(particles, answers, sites, over, log_odds))]
+        masked = x == self.model.process.states - 1
+        log_choice = self._log_choice(particles, answers, masked, over) if over.count == 1 else None
+        log_ways = math.log(math.comb(over.masked, over.count))
+        out = []
+        for subset in torch.combinations(torch.arange(self.model.length, device=x.device), over.count):
+            log_p = none.masked_fill(~masked[:, subset].all(-1), NEG_INF) - log_ways
+            log_chosen = log_p if log_choice is None else log_choice[:, int(subset[0])]
+            log_odds = torch.where(log_chosen > NEG_INF, log_p - log_chosen, 0.0)
+            sites = subset.expand(len(x), over.count)
+            out.append((log_chosen, self.reveal(particles, answers, sites, over, log_odds)))
+        return out
+
+    def reveal(
+        self, particles: Particles, answers: Answers, sites: Tensor, over: Reveals, log_odds: Tensor
+    ) -> RevealMove:
+        """Reveal these sites; `log_odds` is what choosing them counts for (uniform over chosen)."""
+        x, aux, ends = particles.x, particles.aux, self.stage(over.s)
+        guide = self.guide(ends)
+        log_grown = guide.grown(self.stage(over.t), aux)
+        laws = SiteLaws.of(self, x, over.t, answers, sites, particles.questions)
+        lift, values = None, None
+        if any(guide.factors):
+            lift, values = token_lift(guide, particles, laws, sites, self.fewest)
+        adapted, log_mass = laws.tilted(guide, lift, particles.questions)
+        leaning = self.lean(laws, over.t)
+        log_before = log_mass.sum(-1) + log_odds + log_grown
+        law = RevealLaw(x, sites, adapted if leaning is None else leaning)
+        strayed = None if leaning is None else adapted.join(leaning, log_strayed)
+        whole = values is not None and sites.shape[-1] == 1 and self.fewest is None
+        known = values if whole and guide.potentials[0] is ends.potentials[0] else None
+        held = guide.total(aux["values"]) if any(guide.factors) or any(ends.factors) else None
+        return RevealMove(law, log_before, laws, aux, ends, held, lift, known, strayed, particles.questions)
+
+    def log_masses(self, particles: Particles, answers: Answers, over: Reveals) -> Tensor:
+        """The adapted log-mass of every site [..., D]; that of a revealed one means nothing."""
+        x, guide = particles.x, self.guide(self.stage(over.s))
+        every = torch.arange(x.shape[-1], device=x.device).expand(x.shape)
+        laws = SiteLaws.of(self, x, over.t, answers, every, particles.questions)
+        lift = token_lift(guide, particles, laws, every, self.fewest)[0] if any(guide.factors) else None
+        return laws.tilted(guide, lift, particles.questions)[1]
+
+    def _asked(self, x: Tokens, over: Reveals) -> Answers:
+        """What the scores say; a step that reveals nothing asks nobody."""
+        if over.count > 0:
+            return tuple(evaluate_all(self.model, x, over.t, **self.scores))
+        none = torch.zeros(1, self.model.process.vocabulary, dtype=torch.float64, device=x.device)
+        return tuple(SiteLogits(none, torch.zeros_like(x)) for _ in self.scores)
+
+    def _sites(self, particles: Particles, answers: Answers, over: Reveals, u: Tensor) -> tuple[Tensor, Tensor]:
+        """The sites to reveal now, int64 [..., count], and log of uniform over chosen probability."""
+        x = particles.x
+        none = torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
+        if self.order is not None or over.count == 0:
+            first = self.model.length - over.masked
+            now = torch.tensor((self.order or ())[first : first + over.count], dtype=torch.int64)
+            return now.to(x.device, non_blocking=True).expand(*x.shape[:-1], over.count), none
+        masked = x == self.model.process.states - 1
+        if over.count > 1:
+            if self.choose is not uniform_sites:
+                raise InvalidInput(
+                    f"a step reveals {over.count} sites at once, which are chosen uniformly; leave `choose` out"
+                )
+            return torch.where(masked, u, 2.0).topk(over.count, largest=False).indices, none
+        log_choice = self._log_choice(particles, answers, masked, over)
+        site = draw_from(log_choice.exp().cumsum(-1), u)
+        return site, -log_choice.gather(-1, site).squeeze(-1) - math.log(over.masked)
+
+    def _log_choice(self, particles: Particles, answers: Answers, masked: Tensor, over: Reveals) -> Tensor:
+        found = self.choose(masked, lambda: self.log_masses(particles, answers, over))
+        if self.choose is uniform_sites or self.choose is adapted_sites:
+            return found
+        if not isinstance(found, Tensor) or found.shape != masked.shape or not found.is_floating_point():
+            raise InvalidInput(
+                f"choose returned {shown(found)}; it must return log-probabilities {tuple(masked.shape)}"
+            )
+        total = found.masked_fill(~masked, NEG_INF).exp().sum(-1)
+        strayed = (found.masked_fill(masked, NEG_INF) > NEG_INF).any() | ~((total - 1).abs() < 1e-6).all()
+        problem = InvalidInput("choose returned what is no law of the masked sites; see tt.uniform_sites")
+        check(strayed, lambda: problem, particles.questions)
+        return found
 
 
 @dataclass(frozen=True)

@@ -15,23 +15,12 @@ from typing import Any, ClassVar, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from ..core.target import UNKNOWN, Remedies
-from ..core.types import (
-    LARGEST,
-    NEG_INF,
-    Aux,
-    InvalidInput,
-    Law,
-    LogWeights,
-    Move,
-    Particles,
-    Questions,
-    State,
-    Target,
-    check,
-    number,
-    take,
-)
+from ..core.arguments import LARGEST, number
+from ..core.device import Questions, check
+from ..core.errors import InvalidInput
+from ..core.logits import take
+from ..core.target import UNKNOWN, Remedies, Target
+from ..core.types import NEG_INF, Aux, Law, LogWeights, Move, Particles, State
 from ..diffusion.kernels import SiteLaw
 from .tilts import Tilt
 

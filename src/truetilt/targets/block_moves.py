@@ -14,20 +14,11 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from ..core.arguments import function, plain, settle, shown
+from ..core.errors import InvalidInput
 from ..core.logits import draw_from
-from ..core.types import (
-    NEG_INF,
-    InvalidInput,
-    Particles,
-    Potential,
-    Redraw,
-    Target,
-    Tokens,
-    function,
-    plain,
-    settle,
-    shown,
-)
+from ..core.target import Target
+from ..core.types import NEG_INF, Particles, Potential, Redraw, Tokens
 from .accept_move import AcceptMove
 from .moves import (
     accepting,
@@ -44,7 +35,7 @@ from .moves import (
 )
 from .reveal_move import RevealLaw
 from .scans import Scan, check_scan, random_scan, scanned, sites_of
-from .stage import Answers, SiteLaws, SiteTarget, less, tilted_law
+from .stage import Answers, SiteLaws, SiteTarget, less
 
 Fill = Callable[[int, RevealLaw], Tokens]  # (which site of the block, its law) -> the state with a token there
 
@@ -133,7 +124,7 @@ class Block:
             laws = SiteLaws.of(fk, x, now, first if j == 0 else fk.answers(x, now), site)
             then = t if j == count - 1 else fk.asked_at(t, count - j - 1)  # sites after this one are still masked
             lift, _ = (None, None) if self.surrogate is None else lift_of(guide._replace(t=then), x, site, laws)
-            adapted, mass = tilted_law(laws.mixed(stage), lift, laws.base)
+            adapted, mass = laws.tilted(stage, lift)
             x = draw(j, RevealLaw(x, site, adapted))
             token = x.gather(-1, site)
             part = mass.squeeze(-1) if lift is None else less(mass.squeeze(-1), picked(lift, token))

@@ -11,27 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
-from ..core.target import Constant, Remedies, steered, tempered
-from ..core.types import (
-    LARGEST,
-    InvalidInput,
-    Model,
-    Potential,
-    Score,
-    Target,
-    check_model,
-    function,
-    listed,
-    number,
-    settle,
-    whole,
-)
+from ..core.arguments import LARGEST, function, listed, number, settle, whole
+from ..core.errors import InvalidInput
+from ..core.target import Constant, Remedies, Target, steered, tempered
+from ..core.types import Model, Potential, Score, check_model
 from ..diffusion.processes import Masking
 from .advice import annealing, better_twist, listed_ways, named_twist
-from .reveal_clock import RevealClock, SiteChoice, uniform_sites
+from .any_order import RevealClock, SiteChoice, uniform_sites
 from .stage import Stage
-from .tilts import FULL, Ramp, check_ramp
-from .values import as_potential, check_fits
+from .tilts import FULL, Ramp, as_potential, check_fits, check_ramp
 
 _PAIRS = "give pairs of a conditional score and its exponent, such as [(model.conditional, 2.0)]"
 

@@ -21,8 +21,9 @@ from ..smc.shards import Shard
 from .any_order import AnyOrder
 from .composed import Composed
 from .consistency import STATES, disagreement
-from .on_clock import Steered, Tempered, Tilted
+from .on_clock import Tempered, Tilted
 from .stage import SiteTarget, Stage
+from .steered import Steered
 
 SUSPECT = 2.0  # nats: the mean log-ratio times the exponent less 1, from which on it is summed in another order
 RETOLD = 16  # states whose ratio is summed again in another order

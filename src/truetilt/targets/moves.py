@@ -17,22 +17,15 @@ from typing import Any, ClassVar, Protocol, cast
 import torch
 from torch import Tensor
 
-from ..core.types import (
-    NEG_INF,
-    Aux,
-    InvalidInput,
-    Particles,
-    Potential,
-    Redraw,
-    Target,
-    Tokens,
-    function,
-)
+from ..core.arguments import function
+from ..core.errors import InvalidInput
+from ..core.target import Target
+from ..core.types import NEG_INF, Aux, Particles, Potential, Redraw, Tokens
 from ..diffusion.processes import Masking
 from .accept_move import AcceptMove
-from .reveal_move import RevealLaw, RevealMove, grown_by
+from .reveal_move import RevealLaw, RevealMove
 from .scans import Scan, check_scan, random_scan, scanned, sites_of
-from .stage import SiteLaws, SiteTarget, Stage, less, tilted_law
+from .stage import SiteLaws, SiteTarget, Stage, less
 
 Draw = Callable[[RevealLaw], Tokens]  # the state with a token at the site of a law
 
@@ -80,7 +73,7 @@ class Gibbs:
         laws = fk.site_laws(hidden, fk.asked_at(t, 1), site, particles.questions)
         mine = fk.values(particles, t)
         lift, values = lift_of(stage, hidden, site, laws, (old, mine))
-        law = RevealLaw(hidden, site, tilted_law(laws.mixed(stage), lift, laws.base)[0])
+        law = RevealLaw(hidden, site, laws.tilted(stage, lift)[0])
         aux = without(fk.recall(particles, t), laws, old)
         none, asked = torch.zeros_like(particles.log_w), particles.questions
         move = RevealMove(law, none, laws, aux, stage, known=values, questions=asked)
@@ -138,7 +131,7 @@ class Metropolis:
         seen = revealed(fk, x).gather(-1, site).squeeze(-1)
         laws = fk.site_laws(hidden, fk.asked_at(t, 1), site, particles.questions)
         lift, _ = lift_of(with_surrogate(stage, self.surrogate), hidden, site, laws)
-        law = RevealLaw(hidden, site, tilted_law(laws.mixed(stage), lift, laws.base)[0])
+        law = RevealLaw(hidden, site, laws.tilted(stage, lift)[0])
         drawn = draw(law)
         y = torch.where(seen[..., None], drawn, x)
         mine, new = fk.values(particles, t), stage.values(y, particles.questions)
@@ -149,7 +142,7 @@ class Metropolis:
         can = seen & (log_x > NEG_INF)
         log_accept = torch.where(can, log_y - torch.where(can, log_x, 0.0), NEG_INF).clamp(max=0.0)
         aux = without(fk.recall(particles, t), laws, old)
-        after = grown_by(aux, laws.parts(drawn.gather(-1, site))) | {"values": new}
+        after = laws.grown(aux, drawn.gather(-1, site)) | {"values": new}
         return accepting(fk, particles, t, (y, after), log_accept, mine)
 
 

@@ -1,7 +1,7 @@
-"""What is sampled: Feynman-Kac values. Each gives a first move and a move for every interval, and draws nothing.
+"""What is sampled in clock time: Feynman-Kac values of tokens, which give a move for every interval and draw nothing.
 
-`Tempered` is the paper's (edge ratios), `Tilted` weighs a conditional base by a potential, `Steered` weighs the base
-by a reward, `Unweighted` is plain guidance. Where the target is named there is `alpha`; how it is proposed is `beta`.
+`Tempered` is the paper's (edge ratios), `Tilted` weighs a conditional base by a potential, `Unweighted` is plain
+guidance. Where the target is named there is `alpha`; how it is proposed is `beta`.
 """
 
 from __future__ import annotations
@@ -14,38 +14,29 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor
 
+from ..core.arguments import function, settle, shown
 from ..core.batch import evaluate_all
-from ..core.target import NO_WEIGHTS, Remedies, steered, tempered
-from ..core.types import (
-    NEG_INF,
-    Aux,
-    Doubt,
-    InvalidInput,
-    InvalidWeights,
-    Model,
-    Potential,
-    Schedule,
-    Score,
-    SiteLogits,
-    SitewiseLaw,
-    Target,
-    Tokens,
-    check,
-    function,
-    settle,
-    shown,
-)
+from ..core.device import Doubt, check
+from ..core.errors import InvalidInput, InvalidWeights
+from ..core.logits import SiteLogits
+from ..core.target import NO_WEIGHTS, Remedies, Target, tempered
+from ..core.types import Aux, Model, Schedule, Score, SitewiseLaw, Tokens
 from ..diffusion.guidance import Guide, check_guide, check_strength, guided, rate_level, strength
 from ..diffusion.kernels import Kernel, SiteLaw, euler, tweedie
 from ..diffusion.processes import Masking
-from .advice import growing, listed_ways, named_twist
+from .advice import growing, listed_ways
 from .base import Clockwork, Proposal, check_alpha, powers
 from .stage import SiteTarget, Stage
-from .tilts import FULL, LINEAR, SQUARE, Growing, Ramp, Tilt, at_end, check_ramp, check_reward
-from .values import EndsIn, as_potential, check_fits, token_values, value_of
+from .tilts import (
+    SQUARE,
+    Growing,
+    Ramp,
+    Tilt,
+    check_ramp,
+)
 
 _ROUNDING = 1e-5  # of a log-probability in float32
-_FINER = "smaller steps (a finer grid)"
+FINER = "smaller steps (a finer grid)"
 
 
 @dataclass(frozen=True)
@@ -155,7 +146,7 @@ class Tempered(OnClock):
         tilt = "the model's potential (tt.Tilted)" if self.model.potential else "a potential (tt.Tilted)"
         clock = "the any-order clock (tt.AnyOrder)" if isinstance(self.model.process, Masking) else ""
         weigh = listed_ways(f"{tilt} instead of edge ratios", clock)
-        return Remedies("a smaller alpha", weigh, self._moves("tt.Gibbs"), _FINER)
+        return Remedies("a smaller alpha", weigh, self._moves("tt.Gibbs"), FINER)
 
     @property
     def target(self) -> Target:
@@ -213,7 +204,7 @@ class Tilted(OnClockSites):
     @property
     def remedies(self) -> Remedies:
         weigh = growing(self.ramp, "ramp=tt.pilot(fk, grid)")
-        return Remedies("a smaller alpha", weigh, self._moves("tt.Metropolis"), _FINER)
+        return Remedies("a smaller alpha", weigh, self._moves("tt.Metropolis"), FINER)
 
     @property
     def target(self) -> Target:
@@ -231,102 +222,6 @@ class Tilted(OnClockSites):
     def propose(self, x: Tokens, t: float, s: float) -> Proposal:
         (log_score,) = evaluate_all(self.model, x, t, conditional=self.model.conditional)
         return Proposal(self.law("conditional", log_score, x, (t, s)))
-
-
-@dataclass(frozen=True)
-class Steered(OnClockSites):
-    """pi ~ p0(x) exp(strength * reward(x)) in clock time: the base model weighed by a reward, led there by a twist.
-
-    With reward log p(zeta|x) and strength alpha this is the tempered target in potential form. On a masking process
-    `tt.Composed` reaches the same target without time error.
-
-    Args:
-        model: A `tt.Model`; only its base score is used.
-        reward: Function of a batch of states [B, D], or of it and a time, that returns one number a state [B]. Its
-            value at t = 0 defines the target; -inf there is a hard constraint.
-        strength: Factor of the reward, finite, -1e9 to 1e9; 1 by default.
-        ramp: How the value's share grows with elapsed time, a function from [0, 1] that ends at 1. None (the default):
-            full force throughout with a twist, linear without one; `tt.at_end` for a reward that makes sense on clean
-            states only and has no twist.
-        proposal: Score to draw steps from in place of the base, corrected by p/q. None (the default): with a twist the
-            base led by it, else the base.
-        twist: Function (x, t) of noised states, what they are worth in units of the reward. None (the default): the
-            reward itself, which must then understand noised states.
-        kernel: How a step is taken: `tt.euler` (the default), `tt.tweedie` or `tt.tau_leaping`.
-    """
-
-    how: ClassVar[str] = "moves by the base model, weighs by a reward whose share grows"
-    reward: Potential
-    strength: float = 1.0
-    ramp: Ramp | None = None
-    proposal: Score | None = None
-    twist: Potential | None = field(default=None, kw_only=True)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        settle(self, reward=as_potential("the reward", self.reward))
-        settle(self, strength=check_reward(self.reward, self.strength))
-        if self.twist is not None:
-            settle(self, twist=as_potential("the twist", self.twist))
-            check_fits(self.twist, self.model.length, self.model.process.vocabulary)
-        settle(self, ramp=self.ramp or (LINEAR if self.twist is None else FULL))
-        if self.proposal is not None:
-            function("proposal", self.proposal, "(x, t)")
-        check_ramp(cast("Ramp", self.ramp))
-        led = self.proposal is not None or self.twist is not None
-        if led and self.kernel is tweedie and not self.model.process.bridge_keeps_support:
-            raise InvalidInput(
-                "tweedie steps of another score than the base's lose states of the base on this process; use "
-                "kernel=tt.euler or tt.tau_leaping with a proposal or a twist"
-            )
-
-    @property
-    def remedies(self) -> Remedies:
-        masking, blind = isinstance(self.model.process, Masking), self.ramp is at_end
-        grown = "" if blind or self.twist is not None else growing(self.ramp, "ramp=tt.pilot(fk, grid)")
-        if self.twist is not None:
-            weigh = "tt.Composed with the same twist" if masking else "a better twist"
-        elif masking:
-            learned = "a twist (tt.learn_twist) on the any-order clock (tt.Composed(model, reward=, twist=))"
-            weigh = listed_ways(grown, learned)
-        else:
-            weigh = listed_ways(grown, "a twist of noised states (twist=)")
-        steps = "" if blind else _FINER
-        return Remedies("a smaller strength", weigh, self._moves("tt.Gibbs"), steps, named_twist(self.twist))
-
-    @property
-    def target(self) -> Target:
-        return steered(self.model, self.reward, self.strength, weights="reward", ramp=self.ramp, twist=self.twist)
-
-    @cached_property
-    def tilt(self) -> Tilt:
-        potential = self.reward if self.twist is None else EndsIn(self.twist, self.reward)
-        return Tilt(potential, Growing(self.strength, cast("Ramp", self.ramp)))
-
-    @property
-    def scores(self) -> Mapping[str, Score | None]:
-        return {"base": self.model.base}
-
-    def propose(self, x: Tokens, t: float, s: float) -> Proposal:
-        if self.proposal is not None:
-            base, proposal = evaluate_all(self.model, x, t, base=self.model.base, proposal=self.proposal)
-        else:
-            (base,) = evaluate_all(self.model, x, t, base=self.model.base)
-            if self.twist is None:
-                return Proposal(self.law("base", base, x, (t, s)))
-            proposal = led_by(self.twist, base, x, s or t, float(self.tilt.exponent(s)))
-        p, q = self.laws(x, (t, s), base=base, proposal=proposal)
-        return Proposal(q, ((1.0, p), (-1.0, q)))
-
-
-def led_by(twist: Potential, base: SiteLogits, x: Tokens, t: float, factor: float) -> SiteLogits:
-    """A score that leans as a twist says: factor times the change of its value is added at every neighbour."""
-    rows = base.dense()
-    asked = rows > NEG_INF
-    values = token_values(twist, x, torch.arange(x.shape[-1], device=x.device).expand(x.shape), t, asked)
-    here = value_of(twist, x, t)[..., None, None]
-    lean = torch.where(asked & values.isfinite() & here.isfinite(), factor * (values - here), 0.0)
-    return SiteLogits.of(rows + lean)
 
 
 @dataclass(frozen=True)

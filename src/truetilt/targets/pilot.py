@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.meter import Meter
+from ..core.batch import Meter
 from ..core.parameter_names import spelled
 from ..core.types import NEG_INF, InvalidInput, LogWeights, Particles, Step, Tokens, number, take
 from ..diffusion.schedules import check_whole
@@ -24,12 +24,11 @@ from ..smc.sampler import Source, advance, check_shape
 from ..smc.stream import CHOOSE, RESAMPLE, Stream, check_seed
 from .annealed import Annealed
 from .annealing_pilot import find_ladder
-from .any_order import AnyOrder
+from .any_order import AnyOrder, RevealClock
 from .composed import Composed
-from .on_clock import Steered, Tilted
-from .reveal_clock import RevealClock
-from .tilts import FULL, SQUARE, Frozen, Ramp, at_end
-from .values import SiteValued
+from .on_clock import Tilted
+from .steered import Steered
+from .tilts import FULL, SQUARE, Frozen, Ramp, SiteValued, at_end
 
 Ramped = Tilted | Steered | AnyOrder | Composed
 SHARES = tuple(k / 16 for k in range(17))  # of the exponent, at which the pilot weighs each step

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor
 
 from ..core.logits import draw_by_row
-from ..core.types import NEG_INF, Aux, LogWeights, Questions, SiteLogits, Tokens, take
+from ..core.types import NEG_INF, Aux, LogWeights, Particles, Questions, SiteLogits, Tokens, take
 from .stage import SiteLaws, Stage, less
 
 
@@ -82,12 +82,12 @@ class RevealMove:
         return torch.zeros_like(self.log_before)
 
     def after(self, y: Tokens) -> tuple[LogWeights, Aux]:
-        drawn, aux = y.gather(-1, self.law.sites), self.aux
+        drawn = y.gather(-1, self.law.sites)
         log_w = torch.zeros_like(self.log_before) if self.strayed is None else self.strayed.pick(drawn).sum(-1)
         values = self._values(y, drawn)
         if self.log_held is not None and any(self.ends.factors):
             log_w = log_w + less(self.ends.total(values), self._held(self.log_held, drawn))
-        return log_w, grown_by(aux, self.laws.parts(drawn)) | {"values": values}
+        return log_w, self.laws.grown(self.aux, drawn) | {"values": values}
 
     def _held(self, log_held: Tensor, drawn: Tensor) -> Tensor:
         """What the weight and the law together hold of the values of the states drawn."""
@@ -120,8 +120,26 @@ class RevealMove:
         )
 
 
-def grown_by(aux: Aux, parts: tuple[Tensor, Tensor]) -> Aux:
-    """What is remembered of states once tokens with these log p and log p_k / p are drawn, values left aside."""
-    ratios = aux["log_ratios"]
-    ratios = (ratios + parts[1]).masked_fill_(ratios == NEG_INF, NEG_INF)
-    return {"log_p": aux["log_p"] + parts[0], "log_ratios": ratios}
+def token_lift(
+    guide: Stage, particles: Particles, laws: SiteLaws, sites: Tensor, fewest: int | None
+) -> tuple[Tensor | None, Tensor | None]:
+    """What a stage's values, some of which count, add to the log of each token at masked sites [..., k, S]; and they.
+
+    Only the base's `fewest` likeliest tokens are asked about (None: all that it can draw); the others add 0.
+    """
+    if sites.shape[-1] == 0:
+        return None, None
+    asked = laws.possible()
+    if fewest is not None:
+        likely = torch.zeros_like(laws.base.rows, dtype=torch.bool)
+        likely = likely.scatter(-1, laws.base.rows.topk(fewest, -1).indices, value=True)
+        asked &= likely[laws.base.index]
+    asked &= (particles.x.gather(-1, sites) >= laws.base.vocabulary)[..., None]
+    values = cast("Tensor", guide.token_values(particles.x, sites, asked, particles.questions))
+    here = guide.total(particles.aux["values"])[..., None, None]
+    return torch.where(asked, less(guide.total(values), here), 0.0), values
+
+
+def log_strayed(adapted: Tensor, drawn: Tensor) -> Tensor:
+    """log of the adapted over the proposed law, where anything is proposed."""
+    return torch.where(drawn > NEG_INF, adapted - drawn, NEG_INF)

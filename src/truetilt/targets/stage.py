@@ -19,23 +19,12 @@ import torch
 from torch import Tensor
 
 from ..core.batch import evaluate_all
-from ..core.types import (
-    NEG_INF,
-    Aux,
-    InvalidInput,
-    InvalidWeights,
-    Model,
-    Particles,
-    Potential,
-    Questions,
-    Score,
-    SiteLogits,
-    Sites,
-    Tokens,
-    check,
-)
+from ..core.device import Questions, check
+from ..core.errors import InvalidInput, InvalidWeights
+from ..core.logits import SiteLogits, Sites
+from ..core.types import NEG_INF, Aux, Model, Particles, Potential, Score, Tokens
 from ..diffusion.processes import Masking
-from .values import token_values, value_of
+from .tilts import token_values, value_of
 
 Answers = tuple[SiteLogits, ...]  # of the base and of every conditional network
 
@@ -108,8 +97,7 @@ class SiteLaws(NamedTuple):
     ) -> SiteLaws:
         """The posteriors of every score at chosen sites [..., k]; all are looked at for NaN at once."""
         chosen = Sites(sites)
-        there = [logits.at(chosen) for logits in answers]
-        first, *rest = [fk.model.process.posterior(logits, x, t) for logits in there]
+        first, *rest = [fk.model.process.posterior(logits.at(chosen), x, t) for logits in answers]
         laws = first.aligned(*rest)
         total = laws[0].rows[:, 0]
         for law in laws[1:]:
@@ -124,11 +112,23 @@ class SiteLaws(NamedTuple):
         for alpha, given in zip(stage.conditions, self.conditions, strict=True):
             rows = rows if alpha == 0 else torch.add(rows, given.rows - p, alpha=alpha)
         rows = rows if rows is p else rows.masked_fill(p == NEG_INF, NEG_INF)
-        if any(alpha < 0 for alpha in stage.conditions):
-            check(
-                (~(rows < math.inf)).any(), _lost_support, questions
-            )  # NaN: forbidden by one, and infinite by another
+        if min(stage.conditions, default=0.0) < 0:  # NaN: forbidden by one, and infinite by another
+            check((~(rows < math.inf)).any(), _lost_support, questions)
         return self.base.with_rows(rows)
+
+    def tilted(
+        self, stage: Stage, lift: Tensor | None = None, questions: Questions | None = None
+    ) -> tuple[SiteLogits, Tensor]:
+        """The law of each site's token under a stage, and the log of its mass; without mass, the base's law.
+
+        `lift` [..., k, S] is what the stage's values add to the log of each token's probability.
+        """
+        rows, base = self.mixed(stage, questions), self.base
+        if lift is not None:
+            rows, base = SiteLogits.of(rows.dense() + lift), SiteLogits.of(base.dense())
+        log_mass = rows.rows.logsumexp(-1, keepdim=True)
+        law = torch.where(log_mass > NEG_INF, rows.rows - log_mass, base.rows)
+        return rows.with_rows(law), rows.per_site(log_mass.squeeze(-1))
 
     def possible(self) -> Tensor:
         """Which tokens the base can draw at each site [..., k, S]."""
@@ -136,21 +136,20 @@ class SiteLaws(NamedTuple):
 
     def parts(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """log p [...] and log p_k / p [..., K] of tokens at the sites, each summed over them."""
-        p, *given = [law.pick(tokens) for law in (self.base, *self.conditions)]
-        ratios = [(p_k - p).masked_fill_(p == NEG_INF, NEG_INF).sum(-1) for p_k in given]
-        return p.sum(-1), torch.stack(ratios, -1) if ratios else p.new_zeros(*tokens.shape[:-1], 0)
+        p = self.base.pick(tokens)
+        ratios = p.new_zeros(*tokens.shape[:-1], len(self.conditions))
+        for k, law in enumerate(self.conditions):
+            ratios[..., k] = (law.pick(tokens) - p).masked_fill_(p == NEG_INF, NEG_INF).sum(-1)
+        return p.sum(-1), ratios
+
+    def grown(self, aux: Aux, tokens: Tensor) -> Aux:
+        """What is remembered of states once these tokens are drawn at the sites, values left aside."""
+        log_p, log_ratios = self.parts(tokens)
+        ratios = (aux["log_ratios"] + log_ratios).masked_fill_(aux["log_ratios"] == NEG_INF, NEG_INF)
+        return {"log_p": aux["log_p"] + log_p, "log_ratios": ratios}
 
     def take(self, ancestors: Tensor) -> SiteLaws:
         return SiteLaws(self.base.take(ancestors), tuple(given.take(ancestors) for given in self.conditions))
-
-
-def tilted_law(rows: SiteLogits, lift: Tensor | None, base: SiteLogits) -> tuple[SiteLogits, Tensor]:
-    """rows + lift [..., k, S], normalised, and the log of its mass at each site; without mass, the base's law."""
-    if lift is not None:
-        rows, base = SiteLogits.of(rows.dense() + lift), SiteLogits.of(base.dense())
-    log_mass = rows.rows.logsumexp(-1, keepdim=True)
-    law = torch.where(log_mass > NEG_INF, rows.rows - log_mass, base.rows)
-    return rows.with_rows(law), rows.per_site(log_mass.squeeze(-1))
 
 
 def nothing_known(x: Tokens, conditions: int, potentials: int = 1) -> Aux:
@@ -172,6 +171,10 @@ class SiteTarget(ABC):
 
         @property
         def model(self) -> Model: ...
+
+    @property
+    def device(self) -> torch.device | str:
+        return self.model.device
 
     @property
     @abstractmethod

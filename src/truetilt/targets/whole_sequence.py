@@ -20,7 +20,7 @@ from .moves import Draw, accepting, at_end_target, check_kind, check_still, ever
 from .reveal_move import RevealLaw
 from .scans import Scan, check_scan, random_scan, scanned, sites_of
 from .stage import SiteLaws, SiteTarget, less
-from .values import value_of
+from .tilts import value_of
 
 
 @dataclass(frozen=True)

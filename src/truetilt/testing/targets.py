@@ -18,7 +18,7 @@ from ..diffusion.schedules import uniform_grid
 from ..exact.flow import flow
 from ..exact.tables import Table, flat_index
 from ..smc.resampling import adaptive, systematic
-from ..smc.sampler import Source, trace
+from ..smc.sampler import Source, last_of, trace
 from ..smc.stream import Stream
 from .forms import check_move_form, check_tensor
 from .tables import MASKING, Exact, built, check_time_error, law_of, small_table, uniforms
@@ -86,8 +86,7 @@ def ran(
 ) -> Particles:
     """The particles at the end of a run over a uniform grid; `first` is the number of its first population."""
     source = Source(Stream(1, first), chunk=chunk)
-    *_, (particles, _) = trace(fk, uniform_grid(steps), shape, resample, source)
-    return particles
+    return last_of(trace(fk, uniform_grid(steps), shape, resample, source))
 
 
 def masses(particles: Particles, size: int) -> Tensor:

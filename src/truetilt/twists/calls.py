@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..core.asking import ask
-from ..core.meter import MeteredReward
+from ..core.batch import MeteredReward
 from ..core.types import LARGEST, NEG_INF, InvalidInput, Tokens, function, number, tensor_of
 
 Rewarding = Callable[..., Any]  # of clean states [B, D], or of them and a time; one number a state

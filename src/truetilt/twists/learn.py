@@ -13,21 +13,11 @@ from typing import NamedTuple, cast
 
 import torch
 
+from ..core.arguments import function, has, listed, plain, shown, whole
+from ..core.errors import InvalidInput
 from ..core.parameter_names import spelled
 from ..core.spent import Spent
-from ..core.types import (
-    InvalidInput,
-    Model,
-    Potential,
-    Tokens,
-    check_model,
-    function,
-    has,
-    listed,
-    plain,
-    shown,
-    whole,
-)
+from ..core.types import Model, Potential, Tokens, check_model
 from ..diffusion.processes import Masking
 from ..smc.stream import check_seed
 from .calls import Rewarding, check_reward_of

@@ -14,22 +14,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ..core.types import (
-    LARGEST,
-    NEG_INF,
-    Batch,
-    InvalidInput,
-    Model,
-    SiteLogits,
-    Tokens,
-    ask,
-    check_model,
-    function,
-    number,
-    settle,
-    shown,
-    whole,
-)
+from ..core.arguments import LARGEST, function, number, settle, shown, whole
+from ..core.batch import Batch, ask
+from ..core.errors import InvalidInput
+from ..core.logits import SiteLogits
+from ..core.types import NEG_INF, Model, Tokens, check_model
 from ..diffusion.processes import Masking
 from ..smc.stream import check_seed, mix
 from ..targets.reveal_move import RevealLaw

@@ -12,14 +12,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.meter import Meter, metered
+from ..core.batch import Meter
+from ..core.meter import metered
 from ..core.spent import Spent
 from ..core.types import Model, Particles, Potential, Tokens
+from ..diffusion.processes import Reveals
 from ..smc.resampling import adaptive, systematic
 from ..smc.sampler import Source, trace
 from ..smc.stream import Stream
 from ..targets.composed import Composed
-from ..targets.reveal_clock import Reveals
 from ..targets.reveal_move import RevealMove
 from ..targets.stage import Answers
 from .lessons import Steps

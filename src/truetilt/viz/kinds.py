@@ -32,7 +32,7 @@ _KINDS: Mapping[str, Callable[[dict[str, Any]], View]] = {
     "images": lambda found: Images(int(found["side"]), int(found["levels"])),
     "text": _text,
     "molecules": _molecules,
-    "logo": lambda found: SequenceLogo(str(found["alphabet"])),
+    "logo": lambda found: SequenceLogo(str(found["alphabet"]), tuple(str(name) for name in found.get("names", ()))),
     "disks": lambda found: Disks(int(found["vocabulary"])),
     "points": lambda found: Points((int(found["axes"][0]), int(found["axes"][1]))),
     "numbers": lambda found: Numbers(),

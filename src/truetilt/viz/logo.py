@@ -26,13 +26,15 @@ RESIDUES = {  # amino acids by their chemistry: greasy, aromatic, positive, nega
 }
 OTHER = ("#2e8b57", "#2f6db5", "#d98a12", "#c8322b", "#7a4fa3", "#3d8f8f")
 _WIDE, _HIGH = 40, 34  # units of a column, and of a bit
+_LONGEST, _ROW = 40, 25  # sites of a logo in one row, and of a row where there are several
 
 
 @dataclass(frozen=True)
 class SequenceLogo:
-    """Sequences over an alphabet, such as "ACGT"; tokens beyond it are masked."""
+    """Sequences over an alphabet, such as "ACGT"; tokens beyond it are masked. Sites are numbered, or have `names`."""
 
     alphabet: str
+    names: tuple[str, ...] = ()
 
     shape = "line"
 
@@ -63,24 +65,38 @@ class SequenceLogo:
         return f'<p class="letters">{"".join(out)}</p>'
 
     def picture(self, x: np.ndarray, weights: np.ndarray) -> str:
-        heights, top = self.heights(x, weights), float(np.log2(len(self.alphabet)))
-        tall = top * _HIGH
-        parts = [_axis(top, tall, len(heights))]
-        for site, column in enumerate(heights):
-            floor = 0.0
+        heights, tall = self.heights(x, weights), float(np.log2(len(self.alphabet))) * _HIGH
+        names = self.names if len(self.names) == len(heights) else ()
+        row = len(heights) if len(heights) <= _LONGEST else _ROW
+        deep = tall + 30 + 8 * max([len(name) for name in names], default=0)
+        starts = range(0, len(heights), max(row, 1))
+        rows = [
+            f'<g transform="translate(0 {k * deep:.0f})">{self._row(heights, start, row, names)}</g>'
+            for k, start in enumerate(starts)
+        ]
+        kind, box = "logo rows" if len(rows) > 1 else "logo", f"-44 -10 {row * _WIDE + 54} {len(rows) * deep + 10:.0f}"
+        return f'<svg class="{kind}" viewBox="{box}" role="img" aria-label="Sequence logo">{"".join(rows)}</svg>'
+
+    def _row(self, heights: np.ndarray, start: int, most: int, names: tuple[str, ...]) -> str:
+        """The logo of the sites from `start` on, so many at most."""
+        top = float(np.log2(len(self.alphabet)))
+        tall, shown = top * _HIGH, heights[start : start + most]
+        parts = [_axis(top, tall, start, len(shown), names)]
+        for place, column in enumerate(shown):
+            floor, site = 0.0, start + place
             for token in np.argsort(column, kind="stable").tolist():
                 if column[token] < top / 400:
                     continue
                 high = float(column[token]) * _HIGH
-                where = f"translate({site * _WIDE + 2} {tall - floor:.2f}) scale({_WIDE - 4} {-high:.2f})"
-                share = f"{self.alphabet[token]} at site {site + 1}: {column[token]:.3f} bits"
+                where = f"translate({place * _WIDE + 2} {tall - floor:.2f}) scale({_WIDE - 4} {-high:.2f})"
+                which = names[site] if names else f"site {site + 1}"
+                share = f"{self.alphabet[token]} at {which}: {column[token]:.3f} bits"
                 tint = f' style="fill:{RESIDUES[self.alphabet[token]]}"' if self._is_protein else ""
                 kind = f'class="l{token % len(OTHER)}"{tint}'
                 path = f'<path {kind} transform="{where}" d="{_glyph(self.alphabet[token])}">'
                 parts.append(f"{path}<title>{escape(share)}</title></path>")
                 floor += high
-        box = f"-44 -10 {len(heights) * _WIDE + 54} {tall + 40:.0f}"
-        return f'<svg class="logo" viewBox="{box}" role="img" aria-label="Sequence logo">{"".join(parts)}</svg>'
+        return "".join(parts)
 
     def draw(self, ax: Axes, x: np.ndarray, weights: np.ndarray) -> None:
         from matplotlib.patches import PathPatch
@@ -101,7 +117,8 @@ class SequenceLogo:
         ax.set(xlabel="site", ylabel="information (bits)", xticks=range(1, len(heights) + 1))
 
     def described(self) -> dict[str, Any]:
-        return {"kind": "logo", "alphabet": self.alphabet}
+        names = {"names": list(self.names)} if self.names else {}
+        return {"kind": "logo", "alphabet": self.alphabet} | names
 
     @property
     def _is_protein(self) -> bool:
@@ -111,19 +128,20 @@ class SequenceLogo:
         return self.alphabet[token] if 0 <= token < len(self.alphabet) else MASKED
 
 
-def _axis(top: float, tall: float, sites: int) -> str:
-    """Bits on the left, sites below."""
+def _axis(top: float, tall: float, start: int, sites: int, names: tuple[str, ...]) -> str:
+    """Bits on the left, sites below, by number or upright by name."""
     wide = sites * _WIDE
     lines = []
     for bits in np.arange(0, top + 1e-9, 1.0 if top <= 3 else 2.0):
         y = tall - bits * _HIGH
         lines.append(f'<line class="rule" x1="0" x2="{wide}" y1="{y:.1f}" y2="{y:.1f}"/>')
         lines.append(f'<text x="-8" y="{y + 4:.1f}" text-anchor="end">{bits:g}</text>')
-    every = 1 if sites <= 24 else 5
-    lines += [
-        f'<text x="{(site + 0.5) * _WIDE}" y="{tall + 20:.0f}" text-anchor="middle">{site + 1}</text>'
-        for site in range(0, sites, every)
-    ]
+    every = 1 if sites <= 24 or names else 5
+    for site in range(0, sites, every):
+        x = (site + 0.5) * _WIDE
+        turned = f'transform="translate({x + 5} {tall + 10:.0f}) rotate(-90)" text-anchor="end"'
+        placed = turned if names else f'x="{x}" y="{tall + 20:.0f}" text-anchor="middle"'
+        lines.append(f"<text {placed}>{escape(names[start + site]) if names else start + site + 1}</text>")
     lines.append(f'<text transform="translate(-32 {tall / 2:.0f}) rotate(-90)" text-anchor="middle">bits</text>')
     return "".join(lines)
 

@@ -20,6 +20,7 @@ import torch
 from .. import __version__
 from ..core.storage import write_text
 from ..core.types import InvalidInput, folder_of, shown
+from ..runtime.settings import runs_of
 from ..runtime.snapshots import evenly
 from ..smc.checks import Verdict
 from ..smc.figures import Figures
@@ -29,7 +30,7 @@ from .kinds import suggested_view
 from .steered import steer_words
 from .tiles import frames
 from .views import View, check_view
-from .words import is_veiled, run_settings, runs_of
+from .words import is_veiled, run_settings
 
 ROWS = 32  # populations in the table
 MODEL_TILES = {"picture": 16, "structure": 8, "text": 4, "line": 12}  # draws of the model shown, by a tile's shape

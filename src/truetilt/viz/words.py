@@ -31,12 +31,6 @@ def is_veiled(condition: Any) -> bool:
     return any(stem in name for stem in _HARSH) and not name.startswith(_KIND)
 
 
-def runs_of(settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The settings of every run that a result unites."""
-    united = settings.get("united")
-    return [run for part in united for run in runs_of(part)] if isinstance(united, list) else [settings]
-
-
 def run_settings(settings: Mapping[str, Any], times: list[float]) -> RunSettings:
     """The settings of one run in words; settings that were not recorded are left out."""
     model = settings.get("model")
@@ -45,7 +39,7 @@ def run_settings(settings: Mapping[str, Any], times: list[float]) -> RunSettings
     target = str(settings.get("target") or (f"that of {name}" if name else "not recorded"))
     rows = [("Target", target)]
     for key, title in (("bundle", "Model"), ("condition", "Condition")):
-        if key in settings:
+        if settings.get(key) is not None:
             rows.append((title, str(settings[key])))
     if name:
         rows.append(("Sampler", f"{name}: {model['how']}" if model.get("how") else name))
@@ -86,7 +80,8 @@ def call(settings: Mapping[str, Any], times: list[float]) -> str:
     lines = "".join(f"    {key}={value},\n" for key, value in options.items())
     grid, kept = _grid(times), "times = tt.Result.load(folder).times  # of the run saved there\n"
     head = f"import truetilt as tt\n\n{_loaded(settings, model)}{kept * grid.startswith('times')}"
-    return f"{head}result = tt.run(\n    {_model_call(model)},\n    {grid},\n{lines})\n"
+    ordered = model | {"order": _Code("protein.order")} if isinstance(settings.get("backbone"), Mapping) else model
+    return f"{head}result = tt.run(\n    {_model_call(ordered)},\n    {grid},\n{lines})\n"
 
 
 def _loaded(settings: Mapping[str, Any], model: Mapping[str, Any]) -> str:
@@ -97,10 +92,20 @@ def _loaded(settings: Mapping[str, Any], model: Mapping[str, Any]) -> str:
         return "# model: that of the gaps in the text, as the command makes it\n"
     if settings.get("net") == "text":
         return _text_net(settings["bundle"], settings["condition"])
+    if isinstance(settings.get("backbone"), Mapping):
+        return _protein(settings)
     if settings.get("net") == "strings":
         return _strings(settings)
     form = "potential" if model.get("name") == "Tilted" else "cfg"
     return f"model = tt.load({settings['bundle']!r}).model({settings['condition']!r}, {form!r})\n"
+
+
+def _protein(settings: Mapping[str, Any]) -> str:
+    """A backbone with its open residues, leaning to other weights or not."""
+    told = {name: value for name, value in settings["backbone"].items() if str(name).isidentifier()}
+    words = "".join(f", {name}={value!r}" for name, value in told.items())
+    condition = "" if settings["condition"] is None else repr(settings["condition"])
+    return f"protein = tt.load({settings['bundle']!r}{words})\nmodel = protein.model({condition})\n"
 
 
 def _strings(settings: Mapping[str, Any]) -> str:

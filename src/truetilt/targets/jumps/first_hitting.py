@@ -5,29 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ...core.target import Remedies, tempered
-from ...core.types import (
-    NEG_INF,
-    InvalidInput,
-    LogWeights,
-    Model,
-    Particles,
-    Schedule,
-    Target,
-    Tokens,
-    check_model,
-    settle,
-)
+from ...core.arguments import settle
+from ...core.errors import InvalidInput
+from ...core.types import NEG_INF, LogWeights, Particles, Schedule, Tokens, check_model
 from ...diffusion.guidance import Guide, rate_level
 from ...diffusion.processes import Masking
 from ..base import check_alpha
 from .events import JumpLaw, PathMove, PointLaw
-from .rates import Generator, Rates, edge
+from .rates import Generator, JumpTarget, Rates, edge
 
 
 class _Reveals(NamedTuple):
@@ -40,7 +30,7 @@ class _Reveals(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FirstHitting:
+class FirstHitting(JumpTarget):
     """pi ~ p0(x) p(zeta|x)^alpha, masking: every particle reveals its sites one by one, each at its own exact time.
 
     Hazards stand still between jumps, so waiting times are exponential in the clock, and an interval has at most D
@@ -49,9 +39,6 @@ class FirstHitting:
     its weights; its clock is infinite, so its waiting times do not matter and are integrated out.
     """
 
-    how: ClassVar[str] = "jumps at exact times, weighs every jump"
-    model: Model
-    alpha: float
     beta: float | Schedule = 1.0
     guide: Guide = rate_level
 
@@ -64,18 +51,6 @@ class FirstHitting:
                 "has none; use Uniformised there"
             )
         Generator(self.model, self.alpha, self.beta, self.guide)
-
-    @property
-    def device(self) -> torch.device | str:
-        return self.model.device
-
-    @property
-    def remedies(self) -> Remedies:
-        return Remedies("a smaller alpha", "a potential (tt.Tilted) instead of edge ratios")
-
-    @property
-    def target(self) -> Target:
-        return tempered(self.model, self.alpha, self.alpha, weights="edge ratios")
 
     def rates(self, x: Tokens, t: float, s: float) -> Rates:
         return Generator(self.model, self.alpha, self.beta, self.guide)(x, t, s)

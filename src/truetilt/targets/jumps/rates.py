@@ -7,24 +7,17 @@ proposal Q only decides which paths are drawn. Rates are per unit of the process
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
+from ...core.arguments import settle
 from ...core.batch import evaluate_all
-from ...core.types import (
-    NEG_INF,
-    InvalidInput,
-    InvalidWeights,
-    Jumps,
-    Model,
-    Schedule,
-    Tokens,
-    check_model,
-    settle,
-    take,
-)
+from ...core.errors import InvalidInput, InvalidWeights
+from ...core.logits import take
+from ...core.target import Remedies, Target, tempered
+from ...core.types import NEG_INF, Jumps, Model, Schedule, Tokens, check_model
 from ...diffusion.guidance import Guide, check_guide, check_strength, guided, rate_level, strength
 from ..base import check_alpha
 
@@ -108,3 +101,24 @@ def take_jumps(jumps: Jumps, ancestors: Tensor) -> Jumps:
         take(jumps.log_total, ancestors),
         jumps.log_clock,
     )
+
+
+@dataclass(frozen=True)
+class JumpTarget:
+    """The tempered target by edge ratios of jumps at exact times: what each sampler of it says of itself."""
+
+    how: ClassVar[str] = "jumps at exact times, weighs every jump"
+    model: Model
+    alpha: float
+
+    @property
+    def device(self) -> torch.device | str:
+        return self.model.device
+
+    @property
+    def remedies(self) -> Remedies:
+        return Remedies("a smaller alpha", "a potential (tt.Tilted) instead of edge ratios")
+
+    @property
+    def target(self) -> Target:
+        return tempered(self.model, self.alpha, self.alpha, weights="edge ratios")

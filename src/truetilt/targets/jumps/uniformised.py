@@ -8,36 +8,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from ...core.target import Remedies, tempered
-from ...core.types import (
-    InvalidInput,
-    InvalidWeights,
-    Model,
-    Particles,
-    Schedule,
-    Target,
-    Tokens,
-    check_model,
-    number,
-    settle,
-    shown,
-)
+from ...core.arguments import number, settle, shown
+from ...core.errors import InvalidInput, InvalidWeights
+from ...core.types import Model, Particles, Schedule, Tokens, check_model
 from ...diffusion.guidance import Guide, rate_level
 from ...diffusion.processes import Uniform
 from ...diffusion.schedules import Grid
 from ..base import ClockMove, Proposal, check_alpha
 from .candidates import Candidates
 from .events import JumpLaw, JumpMove, PathMove, PointLaw
-from .rates import Generator, Rates
+from .rates import Generator, JumpTarget, Rates
 
 
 @dataclass(frozen=True)
-class Uniformised:
+class Uniformised(JumpTarget):
     """pi ~ p0(x) p(zeta|x)^alpha, uniform process: at each candidate a particle jumps at one site, or stays.
 
     Run it on `grid`. Given its candidates this is an ordinary model in discrete time; over their law the mean of its
@@ -47,9 +35,6 @@ class Uniformised:
     law, known before the draw, a number for rates R g^beta.
     """
 
-    how: ClassVar[str] = "jumps at exact times, weighs every jump"
-    model: Model
-    alpha: float
     candidates: Candidates
     beta: float | Schedule | None = None
     guide: Guide = rate_level
@@ -66,20 +51,8 @@ class Uniformised:
         Generator(self.model, self.alpha, self.beta, self.guide)
 
     @property
-    def device(self) -> torch.device | str:
-        return self.model.device
-
-    @property
     def grid(self) -> Grid:
         return self.candidates.grid
-
-    @property
-    def remedies(self) -> Remedies:
-        return Remedies("a smaller alpha", "a potential (tt.Tilted) instead of edge ratios")
-
-    @property
-    def target(self) -> Target:
-        return tempered(self.model, self.alpha, self.alpha, weights="edge ratios")
 
     def rates(self, x: Tokens, t: float, s: float) -> Rates:
         return Generator(self.model, self.alpha, self.beta, self.guide)(x, t, s)
