@@ -278,12 +278,18 @@ def test_a_bundle_has_the_process_it_was_trained_under(bundle):
 
 
 @pytest.mark.parametrize(
-    ("bundle", "name"), [*(("mnist", name) for name in hub.PARTS), *(("tiny-reviews", name) for name in reviews.PARTS)]
+    ("bundle", "name"),
+    [
+        *(("mnist", name) for name in hub.PARTS),
+        *(("tiny-reviews", name) for name in reviews.PARTS),
+        *(("molecules", name) for name in ("net", "potential")),
+    ],
 )
 def test_the_configs_are_those_of_the_embedded_nets(bundle, name):
     folder = Path(__file__).parents[1] / "configs" / bundle.removeprefix("tiny-")
     trained = read_card(hub.embedded(bundle) / name)["config"]
-    config = asdict(read_config(folder / f"{name}.yaml", data=trained["data"], base=trained["base"]))
+    told = {key: trained[key] for key in ("data", "base", "max_seconds") if key in trained}
+    config = asdict(read_config(folder / f"{name}.yaml", **told))
     assert {key: json.loads(json.dumps(config[key])) for key in trained} == trained
 
 

@@ -41,6 +41,7 @@ _HOME = {
     "models.reviews": ("Reviews",),
     "models.sequences": ("Sequences",),
     "models.sparse": ("Sparing",),
+    "molecules.bundle": ("Molecules",),
     "models.infilling": ("Infill", "prompted"),
     "models.text": ("Text", "TextScore"),
     "models.text_classifier": ("TextClassifier", "TextClassifierConfig"),

@@ -25,6 +25,7 @@ from .terminal import (
     DesignedChains,
     Device,
     Every,
+    Fix,
     FixedResidues,
     ForbiddenLetters,
     Json,
@@ -111,7 +112,7 @@ def sample(
         Path,
         typer.Argument(
             help='A table, JSON {"p0": [...], "likelihood": [...]}; mnist, tiny-reviews, or their like; a folder of '
-            "transformers; or proteinmpnn."
+            "transformers; proteinmpnn; or molecules."
         ),
     ],
     condition: Annotated[
@@ -132,13 +133,22 @@ def sample(
     fixed: FixedResidues = None,
     forbid: ForbiddenLetters = None,
     tied: TiedResidues = None,
+    reward: Annotated[
+        str | None,
+        typer.Option(
+            help="molecules: qed, qed>0.9, logp=3, sa, similar=SMILES, contains=SMARTS, lacks=SMARTS, several with "
+            "' and '; or file.py:name of a function of an RDKit molecule."
+        ),
+    ] = None,
+    strength: Annotated[float | None, typer.Option(help="molecules: factor of the reward; 1.")] = None,
+    fix: Fix = None,
     process: Annotated[ProcessName, typer.Option(help="The noising process.")] = ProcessName.masking,
     sigma_eps: Annotated[float, typer.Option(help="What is kept of the data at t = 1 (log-linear schedule).")] = 1e-3,
     particles: Annotated[
         int | None,
         typer.Option(
             help="Particles in each population; 1000 of a table. Without --populations nets spread them: 64 digits, "
-            "64 proteins, 16 texts in all."
+            "64 proteins, 16 texts in all; molecules 16 in each of 4."
         ),
     ] = None,
     populations: Annotated[
@@ -153,15 +163,17 @@ def sample(
     checkpoint_every: Every = None,
     as_json: Json = False,
 ) -> None:
-    """Sample p0(x) p(zeta|x)^alpha: digits (mnist), texts (tiny-reviews), proteins, or a table and its exact answer."""
+    """Sample p0(x) p(zeta|x)^alpha: digits (mnist), texts (tiny-reviews), proteins, molecules, or a table exactly."""
     folder = out or Path("runs/sample")
     with OneLineErrors("stopped; nothing was written", folder if checkpoint_every else None):
         from ..core.storage import check_folder
 
         check_folder(folder)
+        from ..commands.named_nets import MOLECULES
         from ..commands.request import Backbone, SampleRequest, TableNoise
         from ..commands.resume import SampleCommand
         from ..commands.sample import with_defaults
+        from ..commands.sample_protein import check_other
 
         request = SampleRequest(
             condition, alpha, beta, particles, populations, steps, seed, _device(device), prompt, length,
@@ -169,6 +181,11 @@ def sample(
         )  # fmt: skip
         noise = TableNoise(process.value, sigma_eps)
         backbone = Backbone(structure, open_, weights, chains, fixed, forbid, tied)
+        chemical = {"reward": reward, "strength": strength, "fix": fix}
+        if str(model) == MOLECULES or any(value is not None for value in chemical.values()):
+            check_other(model, backbone)
+            _sample_molecules(str(model), chemical, noise, request, checkpoint_every, folder, as_json)
+            return
         request = with_defaults(model, request)
         _sample(SampleCommand(str(model), request, noise, checkpoint_every, backbone), folder, as_json)
 
@@ -185,6 +202,25 @@ def resume(
         asked = read_command(folder)
         _device(asked.request.device)
         _sample(asked, folder, as_json)
+
+
+def _sample_molecules(
+    model: str, chemical: Any, noise: Any, request: Any, every: int | None, folder: Path, as_json: bool
+) -> None:
+    from ..commands.sample_molecules import MoleculeRequest, check_not_molecules, sample_molecules
+    from ..core.types import InvalidInput
+
+    asked = MoleculeRequest(**chemical)
+    check_not_molecules(model, asked)
+    if every is not None or request.prompt is not None or request.length is not None:
+        raise InvalidInput("--checkpoint-every, --prompt and --length are not for molecules; see --reward and --fix")
+    with _progress(0, "sites") as advance:
+        summary = sample_molecules(asked, noise, request, folder, lambda *_: advance(1))
+    (folder / "report.html").unlink(missing_ok=True)  # that of an earlier run
+    for one in () if as_json else summary["molecules"][:16]:
+        worth = "" if one["reward"] is None else f"  ({one['reward']:.4g})"
+        typer.echo(f"{one['smiles']}{worth}")
+    _show(summary, ("quantity", "value"), folder, as_json)
 
 
 def _sample(asked: Any, folder: Path, as_json: bool) -> None:

@@ -14,6 +14,7 @@ from .terminal import (
     BackboneWeights,
     DesignedChains,
     Device,
+    Fix,
     FixedResidues,
     ForbiddenLetters,
     Json,
@@ -52,14 +53,15 @@ def steer(
     model: Annotated[
         str,
         typer.Argument(
-            help="A table (JSON), mnist, tiny-reviews, a folder, proteinmpnn, or file.py:function of a tt.Model."
+            help="A table (JSON), mnist, tiny-reviews, molecules, a folder, proteinmpnn, or file.py:function of a "
+            "tt.Model."
         ),
     ],
     reward: Annotated[
         str | None,
         typer.Option(
             help="file.py:name of a function of tokens [B, D] (of a list of strings, for transformers and "
-            "proteinmpnn), or of a tt.Reward."
+            "proteinmpnn; of an RDKit molecule), or of a tt.Reward. molecules: also qed, logp=3, similar=SMILES, ..."
         ),
     ] = None,
     strength: Annotated[float, typer.Option(help="Factor of the reward in the target p0(x) exp(strength r(x)).")] = 1.0,
@@ -86,6 +88,7 @@ def steer(
     seed: Seed = 0,
     device: Device = "cpu",
     trust_remote_code: Trusted = False,
+    fix: Fix = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the result; runs/steer if not given.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -102,7 +105,7 @@ def steer(
         asked = SteerRequest(
             model, reward, strength, condition, alpha, evaluations, calls, named, order.value, steps, populations, seed,
             found_device(device), prompt, length, trust_remote_code,
-            Backbone(structure, open_, weights, chains, fixed, forbid, tied),
+            Backbone(structure, open_, weights, chains, fixed, forbid, tied), fix,
         )  # fmt: skip
         with stages() as told:
             told.line("reading the model and the reward")

@@ -45,6 +45,10 @@ Prompt = Annotated[
     typer.Option(help='Of a folder of transformers: the text that comes first, or one with "[MASK:8]" gaps.'),
 ]
 Length = Annotated[int | None, typer.Option(help="Of a folder of transformers: tokens after the prompt; 32.", min=1)]
+Fix = Annotated[
+    str | None,
+    typer.Option(help="molecules: a fragment that is kept, SMILES; stars are open ends, '*c1ccc(*)cc1'."),
+]
 Trusted = Annotated[
     bool, typer.Option("--trust-remote-code", help="Run the code that lies beside the weights: read it first.")
 ]

@@ -56,6 +56,7 @@ class SteerRequest(NamedTuple):
     length: int | None = None
     trust_remote_code: bool = False
     backbone: Backbone = Backbone()  # of proteinmpnn
+    fix: str | None = None
 
 
 def steer_by_default(
@@ -80,7 +81,7 @@ def steer_named(asked: SteerRequest, folder: Path, progress: Progress, calls: Ca
     _check(asked)
     check_folder(folder)
     with Stoppable(lambda: "stopped; what is done is kept, and the same command goes on from there"):
-        around = StringsAsked(asked.prompt, asked.length, asked.trust_remote_code)
+        around = StringsAsked(asked.prompt, asked.length, asked.trust_remote_code, asked.fix)
         made = (
             steered_protein(asked.backbone, asked.device, asked.condition)
             if asked.model == NAME

@@ -25,7 +25,7 @@ def draw_steered(result: Result, view: View | None = None) -> Any:
     from matplotlib.figure import Figure
 
     gained = gain_words(result.settings)
-    pictures = gained is not None and view is not None and view.shape == "picture"
+    pictures = gained is not None and view is not None and view.shape in ("picture", "structure")
     columns = 2 if gained is None else 3
     figure = Figure(figsize=(4.4 * columns, 7.6 if pictures else 4), layout="constrained")
     above: Any = figure

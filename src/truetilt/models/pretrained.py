@@ -24,6 +24,7 @@ from ..core.storage import read_json as read_values
 from ..core.types import InvalidInput, shown
 from ..runtime.memory import check_fits
 from ..smc.stream import check_seed
+from .eight_bits import from_eight_bits, in_eight_bits, scale_of
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 CARD = "card.json"
@@ -69,9 +70,14 @@ class Pretrained(nn.Module, ABC, Generic[Config]):
         """Allocate and initialise the weights; zeros where seed is None."""
 
     def save_pretrained(self, folder: str | Path, dtype: torch.dtype | None = None) -> None:
-        """Write config.json and model.safetensors, the weights in `dtype` (as they are if None)."""
-        folder = Path(folder)
+        """Write config.json and model.safetensors, the weights in `dtype` (as they are if None).
+
+        With `torch.int8` the rows of wide matrices are whole numbers with a scale each, all else is float32.
+        """
+        folder, small = Path(folder), dtype == torch.int8
+        dtype = torch.float32 if small else dtype
         weights = {name: _stored(name, tensor, dtype) for name, tensor in self.state_dict().items()}
+        weights = in_eight_bits(weights) if small else weights
         (folder / CONFIG).unlink(missing_ok=True)  # so that no moment has the config of one net, the weights of another
         write_with(folder / WEIGHTS, lambda path: save_file(weights, path, metadata={"format": "pt"}))
         write_json(folder / CONFIG, {"architecture": self.architecture, **asdict(cast("Any", self.config))})
@@ -221,9 +227,12 @@ def read_weights(folder: Path, expected: Mapping[str, Tensor], optional: Collect
         raise InvalidInput(f"{folder} has no {WEIGHTS}{_pickles_in(folder)}")
     try:
         with safe_open(check_plain(path), framework="pt") as file:
-            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-        check_shapes(path, shapes, {name: tuple(tensor.shape) for name, tensor in expected.items()}, optional)
-        weights = load_file(path)
+            found = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            shapes = {name: tuple(part.get_shape()) for name, part in found.items()}
+            small = [name for name, part in found.items() if part.get_dtype() == "I8" and name in expected]
+        wanted = {name: tuple(tensor.shape) for name, tensor in expected.items()}
+        check_shapes(path, shapes, wanted | {scale_of(name): wanted[name][:1] for name in small}, optional)
+        weights = from_eight_bits(load_file(path))
     except (OSError, SafetensorError) as error:
         raise InvalidInput(f"{path} is broken or cut short ({error}); copy it again") from error
     check_finite(path, weights)

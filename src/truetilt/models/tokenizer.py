@@ -113,7 +113,7 @@ def load_tokenizer(folder: str | Path, vocabulary: int | None = None) -> Tokeniz
     if not path.is_file():
         raise InvalidInput(f"{folder} has no {TOKENIZER}; it lies beside the net it was made for")
     try:
-        library = _library()
+        library = tokenizers_library()
         found = Tokenizer(library.Tokenizer.from_str(read_text(path, TEXT)))
     except (InvalidInput, KeyboardInterrupt):
         raise
@@ -145,7 +145,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Tokenizer:
         raise InvalidInput(f"vocabulary is {vocabulary}; every byte and the end need a token, so give at least 257")
     if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
         raise InvalidInput(f"texts is {shown(texts)}; give a list of texts")
-    library = _library()
+    library = tokenizers_library()
     inner = library.Tokenizer(library.models.BPE())
     inner.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=True)  # a word is one token wherever it is
     inner.decoder = library.decoders.ByteLevel()
@@ -165,7 +165,7 @@ def _text(text: object) -> str:
 
 def gpt2_tokenizer(folder: str | Path) -> Tokenizer:
     """GPT-2's own tokenizer from its two files, encoder.json and vocab.bpe."""
-    folder, library = path_of("folder", folder), _library()
+    folder, library = path_of("folder", folder), tokenizers_library()
     for name in ("encoder.json", "vocab.bpe"):
         if not (folder / name).is_file():
             raise InvalidInput(f"{folder} has no {name}; GPT-2's tokenizer is encoder.json and vocab.bpe")
@@ -185,7 +185,7 @@ def _named(values: Any) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _library() -> Any:
+def tokenizers_library() -> Any:
     try:
         import tokenizers
     except ImportError as error:

@@ -40,14 +40,17 @@ class SEDDConfig:
     masked: bool = True
     scale_by_sigma: bool = True
     positions: bool = False  # a vector for each site, beside rotary angles; without, all masked sites look alike
+    timeless: bool = False  # it is not told the noise: for masking, the law of a site given the others has no time
 
     def __post_init__(self) -> None:
         check_transformer_sizes(self, classes=0)
-        for name in ("masked", "scale_by_sigma", "positions"):
+        for name in ("masked", "scale_by_sigma", "positions", "timeless"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidInput(f"{name} is {getattr(self, name)!r}; give true or false")
         if self.scale_by_sigma and not self.masked:
             raise InvalidInput("scale_by_sigma is for masked models; set it to false for uniform noise")
+        if self.timeless and not self.masked:
+            raise InvalidInput("timeless is for masked models; under uniform noise the law of a site depends on time")
 
     @property
     def rows(self) -> int:
@@ -109,7 +112,7 @@ class SEDD(Pretrained[SEDDConfig]):
         return SiteLogits.of(logits.dense().scatter(-1, x[..., None], 0.0))
 
     def _condition(self, sigma: Tensor, label: Tensor | None) -> Tensor:
-        condition = self.sigma_map(sigma)
+        condition = self.sigma_map(torch.zeros_like(sigma) if self.config.timeless else sigma)
         if self.label is not None:
             none = torch.full(sigma.shape, self.config.classes, device=sigma.device)
             condition = condition + self.label(none if label is None else label)

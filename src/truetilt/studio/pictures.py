@@ -24,7 +24,7 @@ from ..viz.views import View
 from .background import CANCELLED, DONE, FAILED, RUNNING
 from .jobs import Lane, LaneFrame, StudioRun
 
-SHOWN = {"picture": 32, "text": 6, "line": 12}  # tiles of a lane, by their shape
+SHOWN = {"picture": 32, "structure": 8, "text": 6, "line": 12}  # tiles of a lane, by their shape
 NAMES = {
     "tilted": "truetilt",
     "in-order": "truetilt",

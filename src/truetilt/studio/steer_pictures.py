@@ -22,7 +22,7 @@ from .pictures import VERDICTS, alert
 from .rivals import AIMING, NAMES, OURS, Row
 from .steer_jobs import Exact, Shown, SteerRun
 
-SHOWN = {"picture": 16, "text": 6, "line": 8}  # tiles of a pane, by their shape
+SHOWN = {"picture": 16, "structure": 8, "text": 6, "line": 8}  # tiles of a pane, by their shape
 _COLUMNS = {"reward": "mean reward", "naturalness": "naturalness", "diversity": "diversity", "error": "error"}
 
 

@@ -23,7 +23,7 @@ _CHOICES = {
     "augment": ("none", "shift", "mask"),
     "modality": ("digits", "text"),
     "rows": ("segments", "packed"),
-    "export_dtype": ("float32", "float16", "bfloat16"),
+    "export_dtype": ("float32", "float16", "bfloat16", "int8"),
 }
 _LONGEST, _DEEPEST = 1 << 20, 20  # bytes of a configuration, and lists or names within one another
 _POSITIVE = ("steps", "batch", "lr", "clip", "log_every", "checkpoint_every", "evaluation_passes")

@@ -1,4 +1,4 @@
-"""`python -m truetilt.training.prepare --data DIR --out DIR`: texts to the arrays that training reads.
+"""`python -m truetilt.training.prepare --data DIR --out DIR`: texts or molecules to the arrays that training reads.
 
 Writes tokenizer.json, tokens.npy (uint16, segments end to end), rows.npy (a line for each segment) and, last,
 corpus.json with the meaning and the fingerprints of the three. The machine that trains needs these files alone.
@@ -20,6 +20,7 @@ from ..core.storage import write_json, write_with
 from ..core.types import InvalidInput, TruetiltError
 from ..models.tokenizer import TOKENIZER, Tokenizer, gpt2_tokenizer, load_tokenizer, train_tokenizer
 from .corpus import COLUMNS, CORPUS, PARTS, ROWS, TOKENS, fingerprint
+from .molecules import prepare_molecules
 from .packing import segments
 from .recipe import CorpusSource, Recipe, fraction, half_of, read_recipe, roots
 from .text_data import READERS, Example, sentences
@@ -57,6 +58,14 @@ def prepare(recipe: Recipe, data: Path, out: Path) -> dict[str, Any]:
     }
     write_json(out / CORPUS, facts)
     return facts
+
+
+def prepare_texts(config: Path, data: Path, out: Path) -> dict[str, Any]:
+    """Texts by the recipe in this file; returns what corpus.json says."""
+    return prepare(read_recipe(config), data, out)
+
+
+_SOURCES = {"texts": (prepare_texts, "reviews"), "moses": (prepare_molecules, "molecules")}
 
 
 def place_all(recipe: Recipe, data: Path) -> list[Placed]:
@@ -157,13 +166,16 @@ def _counts(recipe: Recipe, rows: np.ndarray) -> list[dict[str, Any]]:
 
 def main(arguments: Iterable[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    parser = argparse.ArgumentParser("python -m truetilt.training.prepare", description="Texts to arrays.")
-    parser.add_argument("--config", type=Path, default=Path("configs/reviews/tokenizer.yaml"), help="the recipe")
+    parser = argparse.ArgumentParser("python -m truetilt.training.prepare", description="Texts or molecules to arrays.")
+    parser.add_argument("--source", choices=_SOURCES, default="texts", help="what is read: texts, or MOSES' molecules")
+    parser.add_argument("--config", type=Path, help="the recipe; that of the source in configs/ if not given")
     parser.add_argument("--data", type=Path, required=True, help="folder below which the sources lie")
-    parser.add_argument("--out", type=Path, default=Path("runs/reviews"), help="folder to write")
+    parser.add_argument("--out", type=Path, help="folder to write; runs/ and the source's name if not given")
     given = parser.parse_args(None if arguments is None else list(arguments))
+    make, name = _SOURCES[given.source]
+    config, out = given.config or Path("configs") / name / "tokenizer.yaml", given.out or Path("runs") / name
     try:
-        facts: Mapping[str, Any] = prepare(read_recipe(given.config), given.data, given.out)
+        facts: Mapping[str, Any] = make(config, given.data, out)
     except (TruetiltError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 2 if isinstance(error, InvalidInput) else 1

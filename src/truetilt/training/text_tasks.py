@@ -45,8 +45,13 @@ def text_task(config: TrainConfig, device: torch.device | str = "cpu") -> Traini
         task = TrainingTask(placed(net, device), config.noising(), _asked_for_labels, clean=judges, started_from=before)
     else:
         task = (_deft if config.task == "deft" else _diffusion)(config, corpus, device)
-    facts = {"tokenizer": corpus.fingerprints[TOKENIZER], "classes": corpus.classes, "groups": corpus.groups}
-    facts["withheld"] = corpus.withheld
+    facts: dict[str, Any] = {
+        "tokenizer": corpus.fingerprints[TOKENIZER],
+        "classes": corpus.classes,
+        "groups": corpus.groups,
+    }
+    facts |= {"withheld": corpus.withheld, **({"bins": corpus.bins} if corpus.bins else {})}
+    facts |= {} if corpus.notation is None else {"notation": corpus.notation}
     beside = tokenizer_copier(corpus.folder, corpus.fingerprints[TOKENIZER])
     return replace(task, facts={**facts, **task.facts}, leave=_both(beside, task.leave))
 

@@ -13,6 +13,7 @@ from ..core.storage import read_json
 from ..core.types import InvalidInput
 from .clouds import LARGEST_TABLE, Disks, Points
 from .logo import SequenceLogo
+from .molecules import MoleculeView
 from .views import Images, Numbers, TextView, View
 
 
@@ -21,9 +22,16 @@ def _text(found: dict[str, Any]) -> TextView:
     return TextView(pieces.__getitem__, len(pieces), found["mask"])
 
 
+def _molecules(found: dict[str, Any]) -> MoleculeView:
+    pieces, given = tuple(str(piece) for piece in found["pieces"]), found["given"]
+    kept = None if given is None else tuple(None if token is None else int(token) for token in given)
+    return MoleculeView(pieces, int(found["end"]), int(found["mask"]), str(found["notation"]), kept)
+
+
 _KINDS: Mapping[str, Callable[[dict[str, Any]], View]] = {
     "images": lambda found: Images(int(found["side"]), int(found["levels"])),
     "text": _text,
+    "molecules": _molecules,
     "logo": lambda found: SequenceLogo(str(found["alphabet"]), tuple(str(name) for name in found.get("names", ()))),
     "disks": lambda found: Disks(int(found["vocabulary"])),
     "points": lambda found: Points((int(found["axes"][0]), int(found["axes"][1]))),

@@ -33,7 +33,7 @@ from .views import View, check_view
 from .words import is_veiled, run_settings
 
 ROWS = 32  # populations in the table
-MODEL_TILES = {"picture": 16, "text": 4, "line": 12}  # draws of the model that are shown, by the shape of a tile
+MODEL_TILES = {"picture": 16, "structure": 8, "text": 4, "line": 12}  # draws of the model shown, by a tile's shape
 CALLS = 4  # of united runs that are written out
 HEADS = {
     Verdict.trust: ("good", "Trust", "Nothing speaks against this answer."),

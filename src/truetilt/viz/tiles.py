@@ -19,7 +19,7 @@ from .gained import gain_words
 from .views import View
 
 FRAMES = 16
-SHOWN = {"picture": LINES, "text": 8, "line": 24}  # lines, by the shape of a tile
+SHOWN = {"picture": LINES, "structure": 24, "text": 8, "line": 24}  # lines, by the shape of a tile
 BYTES = 1_400_000  # of all tiles and pictures together
 
 

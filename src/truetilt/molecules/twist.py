@@ -1,0 +1,116 @@
+"""What a partly masked molecule is worth on the way to a reward of QED or logP, by the network's potential.
+
+The potential says in which bin the property of the finished molecule will lie. So for every reward f of the property
+
+    h(x, t) = (1 / strength) log E[exp(strength f(property)) | x_t] = (1 / strength) log sum_b p_t(b | x) m_b
+
+with m_b the mean of exp(strength f) over the bin. It is a twist: the target does not depend on it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..core.types import InvalidInput, Tokens, number
+from ..models.score import Padded, class_log_probs
+from .rewards import PropertyScore, Together
+
+_POINTS = 33  # of a bin, at which a reward is looked at
+_LEAST = -60.0  # of log m_b: a twist is finite
+
+
+def bin_values(edges: Sequence[float], means: Sequence[float], score: PropertyScore, strength: float) -> Tensor:
+    """log of the mean of exp(strength f) over each bin, float64 [bins]; the outer ones count as their mean does."""
+    found = []
+    for number_of, mean in enumerate(means):
+        inner = 0 < number_of < len(means) - 1
+        low, high = (edges[number_of - 1], edges[number_of]) if inner else (mean, mean)
+        at = [low + (high - low) * (k + 0.5) / _POINTS for k in range(_POINTS if inner else 1)]
+        logs = torch.tensor([strength * score.of_value(value) for value in at], dtype=torch.float64)
+        found.append(logs.logsumexp(0) - math.log(len(at)))
+    return torch.stack(found)
+
+
+@dataclass(frozen=True, eq=False)
+class PropertyTwist:
+    """(1 / strength) log E[exp(strength f(property)) | x_t] of partly masked rows [B, D], float64 [B]."""
+
+    net: Any
+    values: Tensor  # log m_b of each bin
+    first: int  # the number of the first bin among the classes of the potential
+    strength: float
+    batch: int = 64
+    dtype: torch.dtype | None = None
+
+    def __call__(self, x: Tokens, t: float) -> Tensor:
+        log_p = class_log_probs(Padded(self.net, self.batch, self.dtype), x, t)
+        mine = log_p[..., self.first : self.first + len(self.values)]
+        found = (mine + self.values.to(x.device)).logsumexp(-1)
+        return found.clamp(min=_LEAST) / self.strength
+
+
+@dataclass(frozen=True, eq=False)
+class SumOfTwists:
+    """The sum of what several twists say, each for its part of a reward."""
+
+    parts: tuple[Any, ...]
+
+    def __call__(self, x: Tokens, t: float) -> Tensor:
+        return sum((part(x, t) for part in self.parts[1:]), self.parts[0](x, t))
+
+
+@dataclass(frozen=True, eq=False)
+class EndedExactly:
+    """A twist that knows what rows that have ended are worth: the reward itself, as nothing behind an end is read."""
+
+    twist: Any
+    reward: Any
+    end: int
+    mask: int
+
+    def __call__(self, x: Tokens, t: float) -> Tensor:
+        found = self.twist(x, t)
+        before = ((x == self.mask).cumsum(-1) == 0) & (x == self.end)  # an end before the first mask
+        ended = before.any(-1)
+        if bool(ended.any()):
+            behind = (x == self.end).cumsum(-1) > 0
+            found[ended] = self.reward(torch.where(behind, self.end, x)[ended]).to(found)
+        return found
+
+
+@dataclass(frozen=True)
+class PropertyBins:
+    """The bins of each property, edges and means, as the card of a potential has them; in the order of its classes."""
+
+    bins: Mapping[str, Mapping[str, Sequence[float]]]
+
+    def __post_init__(self) -> None:
+        for name, found in self.bins.items():
+            edges, means = (list(map(float, found.get(key, ()))) for key in ("edges", "means"))
+            if not edges or len(means) != len(edges) + 1 or sorted(edges) != edges:
+                raise InvalidInput(f"the bins of {name} have {len(edges)} edges and {len(means)} means; train it again")
+
+    def first(self, name: str) -> int:
+        """The number of a property's first bin among the classes."""
+        if name not in self.bins:
+            raise InvalidInput(f"the potential knows {', '.join(self.bins) or 'no property'}, not {name}")
+        names = list(self.bins)
+        return sum(len(self.bins[one]["means"]) for one in names[: names.index(name)])
+
+    def twist(self, net: Any, score: Any, strength: float, batch: int, dtype: torch.dtype | None) -> Any:
+        """What masked states are worth for this reward; None where no part of it is a property of the potential."""
+        strength = number("strength", strength, "give a number")
+        parts = score.parts if isinstance(score, Together) else ((score, 1.0),)
+        found = []
+        for one, factor in parts:
+            if isinstance(one, PropertyScore) and one.name in self.bins and factor * strength != 0:
+                edges, means = self.bins[one.name]["edges"], self.bins[one.name]["means"]
+                values = bin_values(edges, means, one, factor * strength)
+                found.append(PropertyTwist(net, values, self.first(one.name), strength, batch, dtype))
+        return None if not found else found[0] if len(found) == 1 else SumOfTwists(tuple(found))
