@@ -150,7 +150,9 @@ def _facts(
 ) -> Answer:
     """What a cell's runs say of themselves, and where its mean lies beside the front."""
     names = ("log_z", "ess", "p_human", "disagreement", "seconds")
-    mean = {name: statistics.fmean(one[name] for one in answers) for name in names}
+    mean: dict[str, float | None] = {name: statistics.fmean(one[name] for one in answers) for name in names}
+    if cell.sweeps:  # moves drift: log Z is of no law
+        mean["log_z"] = None
     kept, oasis = (statistics.fmean(one[name] for one in judged) for name in ("identity", "oasis"))
     return mean | {
         **cell._asdict(),
