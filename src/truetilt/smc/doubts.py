@@ -39,9 +39,9 @@ def _drifted(f: Figures) -> Finding | None:
         return None
     return Finding(
         Verdict.doubt if nats > APART else Verdict.care,
-        f"Moves took log p0 of the particles {nats:.2g} nats away from what the run's order gives, since the "
-        "conditionals that they redraw sites from disagree: states, weights and log Z are of no law that can be named. "
-        "Use the same target without moves, or take these as designs and not as a sample.",
+        f"Moves took log-weights {nats:.2g} nats away from what the run's order gives, since the conditionals that "
+        "they redraw sites from disagree, and the exponent of p0 grew: weights and log Z are of no law that can be "
+        "named. Use the same target without moves, or take these as designs and not as a sample.",
     )
 
 

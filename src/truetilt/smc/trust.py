@@ -75,7 +75,7 @@ def _measured_in_words(f: Figures) -> list[str]:
     if m.disagreement is not None:
         rows.append(f"disagreement of conditionals: {m.disagreement:.2g} nats for a pair of neighbours")
     if m.drift is not None:
-        rows.append(f"drift of log p0 by moves: {m.drift:.2g} nats")
+        rows.append(f"drift of log-weights by moves: {m.drift:.2g} nats")
     if (share := unmet_share(f)) is not None:
         rows.append(f"states that no particle met: they may add up to {share:.2g} of Z")
     if f.accepted is not None:

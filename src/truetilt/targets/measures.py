@@ -154,22 +154,23 @@ def _disagreement(kernels: Sequence[Any], particles: Particles) -> float | None:
 
 
 def _drift(kernels: Sequence[Any], particles: Particles) -> float | None:
-    """How far moves have taken the log p0 that particles carry from that of the order, which p0 is defined by.
+    """How far moves have taken log-weights from those of the order which p0 is defined by.
 
-    A move changes it by a difference of conditionals given all other sites. None without such moves, without an order,
-    or where the conditionals are worked out from one law.
+    A move changes the log p0 that particles carry by a difference of conditionals given all other sites; an exponent of
+    p0 that grows puts it into the weights. None where it does not, without an order, or where the conditionals are
+    worked out from one law.
     """
     for kernel in kernels:
         fk = getattr(kernel, "fk", None)
         if not getattr(kernel, "redraws", False) or not isinstance(fk, SiteTarget) or "log_p" not in particles.aux:
             continue
-        order = getattr(_revealer(fk), "order", None)
-        base = fk.scores["base"]
-        if order is None or fk.model.length < 2 or (isinstance(base, BatchScore) and base.consistent):
+        begun, base = _revealer(fk), fk.scores["base"]
+        order, grown = getattr(begun, "order", None), fk.stage(0.0).sharpness - begun.stage(0.0).sharpness
+        if order is None or grown == 0 or (isinstance(base, BatchScore) and base.consistent):
             continue
         chosen = _drawn(particles, RETOLD)
         exact = log_prob_in_order(fk, particles.x.flatten(0, -2)[chosen], order)
-        return float((particles.aux["log_p"].reshape(-1)[chosen] - exact).abs().mean())
+        return abs(grown) * float((particles.aux["log_p"].reshape(-1)[chosen] - exact).abs().mean())
     return None
 
 
