@@ -27,9 +27,7 @@ class Measures(NamedTuple):
     most: float | None = None  # log of the most that a state can weigh, where that is known
     rewarded: bool = False  # whether a reward is in the target
     moving: bool = False  # whether the run was to make moves
-    drift: float | None = (
-        None  # of log-weights: log p0 as moves changed it less as the order gives it, mean size
-    )
+    drift: float | None = None  # of log-weights: log p0 as moves changed it less as the order gives it, mean size
 
     def told(self) -> dict[str, Any]:
         """Fit for JSON: what there is, and is finite."""
