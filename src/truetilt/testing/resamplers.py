@@ -11,6 +11,7 @@ from .tables import TOP, uniforms
 from .verdicts import require, used, z_limit, z_scores
 
 REPLICATES = 20_000
+BESIDE = 64  # populations that are resampled twice: dice of one's own do not fall alike in all of them
 
 
 def check_resampler(resample: Resampler, particles: int = 9) -> None:
@@ -79,7 +80,7 @@ def _of(resample: Resampler, log_w: LogWeights, u: Tensor) -> Resampled:
 
 def _check_populations(resample: Resampler, n: int) -> None:
     """A population is resampled the same way alone and beside others, of which one may have no mass."""
-    log_w, u = _weights(n)["random"][:3].clone(), uniforms(3, 3, n)
+    log_w, u = _weights(n)["random"][:BESIDE].clone(), uniforms(3, BESIDE, n)
     log_w[1] = NEG_INF
     together, again = (_of(resample, log_w, u) for _ in range(2))
     require(torch.equal(together.ancestors, again.ancestors), "two calls with the same u differ: draw from u alone")
