@@ -26,6 +26,7 @@ from .record import Baseline
 from .walks import WalkMaker, remembering, site_by_site
 
 _MOST = 100_000  # sweeps: where all states are known and evaluations are not limited, nothing else ends them
+PARTICLES = 16  # of a sweep
 _DROPPED = 4  # the first sweeps, one in so many, are not kept: the chains have not come near yet
 
 
@@ -36,7 +37,7 @@ def trajectory_gibbs(
     strength: float = 1.0,
     *,
     budget: Budget,
-    particles: int = 16,
+    particles: int = PARTICLES,
     chains: int = 1,
     completions: int = 4,
     potential: LogPotential = difference,
@@ -76,7 +77,6 @@ def gibbs_until_spent(
     strength: float = 1.0,
     *,
     budget: Budget,
-    particles: int = 16,
     completions: int = 4,
     every: int = 1,
     walk: WalkMaker = site_by_site,
@@ -87,7 +87,7 @@ def gibbs_until_spent(
     Where states repeat and the reward keeps its answers, that is many more sweeps than a plan can promise. The sweep
     that is thrown away has been paid for: for comparisons, not for rewards that cost money.
     """
-    how: dict[str, Any] = {"particles": particles, "chains": 1, "completions": completions, "every": every}
+    how: dict[str, Any] = {"particles": PARTICLES, "chains": 1, "completions": completions, "every": every}
     kept: list[_Sweep] = []
     for sweep in _sweeps(model, reward, strength, difference, walk, seed, **how):
         if budget.share(sweep.spent) > 1 or len(kept) > _MOST:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..api import run
+from ..core.chemistry import PROPERTIES
 from ..core.storage import write_text
 from ..core.types import InvalidInput
 from ..models.hub import load
 from ..molecules.bundle import NAME, Molecules
 from ..molecules.named import named_score
-from ..molecules.rewards import PROPERTIES
 from ..result import Result
 from ..rewards.reward import Reward
 from ..runtime.memory import check_run

@@ -5,6 +5,7 @@ Nothing here is imported before it is needed: `pip install 'truetilt[chem]'` bri
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
@@ -69,3 +70,22 @@ def in_notation(smiles: str, notation: str) -> str:
         return library.encoder(smiles)
     except library.EncoderError as error:
         raise InvalidInput(f"{smiles!r} has no SELFIES ({' '.join(str(error).split())[:120]})") from error
+
+
+def qed_value(mol: Any) -> float:
+    """How drug-like it is, 0 to 1 (Bickerton et al. 2012)."""
+    rdkit()
+    from rdkit.Chem import QED
+
+    return QED.qed(mol)
+
+
+def logp_value(mol: Any) -> float:
+    """Crippen's log P, of octanol over water: how greasy it is."""
+    rdkit()
+    from rdkit.Chem import Crippen
+
+    return Crippen.MolLogP(mol)
+
+
+PROPERTIES: Mapping[str, Callable[[Any], float]] = {"qed": qed_value, "logp": logp_value}

@@ -7,7 +7,6 @@ molecules.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -44,31 +43,13 @@ from ..models.transformer import SEDD
 from ..rewards.reward import Reward
 from ..viz.molecules import MoleculeView, distinct_molecules
 from .placing import Row, likeliest, placed_rows, read_fragment
-from .rewards import Contains, property_values
+from .rewards import Contains, MoleculeFunction, property_values
 from .twist import EndedExactly, PropertyBins
 
 NAME = "molecules"
 NET, POTENTIAL = "net", "potential"
 BATCH = 64  # rows that the network is given at a time
 _ANY_TIME = 1.0  # the network is not told the time
-
-
-@dataclass(frozen=True, eq=False)
-class MoleculeFunction:
-    """A function of an RDKit molecule as one of SMILES; what is no molecule, or lacks a kept fragment, is forbidden."""
-
-    score: Any = None  # None: every molecule has 0
-    kept: Contains | None = None
-
-    def __call__(self, smiles: str) -> float:
-        mol = parsed(smiles)
-        if mol is None or (self.kept is not None and self.kept(mol) != 0):
-            return -math.inf
-        return 0.0 if self.score is None else self.score(mol)
-
-    @property
-    def __name__(self) -> str:
-        return "valid" if self.score is None else getattr(self.score, "__name__", type(self.score).__name__)
 
 
 @dataclass(frozen=True, eq=False)

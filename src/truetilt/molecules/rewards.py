@@ -7,34 +7,15 @@ potential then says what a partly masked molecule is worth.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
-from ..core.chemistry import parsed, rdkit
+from ..core.chemistry import PROPERTIES, parsed, rdkit
 from ..core.types import InvalidInput, function, number, settle, shown
 
 MoleculeScore = Callable[[Any], float]  # of an RDKit molecule
-
-
-def qed_value(mol: Any) -> float:
-    """How drug-like it is, 0 to 1 (Bickerton et al. 2012)."""
-    rdkit()
-    from rdkit.Chem import QED
-
-    return QED.qed(mol)
-
-
-def logp_value(mol: Any) -> float:
-    """Crippen's log P, of octanol over water: how greasy it is."""
-    rdkit()
-    from rdkit.Chem import Crippen
-
-    return Crippen.MolLogP(mol)
-
-
-PROPERTIES: Mapping[str, MoleculeScore] = {"qed": qed_value, "logp": logp_value}
 
 
 def property_values(smiles: str) -> dict[str, float | None]:
@@ -197,3 +178,21 @@ class Together:
 def together(*scores: MoleculeScore | tuple[MoleculeScore, float]) -> Together:
     """Several rewards at once: together(qed, (easy_to_make, 0.1), Lacks("[N+](=O)[O-]"))."""
     return Together(tuple(one if isinstance(one, tuple) else (one, 1.0) for one in scores))
+
+
+@dataclass(frozen=True, eq=False)
+class MoleculeFunction:
+    """A function of an RDKit molecule as one of SMILES; what is no molecule, or lacks a kept fragment, is forbidden."""
+
+    score: Any = None  # None: every molecule has 0
+    kept: Contains | None = None
+
+    def __call__(self, smiles: str) -> float:
+        mol = parsed(smiles)
+        if mol is None or (self.kept is not None and self.kept(mol) != 0):
+            return -math.inf
+        return 0.0 if self.score is None else self.score(mol)
+
+    @property
+    def __name__(self) -> str:
+        return "valid" if self.score is None else getattr(self.score, "__name__", type(self.score).__name__)

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from itertools import compress
 from multiprocessing import get_context
@@ -21,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.chemistry import PROPERTIES, parsed
 from ..core.storage import write_json, write_with
 from ..core.types import InvalidInput
 from ..models.pretrained import config_of
@@ -138,7 +140,7 @@ def _labels(recipe: MoleculeRecipe, smiles: Mapping[str, list[str]]) -> tuple[np
 
 def property_values(name: str, smiles: Sequence[str]) -> np.ndarray:
     """A property of each molecule, float64."""
-    return np.concatenate(in_processes(PROPERTIES[name], smiles))
+    return np.concatenate(in_processes(partial(_values, name), smiles))
 
 
 def in_processes(function: Callable[[Sequence[str]], Any], smiles: Sequence[str]) -> list[Any]:
@@ -167,19 +169,8 @@ def _selfies(smiles: Sequence[str]) -> list[str]:
 NOTATIONS = {"smiles": _as_smiles, "selfies": _as_selfies}  # the strings of molecules, and their longer symbols
 
 
-def _qed(smiles: Sequence[str]) -> np.ndarray:
-    from rdkit.Chem import QED, MolFromSmiles
-
-    return np.array([QED.qed(MolFromSmiles(one)) for one in smiles])
-
-
-def _logp(smiles: Sequence[str]) -> np.ndarray:
-    from rdkit.Chem import Crippen, MolFromSmiles
-
-    return np.array([Crippen.MolLogP(MolFromSmiles(one)) for one in smiles])
-
-
-PROPERTIES: Mapping[str, Callable[[Sequence[str]], np.ndarray]] = {"qed": _qed, "logp": _logp}
+def _values(name: str, smiles: Sequence[str]) -> np.ndarray:
+    return np.array([PROPERTIES[name](parsed(one)) for one in smiles])
 
 
 def _plain(config: Path) -> dict[str, Any]:
