@@ -52,18 +52,14 @@ def sample(
     ],
     condition: Annotated[
         str | None,
-        typer.Option(
-            help="The class to sample, of nets. proteinmpnn: weights to lean to, soluble or vanilla."
-        ),
+        typer.Option(help="The class to sample, of nets. proteinmpnn: weights to lean to, soluble or vanilla."),
     ] = None,
     prompt: Prompt = None,
     length: Length = None,
     alpha: Annotated[float, typer.Option(help="Exponent of the condition in the target.")] = 1.0,
     beta: Annotated[
         float | None,
-        typer.Option(
-            help="Guide the proposal, weigh by edge ratios. Without it the proposal is not guided."
-        ),
+        typer.Option(help="Guide the proposal, weigh by edge ratios. Without it the proposal is not guided."),
     ] = None,
     structure: BackboneFile = None,
     open_: OpenResidues = None,
