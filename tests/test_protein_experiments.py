@@ -14,7 +14,7 @@ from truetilt.commands.jobs import Settings
 from truetilt.commands.request import Backbone, SampleRequest, TableNoise
 from truetilt.commands.resume import SampleCommand, read_command, sample_or_resume
 from truetilt.commands.sample import with_defaults
-from truetilt.paper import gb1, gb1_samplers, soluble
+from truetilt.paper import gb1, gb1_samplers, soluble, soluble_samplers
 from truetilt.paper.kriging import kriged
 from truetilt.paper.reward_tables import RewardTable
 from truetilt.proteins.surface import exposure, hydrophobic_share
@@ -150,6 +150,12 @@ def test_whole_chains_are_judged(tiny, monkeypatch):
     assert json.dumps(found[2.0])
     guided = soluble.one("x.pdb", "guidance", 2.0, (1, 8), 0, "cpu")
     assert guided["verdict"] is None
+    for name in ("importance", "adalead"):  # one of either kind: counted from outside, and counting for itself
+        rival = soluble.one("x.pdb", name, 2.0, (4, 8), 0, "cpu")
+        most = soluble_samplers.budget_of(soluble.protein("x.pdb", "cpu", 16), (4, 8))
+        assert rival["network_evaluations"] <= most.evaluations
+        assert 0 < rival["reward_calls"] <= most.calls
+        assert max(rival["network_evaluations"] / most.evaluations, rival["reward_calls"] / most.calls) > 0.7, name
     rows = [
         {"backbone": "x", "method": "truetilt", "alpha": a, "seed": 0} | found[min(a, 2.0) // 2 * 2]
         for a in soluble.ALPHAS

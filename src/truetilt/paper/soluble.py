@@ -14,19 +14,17 @@ from typing import Any
 
 import torch
 
-from ..api import run
 from ..commands.jobs import Answer, Experiment, Job, Settings
 from ..core.types import InvalidInput
 from ..proteins.bundle import Protein, load_protein
 from ..proteins.surface import exposure, hydrophobic_share
-from ..smc.resampling import never
-from ..targets.any_order import AnyOrder
 from .soluble_figure import draw
+from .soluble_samplers import BASELINES, CONDITION, GUIDANCE, TRUETILT, drawn, titled
 
 ALPHAS = (0.0, 1.0, 2.0, 4.0)  # exponents
+COMPARED = 2.0  # the exponent of the baselines: at 1 ours draws the other network, and at 4 the ratio is broken
 SIZES, QUICK_SIZES = (16, 8), (4, 8)  # populations, particles of each
 SEEDS = 2
-TRUETILT, GUIDANCE = "truetilt", "guidance"
 COLUMNS = (
     "backbone",
     "method",
@@ -36,6 +34,8 @@ COLUMNS = (
     "recovery",
     "log_ratio",
     "log_ratio_retold",
+    "network_evaluations",
+    "reward_calls",
     "verdict",
 )
 
@@ -45,6 +45,7 @@ def jobs(settings: Settings) -> list[Job]:
     seeds = 1 if settings.quick else SEEDS
     paths = sorted(_paths(settings), key=lambda path: -path.stat().st_size)
     ways = [(TRUETILT, alpha) for alpha in ALPHAS] + [(GUIDANCE, alpha) for alpha in ALPHAS if alpha > 1]
+    ways += [(name, COMPARED) for name in BASELINES]
     sizes = QUICK_SIZES if settings.quick else SIZES
     return [
         Job(f"{path.stem}-{name}-{alpha:g}-{seed}", one, (str(path), name, alpha, sizes, seed, settings.device))
@@ -69,21 +70,13 @@ def protein(path: str, device: str, batch: int) -> Protein:
 
 def one(path: str, name: str, alpha: float, sizes: tuple[int, int], seed: int, device: str) -> Answer:
     """Designs of one backbone by one method, and what they are like."""
-    populations, particles = sizes
-    design = protein(path, device, 16 if device == "cpu" else populations * particles)
-    model = design.model("soluble")
-    fk = AnyOrder(model, alpha, alpha if name == GUIDANCE else None, design.order)
-    how: dict[str, Any] = {"resample": never} if name == GUIDANCE else {}
-    result = run(fk, particles=particles, populations=populations, seed=seed, **how)
-    x = result.particles.flatten(0, 1)
-    weights = result.weights.reshape(-1).cpu()
-    weights = torch.full_like(weights, 1 / len(x)) if name == GUIDANCE else weights
-    soluble: Any = model.conditional
+    design = protein(path, device, 16 if device == "cpu" else sizes[0] * sizes[1])
+    x, weights, spent, log_z, verdict, reasons = drawn(name, design, alpha, sizes, seed)
+    soluble: Any = design.model(CONDITION).conditional
     log_p, given = design.log_prob(x).cpu(), soluble.law.log_prob(x).cpu()
     again = (soluble.in_another_order(x) - design.law.reversed.log_prob(x)).cpu()
     exposed, letters = exposure(design.structure), [design.sequence(state) for state in x.cpu()]
     surface = torch.tensor([hydrophobic_share(exposed, sequence) for sequence in letters], dtype=torch.float64)
-    trust = result.trust()
     return {
         "sites": design.length,
         "surface": float((weights * surface).sum()),
@@ -93,12 +86,13 @@ def one(path: str, name: str, alpha: float, sizes: tuple[int, int], seed: int, d
         "log_p0": float((weights * log_p).sum()),
         "log_ratio": float((weights * (given - log_p)).sum()),
         "log_ratio_retold": float((weights * again).sum()),
-        "log_z": result.log_z if name == TRUETILT else None,
+        "log_z": log_z,
         "distinct": len(set(letters)),
         "effective": float(1 / (weights**2).sum()),
-        "network_evaluations": result.spent.evaluations,
-        "verdict": str(trust.verdict) if name == TRUETILT else None,
-        "reasons": list(trust.reasons) if name == TRUETILT else [],
+        "network_evaluations": spent.evaluations,
+        "reward_calls": spent.distinct,
+        "verdict": verdict,
+        "reasons": list(reasons),
         "best": letters[int(weights.argmax())],
     }
 
@@ -108,7 +102,7 @@ def collect(settings: Settings, answers: dict[str, Answer]) -> Answer:
     rows = []
     for job in jobs(settings):
         path, method, alpha, _, seed, _ = job.arguments
-        head = {"backbone": Path(path).stem, "method": method, "alpha": alpha, "seed": seed}
+        head = {"backbone": Path(path).stem, "method": titled(method), "alpha": alpha, "seed": seed}
         rows.append(head | answers[job.name])
     return {"experiment": "soluble", "rows": rows, "claims": claims(rows)}
 
