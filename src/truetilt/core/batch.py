@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 from torch import Tensor
 
 from .errors import InvalidInput
-from .logits import SiteLogits, batch_of
+from .logits import SiteLogits, batch_of, over_sites
 from .spent import Spent
 
 AnyScore = Callable[[Tensor, float], SiteLogits]  # a `Score`
@@ -139,18 +139,12 @@ def ask(score: AnyScore, batch: Batch, t: float) -> SiteLogits:
 def evaluate_all(
     model: Any, x: Tensor, t: float, **scores: Callable[[Tensor, float], SiteLogits] | None
 ) -> list[SiteLogits]:
-    """What each score of a `Model` says of x [..., D]: one batch is made and shown to all, and each answer is checked.
+    """Every score of a `Model` at x [..., D]: all are asked about one batch, and the shape of each answer is checked.
 
-    list[SiteLogits] that share an index still do.
+    Answers that share an index tensor share it afterwards, too.
     """
-    batch, found = Batch(x.reshape(-1, x.shape[-1]), model.meter), []
-    indices: dict[int, tuple[Tensor, Tensor]] = {}  # kept beside its new shape: an id stays its own
-    for name, score in scores.items():
-        answer = _checked(model, name, score, batch, t)
-        if id(answer.index) not in indices:
-            indices[id(answer.index)] = answer.index, answer.index.reshape(x.shape)
-        found.append(SiteLogits(answer.store, indices[id(answer.index)][1]))
-    return found
+    batch = Batch(x.reshape(-1, x.shape[-1]), model.meter)
+    return over_sites(x.shape, [_checked(model, name, score, batch, t) for name, score in scores.items()])
 
 
 def _checked(model: Any, name: str, score: AnyScore | None, batch: Batch, t: float) -> SiteLogits:

@@ -249,6 +249,19 @@ class SiteLogits:
         return SiteLogits(self.store, take(self.index, ancestors))
 
 
+def over_sites(shape: tuple[int, ...], logits: Sequence[SiteLogits]) -> list[SiteLogits]:
+    """The same logits for sites of another shape, such as [..., D] of a batch [B, D]; a shared index stays shared."""
+    indices = {id(each.index): each.index.reshape(shape) for each in logits}
+    return [SiteLogits(each.store, indices[id(each.index)]) for each in logits]
+
+
+def normalised_at(sites: Tensor, logits: Sequence[SiteLogits]) -> list[SiteLogits]:
+    """Each of these at chosen sites, int64 [..., k], as laws (rows sum to 1), over one index."""
+    chosen = Sites(sites)
+    first, *rest = [each.at(chosen).normalised() for each in logits]
+    return first.aligned(*rest)
+
+
 def batch_of(x: Tensor) -> Tensor:
     """States [..., D] as one batch [B, D]: what every function of a user's is given."""
     return x if x.dim() == 2 else x.reshape(-1, x.shape[-1])

@@ -8,6 +8,7 @@ Both are what a SEDD network returns. Score, posterior p(x0 = v | x) and reverse
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from typing import ClassVar, NamedTuple
@@ -15,6 +16,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from ..core.logits import normalised_at
 from ..core.types import NEG_INF, InvalidInput, Jumps, SiteLogits, SiteOdds, Tokens, settle, shown, whole
 from .kernels import SiteLaw, log1mexp
 from .schedules import LogLinear, NoiseSchedule
@@ -131,6 +133,10 @@ class Masking:
     def posterior(self, log_score: SiteLogits, x: Tokens, t: float) -> SiteLogits:
         """p(x0 = v | x) at masked sites, normalised."""
         return log_score.normalised()
+
+    def posteriors(self, sites: Tensor, log_scores: Sequence[SiteLogits]) -> list[SiteLogits]:
+        """The posteriors of several scores at chosen masked sites [..., k] only, over one index."""
+        return normalised_at(sites, log_scores)
 
     def score(self, log_posterior: SiteLogits, x: Tokens, t: float) -> SiteLogits:
         return log_posterior.map(partial(torch.Tensor.add, other=self.log_odds_kept(t)))

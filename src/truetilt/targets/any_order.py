@@ -171,7 +171,7 @@ class RevealClock(SiteTarget):
         x, aux, ends = particles.x, particles.aux, self.stage(over.s)
         guide = self.guide(ends)
         log_grown = guide.grown(self.stage(over.t), aux)
-        laws = SiteLaws.of(self, x, over.t, answers, sites, particles.questions)
+        laws = SiteLaws.of(self, over.t, answers, sites, particles.questions)
         lift, values = None, None
         if any(guide.factors):
             lift, values = token_lift(guide, particles, laws, sites, self.fewest)
@@ -189,7 +189,7 @@ class RevealClock(SiteTarget):
         """The adapted log-mass of every site [..., D]; that of a revealed one means nothing."""
         x, guide = particles.x, self.guide(self.stage(over.s))
         every = torch.arange(x.shape[-1], device=x.device).expand(x.shape)
-        laws = SiteLaws.of(self, x, over.t, answers, every, particles.questions)
+        laws = SiteLaws.of(self, over.t, answers, every, particles.questions)
         lift = token_lift(guide, particles, laws, every, self.fewest)[0] if any(guide.factors) else None
         return laws.tilted(guide, lift, particles.questions)[1]
 

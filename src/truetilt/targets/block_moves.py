@@ -121,7 +121,7 @@ class Block:
         log_ratios = log_p.new_zeros(*log_p.shape, len(fk.scores) - 1)
         for j in range(count):
             site, now = sites[..., j : j + 1], fk.asked_at(t, count - j)
-            laws = SiteLaws.of(fk, x, now, first if j == 0 else fk.answers(x, now), site)
+            laws = SiteLaws.of(fk, now, first if j == 0 else fk.answers(x, now), site)
             then = t if j == count - 1 else fk.asked_at(t, count - j - 1)  # sites after this one are still masked
             lift, _ = (None, None) if self.surrogate is None else lift_of(guide._replace(t=then), x, site, laws)
             adapted, mass = laws.tilted(stage, lift)

@@ -21,7 +21,7 @@ from torch import Tensor
 from ..core.batch import evaluate_all
 from ..core.device import Questions, check
 from ..core.errors import InvalidInput, InvalidWeights
-from ..core.logits import SiteLogits, Sites
+from ..core.logits import SiteLogits
 from ..core.types import NEG_INF, Aux, Model, Particles, Potential, Score, Tokens
 from ..diffusion.processes import Masking
 from .tilts import token_values, value_of
@@ -93,12 +93,10 @@ class SiteLaws(NamedTuple):
 
     @staticmethod
     def of(
-        fk: SiteTarget, x: Tokens, t: float, answers: Answers, sites: Tensor, questions: Questions | None = None
+        fk: SiteTarget, t: float, answers: Answers, sites: Tensor, questions: Questions | None = None
     ) -> SiteLaws:
-        """The posteriors of every score at chosen sites [..., k]; all are looked at for NaN at once."""
-        chosen = Sites(sites)
-        first, *rest = [fk.model.process.posterior(logits.at(chosen), x, t) for logits in answers]
-        laws = first.aligned(*rest)
+        """The posteriors of every score at chosen masked sites [..., k]; one check looks for NaN in all of them."""
+        laws = cast("Masking", fk.model.process).posteriors(sites, answers)
         total = laws[0].rows[:, 0]
         for law in laws[1:]:
             total = total + law.rows[:, 0]
@@ -213,7 +211,7 @@ class SiteTarget(ABC):
 
     def site_laws(self, x: Tokens, t: float, sites: Tensor, questions: Questions | None = None) -> SiteLaws:
         """The laws of chosen sites [..., k] of states that have no token there."""
-        return SiteLaws.of(self, x, t, self.answers(x, t), sites, questions)
+        return SiteLaws.of(self, t, self.answers(x, t), sites, questions)
 
 
 def _lost_support() -> InvalidInput:

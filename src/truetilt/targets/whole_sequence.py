@@ -92,4 +92,4 @@ class WholeSequence:
             return RevealLaw(hidden, site, SiteLogits(flat, torch.zeros_like(site)))
         now = self.fk.asked_at(t, 1)
         (answer,) = evaluate_all(model, hidden, now, proposal=self.proposal)
-        return RevealLaw(hidden, site, SiteLaws.of(self.fk, hidden, now, (answer,), site).base)
+        return RevealLaw(hidden, site, SiteLaws.of(self.fk, now, (answer,), site).base)
