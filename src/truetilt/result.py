@@ -237,9 +237,9 @@ class Result:
         check_fits(8 * n * (3 + self.particles[0, 0].numel()), f"{n} draws", self.particles.device)
         stream = Stream(seed, device=self.particles.device)
         log_w = self.log_weights.reshape(-1)
-        height = (torch.arange(n, device=log_w.device) + stream.uniforms(0, OUTPUT, 1, (0, 1))[0]) / n
+        height = (torch.arange(n, device=log_w.device) + stream.uniforms(0, OUTPUT, 1, 1)[0]) / n
         chosen = draw_from(self.weights.reshape(-1).cumsum(0), height)
-        shuffle = stream.uniforms(1, OUTPUT, 1, (0, n))[0].argsort()
+        shuffle = stream.uniforms(1, OUTPUT, 1, n)[0].argsort()
         return self.particles.flatten(0, 1)[chosen[shuffle]]
 
     def draw_independent(self, seed: int = 0) -> Tensor:
@@ -248,7 +248,7 @@ class Result:
         alive = (self.population_log_z > -torch.inf).nonzero().squeeze(-1)
         if len(alive) == 0:
             raise DegenerateWeights("every population died: there is nothing to draw")
-        u = Stream(seed, device=self.particles.device).uniforms(2, OUTPUT, populations, (0, 1)).expand(populations, n)
+        u = Stream(seed, device=self.particles.device).uniforms(2, OUTPUT, populations, 1).expand(populations, n)
         chosen = multinomial(self.log_weights, u).ancestors[:, :1]
         first = torch.gather(self.particles, 1, chosen[..., None].expand(-1, -1, self.particles.shape[-1]))
         return first[alive, 0]

@@ -100,10 +100,10 @@ class Source:
             return torch.empty(populations, n, 0, dtype=torch.float64, device=self.stream.device)
         key = purpose + PURPOSES * self.lap
         first = self.shard.first * width
-        u = self.stream.uniforms(number, key, populations, (first, first + n * width)).reshape(populations, n, width)
+        u = self.stream.uniforms(number, key, populations, n * width, first).reshape(populations, n, width)
         if self.couple is independent:
             return u
-        spare = self.stream.uniforms(number, COUPLE + key, populations, (0, n * width)).reshape(u.shape)
+        spare = self.stream.uniforms(number, COUPLE + key, populations, n * width).reshape(u.shape)
         coupled = self.couple(u, labels, spare)
         if not isinstance(coupled, Tensor) or coupled.shape != u.shape or coupled.dtype != u.dtype:
             raise InvalidInput(f"couple returned {shown(coupled)}; it must return uniforms, float64 {tuple(u.shape)}")
@@ -247,7 +247,7 @@ def advance(
     shard = source.shard
     all_log_w = shard.everyone(log_w + move.log_before)
     populations, n = all_log_w.shape
-    u = source.stream.uniforms(here.number, RESAMPLE, populations, (0, n))
+    u = source.stream.uniforms(here.number, RESAMPLE, populations, n)
     check_weights(all_log_w, here, shard.complete, questions)
     ess = effective_sample_size(all_log_w)
     ancestors, all_log_w = resampled(resample, all_log_w, u, questions)

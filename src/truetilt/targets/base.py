@@ -6,6 +6,7 @@ here looks inside a state.
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -42,6 +43,16 @@ class Proposal(Generic[AnyLaw]):
             shared = changed is not None and isinstance(law, SiteLaw)
             log_ratio = log_ratio + c * (law.log_prob(y, changed) if shared else law.log_prob(y))
         return log_ratio
+
+
+def both_times(t: float | tuple[float, float], s: float | None) -> tuple[float, float]:
+    """The interval t -> s of a step, given as two numbers or, as it once was, as a pair."""
+    if isinstance(t, tuple):
+        warnings.warn("give the times of a step as t, s, not as a pair (t, s)", DeprecationWarning, stacklevel=3)
+        return t
+    if s is None:
+        raise InvalidInput(f"a step begins at t = {t:.6g} and has no end; give t and s")
+    return t, s
 
 
 def powers(*ratios: tuple[float, Any]) -> tuple[tuple[float, Any], ...]:

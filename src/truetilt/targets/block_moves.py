@@ -21,6 +21,7 @@ from ..core.target import Target
 from ..core.types import NEG_INF, Particles, Potential, Redraw, Tokens
 from .accept_move import AcceptMove
 from .moves import (
+    Proposed,
     accepting,
     at_end_target,
     check_kind,
@@ -111,7 +112,7 @@ class Block:
         before = fk.recall(particles, t)
         after = {"log_p": before["log_p"] - old.log_p + new.log_p, "values": values}
         after["log_ratios"] = torch.where(ratios == NEG_INF, NEG_INF, ratios - old.log_ratios + new.log_ratios)
-        return accepting(fk, particles, t, (new.x, after), log_accept, mine)
+        return accepting(fk, particles, t, Proposed(new.x, after, log_accept), mine)
 
     def _walk(self, x: Tokens, t: float, sites: Tensor, draw: Fill, first: Answers) -> _Walk:
         """Reveal the sites in order: where it ends, and what the target holds of it beyond what the draws do."""
@@ -241,7 +242,8 @@ class Pair:
         ratios = torch.where(aux["log_ratios"] == NEG_INF, NEG_INF, aux["log_ratios"] - old_ratios + new_ratios)
         after = {"log_p": aux["log_p"] - old_p + new_p, "log_ratios": ratios, "values": values}
         can = joint.alive & (fk.stage(t).total(mine) > NEG_INF)
-        return accepting(fk, particles, t, (y, after), torch.where(can, 0.0, NEG_INF).double(), mine)
+        log_accept = torch.where(can, 0.0, NEG_INF).double()
+        return accepting(fk, particles, t, Proposed(y, after, log_accept), mine)
 
 
 class _Joint(NamedTuple):

@@ -92,9 +92,7 @@ class SiteLaws(NamedTuple):
     conditions: tuple[SiteLogits, ...]
 
     @staticmethod
-    def of(
-        fk: SiteTarget, t: float, answers: Answers, sites: Tensor, questions: Questions | None = None
-    ) -> SiteLaws:
+    def of(fk: SiteTarget, t: float, answers: Answers, sites: Tensor, questions: Questions | None = None) -> SiteLaws:
         """The posteriors of every score at chosen masked sites [..., k]; one check looks for NaN in all of them."""
         laws = cast("Masking", fk.model.process).posteriors(sites, answers)
         total = laws[0].rows[:, 0]

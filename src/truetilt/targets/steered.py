@@ -114,9 +114,9 @@ class Steered(OnClockSites):
         else:
             (base,) = evaluate_all(self.model, x, t, base=self.model.base)
             if self.twist is None:
-                return Proposal(self.law("base", base, x, (t, s)))
+                return Proposal(self.law("base", base, x, t, s))
             proposal = led_by(self.twist, base, x, s or t, float(self.tilt.exponent(s)))
-        p, q = self.laws(x, (t, s), base=base, proposal=proposal)
+        p, q = self.laws(x, t, s, base=base, proposal=proposal)
         return Proposal(q, ((1.0, p), (-1.0, q)))
 
 
