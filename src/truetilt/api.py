@@ -19,7 +19,7 @@ from .core.meter import metered, rewards_of, spent_before
 from .core.parameter_names import spelled
 from .core.parts import check_parts
 from .core.target import contract_of
-from .core.types import FeynmanKac, Model, Resampler, Schedule, check_model, check_sampled
+from .core.types import FeynmanKac, Model, OwnGrid, Resampler, Schedule, check_model, check_sampled
 from .diffusion.kernels import Kernel
 from .diffusion.processes import Masking
 from .diffusion.schedules import check_whole, masked_fraction_grid, uniform_grid
@@ -237,12 +237,11 @@ def reveal(
 
 def own_grid(fk: FeynmanKac) -> Sequence[float]:
     """The time grid of a value that has one of its own."""
-    found = getattr(fk, "grid", None)
-    if found is None:
+    if not isinstance(fk, OwnGrid):
         raise InvalidInput(
             f"{type(fk).__name__} has no time grid of its own; give one, such as tt.run(fk, tt.uniform_grid(100))"
         )
-    return found
+    return fk.grid
 
 
 def _result(run: CheckedRun, whole: Record, settings: dict[str, Any], meter: Meter) -> Result:

@@ -68,6 +68,19 @@ class CountsDistinct(Protocol):
     def distinct(self) -> int: ...
 
 
+@runtime_checkable
+class Bounded(Protocol):
+    """A reward that knows the most it can return, as `tt.Reward(..., highest=)` does; None where it does not."""
+
+    @property
+    def highest(self) -> float | None: ...
+
+
+def highest_of(reward: Any) -> float | None:
+    """The most that a reward can return, where it says so."""
+    return reward.highest if isinstance(reward, Bounded) else None
+
+
 @dataclass(frozen=True, eq=False)
 class MeteredReward:
     """A reward whose calls are counted; one without a cache makes every call a distinct one."""
@@ -82,6 +95,10 @@ class MeteredReward:
             return self.reward(x, *time)
         finally:
             self.meter.called(len(x), self.reward.distinct - before if counts else len(x))
+
+    @property
+    def highest(self) -> float | None:
+        return highest_of(self.reward)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -49,6 +49,7 @@ from .logits import SiteLogits as SiteLogits
 from .logits import Sites as Sites
 from .logits import batch_of as batch_of
 from .logits import take as take
+from .target import OfModel as OfModel
 from .target import Remedies as Remedies
 from .target import Target as Target
 
@@ -115,6 +116,7 @@ class ListedLaw(Law, Protocol):
     def support(self) -> tuple[Tokens, Tensor]: ...
 
 
+@runtime_checkable
 class SitewiseLaw(Law, Protocol):
     """A law that is a product over sites; `frozen` says which states it cannot change."""
 
@@ -167,6 +169,14 @@ class FeynmanKac(Protocol):
     def branches(self, particles: Particles, t: float, s: float) -> Sequence[tuple[Tensor, Move]]: ...
 
 
+@runtime_checkable
+class OwnGrid(Protocol):
+    """A Feynman-Kac value with a time grid of its own, which `tt.run(fk)` takes."""
+
+    @property
+    def grid(self) -> Sequence[float]: ...
+
+
 class Redraw(Move, Protocol):
     """A move of a Markov kernel: no weight, and the chance that what it proposes is accepted."""
 
@@ -190,6 +200,22 @@ class MoveKernel(Protocol):
     @property
     def choices(self) -> int: ...
     def move(self, particles: Particles, t: float, number: int, u: Tensor) -> Redraw: ...
+
+
+@runtime_checkable
+class MadeFrom(Protocol):
+    """A move kernel that is made from a Feynman-Kac value `fk`, whose target it leaves alone."""
+
+    @property
+    def fk(self) -> Any: ...
+
+
+@runtime_checkable
+class RedrawsSites(MadeFrom, Protocol):
+    """A move kernel that redraws sites from the conditionals of `fk`, if `redraws` is true."""
+
+    @property
+    def redraws(self) -> bool: ...
 
 
 class Resampler(Protocol):

@@ -28,7 +28,7 @@ _LEAST = 1e-300  # a sum over other tokens that rounding made 0 or negative: so 
 def _checked(process: Masking | Uniform) -> None:
     """At least two tokens, and a schedule."""
     settle(process, vocabulary=whole("vocabulary", process.vocabulary, 2, 2**31 - 1))
-    if not callable(process.schedule) or not callable(getattr(process.schedule, "time_of", None)):
+    if not isinstance(process.schedule, NoiseSchedule):
         raise InvalidInput(f"schedule is {shown(process.schedule)}; give a noise schedule such as tt.LogLinear()")
 
 

@@ -13,7 +13,7 @@ import torch
 
 from ..core.measures import worst
 from ..core.target import Constant, Remedies, contract_of
-from ..core.types import FeynmanKac, Resampler
+from ..core.types import FeynmanKac, MadeFrom, Resampler
 from ..smc.coupling import Coupling
 from ..smc.descriptions import described, name_of
 from ..smc.figures import Known
@@ -57,8 +57,10 @@ def describe(value: Any) -> dict[str, Any]:
 
 
 def _described(fk: FeynmanKac, moves: Rejuvenation) -> dict[str, Any]:
-    kernel, source = describe(moves.kernel), getattr(moves.kernel, "fk", None)
-    plain = describe(moves) | {"kernel": kernel | ({} if source is None else {"fk": describe(source)})}
+    kernel = describe(moves.kernel)
+    if isinstance(moves.kernel, MadeFrom):
+        kernel["fk"] = describe(moves.kernel.fk)
+    plain = describe(moves) | {"kernel": kernel}
     strayed = moves.differences(contract_of(fk).target)
     return plain | ({"towards another target": strayed} if strayed else {})
 

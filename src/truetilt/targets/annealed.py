@@ -119,6 +119,15 @@ class Annealed(SiteTarget):
         return Target(goal.final, way, goal.constant, goal.formula)
 
     @property
+    def most_log_weight(self) -> float | None:
+        return self.goal.most_log_weight
+
+    @property
+    def revealer(self) -> Composed:
+        """The start, whose sites are revealed before anything is annealed."""
+        return self.begin
+
+    @property
     def remedies(self) -> Remedies:
         more = f"more annealing steps (shares={2 * len(self.ladder)})"
         spaced = "" if self.spent != Spent() else "a ladder that a pilot spaces (shares=tt.pilot(fk))"

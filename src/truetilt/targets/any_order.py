@@ -28,7 +28,7 @@ from ..diffusion.guidance import check_strength, interpolate, strength
 from ..diffusion.processes import Masking, Reveals, reveals_over
 from ..diffusion.schedules import masked_fraction_grid
 from .advice import annealing, growing, listed_ways
-from .base import check_alpha
+from .base import check_alpha, most_log_ratio
 from .reveal_move import RevealLaw, RevealMove, log_strayed, token_lift
 from .stage import Answers, SiteLaws, SiteTarget, Stage, nothing_known
 from .tilts import FULL, Ramp, check_ramp
@@ -67,8 +67,6 @@ class RevealClock(SiteTarget):
 
     if TYPE_CHECKING:
 
-        @property
-        def order(self) -> tuple[int, ...] | None: ...
         @property
         def choose(self) -> SiteChoice: ...
 
@@ -268,6 +266,10 @@ class AnyOrder(RevealClock):
     @property
     def scores(self) -> Mapping[str, Score | None]:
         return {"base": self.model.base, "conditional": self.model.conditional}
+
+    @property
+    def most_log_weight(self) -> float | None:
+        return most_log_ratio(self.alpha, self.model.log_p_condition)
 
     @property
     def remedies(self) -> Remedies:

@@ -174,6 +174,11 @@ class Clockwork(ABC):
         return None if tilt is None else partial(tilt, t=t, questions=questions)
 
 
+def most_log_ratio(alpha: float, log_p_condition: float | None) -> float | None:
+    """log of the most that (p(zeta|x) / p(zeta))^(alpha - 1) can be, where p(zeta) is known and alpha > 1."""
+    return None if log_p_condition is None or alpha <= 1 else -(alpha - 1) * log_p_condition
+
+
 _EXPONENT = f"the target's exponent must be finite and at least 0, at most {LARGEST:.0e} (or log-weights lose digits)"
 
 

@@ -20,12 +20,13 @@ from torch import Tensor
 from ..core.arguments import function
 from ..core.errors import InvalidInput
 from ..core.target import Target
-from ..core.types import NEG_INF, Aux, Particles, Potential, Redraw, Tokens
+from ..core.types import NEG_INF, Aux, MadeFrom, Particles, Potential, Redraw, Tokens
 from ..diffusion.processes import Masking
 from .accept_move import AcceptMove
 from .reveal_move import RevealLaw, RevealMove
 from .scans import Scan, check_scan, random_scan, scanned, sites_of
 from .stage import SiteLaws, SiteTarget, Stage, less
+from .tilts import Noisy
 
 Draw = Callable[[RevealLaw], Tokens]  # the state with a token at the site of a law
 
@@ -208,9 +209,9 @@ def accepting(fk: SiteTarget, particles: Particles, t: float, proposed: Proposed
     )
 
 
-def check_kind(kernel: object) -> None:
+def check_kind(kernel: MadeFrom) -> None:
     """A move is made from a model whose target is known site by site."""
-    fk = getattr(kernel, "fk", None)
+    fk = kernel.fk
     if not isinstance(fk, SiteTarget):
         raise InvalidInput(
             f"{type(kernel).__name__} is made from a model whose target is known site by site, such as "
@@ -222,7 +223,7 @@ def check_kind(kernel: object) -> None:
 
 def check_still(kernel: object, fk: SiteTarget, keeps: bool) -> None:
     """A noisy reward is compared by the number that a particle was weighed by: whoever asks it again is refused."""
-    if not (keeps and fk.level) and any(getattr(h, "noisy", False) for h in fk.stage(0.0).potentials):
+    if not (keeps and fk.level) and any(isinstance(h, Noisy) and h.noisy for h in fk.stage(0.0).potentials):
         raise InvalidInput(
             f"{type(kernel).__name__} of a {type(fk).__name__} asks a noisy reward again about a state that its number "
             "has weighed, which samples neither law; use tt.Gibbs, tt.Metropolis, tt.Block or tt.WholeSequence of a "

@@ -25,7 +25,7 @@ from ..diffusion.guidance import Guide, NoisyState, check_guide, check_strength,
 from ..diffusion.kernels import Kernel, SiteLaw, euler, tweedie
 from ..diffusion.processes import Masking
 from .advice import growing, listed_ways
-from .base import Clockwork, Proposal, both_times, check_alpha, powers
+from .base import Clockwork, Proposal, both_times, check_alpha, most_log_ratio, powers
 from .stage import SiteTarget, Stage
 from .tilts import (
     SQUARE,
@@ -81,7 +81,7 @@ class OnClock(Clockwork):
         laws, flaws, bad = [], {}, None
         for name, log_score in scores.items():
             law = self.kernel(self.model.process, log_score, x, t, s)
-            if not hasattr(law, "odds"):
+            if not isinstance(law, SitewiseLaw):
                 raise InvalidInput(
                     f"the kernel returned {shown(law)}; it must return the law of a step, as tt.euler does"
                 )
@@ -148,6 +148,10 @@ class Tempered(OnClock):
             )
 
     @property
+    def most_log_weight(self) -> float | None:
+        return most_log_ratio(self.alpha, self.model.log_p_condition)
+
+    @property
     def remedies(self) -> Remedies:
         tilt = "the model's potential (tt.Tilted)" if self.model.potential else "a potential (tt.Tilted)"
         clock = "the any-order clock (tt.AnyOrder)" if isinstance(self.model.process, Masking) else ""
@@ -206,6 +210,11 @@ class Tilted(OnClockSites):
         check_ramp(self.ramp)
         if self.model.conditional is None or self.model.potential is None:
             raise InvalidInput("Tilted needs a conditional score and a potential log p(zeta|x, t); give the model both")
+
+    @property
+    def most_log_weight(self) -> float | None:
+        """p(zeta|x)^(alpha - 1) is at most 1."""
+        return 0.0 if self.alpha > 1 else None
 
     @property
     def remedies(self) -> Remedies:

@@ -202,7 +202,7 @@ class _Once:
 
 def remembering(fk: Ramped, meter: Meter) -> Ramped:
     """The same model with networks that remember, and that are counted."""
-    nets = {name: getattr(fk.model, name) for name in ("base", "conditional", "potential")}
+    nets = {"base": fk.model.base, "conditional": fk.model.conditional, "potential": fk.model.potential}
     model = replace(fk.model, **{name: _Once(net, meter.asked) for name, net in nets.items() if net is not None})
     own: dict[str, Any] = {name: getattr(fk, name, None) for name in ("reward", "proposal", "twist")}
     counts = {"reward": lambda states: meter.called(states, states), "proposal": meter.asked, "twist": bool}

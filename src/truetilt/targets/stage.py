@@ -181,6 +181,16 @@ class SiteTarget(ABC):
     def stage(self, t: float) -> Stage:
         """The intermediate target at time t."""
 
+    @property
+    def revealer(self) -> SiteTarget:
+        """The value that reveals the sites: itself, unless it anneals what another one reveals."""
+        return self
+
+    @property
+    def order(self) -> tuple[int, ...] | None:
+        """The order in which sites are revealed; None for any order."""
+        return None
+
     def masked(self, t: float) -> int:
         """How many sites are masked at time t, where that is the same for all particles."""
         return cast("Masking", self.model.process).count_masked(self.model.length, t)

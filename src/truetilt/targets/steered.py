@@ -29,6 +29,7 @@ from .tilts import (
     check_fits,
     check_ramp,
     check_reward,
+    most_reward,
     token_values,
     value_of,
 )
@@ -80,6 +81,10 @@ class Steered(OnClockSites):
                 "tweedie steps of another score than the base's lose states of the base on this process; use "
                 "kernel=tt.euler or tt.tau_leaping with a proposal or a twist"
             )
+
+    @property
+    def most_log_weight(self) -> float | None:
+        return most_reward(self.reward, self.strength, self.model.potential)
 
     @property
     def remedies(self) -> Remedies:
