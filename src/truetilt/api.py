@@ -25,8 +25,8 @@ from .diffusion.processes import Masking
 from .diffusion.schedules import check_whole, masked_fraction_grid, uniform_grid
 from .result import Result
 from .runtime.checkpoints import EVERY, Checkpoints, Record
-from .runtime.checks import check_model_functions, check_moves, check_observers, check_options
 from .runtime.memory import check_room, fitting_chunk
+from .runtime.run_arguments import check_model_functions, check_moves, check_observers, check_options
 from .runtime.runs import Callback, CheckedRun, Watch, carried_out
 from .runtime.settings import settings_of, versions_of
 from .runtime.snapshots import chosen_steps, stacked

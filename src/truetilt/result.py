@@ -24,7 +24,6 @@ from .runtime.saved import load_tensors, names_of, save_tensors
 from .runtime.settings import constant_of, known_of, repeated, runs_of
 from .runtime.snapshots import Snapshots, no_snapshots, united
 from .runtime.story import story_lines
-from .smc.checks import Finding, Verdict
 from .smc.figures import STIRRED, Stirring, figures_of, lines_of
 from .smc.genealogy import roots
 from .smc.resampling import effective_sample_size, log_mean_exp, multinomial, normalised
@@ -42,6 +41,7 @@ from .smc.uncertainty import (
     of_log_z,
     of_mean,
 )
+from .smc.weight_findings import Finding, Verdict
 
 if TYPE_CHECKING:
     from .viz.plots import Plots

@@ -165,7 +165,7 @@ class Masking:
         return SiteOdds(posterior, hold, move)
 
 
-class Reveals(NamedTuple):
+class RevealStep(NamedTuple):
     """What a step t -> s of the any-order clock reveals: `count` of the `masked` sites there are at its start."""
 
     t: float
@@ -175,10 +175,10 @@ class Reveals(NamedTuple):
 
 
 @lru_cache(maxsize=1 << 12)
-def reveals_over(process: Masking, length: int, t: float, s: float) -> Reveals:
+def reveal_step(process: Masking, length: int, t: float, s: float) -> RevealStep:
     """What the step t -> s reveals of states of so many sites."""
     masked = process.count_masked(length, t)
-    return Reveals(t, s, masked, masked - process.count_masked(length, s))
+    return RevealStep(t, s, masked, masked - process.count_masked(length, s))
 
 
 @dataclass(frozen=True)

@@ -59,8 +59,8 @@ class Whole:
     def summed(self, here: Tensor) -> Tensor:
         return here
 
-    def agreed(self, wish: bool) -> bool:
-        return wish
+    def agreed(self, flag: bool) -> bool:
+        return flag
 
     def compare(self, settings: Settings) -> None:
         self.meet(settings)

@@ -17,8 +17,8 @@ from ..continuous import Observed
 from ..exact.tables import Table, enumerate_states
 from ..metrics.divergences import total_variation
 from ..runtime.snapshots import evenly
-from ..smc.checks import Verdict
 from ..smc.trust import Trust
+from ..smc.weight_findings import Verdict
 from ..viz.kinds import suggested_view
 from ..viz.views import View
 from .background import CANCELLED, DONE, FAILED, RUNNING

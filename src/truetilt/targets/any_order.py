@@ -25,7 +25,7 @@ from ..core.logits import SiteLogits, draw_from
 from ..core.target import Remedies, Target, tempered
 from ..core.types import NEG_INF, Aux, Model, Particles, Schedule, Score, Tokens, check_model
 from ..diffusion.guidance import check_strength, interpolate, strength
-from ..diffusion.processes import Masking, Reveals, reveals_over
+from ..diffusion.processes import Masking, RevealStep, reveal_step
 from ..diffusion.schedules import masked_fraction_grid
 from .advice import annealing, growing, listed_ways
 from .base import check_alpha, most_log_ratio
@@ -134,18 +134,18 @@ class RevealClock(SiteTarget):
 
     def choices(self, t: float, s: float) -> int:
         """One uniform picks a site; several sites need one each for all."""
-        count = reveals_over(cast("Masking", self.model.process), self.model.length, t, s).count
+        count = reveal_step(cast("Masking", self.model.process), self.model.length, t, s).count
         return 0 if self.order is not None or count == 0 else 1 if count == 1 else self.model.length
 
     def move(self, particles: Particles, t: float, s: float, u: Tensor) -> RevealMove:
-        over = reveals_over(cast("Masking", self.model.process), self.model.length, t, s)
+        over = reveal_step(cast("Masking", self.model.process), self.model.length, t, s)
         answers = self._asked(particles.x, over)
         sites, log_odds = self._sites(particles, answers, over, u)
         return self.reveal(particles, answers, sites, over, log_odds)
 
     def branches(self, particles: Particles, t: float, s: float) -> list[tuple[Tensor, RevealMove]]:
         """Every set of sites a step may reveal, with its probability, for particles [N, D]."""
-        over, x = reveals_over(cast("Masking", self.model.process), self.model.length, t, s), particles.x
+        over, x = reveal_step(cast("Masking", self.model.process), self.model.length, t, s), particles.x
         answers, none = self._asked(x, over), torch.zeros_like(particles.log_w)
         if self.order is not None or over.count == 0:
             sites, log_odds = self._sites(particles, answers, over, none[..., None])
@@ -163,7 +163,7 @@ class RevealClock(SiteTarget):
         return out
 
     def reveal(
-        self, particles: Particles, answers: Answers, sites: Tensor, over: Reveals, log_odds: Tensor
+        self, particles: Particles, answers: Answers, sites: Tensor, over: RevealStep, log_odds: Tensor
     ) -> RevealMove:
         """Reveal these sites; `log_odds` is what choosing them counts for (uniform over chosen)."""
         x, aux, ends = particles.x, particles.aux, self.stage(over.s)
@@ -183,7 +183,7 @@ class RevealClock(SiteTarget):
         held = guide.total(aux["values"]) if any(guide.factors) or any(ends.factors) else None
         return RevealMove(law, log_before, laws, aux, ends, held, lift, known, strayed, particles.questions)
 
-    def log_masses(self, particles: Particles, answers: Answers, over: Reveals) -> Tensor:
+    def log_masses(self, particles: Particles, answers: Answers, over: RevealStep) -> Tensor:
         """The adapted log-mass of every site [..., D]; that of a revealed one means nothing."""
         x, guide = particles.x, self.guide(self.stage(over.s))
         every = torch.arange(x.shape[-1], device=x.device).expand(x.shape)
@@ -191,14 +191,14 @@ class RevealClock(SiteTarget):
         lift = token_lift(guide, particles, laws, every, self.fewest)[0] if any(guide.factors) else None
         return laws.tilted(guide, lift, particles.questions)[1]
 
-    def _asked(self, x: Tokens, over: Reveals) -> Answers:
+    def _asked(self, x: Tokens, over: RevealStep) -> Answers:
         """What the scores say; a step that reveals nothing asks nobody."""
         if over.count > 0:
             return tuple(evaluate_all(self.model, x, over.t, **self.scores))
         none = torch.zeros(1, self.model.process.vocabulary, dtype=torch.float64, device=x.device)
         return tuple(SiteLogits(none, torch.zeros_like(x)) for _ in self.scores)
 
-    def _sites(self, particles: Particles, answers: Answers, over: Reveals, u: Tensor) -> tuple[Tensor, Tensor]:
+    def _sites(self, particles: Particles, answers: Answers, over: RevealStep, u: Tensor) -> tuple[Tensor, Tensor]:
         """The sites to reveal now, int64 [..., count], and log of uniform over chosen probability."""
         x = particles.x
         none = torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
@@ -217,7 +217,7 @@ class RevealClock(SiteTarget):
         site = draw_from(log_choice.exp().cumsum(-1), u)
         return site, -log_choice.gather(-1, site).squeeze(-1) - math.log(over.masked)
 
-    def _log_choice(self, particles: Particles, answers: Answers, masked: Tensor, over: Reveals) -> Tensor:
+    def _log_choice(self, particles: Particles, answers: Answers, masked: Tensor, over: RevealStep) -> Tensor:
         found = self.choose(masked, lambda: self.log_masses(particles, answers, over))
         if self.choose is uniform_sites or self.choose is adapted_sites:
             return found

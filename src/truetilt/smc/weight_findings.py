@@ -159,7 +159,7 @@ def _error_bar(f: Figures) -> Finding | None:
     return None
 
 
-CHECKS: Sequence[Callable[[Figures], Finding | None]] = (
+WEIGHT_CHECKS: Sequence[Callable[[Figures], Finding | None]] = (
     _repeats,
     _astray,
     _descent,

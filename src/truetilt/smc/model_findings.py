@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from .checks import FEW, Finding, Verdict, use
 from .figures import Figures
+from .weight_findings import FEW, Finding, Verdict, use
 
 ALLOWED = 0.05  # nats by which conditionals of a pair of neighbours may disagree
 APART = 0.5  # nats beyond which they are the conditionals of nothing
@@ -125,7 +125,7 @@ def _far(f: Figures) -> Finding | None:
     return Finding(Verdict.trust, words)
 
 
-DOUBTS: Sequence[Callable[[Figures], Finding | None]] = (
+MODEL_CHECKS: Sequence[Callable[[Figures], Finding | None]] = (
     _conditionals,
     _drifted,
     _ratios,
