@@ -37,6 +37,12 @@ def settings_of(
     return settings | {"remedies": remedies._asdict()} | sizes
 
 
+def weights_of(fk: FeynmanKac) -> str:
+    """What the weights are made of, in words ("potential", "edge ratios", ...); empty where a value does not say."""
+    target = contract_of(fk).target
+    return "" if target is None else str(target.way.get("weights", ""))
+
+
 def versions_of(device: torch.device | str, version: str) -> dict[str, Any]:
     """Versions and device, on which the bits of a result depend besides its settings."""
     versions = {"python": platform.python_version(), "torch": str(torch.__version__)}
