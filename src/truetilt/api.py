@@ -258,7 +258,7 @@ def own_grid(fk: FeynmanKac) -> Sequence[float]:
 
 
 def _result(run: CheckedRun, whole: Record, settings: dict[str, Any], meter: Meter) -> Result:
-    """What a finished run gives back, every particle in it, after a last look at them, whose cost counts."""
+    """The result of a finished run with the particles of all ranks; what is measured at the end counts as its cost."""
     measured = shared_measures(run.fk, run.moves, whole.particles, run.source.shard)
     if measured.disagreement is not None and (problem := disagreeing(measured.disagreement)):
         warnings.warn(problem, stacklevel=4)

@@ -320,7 +320,7 @@ class Result:
         return value
 
     def _history(self) -> History:
-        """What error bars read. United runs must have drawn alike, or nothing is said of how they drew."""
+        """The record that error bars are read from; the resampler is left out if united runs used different ones."""
         ways = [(run.get("resampler"), run.get("coupling")) for run in runs_of(self.settings)]
         resampler, coupling = ways[0] if all(way == ways[0] for way in ways) else (None, None)
         return History(self.log_weights, self.ancestors, self.ess, resampler, coupling != "independent")

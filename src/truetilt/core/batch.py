@@ -1,4 +1,4 @@
-"""Asking about a batch of states: what its scores share, how each is asked and checked, and who counts the passes.
+"""Network evaluations of a batch of states: the cache that its scores share, checks of their answers, and counts.
 
 The base and the conditional of a model are asked about the same states. What both need (which sites are masked, which
 row of a table a site reads, what a common network answered) is computed once and cached in the batch, which lives as
@@ -103,22 +103,22 @@ class MeteredReward:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """States [B, D], a cache of what was computed from them, and who counts the passes over them, if anybody does."""
+    """States [B, D], a cache of what was computed from them, and the meter that counts passes over them, if any."""
 
     x: Tensor
     meter: Meter | None = field(default=None, repr=False)
-    known: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)  # by what names it
+    known: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)  # the cache, by key
 
 
 class Needs(NamedTuple):
-    """What a score needs of the machine."""
+    """Batch size and memory of a score."""
 
     batch: int = 1  # states its network is asked about at a time
     particle_bytes: int | None = None  # memory that a particle takes; None: a row of float64 at every site
 
 
 class BatchScore(ABC):
-    """A Score that shares what it computes about a batch with the other scores of its step.
+    """A Score that shares intermediate results about a batch with the other scores of its step, through its cache.
 
     A subclass writes `ask`. Called as a plain Score (x, t), with states of any leading shape, it makes a batch of its
     own.
@@ -129,7 +129,7 @@ class BatchScore(ABC):
 
     @property
     def needs(self) -> Needs:
-        """What it needs of the machine."""
+        """Its batch size and memory."""
         return Needs()
 
     @abstractmethod
@@ -142,7 +142,7 @@ class BatchScore(ABC):
 
 
 def needs_of(score: Any) -> Needs:
-    """What any Score needs of the machine; one that does not say needs a row at every site."""
+    """Batch size and memory of any Score; the default assumes a row at every site."""
     return score.needs if isinstance(score, BatchScore) else Needs()
 
 

@@ -1,4 +1,4 @@
-"""Counting what a run asks: copies of what is sampled whose networks and rewards report to a meter.
+"""Counts of network passes and reward calls: copies of what is sampled whose networks and rewards report to a meter.
 
 A run of such a copy draws the same bits. Also what the parts of a value cost when they were made.
 """

@@ -26,22 +26,22 @@ class Constant(NamedTuple):
 
 
 class Remedies(NamedTuple):
-    """What a run of this kind can do next if its weights are bad, in words; empty where there is nothing left.
+    """Advice for a run of this kind whose weights are bad, in words; a field is empty where there is no advice.
 
-    Each names the thing to call, and none names what the run does already.
+    Each names a thing to call that the run does not use yet.
     """
 
-    lower: str = ""  # what to ask less of
+    lower: str = ""  # a smaller exponent or strength
     weigh: str = ""  # another way to weigh or to propose
     move: str = ""  # moves that fit the target
     steps: str = "smaller steps"  # a finer grid, where that is possible
-    twist: str = ""  # the twist that the reward takes the place of at the last step, where there is one
+    twist: str = ""  # the run's twist, which the reward replaces at the last step, if it has one
     particles: str = "more particles in each population"
     populations: str = "more populations"
     resample: str = "resampling on the way (leave resample out)"  # for a run that never resamples
 
 
-UNKNOWN = Remedies()  # of a model that does not say
+UNKNOWN = Remedies()  # of a value that gives no advice
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,8 @@ class Target:
         return Target(self.final, dict.fromkeys(self.way or ("times",), "at the end only"), self.constant, self.formula)
 
 
-NO_WEIGHTS = Target(
-    formula="none: the proposal as it is, every particle counted alike"
-)  # Of particles that all count alike: they may start on their way to any target.
+# The target of a run without weights: moves towards any target may follow it.
+NO_WEIGHTS = Target(formula="none: the proposal as it is, every particle counted alike")
 
 
 class Contract(NamedTuple):

@@ -1,4 +1,4 @@
-"""Shapes, records and protocols: the words every other room speaks.
+"""Shapes, records and protocols that all other modules use.
 
 Leading dimensions are independent populations; the particle axis is the last axis of a log-weight. A record is
 immutable, and a class is either a Protocol or final.
@@ -71,7 +71,7 @@ class Particles(NamedTuple):
 
 
 class Resampled(NamedTuple):
-    """Whom each particle descends from, and its weight now. Total mass is what it was."""
+    """The ancestor of each particle after resampling, and its new weight; a population's total mass is unchanged."""
 
     ancestors: Tensor  # int64 [..., N]
     log_w: LogWeights
@@ -89,7 +89,7 @@ class Step(NamedTuple):
 
 
 class StepInfo(NamedTuple):
-    """What a reader wants to know of a step."""
+    """The record of a step: effective sample size, log Z, ancestors, what moves did and what it cost."""
 
     t: float
     s: float
@@ -264,7 +264,7 @@ class Jumps(NamedTuple):
     """Integrated intensity of each jump over t -> s: exp(log_clock + log_reference + logits[v]) to v != x."""
 
     logits: SiteLogits
-    movable: Tensor  # bool [..., D]; the rest of a site's entries mean nothing where it is false
+    movable: Tensor  # bool [..., D]; where it is false, the other fields of the site have no meaning
     log_reference: Tensor  # [..., D]
     log_total: Tensor  # [..., D], log of the sum over v != x of exp(log_reference + logits[v])
     log_clock: Tensor  # scalar; +inf when the step must leave

@@ -21,7 +21,7 @@ from ..core.types import NEG_INF, InvalidInput, Jumps, SiteLogits, SiteOdds, Tok
 from .kernels import SiteLaw, log1mexp
 from .schedules import LogLinear, NoiseSchedule
 
-_SOON = 1e-6  # a time that is not yet 0
+_SOON = 1e-6  # the smallest time of a state that still has masks
 _LEAST = 1e-300  # a sum over other tokens that rounding made 0 or negative: so rare that no draw will show it
 
 
@@ -49,7 +49,7 @@ def log_add(a: Tensor, b: Tensor) -> Tensor:
 
 @lru_cache(maxsize=256)
 def _log_lost(sigma: float) -> float:
-    """log(1 - exp(-sigma)) as a number of the host's: a device would wait to be handed it."""
+    """log(1 - exp(-sigma)) as a Python number: passing it to a GPU needs no synchronisation."""
     return float((-torch.expm1(-torch.tensor(sigma, dtype=torch.float64))).log())
 
 
@@ -81,7 +81,7 @@ class Masking:
     vocabulary: int
     schedule: NoiseSchedule = field(default_factory=LogLinear)
     _sigma: dict[float, float] = field(default_factory=dict, init=False, repr=False, compare=False)
-    bridge_keeps_support: ClassVar[bool] = True  # whatever score is bridged
+    bridge_keeps_support: ClassVar[bool] = True  # for any score
     edges_tolerate_grids: ClassVar[bool] = True  # a site is revealed once, so edge ratios stay bounded
 
     def __post_init__(self) -> None:
@@ -106,7 +106,7 @@ class Masking:
         return SiteLaw(x, SiteOdds(_flat_row(x, self.vocabulary), zeros, zeros + NEG_INF))
 
     def sigma(self, t: float) -> float:
-        """The total noise at time t as a Python number; a step asks for its two times again and again."""
+        """The total noise at time t as a Python number, cached, since a step reads its two times many times."""
         if not isinstance(t, float):
             return float(self.schedule(t).value)
         if t not in self._sigma:
@@ -166,7 +166,7 @@ class Masking:
 
 
 class RevealStep(NamedTuple):
-    """What a step t -> s of the any-order clock reveals: `count` of the `masked` sites there are at its start."""
+    """A step t -> s of the any-order clock: it reveals `count` of the `masked` sites there are at its start."""
 
     t: float
     s: float
@@ -176,7 +176,7 @@ class RevealStep(NamedTuple):
 
 @lru_cache(maxsize=1 << 12)
 def reveal_step(process: Masking, length: int, t: float, s: float) -> RevealStep:
-    """What the step t -> s reveals of states of so many sites."""
+    """How many sites the step t -> s reveals in states of `length` sites."""
     masked = process.count_masked(length, t)
     return RevealStep(t, s, masked, masked - process.count_masked(length, s))
 
@@ -187,7 +187,7 @@ class Uniform:
 
     vocabulary: int
     schedule: NoiseSchedule = field(default_factory=LogLinear)
-    bridge_keeps_support: ClassVar[bool] = False  # un-mixing a score that no law has can ask for less than nothing
+    bridge_keeps_support: ClassVar[bool] = False  # un-mixing a score that is of no law can give negative probabilities
     edges_tolerate_grids: ClassVar[bool] = False  # sites jump many times, at rates that alpha makes large
 
     def __post_init__(self) -> None:
@@ -271,7 +271,7 @@ class Uniform:
         return torch.exp(-noise) + switch, switch
 
     def _unmix(self, log_score: SiteLogits, noise: Tensor) -> SiteLogits:
-        """Undo `noise` on each row, up to a constant. A learned score may ask for less than none: that is none."""
+        """Undo `noise` on each row, up to a constant; negative entries, which a learned score may give, become 0."""
         r = (log_score.rows - log_score.rows.amax(-1, keepdim=True)).exp()
         clean = r + torch.expm1(-noise) * r.mean(-1, keepdim=True)
         return log_score.with_rows(clean.clamp(min=0.0).log())

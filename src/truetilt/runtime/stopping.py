@@ -22,7 +22,7 @@ class Stoppable:
 
     def __init__(self, words: Callable[[], str]) -> None:
         self._words = words
-        self._before: Any = None  # who heard it before
+        self._before: Any = None  # the handler that was installed before
 
     def __enter__(self) -> Stoppable:
         if threading.current_thread() is threading.main_thread():

@@ -71,7 +71,7 @@ WHOLE = Whole()
 
 @dataclass(frozen=True)
 class Source:
-    """Where a step's uniforms come from: the stream, how particles share it, how many draw at a time, who is here."""
+    """Where a step's uniforms come from: the stream, the coupling of particles, the chunk size and the shard."""
 
     stream: Stream
     couple: Coupling = independent
@@ -118,7 +118,7 @@ class Begun(NamedTuple):
 
 
 def first_draw(fk: FeynmanKac, t: float, shape: tuple[int, int], source: Source) -> tuple[Particles, StepInfo]:
-    """The particles at the start, out of nothing."""
+    """The first draw: particles at the start of the grid."""
     here = (shape[0], source.shard.share(shape[1]))
     log_w = torch.zeros(here, dtype=torch.float64, device=source.stream.device)
     return advance(fk.start(here, t), log_w, Step(0, t, t), never, source)
@@ -225,7 +225,7 @@ def step(
 
 
 def _noted(info: StepInfo, redraw: Redraw, x: State, y: State, shard: Shard) -> StepInfo:
-    """What a step that moves by a Markov kernel changed of the states it took over, and how likely that was."""
+    """The record of a step that moves by a Markov kernel, with the share of states changed and the acceptance rate."""
     changed = (shard.everyone(y) != take(shard.everyone(x), info.ancestors)).any(-1).double().mean(-1)
     accepted = take(shard.everyone(redraw.log_accept), info.ancestors).exp().mean(-1)
     return info._replace(moved=changed, accepted=accepted)

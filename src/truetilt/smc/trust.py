@@ -1,6 +1,6 @@
 """How far to trust a run: a verdict, and the reasons in plain words with what to do about each.
 
-Every check is put to the figures; the worst fault is the verdict. No check can see the error of the time grid, nor that
+Every check reads the figures; the worst fault is the verdict. No check can see the error of the time grid, nor that
 of networks which agree with one another.
 """
 
@@ -38,7 +38,7 @@ class Trust:
 
 
 def judge(figures: Figures, known: Sequence[Finding] = ()) -> Trust:
-    """Put every check to the figures; the worst finding is the verdict, those that are known already among them."""
+    """Run every check on the figures; the worst finding, including those already `known`, is the verdict."""
     findings = [*known, *(found for check in (*MODEL_CHECKS, *WEIGHT_CHECKS) if (found := check(figures)))]
     verdict = max((f.verdict for f in findings), key=list(Verdict).index, default=Verdict.trust)
     ranked = sorted(findings, key=lambda f: -list(Verdict).index(f.verdict))

@@ -35,20 +35,20 @@ from .tilts import FULL, Ramp, check_ramp
 
 
 class SiteChoice(Protocol):
-    """Log-probabilities of revealing each site [..., D], from who is masked and (if asked) their adapted log-masses."""
+    """Log-probabilities of revealing each site [..., D], from the mask and (if called) their adapted log-masses."""
 
     def __call__(self, masked: Tensor, log_mass: Callable[[], Tensor]) -> Tensor: ...
 
 
 def uniform_sites(masked: Tensor, log_mass: Callable[[], Tensor]) -> Tensor:
-    """Any masked site alike; no network is asked."""
+    """Uniform over the masked sites; no network is evaluated."""
     return torch.where(masked, -masked.sum(-1, keepdim=True).double().log(), NEG_INF)
 
 
 def adapted_sites(masked: Tensor, log_mass: Callable[[], Tensor]) -> Tensor:
     """In proportion to its adapted mass, so that the weight does not depend on the site; reads every masked site.
 
-    A particle that no site can go on from has weight 0 whichever is revealed: any alike.
+    A particle without mass at any site gets weight 0 whichever is revealed: then uniform.
     """
     log_odds = torch.where(masked, log_mass(), NEG_INF)
     stuck = (log_odds == NEG_INF).all(-1, keepdim=True)
@@ -72,15 +72,15 @@ class RevealClock(SiteTarget):
 
     @property
     def fewest(self) -> int | None:
-        """How many of a site's tokens, the base's likeliest, the guide's values are asked about; None for all."""
+        """For how many tokens of a site, the base's likeliest, the guide's values are computed; None for all."""
         return None
 
     def guide(self, ends: Stage) -> Stage:
-        """The stage that draws adapt to, which end in this one."""
+        """The stage that the draws of a step are adapted to, if the step ends in this stage."""
         return ends
 
     def lean(self, laws: SiteLaws, t: float) -> SiteLogits | None:
-        """Another law to draw the sites from, normalised; None for the adapted one."""
+        """A proposal for the tokens, normalised, in place of the adapted law; None for the adapted law."""
         return None
 
     @property
@@ -89,7 +89,7 @@ class RevealClock(SiteTarget):
         return masked_fraction_grid(cast("Masking", self.model.process).schedule, self.model.length)
 
     def recall(self, particles: Particles, t: float) -> Aux:
-        """What an any-order run remembers; after the last step nobody reads it, and any will do."""
+        """The memory (aux) of an any-order run; after the last step no weight depends on it, and zeros will do."""
         if "log_ratios" in particles.aux:
             return particles.aux
         if t > 0:
@@ -121,7 +121,7 @@ class RevealClock(SiteTarget):
             raise InvalidInput("sites come in the given order, so none is left to choose; give `order` or `choose`")
 
     def start(self, shape: tuple[int, ...], t: float) -> RevealMove:
-        """Nothing is revealed, and all states are alike: what they are worth is the weight."""
+        """All sites are masked; the weight is the potential of that one state."""
         length, stage = self.model.length, self.stage(t)
         x = torch.full((*shape, length), self.model.process.states - 1, device=self.model.device)
         sites = torch.zeros((*shape, 0), dtype=torch.int64, device=x.device)
@@ -133,7 +133,7 @@ class RevealClock(SiteTarget):
         return RevealMove(RevealLaw(x, sites, none), stage.total(aux["values"]), laws, aux, stage)
 
     def choices(self, t: float, s: float) -> int:
-        """One uniform picks a site; several sites need one each for all."""
+        """Uniforms that choose the sites: one for a single site, one for every site of the state for several."""
         count = reveal_step(cast("Masking", self.model.process), self.model.length, t, s).count
         return 0 if self.order is not None or count == 0 else 1 if count == 1 else self.model.length
 
@@ -165,7 +165,7 @@ class RevealClock(SiteTarget):
     def reveal(
         self, particles: Particles, answers: Answers, sites: Tensor, over: RevealStep, log_odds: Tensor
     ) -> RevealMove:
-        """Reveal these sites; `log_odds` is what choosing them counts for (uniform over chosen)."""
+        """The move that reveals these sites; `log_odds` is log (uniform / actual) probability of choosing them."""
         x, aux, ends = particles.x, particles.aux, self.stage(over.s)
         guide = self.guide(ends)
         log_grown = guide.grown(self.stage(over.t), aux)
@@ -192,14 +192,14 @@ class RevealClock(SiteTarget):
         return laws.tilted(guide, lift, particles.questions)[1]
 
     def _asked(self, x: Tokens, over: RevealStep) -> Answers:
-        """What the scores say; a step that reveals nothing asks nobody."""
+        """The answers of the scores; no network is evaluated for a step that reveals nothing."""
         if over.count > 0:
             return tuple(evaluate_all(self.model, x, over.t, **self.scores))
         none = torch.zeros(1, self.model.process.vocabulary, dtype=torch.float64, device=x.device)
         return tuple(SiteLogits(none, torch.zeros_like(x)) for _ in self.scores)
 
     def _sites(self, particles: Particles, answers: Answers, over: RevealStep, u: Tensor) -> tuple[Tensor, Tensor]:
-        """The sites to reveal now, int64 [..., count], and log of uniform over chosen probability."""
+        """The sites to reveal now, int64 [..., count], and log (uniform / actual) probability of choosing them."""
         x = particles.x
         none = torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
         if self.order is not None or over.count == 0:

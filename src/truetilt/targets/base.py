@@ -56,7 +56,7 @@ def both_times(t: float | tuple[float, float], s: float | None) -> tuple[float, 
 
 
 def powers(*ratios: tuple[float, Any]) -> tuple[tuple[float, Any], ...]:
-    """Leave out what has exponent 0: 0 log 0 counts as 0."""
+    """The (exponent, law) pairs without those of exponent 0, since 0 log 0 counts as 0."""
     return tuple((c, law) for c, law in ratios if c != 0)
 
 
@@ -108,7 +108,7 @@ class ClockMove(Generic[AnyLaw]):
 
     @property
     def log_start(self) -> LogWeights:
-        """The tilt to take off. A dead particle has none to give back: it stays dead."""
+        """The tilt to subtract; +inf for a particle of weight 0, so that its weight stays 0."""
         return torch.where(self.log_tilt == NEG_INF, torch.inf, self.log_tilt)
 
     def take(self, ancestors: Tensor) -> ClockMove[AnyLaw]:

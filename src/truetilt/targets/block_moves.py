@@ -115,7 +115,7 @@ class Block:
         return accepting(fk, particles, t, Proposed(new.x, after, log_accept), mine)
 
     def _walk(self, x: Tokens, t: float, sites: Tensor, draw: Fill, first: Answers) -> _Walk:
-        """Reveal the sites in order: where it ends, and what the target holds of it beyond what the draws do."""
+        """Reveal the sites in order: the final states, and the log of target over proposal collected on the way."""
         fk, stage, count = self.fk, self.fk.stage(t), sites.shape[-1]
         guide = with_surrogate(stage, self.surrogate)
         log_mass = log_p = torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
@@ -156,7 +156,7 @@ class _Walk(NamedTuple):
 
 
 def _counted(alphas: tuple[float, ...], ratios: Tensor) -> Tensor:
-    """Whether a state is possible under every condition that counts; at exponent 0 it need not be."""
+    """Whether a state is possible under every condition of nonzero exponent."""
     alive = torch.ones(ratios.shape[:-1], dtype=torch.bool, device=ratios.device)
     for alpha, ratio in zip(alphas, ratios.unbind(-1), strict=True):
         alive = alive if alpha == 0 else alive & (ratio > NEG_INF)
@@ -231,7 +231,7 @@ class Pair:
         return _Joint(torch.where(alive, log_joint, 0.0).log_softmax(-1), alive.squeeze(-1), sites, laws, full, values)
 
     def _moved(self, particles: Particles, t: float, joint: _Joint, chosen: Tensor) -> AcceptMove:
-        """To the chosen pair [..., 1]; a state that counts for nothing stays."""
+        """The move to the chosen pair [..., 1]; a state of target mass 0 stays where it is."""
         fk, x, size = self.fk, particles.x, self.fk.model.process.vocabulary
         wide = chosen[..., None]
         y = joint.full.flatten(-3, -2).gather(-2, wide.expand(*chosen.shape, x.shape[-1]))[..., 0, :]

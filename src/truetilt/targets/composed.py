@@ -139,7 +139,7 @@ class Composed(RevealClock):
 
     @property
     def most_log_weight(self) -> float | None:
-        """Known of a reward alone that has a bound, and of the model's own condition alone."""
+        """Known for a bounded reward without conditions, and for the model's own condition without a reward."""
         if self.sharpness != 1 or (self.conditions and self.factor):
             return None
         if not self.conditions:

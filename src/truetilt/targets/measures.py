@@ -1,4 +1,4 @@
-"""What a run looks at when it is done: its final particles, and a few more questions to its networks.
+"""What is measured when a run is done, from its final particles and a few more network evaluations.
 
 Up to 32 final states, drawn by weight, are asked about: three rounds for the conditionals that its moves read; for 16
 of them one round a site, where moves redrew sites of a law that has an order, and as many for a ratio of networks that
@@ -38,7 +38,7 @@ class MovesItself(Protocol):
 
 
 def shared_measures(fk: FeynmanKac, moves: Rejuvenation | None, particles: Particles, shard: Shard) -> Measures:
-    """The measures of a run over several ranks, of which the first one looks and tells the others."""
+    """The measures of a run over several ranks: the first rank measures, and the others receive its numbers."""
     numbers = torch.zeros(len(Measures._fields), dtype=torch.float64)
     if shard.first == 0:
         numbers = as_numbers(measure(fk, moves, particles).told())
@@ -49,7 +49,7 @@ def measure(fk: FeynmanKac, moves: Rejuvenation | None, particles: Particles) ->
     """The measures of a finished run, from its final particles [populations, N, ...]."""
     own = fk.moves if isinstance(fk, MovesItself) else None
     kernels = [kernel for kernel in (own, moves and moves.kernel) if kernel is not None]
-    made = moves is not None and moves.each_step + moves.at_end > 0  # others hang on resampling
+    made = moves is not None and moves.each_step + moves.at_end > 0  # the others depend on whether the run resampled
     found = Measures(moving=made or own is not None, most=contract_of(fk).most_log_weight)
     if not bool((particles.log_w > NEG_INF).any()):
         return found
@@ -129,7 +129,7 @@ def _redrawn_from(kernel: Any) -> SiteTarget | None:
 
 
 def _disagreement(kernels: Sequence[Any], particles: Particles) -> float | None:
-    """Of the first kernel that redraws sites from a model's conditionals."""
+    """The disagreement of the conditionals that the first such kernel redraws sites from; None without one."""
     for kernel in kernels:
         source = _redrawn_from(kernel)
         if source is not None and source.model.length > 1:
@@ -170,9 +170,9 @@ def log_prob_in_order(fk: SiteTarget, x: Tokens, order: Sequence[int]) -> Tensor
 
 
 def _drawn(particles: Particles, count: int) -> Tensor:
-    """Numbers of about so many particles, systematically by weight, equally many and at least one of each population.
+    """Indices of about `count` particles, drawn systematically by weight, equally many (1 or more) a population.
 
-    The same ones each time. Conditions that share a run have equally many populations, and so equally many of these.
+    The draw is deterministic. Conditions that share a run have equally many populations, and so equally many of these.
     """
     log_w = particles.log_w
     populations, n = log_w.shape
@@ -190,5 +190,5 @@ def _mean(particles: Particles, value: Tensor) -> float:
 
 
 def _divergence(particles: Particles, log_tilt: Tensor) -> float:
-    """KL of the target from the base: the mean of the log of its tilt, less log Z."""
+    """KL of the target from the base: the mean of the log of its tilt minus log Z."""
     return _mean(particles, log_tilt) - float(log_mean_exp(particles.log_w.reshape(-1)))

@@ -186,7 +186,7 @@ def picked(lift: Tensor, token: Tensor) -> Tensor:
 
 
 def without(aux: Aux, laws: SiteLaws, old: Tensor) -> Aux:
-    """What is remembered of states whose tokens `old` at these sites are taken away; their values are not known."""
+    """The memory (aux) of states after their tokens `old` at these sites are removed; their values are set to 0."""
     old = torch.where(old < laws.base.vocabulary, old, 0)  # masked ones: they are left alone
     (log_p, log_ratios), known = laws.parts(old), aux["log_ratios"]
     ratios = torch.where(known == NEG_INF, NEG_INF, known - log_ratios)
@@ -222,7 +222,7 @@ def check_kind(kernel: MadeFrom) -> None:
 
 
 def check_still(kernel: object, fk: SiteTarget, keeps: bool) -> None:
-    """A noisy reward is compared by the number that a particle was weighed by: whoever asks it again is refused."""
+    """Refuse moves that call a noisy reward again for a state: only the number that weighed it may be compared."""
     if not (keeps and fk.level) and any(isinstance(h, Noisy) and h.noisy for h in fk.stage(0.0).potentials):
         raise InvalidInput(
             f"{type(kernel).__name__} of a {type(fk).__name__} asks a noisy reward again about a state that its number "
