@@ -100,7 +100,7 @@ def of_a_probability(found: Interval, draws: float) -> Interval:
 
 
 def _rare(p: Tensor, draws: float) -> Tensor:
-    """Approximate upper 97.5 % Poisson limit of a probability whose event was met p * draws times; p itself from ten times on."""
+    """Upper Poisson limit (97.5 %, approximate) of a probability met p * draws times; p itself from ten times on."""
     hits = p * draws
     return torch.where(hits < _SEEN, (hits + 2 * hits.clamp(min=0.0).sqrt() + 3.7) / draws, p)
 

@@ -68,9 +68,14 @@ def alert(words: str) -> str:
 
 def links(job: StudioRun) -> str:
     """Where the report is, once it is written."""
-    if not job.token:
+    return report_links(job.token, f"truetilt-{job.form.model}.html")
+
+
+def report_links(token: str, name: str) -> str:
+    """Links to open a report and to download it under a name; none before it has a token."""
+    if not token:
         return ""
-    at, name = f"report/{job.token}", escape(f"truetilt-{job.form.model}.html", quote=True)
+    at, name = f"report/{token}", escape(name, quote=True)
     return (
         f'<p class="links"><a class="open" href="{at}" target="_blank" rel="noopener">Open the report</a>'
         f'<a href="{at}" download="{name}">Download it</a></p>'
