@@ -116,7 +116,7 @@ class Result:
         return "a constant that this model does not name" if constant is None else constant.words
 
     def log_z_less(self, share: float, log_p_zeta: float) -> float:
-        """log sum of p0(x) p(zeta|x)^alpha, less `share` times log p(zeta), whichever of these `log_z` is itself.
+        """log sum of p0(x) p(zeta|x)^alpha minus `share` times log p(zeta), converted from whichever share `log_z` has.
 
         share 0 is the sum alone, 1 what `Tilted` estimates, alpha what `Tempered` and `AnyOrder` do.
         """
@@ -169,7 +169,7 @@ class Result:
 
     @property
     def genealogy(self) -> Tensor:
-        """Whom each particle descends from, step by step [steps + 1, populations, particles]."""
+        """The ancestor of each particle at every step [steps + 1, populations, particles]."""
         return self.ancestors
 
     @property

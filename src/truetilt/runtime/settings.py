@@ -84,7 +84,7 @@ def constant_of(settings: Mapping[str, Any]) -> Constant | None:
 
 
 def known_of(settings: Mapping[str, Any]) -> Known:
-    """What the judge should know of the united runs; remedies of the first."""
+    """What `Result.trust` needs from the settings of united runs; remedies are those of the first."""
     runs = runs_of(settings)
     strayed = any("towards another target" in (run.get("moves") or {}) for run in runs)
     measured = worst([run.get("measured", {}) for run in runs])

@@ -42,5 +42,5 @@ class Stoppable:
 
 
 def stops_at_once() -> bool:
-    """Whether SIGTERM is heard by a `Stoppable`."""
+    """Whether the current handler of SIGTERM is that of a `Stoppable`."""
     return isinstance(getattr(signal.getsignal(signal.SIGTERM), "__self__", None), Stoppable)

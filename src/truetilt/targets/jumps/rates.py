@@ -1,4 +1,4 @@
-"""How mass moves in continuous time, and how particles are sent after it.
+"""The generator of the tempered target in continuous time, and the rates that propose jumps.
 
 Mass moves by the generator A, in elapsed time: R g^alpha off the diagonal, -R(x) + alpha (R(x) - R1(x)) on it. A
 proposal Q only decides which paths are drawn. Rates are per unit of the process's clock.
@@ -28,7 +28,7 @@ class Rates(NamedTuple):
     proposed: Jumps  # Q
     tilted: Jumps  # R g^alpha
     leave: Tensor  # [...], Q(x)
-    exit: Tensor  # [...], R(x) - alpha (R(x) - R1(x)): the generator's diagonal, less its sign
+    exit: Tensor  # [...], R(x) - alpha (R(x) - R1(x)): minus the generator's diagonal
 
 
 @dataclass(frozen=True)
