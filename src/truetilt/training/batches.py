@@ -18,7 +18,7 @@ from ..smc.stream import Stream
 from .losses import Noise, Noised, corrupt
 from .task import Rows, TrainingBatch
 
-ORDER, TIMES, NOISE, LABELS, SHIFTS, EVALUATION = range(6)  # purposes: a key each, so that no uniform is used twice
+ORDER, TIMES, NOISE, LABELS, SHIFTS, EVALUATION = range(6)  # purposes: one stream each, so no uniform is used twice
 
 
 @dataclass(frozen=True)
