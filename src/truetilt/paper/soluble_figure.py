@@ -1,4 +1,4 @@
-"""The figure of whole-chain redesign: surface, recovery, and what the ratio is worth in another order."""
+"""The figure of whole-chain redesign: surface, recovery, and the ratio evaluated in another order."""
 
 from __future__ import annotations
 
