@@ -219,9 +219,14 @@ class Redesign:
         drift.
 
         Args:
-            species, alpha, pull, sharpness, order, costs: As in `target`.
+            species: "human" (the default), "mouse", "camel", "rabbit", "rat" or "rhesus".
+            alpha: Exponent of p(species|x), 0 or more; 1 by default.
+            pull: Cost of each change, in nats; 0 by default.
+            sharpness: Exponent of p0, above 0; 1 by default.
             start: Share of alpha and pull in the first draws, above 0, at most 1; 0.25 by default.
             sweeps: Number of times each residue is redrawn, 1 or more; 2 by default.
+            order: The order that defines p0. None (the default): `order()`.
+            costs: Costs of changes, as in `Pull`. None (the default): each counts 1.
             reveal_steps: Steps in which chains are drawn. None (the default): one residue per step.
         """
         need = "give a share of the exponents, above 0 and at most 1"

@@ -71,14 +71,15 @@ def steer(
             functions, files); -inf forbids. Values already in the reward's cache cost nothing, so only a fresh one
             replays bit for bit. None (the default): the model's condition steers.
         strength: Factor of the reward in the target, not 0; 1 by default.
-        alpha: Exponent of the model's condition, 0 to 1e9, where no reward is given.
-        evaluations: Network evaluations (a sequence in a pass) that may be spent. None (the default): those of 20 draws
-            for each of `calls`, or of 4,000 draws if that is None too.
-        calls: Calls of the reward's function that may be spent; cached states are free. None (the default): no limit.
+        alpha: Exponent of the model's condition, 0 to 1e9, if no reward is given; None by default.
+        evaluations: Network evaluations (one sequence in one pass) that may be spent, 1 or more. None (the default):
+            the cost of 20 draws for each of `calls`, or of 4,000 draws if that is None too.
+        calls: Calls of the reward's function that may be spent, 1 or more; cached states are free. None (the default):
+            no limit.
         order: The order in which sites are revealed, a permutation of 0 .. D - 1, "left to right" (the default) or
             "random". p0 is the law that the network draws in this order.
-        num_inference_steps: Steps in which a draw is revealed. None (the default): one site a step up to 256 sites, 128
-            steps beyond; on `tt.Uniform` 128.
+        num_inference_steps: Steps in which a draw is revealed, 1 or more. None (the default): one site a step up to 256
+            sites, 128 steps beyond; on `tt.Uniform` 128.
         route: The route to take: "importance", "twisted", "annealed", "annealed from base"; with a condition "adapted"
             or "annealed". None (the default): the one measured to be worth most for its cost.
         twist: Log-values of masked states in units of the reward, a function (x, t), such as `tt.learn_twist` learns.
