@@ -100,7 +100,8 @@ class ChainLaw:
         return self._forward(log_seen)[1]
 
     def log_total_given(self, process: Masking | Uniform, x: Tokens, t: float) -> Tensor:
-        """log of sum p0 prod f_d p_t(x|.) for noised states [B, D]; for masking up to how many are masked."""
+        """log of sum p0 prod f_d p_t(x|.) for noised states [B, D]; for masking up to a factor set by the number of
+        masks."""
         if self._spans is not None and isinstance(process, Masking):
             return self._spans.log_total(x)
         return self.log_total(_log_seen(process, x, t))

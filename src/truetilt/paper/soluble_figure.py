@@ -16,7 +16,8 @@ PANELS = (
 
 
 def draw(result: Answer) -> Any:
-    """A line for each backbone: truetilt solid, guidance dotted, native as a cross; the retold ratio dashed."""
+    """A line for each backbone: truetilt solid, guidance dotted, native as a cross; the ratio in another order
+    dashed."""
     from matplotlib.figure import Figure
 
     rows = result["rows"]

@@ -57,7 +57,7 @@ def halfway(work: Work, look: Tried) -> Tried:
 
 
 def told_by(work: Work, look: Tried) -> FirstLook:
-    """What a pilot run says of the base, from its weights."""
+    """The pilot's findings about the base, from its weights."""
     effective, count = _effective(look), look.result.log_weights.numel()
     in_all = effective / count / work.account.weight(look.route.each)
     return FirstLook(effective, in_all, _promise(work, look.result), _new(work))

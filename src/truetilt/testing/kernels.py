@@ -133,7 +133,7 @@ def _check_support(kernel: Kernel, problem: Table) -> None:
 
 
 def _check_draws(kernel: Kernel, problem: Table) -> None:
-    """States are drawn with the frequencies that log_prob says."""
+    """Check by a z-test that states are drawn with the probabilities of `log_prob`."""
     x, model = problem.states, problem.model()
     for t, s in ((0.6, 0.3), (0.5, 0.0)):
         law = _step(kernel, problem, model.base, (t, s))

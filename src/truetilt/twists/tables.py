@@ -80,8 +80,8 @@ class PairTables:
     `ridge` shrinks the pair entries that few draws support, and the per-site entries a little. `clean_reach` is the
     reach among clean tokens, which costs calls of the reward; None: the same. Pairs with a mask are learned from
     recorded network outputs, which cost no calls. `depth` is for rewards with a long low tail: a value more than
-    `depth` nats below the target's lowest twentieth has no error as long as the twist there is at most that low; None:
-    every value is fitted.
+    `depth` nats below the target's lowest twentieth has no error as long as the twist lies between it and that level;
+    None: every value is fitted.
     """
 
     reach: int
