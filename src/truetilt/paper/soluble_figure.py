@@ -1,4 +1,4 @@
-"""The figure of whole-chain redesign: surface, recovery, what the ratio is worth in another order; every method."""
+"""The figure of whole-chain redesign: surface, recovery, the ratio evaluated in another order; every method."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PANELS = (
 
 
 def draw(result: Answer) -> Any:
-    """A line for each backbone: truetilt solid, guidance dotted, native as a star; the retold ratio dashed.
+    """A line for each backbone: truetilt solid, guidance dotted, native as a star; the ratio in another order dashed.
 
     Last, all methods at one exponent.
     """
