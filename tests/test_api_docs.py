@@ -65,15 +65,14 @@ def test_what_has_no_words_is_noticed() -> None:
 
 
 FIRST = re.findall(r"^::: \S+\n    options:\n      heading: (\S+)$", PAGE.split("\n## ")[1], re.MULTILINE)
-TWELVE = "load Model sample reveal run Result Tilted Steered Table PosteriorScore Masking uniform_grid"
+TWELVE = "load Model steer sample reveal run Result Tilted Table PosteriorScore Masking uniform_grid"
 
 
 def explained(thing: object) -> dict[str, str]:
-    """What the Args section of a docstring says of each parameter."""
-    _, _, section = (inspect.getdoc(thing) or "").partition("\nArgs:\n")
-    section = section.split("\n\n")[0]
+    """What the sections Args and Keyword Args of a docstring say of each parameter."""
+    sections = re.findall(r"\n(?:Keyword )?Args:\n(.*?)(?=\n\n|$)", inspect.getdoc(thing) or "", re.DOTALL)
     return {name: " ".join(words.split()) for name, words in re.findall(
-        r"^    \*{0,2}(\w+): ((?:.*(?:\n {5,}.*)*))", section, re.MULTILINE)}  # fmt: skip
+        r"^    \*{0,2}(\w+): ((?:.*(?:\n {5,}.*)*))", "\n".join(sections), re.MULTILINE)}  # fmt: skip
 
 
 def test_a_beginner_meets_twelve_names_first() -> None:
@@ -82,17 +81,14 @@ def test_a_beginner_meets_twelve_names_first() -> None:
 
 @pytest.mark.parametrize("name", TWELVE.split())
 def test_every_parameter_of_the_twelve_is_explained(name: str) -> None:
-    """Each in the order of the signature, in words of its own; what has a default says so."""
+    """Each in words of its own, also those that are handed on to `run`; what has a default says so."""
     thing = getattr(tt, name)
     parameters = inspect.signature(thing).parameters
     words = explained(thing)
-    handed_on = inspect.signature(tt.run).parameters.keys() - words.keys() if "options" in words else set()
-    assert sorted(words.keys() - {"options"}) == sorted(parameters.keys() - handed_on)
-    assert [key for key in handed_on & parameters.keys() if f"`{key}`" not in words["options"]] == []
+    assert sorted(words) == sorted(parameters)
     assert all(len(said) > 20 for said in words.values())
-    defaults = {key: p.default for key, p in parameters.items() if key not in handed_on and thing is not tt.Result}
-    optional = [key for key, default in defaults.items() if default not in (inspect.Parameter.empty, None)]
-    assert [key for key in optional if "default" not in words[key]] == []
+    defaults = {key: p.default for key, p in parameters.items() if p.default is not inspect.Parameter.empty}
+    assert [key for key in defaults if "default" not in words[key]] == []
 
 
 def test_a_parameter_that_is_not_explained_is_noticed() -> None:
@@ -102,6 +98,12 @@ def test_a_parameter_that_is_not_explained_is_noticed() -> None:
         Args:
             a: The first of the two, in
                 two lines.
+
+        Keyword Args:
+            c: One that is handed on.
+
+        Returns:
+            d: Not a parameter.
         """
 
-    assert explained(silent) == {"a": "The first of the two, in two lines."}
+    assert explained(silent) == {"a": "The first of the two, in two lines.", "c": "One that is handed on."}

@@ -161,7 +161,10 @@ def test_whole_chains_are_judged(tiny, monkeypatch):
         for a in soluble.ALPHAS
     ]
     rows += [{"backbone": "x", "method": "guidance", "alpha": 2.0, "seed": 0} | guided]
-    assert len(soluble.EXPERIMENT.draw({"rows": rows}).axes) == 3
+    rows += [{"backbone": "x", "method": "AdaLead", "alpha": 2.0, "seed": 0} | rival]
+    axes = soluble.EXPERIMENT.draw({"rows": rows}).axes
+    assert len(axes) == 4
+    assert [one.get_text() for one in axes[-1].texts] == ["truetilt", "guidance", "AdaLead"]
     assert isinstance(soluble.passed({"claims": soluble.claims(rows)}), bool)
 
 

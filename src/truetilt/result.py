@@ -63,8 +63,8 @@ class Result:
         log_z_path: Estimate of log Z after each step, float64 [steps + 1, populations].
         ancestors: Which particle each one descends from, int32 [steps + 1, populations, particles], 0 to N - 1.
         settings: How the run was made, as plain data: model, seed, versions, ... Empty by default.
-        moved: Share of particles that rejuvenation moves changed, [steps + 1, populations], 0 to 1.
-        accepted: Mean acceptance probability of those moves, [steps + 1, populations], 0 to 1.
+        moved: Share of particles that rejuvenation moves changed, [steps + 1, populations], 0 to 1; empty by default.
+        accepted: Mean acceptance probability of those moves, [steps + 1, populations], 0 to 1; empty by default.
         snapshot_steps: Steps after which `run(..., snapshots=)` kept the particles, int64 [kept]; none by default.
         snapshot_particles: The particles kept, [kept, populations, particles, D]; none by default.
         snapshot_log_weights: Their log-weights, float64 [kept, populations, particles]; none by default.

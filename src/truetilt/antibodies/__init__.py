@@ -1,1 +1,1 @@
-"""Antibodies: a language model that others trained (AntiBERTy), regions by numbering, and redesigns of a chain."""
+"""Antibodies: a public language model (AntiBERTy), regions by numbering, and redesigns of a chain."""

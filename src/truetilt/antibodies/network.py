@@ -1,8 +1,8 @@
 """AntiBERTy, a BERT of antibodies with heads for the species and the chain, read from the files of its PyPI package.
 
-The network reads `CLS residues SEP`, where a masked residue is a token of its own, and answers for all sites at once:
-one pass gives the laws of the masked residues, p(species) and p(chain). So that the samplers, who ask for the first and
-the second one after the other, cost one pass, answers about recent sequences are kept.
+The network reads `CLS residues SEP`, where a masked residue is a token of its own, and returns all its outputs in one
+pass: the laws of the masked residues, p(species) and p(chain). Samplers use the first two one after the other; a cache
+of recent sequences makes this cost one pass.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ CHAINS = ("heavy", "light")
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _FIRST = len(_SPECIAL)  # the first amino acid among the network's tokens
 _HEADS = {"species": len(SPECIES), "chain": len(CHAINS), "graft": 2}
-_UNUSED = "bert.embeddings.position_ids"  # 0, 1, 2, ...: later versions of transformers do not save it
+_UNUSED = "bert.embeddings.position_ids"  # 0, 1, 2, ...: not saved by later versions of transformers
 _INSTALL = "pip install 'truetilt[antibody]'"
-_KEPT = 8192  # sequences whose answers are kept
+_KEPT = 8192  # sequences in the cache
 
 
 @dataclass(frozen=True)
 class AntibodyNetConfig:
-    """What samplers ask of the network: tokens, the longest sequence, and classes of the species head."""
+    """The sizes that samplers need: tokens, the longest sequence, and classes of the species head."""
 
     vocabulary: int
     length: int
@@ -43,7 +43,7 @@ class AntibodyNetConfig:
 
 
 class NetAnswer(NamedTuple):
-    """What one pass says of sequences [B, L]."""
+    """The outputs of one pass for sequences [B, L]."""
 
     residues: Tensor  # log-odds of the amino acids [B, L, 20]
     species: Tensor  # log-odds [B, 6]
@@ -51,7 +51,7 @@ class NetAnswer(NamedTuple):
 
 
 class AntibodyNet(nn.Module):
-    """AntiBERTy on tokens 0 to 19 (amino acids) and 20 (masked): the frame and its own numbers are added inside."""
+    """AntiBERTy on tokens 0 to 19 (amino acids) and 20 (mask): special tokens and its own ids are handled inside."""
 
     def __init__(self, bert: Any, pooler: nn.Module, heads: nn.ModuleDict, longest: int) -> None:
         super().__init__()
@@ -59,16 +59,16 @@ class AntibodyNet(nn.Module):
         self.pooler, self.heads = pooler, heads
         self.config = AntibodyNetConfig(len(AMINO_ACIDS), longest - 2)
         self._kept: OrderedDict[bytes, NetAnswer] = OrderedDict()
-        self.evaluated = 0  # sequences that were passed through the network, padding left out
+        self.evaluated = 0  # sequences evaluated, padding not counted
 
     def forward(self, x: Tokens, times: Tensor | None = None) -> Tensor:
-        """The log-odds of the amino acids at every site [B, L, 20]; the time is not asked."""
+        """The log-odds of the amino acids at every site [B, L, 20]; the time is ignored."""
         return self.answer(x).residues
 
     def answer(self, x: Tokens) -> NetAnswer:
-        """All answers about sequences [B, L]; those about recent sequences are remembered.
+        """All outputs for sequences [B, L], from the cache for recent ones.
 
-        New ones are evaluated in a batch of the same size, so that no answer depends on what is remembered.
+        New sequences are evaluated in batches of fixed size, so that no output depends on what is cached.
         """
         if self.training:
             return self._pass(x)
@@ -108,14 +108,14 @@ class HeadOf(nn.Module):
 
 
 def framed(x: Tokens) -> Tokens:
-    """The network's own tokens of sequences [B, L] between CLS and SEP [B, L + 2]; token 20 is its mask."""
+    """The network's own tokens of sequences [B, L], between CLS and SEP [B, L + 2]; token 20 becomes its mask."""
     begin, end = (x.new_full((len(x), 1), _SPECIAL.index(token)) for token in ("[CLS]", "[SEP]"))
     own = torch.where(x == len(AMINO_ACIDS), _SPECIAL.index("[MASK]"), x + _FIRST)
     return torch.cat([begin, own, end], -1)
 
 
 def package_folder() -> Path:
-    """The folder of the weights inside the installed package, none of whose code is run."""
+    """The folder of the weights inside the installed package, whose code is not run."""
     found = find_spec(PACKAGE)
     if found is None or not found.submodule_search_locations:
         raise InvalidInput(f"the package {PACKAGE} is not installed; {_INSTALL}")
@@ -157,7 +157,7 @@ def read_network(folder: Path) -> AntibodyNet:
 
 
 def _check_vocabulary(path: Path, config: dict[str, Any]) -> None:
-    """The tokens must be numbered as our frame has them."""
+    """Raise unless the tokens are numbered as expected here."""
     try:
         tokens = tuple(read_text(path).split())
     except (OSError, ValueError) as error:

@@ -1,8 +1,4 @@
-"""Which residues of an antibody are CDRs: numbered by `anarcii`, cut by the limits of a scheme.
-
-A numbering gives every residue of the variable domain a position that is the same in all antibodies. CDRs, the loops
-that bind, are ranges of positions; what lies between them is the framework.
-"""
+"""The CDRs of an antibody: residues are numbered by `anarcii`, and cut at the limits of a scheme."""
 
 from __future__ import annotations
 
@@ -18,18 +14,18 @@ _LIMITS = {  # first and last position of CDR 1, 2 and 3
     "kabat": {HEAVY: ((31, 35), (50, 65), (95, 102)), LIGHT: ((24, 34), (50, 56), (89, 97))},
     "imgt": {HEAVY: ((27, 38), (56, 65), (105, 117)), LIGHT: ((27, 38), (56, 65), (105, 117))},
 }
-_CONSERVED = {  # what all variable domains share: the cysteines of the disulfide bond, the tryptophan between, ...
+_CONSERVED = {  # shared by all variable domains: the cysteines of the disulfide bond, the tryptophan between, ...
     "kabat": {HEAVY: (22, 36, 86, 90, 92, 103, 104, 106), LIGHT: (23, 35, 82, 86, 88, 98, 99, 101)},
     "imgt": {HEAVY: (23, 41, 98, 102, 104, 118, 119, 121), LIGHT: (23, 41, 98, 102, 104, 118, 119, 121)},
 }
 SCHEMES = tuple(_LIMITS)
 _CHAINS = {"H": HEAVY, "K": LIGHT, "L": LIGHT}
-LONGEST = 500  # residues of a sequence that is numbered
-_SHORTEST = 70  # residues of a variable domain
+LONGEST = 500  # residues of a sequence to be numbered, at most
+_SHORTEST = 70  # residues of a variable domain, at least
 
 
 class VariableDomain(NamedTuple):
-    """The numbered part of a chain: `start` is its first residue, `positions` number its residues one by one."""
+    """The numbered part of a chain: its first residue `start`, and the position number of each of its residues."""
 
     chain: str  # heavy or light
     scheme: str
@@ -63,20 +59,20 @@ class VariableDomain(NamedTuple):
 
     @property
     def open_framework(self) -> tuple[int, ...]:
-        """The framework without the residues that all variable domains share, which hold its frame in place."""
+        """The framework without the residues that all variable domains share, which stabilise the fold."""
         kept = _CONSERVED[self.scheme][self.chain]
         return tuple(site for site in self.framework if self.positions[site - self.start] not in kept)
 
 
 def check_scheme(scheme: object) -> str:
-    """A numbering scheme whose CDRs are known."""
+    """A numbering scheme whose CDR limits are known; raises otherwise."""
     if not isinstance(scheme, str) or scheme not in SCHEMES:
         raise InvalidInput(f"the scheme is {scheme!r}; CDRs are known by {' and '.join(SCHEMES)}")
     return scheme
 
 
 def number_domains(sequences: Mapping[str, str], scheme: str = "kabat") -> dict[str, VariableDomain]:
-    """The variable domain of each sequence, by name; what is no antibody is refused."""
+    """The variable domain of each sequence, by name; raises for sequences that are no antibodies."""
     check_scheme(scheme)
     for name, letters in sequences.items():
         if not _SHORTEST <= len(letters) <= LONGEST:
@@ -98,13 +94,13 @@ def number_domains(sequences: Mapping[str, str], scheme: str = "kabat") -> dict[
             "heavy or light chain"
         )
     if scheme != "imgt":
-        with redirect_stdout(StringIO()):  # where it says so
+        with redirect_stdout(StringIO()):  # it prints there
             found = numberer.to_scheme(scheme)
     return {name: domain_of(found[name], name, letters, scheme) for name, letters in sequences.items()}
 
 
 def domain_of(answer: Mapping[str, Any], name: str, letters: str, scheme: str) -> VariableDomain:
-    """The domain in an answer of anarcii about one sequence, a whole stretch of it with three CDRs."""
+    """The domain in anarcii's answer for one sequence: a contiguous stretch with three CDRs."""
     kept = [(position[0], letter) for position, letter in answer["numbering"] if letter != "-"]
     start = letters.find("".join(letter for _, letter in kept))
     if not kept or start < 0:

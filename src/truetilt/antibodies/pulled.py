@@ -1,7 +1,7 @@
 """The target of a redesign on the any-order clock, in a fixed order: p0(x)^sharpness exp(strength * reward(x)).
 
-Sites are drawn from the base tilted by the pull, and weighed by what the species head then says. The next site needs a
-pass of the network about the same state, so that the head costs nothing.
+Sites are drawn from the base tilted by the pull, and weighed by the species head. The next site needs a network pass on
+the same state anyway, so the head costs no extra pass.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ..targets.stage import Stage
 
 @dataclass(frozen=True)
 class PulledTarget(Composed):
-    """pi ~ p0(x)^sharpness exp(strength * reward(x)): a twist weighs states on the way, a guide leads the draws.
+    """pi ~ p0(x)^sharpness exp(strength * reward(x)): a twist weighs intermediate states, a guide tilts the draws.
 
     Args:
-        guide_values: What draws adapt to: a function with `site_values`, the worth of all tokens of a site at once. All
-            others as in `tt.Composed`; the order is part of what p0 means and must be given.
+        guide_values: A function with `site_values` (the values of all tokens of a site at once), by which draws are
+            tilted. All others as in `tt.Composed`; the order is part of the definition of p0 and must be given.
     """
 
     how: ClassVar[str] = "reveals sites in a fixed order as the pull says, weighs by the species head"

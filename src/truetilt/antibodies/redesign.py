@@ -1,8 +1,8 @@
-"""A chain of an antibody to be redesigned: which residues are open, what is sampled, and how results are spelled.
+"""A redesign of an antibody chain: its open residues, its target, and the spelling of results.
 
 p0 is the law that the network draws in a fixed order of the open residues, given the others. Its masked conditionals
-disagree with one another, so that another order is another law; under one order log p0 of a sequence is a sum over
-passes, and the weights are exact for it.
+disagree with one another, so another order is another law. Under one order log p0 of a sequence is a sum over passes,
+and the weights are exact for it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .unseen import UnseeingPotential, UnseeingScore
 
 MASK = len(AMINO_ACIDS)
 _GOLDEN = (math.sqrt(5) - 1) / 2
-BATCH = 16  # sequences that the network is given at a time
+BATCH = 16  # sequences per network evaluation
 
 
 @dataclass(frozen=True)
@@ -96,10 +96,10 @@ class Antibodies:
             parent: The chain, its amino acids in one-letter code.
             open_sites: Residues that may change, counted from 0. None (the default): the framework without the
                 residues that all variable domains share (cysteines, tryptophan, ...).
-            cdrs: Scheme by which CDRs are told, "kabat" (the default) or "imgt".
-            unseen_cdrs: CDRs, such as (1, 2), that p0 does not see; the species head sees all of a finished chain. None
-                by default. A mouse's loops make the network draw a mouse's framework.
-            domain: The numbered domain, where it is known already. None (the default): it is numbered, by anarcii.
+            cdrs: Scheme that defines the CDRs, "kabat" (the default) or "imgt".
+            unseen_cdrs: CDRs, such as (1, 2), that are hidden from p0; the species head sees all of a finished chain.
+                Empty by default. A mouse's loops make the network draw a mouse's framework.
+            domain: The numbered domain, if known already. None (the default): it is numbered by anarcii.
 
         Returns:
             The redesign, whose `target(...)` is what `tt.run` takes.
@@ -121,16 +121,16 @@ class Antibodies:
 
 @dataclass(frozen=True, eq=False)
 class Redesign:
-    """A chain with open residues under a network; a state is what fills them, from the first to the last."""
+    """A chain with open residues under a network; a state fills these residues, from the first to the last."""
 
     nets: Antibodies
     parent: Tensor  # tokens of the whole chain
     open_sites: tuple[int, ...]
-    unseen: tuple[int, ...] = ()  # sites that p0 does not see
+    unseen: tuple[int, ...] = ()  # sites hidden from p0
 
     @property
     def given(self) -> tuple[int | None, ...]:
-        """The chain's tokens, None where it is open."""
+        """The chain's tokens, None at open sites."""
         free = set(self.open_sites)
         return tuple(None if site in free else token for site, token in enumerate(self.parent.tolist()))
 
@@ -156,7 +156,7 @@ class Redesign:
         return Around(self._head(species), self.infill)
 
     def log_species_on_the_way(self, species: str = "human") -> Around:
-        """The same with those residues masked that p0 does not see: the base's own pass answers it."""
+        """The same with the residues hidden from p0 masked, so that the base's own pass computes it."""
         return Around(UnseeingPotential(self._head(species), self.unseen, MASK), self.infill)
 
     def _head(self, species: str) -> NetPotential:
@@ -169,7 +169,7 @@ class Redesign:
         return Model(infill.process, infill.length, infill, None, self.log_species(species), self.nets.device)
 
     def order(self) -> tuple[int, ...]:
-        """An order of the open sites, part of what p0 means: each lies far from those just before it."""
+        """The default order of the open sites, part of the definition of p0: each is far from those just before it."""
         return tuple(sorted(range(len(self.open_sites)), key=lambda number: number * _GOLDEN % 1))
 
     def target(
@@ -182,12 +182,13 @@ class Redesign:
         order: tuple[int, ...] | None = None,
         costs: Tensor | None = None,
     ) -> PulledTarget:
-        """pi ~ p0(x)^sharpness p(species|x)^alpha exp(-pull * distance to the parent), as a value for `tt.run`.
+        """pi ~ p0(x)^sharpness p(species|x)^alpha exp(-pull * distance to the parent), as a Feynman-Kac model for
+        `tt.run`.
 
         Args:
             species: "human" (the default), "mouse", "camel", "rabbit", "rat" or "rhesus".
             alpha: Exponent of p(species|x), 0 or more; 1 by default.
-            pull: What each change costs, in nats; 0 by default.
+            pull: Cost of each change, in nats; 0 by default.
             sharpness: Exponent of p0, above 0; 1 by default.
             order: The order that defines p0. None (the default): `order()`.
             costs: Costs of changes, as in `Pull`. None (the default): each counts 1.
@@ -208,19 +209,25 @@ class Redesign:
         costs: Tensor | None = None,
         reveal_steps: int | None = None,
     ) -> Annealed:
-        """Designs for the same target by annealing: chains are drawn where it is easy, and moved while it grows.
+        """Designs for the same target by annealing: chains are drawn from an easier target, and moved while it
+        sharpens.
 
-        They are drawn with exponents alpha * start and pull * start and a sharpness of at most 1; moves then redraw one
-        residue after another, `sweeps` times each, and particles that are nearer to the parent win. The network's
-        conditionals disagree with one another: moves keep another law than the order's, and the log p0 that weights
-        hold drifts away from it. The run measures by how much, and `trust()` says so: take these as designs; weights
-        and log Z are those of `target` only if nothing drifts.
+        The first draws use exponents alpha * start and pull * start and a sharpness of at most 1; moves then redraw one
+        residue after another, `sweeps` times each. The network's conditionals disagree with one another: moves keep
+        another law than the order's, and the log p0 in the weights drifts away from it. The run measures by how much,
+        and `trust()` reports it: use these as designs; weights and log Z are those of `target` only if there is no
+        drift.
 
         Args:
-            species, alpha, pull, sharpness, order, costs: As in `target`.
-            start: Share of alpha and pull that chains are drawn with, above 0, at most 1; 0.25 by default.
-            sweeps: How often each residue is redrawn on the way, 1 or more; 2 by default.
-            reveal_steps: Steps in which chains are drawn. None (the default): one residue a step.
+            species: "human" (the default), "mouse", "camel", "rabbit", "rat" or "rhesus".
+            alpha: Exponent of p(species|x), 0 or more; 1 by default.
+            pull: Cost of each change, in nats; 0 by default.
+            sharpness: Exponent of p0, above 0; 1 by default.
+            start: Share of alpha and pull in the first draws, above 0, at most 1; 0.25 by default.
+            sweeps: Number of times each residue is redrawn, 1 or more; 2 by default.
+            order: The order that defines p0. None (the default): `order()`.
+            costs: Costs of changes, as in `Pull`. None (the default): each counts 1.
+            reveal_steps: Steps in which chains are drawn. None (the default): one residue per step.
         """
         need = "give a share of the exponents, above 0 and at most 1"
         start = number("start", start, need)
@@ -264,17 +271,17 @@ class Redesign:
         return spelled(self.infill.whole(x))
 
     def changes(self, x: Tokens) -> Tensor:
-        """How many residues differ from the parent's, int64 [B]."""
+        """Number of residues that differ from the parent's, int64 [B]."""
         return (x != self.own.to(x.device)).sum(-1)
 
     @property
     def view(self) -> SequenceLogo:
-        """How states look in reports."""
+        """The view of states for reports."""
         return SequenceLogo(AMINO_ACIDS)
 
 
 def check_species(species: object) -> int:
-    """The number of a species that the head knows."""
+    """The index of a species that the head knows; raises for others."""
     if not isinstance(species, str) or species not in SPECIES:
         raise InvalidInput(f"species is {species!r}; AntiBERTy knows {', '.join(SPECIES)}")
     return SPECIES.index(species)

@@ -1,9 +1,9 @@
-"""What a redesign is steered by: p(species | x) of the network's head, and a pull towards the parent.
+"""The reward of a redesign: p(species | x) of the network's head, and a pull towards the parent.
 
     r(x) = alpha log p(species | x) - pull * (how far x is from its parent)
 
-The head was trained on masked sequences too, so it says of a partly masked one what it is worth on the way. Draws adapt
-to the pull, which is known of every token at no cost; asking the head about each would cost twenty passes a site.
+The head was trained on masked sequences too, so it gives a value of partly masked ones. Draws are tilted by the pull,
+which is known for every token at no cost; evaluating the head for each token would cost twenty passes per site.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from ..core.fasta import AMINO_ACIDS
 from ..core.types import Batch, InvalidInput, Potential, Score, Tokens, ask, number, settle, shown, tensor_of
 from ..diffusion.processes import Masking
 
-ANY_TIME = 1.0  # the network is not told the time
+ANY_TIME = 1.0  # the network does not take the time
 
 
 @dataclass(frozen=True, eq=False)
 class Pull:
-    """-strength times the distance to the parent: 1 for each residue that differs, or what a matrix says.
+    """-strength times the distance to the parent: the number of changed residues, or a sum of matrix entries.
 
     Args:
         parent: The parent's tokens at the open sites, int64 [D].
-        strength: What a unit of distance costs, in nats; 0 or more.
-        costs: The distance of each token from each, float64 [20, 20] with zeros on its diagonal: row the parent's,
-            column the new one's. None (the default): 1 off the diagonal, which counts changes.
+        strength: Cost of a unit of distance, in nats; 0 or more.
+        costs: The distance between tokens, float64 [20, 20] with zeros on its diagonal: row the parent's token, column
+            the new one. None (the default): 1 off the diagonal, which counts changes.
     """
 
     parent: Tensor
@@ -51,7 +51,7 @@ class Pull:
             raise InvalidInput("the costs of changes have a diagonal that is not zero; keeping a residue costs nothing")
 
     def of_tokens(self) -> Tensor:
-        """What each token costs at each open site, float64 [D, 21]; a masked site costs nothing yet."""
+        """The cost of each token at each open site, float64 [D, 21]; a masked site costs 0."""
         parent = self.parent
         if self.costs is None:
             costs = (torch.arange(len(AMINO_ACIDS), device=parent.device) != parent[:, None]).double()
@@ -71,7 +71,7 @@ class Pull:
 
 @dataclass(frozen=True, eq=False)
 class Likeness:
-    """alpha log p(species | x) plus the pull: the reward of a redesign, and of masked states what they are worth."""
+    """alpha log p(species | x) plus the pull: the reward of a redesign, and a value of masked states."""
 
     species: Potential
     alpha: float
@@ -84,18 +84,19 @@ class Likeness:
 
 @dataclass(frozen=True, eq=False)
 class Promise:
-    """What a partly masked chain is worth: what it is now, and what its masked sites will add, each by itself.
+    """The value of a partly masked chain: its present value, plus what each masked site is expected to add
+    independently.
 
     At strength 1 a masked site adds log sum_v p0(v|x)^sharpness exp(-pull of v). So a state whose conditionals have
-    turned away from the parent is told before its sites are drawn. The base answers it in the pass that the next site
-    is drawn from.
+    turned away from the parent is recognised before its sites are drawn. The base computes this in the pass from which
+    the next site is drawn.
     """
 
     likeness: Likeness
     base: Score
     process: Masking
     sharpness: float
-    strength: float = 1.0  # the factor that it will have
+    strength: float = 1.0  # its factor in the target
 
     def __call__(self, x: Tokens, t: float) -> Tensor:
         law = self.process.posterior(ask(self.base, Batch(x), ANY_TIME), x, ANY_TIME).dense().double()
@@ -106,7 +107,7 @@ class Promise:
 
 @dataclass(frozen=True, eq=False)
 class PullGuide:
-    """What draws adapt to: the pull of each token, as if no token changed anything else about what a state is worth."""
+    """The values by which draws are tilted: the pull of each token, all else of a state's value held constant."""
 
     worth: Potential
     pull: Pull
@@ -122,7 +123,7 @@ class PullGuide:
 def substitution_costs(scores: Any, letters: str = AMINO_ACIDS) -> Tensor:
     """Costs of changes from a substitution matrix, scores[a][b] by letters: how much less b scores at a than a itself.
 
-    They are scaled so that the mean over all changes is 1.
+    They are scaled to a mean of 1 over all changes.
     """
     rows = [[float(scores[a][a]) - float(scores[a][b]) for b in letters] for a in letters]
     costs = torch.tensor(rows, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Protein sequences in FASTA files, read with every fault named before any work, and designs written back."""
+"""Protein sequences in FASTA files: reading, with every fault reported before any work, and writing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..core.storage import read_text, write_text
 from ..core.types import InvalidInput, Tokens, shown
 
 _DNA = set("ACGTUN")
-_LARGEST = 10_000_000  # bytes of a file that is read
+_LARGEST = 10_000_000  # bytes of a file to read, at most
 
 
 class ProteinSequence(NamedTuple):
@@ -49,7 +49,7 @@ def read_fasta(path: str | Path) -> list[ProteinSequence]:
 
 
 def check_protein(letters: str, where: str) -> str:
-    """A sequence of the 20 amino acids; DNA, gaps and unknown residues are refused."""
+    """A sequence of the 20 amino acids; raises for DNA, gaps and unknown residues."""
     if not isinstance(letters, str) or not letters:
         raise InvalidInput(f"{where} is {shown(letters)}; give the amino acids of a protein in one-letter code")
     if set(letters) <= _DNA:
@@ -69,7 +69,7 @@ def _listed(letters: str) -> str:
 
 
 def write_fasta(path: Path, sequences: Iterable[ProteinSequence]) -> None:
-    """Write sequences with their names, 80 letters a line."""
+    """Write sequences with their names, 80 letters per line."""
     write_text(path, fasta_text(sequences))
 
 

@@ -1,7 +1,7 @@
-"""A base that does not see some of the residues it is given: p0(framework | the rest), with these loops masked.
+"""A base with some of the given residues hidden: p0(framework | the rest), with these loops masked.
 
-The loops of a mouse antibody tell the network what species it is, and it then draws a mouse's framework around them.
-With loops masked, p0 is the law of frameworks that such a chain may have, as grafting supposes it.
+The loops of a mouse antibody reveal the species to the network, which then draws a mouse's framework around them. With
+the loops masked, p0 is the law of frameworks that such a chain may have, as CDR grafting assumes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def masked_at(x: Tokens, sites: tuple[int, ...], mask: int) -> Tokens:
 
 @dataclass(frozen=True)
 class UnseeingScore(WrappingScore):
-    """A Score of whole sequences that is asked with these sites masked."""
+    """A Score of whole sequences, evaluated with these sites masked."""
 
     score: Score
     sites: tuple[int, ...]
@@ -36,7 +36,7 @@ class UnseeingScore(WrappingScore):
 
 @dataclass(frozen=True)
 class UnseeingPotential:
-    """A Potential of whole sequences that is asked with these sites masked."""
+    """A Potential of whole sequences, evaluated with these sites masked."""
 
     potential: Potential
     sites: tuple[int, ...]

@@ -1,1 +1,1 @@
-"""What people use for rewards instead, as their papers define it, on the same counters: to compare with."""
+"""Baselines: the methods that others use for rewards, as their papers define them, with the same cost counters."""

@@ -14,9 +14,9 @@ from ..twists.calls import Rewarding, call_reward, check_reward_of
 from .record import Baseline
 from .walks import WalkMaker, base_draws, site_by_site
 
-_TRIES = 20  # for a mutant that was not seen before
-_IDLE = 10  # rounds without a new state, after which all near ones are taken to be known
-_APART = 1 << 20  # steps of the stream, apart from those of the base draws
+_TRIES = 20  # attempts at a mutant not seen before
+_IDLE = 10  # rounds without a new state, after which the search stops
+_APART = 1 << 20  # first step of the random stream, apart from those of the base draws
 
 
 @torch.no_grad()
@@ -33,20 +33,20 @@ def adalead(
     walk: WalkMaker = site_by_site,
     seed: int = 0,
 ) -> Baseline:
-    """The best states that evolution finds from base draws until the calls are spent. No target, and no model's law.
+    """The best states that evolution finds from base draws until the calls are spent. It has no target distribution.
 
-    A round takes all states within `threshold` of the best as parents, recombines them in pairs, and from each child
-    goes on mutating as long as a mutant is no worse than that child. The paper asks a surrogate on the way and measures
-    a batch a round; here the reward is asked itself, and nothing is asked about twice.
+    A round takes all states within `threshold` of the best as parents, recombines them in pairs, and mutates each child
+    on and on as long as a mutant is no worse than that child. The paper queries a surrogate model and measures one
+    batch per round; here the reward itself is called, once per state.
 
     Args:
         model: A `tt.Model` on `tt.Masking`; the first batch is drawn from its base.
         reward: Function of clean states [B, D] that returns one number a state; -inf forbids.
-        budget: Calls that are spent, all of them, and evaluations for the first batch.
-        particles: States returned, the best, 64 by default.
+        budget: Calls to spend (all of them), and evaluations for the first batch.
+        particles: Number of best states returned, 64 by default.
         batch: Base draws to begin with, and parents of a round; 100 by default.
         threshold: kappa of the paper: parents are worth at least (1 - kappa) of the best; 0.05 by default.
-        recombination: Probability to change over to the other parent at a site; 0.2 by default.
+        recombination: Probability to switch to the other parent at a site; 0.2 by default.
         mutation: Expected number of sites that a mutation redraws, uniformly over tokens; 1 by default.
         walk: How the first states are drawn: `site_by_site` (the default), `in_clock_time`.
         seed: Seed of the run, 0 by default.
@@ -80,7 +80,7 @@ def _fraction(name: str, value: object) -> float:
 
 
 class _Chance:
-    """Uniforms of a stream, no key of which is used twice."""
+    """Uniforms of a random stream, each key used once."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream, self.number = stream, _APART
@@ -92,12 +92,12 @@ class _Chance:
 
 
 class _Known:
-    """States and their rewards: nothing is asked about twice, and no more than the calls there are."""
+    """Evaluated states and their rewards: no state is evaluated twice, and never more than the calls allow."""
 
     def __init__(self, reward: MeteredReward, calls: int) -> None:
         self.reward, self.calls = reward, calls
         self.rows: dict[bytes, int] = {}
-        self.x: Tokens | None = None  # [at least as many as are known, D], doubled when it is full
+        self.x: Tokens | None = None  # [capacity, D], doubled when full
         self.values: list[float] = []
 
     def __len__(self) -> int:
@@ -107,12 +107,12 @@ class _Known:
         return self.calls - len(self)
 
     def new(self, x: Tokens) -> list[int]:
-        """The rows of x [B, D] that are not known, the first of equal ones, as many as can be asked about."""
+        """Row numbers of x [B, D] not evaluated yet, without duplicates, as many as calls are left for."""
         first = {key: row for row, key in reversed(list(enumerate(_keys(x)))) if key not in self.rows}
         return sorted(first.values())[: self.left()]
 
     def ask(self, x: Tokens) -> list[float | None]:
-        """The rewards of states [B, D]; None where no call was left for one."""
+        """The rewards of states [B, D]; None for states that no call was left for."""
         rows = self.new(x)
         if rows:
             self._add(x[torch.tensor(rows, device=x.device)])
@@ -130,13 +130,13 @@ class _Known:
         self.x[before : len(self)] = x
 
     def best(self, count: int, least: float | None = None) -> Tokens:
-        """The best states of at least this worth, best first; by default all that are not forbidden, or else one."""
+        """The best states with at least this reward, best first; by default all allowed ones, or one if none is."""
         value, order = torch.tensor(self.values, dtype=torch.float64).topk(min(count, len(self)))
         enough = value.isfinite() if least is None else value >= least
         return self.x[order[: max(int(enough.sum()), 1)].to(self.x.device)] if self.x is not None else torch.empty(0)
 
     def parents(self, count: int, kappa: float) -> Tokens:
-        """States within a share kappa of the best, repeated or cut to so many."""
+        """States within a share kappa of the best, repeated or cut to `count`."""
         top = max(self.values)
         near = self.best(count, top - abs(top) * kappa if top > NEG_INF else top)
         return near[torch.arange(count, device=near.device) % len(near)]
@@ -147,7 +147,7 @@ def _keys(x: Tokens) -> list[bytes]:
 
 
 def _recombined(parents: Tokens, rate: float, chance: _Chance) -> Tokens:
-    """Children of random pairs, which change over from one parent to the other at sites drawn with this rate."""
+    """Children of random pairs, which switch from one parent to the other at sites drawn with this rate."""
     count, length = parents.shape
     mixed = parents[chance.uniforms(CHOOSE, count).argsort()]
     half = count // 2
@@ -157,7 +157,7 @@ def _recombined(parents: Tokens, rate: float, chance: _Chance) -> Tokens:
 
 
 def _rollouts(roots: Tokens, known: _Known, rate: float, vocabulary: int, chance: _Chance) -> None:
-    """From each root mutate on and on, as long as the mutant is no worse than the root."""
+    """From each root mutate repeatedly, as long as the mutant is no worse than the root."""
     values = known.ask(roots)
     nodes = [(x, value) for x, value in zip(roots, values, strict=True) if value is not None]
     while nodes and known.left():
@@ -172,7 +172,7 @@ def _rollouts(roots: Tokens, known: _Known, rate: float, vocabulary: int, chance
 def _mutants(
     nodes: list[tuple[Tensor, float]], known: _Known, rate: float, vocabulary: int, chance: _Chance
 ) -> tuple[Tokens, list[float]]:
-    """A mutant of each node that was not seen before, where one is found in a few tries, and what it must be worth."""
+    """An unseen mutant of each node, if one is found in a few attempts, and the reward it must reach."""
     children: list[Tensor] = []
     floor: list[float] = []
     for _ in range(_TRIES):

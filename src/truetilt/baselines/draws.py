@@ -1,4 +1,4 @@
-"""Draws from the base, judged at the end: the best of N, and importance sampling."""
+"""Draws from the base, scored at the end: best of N, and importance sampling."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def best_of_n(
     walk: WalkMaker = site_by_site,
     seed: int = 0,
 ) -> Baseline:
-    """Draw N states for every one that is returned, and keep the best of each N; N is what the budget affords.
+    """The best of N base draws for each returned state; N is what the budget affords.
 
-    No target: the law of the best of N is p0(x) N F(r(x))^(N - 1), which no strength of a reward gives. `each` is N at
-    most; None (the default): all that the budget affords.
+    No target: the law of the best of N is p0(x) N F(r(x))^(N - 1), which no strength of a reward gives. `each` bounds
+    N; None (the default): all that the budget affords.
     """
     check_reward_of(reward, 1.0)
     way, particles = walk(model), whole("particles", particles, 1)
@@ -53,10 +53,10 @@ def importance(
     walk: WalkMaker = site_by_site,
     seed: int = 0,
 ) -> Baseline:
-    """As many draws of the base as the budget affords, weighed by exp(strength r): right with enough of them.
+    """Importance sampling: as many base draws as the budget affords, weighed by exp(strength r).
 
-    E[exp(log_z)] is Z at any number of draws. How many are enough grows as the exponential of the divergence of the
-    target from p0. `draws` are so many at most; None (the default): all that the budget affords.
+    E[exp(log_z)] is Z at any number of draws. The number needed grows as the exponential of the divergence of the
+    target from p0. `draws` bounds it; None (the default): all that the budget affords.
     """
     strength = check_reward_of(reward, strength)
     count = budget.most(walk(model).steps, 1, "draws", draws)
@@ -66,7 +66,7 @@ def importance(
 
 
 def _called(model: Model, reward: Rewarding, walk: WalkMaker, count: int, seed: int) -> tuple[Tokens, Tensor, Spent]:
-    """Draws of the base, their rewards, and what both cost."""
+    """Base draws, their rewards, and the cost of both."""
     meter = Meter()
     x = base_draws(walk(metered(model, meter)), count, seed)
     values = call_reward(MeteredReward(reward, meter), x)

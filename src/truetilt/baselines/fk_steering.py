@@ -1,7 +1,7 @@
-"""Feynman-Kac steering (Singhal et al. 2025): draw from the base, resample on the way by what completions are worth.
+"""Feynman-Kac steering (Singhal et al. 2025): draws from the base, resampled on the way by the value of completions.
 
-The reward of a masked state is estimated by K completions. A potential G makes weights of these; the last one closes,
-so that the product of all is exp(strength r(x)) and the weighted states aim at the target whatever the potential.
+The reward of a masked state is estimated by K completions. A potential G turns these estimates into weights; the last
+weight corrects their product to exp(strength r(x)), so the weighted states have the target as limit for every G.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from ..twists.lookahead import Lookahead
 from .record import Baseline
 from .walks import Walk, WalkMaker, remembering, site_by_site
 
-LogPotential = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # of the values now, last, largest and summed
+LogPotential = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # of the current, previous, largest and summed values
 
 
 def difference(now: Tensor, last: Tensor, largest: Tensor, total: Tensor) -> Tensor:
-    """How much more the state is worth than at the last look: weights telescope."""
+    """Increase of the value since the last look: the weights telescope (DIFFERENCE)."""
     return now - last
 
 
 def largest_so_far(now: Tensor, last: Tensor, largest: Tensor, total: Tensor) -> Tensor:
-    """The most that the path was worth at any look (MAX)."""
+    """The largest value of the path at any look (MAX)."""
     return largest
 
 
 def sum_so_far(now: Tensor, last: Tensor, largest: Tensor, total: Tensor) -> Tensor:
-    """All that the path was worth at its looks, added up (SUM)."""
+    """The sum of the path's values over its looks (SUM)."""
     return total
 
 
@@ -62,18 +62,19 @@ def fk_steering(
 ) -> Baseline:
     """FK steering with as many particles as the budget affords, in one population.
 
-    Consistent: with more particles the weighted states approach the target, for each potential. The pass that completes
-    a state also draws its next step, and is counted once.
+    Consistent: with more particles the weighted states approach the target, for each potential. The network pass that
+    completes a state also draws its next step, and is counted once.
 
     Args:
-        model: A `tt.Model` on `tt.Masking`; only its base score is asked.
+        model: A `tt.Model` on `tt.Masking`; only its base score is evaluated.
         reward: Function of clean states [B, D] that returns one number a state; -inf forbids.
         strength: Factor of the reward in the target, not 0; 1 by default.
         budget: Evaluations and calls that may be spent.
-        completions: One-shot completions of a state at a look, 4 by default; their log-mean-exp is its value.
+        completions: One-shot completions of a state at a look (an intermediate weighing), 4 by default; their
+            log-mean-exp is its value.
         potential: `difference` (the default), `largest_so_far` or `sum_so_far`, the paper's three.
-        every: Steps between two looks, 1 by default; the paper looks at every fifth to twentieth part of the way.
-        particles: So many at most. None (the default): as many as the budget affords if no call is repeated.
+        every: Steps between two looks, 1 by default; the paper uses 5 to 20 looks in all.
+        particles: Upper bound. None (the default): as many as the budget affords if no call is repeated.
         resample: Resampling scheme; `tt.adaptive(tt.systematic, 0.5)` by default.
         walk: How states are drawn: `site_by_site` (the default), `in_clock_time`.
         seed: Seed of the run, 0 by default.
@@ -92,20 +93,20 @@ def fk_steering(
 
 
 def looks_of(way: Walk, every: int) -> int:
-    """How often a particle is looked at on the way, first where all is masked."""
+    """Number of looks (intermediate weighings) at a particle; the first is at the fully masked state."""
     return sum(number % every == 0 for number in range(way.steps))
 
 
 @dataclass(frozen=True)
 class Steering:
-    """Draws of the base, weighed at chosen times by a potential of what they are worth, and closed at the end."""
+    """Draws of the base, weighed by a potential of their values at chosen times, with a correcting last weight."""
 
     inner: FeynmanKac
     value: Potential
     closing: Rewarding
     strength: float
     potential: LogPotential
-    looks: Sequence[float]  # times
+    looks: Sequence[float]  # their times
     target: ClassVar[Target | None] = None
     remedies: ClassVar[Remedies] = Remedies()
     how: ClassVar[str] = "draws from the base, weighs by what completions are worth"
@@ -136,7 +137,7 @@ class Steering:
 
 @dataclass(frozen=True)
 class SteeringMove:
-    """A draw of the base, and the weight that looking at it gives."""
+    """A step of the base, and the weight of the look after it."""
 
     lazy: ClassVar[bool] = False
     fk: Steering
@@ -172,7 +173,7 @@ class SteeringMove:
             return final - path["weighed"], path
         if self.s not in fk.looks:
             return torch.zeros_like(path["last"]), path
-        if self.s == fk.looks[0]:  # nothing is revealed: one state, looked at once
+        if self.s == fk.looks[0]:  # all states are fully masked, so one look serves all
             value = fk.value(batch_of(y)[:1], self.s).expand(y.shape[:-1])
         else:
             value = fk.value(batch_of(y), self.s).reshape(y.shape[:-1])

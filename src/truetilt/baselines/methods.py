@@ -1,7 +1,7 @@
-"""Every baseline by its name, as its paper sets it, spending a budget in full: what a comparison runs.
+"""Every baseline by name, with its paper's settings, spending a budget in full: for comparisons.
 
-All reveal sites left to right: of a network whose conditionals disagree, another order draws another p0,
-and what is compared must be one law.
+All reveal sites left to right: if a network's conditionals disagree, another order draws from another p0, and methods
+must be compared on the same one.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from .tds import default_value, tds
 from .trajectory_gibbs import gibbs_until_spent, trajectory_gibbs
 from .walks import WalkMaker, site_by_site
 
-LOOKS, COMPLETIONS = 5, 4  # of FK steering: looks at most, as its paper has them for images
-CANDIDATES = 10  # of SVDD, for sequences
+LOOKS, COMPLETIONS = 5, 4  # of FK steering: looks at most (the paper's number for images), and completions at each
+CANDIDATES = 10  # of SVDD, the paper's number for sequences
 
 
 class Contest(NamedTuple):
-    """What a method is run on."""
+    """The problem that a method is run on."""
 
     model: Model
     reward: Rewarding
     strength: float
     budget: Budget
     seed: int
-    steps: int | None = None  # in which a draw is revealed; None: one site a step
+    steps: int | None = None  # steps in which a draw is revealed; None: one site per step
 
     @property
     def walk(self) -> WalkMaker:
@@ -52,12 +52,12 @@ class Contest(NamedTuple):
         return -(-(self.steps or self.model.length) // LOOKS)
 
     def value(self) -> Regressed:
-        """What a masked state is worth, learned as peers do, for a part of the whole budget."""
+        """The value of masked states that peers learn (`regressed_value`), paid from the whole budget."""
         return default_value(self.model, self.reward, self.walk(self.model), self.budget, self.seed)
 
 
 class Method(NamedTuple):
-    """A baseline: its title, whether p0 exp(strength r) is its limit, and a run of so much, or of a size."""
+    """A baseline: its title, whether its limit is p0 exp(strength r), and a run of a given budget and largest size."""
 
     title: str
     has_target: bool
@@ -123,12 +123,12 @@ def _gibbs_until_spent(on: Contest) -> Baseline:
 
 
 ADALEAD = "adalead"
-COUNTING = {ADALEAD: _adalead, "particle-gibbs": _gibbs_until_spent}  # count for themselves, and stop in time
+COUNTING = {ADALEAD: _adalead, "particle-gibbs": _gibbs_until_spent}  # these count their own spending and stop in time
 TITLES = {name: method.title for name, method in METHODS.items()} | {ADALEAD: "AdaLead"}
 
 
 def run_method(name: str, on: Contest) -> Baseline:
-    """A baseline run as large as the budget affords, as measured (`largest`); every trial pays for each state once."""
+    """A baseline run as large as the budget affords by measured cost (`largest`), with an empty cache in each trial."""
     if name not in TITLES:
         raise InvalidInput(f"there is no baseline {name!r}; known are {', '.join(TITLES)}")
     if name in COUNTING:

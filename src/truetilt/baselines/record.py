@@ -1,4 +1,4 @@
-"""What a baseline gives back: states, weights where it has any, and what was asked for them."""
+"""The result of a baseline: states, weights if it has any, and its cost."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ..smc.resampling import normalised
 
 
 class Baseline(NamedTuple):
-    """What a baseline returns.
+    """The result of a baseline.
 
     With `log_weights` the states are a weighted sample whose limit is the target p0(x) exp(strength r(x)), and `log_z`,
-    where there is one, estimates log E_p0[exp(strength r)]. Without, the states count alike and follow a law of the
+    if not None, estimates log E_p0[exp(strength r)]. Without, the states are equally weighted and follow a law of the
     method's own: no target, and no log Z.
     """
 
@@ -24,7 +24,7 @@ class Baseline(NamedTuple):
     log_weights: LogWeights | None  # float64 [n], unnormalised; None: there is no target
     log_z: float | None
     spent: Spent
-    size: int = 1  # what the budget decided: how many particles, draws of each, sweeps
+    size: int = 1  # the size that the budget determined: number of particles, draws for each, or sweeps
 
     @property
     def weights(self) -> Tensor:

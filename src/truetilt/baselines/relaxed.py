@@ -14,14 +14,14 @@ from ..twists.learned import LearnedTwist
 from ..twists.network import NetworkTwist
 from ..twists.tables import TableTwist
 
-Differentiable = Callable[[Tensor, float], Tensor]  # of one-hot states [B, D, S + 1], the mask last, and a time; [B]
+Differentiable = Callable[[Tensor, float], Tensor]  # (one-hot states [B, D, S + 1] with the mask last, time) to [B]
 
 
 def relaxed(value: Any) -> Differentiable:
-    """A value as a function of one-hot states that can be differentiated.
+    """A value as a differentiable function of one-hot states.
 
-    A twist of `tt.learn_twist` is continued linearly in each site; what has a method `relaxed` is asked by it; any
-    other function must be one of (onehot, t) itself.
+    A twist of `tt.learn_twist` is extended linearly in each site. A value with a method `relaxed` is called through it.
+    Any other function must itself take (onehot, t).
     """
     if isinstance(value, LearnedTwist):
         if not isinstance(value.twist, TableTwist | NetworkTwist):
@@ -37,7 +37,7 @@ def relaxed(value: Any) -> Differentiable:
 
 @dataclass(frozen=True, eq=False)
 class RelaxedTwist:
-    """A learned twist of one-hot states, in units of the reward."""
+    """A learned twist as a function of one-hot states, in units of the reward."""
 
     twist: TableTwist | NetworkTwist
     strength: float
@@ -49,7 +49,7 @@ class RelaxedTwist:
 
 
 def _of_tables(twist: TableTwist, hot: Tensor) -> Tensor:
-    """Entries of sites, of pairs, and the constant, as `TableLayout` lays them out."""
+    """The sum over sites, pairs and the constant, in the layout of `TableLayout`."""
     length, states, reach = twist.layout
     entries, first = twist.entries.to(hot.device), length * states
     found = (hot * entries[:first].reshape(length, states)).sum((-1, -2)) + entries[-2]

@@ -1,4 +1,4 @@
-"""Spending a budget in full: the largest run of a method whose measured cost stays within it."""
+"""Spending a budget in full: the largest run of a method whose measured cost stays within the budget."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from ..rewards.reward import Reward
 from ..twists.calls import Rewarding
 from .record import Baseline
 
-Sized = Callable[[Budget, int | None], Baseline]  # a run with so much to spend, of this size at most
-_ENOUGH = 0.98  # of a budget: what is left of it is not worth another run
-_NEARLY = 0.9  # of a budget: one step more is not tried where it promises to be too much
-_FINE = 50  # sizes that differ by less than one part in so many are alike
-_MOST = 64  # times the planned size, where evaluations are not limited: known states cost no calls, and nothing ends it
+Sized = Callable[[Budget, int | None], Baseline]  # a run with this budget, of this size at most
+_ENOUGH = 0.98  # share of a budget that counts as all of it
+_NEARLY = 0.9  # share of a budget above which one more step is tried only if it is predicted to fit
+_FINE = 50  # sizes that differ by less than one part in this many count as equal
+_MOST = 64  # times the planned size, at most: with unlimited evaluations and all states cached nothing else ends it
 
 
 def largest(run: Sized, budget: Budget) -> Baseline:
     """The largest run whose spending, as measured, stays within the budget.
 
-    A plan can only count every call as a new one. Where states repeat and the reward keeps its answers, a run so
-    planned leaves much of its calls unspent: larger ones are tried, and the largest that fits is returned. What the
-    search itself asks is not charged. That favours the method, since nobody who has to pay could search so.
+    A plan has to count every call as a new one. If states repeat and the reward has a cache, a run so planned leaves
+    many calls unspent: larger ones are tried, and the largest that fits is returned. The search itself is not charged.
+    That favours the method, since nobody who pays for calls could search this way.
     """
     best = _planned(run, budget)
     most, above = _MOST * best.size if budget.evaluations is None else LONGEST, None
@@ -30,7 +30,7 @@ def largest(run: Sized, budget: Budget) -> Baseline:
         if above is not None and above - best.size <= max(best.size // _FINE, 1):
             break
         if budget.share(best.spent) > _NEARLY and budget.share(best.spent) * (best.size + 1) > best.size:
-            break  # one more would cost more than is left
+            break  # one more would exceed the rest of the budget
         found = run(Budget(), _next(best, budget, above, most))
         if budget.share(found.spent) <= 1:
             best = found
@@ -40,7 +40,7 @@ def largest(run: Sized, budget: Budget) -> Baseline:
 
 
 def _planned(run: Sized, budget: Budget) -> Baseline:
-    """The run that fits if all calls are new; where none does, the smallest there is, if it fits as measured."""
+    """The run that fits if all calls are new; if none does, the smallest run, provided that its measured cost fits."""
     try:
         return run(budget, None)
     except BudgetTooSmall:
@@ -51,7 +51,7 @@ def _planned(run: Sized, budget: Budget) -> Baseline:
 
 
 def _next(best: Baseline, budget: Budget, above: int | None, most: int) -> int:
-    """A size to try: what the spending so far promises, at most four times as much, or the middle."""
+    """The next size to try: extrapolated from the cost so far (at most four times as large), or the midpoint."""
     if above is not None:
         return (best.size + above) // 2
     promised = int(best.size / max(budget.share(best.spent), 0.25))
@@ -59,9 +59,10 @@ def _next(best: Baseline, budget: Budget, above: int | None, most: int) -> int:
 
 
 def afresh(reward: Rewarding) -> Rewarding:
-    """The same reward with an empty memory, so that a run pays for each state once whatever was asked before it.
+    """The same reward with an empty cache, so that a run pays for each state once, whatever was cached before.
 
-    Its function is the reward given, which still answers from its own memory: a slow one is asked once about a state.
+    The given reward serves as the function and still answers from its own cache: a slow one is evaluated once per
+    state.
     """
     if not isinstance(reward, Reward) or not reward.keeps:
         return reward
@@ -69,6 +70,6 @@ def afresh(reward: Rewarding) -> Rewarding:
 
 
 def said_by_reward(error: InvalidInput) -> InvalidInput:
-    """What the reward itself said of a state that it has no value for, where `afresh` says it once more around it."""
+    """The error of the inner reward, taken out of the second one that the wrapper of `afresh` puts around it."""
     cause = error.__cause__
     return said_by_reward(cause) if isinstance(cause, InvalidInput) and str(cause) in str(error) else error

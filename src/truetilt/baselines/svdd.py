@@ -1,7 +1,7 @@
 """SVDD, soft value-based decoding (Li et al. 2024): at each step draw M candidates of a state, keep one by its value.
 
-No state is compared with another's candidates and nothing is weighed, so there is no target: the law is
-p0(x) exp(strength r(x)) only for the exact soft value and M without end.
+Particles do not interact and carry no weights, so there is no target: the law is p0(x) exp(strength r(x)) only for the
+exact soft value and in the limit of large M.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from ..twists.revealing import draws as recorded_draws
 from .record import Baseline
 from .walks import WalkMaker, base_draws, remembering, site_by_site
 
-_NUMBERS = 1 << 27  # of a matrix, or of all rows, that values are regressed on
-_APART = 1 << 40  # a population that no run draws from
-_SOLVING = (100, 1e-6)  # steps of a solve that forms no matrix, and how near it comes
+_NUMBERS = 1 << 27  # entries of a dense matrix, or of all rows, in the regression of values
+_APART = 1 << 40  # a population number that no run uses
+_SOLVING = (100, 1e-6)  # iterations and tolerance of the matrix-free solve
 
 
 @torch.no_grad()
@@ -48,18 +48,18 @@ def svdd(
     walk: WalkMaker = site_by_site,
     seed: int = 0,
 ) -> Baseline:
-    """States that each went, at every step, to one of M candidates, chosen by exp(strength * value). No target.
+    """States that moved, at every step, to one of M candidates chosen by exp(strength * value). No target.
 
     Args:
-        model: A `tt.Model` on `tt.Masking`; only its base score is asked.
+        model: A `tt.Model` on `tt.Masking`; only its base score is evaluated.
         reward: Function of clean states [B, D]; it chooses among the candidates of the last step.
         strength: One over the paper's temperature; 1 by default.
-        value: What a masked state is worth, a function (x, t): `tt.Lookahead` on this model with `tt.plain_mean` for
-            SVDD-PM, `regressed_value` for SVDD-MC. What it cost to learn (its `spent`) is counted.
+        value: Value of a masked state, a function (x, t): `tt.Lookahead` on this model with `tt.plain_mean` for
+            SVDD-PM, `regressed_value` for SVDD-MC. The cost of learning it (its `spent`) is counted.
         budget: Evaluations and calls that may be spent.
-        particles: States returned, 64 by default; None: as many as the budget affords with so many candidates each.
-        candidates: M at most, 20 by default (the paper's for images; 10 for sequences); as many as the budget affords.
-            With sites revealed one by one they share the site.
+        particles: States returned, 64 by default; None: as many as the budget affords with M `candidates` each.
+        candidates: Upper bound of M, 20 by default (the paper's for images; 10 for sequences); M is what the budget
+            affords. With sites revealed one by one all candidates reveal the same site.
         walk: How states are drawn: `site_by_site` (the default), `in_clock_time`.
         seed: Seed of the run, 0 by default.
     """
@@ -81,7 +81,7 @@ def svdd(
         y, _, aux = Draws(source, here.number)(move)
         worth = call_reward(counted, batch_of(y)) if here.s == 0 else value(batch_of(y), here.s)
         log_odds = scaled(worth, strength).reshape(particles, count)
-        log_odds = torch.where((log_odds > NEG_INF).any(-1, keepdim=True), log_odds, 0.0)  # all forbidden: any
+        log_odds = torch.where((log_odds > NEG_INF).any(-1, keepdim=True), log_odds, 0.0)  # all forbidden: uniform
         spin = source.stream.uniforms(here.number, RESAMPLE, 1, particles).reshape(particles, 1)
         chosen = draw_from(log_odds.softmax(-1).cumsum(-1), spin).squeeze(-1)
         kept = (torch.arange(particles, device=chosen.device) * count + chosen)[None]
@@ -90,9 +90,10 @@ def svdd(
 
 
 def _sizes(steps: int, value: Potential, left: Budget, particles: int | None, candidates: int) -> tuple[int, int]:
-    """Particles and candidates that what is left of a budget affords.
+    """Particles and candidates that the rest of a budget affords.
 
-    One pass a step draws all candidates of a particle, and a look at each is one more; the last step is called.
+    One pass per step draws all candidates of a particle, and valuing each is one more; in the last step the reward is
+    called.
     """
     looks = value.completions if isinstance(value, Lookahead) else 0
     if particles is None:
@@ -112,7 +113,7 @@ def _sizes(steps: int, value: Potential, left: Budget, particles: int | None, ca
 
 @dataclass(frozen=True, eq=False)
 class Regressed:
-    """A number for each token at each site, the mask one of them: the mean reward of the states that come of it."""
+    """A number for each token at each site, the mask included: a linear estimate of the final reward."""
 
     table: Tensor  # [D, S + 1]
     level: float
@@ -123,7 +124,7 @@ class Regressed:
         return self.level + self.table.to(x.device)[sites, x].sum(-1)
 
     def relaxed(self, onehot: Tensor, t: float) -> Tensor:
-        """The same of one-hot states [B, D, S + 1], linear in them."""
+        """The same for one-hot states [B, D, S + 1], linear in them."""
         return self.level + (onehot * self.table.to(onehot)).sum((-1, -2))
 
 
@@ -139,8 +140,8 @@ def regressed_value(
 ) -> Regressed:
     """The Monte-Carlo value of SVDD-MC: rewards of base draws regressed on the masked states that led to them.
 
-    Draws are revealed in an order, at random by default, one site a step or, in a given order, in fewer `steps`. They
-    come from uniforms that no run uses.
+    Sites are revealed in random order by default, one per step; in a given `order` also in fewer `steps`. The draws use
+    a random stream that no run uses.
     """
     check_model(model)
     check_reward_of(reward, 1.0)
@@ -164,9 +165,9 @@ def regressed_value(
 def _draws_in_steps(
     model: Model, count: int, order: tuple[int, ...], steps: int, seed: int
 ) -> tuple[Tokens, Tokens, Tensor, Spent]:
-    """Base draws in so many steps, the masked states on their way, the draw of each, and the cost.
+    """Base draws in `steps` steps, their intermediate masked states, the draw that each belongs to, and the cost.
 
-    In a given order a state on the way is the finished one with its later sites masked.
+    In a given order an intermediate state is the finished one with its later sites masked.
     """
     meter = Meter()
     way = site_by_site(metered(model, meter), order, steps)
@@ -180,9 +181,9 @@ def _draws_in_steps(
 
 
 def _least_squares(rows: Tokens, goal: Tensor, states: int) -> Tensor:
-    """A number for each token at each site, [D, states], whose sums over a row are near its goal.
+    """A number for each token at each site, [D, states], whose sum over a row approximates its goal.
 
-    A matrix is formed where it is small; else rows are thinned out and solved for by conjugate gradients.
+    Solved with a dense matrix if it is small; else by conjugate gradients on a subset of the rows.
     """
     length = rows.shape[1]
     ridge = 1e-3 * len(rows) / length

@@ -1,7 +1,7 @@
 """The twisted diffusion sampler (Wu et al. 2023) for masked states: proposals follow the gradient of a value.
 
-At a step the base's law of a site is tilted by the value's first-order change, taken from one gradient in the one-hot
-state. The weight corrects that guess, telescopes over the values and closes with the reward: any finite value with a
+At a step the base's law of a site is tilted by the first-order change of the value, from one gradient in the one-hot
+state. The weight corrects this approximation and the values telescope to the reward, so any finite value with a
 gradient leads to the target.
 """
 
@@ -34,8 +34,8 @@ from .relaxed import Differentiable, relaxed
 from .svdd import Regressed, regressed_value
 from .walks import Walk, WalkMaker, site_by_site
 
-_NUMBERS = 1 << 24  # of one-hot states that are differentiated at a time
-_SHARE, _DRAWS = 4, 500  # part of a budget that learns a value, one in so many; and draws for it at most
+_NUMBERS = 1 << 24  # entries of the one-hot states that are differentiated at a time
+_SHARE, _DRAWS = 4, 500  # a value is learned from one part in this many of a budget, and from at most this many draws
 
 
 @torch.no_grad()
@@ -57,25 +57,25 @@ def tds(
     It has a target: E[exp(log_z)] is Z at any number of particles, and the weighted states approach the target.
 
     Args:
-        model: A `tt.Model` on `tt.Masking`; only its base score is asked.
+        model: A `tt.Model` on `tt.Masking`; only its base score is evaluated.
         reward: Function of clean states [B, D] that returns one number a state; -inf forbids.
         strength: Factor of the reward in the target, not 0; 1 by default.
-        budget: Evaluations and calls that may be spent, those that learn the value among them.
-        value: What a masked state is worth, in units of the reward, with a gradient: a twist of `tt.learn_twist`, a
+        budget: Evaluations and calls that may be spent, including those that learn the value.
+        value: Differentiable value of a masked state, in units of the reward: a twist of `tt.learn_twist`, a
             `regressed_value`, or a function (onehot, t) of one-hot states [B, D, S + 1], the mask last, that returns
-            [B] (see `tt.Taylor`). What it cost to learn (its `spent`) is counted; passes of a network of its own are
-            not. None (the default): `regressed_value` on up to 500 base draws, a quarter of the budget at most.
-        dtype: Of the one-hot states, float64 by default; that of the network's weights if the value is one.
-        particles: So many at most. None (the default): as many as the budget affords.
+            [B] (see `tt.Taylor`). The cost of learning it (its `spent`) is counted; passes of a network of its own are
+            not. None (the default): `regressed_value` on up to 500 base draws, for a quarter of the budget at most.
+        dtype: Type of the one-hot states, float64 by default; give that of the weights if the value is a network.
+        particles: Upper bound. None (the default): as many as the budget affords.
         resample: Resampling scheme; `tt.adaptive(tt.systematic, 0.5)` by default.
-        walk: How sites are revealed: `site_by_site`, or it with an order or fewer steps.
+        walk: How sites are revealed: `site_by_site` (the default), or it with an order or fewer steps.
         seed: Seed of the run, 0 by default.
     """
     strength, meter = check_reward_of(reward, strength), Meter()
     way, counted = walk(metered(model, meter)), MeteredReward(reward, meter)
     if not isinstance(way.fk, RevealClock):
         raise InvalidInput("this sampler tilts the law of the sites that a step reveals; give walk=site_by_site")
-    budget.most(way.steps, 1, "particles", particles)  # before anything is spent
+    budget.most(way.steps, 1, "particles", particles)  # check before anything is spent
     if value is None:
         value = default_value(model, reward, way, budget, seed)
     before = getattr(value, "spent", Spent())
@@ -88,7 +88,7 @@ def tds(
 
 
 def default_value(model: Model, reward: Rewarding, way: Walk, budget: Budget, seed: int) -> Regressed:
-    """What peers learn: rewards of base draws regressed on masked states, for a quarter of the budget at most."""
+    """The default value: rewards of base draws regressed on masked states, for a quarter of the budget at most."""
     part = Budget(*(None if limit is None else limit // _SHARE for limit in budget))
     order = getattr(way.fk, "order", None)
     steps = model.length if order is None else way.steps
@@ -98,7 +98,7 @@ def default_value(model: Model, reward: Rewarding, way: Walk, budget: Budget, se
 
 @dataclass(frozen=True)
 class TwistedReveal:
-    """Reveals sites by the base's law tilted by a gradient, weighs by p/q and by values, closes with the reward."""
+    """Reveals sites by the base's law tilted by a gradient; weighs by p/q and by values, at the end by the reward."""
 
     inner: RevealClock
     value: Differentiable
@@ -126,7 +126,7 @@ class TwistedReveal:
         return [(log_p, self.led(move, t, s)) for log_p, move in self.inner.branches(particles, t, s)]
 
     def led(self, move: RevealMove, t: float, s: float) -> TwistedRevealMove:
-        """The base's move with its law tilted, and what the states were worth before it."""
+        """The base's move with its law tilted, and the values of the states before it."""
         x, sites, law = move.law.x, move.law.sites, move.law.logits
         held, change = self._asked(batch_of(x), sites.reshape(-1, sites.shape[-1]), t)
         tilted = law.dense().double() + self.strength * change.reshape(*sites.shape, -1)
@@ -155,8 +155,11 @@ class TwistedReveal:
 
 @dataclass(frozen=True)
 class TwistedRevealMove:
-    """A draw of the tilted law. What the state is worth is weighed before it, so that resampling knows, and taken off
-    after it, where the next state's own value, or at the end the reward, takes its place."""
+    """A draw of the tilted law.
+
+    The value of a state enters its weight before resampling, and is divided out after the next move, when the next
+    state's value (at the end the reward) takes its place.
+    """
 
     lazy: ClassVar[bool] = False
     fk: TwistedReveal

@@ -1,8 +1,8 @@
 """Particle Gibbs over trajectories (Andrieu et al. 2010; for masked diffusion Dang et al. 2025).
 
-A reference path is kept, FK steering is run beside it (conditional SMC), and a path drawn by the final weights is the
-next reference. Each sweep leaves the law of the target's paths as it is, so more sweeps come nearer to the target with
-few particles; how many are enough is not known beforehand, and no estimate of Z comes out.
+A reference path is kept, FK steering is run conditionally on it (conditional SMC), and a path drawn by the final
+weights becomes the next reference. Each sweep leaves the target's law of paths invariant, so more sweeps come nearer to
+the target with few particles. The number of sweeps needed is not known beforehand, and there is no estimate of Z.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from .fk_steering import LogPotential, Steering, difference, looks_of
 from .record import Baseline
 from .walks import WalkMaker, remembering, site_by_site
 
-_MOST = 100_000  # sweeps: where all states are known and evaluations are not limited, nothing else ends them
-PARTICLES = 16  # of a sweep
-_DROPPED = 4  # the first sweeps, one in so many, are not kept: the chains have not come near yet
+_MOST = 100_000  # sweeps at most: with all states cached and unlimited evaluations nothing else ends them
+PARTICLES = 16  # particles of a sweep
+_DROPPED = 4  # the first sweeps, one part in this many, are dropped as burn-in
 
 
 @torch.no_grad()
@@ -48,20 +48,21 @@ def trajectory_gibbs(
 ) -> Baseline:
     """Particle Gibbs with as many sweeps as the budget affords; it has a target, and no log Z.
 
-    All particles of the last three quarters of the sweeps are returned, each sweep's weights summing to the same: less
-    noise than the references alone, and the same limit.
+    All particles of the last three quarters of the sweeps are returned, with equal total weight per sweep: the limit of
+    the references alone, with less noise.
 
     Args:
-        model: A `tt.Model` on `tt.Masking`; only its base score is asked.
+        model: A `tt.Model` on `tt.Masking`; only its base score is evaluated.
         reward: Function of clean states [B, D] that returns one number a state; -inf forbids.
         strength: Factor of the reward in the target, not 0; 1 by default.
-        budget: Evaluations and calls that may be spent; a plain run that makes the first path is paid from it.
-        particles: Particles of a sweep in each chain, the reference among them, 16 by default.
+        budget: Evaluations and calls that may be spent, including the plain run that makes the first path.
+        particles: Particles of a sweep in each chain, including the reference, 16 by default.
         chains: Independent chains, 1 by default.
-        completions: One-shot completions of a state at a look, 4 by default; their log-mean-exp is its value.
+        completions: One-shot completions of a state at a look (an intermediate weighing), 4 by default; their
+            log-mean-exp is its value.
         potential: `difference` (the default), or another of FK steering's.
         every: Steps between two looks, 1 by default.
-        sweeps: So many at most. None (the default): as many as the budget affords if no call is repeated.
+        sweeps: Upper bound. None (the default): as many as the budget affords if no call is repeated.
         walk: How states are drawn: `site_by_site` (the default), `in_clock_time`.
         seed: Seed of the run, 0 by default.
     """
@@ -82,10 +83,10 @@ def gibbs_until_spent(
     walk: WalkMaker = site_by_site,
     seed: int = 0,
 ) -> Baseline:
-    """One chain whose sweeps go on until another one, as measured, is more than the budget; that one is not kept.
+    """One chain, swept until the next sweep exceeds the budget by measured cost; that sweep is discarded.
 
-    Where states repeat and the reward keeps its answers, that is many more sweeps than a plan can promise. The sweep
-    that is thrown away has been paid for: for comparisons, not for rewards that cost money.
+    If states repeat and the reward has a cache, these are many more sweeps than a plan can promise. The discarded sweep
+    has been paid for: use this for comparisons, not for rewards that cost money.
     """
     how: dict[str, Any] = {"particles": PARTICLES, "chains": 1, "completions": completions, "every": every}
     kept: list[_Sweep] = []
@@ -111,7 +112,7 @@ def _planned(
     model: Model, budget: Budget, walk: WalkMaker, sweeps: int | None, particles: int, chains: int, completions: int,
     every: int,
 ) -> int:  # fmt: skip
-    """How many sweeps a budget affords after a first path if no call is repeated."""
+    """Number of sweeps that a budget affords after a first path if no call is repeated."""
     way, (chains, particles) = walk(model), check_shape((chains, particles))
     calls = chains * particles * (looks_of(way, whole("every", every, 1)) * completions + 1)
     each = chains * particles * way.steps
@@ -123,7 +124,7 @@ def _sweeps(
     model: Model, reward: Rewarding, strength: float, potential: LogPotential, walk: WalkMaker, seed: int,
     particles: int, chains: int, completions: int, every: int,
 ) -> Iterator[_Sweep]:  # fmt: skip
-    """A first path, then one sweep after another without end."""
+    """A first path, then one sweep after another, endlessly."""
     strength, every = check_reward_of(reward, strength), whole("every", every, 1)
     function("potential", potential, "(now, last, largest, total)")
     meter, shape = Meter(), check_shape((chains, particles))
@@ -138,7 +139,7 @@ def _sweeps(
 
 
 def _together(sweeps: list[_Sweep]) -> Baseline:
-    """The particles of the last three quarters of the sweeps; the first path is no sweep."""
+    """The particles of the last three quarters of the sweeps; the first path is not a sweep."""
     size = len(sweeps) - 1
     kept = sweeps[size // _DROPPED + 1 :]
     states, log_w = torch.cat([one.x for one in kept]), torch.cat([one.log_w for one in kept])

@@ -1,4 +1,4 @@
-"""Ways to draw from the base step by step: site by site, or in clock time; and a base that is not asked twice."""
+"""Ways to draw from the base step by step (site by site, or in clock time), and a base score with a one-step cache."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..targets.on_clock import Unweighted
 
 
 class Walk(NamedTuple):
-    """Unweighted draws from a model's base: their moves, over a time grid; one evaluation a step."""
+    """Unweighted draws from a model's base: the moves and their time grid; one network evaluation per step."""
 
     fk: FeynmanKac
     grid: Grid
@@ -33,13 +33,13 @@ class Walk(NamedTuple):
 
 
 class WalkMaker(Protocol):
-    """Makes a walk of a model: `site_by_site`, `in_clock_time`, or either with its options filled in."""
+    """Makes a walk from a model: `site_by_site`, `in_clock_time`, or either with options bound."""
 
     def __call__(self, model: Model) -> Walk: ...
 
 
 def site_by_site(model: Model, order: Sequence[int] | None = None, steps: int | None = None) -> Walk:
-    """Reveal sites in an order, at random by default; as many steps as sites by default, and then draws are exact."""
+    """Reveal sites in an order, random by default; one site per step by default, and then draws are exact."""
     check_masked(model)
     schedule = cast("Masking", model.process).schedule
     fk = Composed(model, order=None if order is None else tuple(order))
@@ -47,13 +47,13 @@ def site_by_site(model: Model, order: Sequence[int] | None = None, steps: int | 
 
 
 def in_clock_time(model: Model, steps: int = 100) -> Walk:
-    """Reveal each site when its time comes, over equal time steps: sites of one step are drawn as if independent."""
+    """Reveal each site at its random time, over equal time steps: sites of one step are drawn independently."""
     check_masked(model)
     return Walk(Unweighted(model, model.base, kernel=tweedie), uniform_grid(steps))
 
 
 def check_masked(model: object) -> None:
-    """A model whose sites are revealed."""
+    """Raise unless the model's process is masking."""
     check_model(model)
     process = cast("Model", model).process
     if not isinstance(process, Masking):
@@ -61,16 +61,16 @@ def check_masked(model: object) -> None:
 
 
 def base_draws(walk: Walk, count: int, seed: int, population: int = 0) -> Tokens:
-    """Clean states [count, D] of the base, by the uniforms of a population."""
+    """Clean states [count, D] of the base, from the random stream of a population."""
     source = Source(Stream(seed, population, walk.fk.device))
     return last_of(trace(walk.fk, walk.grid, (1, count), never, source)).x[0]
 
 
 @dataclass(eq=False)
 class LastAnswer(BatchScore):
-    """A score that remembers its last answer: of states that were in it, its network is not asked again.
+    """A score with a cache of its last batch: the network is not evaluated again for states in it.
 
-    What a state is worth and where it goes next hang on the same pass, and papers count it once.
+    The value of a state and its next step need the same network pass, which the papers count once.
     """
 
     asks_others: ClassVar[bool] = True
@@ -94,7 +94,7 @@ class LastAnswer(BatchScore):
 
 
 def _rows(known: Tokens, x: Tokens) -> torch.Tensor | None:
-    """Where each state [B, D] is among the known ones [K, D]; None if one is not."""
+    """Indices of states [B, D] among the cached ones [K, D]; None if one is missing."""
     _, number = torch.unique(torch.cat([known, x]), dim=0, return_inverse=True)
     place = torch.full((int(number.max()) + 1,), -1, device=x.device)
     place[number[: len(known)]] = torch.arange(len(known), device=x.device)
@@ -103,6 +103,6 @@ def _rows(known: Tokens, x: Tokens) -> torch.Tensor | None:
 
 
 def remembering(model: Model, meter: Meter) -> Model:
-    """The same model, counted, and asked once about the states of a step."""
+    """The same model with its evaluations counted, and a cache for the states of a step."""
     check_masked(model)
     return metered(replace(model, base=LastAnswer(model.base)), meter)

@@ -1,4 +1,4 @@
-"""The command line: options, messages, exit codes. Imported by nobody."""
+"""The command line: options, messages, exit codes. No other folder imports it."""
 
 from .main import app, main
 

@@ -1,4 +1,4 @@
-"""The command `compare`: what steers a model by a reward, every method at equal cost. Torch waits until it runs."""
+"""The command `compare`: every method that steers by a reward, at equal cost. Torch is imported when it runs."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def compare(
 
 
 def _line(line: dict[str, Any]) -> dict[str, str]:
-    """A method's line of the table."""
+    """A method's row of the table."""
     told = {"method": line["title"], "target": "yes" if line["has_target"] else "no"}
     for column in _FIGURES:
         name = column.lower().replace(" ", "_")
@@ -93,13 +93,13 @@ def _with_half(value: float | None, half: float | None) -> str:
 
 
 def _exact(exact: dict[str, float]) -> dict[str, str]:
-    """The line of the exact target."""
+    """The row of the exact target."""
     told = {name.replace("log_z", "log Z"): f"{value:.4g}" for name, value in exact.items()}
     return {"method": "exact target", "target": "itself"} | told
 
 
 class _Lines:
-    """Cells as lines on stderr as they end, and those that run beneath."""
+    """Progress on stderr: a line for each finished cell, and the running cells below."""
 
     def __init__(self, told: stages, count: int) -> None:
         self._told, self._count, self._done = told, count, 0

@@ -1,4 +1,4 @@
-"""The command `humanise`: designs of antibody chains from a FASTA file. Torch waits until it runs."""
+"""The command `humanise`: designs of antibody chains from a FASTA file. Torch is imported when it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line. Heavy imports wait until a command runs: `--help` answers without torch.
+"""The command line. Heavy imports are deferred until a command runs: `--help` answers without torch.
 
 Results go to stdout (`--json`) or are shown as a table; progress and messages go to stderr. Exit codes: 0 done, 1
 failed, 2 wrong usage.

@@ -1,4 +1,4 @@
-"""The commands `sample` and `resume`. Torch waits until they run."""
+"""The commands `sample` and `resume`. Torch is imported when they run."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def _sample_molecules(
         raise InvalidInput("--checkpoint-every, --prompt and --length are not for molecules; see --reward and --fix")
     with progress(0, "sites") as advance:
         summary = sample_molecules(asked, noise, request, folder, lambda *_: advance(1))
-    (folder / "report.html").unlink(missing_ok=True)  # that of an earlier run
+    (folder / "report.html").unlink(missing_ok=True)  # left by an earlier run
     for one in () if as_json else summary["molecules"][:16]:
         worth = "" if one["reward"] is None else f"  ({one['reward']:.4g})"
         typer.echo(f"{one['smiles']}{worth}")
@@ -163,5 +163,5 @@ def _sample(asked: Any, folder: Path, as_json: bool) -> None:
     steps = asked.request.steps
     with progress(steps or 0, "sites" if steps is None else "steps") as advance:
         summary = sample_or_resume(asked, folder, advance)
-    (folder / "report.html").unlink(missing_ok=True)  # that of an earlier run
+    (folder / "report.html").unlink(missing_ok=True)  # left by an earlier run
     show(summary, ("quantity", "value"), folder, as_json)

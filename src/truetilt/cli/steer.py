@@ -1,4 +1,4 @@
-"""The command `steer`: weighted samples by a reward or a condition within a budget. Torch waits until it runs."""
+"""The command `steer`: weighted samples by a reward or a condition within a budget. Torch is imported when it runs."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def steer(
                 summary, folder = steer_by_default(asked, heard, told.calls, told.say)
             else:
                 summary, folder = steer_named(asked, out, heard, told.calls), out
-        (folder / "report.html").unlink(missing_ok=True)  # that of an earlier run
+        (folder / "report.html").unlink(missing_ok=True)  # left by an earlier run
         for line in () if as_json else [_told(one) for one in summary["draws"] if one["text"] is not None]:
             typer.echo(line)
         show(summary, ("quantity", "value"), folder, as_json)
@@ -123,7 +123,7 @@ def steer(
 
 
 def _heard(told: stages, what: str, share: float) -> None:
-    """Show what is being done; that an interrupted call goes on is said where there is no terminal, too."""
+    """Show the current stage; that an interrupted call is resumed is printed even without a terminal."""
     from ..steering.stage_folder import GOING_ON
 
     if what.startswith(GOING_ON):
@@ -133,5 +133,5 @@ def _heard(told: stages, what: str, share: float) -> None:
 
 
 def _told(draw: dict[str, Any]) -> str:
-    """A draw with its reward."""
+    """A draw with its reward, as one line."""
     return str(draw["text"]) + ("" if draw["reward"] is None else f"  ({draw['reward']:.4g})")

@@ -1,4 +1,4 @@
-"""What all commands share: common options, errors as one line, progress on stderr, results on stdout."""
+"""Parts that all commands share: common options, one-line errors, progress on stderr, results on stdout."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class ExperimentOptions:
 
     @property
     def more(self) -> dict[str, Path | None]:
-        """Options of an experiment's own that are files, by name."""
+        """The experiment's own options that are files, by name."""
         return {}
 
 
@@ -148,7 +148,7 @@ def show(
         typer.echo(f"look at it: truetilt report {folder}", err=True)
 
 
-_WIDEST = 400  # characters of a table that is not shown on a terminal, where nothing is cut
+_WIDEST = 400  # table width if the output is not a terminal, where nothing is cut
 
 
 def _cell(value: Any) -> str:
@@ -158,7 +158,7 @@ def _cell(value: Any) -> str:
 
 
 class progress:
-    """A progress bar on stderr, hidden where that is no terminal, and on all ranks but the first."""
+    """A progress bar on stderr; hidden if stderr is not a terminal, and on all ranks but the first."""
 
     def __init__(self, total: int, title: str) -> None:
         from tqdm import tqdm
@@ -170,12 +170,12 @@ class progress:
         return self.bar.update
 
     def reach(self, done: int, total: int) -> None:
-        """Show that so many are done of so many."""
+        """Show that `done` of `total` are done."""
         self.bar.total = total
         self.bar.update(done - self.bar.n)
 
     def say(self, line: str) -> None:
-        """A line on stderr, above the bar."""
+        """Print a line on stderr, above the bar."""
         self.bar.write(line, file=sys.stderr)
 
     def __exit__(self, *_: object) -> None:
@@ -183,9 +183,9 @@ class progress:
 
 
 class stages:
-    """What is being done, a line for each stage on stderr and how far it is beneath; nothing where that is no terminal.
+    """The stages of a run on stderr: a line for each, with its progress below; nothing if stderr is not a terminal.
 
-    Called with what is done ("stage · where in it") and the share of the budget that is spent.
+    Called with ("stage · progress in it", share of the budget spent).
     """
 
     def __init__(self) -> None:
@@ -207,27 +207,27 @@ class stages:
             self.within(where)
 
     def calls(self, done: int, total: int) -> None:
-        """How far the reward is with the states it was given."""
+        """Show how many of a batch of states the reward has evaluated."""
         self.within(f"reward: {done:,} of {total:,} sequences")
 
     def within(self, where: str) -> None:
-        """How far it is, in place of what was said of that before, and not too often."""
+        """Show the progress within a stage in place of the previous one, at a limited rate."""
         if time.monotonic() >= self._due:
             self._due = time.monotonic() + _PAUSE
             self.beneath(where)
 
     def beneath(self, words: str) -> None:
-        """What is said until the next line, cut where the terminal ends."""
+        """Show a temporary line, cut at the terminal's width, until the next one."""
         self._write(f"{_CLEAR}{'':12}{words}"[: len(_CLEAR) + shutil.get_terminal_size().columns - 1])
 
     def say(self, words: str) -> None:
-        """A line on stderr, be it a terminal or not."""
+        """Print a line on stderr, whether or not it is a terminal."""
         self._write(_CLEAR)
         sys.stderr.write(f"{words}\n")
         sys.stderr.flush()
 
     def line(self, words: str) -> None:
-        """A line that stays."""
+        """Print a permanent line."""
         self._write(f"{_CLEAR}{words}\n")
         self._due = 0.0
 
@@ -237,14 +237,14 @@ class stages:
             sys.stderr.flush()
 
 
-_CLEAR = "\r\x1b[K"  # the line that the cursor is on
-_PAUSE = 0.1  # seconds between two looks
+_CLEAR = "\r\x1b[K"  # clears the current line
+_PAUSE = 0.1  # seconds between updates, at least
 _OUT_OF_MEMORY = re.compile(r"not enough memory|out of memory|can't allocate|Storage size|overflow", re.IGNORECASE)
-_LONGEST = 1000  # characters of an error
+_LONGEST = 1000  # characters of an error message, at most
 
 
 def warn_in_a_line() -> None:
-    """From now on a warning is one line on stderr, without the line of code that gives it."""
+    """From now on a warning is one line on stderr, without its source line."""
 
     def say(message: Warning | str, *_: Any) -> None:
         typer.echo(f"note: {' '.join(str(message).split())}", err=True)
@@ -269,7 +269,7 @@ class OneLineErrors:
         return None
 
     def __exit__(self, kind: type | None, error: BaseException | None, _: object) -> None:
-        if isinstance(error, KeyboardInterrupt):  # perhaps during the import of torch: nothing more is imported
+        if isinstance(error, KeyboardInterrupt):  # possibly during the import of torch: import nothing more
             _fail(self.stopped, 130)
         if error is None or isinstance(error, SystemExit | typer.Exit | typer.BadParameter):
             return

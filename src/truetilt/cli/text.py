@@ -1,4 +1,4 @@
-"""The commands of texts: `infill`, and `reproduce sentiment`, `toxicity` and `infill`. Torch waits until one runs."""
+"""The commands of texts: `infill`, `reproduce sentiment`, `toxicity` and `infill`. Torch is imported when one runs."""
 
 from __future__ import annotations
 
@@ -88,12 +88,12 @@ def infill(
             text, condition, alpha, beta, particles, populations, seed, found_device(device), trust_remote_code
         )
         summary = infill(model, asked, folder)
-        (folder / "report.html").unlink(missing_ok=True)  # that of an earlier run
+        (folder / "report.html").unlink(missing_ok=True)  # left by an earlier run
         show(summary, ("quantity", "value"), folder, as_json)
 
 
 def _task(name: str, asked: TaskOptions) -> None:
-    """Sample, then score by the reference and the judge that are named; with `score` the second part alone."""
+    """Sample, then score with the given reference and judge; with `score` only the second part."""
     with OneLineErrors():
         from ..paper import controlled, infill, text_scoring
         from ..paper.text_grid import TASKS
@@ -110,7 +110,7 @@ def _task(name: str, asked: TaskOptions) -> None:
         result: dict[str, Any] = {}
         if asked.score is None:
             if later:
-                text_scoring.check(how, task, folder)  # what is missing is named before hours of sampling
+                text_scoring.check(how, task, folder)  # report missing files before hours of sampling
             result = _sampled(experiment, asked, data if task is None else None, folder)
         if asked.score is not None or (result and later):
             result = text_scoring.score_folder(folder, task, how, experiment.draw, progress)

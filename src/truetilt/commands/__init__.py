@@ -1,1 +1,1 @@
-"""What the commands of the terminal do: sample, resume, infill, demo; and the runner of jobs. They print nothing."""
+"""The work behind the terminal's commands (sample, resume, infill, steer, compare, demo); nothing here prints."""

@@ -11,11 +11,11 @@ from ..diffusion.schedules import masked_fraction_grid
 from ..result import Result
 from ..targets.annealed import Annealed
 
-ALPHA_TO_PULL = 8.0  # how much of p(species|x) goes with a pull; with much less the parent is kept as it is
+ALPHA_TO_PULL = 8.0  # default ratio of alpha to pull; with a much smaller one the parent is not changed
 
 
 class Design(NamedTuple):
-    """A distinct sequence with its share of the weight, and how many residues changed."""
+    """A distinct sequence, its share of the weight, and its number of changed residues."""
 
     sequence: str
     weight: float
@@ -23,9 +23,9 @@ class Design(NamedTuple):
 
 
 class DesignPlan(NamedTuple):
-    """What is sampled and how: the exponents, sweeps of annealing (0: none), and steps that reveal (None: one a site).
+    """A target and its sampler: the exponents, annealing sweeps (0: none), and reveal steps (None: one per site).
 
-    Sites that are revealed together are drawn as if independent: with their order that is part of what p0 means.
+    Sites revealed in the same step are drawn independently, so their number and order are part of the definition of p0.
     """
 
     alpha: float
@@ -35,7 +35,7 @@ class DesignPlan(NamedTuple):
     steps: int | None = None
 
     def of(self, redesign: Redesign, species: str = "human") -> tuple[PulledTarget | Annealed, tuple[float, ...]]:
-        """What `tt.run` takes for a chain, and the times of the run."""
+        """The Feynman-Kac model that `tt.run` takes for a chain, and its time grid."""
         sites = len(redesign.open_sites)
         steps = sites if self.steps is None else min(whole("steps", self.steps, 1), sites)
         exponents: dict[str, Any] = {"alpha": self.alpha, "pull": self.pull, "sharpness": self.sharpness}
@@ -48,7 +48,7 @@ class DesignPlan(NamedTuple):
 
 
 def distinct_designs(redesign: Redesign, result: Result, most: int) -> list[Design]:
-    """The distinct sequences of a run by their weight, the heaviest first."""
+    """The distinct sequences of a run by weight, the heaviest first; at most `most`."""
     x, weights = result.particles.flatten(0, 1), result.weights.reshape(-1)
     found: dict[str, float] = {}
     for sequence, weight in zip(redesign.spell(x), weights.tolist(), strict=True):

@@ -1,7 +1,8 @@
-"""Comparing what steers a model by a reward, at equal cost: every method, several seeds, and judges who cost nothing.
+"""`truetilt compare`: every method that steers a model by a reward, at equal cost, over several seeds.
 
-A cell is one method with one seed, run until either budget is spent. Judged are the mean reward, naturalness (log p0 a
-site, by the model itself in one order), diversity, and log Z and the error where there is a target and it is known.
+A cell is one method with one seed, run until either budget is spent. Its metrics are the mean reward, naturalness (log
+p0 per site, by the model itself in one order), diversity, and, if there is a target and the exact answer is known, log
+Z and the error. Computing the metrics costs no budget.
 """
 
 from __future__ import annotations
@@ -43,22 +44,22 @@ OURS, BASE = "truetilt", "base"
 NAMES = {OURS: "truetilt", **TITLES, BASE: "base draws"}
 WITH_TARGET = {OURS, *(name for name, method in METHODS.items() if method.has_target)}
 FILE, FIGURE = "compare.json", "compare.png"
-DRAWN = 16  # populations of `tt.steer`, each of which takes a draw at least
+DRAWN = 16  # populations of `tt.steer`, each of which needs at least one draw
 _LEVEL = 0.95
-_LONG, _STEPS = 256, 128  # sites, beyond which several are revealed at a time: as `tt.steer` has it
+_LONG, _STEPS = 256, 128  # sites beyond which several are revealed per step, and the steps then; as in `tt.steer`
 _FIGURES = ("reward", "naturalness", "diversity", "distinct", "log_z", "error")
 _COSTS = ("evaluations", "calls", "distinct_calls")
 
 
 class Told(Protocol):
-    """Who hears of the cells of a comparison as they begin and end; `why` is None, or why one could not be run."""
+    """Callbacks for cells of a comparison as they begin and end; `why` is None, or the reason why one could not run."""
 
     def begun(self, title: str) -> None: ...
     def ended(self, title: str, why: str | None) -> None: ...
 
 
 class Untold:
-    """Nobody hears of them."""
+    """Callbacks that do nothing."""
 
     def begun(self, title: str) -> None: ...
     def ended(self, title: str, why: str | None) -> None: ...
@@ -68,10 +69,10 @@ UNTOLD = Untold()
 
 
 def compare(asked: Comparison, folder: Path, told: Told = UNTOLD) -> Answer:
-    """Run every cell, and write compare.json and compare.png; finished cells are kept until then, on SIGTERM too.
+    """Run every cell, and write compare.json and compare.png; finished cells are cached until then, also on SIGTERM.
 
-    `told` hears of cells as they begin and end. On a CPU cells run in a process each, which import the model and the
-    reward by name: call it below `if __name__ == "__main__":`.
+    `told` is called as cells begin and end. On a CPU each cell runs in a process of its own, which imports the model
+    and the reward by name: call this function below `if __name__ == "__main__":`.
     """
     check_folder(folder)
     found: dict[str, Answer] = {}
@@ -94,7 +95,7 @@ def compare(asked: Comparison, folder: Path, told: Told = UNTOLD) -> Answer:
 
 
 def checked(asked: Comparison) -> Comparison:
-    """The request with its methods filled in; what is wrong with it, its model or its reward is said now."""
+    """The request with its methods filled in; raises if the request, its model or its reward is invalid."""
     given = tuple(NAMES) if asked.methods is None else asked.methods
     unknown = [name for name in given if name not in NAMES]
     if unknown or not given:
@@ -128,7 +129,7 @@ def _given(asked: Comparison) -> str:
 
 
 class _BegunError(Exception):
-    """A method has asked the network: its budget allows it to begin."""
+    """Raised when a method reaches its first network evaluation: its budget suffices to begin."""
 
 
 def _begun(x: Tokens, t: float) -> Tensor:
@@ -136,7 +137,7 @@ def _begun(x: Tokens, t: float) -> Tensor:
 
 
 def beyond(asked: Comparison) -> dict[str, str]:
-    """Methods whose smallest run costs more than the budget if all calls are of new states, and why; nothing is run."""
+    """Methods whose smallest run exceeds the budget if all calls are of new states, and why; nothing is run."""
     subject, reward = _subject(asked.model, asked.reward, asked.device)
     probe = replace(subject.model, base=_begun)
     contest = Contest(probe, reward, asked.strength, asked.budget, asked.seed, asked.steps)
@@ -166,7 +167,7 @@ def _experiment(asked: Comparison) -> Experiment:
 
 
 def _settings(asked: Comparison) -> Settings:
-    """What finished cells must have been run with to be used again: all but which methods and how many seeds."""
+    """The settings that a cached cell must share to be reused: all but the methods and the number of seeds."""
     named = asked._asdict() | {"methods": "", "seeds": "", "seed": ""}
     files = [Path(text.rpartition(":")[0] if is_named(text) else text) for text in (asked.model, asked.reward)]
     hashes = {f"file {n}": sha256_of(path) for n, path in enumerate(files) if path.is_file()}
@@ -176,13 +177,13 @@ def _settings(asked: Comparison) -> Settings:
 
 @lru_cache(maxsize=2)
 def _subject(model: str, reward: str, device: str) -> tuple[Steerable, Reward]:
-    """The model and the reward, loaded once a process: the reward's answers are shared by its cells."""
+    """The model and the reward, loaded once per process: its cells share the reward's cache."""
     made = steerable(model, device)
     return made, named_reward(reward, made.model, made.tokenizer)
 
 
 def one_cell(asked: Comparison, method: str, seed: int) -> Answer:
-    """One method with one seed: a row."""
+    """The row of one method with one seed."""
     subject, reward = _subject(asked.model, asked.reward, asked.device)
     row: Answer = {"method": method, "title": NAMES[method], "has_target": method in WITH_TARGET, "seed": seed}
     contest = Contest(subject.model, reward, asked.strength, asked.budget, seed, asked.steps)
@@ -202,7 +203,7 @@ def one_cell(asked: Comparison, method: str, seed: int) -> Answer:
 def _run(method: str, contest: Contest) -> Baseline:
     if method == OURS:
         return _ours(contest)
-    if method == BASE:  # the best of one
+    if method == BASE:  # best of N with N = 1
         alone = best_of_n(contest.model, _nothing, budget=Budget(), each=1, walk=contest.walk, seed=contest.seed)
         return alone._replace(spent=Spent(alone.spent.rounds, alone.spent.evaluations))
     return run_method(method, contest)
@@ -226,7 +227,7 @@ def _ours(contest: Contest) -> Baseline:
 
 
 def collect(asked: Comparison, found: dict[str, Answer]) -> Answer:
-    """What compare.json holds: every cell, a line for each method, the exact answer where it is known, and notes."""
+    """The contents of compare.json: every cell, a summary per method, the exact answer if it is known, and notes."""
     rows = [found[name] for name, _, _ in cells(asked)]
     words = asked._asdict() | {"methods": ",".join(asked.methods or ())}
     told = {key: value for key, value in words.items() if key != "model"}
@@ -244,7 +245,7 @@ def collect(asked: Comparison, found: dict[str, Answer]) -> Answer:
 
 
 def summary(rows: Sequence[Answer]) -> Answer:
-    """A method over its seeds: the mean of each figure, half of its 95 % interval (Student t), and mean costs."""
+    """Summary of a method over seeds: the mean of each figure, its 95 % half-width (Student t), and mean costs."""
     first = {key: rows[0][key] for key in ("method", "title", "has_target")}
     done = [row for row in rows if "failed" not in row]
     figures: Answer = {"seeds": len(done)}
@@ -260,14 +261,14 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def _half(values: Sequence[float]) -> float | None:
-    """Half of the Student interval of a mean; None for fewer than two values."""
+    """Half-width of the Student interval of a mean; None for fewer than two values."""
     if len(values) < 2:
         return None
     return student_quantile(_LEVEL, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
 
 
 def _exact(asked: Comparison) -> Answer | None:
-    """The exact target's own figures, of a table."""
+    """The figures of the exact target, for a table; else None."""
     subject, reward = _subject(asked.model, asked.reward, asked.device)
     if subject.table is None:
         return None

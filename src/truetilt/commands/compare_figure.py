@@ -1,7 +1,7 @@
 """The figure of a comparison: reward against naturalness, one mark a method, with its intervals over seeds.
 
-Its axes hold what has the target, the base and what lies near. A method far from all of these stands at the edge, with
-an arrow and its own figures, so that the others are not pressed into one spot.
+The axes span the methods that have the target, the base, and methods near them. A method far from these is drawn at the
+edge, with an arrow and its figures, so that the others stay readable.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LOOKS = tuple(
     )
 )
 _OWN = {"truetilt": (ALIVE, "o"), "base": (SOFT, "+")}
-_NEAR = 1.0  # spans of those with the target, and the base, within which a method is near
+_NEAR = 1.0  # a method is near if it lies within this many spans of the methods with the target and the base
 Ends = tuple[float, float]
 
 
@@ -55,7 +55,7 @@ def draw_comparison(result: dict[str, Any]) -> Any:
 
 
 def _mark(ax: Any, line: dict[str, Any], look: tuple[str, str], spans: tuple[Ends, Ends]) -> None:
-    """A method where it lies, or at the edge with an arrow that points there."""
+    """A method's mark at its place, or at the edge with an arrow pointing outwards."""
     colour, mark = look
     at = line["naturalness"], line["reward"]
     x, y = (_shown(value, span) for value, span in zip(at, spans, strict=True))
@@ -75,7 +75,7 @@ def _mark(ax: Any, line: dict[str, Any], look: tuple[str, str], spans: tuple[End
 
 
 def _span(lines: Sequence[dict[str, Any]], exact: dict[str, Any] | None, key: str) -> Ends:
-    """From the least to the largest of those that are near the ones with the target, the base and the exact answer."""
+    """The range of an axis: the methods near those with the target, the base and the exact answer."""
     every = [line[key] for line in lines] or [0.0]
     core = [line[key] for line in lines if line["has_target"] or line["method"] == "base"] or every
     core += [] if exact is None else [exact[key]]
@@ -85,14 +85,14 @@ def _span(lines: Sequence[dict[str, Any]], exact: dict[str, Any] | None, key: st
 
 
 def _shown(value: float, span: Ends) -> float:
-    """Where a value is drawn: if it lies beyond the span, between that and the edge."""
+    """The drawn position of a value: if it lies beyond the span, between the span and the edge."""
     low, high = span
     more = 0.08 * (high - low) or 0.3
     return low - more if value < low else high + more if value > high else value
 
 
 def _room(span: Ends) -> Ends:
-    """A span with room at its ends for the marks."""
+    """A span with a margin for the marks."""
     low, high = span
     more = 0.16 * (high - low) or 0.6
     return low - more, high + more

@@ -1,6 +1,6 @@
-"""What a comparison is asked, and its judges: reward, naturalness, diversity, and errors where the answer is known.
+"""The request of a comparison, and its metrics: reward, naturalness, diversity, and errors if the answer is known.
 
-What judging asks of the model and of the reward is charged to nobody.
+Network evaluations and reward calls for the metrics are not charged to any budget.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ..rewards.reward import Reward
 from .jobs import Answer
 from .steerable import Steerable
 
-LEAST_NATURAL = -30.0  # nats a site: what a state counts as that the model cannot draw
+LEAST_NATURAL = -30.0  # nats per site assigned to a state that the model cannot draw
 
 
 class Comparison(NamedTuple):
-    """What is compared: a model and a reward by their names, the budget of every run, and how often."""
+    """A comparison: a model and a reward by name, the budget of every run, and the number of seeds."""
 
     model: str
     reward: str
@@ -32,9 +32,9 @@ class Comparison(NamedTuple):
     calls: int = 4000
     evaluations: int | None = None
     seeds: int = 5
-    methods: tuple[str, ...] | None = None  # None: all there are
-    steps: int | None = None  # in which a draw is revealed; None: one site a step up to 256 sites, 128 beyond
-    judged: int = 64  # draws whose naturalness is judged
+    methods: tuple[str, ...] | None = None  # None: all
+    steps: int | None = None  # steps that reveal a draw; None: one site per step up to 256 sites, 128 steps beyond
+    judged: int = 64  # number of draws whose naturalness is computed
     seed: int = 0
     device: str = "cpu"
 
@@ -44,7 +44,7 @@ class Comparison(NamedTuple):
 
 
 def judged(subject: Steerable, reward: Reward, asked: Comparison, found: Baseline) -> Answer:
-    """The figures of weighted states; what judging asks of the model and the reward is not charged to anyone."""
+    """The metrics of weighted states; what computing them costs is not charged."""
     draws, strength = asked.judged, asked.strength
     model, weights = subject.model, found.weights.to(found.states.device)
     value = reward(found.states)
@@ -52,7 +52,7 @@ def judged(subject: Steerable, reward: Reward, asked: Comparison, found: Baselin
     share = float(weights[allowed].sum())
     drawn, often = evenly_drawn(found.states, weights, draws).unique(dim=0, return_counts=True)
     natural = (log_p0(model, drawn, steps=asked.steps) / model.length).clamp(min=LEAST_NATURAL)
-    exact = subject.table if found.log_weights is not None else None  # an error is one against the target
+    exact = subject.table if found.log_weights is not None else None  # errors are defined against the target only
     return {
         "reward": float((weights * value)[allowed].sum()) / share if share > 0 else None,
         "forbidden": max(1 - share, 0.0),

@@ -41,7 +41,7 @@ class StateCounter:
 
 @dataclass
 class RoundCounter:
-    """Counts evaluations of networks, and rounds of them: networks evaluated in turn at one time share a round."""
+    """Counts network evaluations and rounds: different networks evaluated in turn at one time make one round."""
 
     passes: int = 0
     rounds: int = 0
@@ -54,7 +54,7 @@ class RoundCounter:
     def _count(self, name: str, net: Callable) -> Callable:
         def counted(x: Tensor, t: float) -> object:
             self.passes += 1
-            if t != self.time or name in self.asked:  # another time, or the same network again
+            if t != self.time or name in self.asked:  # a new time, or the same network again: a new round
                 self.rounds, self.time, self.asked = self.rounds + 1, t, set()
             self.asked.add(name)
             return net(x, t)
@@ -76,7 +76,7 @@ class CountedScore(BatchScore):
 
 
 class Cost(NamedTuple):
-    """What a run cost: network evaluations of a particle, and seconds in all."""
+    """The cost of a run: network evaluations per particle, and seconds in all."""
 
     networks: float  # base and conditional together
     potentials: float

@@ -33,7 +33,7 @@ from .sample import spread
 
 DIGIT, ALPHA = 4, 3.0
 BATCH = 16  # states in a network's batch
-STEPS = 32  # of truetilt; guidance takes half as many
+STEPS = 32  # steps of truetilt; guidance takes half as many
 COLUMNS = 8
 PAGE, REPORT = "index.html", "report.html"
 TITLES = {"guidance": f"guidance, β = {ALPHA:g}", "truetilt": f"truetilt, α = {ALPHA:g}"}
@@ -47,7 +47,7 @@ class CountedRun(NamedTuple):
 
 
 def draw_digits(count: int, seed: int, device: str, folder: Path) -> Answer:
-    """Digits of one class by guidance and by truetilt: figure.png, result.json and the report of truetilt's run."""
+    """Digits of one class by guidance and by truetilt; writes figure.png, result.json and a report."""
     if count < 2:
         raise InvalidInput(f"{count} digits cannot be compared; give at least 2")
     nets = load("mnist", device, batch=min(count, BATCH))
@@ -97,7 +97,7 @@ def _row(nets: Digits, name: str, drawn: CountedRun) -> Answer:
 
 
 def _draw(nets: Digits, runs: dict[str, CountedRun], rows: list[Answer], seed: int) -> Any:
-    """Guidance on the left, truetilt on the right; framed in red what the judge takes for another digit."""
+    """Guidance on the left, truetilt on the right; digits that the judge assigns to another class are framed in red."""
     from matplotlib.figure import Figure
 
     from ..viz.disks import COLOURS

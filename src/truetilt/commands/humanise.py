@@ -1,4 +1,4 @@
-"""What `truetilt humanise` does: designs of the chains of a FASTA file that look human and keep their CDRs."""
+"""`truetilt humanise`: designs of the chains of a FASTA file that look human and keep their CDRs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_CHAINS = 1000
 
 
 class HumaniseRequest(NamedTuple):
-    """What is asked of every chain of a file."""
+    """The options for every chain of a file."""
 
     fasta: str
     species: str = "human"
@@ -45,8 +45,8 @@ def humanise(
 ) -> dict[str, Any]:
     """Designs of every chain, in one FASTA file; for each chain the run, its figures and its verdict in a folder.
 
-    All that can be wrong with the file is found before the first run. `progress` is told the passes done, and of how
-    many; designs are written chain by chain.
+    The whole file is checked before the first run. `progress` gets (passes done, passes in all); designs are written
+    chain by chain.
     """
     chains, loops = _chains(Path(asked.fasta)), unseen_loops(asked.unseen)
     check_species(asked.species)
@@ -56,7 +56,7 @@ def humanise(
     numbered = number_domains({one.name: one.letters for one in chains}, asked.cdrs)
     notes = [*_left_out(chains, numbered), NOTE]
     chains = [one._replace(letters=one.letters[slice(*numbered[one.name].span)]) for one in chains]
-    domains = {name: domain._replace(start=0) for name, domain in numbered.items()}  # the network knows nothing else
+    domains = {name: domain._replace(start=0) for name, domain in numbered.items()}  # the network sees no more
     nets = load_antiberty(asked.device, None, None, folder_of_net)
     redesigns = [nets.redesign(one.letters, unseen_cdrs=loops, domain=domains[one.name]) for one in chains]
     alpha = ALPHA_TO_PULL * asked.pull if asked.alpha is None else asked.alpha
@@ -89,7 +89,7 @@ NOTE = (
 
 
 class Passes:
-    """Counts the steps of all runs, one after another, for whoever shows them."""
+    """Counts the steps of all runs, one after another, for a progress bar."""
 
     def __init__(self, progress: Callable[[int, int], Any], total: int) -> None:
         self.progress, self.total, self.done = progress, total, 0
@@ -100,7 +100,7 @@ class Passes:
 
 
 def _left_out(chains: list[ProteinSequence], domains: Mapping[str, VariableDomain]) -> list[str]:
-    """What is said of residues beside the variable domain: a leader, a linker, constant domains, a second chain."""
+    """Notes on residues outside the variable domain: a leader, a linker, constant domains, a second chain."""
     spans = [(one, domains[one.name].span) for one in chains]
     return [
         f"{one.name}: residues {first + 1} to {last} are its {domains[one.name].chain} variable domain, which is "
@@ -111,7 +111,7 @@ def _left_out(chains: list[ProteinSequence], domains: Mapping[str, VariableDomai
 
 
 def unseen_loops(text: str) -> tuple[int, ...]:
-    """The CDRs that p0 does not see, from "1,2"; "none" for none of them."""
+    """The CDRs hidden from p0, parsed from "1,2"; "none" for none of them."""
     if text.strip().lower() in ("", "none"):
         return ()
     try:
@@ -144,7 +144,7 @@ def _row(
     result: Result,
     species: str,
 ) -> dict[str, Any]:
-    """What is told of a chain."""
+    """The row of a chain: its figures and designs as plain data."""
     number = check_species(species)
     before = float(nets.log_species([chain.letters])[0, number].exp())
     after = float(nets.log_species([found[0].sequence])[0, number].exp())
@@ -162,13 +162,13 @@ def _row(
 
 
 def _named(chain: ProteinSequence, number: int, design: Design) -> ProteinSequence:
-    """A design with an id of its own, one word, and what is said of it."""
+    """A design as a FASTA record: an id of one word, and its description."""
     name = f"{_prefix(chain)}{number} weight={design.weight:.4f} changes={design.changes}"
     return ProteinSequence(name, design.sequence)
 
 
 def _prefix(chain: ProteinSequence) -> str:
-    """What the ids of a chain's designs begin with: FASTA readers take the first word for the id."""
+    """The prefix of the ids of a chain's designs; one word, since FASTA readers take the first word as the id."""
     return f"{'_'.join(chain.name.split())}_design_"
 
 

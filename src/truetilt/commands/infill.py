@@ -1,4 +1,4 @@
-"""What `truetilt infill` does: fill the gaps of a text by the nets of a bundle, or by a public network."""
+"""`truetilt infill`: fill the gaps of a text with the networks of a bundle, or with a public network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .sample_text import Gaps, fill_gaps
 
 
 def infill(name: str, asked: Gaps, folder: Path) -> dict[str, Any]:
-    """Fill the gaps of a text, one token a step, save the particles and say what came out."""
+    """Fill the gaps of a text, one token per step; save the particles and return the summary."""
     nets = load(name, asked.device, trust_remote_code=asked.trust_remote_code)
     if isinstance(nets, Sequences):
         return _by_public_network(name, nets, asked, folder)
@@ -26,7 +26,7 @@ def infill(name: str, asked: Gaps, folder: Path) -> dict[str, Any]:
 
 
 def _by_public_network(name: str, nets: Sequences, asked: Gaps, folder: Path) -> dict[str, Any]:
-    """The text around the gaps is the condition, whatever the form of the strings."""
+    """Fill the gaps with a public network; the condition is the text around them."""
     if asked.condition is not None:
         raise InvalidInput(f"{name} has no classes; the text around the gaps is its condition: leave out --condition")
     steps = sum(part for part in parts_with_gaps(asked.text, nets.length) if isinstance(part, int))

@@ -1,9 +1,4 @@
-"""What every experiment is: independent jobs, a function that combines their answers, and a figure.
-
-A job's answer is plain JSON. Finished jobs are cached beside the result until it is complete, so that an interrupted
-run continues where it stopped. Under `torchrun` the jobs are divided among the ranks, which share the folder and do not
-communicate otherwise; the first rank waits for the others and writes the result.
-"""
+"""The runner of experiments: independent jobs, a function that combines their answers, and a figure."""
 
 from __future__ import annotations
 
@@ -29,7 +24,7 @@ from .outputs import write_outputs
 
 Answer = dict[str, Any]
 RANK, RANKS = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
-_PAUSE = 0.2  # seconds between two looks for what other ranks have finished
+_PAUSE = 0.2  # seconds between polls for answers of other ranks
 
 
 @dataclass(frozen=True)
@@ -39,7 +34,7 @@ class Settings:
     quick: bool = False
     seed: int = 0
     device: str = "cpu"
-    data: str | None = None  # a folder of the user's, for the experiments that read one
+    data: str | None = None  # the user's data folder, for experiments that read one
     more: tuple[tuple[str, str], ...] = ()  # further options of the command, by name
 
 
@@ -80,7 +75,7 @@ def run_experiment(experiment: Experiment, settings: Settings, folder: Path, adv
 
 
 def command(experiment: Experiment, settings: Settings) -> str:
-    """What to type to get this result again."""
+    """The command line that reproduces this result."""
     words = ["truetilt", "demo"] if experiment.name == "demo" else ["truetilt", "reproduce", experiment.name]
     if settings.quick and experiment.name != "demo":
         words.append("--quick")
@@ -91,22 +86,22 @@ def command(experiment: Experiment, settings: Settings) -> str:
 
 
 def device_name(device: str) -> str:
-    """The name of the processor or GPU that computed."""
+    """The name of the CPU or GPU that computed the result."""
     import torch
 
     return torch.cuda.get_device_name(device) if device.startswith("cuda") else f"cpu ({platform.machine()})"
 
 
 def _unheard(name: str) -> None:
-    """Nobody wants to know which job begins."""
+    """The default `begun` callback: does nothing."""
 
 
 def answers(
     experiment: Experiment, settings: Settings, folder: Path, begun: Callable[[str], object] = _unheard
 ) -> Iterator[tuple[str, Answer]]:
-    """Every job's name and answer as it finishes; on the CPU one job a core, or a rank, at a time.
+    """Every job's name and answer as it finishes; on the CPU one job per core or rank at a time.
 
-    `begun` is called with the name of each that is computed here, as it begins.
+    `begun` is called with the name of each job that this process computes, as it begins.
     """
     kept = folder / "jobs"
     text = json.dumps([experiment.name, asdict(settings), __version__, _package()], sort_keys=True)
@@ -129,7 +124,7 @@ def answers(
 
 
 def forget(folder: Path, names: Iterable[str]) -> None:
-    """Remove the finished jobs of these names once the result is written."""
+    """Delete the cached answers of these jobs once the result is written."""
     remove_written(folder / "jobs", [f"{name}.json" for name in names])
 
 
@@ -143,7 +138,7 @@ def _run(jobs: list[Job], settings: Settings, begun: Callable[[str], object]) ->
     context, others = multiprocessing.get_context("spawn"), multiprocessing.active_children()
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_one_thread) as pool:
         futures = {pool.submit(job.work, *job.arguments): job for job in jobs}
-        later = iter(jobs)  # they are begun in turn
+        later = iter(jobs)  # an iterator, so that jobs start in turn
         for job in islice(later, workers):
             begun(job.name)
         try:
@@ -151,7 +146,7 @@ def _run(jobs: list[Job], settings: Settings, begun: Callable[[str], object]) ->
                 yield futures[future], future.result()
                 for job in islice(later, 1):
                     begun(job.name)
-        except BaseException:  # nobody waits for the jobs that are running
+        except BaseException:  # the answers of running jobs are not awaited
             for process in multiprocessing.active_children():
                 if process not in others:
                     process.terminate()

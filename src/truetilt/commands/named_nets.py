@@ -1,4 +1,4 @@
-"""What a model's name means on the command line: networks (embedded, in a folder, on the hub), a table, or nothing."""
+"""Resolving a model's name on the command line: networks (embedded, in a folder, on the hub), a table, or an error."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from ..models.checkpoint_folders import is_transformers
 from ..models.hub import EMBEDDED
 from ..models.pretrained import CONFIG, find_folder, is_hub_id
 
-MOLECULES = "molecules"  # which its own room loads
+MOLECULES = "molecules"  # loaded by `truetilt.molecules`
 
 
 def is_nets(name: str | Path, others: str = "") -> bool:
-    """Whether a name means networks; False: it means a table. One that means neither is refused; `others` may be given.
+    """Whether a name means networks (True) or a table (False); raises for any other name, quoting `others` as
+    alternatives.
 
-    An id of the hub is asked for there, unless a folder or file of that name is here.
+    A hub id is looked up there, unless a local folder or file has that name.
     """
     path = Path(name)
     if str(name) in (*EMBEDDED, MOLECULES) or path.is_dir():
@@ -32,5 +33,5 @@ def is_nets(name: str | Path, others: str = "") -> bool:
 
 
 def is_strings(name: str | Path) -> bool:
-    """Whether networks of this name are read by transformers, and take prompts."""
+    """Whether networks of this name are loaded by transformers and take prompts."""
     return str(name) not in (*EMBEDDED, MOLECULES) and is_transformers(find_folder(name, [CONFIG]))

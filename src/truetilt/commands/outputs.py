@@ -1,4 +1,4 @@
-"""What the sampling commands have in common: check the sizes, sample, note what was asked for, write what came out."""
+"""Steps shared by the sampling commands: check the sizes, sample, record the request, write the outputs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..runtime.checkpoints import check_states
 from ..runtime.memory import check_run
 from .request import SampleRequest
 
-SNAPSHOTS = 8  # kept for the report
+SNAPSHOTS = 8  # number of snapshots kept for the report
 
 
 def sample_model(model: Model, request: SampleRequest, options: dict[str, Any]) -> Result:
-    """Sample as requested, once the run is known to fit into memory and an earlier checkpoint to be of this model."""
+    """Sample as requested, after checking that the run fits into memory and that a checkpoint belongs to this model."""
     sizes = request.sizes
     check_run(sizes, model.length, SNAPSHOTS, model.device)
     check_states(options.get("checkpoint"), model.length, model.process.states)
@@ -30,7 +30,7 @@ def sample_model(model: Model, request: SampleRequest, options: dict[str, Any]) 
 
 
 def command(words: list[str], options: dict[str, Any]) -> str:
-    """What to type for the same run; options that are None or off are left out."""
+    """The command line for the same run; options that are None or off are left out."""
     told = []
     for key, value in options.items():
         name = f"--{key.replace('_', '-')}"
@@ -44,7 +44,7 @@ def noted(result: Result, **facts: Any) -> Result:
 
 
 def rows_of(result: Result) -> dict[str, Any]:
-    """The figures that every command tells of a result."""
+    """The figures that every command reports of a result."""
     return {
         "log Z": result.log_z,
         "effective sample size": float(result.final_ess.sum()),
@@ -55,7 +55,7 @@ def rows_of(result: Result) -> dict[str, Any]:
 
 
 def summary_of(result: Result, rows: dict[str, Any]) -> dict[str, Any]:
-    """What result.json holds of any run."""
+    """The contents of result.json that all runs share."""
     return {
         "settings": result.settings,
         "rows": [{"quantity": name, "value": value} for name, value in rows.items()],
@@ -66,6 +66,6 @@ def summary_of(result: Result, rows: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_outputs(folder: Path, summary: dict[str, Any], figure: Any) -> None:
-    """Write result.json, and figure.png of a matplotlib figure."""
+    """Write result.json, and a matplotlib figure as figure.png."""
     write_json(folder / "result.json", summary)
     write_with(folder / "figure.png", lambda path: figure.savefig(path, dpi=150))

@@ -1,4 +1,4 @@
-"""What a Python file of the user's names: `file.py:name`, for models and rewards on the command line."""
+"""Objects in the user's Python files, named `file.py:name` on the command line: models and rewards."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def is_named(text: str) -> bool:
 
 
 def load_named(text: str, what: str = "a function") -> Any:
-    """What `file.py:name` names, a function or another object that can be called; the file is run each time.
+    """The callable that `file.py:name` names; the file is run on each call.
 
-    The file may import its neighbours. Running a file is running whatever it says: name only files you trust.
+    The file may import its neighbours. Running a file executes arbitrary code: name only files you trust.
     """
     found = load_any(text, what)
     if not callable(found):
@@ -34,7 +34,7 @@ def load_named(text: str, what: str = "a function") -> Any:
 
 
 def load_any(text: str, what: str) -> Any:
-    """What `file.py:name` names, of any kind."""
+    """The object of any kind that `file.py:name` names."""
     if not is_named(text):
         raise InvalidInput(f"{text!r} does not name {what}; write file.py:name, such as rewards.py:stability")
     path, name = _file(text), text.rpartition(":")[2]
@@ -54,7 +54,7 @@ def _file(text: str) -> Path:
 
 
 def _run(path: Path) -> ModuleType:
-    """The module of a file, run afresh: by its own name where that is free, so that worker processes can import it."""
+    """The module of a file, executed afresh; under its own name if free, so that workers can import it."""
     path = path.resolve()
     taken = sys.modules.get(path.stem)
     free = taken is None or getattr(taken, "__file__", None) == str(path)
@@ -79,6 +79,6 @@ def _run(path: Path) -> ModuleType:
 
 
 def _line(error: BaseException, path: Path) -> str:
-    """Where in the file it was."""
+    """The line of the file that the error comes from, in words."""
     inside = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     return f" (line {inside[-1]})" if inside else ""

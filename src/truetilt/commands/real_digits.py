@@ -1,5 +1,6 @@
-"""Figures of the real MNIST digits that ship with the package: how far apart two digits of a class are, how well 64 of
-them cover the rest. No image is stored. `python -m truetilt.commands.real_digits --data DIR` computes them again.
+"""Reference figures of real MNIST digits that ship with the package: how far apart two digits of a class are, and how
+well 64 of them cover the rest. No image is stored. `python -m truetilt.commands.real_digits --data DIR` recomputes
+them.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def make_reference(folder: str, to: Path) -> None:
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """The command line: --data DIR, and --out FILE if the shipped file is not to be replaced."""
+    """The command line: --data DIR, and --out FILE to write elsewhere than to the shipped file."""
     parser = argparse.ArgumentParser(prog=COMMAND)
     parser.add_argument("--data", required=True, help="folder with the four IDX files of MNIST")
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / REFERENCE)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class RunSizes(NamedTuple):
-    """How large a run is."""
+    """The sizes of a run."""
 
     particles: int
     populations: int
@@ -25,18 +25,18 @@ class SampleRequest(NamedTuple):
     steps: int | None = None
     seed: int = 0
     device: str = "cpu"
-    prompt: str | None = None  # of a public network, or a text with gaps
-    length: int | None = None  # open sites after it
-    trust_remote_code: bool = False  # whether code beside its weights may run
+    prompt: str | None = None  # prompt of a public network, or a text with gaps
+    length: int | None = None  # open sites after the prompt
+    trust_remote_code: bool = False  # whether code shipped with the weights may run
 
     @property
     def sizes(self) -> RunSizes:
-        """The sizes once defaults are filled in; 0, which every run refuses, where they are not."""
+        """The sizes once defaults are filled in; 0, which every run refuses, for those that are not."""
         return RunSizes(self.particles or 0, self.populations or 0, self.steps or 0)
 
 
 class Backbone(NamedTuple):
-    """What proteinmpnn designs: a structure, its open residues and what they may be; None stands for a default."""
+    """A protein design task: a structure, its open residues and their allowed letters; None stands for a default."""
 
     structure: str | None = None
     open: str | None = None
@@ -53,14 +53,14 @@ class Backbone(NamedTuple):
 
     @property
     def files(self) -> dict[str, str]:
-        """Those that name a file that is here, with the place where it lies."""
+        """The options that name an existing file, with its absolute path."""
         named = {name: self.given[name] for name in ("structure", "weights") if name in self.given}
         paths = {name: path for name, path in named.items() if path not in ("vanilla", "soluble")}
         return {name: os.path.realpath(path) for name, path in paths.items() if os.path.isfile(path)}
 
 
 class TableNoise(NamedTuple):
-    """The forward process of a table and what it keeps of the data at t = 1; nets know theirs."""
+    """The forward process of a table and the share of data it keeps at t = 1; networks bring their own."""
 
     process: str = "masking"
     sigma_eps: float = 1e-3

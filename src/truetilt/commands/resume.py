@@ -1,7 +1,4 @@
-"""Sampling commands that can be stopped and resumed.
-
-The request is kept beside the checkpoints until the result is complete.
-"""
+"""Sampling commands that can be stopped and resumed: the request is stored beside the checkpoints until the end."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ _FILE, _CHECKPOINTS = "asked.json", "checkpoints"
 
 
 class SampleCommand(NamedTuple):
-    """What is sampled and how, a table's noise, the steps between checkpoints, a protein's backbone."""
+    """A sampling command: model, request, a table's noise, steps between checkpoints, a protein's backbone."""
 
     model: str
     request: SampleRequest
@@ -59,7 +56,7 @@ def sample_or_resume(asked: SampleCommand, folder: Path, advance: Callable[[int]
             out = folder if RANK == 0 else Path(elsewhere)
             summary = sample_any(Path(asked.model), request, asked.noise, asked.backbone, out, options)
     except TruetiltError:
-        if stoppable and not begun:  # refused: the folder is left as it was
+        if stoppable and not begun:  # refused: leave the folder as it was
             _put_back(folder, before, fresh)
         raise
     if stoppable:
@@ -69,7 +66,7 @@ def sample_or_resume(asked: SampleCommand, folder: Path, advance: Callable[[int]
 
 
 def _begin(asked: SampleCommand, folder: Path) -> bytes | None:
-    """Write the request, unless it would replace that of another stopped run; return what was there before."""
+    """Write the request, unless another stopped run's would be lost; return the previous file's content."""
     path, mine = folder / _FILE, _plain(asked)
     before = read_bytes(path) if path.is_file() else None
     if before is not None and found(folder / _CHECKPOINTS):
@@ -85,7 +82,7 @@ def _begin(asked: SampleCommand, folder: Path) -> bytes | None:
 
 
 def _put_back(folder: Path, before: bytes | None, fresh: bool) -> None:
-    """Restore the folder of a run that was refused: the request that was there before, or nothing."""
+    """Restore the folder of a refused run: the previous request, or nothing."""
     if before is None:
         (folder / _FILE).unlink(missing_ok=True)
         if fresh:
@@ -95,7 +92,7 @@ def _put_back(folder: Path, before: bytes | None, fresh: bool) -> None:
 
 
 def _plain(asked: SampleCommand) -> dict[str, Any]:
-    """The request as JSON."""
+    """The request as plain JSON data."""
     plain: dict[str, Any] = {
         "model": asked.model,
         "found": os.path.realpath(asked.model),
@@ -123,7 +120,7 @@ def read_command(folder: Path) -> SampleCommand:
             raise KeyError("format")
         model, (process, eps) = _known(told["model"], str), told["noise"]
         here = model in (*EMBEDDED, NAME) or os.path.realpath(model) == told["found"]
-        model = model if here else _known(told["found"], str)  # resumed from another folder
+        model = model if here else _known(told["found"], str)  # resumed from another working directory
         request = SampleRequest(**told["wish"])
         for name, kinds in _KINDS.items():
             _known(getattr(request, name), *kinds)
@@ -136,13 +133,13 @@ def read_command(folder: Path) -> SampleCommand:
 
 
 def _backbone(given: dict[str, str], files: dict[str, str]) -> Backbone:
-    """The backbone as it was asked for; files that are not where they were named from here, by where they lay."""
+    """The backbone as requested; a file not found by its relative name is read from its stored path."""
     asked = Backbone(**{name: _known(value, str) for name, value in given.items()})
     moved = {name: _known(path, str) for name, path in files.items() if asked.files.get(name) != path}
     return asked._replace(**moved)
 
 
-_KINDS: dict[str, tuple[type, ...]] = {  # of a request with its defaults
+_KINDS: dict[str, tuple[type, ...]] = {  # types of a request's fields, with defaults filled in
     "condition": (str, int, type(None)),
     "alpha": (float, int),
     "beta": (float, int, type(None)),
@@ -158,7 +155,7 @@ _KINDS: dict[str, tuple[type, ...]] = {  # of a request with its defaults
 
 
 def _known(value: Any, *kinds: type) -> Any:
-    """The value, if it is of one of these types."""
+    """The value, if it has one of these types; else raises."""
     if type(value) not in kinds:
         raise TypeError(f"{value!r} is of another kind")
     return value

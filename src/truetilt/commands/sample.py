@@ -1,6 +1,6 @@
-"""Sampling what the user names: a class of digits from a bundle of nets, with a contact sheet; a table, or texts.
+"""`truetilt sample`: digits of a class from a bundle of networks, with a contact sheet; other kinds are dispatched.
 
-A bundle is embedded (mnist, tiny-reviews) or a folder of the user's own; tables: `sample_table`; texts: `sample_text`;
+A bundle is embedded (mnist, tiny-reviews) or a folder of the user's own. Tables: `sample_table`; texts: `sample_text`;
 strings of a public network: `sample_strings`; residues of a backbone: `sample_protein`.
 """
 
@@ -35,7 +35,7 @@ from .steerable import class_number
 
 PARTICLES, STEPS = 64, 50  # defaults for digits
 COLUMNS = 16
-LEAST = 4  # particles in a population, where populations are made of a number of particles
+LEAST = 4  # fewest particles per population when a total is divided into populations
 
 
 def with_defaults(name: Path, request: SampleRequest) -> SampleRequest:
@@ -70,9 +70,10 @@ def with_defaults(name: Path, request: SampleRequest) -> SampleRequest:
 
 
 def spread(particles: int) -> tuple[int, int]:
-    """Divide so many particles in all into (particles, populations): at most the recommended number, 4 or more in each.
+    """Divide a total into (particles, populations): at most the recommended number of populations, 4 or more particles
+    in each.
 
-    Populations are compared for error bars; there are fewer where the particles cannot be divided equally.
+    Populations are compared for error bars; there are fewer if the particles cannot be divided equally.
     """
     counts = (count for count in range(RECOMMENDED, 1, -1) if particles % count == 0 and particles // count >= LEAST)
     populations = next(counts, 1)
@@ -82,7 +83,7 @@ def spread(particles: int) -> tuple[int, int]:
 def sample_any(
     name: Path, request: SampleRequest, noise: TableNoise, backbone: Backbone, folder: Path, options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Sample a bundle, a table or a protein, by a request with its defaults; `options` go to `run`."""
+    """Sample a bundle, a table or a protein, by a request with its defaults; `options` are passed to `run`."""
     check_other(name, backbone)
     if str(name) == NAME:
         if noise != TableNoise():
@@ -96,7 +97,7 @@ def sample_any(
 
 
 def sample_bundle(name: str, request: SampleRequest, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
-    """Sample, save the particles, and say how good they are; figure.png shows draws, the wrong ones framed."""
+    """Sample, save the particles, and return their quality; figure.png shows draws, the wrong ones framed."""
     nets = load(name, request.device, trust_remote_code=request.trust_remote_code)
     if isinstance(nets, Sequences):
         return sample_strings(["sample", name], nets, request, folder, options)

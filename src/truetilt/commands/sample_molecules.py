@@ -1,4 +1,4 @@
-"""Sampling molecules: as the network draws them, around a fragment that is kept, or towards a reward."""
+"""Sampling molecules: unconditionally, around a fixed fragment, or towards a reward."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from .python_file import is_named, load_named
 from .request import SampleRequest, TableNoise
 
 PARTICLES, POPULATIONS = 16, 4  # defaults
-CANDIDATES = 8  # pieces of a site that the potential is asked about
+CANDIDATES = 8  # candidate pieces per site for which the potential is evaluated
 CSV, SMILES, SHEET_FILE = "molecules.csv", "samples.smi", "sheet.svg"
 A_FUNCTION = "a reward: a function of one RDKit molecule, or a tt.Reward"
 
 
 class MoleculeRequest(NamedTuple):
-    """What is asked of molecules: a reward by its name, its factor, and a fragment that is kept."""
+    """The options of molecules: a reward by name, its strength, and a fragment to keep."""
 
     reward: str | None = None
     strength: float | None = None
@@ -44,7 +44,7 @@ class MoleculeRequest(NamedTuple):
 
 
 def check_not_molecules(name: str | Path, asked: MoleculeRequest) -> None:
-    """Refuse options of molecules for anything else."""
+    """Raise if options of molecules were given for another model."""
     if asked.given and str(name) != NAME:
         told = next(iter(asked.given))
         hint = "; truetilt steer takes rewards of any model" if told != "fix" else ""
@@ -52,7 +52,7 @@ def check_not_molecules(name: str | Path, asked: MoleculeRequest) -> None:
 
 
 def load_fixed(fragment: str | None, device: str) -> Molecules:
-    """The networks of molecules, with a fragment kept where one is given."""
+    """The networks of molecules, with the fragment fixed if one is given."""
     nets = load(NAME, device)
     return nets if fragment is None else nets.fix(fragment)
 
@@ -63,14 +63,15 @@ def score_of(name: str) -> Any:
 
 
 def molecule_reward(nets: Molecules, score: Any) -> Reward:
-    """A `tt.Reward` as it is, a function of molecules made one; None: whatever is a molecule."""
+    """The reward: a `tt.Reward` as it is, a function of molecules wrapped in one; None: it only forbids invalid
+    ones."""
     return score if isinstance(score, Reward) else nets.reward(score)
 
 
 def sample_molecules(
     asked: MoleculeRequest, noise: TableNoise, request: SampleRequest, folder: Path, tick: Callable[..., Any]
 ) -> dict[str, Any]:
-    """Molecules by weight; writes the particles, molecules.csv, samples.smi, sheet.svg, result.json and figure.png."""
+    """Weighted molecules; writes the particles, molecules.csv, samples.smi, sheet.svg, result.json and figure.png."""
     if noise != TableNoise() or request.steps is not None or request.condition is not None or request.beta is not None:
         raise InvalidInput(f"{NAME} reveals one piece a step and has no classes; give --reward, --strength and --fix")
     score = None if asked.reward is None else score_of(asked.reward)
@@ -103,7 +104,7 @@ def table_text(rows: list[dict[str, Any]]) -> str:
 
 
 def caption(row: dict[str, Any]) -> str:
-    """What stands under a molecule: its reward, QED and logP, and how many particles are it."""
+    """The caption of a molecule: its reward, QED and logP, and its number of particles."""
     parts = [] if row["reward"] is None else [f"r = {row['reward']:.4g}"]
     parts += [f"QED {row['qed']:.3f}", f"logP {row['logp']:.2f}"]
     return "  ".join([*parts, *([f"{row['count']} times"] if row["count"] > 1 else [])])
@@ -127,7 +128,7 @@ def _written(nets: Molecules, result: Result, reward: Reward | None, folder: Pat
 
 
 def _drawn(nets: Molecules, result: Result) -> Any:
-    """The heaviest molecules on one figure."""
+    """The heaviest molecules in one figure."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 6.6), layout="constrained")

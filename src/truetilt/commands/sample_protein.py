@@ -1,4 +1,4 @@
-"""Sampling the residues of a protein that the user opens: designs as FASTA, with a sequence logo."""
+"""Sampling the open residues of a protein backbone: designs as FASTA, with a sequence logo."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from .steerable import Steerable
 
 PARTICLES = 64  # default, in all
 FASTA = "designs.fasta"
-WIDEST = 60  # sites of a logo in one row
+WIDEST = 60  # sites in one row of a logo
 
 
 def check_other(name: str | Path, asked: Backbone) -> None:
-    """Refuse options of proteins for anything else."""
+    """Raise if options of proteins were given for another model."""
     if asked.given and str(name) != NAME:
         raise InvalidInput(f"--{next(iter(asked.given))} is an option of {NAME}; leave it out for {name}")
 
 
 def protein_defaults(request: SampleRequest) -> SampleRequest:
-    """The request with its defaults; what no protein takes is refused."""
+    """The request with its defaults; raises for options that proteins do not take."""
     if request.steps is not None:
         raise InvalidInput(f"{NAME} decodes its sites one by one; leave out --steps")
     if request.prompt is not None or request.length is not None:
@@ -48,7 +48,7 @@ def protein_defaults(request: SampleRequest) -> SampleRequest:
 def sample_protein(asked: Backbone, request: SampleRequest, folder: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     """Designs of the open residues, weighted; writes the particles, designs.fasta, result.json and figure.png.
 
-    `options` go to `run`.
+    `options` are passed to `run`.
     """
     given: dict[str, Any] = {**asked.given}
     protein = load_protein(**given, device=request.device)
@@ -74,14 +74,14 @@ def sample_protein(asked: Backbone, request: SampleRequest, folder: Path, option
 def protein_target(
     protein: Protein, condition: str | int | None, alpha: float = 1.0, beta: float | None = None
 ) -> FeynmanKac:
-    """p0 itself, or leaning to other weights."""
+    """The target: p0 itself, or p0 tempered towards other weights."""
     if condition is None:
         return Composed(protein.model(), order=protein.order)
     return AnyOrder(protein.model(str(condition)), alpha, beta, protein.order)
 
 
 def steered_protein(asked: Backbone, device: str, condition: str | None) -> Steerable:
-    """The open residues to be steered, by a function of whole sequences or towards other weights."""
+    """The open residues as a model to steer, by a function of whole sequences or towards other weights."""
     given: dict[str, Any] = {**asked.given}
     protein = load_protein(**given, device=device)
 
@@ -112,7 +112,7 @@ def _written(protein: Protein, result: Result, folder: Path) -> dict[str, Any]:
 
 
 def _drawn(protein: Protein, result: Result) -> Any:
-    """The logo of the weighted particles, in rows of sites under the names that the file gives them."""
+    """The logo of the weighted particles, in rows of sites labelled as in the structure file."""
     from matplotlib.figure import Figure
 
     x, weights = result.particles.flatten(0, 1).cpu().numpy(), result.weights.reshape(-1).cpu().numpy()

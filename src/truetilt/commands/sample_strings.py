@@ -1,4 +1,4 @@
-"""Sampling strings from a public network in a folder: after a prompt, in the gaps of a text, or without either."""
+"""Sampling strings from a public network: after a prompt, in the gaps of a text, or without either."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def sample_strings(
 
 
 def strings_of(nets: Sequences, prompt: str | None, x: Any) -> list[str]:
-    """The strings of rows [n, D]; of a text with gaps, the whole of it."""
+    """The strings of rows [n, D]; for a text with gaps, the whole text."""
     return nets.filled(prompt, x) if prompt is not None and has_gaps(prompt) else nets.decode(x)
 
 
 def _sampled(nets: Sequences, request: SampleRequest, options: dict[str, Any]) -> Result:
-    """The weighted particles: in any order where a prompt is the condition, else by the base alone."""
+    """The weighted particles: in any order if a prompt is the condition, else by the base alone."""
     label = None if request.condition is None else _class(request.condition)
     length = open_length(nets, request.prompt, request.length)
     model = nets.model(request.prompt, length=length, condition=label)

@@ -1,4 +1,4 @@
-"""Sampling a table of the user's own, from a JSON file, beside its exact answer."""
+"""Sampling a table from a JSON file of the user's, compared with its exact answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PARTICLES, STEPS = 1000, 100  # defaults for tables
 def sample_table(
     path: Path, noise: TableNoise, request: SampleRequest, folder: Path, options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Sample, save the particles, and say how far the weighted histogram is from the exact target."""
+    """Sample, save the particles, and return the distance of the weighted histogram from the exact target."""
     table = read_table(path, *noise)
     alpha, beta, sizes = request.alpha, request.beta, request.sizes
     _check_strength(table, alpha)
@@ -46,7 +46,7 @@ def sample_table(
 
 
 def _check_strength(table: Table, alpha: float) -> None:
-    """Refuse an exponent at which the exact target, which samples are compared with, underflows or overflows."""
+    """Raise for an exponent at which the exact target, used for comparison, underflows or overflows."""
     if 0 <= alpha < math.inf and not bool(table.target(alpha).isfinite().all()):
         raise InvalidInput(
             f"alpha is {alpha}: p(zeta|x)^alpha is zero or infinite for every state of this table; take a smaller "

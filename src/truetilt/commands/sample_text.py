@@ -1,6 +1,6 @@
-"""Sampling texts that the user asks for: of a class, from a bundle of text nets, or with gaps to be filled in.
+"""Sampling texts: of a class, from a bundle of text networks, or with gaps to be filled in.
 
-A gap is written [MASK] or [MASK:n], n tokens. Without a class the condition of a gap is the text around it.
+A gap is written [MASK] or [MASK:n], n tokens. Without a class the condition is the text around the gaps.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def sample_text(
 
 
 def fill_gaps(name: str, nets: Reviews, asked: Gaps, folder: Path) -> dict[str, Any]:
-    """Fill the gaps of a text, one token a step, save the particles and say what came out."""
+    """Fill the gaps of a text, one token per step; save the particles and return the summary."""
     given = row_with_gaps(nets, asked.text)
     fk, inside = _filling(nets, given, asked)
     check_run((asked.particles, asked.populations, inside.length), nets.length, SNAPSHOTS, asked.device)
@@ -75,7 +75,7 @@ def fill_gaps(name: str, nets: Reviews, asked: Gaps, folder: Path) -> dict[str, 
 
 
 def _filling(nets: Reviews, given: Given, asked: Gaps) -> tuple[FeynmanKac, Infill]:
-    """The Feynman-Kac value of the gaps, and the Score that puts a state into the whole text."""
+    """The Feynman-Kac model of the gaps, and the Score that inserts a state into the whole text."""
     if asked.condition is None:
         plain = Model(nets.process, nets.length, nets.base(), None, None, nets.device)
         model = given_text(plain, nets.checked(given))
@@ -93,7 +93,7 @@ def _filling(nets: Reviews, given: Given, asked: Gaps) -> tuple[FeynmanKac, Infi
 
 
 def row_with_gaps(nets: Reviews, text: str) -> Given:
-    """The tokens of a text with None at its gaps, then its end and more ends up to the length of the nets."""
+    """The tokens of a text with None at its gaps, then end tokens up to the length of the networks."""
     row: list[int | None] = []
     for number, part in enumerate(parts_with_gaps(normalise(text), nets.length)):
         if isinstance(part, int):
@@ -113,7 +113,7 @@ def _joined(nets: Reviews, part: str) -> list[int]:
 
 
 def words_of(nets: Reviews, x: Tensor, given: Given | None) -> list[str]:
-    """Texts of rows [n, D]: up to the first end; all of the row where the text had gaps."""
+    """The texts of rows [n, D], up to the first end token; the whole row for a text with gaps."""
     if given is None:
         return nets.decode(x)
     end = nets.tokenizer.end

@@ -1,4 +1,4 @@
-"""What `truetilt steer` does: steer a named model by a reward of a file, or by its condition; write what came out."""
+"""`truetilt steer`: steer a named model by a reward from a file, or by its condition, and write the outputs."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from .sample_protein import NAME, check_other, steered_protein
 from .steer_figure import draw_steered
 from .steerable import Steerable, StringsAsked, named_reward, steerable
 
-STAGES = "stages"  # folder of the stages of an unfinished run
-DEFAULT = Path("runs/steer")  # where no folder is given
-SHOWN = 16  # draws that are listed
-Calls = Callable[[int, int], object]  # (states done, of how many)
-MANY = 2  # sites a step, on average, from which it is said what that does
+STAGES = "stages"  # subfolder for the stages of an unfinished run
+DEFAULT = Path("runs/steer")  # used if no folder is given
+SHOWN = 16  # number of draws listed
+Calls = Callable[[int, int], object]  # (states done, states in all)
+MANY = 2  # sites per step, on average, from which a note explains the effect on p0
 
 
 class SteerRequest(NamedTuple):
-    """What is asked: a model and a reward by their names, or a condition and alpha; the budget and the choices."""
+    """The request: a model and a reward by name, or a condition and alpha; the budget and the options."""
 
     model: str
     reward: str | None = None
@@ -55,14 +55,14 @@ class SteerRequest(NamedTuple):
     prompt: str | None = None
     length: int | None = None
     trust_remote_code: bool = False
-    backbone: Backbone = Backbone()  # of proteinmpnn
+    backbone: Backbone = Backbone()  # for proteinmpnn
     fix: str | None = None
 
 
 def steer_by_default(
     asked: SteerRequest, progress: Progress, calls: Calls | None, say: Callable[[str], object]
 ) -> tuple[dict[str, Any], Path]:
-    """Steer into runs/steer, or the first of runs/steer-2, -3, ... where no other unfinished run is; the folder too."""
+    """Steer into runs/steer, or the first of runs/steer-2, -3, ... without another unfinished run; with the folder."""
     folder, number = DEFAULT, 1
     while True:
         try:
@@ -74,9 +74,9 @@ def steer_by_default(
 
 
 def steer_named(asked: SteerRequest, folder: Path, progress: Progress, calls: Calls | None = None) -> dict[str, Any]:
-    """Steer, save the particles and what is said of them; an unfinished run goes on from the stages in the folder.
+    """Steer, save the particles and the summary; an unfinished run is resumed from the stages in the folder.
 
-    `calls` is told how far a reward without a progress of its own is with the states that it was given.
+    `calls` gets the progress within a batch of states, for a reward without a `progress` of its own.
     """
     _check(asked)
     check_folder(folder)
@@ -110,7 +110,7 @@ def steer_named(asked: SteerRequest, folder: Path, progress: Progress, calls: Ca
 
 
 def _check(asked: SteerRequest) -> None:
-    """Refuse what contradicts itself, before anything is loaded."""
+    """Raise for contradictory options, before anything is loaded."""
     check_other(asked.model, asked.backbone)
     if asked.model == NAME and (asked.prompt is not None or asked.length is not None):
         raise InvalidInput(f"{NAME} takes no prompt and no length; --structure and --open say what is designed")
@@ -133,7 +133,7 @@ def _check(asked: SteerRequest) -> None:
 
 
 def _summary(result: Result, made: Steerable, reward: Reward | None) -> dict[str, Any]:
-    """What result.json holds, and what is shown: the figures, draws with their rewards, the story."""
+    """The contents of result.json, also shown on screen: figures, draws with their rewards, the story."""
     rows = rows_of(result) | {"distinct calls": result.spent.distinct, "route": result.settings["steer"]["route"]}
     if made.table is not None and reward is not None:
         rows["log Z, exact"] = _exact_log_z(made, reward, result.settings["steer"]["asked"]["strength"])
@@ -143,13 +143,13 @@ def _summary(result: Result, made: Steerable, reward: Reward | None) -> dict[str
 
 
 def _means(result: Result) -> dict[str, Any]:
-    """The mean reward before and after, where it is kept."""
+    """The mean reward before and after, if it was recorded."""
     gained = gain_words(result.settings)
     return {} if gained is None else {"mean reward before": gained.before.mean, "mean reward": gained.after.mean}
 
 
 def _notes(result: Result) -> list[str]:
-    """What p0 is where several sites are drawn in a step."""
+    """A note on what p0 means if several sites are drawn in a step."""
     steps, sites = result.settings["steer"]["asked"]["num_inference_steps"], result.particles.shape[-1]
     if sites < MANY * steps:
         return []
@@ -162,12 +162,12 @@ def _notes(result: Result) -> list[str]:
 def _exact_log_z(made: Steerable, reward: Reward, strength: float) -> float:
     p0 = cast("Table", made.table).p0
     every = torch.cartesian_prod(*[torch.arange(p0.shape[0])] * p0.dim()).reshape(-1, p0.dim())
-    afresh = Reward(reward.__call__, vocabulary=reward.vocabulary)  # the judge's calls are its own
+    afresh = Reward(reward.__call__, vocabulary=reward.vocabulary)  # with a cache and counters of its own
     return float((p0.reshape(-1).log() + strength * afresh(every)).logsumexp(0))
 
 
 def _draws(result: Result, made: Steerable, reward: Reward | None) -> list[dict[str, Any]]:
-    """Unweighted draws, spelled as the reward or the model reads them, with their rewards, the best first.
+    """Unweighted draws as strings of the reward's or the model's tokenizer, with their rewards, the best first.
 
     Images have no text: the figure shows them.
     """

@@ -1,6 +1,6 @@
-"""The figure of `truetilt steer`: the reward before and after, log Z of the populations, costs, and images if they are.
+"""The figure of `truetilt steer`: the reward before and after, log Z of the populations, costs, and contact sheets.
 
-Images are drawn on contact sheets: draws of the model, and draws of the answer.
+Contact sheets are for models of images: draws of the model, and draws of the answer.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ..viz.gained import GainWords, binned, gain_words, told
 from ..viz.plots import ALIVE, SOFT
 from ..viz.views import View
 
-IMAGES = 16  # of each sheet
-_WIDE = 34  # characters of a line that names a stage
+IMAGES = 16  # images per sheet
+_WIDE = 34  # characters per line of a stage's name
 
 
 def draw_steered(result: Result, view: View | None = None) -> Any:
-    """The panels that there is something for; a matplotlib figure."""
+    """A matplotlib figure with those panels that have data."""
     from matplotlib.figure import Figure
 
     gained = gain_words(result.settings)
@@ -42,18 +42,18 @@ def draw_steered(result: Result, view: View | None = None) -> Any:
 
 
 def _rewards(ax: Any, gained: GainWords) -> None:
-    """Shares of draws that have each reward, of both sides over one range."""
+    """Histograms of the rewards of both sides, over a common range."""
     for side, colour, name in zip(gained.sides, (SOFT, ALIVE), ("before", "after"), strict=True):
         share, edges, _ = binned(side.values, np.ones(len(side.values)), gained.span)
         label = f"{name}: mean {told(side.mean)}\n{side.interval}"
         ax.stairs(share, edges, fill=True, color=colour, alpha=0.55, label=label)
     ax.set(xlabel="reward", ylabel="share of draws", title="the reward, before and after", ylim=(0, None))
-    ax.set_ylim(0, 1.4 * ax.get_ylim()[1])  # room for the key
+    ax.set_ylim(0, 1.4 * ax.get_ylim()[1])  # room for the legend
     ax.legend(frameon=False, fontsize=8, loc="upper left")
 
 
 def _log_z(ax: Any, result: Result) -> None:
-    """How far the populations' log Z lie from that of all, so that small differences can be read."""
+    """The difference of each population's log Z from the overall one, so that small differences are visible."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     each = result.population_log_z.double().cpu().numpy()
@@ -72,7 +72,7 @@ def _log_z(ax: Any, result: Result) -> None:
 
 
 def _costs(ax: Any, result: Result) -> None:
-    """What the stages cost of the budget that limits: calls where they are limited, else evaluations."""
+    """The cost of each stage in units of the limiting budget: calls if they are limited, else evaluations."""
     story = result.settings["steer"]
     calls = story["asked"]["calls"] is not None
     key, unit = ("distinct", "distinct calls of the reward") if calls else ("evaluations", "network evaluations")
@@ -88,7 +88,7 @@ def _costs(ax: Any, result: Result) -> None:
 
 
 def _short(what: str, count: int) -> str:
-    """A stage by its name, without its sizes, on lines that fit beside the axis."""
+    """A stage's name without its sizes, broken into lines that fit beside the axis."""
     name = what.partition(":")[0].partition(" (")[0]
     return fill(name + (f", {count} runs" if count > 1 else ""), _WIDE)
 

@@ -1,4 +1,4 @@
-"""What a user wants steered, and by what: a model and a reward, named on the command line."""
+"""Resolving what to steer, and by what: a model and a reward named on the command line."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ from .named_nets import MOLECULES, is_nets
 from .python_file import is_named, load_any, load_named
 from .sample_molecules import load_fixed, molecule_reward, score_of
 
-LENGTH = 32  # open sites of a public network, where nobody says
+LENGTH = 32  # default number of open sites of a public network
 
 
 class Steerable(NamedTuple):
-    """A model whose base is steered, the table it is made of, where it is one, and how its states look and read."""
+    """A model whose base is steered, its table if it has one, and how its states are shown and spelled."""
 
     model: Model
     table: Table | None = None
     view: View | None = None
     spell: Callable[[Tokens], list[str]] | None = None
-    tokenizer: Any = None  # where a function of a file is one of strings
+    tokenizer: Any = None  # given if the user's function takes strings
     written: Callable[[list[str]], tuple[str, str]] | None = None  # a file of such strings: its ending and its text
-    name: str = "samples"  # of that file
+    name: str = "samples"  # name of that file
 
 
 class StringsAsked(NamedTuple):
-    """What a public network of strings is told: the prompt, how many tokens are open, whether its own code may run."""
+    """Options of a public network of strings: the prompt, the number of open tokens, whether its own code may run."""
 
     prompt: str | None = None
     length: int | None = None
     trust_remote_code: bool = False
-    fix: str | None = None  # a fragment of molecules that is kept
+    fix: str | None = None  # a fragment of molecules to keep
 
 
 ALONE = StringsAsked()
@@ -57,9 +57,9 @@ def steerable(
 ) -> Steerable:
     """The masking model of a name: a table (JSON), mnist, tiny-reviews, a folder, or file.py:function.
 
-    The function takes nothing and returns a `tt.Model`; a model that stands in the file itself can be named as well.
-    Of networks the base is taken where no class is asked for. A public network of strings is steered given its prompt;
-    where the prompt is to be `tempered`, it is the condition. A table needs a likelihood only where that is.
+    The function takes no arguments and returns a `tt.Model`; a model defined in the file can be named as well. Without
+    a class the base of the networks is used. A public network of strings is steered given its prompt; with `tempered`
+    the prompt is the condition. A table needs a likelihood only if its condition is used.
     """
     if is_named(name):
         found = load_any(name, "a function that returns a tt.Model")
@@ -84,7 +84,7 @@ def steerable(
 
 
 def _of_molecules(nets: Molecules, condition: str | None, around: StringsAsked) -> Steerable:
-    """Molecules, around a fragment that is kept where there is one."""
+    """Molecules, around a fragment to keep if there is one."""
     if condition is not None or around.prompt is not None or around.length is not None:
         raise InvalidInput(f"{MOLECULES} has no classes and takes no prompt; give --reward, and --fix for a fragment")
     return Steerable(nets.model(), None, nets.view, nets.decode, nets, nets.written)
@@ -106,15 +106,15 @@ def _of_strings(name: str, nets: Sequences, around: StringsAsked, tempered: bool
 
 
 def open_length(nets: Sequences, prompt: str | None, length: int | None) -> int | None:
-    """How many sites are open: as asked, else `LENGTH` or as many as fit; None where a text says it by its gaps."""
+    """The number of open sites: as requested, else `LENGTH` or as many as fit; None if the text's gaps determine it."""
     if prompt is not None and has_gaps(prompt):
-        return length  # which the network refuses, if anything was asked
+        return length  # the network raises if one was requested
     return min(LENGTH, nets.room(prompt)) if length is None else length
 
 
 @dataclass(frozen=True, eq=False)
 class GapSpelling:
-    """The tokenizer of what fills the gaps of a text: it spells the whole."""
+    """A tokenizer for gap fillings: decodes them to the whole text."""
 
     nets: Sequences
     text: str
@@ -141,7 +141,7 @@ def _of_nets(name: str, nets: Any, condition: str | None) -> Model:
 
 
 def class_number(condition: str | int | None) -> int:
-    """The class of digits that was asked for."""
+    """The requested class of digits."""
     if not re.fullmatch(r"-?[0-9]{1,9}", str(condition)):
         raise InvalidInput(f"the condition is {condition!r}; digits have numbers for classes, such as --condition 4")
     return int(condition or 0)
@@ -154,10 +154,10 @@ def _masking(name: str, model: Model) -> Model:
 
 
 def named_reward(name: str, model: Model, tokenizer: Any = None) -> Reward:
-    """The reward of `file.py:name`: a `tt.Reward` as it is, a function of tokens [B, D] made one for this model.
+    """The reward of `file.py:name`: a `tt.Reward` as it is, a function of tokens [B, D] wrapped in one for this model.
 
-    A function of strings stands in a `tt.Reward` with a tokenizer, in the file; of a network that spells its states
-    itself (`tokenizer`), a plain function is one of a list of strings; of molecules, one of an RDKit molecule.
+    A function of strings must be wrapped in a `tt.Reward` with a tokenizer, in the file. If the network has a tokenizer
+    of its own (`tokenizer`), a plain function takes a list of strings; for molecules, an RDKit molecule.
     """
     if isinstance(tokenizer, Molecules):
         return molecule_reward(tokenizer, score_of(name))

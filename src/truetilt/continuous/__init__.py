@@ -1,4 +1,4 @@
-"""The continuous counterpart: diffusions of real vectors, sampled by the same `smc/` as tokens are.
+"""Continuous diffusions: real vectors in place of tokens, sampled by the same `smc/`.
 
 Public names are imported when first used: `tt.continuous.Tilted`, `tt.continuous.VP`, ...
 """

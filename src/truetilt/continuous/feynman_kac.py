@@ -1,7 +1,7 @@
-"""What is sampled: the Feynman-Kac values of `truetilt.targets.on_clock` for diffusions of real vectors.
+"""The Feynman-Kac models of `truetilt.targets.on_clock` for diffusions of real vectors.
 
 Edge weights are ratios of Gaussian transition densities (`Tempered`), or Girsanov's integrals in elapsed time
-(`Girsanov`); `Tilted`, `Steered` and `Unweighted` are what they are on tokens.
+(`Girsanov`); `Tilted`, `Steered` and `Unweighted` are defined as for tokens.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .models import Diffusion, checked
 
 @dataclass(frozen=True)
 class OnClock(Clockwork):
-    """A diffusion in clock time: say how it proposes and what tilt it carries; the moves follow."""
+    """A diffusion in clock time: a subclass defines its proposal and its tilt; the moves follow from them."""
 
     model: Diffusion
     kernel: Kernel = field(default=euler_maruyama, kw_only=True)
@@ -51,12 +51,12 @@ class OnClock(Clockwork):
     def law(
         self, name: str, score: Score | None, x: State, t: float | tuple[float, float], s: float | None = None
     ) -> Gaussian:
-        """One reverse step t -> s of a score, with its answers checked."""
+        """The law of one reverse step t -> s of a score, with its output checked."""
         t, s = both_times(t, s)
         return self.step(checked(name, score, t, s), x, t, s)
 
     def step(self, score: Score, x: State, t: float | tuple[float, float], s: float | None = None) -> Gaussian:
-        """The kernel's step, which must be a Gaussian law."""
+        """The kernel's step, checked to be a Gaussian law."""
         law = self.kernel(self.model.process, score, x, *both_times(t, s))
         if not isinstance(law, Gaussian):
             raise InvalidInput(f"the kernel returned {shown(law)}; it must return the continuous.Gaussian of a step")
@@ -94,7 +94,7 @@ class _Edges(OnClock):
 class Tempered(_Edges):
     """pi ~ p0(x) p(zeta|x)^alpha by ratios of transition densities: weight p/q (p_zeta/p)^alpha (Prop. E.1).
 
-    The proposal's mean leans by beta from the base step's to the conditional step's, under their common noise.
+    The proposal's mean moves by beta from the base step's to the conditional step's, with their common noise.
     """
 
     how: ClassVar[str] = "moves as guidance does, weighs by the ratios of the two models (edge ratios)"
@@ -110,7 +110,7 @@ class Tempered(_Edges):
 
 @dataclass(frozen=True)
 class Girsanov(_Edges):
-    """The same target by path integrals in elapsed time (Prop. D.1, signs mended), whatever the kernel.
+    """The same target by path integrals in elapsed time (Prop. D.1, signs corrected), for any kernel.
 
     log dP/dQ = int (f - b) dY / g^2 - 1/2 int (|f|^2 - |b|^2) du / g^2, taken at the start of each step. For
     Euler-Maruyama that is the ratio of densities; for other kernels both have the same limit.
@@ -158,10 +158,10 @@ class Growing:
 class Tilted(OnClock):
     """pi ~ p(x|zeta) p(zeta|x)^(alpha-1): the conditional diffusion as base and proposal, weighed by a potential.
 
-    The increment (a_s - 1) h(y, s) - (a_t - 1) h(x, t) telescopes: free of the path, exact at the end whatever finite h
-    is in between (a particle that h kills on the way stays dead: of hard constraints, `ramps.at_end` alone is exact).
-    `ramp` says how the exponent grows with elapsed time. Proposals guided by beta other than 1 are corrected by
-    p_zeta/q; guided as the exponent grows (`leaned`) they go where the weights will be.
+    The increment (a_s - 1) h(y, s) - (a_t - 1) h(x, t) telescopes: it does not depend on the path, and is exact at the
+    end for any finite h in between (a particle that h kills on the way stays dead: for hard constraints only
+    `ramps.at_end` is exact). `ramp` says how the exponent grows with elapsed time. Proposals guided by beta other than
+    1 are corrected by p_zeta/q; with `leaned` the guidance grows with the exponent, towards where the weights will be.
     """
 
     how: ClassVar[str] = "moves by the conditional model, weighs by a potential whose exponent grows"
@@ -190,10 +190,11 @@ class Tilted(OnClock):
         return None if h is None else growing(h, self.alpha - 1, self.ramp)
 
     def leaned(self, share: float = 0.5) -> Tilted:
-        """The same target, proposed by guidance of strength 1 + share (alpha - 1) ramp; it asks the base score as well.
+        """The same target, proposed by guidance of strength 1 + share (alpha - 1) ramp; it evaluates the base score
+        too.
 
-        With the whole share guidance starves some modes, and p_zeta/q makes up for it in a few heavy weights, which the
-        effective sample size does not see; half of it leaves the other half to the potential.
+        With share 1 guidance starves some modes, and p_zeta/q compensates by a few heavy weights, which the effective
+        sample size does not show; a share of one half leaves the other half to the potential.
         """
         share = number("the share of guidance", share)
         if not 0 <= share <= 1:
@@ -250,7 +251,7 @@ class Steered(OnClock):
 
 @dataclass(frozen=True)
 class Unweighted(OnClock):
-    """No weights: what a score samples by itself. With a `Guided` score, plain guidance."""
+    """No weights: the samples of a score alone. With a `Guided` score, plain guidance."""
 
     how: ClassVar[str] = "plain guidance without weights"
     score: Score
@@ -268,7 +269,7 @@ class Unweighted(OnClock):
 
 
 def _once(score: Score) -> Score:
-    """The score with a cache of its answers by state and time: a kernel and a drift read the same answer."""
+    """The score with a cache by state and time, because a kernel and a drift read the same output."""
     answers: dict[tuple[int, float], tuple[State, Tensor]] = {}
 
     def ask(x: State, t: float) -> Tensor:

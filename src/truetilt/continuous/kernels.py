@@ -30,14 +30,15 @@ def euler_maruyama(process: Process, score: Score, x: State, t: float, s: float)
 
 
 def exponential(process: Process, score: Score, x: State, t: float, s: float) -> Gaussian:
-    """The score is held at its value at t; all else of the reverse equation is solved exactly."""
+    """Exponential integrator: the score is held at its value at t, the rest of the reverse equation solved exactly."""
     return _affine(process.frozen(t, s), score, x, t)
 
 
 def heun(process: Process, score: Score, x: State, t: float, s: float) -> Gaussian:
-    """The mean by the trapezium rule, with a second evaluation at the end of a noiseless Euler step; noise added once.
+    """Heun's method: the mean by the trapezium rule, with a second evaluation after a noiseless Euler step; noise added
+    once.
 
-    A step into s = 0 stays Euler's: a noise predictor has no score there.
+    A step into s = 0 is Euler's: a noise predictor has no score there.
     """
     h, g2 = t - s, process.diffusion(t)
     first = reverse_drift(process, score, x, t)

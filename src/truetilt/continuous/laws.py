@@ -1,4 +1,4 @@
-"""What a step may draw: a Gaussian with one noise for all coordinates, by the inverse normal CDF of uniforms."""
+"""The law of a step: a Gaussian with one noise level for all coordinates, drawn by the inverse normal CDF."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Gaussian:
         return -0.5 * z.square().sum(-1) - y.shape[-1] * (math.log(self.std) + _LOG_ROOT_TAU)
 
     def towards(self, other: Gaussian, beta: float) -> Gaussian:
-        """The same noise around mean + beta (other.mean - mean): guidance. Ratios need one noise for both."""
+        """The same noise around mean + beta (other.mean - mean): guidance. Both laws must have the same noise."""
         if other.std != self.std:
             raise InvalidInput(
                 f"two steps over one interval have noises {self.std} and {other.std}; a kernel's noise must depend on "

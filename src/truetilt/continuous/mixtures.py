@@ -1,7 +1,7 @@
-"""Gaussian mixtures and what is seen of them: noised, conditioned and drawn in closed form.
+"""Gaussian mixtures and observations of them: noised, conditioned and drawn in closed form.
 
 A mixture with diagonal covariances stays one under noise and under an observation of single coordinates with Gaussian
-error; so does an observation's likelihood to any power, with a smaller error.
+error. The likelihood of an observation to any power is again one, with a smaller error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LOG_TAU = math.log(2 * math.pi)
 
 @dataclass(frozen=True)
 class Observation:
-    """zeta: the coordinates named, each seen with a Gaussian error."""
+    """An observation zeta of the named coordinates, each with a Gaussian error."""
 
     value: Tensor  # [d]
     coordinates: tuple[int, ...]
@@ -95,7 +95,7 @@ class GaussianMixture:
         return self._log_parts(x).logsumexp(-1)
 
     def score(self, x: State) -> Tensor:
-        """grad log-density: the components' own scores, weighed by how likely each made x."""
+        """grad log-density: the components' scores, weighed by their posterior probabilities."""
         shares, inverse = self._log_parts(x).softmax(-1), 1 / self.variances
         return shares @ (inverse * self.means) - x * (shares @ inverse)
 

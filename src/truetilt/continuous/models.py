@@ -1,4 +1,4 @@
-"""A diffusion under one condition, and scores made of others: guided, leaned on a potential, by automatic gradient."""
+"""A diffusion under one condition, and derived scores: guided, with the gradient of a potential, by autograd."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .processes import Process, check_noise
 
 @dataclass(frozen=True)
 class Diffusion:
-    """The process, the number of coordinates, the base score, the conditional score, the potential log p_t(zeta|x).
+    """A diffusion model: process, number of coordinates, base score, conditional score, potential log p_t(zeta|x).
 
     A score maps a batch of float64 states [B, D] and a time to grad log p_t(x) of the same shape; a potential to [B].
     """
@@ -81,7 +81,7 @@ class Predictor:
 
 
 def _answer(score: Score, x: State, t: float) -> Tensor:
-    """What a score says of states, of their own shape."""
+    """The score of states, checked to have their shape."""
     found = score(x, t)
     if not isinstance(found, Tensor) or found.shape != x.shape:
         raise InvalidInput(
@@ -91,7 +91,7 @@ def _answer(score: Score, x: State, t: float) -> Tensor:
 
 
 def gradient(potential: Potential, x: State, t: float) -> Tensor:
-    """grad of potential(x, t) in x by automatic differentiation, also where gradients are switched off."""
+    """grad of potential(x, t) in x by automatic differentiation, even under `torch.no_grad`."""
     function("potential", potential, "(x, t)")
     if not isinstance(x, Tensor) or not x.is_floating_point():
         x = reals("x", x, "give states, float64 [..., D]")
@@ -124,7 +124,7 @@ def checked(name: str, score: Score | None, start: float, end: float) -> Score:
         where, shape, x = f"step t = {start:.6g} -> {end:.6g}", x.shape, batch_of(x)
         try:
             value = score(x, t)
-        except (RuntimeError, InvalidInput) as error:  # torch's own words say nothing of where
+        except (RuntimeError, InvalidInput) as error:  # torch's own message does not say where
             raise InvalidInput(
                 f"{where}: the {name} score failed on states {tuple(x.shape)} ({error}); does its dimension fit the "
                 "model's?"

@@ -17,8 +17,8 @@ from ..core.eval_mode import evaluating
 from ..core.types import InvalidInput, State, function, listed, reals, settle, shown, whole
 from .processes import Process, check_noise
 
-Reading = Callable[[Tensor, State, float, float], Tensor]  # (what the net returned, x, m, s) to eps
-Clock = Callable[[float, Process], float]  # the time a net is told
+Reading = Callable[[Tensor, State, float, float], Tensor]  # (the network's output, x, m, s) to eps
+Clock = Callable[[float, Process], float]  # the time that a network is given
 
 
 def noise(predicted: Tensor, x: State, m: float, s: float) -> Tensor:
@@ -37,15 +37,15 @@ def data(predicted: Tensor, x: State, m: float, s: float) -> Tensor:
 
 
 def own_time(t: float, process: Process) -> float:
-    """The network knows t itself."""
+    """The network is given t itself."""
     return t
 
 
 def trained_steps(alphas_cumprod: Sequence[float] | Tensor) -> Clock:
-    """For networks trained on numbered steps: the number whose share of signal is nearest to the process's at t.
+    """For networks trained on numbered steps: the step whose share of signal is nearest to the process's at t.
 
-    `alphas_cumprod` is the scheduler's table, falling. Noise levels are matched, not times, so a network trained on one
-    variance-preserving schedule may run on another, within the levels it has seen.
+    `alphas_cumprod` is the scheduler's decreasing table. Noise levels are matched, not times, so a network trained on
+    one variance-preserving schedule may run on another, within the levels it has seen.
     """
     table = reals("alphas_cumprod", alphas_cumprod, "give a list of numbers that falls inside (0, 1)", "cpu")
     if table.dim() != 1 or len(table) < 2 or not bool(((table > 0) & (table < 1)).all() & (table.diff() < 0).all()):
@@ -67,12 +67,12 @@ def trained_steps(alphas_cumprod: Sequence[float] | Tensor) -> Clock:
 
 @dataclass(frozen=True)
 class NetScore:
-    """The score of net(x, time): x float32 [B, *shape], time [B]; the answer a tensor, or a record with `.sample`.
+    """The score of net(x, time): x float32 [B, *shape], time [B]; the output a tensor, or a record with `.sample`.
 
-    `condition` goes to the network by keyword, as class_labels=3 or encoder_hidden_states [L, C] do: that of one state,
-    which is repeated for each row. Leading axes are flattened into the batch, and the coordinates take the network's
-    `shape`. With a `batch` the network sees so many rows at a time, the last filled up, and always in eval mode: then
-    no chunk of a run changes a bit.
+    `condition` is passed to the network by keyword, such as class_labels=3 or encoder_hidden_states [L, C]: the value
+    for one state, repeated for each row. Leading axes are flattened into the batch, and the coordinates take the
+    network's `shape`. With a `batch` the network gets that many rows at a time, the last batch padded, and always in
+    eval mode: then no chunk of a run changes a bit.
     """
 
     process: Process
@@ -125,11 +125,11 @@ class NetScore:
                 f"the network returned {found} for {tuple(rows.shape)}; it must predict what it is given (of a network "
                 "that also learns variances, keep the first half of the channels)"
             )
-        return answer.flatten(1).clone()  # a compiled network writes all its answers to one place
+        return answer.flatten(1).clone()  # a compiled network reuses its output buffer
 
 
 def _repeated(value: Any, rows: Tensor) -> Any:
-    """The condition of one state for every row: numbers and tensors gain a leading axis, the rest is left alone."""
+    """The condition of one state for every row: numbers and tensors gain a leading axis, other values are unchanged."""
     if isinstance(value, bool) or not isinstance(value, int | float | Tensor):
         return value
     one = torch.as_tensor(value, device=rows.device)

@@ -1,4 +1,4 @@
-"""The exact answer for diffusions: a Gaussian mixture seen through an observation, with the network's interface.
+"""The exact answer for diffusions: an observed Gaussian mixture, with the interface of a network.
 
 Scores, p_t(zeta|x), the tempered target, its draws, its log Z and its own true drift are all closed-form.
 """
@@ -32,7 +32,7 @@ class Observed:
         check_noise(self.process)
         if not isinstance(self.p0, GaussianMixture):
             raise InvalidInput(f"p0 is {shown(self.p0)}; give a continuous.GaussianMixture")
-        _ = self.conditional_law  # refuses coordinates that are not there
+        _ = self.conditional_law  # raises for coordinates that do not exist
 
     @cached_property
     def _given(self) -> tuple[GaussianMixture, float]:
@@ -68,7 +68,7 @@ class Observed:
         return log_joint - self.noised(self.p0, t).log_prob(x)
 
     def model(self) -> Diffusion:
-        """What a sampler is given."""
+        """The diffusion model to sample."""
         device = self.p0.means.device
         return Diffusion(self.process, self.p0.dimension, self.base, self.conditional, self.potential, device)
 
@@ -81,11 +81,11 @@ class Observed:
         return self._tempered(alpha)[1]
 
     def log_z_tempered(self, alpha: float) -> float:
-        """What edge weights estimate: log E_p0[p(zeta|x)^alpha] - alpha log p(zeta)."""
+        """The constant that edge weights estimate: log E_p0[p(zeta|x)^alpha] - alpha log p(zeta)."""
         return self.log_z(alpha) - check_alpha(alpha) * self.log_evidence
 
     def log_z_tilted(self, alpha: float) -> float:
-        """What the tilted conditional estimates: log E_p0[p(zeta|x)^alpha] - log p(zeta)."""
+        """The constant that the tilted conditional estimates: log E_p0[p(zeta|x)^alpha] - log p(zeta)."""
         return self.log_z(alpha) - self.log_evidence
 
     def true_tempered(self, alpha: float) -> Score:
@@ -94,9 +94,9 @@ class Observed:
         return lambda x, t: self.noised(target, t).score(x)
 
     def prior_gap(self, alpha: float = 1.0) -> float:
-        """What a run errs by before its first step: KL of the prior to the target noised to t = 1.
+        """The error of a run before its first step: KL of the prior to the target noised to t = 1.
 
-        The noised target is taken as the Gaussian of its moments, which is all that so much noise leaves of it.
+        The noised target is approximated by the Gaussian of its moments, accurate at so much noise.
         """
         mean, covariance = self.noised(self.target(alpha), 1.0).moments()
         start = MultivariateNormal(

@@ -16,7 +16,7 @@ import torch
 from ..core.types import LARGEST, InvalidInput, has, number, settle
 from .laws import Gaussian
 
-_MOST_NOISE = 700.0  # exp of it is still a float64
+_MOST_NOISE = 700.0  # its exp is still a float64
 
 
 class AffineStep(NamedTuple):
@@ -34,12 +34,12 @@ class Process(Protocol):
     def std(self, t: float) -> float: ...  # s(t), 0 at t = 0
     def drift(self, t: float) -> float: ...  # a(t)
     def diffusion(self, t: float) -> float: ...  # g(t)^2
-    def frozen(self, t: float, s: float) -> AffineStep: ...  # exact but for the score, which is held
+    def frozen(self, t: float, s: float) -> AffineStep: ...  # exact except that the score is held constant
     def prior(self, shape: tuple[int, ...], device: torch.device | str = "cpu") -> Gaussian: ...
 
 
 def check_noise(process: object) -> None:
-    """A noising process of real vectors."""
+    """Raise unless this is a noising process of real vectors."""
     parts = ("mean", "std", "drift", "diffusion", "frozen", "prior")
     has("process", process, parts, "give tt.continuous.VP(), SubVP() or VE()")
 

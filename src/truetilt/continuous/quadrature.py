@@ -1,6 +1,7 @@
-"""Any of these models on a line with infinitely many particles: its mass on a fine grid of points, step by step.
+"""The exact limit of a one-dimensional model (infinitely many particles): its mass on a fine grid of points, step by
+step.
 
-Reads the move the sampler reads, so the error of the time grid can be told from that of the particles.
+It uses the same moves as the sampler, so the time error can be separated from Monte-Carlo error.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Line(NamedTuple):
 
     @property
     def density(self) -> Tensor:
-        """Of the normalised law [G]."""
+        """Density of the normalised law [G]."""
         return (self.log_mass - self.log_z).exp()
 
     def expectation(self, h: Callable[[Tensor], Tensor]) -> float:
@@ -42,10 +43,10 @@ class Line(NamedTuple):
 
 @torch.no_grad()
 def line_flow(fk: Clockwork, grid: Sequence[float], points: Tensor) -> Line:
-    """The limit of a one-dimensional model. Points must be no further apart than the least noise of a step.
+    """The limit of a one-dimensional model. Points must be no further apart than the smallest noise of a step.
 
-    The trapezium rule on a Gaussian with points one standard deviation apart errs by 5e-9 of it; mass that leaves the
-    ends is lost.
+    The trapezium rule on a Gaussian with points one standard deviation apart has a relative error of 5e-9; mass beyond
+    the ends is lost.
     """
     if not isinstance(fk, Clockwork):
         raise InvalidInput(f"fk is {shown(fk)}; give a model in clock time, such as tt.continuous.Tilted(model, alpha)")

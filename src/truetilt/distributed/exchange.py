@@ -42,7 +42,7 @@ def plan(ancestors: Tensor, cuts: Sequence[int], rank: int) -> Exchange | None:
     first, here = cuts[rank], slice(cuts[rank], cuts[rank + 1])
     n, every = here.stop - here.start, populations * count
     of_population = torch.arange(populations)[:, None]
-    number = ancestors + count * of_population  # a particle's number over all populations
+    number = ancestors + count * of_population  # number of each particle over all populations
     leaving = []
     for other in range(len(cuts) - 1):
         theirs = slice(cuts[other], cuts[other + 1])
@@ -56,7 +56,7 @@ def plan(ancestors: Tensor, cuts: Sequence[int], rank: int) -> Exchange | None:
 
 
 class Visits(NamedTuple):
-    """Which rank draws each particle, where draws are made on the ancestor's rank.
+    """Which rank draws each particle, for moves that are drawn on the ancestor's rank.
 
     A rank draws for its own particles, and for particles of other ranks whose ancestor it holds.
     """

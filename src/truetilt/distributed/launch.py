@@ -108,7 +108,7 @@ def _united(own: Result, here: World, cuts: Sequence[int]) -> Result:
     steps = ("ess", "log_z_path", "ancestors", "moved", "accepted", "snapshot_particles", "snapshot_log_weights")
     whole = {"populations": cuts[-1], "first_population": own.settings["first_population"] - cuts[here.rank]}
     numbers = gathered(here, as_numbers(own.settings["measured"])[None], 0, range(here.size + 1))
-    whole["measured"] = worst([from_numbers(one) for one in numbers]).told()  # each looked at its own populations
+    whole["measured"] = worst([from_numbers(one) for one in numbers]).told()  # each rank measured its own populations
     result = replace(own, **ends, **{name: join(name, 1) for name in steps}, settings=own.settings | whole)
     if result.log_z == -torch.inf:
         raise DegenerateWeights(

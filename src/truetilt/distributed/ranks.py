@@ -80,7 +80,7 @@ class Ranks:
         found = None if origin is None else plan(ancestors.cpu(), self.cuts, self.world.rank)
         if origin is None or found is None:
             return how(move.take(self.mine(ancestors) - self.first))
-        if not getattr(move, "lazy", False):  # a user's own may not say
+        if not getattr(move, "lazy", False):  # a user's move may lack the attribute
             return self._draw_at_home(move, ancestors, how)
         (x, log_w, aux, _), u = origin.particles, origin.u
         x, log_w, u, *rest = self._exchange([x, log_w, u, *aux.values()], found)
@@ -142,7 +142,7 @@ def gathered(world: World, here: Tensor, axis: int, cuts: Sequence[int]) -> Tens
         return here
     sizes = [end - begin for begin, end in pairwise(cuts)]
     lines = here.movedim(axis, 0).contiguous()
-    filled = torch.cat([lines, lines.new_zeros(max(sizes) - len(lines), *lines.shape[1:])])  # all send as much
+    filled = torch.cat([lines, lines.new_zeros(max(sizes) - len(lines), *lines.shape[1:])])  # padded to one size
     parts = [torch.empty_like(filled) for _ in sizes]
     world.together(lambda: dist.all_gather(parts, filled))
     whole = torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])

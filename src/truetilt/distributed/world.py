@@ -34,7 +34,7 @@ class World:
 
     rank: int = 0
     size: int = 1
-    store: Any = field(default=None, repr=False, compare=False)  # of the launcher's store, if there is one
+    store: Any = field(default=None, repr=False, compare=False)  # the launcher's key-value store, if there is one
 
     @property
     def first(self) -> bool:
@@ -104,5 +104,5 @@ def leave() -> None:
 
 
 def device() -> str:
-    """Where this rank computes: its own GPU, or the CPU where there is none."""
+    """The device of this rank: its own GPU, or the CPU if there is none."""
     return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"

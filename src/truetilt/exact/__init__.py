@@ -1,1 +1,1 @@
-"""Exact answers on spaces small enough to know them; tables speak the same protocols as networks."""
+"""Exact answers on enumerable spaces and chains; tables implement the same protocols as networks."""

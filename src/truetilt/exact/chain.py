@@ -2,8 +2,8 @@
 
 p0 is a chain and p(zeta|x) a product over sites, so every conditional, tempered marginal and constant is one
 forward-backward pass. Messages are logs normalised at every site, in float64; the scales add up to the constant. A
-message that spans more than float64 holds goes through its step term by term, so no length and no hard zero
-underflows. Noise acts site by site: a noised state is one more factor.
+message whose range exceeds float64 is propagated term by term, so no length and no hard zero underflows. Noise acts
+site by site: a noised state is one more factor.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .messages import normalised, sweep
 from .spans import Spans
 
 _NUMBERS = "give numbers: a tensor, an array or nested lists"
-_LARGEST_TABLE = 1 << 23  # entries of the table that answers for masked states; longer chains pass messages
+_LARGEST_TABLE = 1 << 23  # entries of the lookup table for masked states, at most; longer chains pass messages
 
 
 @dataclass(frozen=True)
@@ -100,24 +100,25 @@ class ChainLaw:
         return self._forward(log_seen)[1]
 
     def log_total_given(self, process: Masking | Uniform, x: Tokens, t: float) -> Tensor:
-        """log of sum p0 prod f_d p_t(x|.) for noised states [B, D]; for masking up to how many are masked."""
+        """log of sum p0 prod f_d p_t(x|.) for noised states [B, D]; for masking up to a factor set by the number of
+        masks."""
         if self._spans is not None and isinstance(process, Masking):
             return self._spans.log_total(x)
         return self.log_total(_log_seen(process, x, t))
 
     def log_alone_given(self, process: Masking | Uniform, x: Tokens, t: float) -> Tensor:
-        """`log_alone` for what noised states [B, D] show."""
+        """`log_alone` for the evidence in noised states [B, D]."""
         if self._spans is not None and isinstance(process, Masking):
             return self._spans.log_alone(x)
         return self.log_alone(_log_seen(process, x, t))
 
     def log_alone(self, log_seen: Tensor) -> Tensor:
-        """log of the law of x^d given what is seen at the other sites [B, D, V]; only -inf where that is impossible."""
+        """log of the law of x^d given the evidence at other sites [B, D, V]; all -inf only if that is impossible."""
         before, after = self._messages(log_seen)
         return normalised(before + self.log_factors + after)[0]
 
     def _messages(self, log_seen: Tensor) -> tuple[Tensor, Tensor]:
-        """What the earlier and what the later sites say about each site, up to a constant a site, each [B, D, V]."""
+        """Messages to each site from the earlier and the later sites, up to a constant per site, each [B, D, V]."""
         log_site, flat = (self.log_factors + log_seen).flip(1), torch.zeros_like(self.initial)
         later = sweep(flat, [step.T for step in reversed(self.steps.unbind())], log_site, self._least)[0]
         return self._forward(log_seen)[0], later.flip(1)
@@ -131,9 +132,9 @@ class ChainLaw:
 
     @cached_property
     def _spans(self) -> Spans | None:
-        """The chain tabulated, where it is short enough."""
+        """The lookup table of the chain, if it is short enough; else None."""
         size = len(self.initial)
-        if self.length * size**2 * max(self.length, size) > _LARGEST_TABLE:  # the table, and what it takes to make it
+        if self.length * size**2 * max(self.length, size) > _LARGEST_TABLE:  # the table, and the work to make it
             return None
         return Spans.of(self.initial.log(), self.steps.log(), self.log_factors)
 
@@ -213,7 +214,7 @@ class Chain:
     def model(self) -> Model:
         """The exact base, conditional score and potential, ready to sample."""
         base, conditional = ChainScore(self.process, self.p0), ChainScore(self.process, self.given, self.p0)
-        largest = self.factors.log().amax(-1).clamp(min=0.0).sum()  # of factors that are known up to a constant
+        largest = self.factors.log().amax(-1).clamp(min=0.0).sum()  # factors are known only up to a constant
         log_p = min(0.0, float(self.log_evidence - largest))
         return Model(self.process, self.length, base, conditional, self.potential, self.initial.device, log_p)
 
@@ -257,7 +258,7 @@ class ChainScore:
 
 
 def _log_seen(process: Masking | Uniform, x: Tokens, t: float) -> Tensor:
-    """log of the chance that clean v shows as x^d at time t [B, D, V]; for masking up to a constant a site."""
+    """log-probability that clean v shows as x^d at time t [B, D, V]; for masking up to a constant per site."""
     eye = torch.eye(process.vocabulary, dtype=torch.float64, device=x.device)
     if isinstance(process, Masking):
         shown = torch.cat([eye, torch.ones_like(eye[:1])])
@@ -268,7 +269,7 @@ def _log_seen(process: Masking | Uniform, x: Tokens, t: float) -> Tensor:
 
 
 def _mixing(process: Uniform, t: float) -> tuple[Tensor, Tensor]:
-    """Chance that a site is kept, and that it is redrawn as any one token."""
+    """The probability that a site is kept, and that it is redrawn as any one token."""
     sigma = process.schedule(t).value
     return torch.exp(-sigma), -torch.expm1(-sigma) / process.vocabulary
 

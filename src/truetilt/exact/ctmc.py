@@ -1,8 +1,8 @@
 """The law of any guided jump process by the Kolmogorov forward equation, on an enumerable space.
 
 The generator is frozen over each interval of the grid and its exponential applied: positive, mass-preserving and
-indifferent to stiffness, because every number added is positive. A masking clock that runs to infinity at t = 0 is
-followed to its end by squaring.
+insensitive to stiffness, because every term is positive. A masking clock that runs to infinity at t = 0 is handled by
+repeated squaring.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..core.types import NEG_INF, Process, Score, check_process
 from ..diffusion.schedules import check_grid
 from .tables import enumerate_states, flat_index
 
-_TERMS = 24  # of the exponential series, after scaling to rates of at most 1: error below 1e-23
+_TERMS = 24  # terms of the exponential series, after scaling to rates of at most 1: error below 1e-23
 _SQUARINGS_TO_INFINITY = 1100  # 2^1100 exceeds every ratio of float64 rates
 
 

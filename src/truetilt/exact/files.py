@@ -1,4 +1,4 @@
-"""Tables of the user's own, read from JSON files."""
+"""The user's tables, read from JSON files."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from ..diffusion.schedules import LogLinear
 from ..runtime.memory import check_fits
 from .tables import Table
 
-_COPIES = 4  # float64 tables over the noised space that a step has at a time, at the least
+_COPIES = 4  # float64 tables over the noised space that a step holds at once, at least
 
 
 def read_table(path: Path, process: str, sigma_eps: float, device: str = "cpu") -> Table:
-    """A table from JSON with the keys p0 and likelihood; every fault is named."""
+    """A table from JSON with the keys p0 and likelihood; every error names what is wrong."""
     p0, likelihood = _numbers(path, ("p0", "likelihood"), device)
     return _table(path, process, sigma_eps, p0, likelihood)
 
 
 def read_law(path: Path, process: str, sigma_eps: float, device: str = "cpu") -> Table:
-    """A table that a reward steers: the likelihood may be left out, and is 1 everywhere then."""
+    """A table to be steered by a reward: the likelihood may be left out, and is then 1 everywhere."""
     found = _opened(path, ("p0",))
     if isinstance(found, dict) and "likelihood" in found:
         return read_table(path, process, sigma_eps, device)
@@ -49,7 +49,7 @@ def _opened(path: Path, keys: Sequence[str]) -> Any:
 
 
 def _numbers(path: Path, keys: Sequence[str], device: str) -> list[Tensor]:
-    """The nested lists of these names."""
+    """The nested lists under these keys, as tensors."""
     found = _opened(path, keys)
     try:
         return [torch.tensor(found[key], dtype=torch.float64, device=device) for key in keys]

@@ -1,8 +1,8 @@
-"""The exact limit of any Feynman-Kac model on an enumerable space: what infinitely many particles would give.
+"""The exact limit of any Feynman-Kac model on an enumerable space: the law of infinitely many particles.
 
-It reads the same moves as the sampler. Time error (the grid) is all that is left, so it can be told from Monte-Carlo
+It uses the same moves as the sampler. Only the time error of the grid remains, so it can be separated from Monte-Carlo
 error. A clock move factorises over sites and is summed by matrix products; any other move is summed pair by pair. Moves
-between the steps (a `Rejuvenation`) are pushed too, by every choice that their kernel may make.
+between the steps (a `Rejuvenation`) are included, summed over all choices that their kernel may make.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ..smc.resampling import check_weights
 from ..targets.base import ClockMove
 from .tables import enumerate_states, flat_index
 
-_CHUNK = 1 << 18  # how many numbers an intermediate product may hold: what a cache holds
+_CHUNK = 1 << 18  # numbers in an intermediate product, at most: fits into the CPU cache
 
 
 class Limit(NamedTuple):
@@ -55,7 +55,7 @@ class Limit(NamedTuple):
 
 
 def flow(fk: FeynmanKac, grid: Sequence[float], size: int, length: int, moves: Rejuvenation | None = None) -> Limit:
-    """Push mass through every move; `size` counts the states of a site, mask included.
+    """Propagate mass through every move; `size` counts the states of a site, mask included.
 
     `moves` are made after each step and at the end, as `run` makes them; their kernel needs `branches`, as those of
     tt.Gibbs, tt.Metropolis, tt.Block, tt.Pair and tt.WholeSequence.
@@ -80,7 +80,7 @@ def flow(fk: FeynmanKac, grid: Sequence[float], size: int, length: int, moves: R
 
 
 def _alive(states: Tokens, log_mass: Tensor, aux: Aux, t: float) -> Particles:
-    """The states that have mass at time t, as particles."""
+    """The states with positive mass at time t, as particles."""
     check_weights(log_mass, f"exact flow at t = {t:.6g}")
     alive = (log_mass > NEG_INF).nonzero().squeeze(-1)
     return Particles(states[alive], log_mass[alive], {k: v[alive] for k, v in aux.items()})
@@ -95,7 +95,7 @@ def _numbers(moves: Rejuvenation | None, step: int, last: bool) -> range:
 
 
 def _check_moves(moves: object) -> None:
-    """Moves that do not read the weights, by a kernel that can say all it may do."""
+    """Raise unless the moves do not depend on weights and their kernel can list all its choices (`branches`)."""
     if moves is None:
         return
     if not isinstance(moves, Rejuvenation):
@@ -110,7 +110,7 @@ def _check_moves(moves: object) -> None:
 
 
 def _check_model(model: object, size: int, length: int) -> None:
-    """The sum goes over the states of the model that is sampled, where it has one."""
+    """Raise if size or length differ from those of the sampled model, if it has one."""
     if model is not None and not isinstance(model, Model):
         raise InvalidInput("flow sums over tokens, and fk samples real vectors; use tt.continuous.line_flow")
     if model is not None and (size, length) != (model.process.states, model.length):
@@ -123,7 +123,7 @@ def _check_model(model: object, size: int, length: int) -> None:
 def push_branches(
     branches: Sequence[tuple[Tensor, Move]], log_mass: Tensor, states: Tokens, size: int
 ) -> tuple[Tensor, Aux]:
-    """The sum over the choices that come before the weight; a state remembers what its heaviest branch left it."""
+    """The sum over the choices made before the weight; a state's auxiliary values are those of its heaviest branch."""
     possible = [(move, log_mass + log_p) for log_p, move in branches if (log_mass + log_p > NEG_INF).any()]
     pushed = [push(*_possible(move, log_mass), states, size) for move, log_mass in possible]
     every = torch.stack([mass for mass, _ in pushed])
@@ -133,13 +133,13 @@ def push_branches(
 
 
 def _possible(move: Move, log_mass: Tensor) -> tuple[Move, Tensor]:
-    """A move of those states alone that can make it: functions of the others may not be defined."""
+    """A move restricted to the states with positive mass: on others its functions may be undefined."""
     alive = (log_mass > NEG_INF).nonzero().squeeze(-1)
     return (move, log_mass) if len(alive) == len(log_mass) else (move.take(alive), log_mass[alive])
 
 
 def push(move: Move, log_mass: Tensor, states: Tokens, size: int) -> tuple[Tensor, Aux]:
-    """Mass of every state after a move from weighted states, and what the model remembers of each state."""
+    """Mass of every state after a move from weighted states, and the auxiliary values of each state."""
     log_mass = log_mass + move.log_before
     if isinstance(move, ClockMove):
         return push_factored(move, log_mass, states, size)
@@ -160,18 +160,18 @@ def push_factored(move: ClockMove, log_mass: Tensor, states: Tokens, size: int) 
     for chosen in (~frozen).nonzero().squeeze(-1).split(step):
         top = torch.maximum(odds.log_hold, log_move)[chosen]
         kernel = weights.take(chosen).dense().mul_((log_move[chosen] - top).exp()[..., None])
-        if kernel.shape[-1] < size:  # the mask is a state of a site, but no row has an entry for it
+        if kernel.shape[-1] < size:  # add an entry for the mask, which is a state but never drawn
             kernel = torch.nn.functional.pad(kernel, (0, size - kernel.shape[-1]))
         kernel.scatter_(-1, move.law.x[chosen][..., None], (odds.log_hold[chosen] - top).exp()[..., None])
         total = total + _contract((log_mass[chosen] + top.sum(-1) - shift).exp(), kernel)
     log_end, reached = torch.zeros_like(total), total > 0
-    if move.end:  # asked of the states that are reached: of others it may not be defined
+    if move.end:  # evaluated only on states that are reached; on others it may be undefined
         log_end[reached] = move.end(states[reached])
     return torch.where(total > 0, total.log() + shift + log_end, NEG_INF), {"log_tilt": log_end}
 
 
 def kernel_odds(move: ClockMove) -> SiteOdds:
-    """log of proposal times weight, site by site: a log-linear mix of laws, impossible where the proposal is."""
+    """log of proposal times weight, site by site: a log-linear mixture of laws, -inf where the proposal is."""
     power: dict[int, float] = {id(move.law): 1.0}
     laws = {id(move.law): move.law}
     for c, law in move.proposal.ratios:
@@ -188,7 +188,8 @@ def kernel_odds(move: ClockMove) -> SiteOdds:
 
 
 def push_listed(move: Move, log_mass: Tensor, states: Tokens, size: int) -> tuple[Tensor, Aux]:
-    """Any move: the weight of every state its law can draw. A state remembers what its heaviest parent left it."""
+    """Any move, by enumeration: the weight of every state its law can draw, auxiliary values from the heaviest
+    parent."""
     y, log_q = support(move.law, states, len(log_mass))
     n, m = log_q.shape
     parent = torch.arange(n, device=y.device).repeat_interleave(m)
@@ -206,7 +207,7 @@ def push_listed(move: Move, log_mass: Tensor, states: Tokens, size: int) -> tupl
 
 
 def support(law: Law, states: Tokens, n: int) -> tuple[Tokens, Tensor]:
-    """What a law can draw, y [n, m, D] with log-probabilities [n, m]: as it lists it, else every state."""
+    """The support of a law, y [n, m, D] with log-probabilities [n, m]: as the law lists it, else every state."""
     if isinstance(law, ListedLaw):
         return law.support()
     every = torch.arange(n, device=states.device).repeat_interleave(len(states))

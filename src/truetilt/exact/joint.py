@@ -1,4 +1,4 @@
-"""Exact joint transitions on a table: p(y|x) over whole states, all sites at once, so that no time error is left.
+"""Exact joint transitions on a table: p(y|x) over whole states, all sites at once, without time error.
 
 The reference for every clock-time model: with these laws the weighted limit is the target at any number of steps.
 """
@@ -20,7 +20,7 @@ from .tables import Table, flat_index, noised
 
 @dataclass(frozen=True)
 class JointLaw:
-    """A law over every state of the space, one row of log-probabilities a particle."""
+    """A law over all states of the space, a row of log-probabilities per particle."""
 
     log_probs: Tensor  # [R, K]
     row: Tensor  # int64 [..., N]
@@ -45,7 +45,7 @@ class JointLaw:
 class JointMove:
     """A move whose law is computed when it is built; `ratios` and `end` weigh as in a clock move."""
 
-    lazy: ClassVar[bool] = False  # its networks have been asked
+    lazy: ClassVar[bool] = False  # its laws are computed at construction
     law: JointLaw
     ratios: tuple[tuple[float, JointLaw], ...]
     log_tilt: LogWeights
@@ -72,7 +72,7 @@ class JointMove:
 
 
 class Unbranched(ABC):
-    """No choice comes before the weight."""
+    """A model without choices before the weight."""
 
     def choices(self, t: float, s: float) -> int:
         return 0
@@ -147,7 +147,7 @@ def transitions(table: Table, p0: Tensor, t: float, s: float) -> Tensor:
 
 
 def forward(table: Table, s: float, t: float) -> Tensor:
-    """q(x_t = x | x_s = y) [K, K], rows y: each site alone, by the noise added between s and t."""
+    """q(x_t = x | x_s = y) [K, K], rows y: each site independently, by the noise added between s and t."""
     process, size = table.process, table.process.states
     noise = process.schedule(t).value - process.schedule(s).value
     keep = torch.exp(-noise)

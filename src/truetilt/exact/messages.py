@@ -1,7 +1,7 @@
-"""Messages along a chain: what the sites before one say about it, as logs normalised at every site.
+"""Forward messages along a chain, as logs normalised at every site.
 
-A message that spans more than float64 holds goes through its step term by term, so nothing underflows; rows are padded
-so that a state's answer does not depend on the batch it comes in.
+A message whose range exceeds float64 is propagated term by term, so nothing underflows; rows are padded so that a
+state's answer does not depend on its batch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 
 from ..core.types import NEG_INF
 
-_SPAN = -690.0  # exp of less may be no normal float64
+_SPAN = -690.0  # exp of less may not be a normal float64
 _BLOCK, _LANE = 64, 8  # rows and columns of a product are padded to multiples of these
 
 
@@ -39,7 +39,7 @@ def _through(message: Tensor, step: Tensor, least: float) -> Tensor:
 
 
 def _product(rows: Tensor, step: Tensor) -> Tensor:
-    """rows @ step, padded so that a row's last bits do not depend on the batch it comes in."""
+    """rows @ step, padded so that a row's last bits do not depend on the batch."""
     count, size = rows.shape
     short = -size % _LANE
     rows, step = pad(rows, (0, short, 0, -count % _BLOCK)), pad(step, (0, short, 0, short))
@@ -47,6 +47,6 @@ def _product(rows: Tensor, step: Tensor) -> Tensor:
 
 
 def normalised(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows less their log-sum, and that log-sum; a row of -inf stays one."""
+    """Rows minus their log-sum-exp, and that log-sum-exp; a row of -inf stays one."""
     scale = logits.logsumexp(-1, keepdim=True)
     return logits - torch.where(scale > NEG_INF, scale, 0.0), scale

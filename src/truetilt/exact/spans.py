@@ -1,8 +1,8 @@
-"""A chain seen through masks, by lookup: the log-mass of every path between any two sites, tabulated once.
+"""A chain given its unmasked sites, by lookup: the log-mass of every path between any two sites, tabulated once.
 
-Given some revealed sites, a masked site depends on its nearest revealed neighbours alone, so a score is two rows of a
-table and a potential a sum of entries. Everything is a sum of logs of absolute masses: nothing can underflow. The
-table has D^2 V^2 entries, twice; longer chains pass messages instead.
+Given some revealed sites, a masked site depends only on its nearest revealed neighbours, so a score is two rows of a
+table and a potential a sum of entries. Everything is a sum of logs of absolute masses: nothing can underflow. The table
+has D^2 V^2 entries, twice; longer chains pass messages instead.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from ..core.types import NEG_INF, Tokens
 
 
 class Spans(NamedTuple):
-    """Rows of log-masses over the tokens of a site d, for each nearest neighbour on one side; then one for none.
+    """Rows of log-masses over the tokens of a site d, for each nearest neighbour on one side; the last rows are for
+    none.
 
-    Row ((gap - 1) D + end) V + token of `left` sums the paths from that token at site `end` to each token at d, and of
-    `right` those from each token at d = end to that token; factors count strictly between the two.
+    Row ((gap - 1) D + end) V + token of `left` sums the paths from that token at site `end` to each token at d; of
+    `right`, the paths from each token at d = end to that token. Factors are included strictly between the two sites.
     """
 
     left: Tensor  # [(D - 1) D V + D, V]
@@ -48,7 +49,7 @@ class Spans(NamedTuple):
         )
 
     def log_alone(self, x: Tokens) -> Tensor:
-        """log of the law of x^d given what the other sites reveal [B, D, V]; only -inf where that is impossible."""
+        """log of the law of x^d given the other revealed sites [B, D, V]; all -inf only if that is impossible."""
         before, after, broken, following = self._read(x)
         logits = before + self.log_factors + after
         elsewhere = broken.sum(-1, keepdim=True) - broken - following
@@ -57,7 +58,7 @@ class Spans(NamedTuple):
         return alone.masked_fill((elsewhere > 0)[..., None], NEG_INF)
 
     def log_total(self, x: Tokens) -> Tensor:
-        """log of the mass of all sequences that agree with what x reveals [B]."""
+        """log of the mass of all sequences that agree with the revealed sites of x [B]."""
         before, after, _, _ = self._read(x)
         seen, last = self._seen(x)
         arrive = _pick(before + self.log_factors, x)
@@ -67,14 +68,14 @@ class Spans(NamedTuple):
         return torch.where(seen.any(-1), paths, every.logsumexp(-1))
 
     def _seen(self, x: Tokens) -> tuple[Tensor, Tensor]:
-        """Which sites are revealed, and which is the last of them."""
+        """The mask of revealed sites, and the index of the last one."""
         seen = x < self.log_factors.shape[-1]
         return seen, seen & (seen.flip(-1).cumsum(-1).flip(-1) == 1)
 
     def _read(self, x: Tokens) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Both rows of every site [B, D, V], and how often it and how often the next revealed one are contradicted.
+        """Both rows of every site [B, D, V], and how many contradictions there are at it and at the next revealed site.
 
-        A revealed site can be contradicted by the one before it, by its own factor, and the last one by what follows.
+        A revealed site can contradict the one before it or its own factor, and the last one also what follows.
         """
         length, size = self.log_factors.shape
         seen, last = self._seen(x)
@@ -97,10 +98,10 @@ class Spans(NamedTuple):
 
 
 def _extend(paths: Tensor, log_step: Tensor) -> Tensor:
-    """Paths [..., V] one step on: sums over the token they stood at."""
+    """Paths [..., V] extended by one step: summed over their last token."""
     return (paths[..., :, None] + (log_step[:, None] if log_step.dim() == 3 else log_step)).logsumexp(-2)
 
 
 def _pick(rows: Tensor, x: Tokens) -> Tensor:
-    """The entry of each site's own token; any entry for a mask."""
+    """The entry of each site's own token; an arbitrary entry for a mask."""
     return rows.gather(-1, x.clamp(max=rows.shape[-1] - 1)[..., None]).squeeze(-1)

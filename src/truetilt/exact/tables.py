@@ -1,8 +1,8 @@
 """Enumerated spaces: p_t, p_t(zeta|x) and scores from a table of p0 and a table of p(zeta|x).
 
-A table is [S, ..., S], one axis a site; extended by the mask to [S+1, ..., S+1] for the masking process. A state is
-looked up by its flat index, and a site's score is the line of the table through the state along that axis, so a score
-costs its lines once however many particles read them.
+A table is [S, ..., S], one axis per site; extended by the mask to [S+1, ..., S+1] for the masking process. A state is
+looked up by its flat index, and a site's score is the line of the table through the state along that axis, so each line
+is computed once however many particles read it.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Table:
         given = self.p0 * self.likelihood / self.evidence
         base = TableScore(self.process, self.p0)
         conditional = TableScore(self.process, given, fallback=self.p0)
-        scale = float(self.likelihood.max().clamp(min=1.0))  # of a likelihood that is known up to a constant
+        scale = float(self.likelihood.max().clamp(min=1.0))  # the likelihood is known only up to a constant
         log_p = min(0.0, float((self.evidence / scale).log()))
         return Model(self.process, self.length, base, conditional, self.potential, self.p0.device, log_p)
 
@@ -149,7 +149,7 @@ class Table:
 class TableScore(BatchScore):
     """The exact Score of a law on an enumerable space.
 
-    Where a state is impossible under the law its score is that of `fallback` (then uniform): no particle of positive
+    For a state that is impossible under the law the score is that of `fallback` (then uniform): no particle of positive
     weight reads it, and weights stay free of NaN.
     """
 
@@ -165,7 +165,7 @@ class TableScore(BatchScore):
 
     @property
     def particle_bytes(self) -> int:
-        """Rows are shared; a particle is a few words a site."""
+        """Memory per particle: rows are shared, so a few words per site."""
         return 8 * 24 * self.p0.dim()
 
     @property
@@ -200,7 +200,7 @@ class TableScore(BatchScore):
 
 
 def check_law(process: Masking | Uniform, name: str, table: Tensor) -> Tensor:
-    """A table with one axis a site, none negative, as a float64 tensor."""
+    """A table with one axis per site and no negative entry, as a float64 tensor; raises otherwise."""
     table = reals(name, table, _TABLE)
     if table.dim() < 1 or tuple(table.shape) != (process.vocabulary,) * table.dim():
         raise InvalidInput(
@@ -221,7 +221,7 @@ def _time(t: float) -> float:
 
 
 def _noised(process: Masking | Uniform, p0: Tensor, keep: float, lost: float) -> Tensor:
-    """The same for the chances that a site is kept, and that it is not."""
+    """The same, from the probabilities that a site is kept and that it is not."""
     if isinstance(process, Masking):
         masked = process.mask
         table = with_mask(p0)
@@ -234,18 +234,18 @@ def _noised(process: Masking | Uniform, p0: Tensor, keep: float, lost: float) ->
 
 @lru_cache(maxsize=256)
 def _kept_and_lost(sigma: float) -> tuple[float, float]:
-    """Chance that a site is kept under this much noise, and that it is not."""
+    """The probability that a site is kept under this much noise, and that it is not."""
     return float(torch.exp(-torch.tensor(sigma, dtype=torch.float64))), -math.expm1(-sigma)
 
 
 @lru_cache(maxsize=4)
 def _masks(mask: int, length: int, device: torch.device) -> Tensor:
-    """How many sites of each state are masked [K]; cached, because every step needs it."""
+    """Number of masked sites of each state [K]; cached, because every step needs it."""
     return (enumerate_states(mask + 1, length, device) == mask).sum(-1)
 
 
 def with_mask(table: Tensor) -> Tensor:
-    """Append to every axis its marginal, so that entry `mask` sums a site out."""
+    """The table with its marginal appended along every axis, so that entry `mask` sums a site out."""
     for axis in range(table.dim()):
         table = torch.cat([table, table.sum(axis, keepdim=True)], axis)
     return table
@@ -273,14 +273,14 @@ def _line_strides(d: int, size: int) -> Tensor:
 
 
 def flat_index(x: Tokens, size: int) -> Tensor:
-    """The place of each state [..., D] in a flattened table."""
+    """The index of each state [..., D] in a flattened table."""
     d = x.shape[-1]
     strides = torch.tensor([[float(size ** (d - 1 - k))] for k in range(d)], dtype=torch.float64)
     return _whole_product(x, strides).squeeze(-1)
 
 
 def _whole_product(x: Tokens, strides: Tensor) -> Tensor:
-    """x @ strides in doubles: exact, since no enumerable space has 2^53 states, and faster than whole numbers."""
+    """x @ strides in float64: exact, since no enumerable space has 2^53 states, and faster than in integers."""
     return (x.double() @ strides.to(x.device)).long()
 
 

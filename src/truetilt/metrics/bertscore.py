@@ -32,7 +32,7 @@ Weight = Callable[[Hashable], float]
 
 @dataclass(frozen=True)
 class BertScore:
-    """float64 [n]: of the text's tokens, of the reference's tokens, and the harmonic mean of the two."""
+    """float64 [n]: precision over the text's tokens, recall over the reference's, and their harmonic mean."""
 
     precision: Tensor
     recall: Tensor
@@ -46,7 +46,7 @@ class BertScore:
 
 
 def bertscore(embed: Embed, texts: Sequence[str], references: Sequence[str], weight: Weight | None = None) -> BertScore:
-    """The score of each text with its own reference; `weight` says how much a token counts, all alike without it."""
+    """The score of each text against its own reference; `weight` is the weight of a token, 1 by default."""
     if len(texts) != len(references):
         raise InvalidInput(f"{len(texts)} texts for {len(references)} references; give one reference a text")
     ours, theirs = (_checked(embed(list(side)), len(texts)) for side in (texts, references))

@@ -14,7 +14,10 @@ def total_variation(p: Tensor, q: Tensor) -> Tensor:
 
 
 def kl(p: Tensor, q: Tensor, floor: float = 0.0) -> Tensor:
-    """KL(p || q) with the cells of q floored; infinite where q is zero and p is not."""
+    """KL(p
+
+    q) with q floored; infinite where q is zero and p is not.
+    """
     p, q = p.reshape(-1), q.reshape(-1).clamp(min=floor)
     if p.shape != q.shape:
         raise InvalidInput(f"laws of {p.numel()} and {q.numel()} states cannot be compared")

@@ -1,4 +1,4 @@
-"""Texts as vectors, by an encoder of transformers that stays as it is: one vector a text, or one a token."""
+"""Texts as vectors by a frozen transformers encoder: one vector per text, or one per token."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HF = "pip install 'truetilt[hf]'"
 
 @dataclass(frozen=True)
 class Encoder:
-    """A net of hidden states and its tokenizer; of a longer text it reads the first `longest` tokens."""
+    """A network of hidden states and its tokenizer; it reads the first `longest` tokens of a text."""
 
     net: Any
     tokenizer: Any
@@ -33,7 +33,7 @@ class Encoder:
             raise InvalidInput(f"longest is {self.longest} and batch {self.batch}; give at least 3 and 1")
 
     def __call__(self, texts: Sequence[str]) -> Tensor:
-        """The mean over tokens, of length 1: float32 [n, C] on the CPU."""
+        """The mean over tokens, normalised to length 1: float32 [n, C] on the CPU."""
         order, means = _by_length(texts), []
         for hidden, read, _ in self._batches([texts[k] for k in order]):
             means.append((hidden * read[..., None]).sum(1) / read.sum(1, keepdim=True))
@@ -41,7 +41,7 @@ class Encoder:
         return torch.empty_like(vectors).index_copy_(0, torch.tensor(order), vectors)
 
     def tokens(self, texts: Sequence[str]) -> list[Embedded]:
-        """Each text's tokens and their vectors, those that the tokenizer puts before and after left out."""
+        """Each text's tokens and their vectors, without special tokens."""
         order, found = _by_length(texts), []
         for hidden, read, asked in self._batches([texts[k] for k in order]):
             own = read.bool() & ~asked["special_tokens_mask"].to(read.device).bool()
@@ -51,7 +51,7 @@ class Encoder:
 
     @torch.no_grad()
     def _batches(self, texts: Sequence[str]) -> Iterator[tuple[Tensor, Tensor, Any]]:
-        """Hidden states, which of them belong to a text, and what the tokenizer said."""
+        """Hidden states, the mask of real tokens, and the tokenizer's output, batch by batch."""
         device = next(self.net.parameters()).device
         for k in range(0, len(texts), self.batch):
             asked = self.tokenizer(
@@ -77,7 +77,7 @@ def minilm() -> Encoder:
 
 
 def _by_length(texts: Sequence[str]) -> list[int]:
-    """The texts' numbers from the shortest to the longest, so that batches hold little padding."""
+    """Indices of the texts from the shortest to the longest, so that batches have little padding."""
     if isinstance(texts, str) or not len(texts):
         raise InvalidInput("give a list of texts, with at least one in it")
     for number, text in enumerate(texts):

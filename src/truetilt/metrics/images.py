@@ -13,8 +13,8 @@ from ..core.types import InvalidInput, Tokens
 from ..smc.genealogy import roots
 
 LEVELS = 256
-NEIGHBOURS = 5  # of Naeem et al. 2020
-_ROWS = 512  # of a distance matrix at a time
+NEIGHBOURS = 5  # the value of Naeem et al. 2020
+_ROWS = 512  # rows of a distance matrix computed at a time
 
 
 def accuracy(log_probs: Tensor, label: int, weights: Tensor | None = None) -> float:
@@ -26,9 +26,9 @@ def accuracy(log_probs: Tensor, label: int, weights: Tensor | None = None) -> fl
 
 
 def mean_distance(x: Tokens, weights: Tensor | None = None, levels: int = LEVELS) -> float:
-    """Mean distance of two weighted draws, times n / (n - 1): that of two different images where weights are equal.
+    """Mean distance of two weighted draws, times n / (n - 1): for equal weights that of two different images.
 
-    Copies of one image count, as distance 0, and so does an image that has all the weight.
+    Copies of an image count with distance 0, and so does a single image that has all the weight.
     """
     if len(x) < 2:
         raise InvalidInput(f"{len(x)} images have no pairs; give at least two")
@@ -45,7 +45,7 @@ def diversity_ratio(x: Tokens, real_distance: float, weights: Tensor | None = No
 
 
 def coverage(real: Tokens, samples: Tokens, neighbours: int = NEIGHBOURS, levels: int = LEVELS) -> float:
-    """The share of real images with a sample inside their ball, which reaches the k-th nearest real one.
+    """The share of real images with a sample within the distance of their k-th nearest real neighbour.
 
     Naeem et al. 2020, "Reliable fidelity and diversity metrics for generative models".
     """
@@ -56,18 +56,18 @@ def coverage(real: Tokens, samples: Tokens, neighbours: int = NEIGHBOURS, levels
     truth, drawn = grey_levels(real, levels), grey_levels(samples, levels)
     covered = 0
     for _, rows in _blocks(truth):
-        radius = distances(rows, truth).kthvalue(neighbours + 1, -1).values  # the nearest is the image itself
+        radius = distances(rows, truth).kthvalue(neighbours + 1, -1).values  # + 1: the nearest is the image itself
         covered += int((distances(rows, drawn).amin(-1) <= radius).sum())
     return covered / len(real)
 
 
 def surviving_roots(ancestors: Tensor) -> int:
-    """How many first draws have a living descendant, over all populations; ancestors [steps + 1, populations, N]."""
+    """Number of first draws with a surviving descendant, in all populations; ancestors [steps + 1, populations, N]."""
     return int(roots(ancestors).sum())
 
 
 def grey_levels(x: Tokens, levels: int = LEVELS) -> Tensor:
-    """Tokens [n, D] as float32 on 0..1; tokens that are no grey level, such as the mask, are refused."""
+    """Tokens [n, D] as float32 on 0..1; raises for tokens that are no grey level, such as the mask."""
     if x.dim() != 2:
         raise InvalidInput(f"images have shape {tuple(x.shape)}; give tokens [n, D]")
     if x.is_floating_point():

@@ -1,7 +1,7 @@
 """Judges of text: classifiers that took no part in training or guiding the sampler.
 
-A linear judge is a frozen encoder under a logistic regression: a convex fit with one answer. Train it on data that
-guidance has not seen. Calibrated to the scores of another judge, it estimates what that one would say.
+A linear judge is logistic regression on a frozen encoder's vectors: a convex fit with a unique solution. Train it on
+data that guidance has not seen. Calibrated to another judge's scores, it estimates that judge's answers.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Judge(Protocol):
 
 
 def judged(judge: Judge, texts: Sequence[str], label: int, weights: Tensor | None = None) -> float:
-    """Classifier accuracy: the weighted share of texts that the judge takes to be of class `label`.
+    """Classifier accuracy: the weighted share of texts that the judge assigns to class `label`.
 
-    Classes must exclude each other. A bundle's judge knows several groups of classes: ask `Reviews.verdicts`.
+    Classes must be mutually exclusive. A bundle's judge has several groups of classes: use `Reviews.verdicts` for it.
     """
     log_p = judge(texts)
     total = float(log_p.double().logsumexp(-1).exp().mean()) if len(log_p) else 1.0
@@ -126,7 +126,7 @@ def fitted(
 def calibrated(judge: LinearJudge, texts: Sequence[str], scores: Tensor) -> LinearJudge:
     """A judge of two classes with its log-odds scaled and shifted to fit another's scores [n] of the second class.
 
-    Logistic calibration (Platt 1999) with scores for labels. The order of texts stays as it was.
+    Logistic calibration (Platt 1999) with scores for labels. The ranking of texts does not change.
     """
     if len(judge.classes) != 2:
         raise InvalidInput(f"the judge has {len(judge.classes)} classes; scores calibrate a judge of two")

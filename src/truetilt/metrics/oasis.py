@@ -1,7 +1,7 @@
-"""How human an antibody looks: the share of its 9-mers that many people have (OASis), and its identity to the parent.
+"""Humanness of an antibody: the share of its 9-mers that many people have (OASis), and its identity to the parent.
 
-The 9-mers are those found in at least 10 % of the subjects of the Observed Antibody Space, as the package `promb`
-carries them. AntiBERTy was trained on the same database.
+The 9-mers are those found in at least 10 % of the subjects of the Observed Antibody Space, as shipped in the package
+`promb`. AntiBERTy was trained on the same database.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FILE = "OASis_9mers_v1_10perc_subjects.txt.gz"
 
 
 def peptide_file() -> Path:
-    """The file of 9-mers inside the installed package, none of whose code is run."""
+    """The file of 9-mers inside the installed package, whose code is not run."""
     found = find_spec("promb")
     if found is None or not found.submodule_search_locations:
         raise InvalidInput("the 9-mers of OASis are in the package promb; pip install promb==1.0.2")
@@ -27,7 +27,7 @@ def peptide_file() -> Path:
 
 @lru_cache(maxsize=1)
 def human_peptides(path: Path) -> frozenset[str]:
-    """The 9-mers of a file, one a line, packed or not."""
+    """The 9-mers of a file, one per line, compressed or not."""
     found = frozenset(read_unpacked(path).decode("ascii").split())
     if not found or any(len(peptide) != LENGTH for peptide in found):
         raise InvalidInput(f"{path} does not list words of {LENGTH} letters; give the file of OASis 9-mers")
@@ -35,7 +35,7 @@ def human_peptides(path: Path) -> frozenset[str]:
 
 
 def oasis_content(sequence: str, peptides: frozenset[str]) -> float:
-    """The share of a sequence's overlapping 9-mers that are among these."""
+    """The share of a sequence's overlapping 9-mers that are in this set."""
     words = [sequence[k : k + LENGTH] for k in range(len(sequence) - LENGTH + 1)]
     if not words:
         raise InvalidInput(f"a sequence of {len(sequence)} residues has no word of {LENGTH}")
@@ -43,7 +43,7 @@ def oasis_content(sequence: str, peptides: frozenset[str]) -> float:
 
 
 def identity(sequence: str, parent: str) -> float:
-    """The share of residues that are the parent's; both have the same length."""
+    """The share of residues equal to the parent's; both have the same length."""
     if len(sequence) != len(parent) or not parent:
         raise InvalidInput(f"sequences of {len(sequence)} and {len(parent)} residues; compare those of one length")
     return sum(a == b for a, b in zip(sequence, parent, strict=True)) / len(parent)

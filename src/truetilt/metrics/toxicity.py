@@ -33,12 +33,12 @@ class Scored(NamedTuple):
 
 @dataclass(frozen=True)
 class Agreement:
-    """How a judge's probabilities go with another's scores on texts that neither fit has seen."""
+    """How well a judge's probabilities agree with another's scores, on texts that neither was fitted to."""
 
     texts: int
     pearson: float
     spearman: float
-    mean_error: float  # of probability against score, without its sign
+    mean_error: float  # absolute error of probability against score
 
 
 def toxicity_judge(
@@ -63,7 +63,7 @@ def agreement(judge: LinearJudge, scored: Scored) -> Agreement:
 
 
 def read_scored(path: str | Path, text: str | int = "comment_text", score: str | int = "TOXICITY@6") -> Scored:
-    """Texts and numbers of a CSV file, plain, gzip or xz; columns by name, or by number where no line names them."""
+    """Texts and numbers of a CSV file, plain, gzip or xz; columns by name, or by number if there is no header."""
     try:
         rows = list(csv.reader(io.StringIO(_content(Path(path)), newline="")))
     except csv.Error as error:

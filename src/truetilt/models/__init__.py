@@ -1,1 +1,1 @@
-"""Networks over grids of tokens, the adapters that make Scores and Potentials of them, and where their weights live."""
+"""Networks over tokens, the adapters that turn them into Scores and Potentials, and how their weights are loaded."""

@@ -1,7 +1,8 @@
-"""The tokens of a public network that may be drawn, numbered from 0, and the tokenizer that spells them.
+"""The drawable tokens of a public network, numbered from 0, and the tokenizer that spells them.
 
-What is never drawn (masks, frames, padding, reserved tokens, letters that stand for no amino acid) has no number of
-ours: no sampler, move or enumeration can reach it. A text around the open sites is written in the network's own ids.
+Tokens that are never drawn (masks, frames, padding, reserved tokens, letters that stand for no amino acid) get no
+number here: no sampler, move or enumeration can reach them. Text around the open sites is encoded in the network's own
+ids.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from ..core.types import InvalidInput, listed, shown, whole
 from .families import PROTEIN, TEXT, Family, first_of
 from .tokenizer import check_characters
 
-_NOTHING = re.compile(r"\[unused\d+\]|<\|?reserved.*>|<unused\d+>")  # tokens that no text has
+_NOTHING = re.compile(r"\[unused\d+\]|<\|?reserved.*>|<unused\d+>")  # tokens that occur in no text
 _PLACE = re.compile(r"[\w.~/ -]+")  # a path or hub id; an alphabet of SMILES has other characters beside its slash
 _NAME = re.compile(r"[a-z]+[0-9]+")  # such as gpt2
-_SPACE = ("Ġ", "▁")  # letters that stand for the space before a word
+_SPACE = ("Ġ", "▁")  # characters that stand for the space before a word
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,12 @@ class Letters:
 
 @dataclass(frozen=True, eq=False)
 class Alphabet:
-    """The tokens that are drawn: `ids[v]` is the network's own number of our token v."""
+    """The drawable tokens: `ids[v]` is the network's own id of our token v."""
 
     tokenizer: Any
     form: str
     ids: tuple[int, ...]
-    ends: frozenset[int] = frozenset()  # those of the network's ids that end a text
+    ends: frozenset[int] = frozenset()  # the network's ids that end a text
 
     def __post_init__(self) -> None:
         if len(self.ids) < 2:
@@ -65,22 +66,22 @@ class Alphabet:
 
     @property
     def spelled(self) -> bool:
-        """Whether a string is its tokens, one after another; else the tokenizer joins them."""
+        """Whether a string is the concatenation of its tokens; else the tokenizer joins them."""
         return self.form != TEXT or isinstance(self.tokenizer, Letters)
 
     @cached_property
     def pieces(self) -> tuple[str, ...]:
-        """What each of our tokens looks like."""
+        """The text of each of our tokens."""
         return tuple(map(self.piece, self.tokenizer.convert_ids_to_tokens(list(self.ids))))
 
     @cached_property
     def number(self) -> dict[int, int]:
-        """Our number of each of the network's ids that may be drawn."""
+        """Our token number for each drawable id of the network."""
         return {own: v for v, own in enumerate(self.ids)}
 
     @cached_property
     def _by_words(self) -> bool:
-        """Whether pieces are words and ## their further parts."""
+        """Whether pieces are words, with ## marking continuations (WordPiece)."""
         return any(token.startswith("##") for token in self.tokenizer.get_vocab())
 
     def piece(self, token: str) -> str:
@@ -94,7 +95,7 @@ class Alphabet:
         return self.tokenizer.convert_tokens_to_string([token])
 
     def encode(self, text: str) -> list[int]:
-        """The network's own ids of a text, without a frame."""
+        """The network's own ids of a text, without special tokens around it."""
         if not isinstance(text, str):
             raise InvalidInput(f"the text is {shown(text)}; give a string")
         check_characters(text)
@@ -108,11 +109,11 @@ class Alphabet:
 
     @cached_property
     def known(self) -> dict[str, int]:
-        """The tokenizer's tokens and their ids."""
+        """The tokenizer's vocabulary: tokens and their ids."""
         return self.tokenizer.get_vocab()
 
     def _letters(self, text: str) -> list[str]:
-        """A sequence cut into tokens: letters, or for a molecule what the tokenizer makes of it."""
+        """A sequence split into tokens: single letters, or for a molecule by the tokenizer."""
         if self.form != PROTEIN and hasattr(self.tokenizer, "tokenize"):
             pieces = self.tokenizer.tokenize(text)
         else:
@@ -123,11 +124,11 @@ class Alphabet:
         return pieces
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of the network's own ids, up to the first that ends it."""
+        """The text of the network's own ids, up to the first end token."""
         return self.spell(self.read(ids))
 
     def read(self, ids: Sequence[int]) -> list[int]:
-        """What is read of ids that were drawn: those before the first that ends a text."""
+        """The drawn ids before the first end token."""
         return list(ids[: next((k for k, own in enumerate(ids) if own in self.ends), len(ids))])
 
     def spell(self, ids: Sequence[int]) -> str:
@@ -154,14 +155,14 @@ def tokenizer_of(given: Any, net: Any, family: Family) -> Any:
 
 
 def is_place(given: Any) -> bool:
-    """Whether what is given as a tokenizer is where one lies: a path, a folder that exists, a string with a slash."""
+    """Whether the `tokenizer` argument is a location: a path, an existing folder, or a string with a slash."""
     if not isinstance(given, str):
         return isinstance(given, Path)
     return ("/" in given and _PLACE.fullmatch(given) is not None) or (given != "" and Path(given).is_dir())
 
 
 def _letters_of(given: str, net: Any) -> Letters:
-    """A string as letters, unless it looks like a model's name and says too little of what the network knows."""
+    """A string as an alphabet of letters; raises if it looks like a model's name and is too short an alphabet."""
     letters, known = Letters(given), first_of(getattr(net, "config", None), ("vocab_size",)) or 0
     if _NAME.fullmatch(given) and 2 * len(given) < known:
         raise InvalidInput(
@@ -174,7 +175,7 @@ def _letters_of(given: str, net: Any) -> Letters:
 def drawable(
     tokenizer: Any, family: Family, vocabulary: int, given: Any, ends: Sequence[str] | None, never: set[int]
 ) -> Alphabet:
-    """The tokens that a network may draw: as given, else the amino acids, else all that stand for something."""
+    """The drawable tokens of a network: as given, else the amino acids, else all that are not special or unused."""
     known = tokenizer.get_vocab()
     named = family.ends if ends is None else listed("ends", ends, "give a list of tokens")
     last = [known[name] for name in named if isinstance(name, str) and name in known]
@@ -208,7 +209,7 @@ def special_ids(tokenizer: Any) -> set[int]:
 
 
 def _own(token: object, known: dict[str, int]) -> int:
-    """The network's id of a token given by its name or its id."""
+    """The network's id of a token given by name or id."""
     if isinstance(token, str):
         if token not in known:
             raise InvalidInput(f"draw holds {token!r}, which the tokenizer does not have; give tokens it has")

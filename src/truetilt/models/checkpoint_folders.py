@@ -1,7 +1,7 @@
-"""Networks in folders of transformers, here or on the hub: which class loads them, and one line for what goes wrong.
+"""Networks in transformers folders, local or on the hub: the class that loads each, and one-line errors.
 
-Code that lies beside the weights runs only if the user says so. Weights are read from safetensors; a .bin file is
-opened by transformers with torch's reader of plain tensors.
+Code shipped with the weights runs only if the user allows it. Weights are read from safetensors; a .bin file is opened
+by transformers with torch's reader of plain tensors (weights_only).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _NEED = "pip install 'truetilt[hf]'"
 
 
 class Loaded(NamedTuple):
-    """A network in eval mode and the tokenizer beside it, None where there is none."""
+    """A network in eval mode and its tokenizer, None if the folder has none."""
 
     net: Any
     tokenizer: Any
 
 
 def is_transformers(folder: Path) -> bool:
-    """Whether the config.json of a folder is one of transformers."""
+    """Whether a folder's config.json is in the format of transformers."""
     path = Path(folder) / CONFIG
     return path.is_file() and not read_json(path).keys().isdisjoint({"model_type", "architectures", "auto_map"})
 
@@ -48,21 +48,21 @@ def load_folder(
     how = {"trust_remote_code": trust_remote_code, "local_files_only": True}
     try:
         with _quiet(library):
-            if trust_remote_code and settings.get("auto_map"):  # whose own from_pretrained need not tell what it found
+            if trust_remote_code and settings.get("auto_map"):  # custom from_pretrained may not report missing weights
                 net, told = kind.from_pretrained(folder, dtype=dtype or torch.float32, **how), {}
             else:
                 net, told = kind.from_pretrained(folder, dtype=dtype or torch.float32, output_loading_info=True, **how)
-    except Exception as error:  # whatever the code beside the weights raises
+    except Exception as error:  # remote code may raise anything
         raise InvalidInput(f"{name} cannot be loaded ({type(error).__name__}: {_first_line(error)})") from error
     _check_whole(name, settings, net, set(told.get("missing_keys", ())))
     return Loaded(net.to(device).eval(), _tokenizer(library, folder, how))
 
 
-_UNREAD = {"pooler", "contact_head"}  # modules that logits do not depend on
+_UNREAD = {"pooler", "contact_head"}  # modules that the logits do not depend on
 
 
 def _check_whole(name: str | Path, settings: dict[str, Any], net: Any, missing: set[str]) -> None:
-    """Refuse weights that a folder lacks, which would be random; of weights that are tied, one is enough."""
+    """Raise for weights missing from a folder, which would be random; one of a pair of tied weights suffices."""
     names: dict[int, list[str]] = {}
     for key, weight in net.named_parameters(remove_duplicate=False):
         names.setdefault(id(weight), []).append(key)
@@ -103,7 +103,7 @@ def _loader(library: Any, name: str | Path, folder: Path, settings: dict[str, An
 
 
 def _tokenizer(library: Any, folder: Path, how: dict[str, Any]) -> Any:
-    """The tokenizer of a folder, None where it has none."""
+    """The tokenizer of a folder; None if it has none."""
     if not any((folder / file).is_file() for file in ("tokenizer.json", "tokenizer_config.json", "vocab.txt")):
         return None
     try:
@@ -124,7 +124,7 @@ def load_tokenizer_of(name: str | Path) -> Any:
 
 @contextmanager
 def _quiet(library: Any) -> Generator[None]:
-    """Without the library's own bars of progress and reports: what a command prints is its own."""
+    """A context that silences the library's progress bars and reports."""
     said = library.utils.logging
     shown, loud = said.is_progress_bar_enabled(), said.get_verbosity()
     said.disable_progress_bar()

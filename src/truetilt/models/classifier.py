@@ -27,8 +27,8 @@ class ClassifierConfig:
     classes: int = 10
     channels: tuple[int, ...] = (32, 64, 128)  # of each grid, from the finest
     blocks: int = 2  # on each grid
-    embedding: int = 32  # of a token
-    condition: int = 64  # of time
+    embedding: int = 32  # width of the token embedding
+    condition: int = 64  # width of the time embedding
     attention: bool = True  # once, at the coarsest grid
 
     def __post_init__(self) -> None:

@@ -116,7 +116,7 @@ class PerConditionPotential:
 
 
 def check_equal_parts(x: Tokens, parts: int) -> None:
-    """Refuse states that cannot be divided equally among the conditions."""
+    """Raise if states cannot be divided equally among the conditions."""
     if x.dim() < 2 or x.shape[0] % parts:
         raise InvalidInput(f"states {tuple(x.shape)} cannot be dealt to {parts} conditions equally; give populations")
 

@@ -1,6 +1,7 @@
-"""What stands around the open sites of a public network's row: its frame, a prompt, the text between gaps.
+"""The context around the open sites of a public network's row: its frame, a prompt, the text between gaps.
 
-A context is a row of the network's own ids. It is put around each state and never noised.
+A context is a row of the network's own ids. It surrounds each state and is never noised. The frame is the special
+tokens before and after a row.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ OPEN = None  # an open site of a row
 
 
 class Context(NamedTuple):
-    """A row of the network's own ids with None (`OPEN`) at its open sites, and the class it is told, if any."""
+    """A row of the network's own ids with None (`OPEN`) at its open sites, and the network's class label, if any."""
 
     row: tuple[int | None, ...]
     label: int | None = None
@@ -52,14 +53,14 @@ def context_of(public: Public, text: str, length: int | None, suffix: str) -> Co
 
 
 def masked(public: Public, context: Context) -> Context:
-    """The same row with everything but its frame masked: what the base sees."""
+    """The same row with everything but its frame masked: the context of the base."""
     start, stop = len(public.before), len(context.row) - len(public.after)
     row = [own if own is OPEN or not start <= site < stop else public.mask for site, own in enumerate(context.row)]
     return context._replace(row=tuple(row))
 
 
 def _with_gaps(public: Public, text: str) -> list[int | None]:
-    """The ids of a text with gaps; a space that stands before a gap is the gap's own."""
+    """The ids of a text with gaps; a space before a gap belongs to the gap."""
     middle: list[int | None] = []
     for part in parts_of(text, public.inner):
         if isinstance(part, int):

@@ -14,7 +14,7 @@ from ..core.types import Batch, BatchScore, InvalidInput, Score, SiteLogits, Tok
 
 @dataclass(frozen=True)
 class WrappingScore(BatchScore):
-    """A Score made of another, `score`: it has the process of that one, and its needs."""
+    """A Score that wraps another, `score`, and has its process and memory needs."""
 
     asks_others: ClassVar[bool] = True
     score: Any
@@ -30,9 +30,9 @@ class WrappingScore(BatchScore):
 
 @dataclass(frozen=True)
 class Distinct(WrappingScore):
-    """A Score that is evaluated once for each distinct state: for runs with many copies, that is frequent resampling.
+    """A Score with deduplication: the network is evaluated once per distinct state. For runs with frequent resampling.
 
-    Sorting the states costs less than evaluating a network on a tenth of them, and with padded batches it changes no
+    Sorting the states costs less than a network evaluation on a tenth of them, and with padded batches it changes no
     bit. On a GPU it synchronises the device.
     """
 
@@ -68,7 +68,7 @@ def shared(answer: SiteLogits, which: Tensor) -> SiteLogits:
 
 
 def _distinct(batch: Batch) -> tuple[Batch, Tensor]:
-    """The distinct states of a batch [k, D], and for each state the number of its own among them [B]."""
+    """The distinct states of a batch [k, D], and the index of each state among them [B]."""
     states, which = batch.x.unique(dim=0, return_inverse=True)
     return Batch(states, batch.meter), which
 
@@ -82,5 +82,5 @@ def first_answer(score: Score, batch: Batch, t: float) -> SiteLogits:
 
 
 def all_equal(x: Tokens) -> bool:
-    """Whether all states [B, D] are equal; worth asking at t = 1, where a masking process has nothing but masks."""
+    """Whether all states [B, D] are equal; worth checking at t = 1, where a masking process has only masks."""
     return len(x) > 1 and bool((x == x[0]).all())

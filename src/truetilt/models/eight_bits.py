@@ -1,8 +1,8 @@
-"""Weights in eight bits for the file: each row of a matrix as whole numbers from -127 to 127 and one scale.
+"""8-bit storage of weights: each row of a matrix as integers from -127 to 127 and one float32 scale.
 
-A quarter of the size of float32. A row's scale is its largest absolute value over 127, so that no number is off by more
-than half a step of its row. Vectors and narrow matrices, which are few, stay in float32. Nets compute in float32: the
-rows are multiplied out when they are read.
+A quarter of the size of float32. A row's scale is its largest absolute value over 127, so the rounding error is at most
+half a scale. Vectors and narrow matrices, which are few, stay in float32. Networks compute in float32: rows are
+dequantised on loading.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-_NARROW = 32  # columns: below, a scale for each row would cost too much
+_NARROW = 32  # columns, below which a scale per row would cost too much
 _MOST = 127
 
 
 def scale_of(name: str) -> str:
-    """The name of the scales of a matrix."""
+    """The tensor name of a matrix's scales."""
     return f"{name}.scale"
 
 
@@ -36,7 +36,7 @@ def in_eight_bits(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def from_eight_bits(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights again, float32 where they were rows of int8, all others as they are."""
+    """The dequantised weights: float32 where they were int8, others unchanged."""
     small = [name for name, tensor in stored.items() if tensor.dtype == torch.int8 and scale_of(name) in stored]
     weights = {name: tensor for name, tensor in stored.items() if name not in map(scale_of, small)}
     for name in small:

@@ -1,7 +1,7 @@
 """Families of public networks: how each is called and what its tokens spell, in one table.
 
-An entry states only what a network's config and tokenizer do not. A network of no family in the table is called as a
-masked language model of transformers is, and its tokenizer says the rest.
+An entry states only what a network's config and tokenizer do not. A network of no listed family is called like a masked
+language model of transformers, with everything else taken from its tokenizer.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ class Family:
     """How the networks of one family are called, and what is known of their tokens.
 
     Args:
-        name: What people call it.
+        name: Its usual name.
         known_by: Model types of configs and names of classes by which a network is recognised.
         form: What its tokens spell: "text", "protein" (letters of amino acids) or "molecule" (SMILES or SAFE).
-        noise: The argument that takes the total noise sigma, the second where none has this name; None: there is none.
-        attention: The argument that takes an attention mask; None: there is none, and rows cannot be padded.
-        pairwise: Whether that mask is of pairs [B, 1, L, L] rather than of tokens [B, L].
+        noise: The argument that takes the total noise sigma, else the second argument; None: it takes no noise.
+        attention: The argument that takes an attention mask; None: it takes none, and rows cannot be padded.
+        pairwise: Whether that mask is over pairs [B, 1, L, L] rather than tokens [B, L].
         masked: Whether noise is a mask; False: noise is a uniform token.
-        shift: Whether the logits of a site stand at the site before it.
+        shift: Whether the logits of a site are returned at the site before it.
         left: Whether short rows are padded on their left.
-        reserved: Positions of its table that no token can have.
+        reserved: Entries of its position table that no token can use.
         mask: The mask where neither tokenizer nor config names it: a token, or an id (-1: the last).
         frame: Special tokens put before ("bos") or after ("eos") a row where the tokenizer itself puts none.
-        ends: Tokens that end a text, which are drawn as others are.
+        ends: Tokens that end a text; they are drawn like others.
         letters: What tokens 0, 1, ... spell, for a family that comes without a tokenizer.
     """
 
@@ -122,13 +122,13 @@ def _by_name(name: object) -> Family:
 
 
 def longest_row(config: Any, family: Family) -> int | None:
-    """The most tokens that a network reads, by any name that configs have for it; None where none tells."""
+    """The most tokens that a network reads, under any name that configs use; None if the config does not say."""
     names = ("max_position_embeddings", "max_sequence_length", "model_length", "length")
     found = first_of(config, names)
     return None if found is None else found - family.reserved
 
 
 def first_of(config: Any, names: Sequence[str]) -> int | None:
-    """The first of these values that a config has, a whole number above 0."""
+    """The first of these config values that is a whole number above 0; None if there is none."""
     found = (getattr(config, name, None) for name in names)
     return next((value for value in found if isinstance(value, int) and value > 0), None)

@@ -1,4 +1,4 @@
-"""A first look at a public network: short rows that show whether it can be used, and where its head begins."""
+"""A trial evaluation of a public network on short rows: whether it can be used, and which module is its head."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .public import Public
 
 @torch.no_grad()
 def looked_at(public: Public) -> Public:
-    """The network with its head, where it has one, once a look at short rows found nothing wrong with it."""
+    """The network with its head, if one is found, after checking its answers on short rows."""
     net, device = public.net, next(public.net.parameters()).device
     hidden = public.mask if public.mask is not None else public.alphabet.ids[0]
     middle = [public.alphabet.ids[0], hidden, hidden, public.alphabet.ids[1]]
@@ -50,12 +50,12 @@ def looked_at(public: Public) -> Public:
 
 
 def _first_answer(public: Public, ask: Any, ids: Tensor) -> Tensor:
-    """The network's first answer; one that cannot be asked about tokens says why in one line."""
+    """The network's first answer; if it raises, a one-line error that says why."""
     try:
         return ask()
     except InvalidInput:
         raise
-    except Exception as error:  # whatever a network raises
+    except Exception as error:  # a network may raise anything
         why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         raise InvalidInput(
             f"{type(public.net).__name__} cannot be asked about tokens {tuple(ids.shape)} ({why}); is it a masked "
@@ -64,7 +64,7 @@ def _first_answer(public: Public, ask: Any, ids: Tensor) -> Tensor:
 
 
 def _check_both_ways(public: Public, row: list[int], ask: Any, logits: Tensor) -> None:
-    """Refuse a network whose later sites see the earlier ones and not the other way round: it is causal."""
+    """Raise for a causal network, in which later sites see earlier ones but not vice versa."""
     first, last = len(public.before), len(row) - len(public.after) - 1
     one, two = public.alphabet.ids[:2]
     changed = []

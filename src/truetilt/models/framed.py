@@ -1,6 +1,6 @@
 """A public network as a `TokenNet`: states are the open sites of a row, everything around them is context.
 
-A label of the network picks its context, so that base and condition, or several prompts, are rows of one batch.
+A label selects a context, so that base and condition, or several prompts, are rows of one batch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .score import score_of_prediction
 
 
 class FramedConfig(NamedTuple):
-    """What a sampler needs to know of such a network: drawable tokens, open sites, contexts."""
+    """The sizes that a sampler needs to know of such a network: drawable tokens, open sites, contexts."""
 
     vocabulary: int
     length: int
@@ -28,13 +28,13 @@ class FramedConfig(NamedTuple):
 
 
 class PaddedRows(NamedTuple):
-    """The rows of contexts, as long as the longest, on the network's device."""
+    """The rows of contexts, padded to the longest, on the network's device."""
 
-    ids: Tensor  # int64 [contexts, L], anything at open sites
-    seen: Tensor  # bool [contexts, L], False where a row is padded
-    place: Tensor  # int64 [contexts, D], where the open sites are
-    answers: Tensor  # int64 [contexts, D], where the network says what it thinks of them
-    labels: Tensor  # int64 [contexts], the class that the network is told
+    ids: Tensor  # int64 [contexts, L], arbitrary at open sites
+    seen: Tensor  # bool [contexts, L], the attention mask: False at padding
+    place: Tensor  # int64 [contexts, D], positions of the open sites
+    answers: Tensor  # int64 [contexts, D], positions of the logits for them
+    labels: Tensor  # int64 [contexts], the class label passed to the network
 
 
 class Framed(nn.Module):
@@ -48,7 +48,7 @@ class Framed(nn.Module):
         device, size = next(public.net.parameters()).device, len(public.alphabet)
         self.rows = PaddedRows(*(table.to(device) for table in _padded(public, contexts)))
         self.padded, self.told = not bool(self.rows.seen.all()), any(c.label is not None for c in contexts)
-        self.own = torch.tensor([*public.alphabet.ids, public.mask or 0], device=device)  # the mask comes last
+        self.own = torch.tensor([*public.alphabet.ids, public.mask or 0], device=device)  # the mask is the last
         self.first = public.alphabet.ids[0]
         self.a_range = public.alphabet.ids == tuple(range(self.first, self.first + size))
         wide = public.vocabulary if public.head is None else public.hidden
@@ -83,7 +83,7 @@ class Framed(nn.Module):
 
 
 def _check_rows(public: Public, contexts: Sequence[Context]) -> None:
-    """Refuse rows that the network cannot read, alone or in one batch."""
+    """Raise for rows that the network cannot read, alone or in one batch."""
     counts, sizes = {len(context.sites) for context in contexts}, [len(context.row) for context in contexts]
     if len(counts) != 1 or 0 in counts:
         raise InvalidInput(f"the texts have {sorted(counts)} open sites; give one number, 1 or more, for all")

@@ -1,7 +1,7 @@
-"""Any public masked network in one line: `from_transformers` finds its mask, frame, drawable tokens and way of asking.
+"""`from_transformers`: any public masked network in one line, with its mask, frame, drawable tokens and call found.
 
-What is found comes from the family (`families`), the network's config and its tokenizer, in this order of trust: what
-the user says, the tokenizer, the config, the family.
+Each fact is taken from the first source that has it: the user, the tokenizer, the network's config, its family
+(`families`).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from .padded import check_batch
 from .public import Public
 from .sequences import Sequences
 
-BATCH = 16  # rows at a time, where memory allows
-_SHARE = 4  # of the free memory, the part that a batch may take
-_TRIED = 200  # words that are encoded to see a tokenizer's frame, until one is a single token
-_ASSUMED = 1024  # tokens of a row where a network reads any number
+BATCH = 16  # rows in a batch, if memory allows
+_SHARE = 4  # a batch may take one part in this many of the free memory
+_TRIED = 200  # words encoded to find a tokenizer's frame, until one is a single token
+_ASSUMED = 1024  # longest row assumed for a network without a limit
 
 
 def from_transformers(
@@ -58,10 +58,11 @@ def from_transformers(
         tokenizer: The tokenizer it was trained with: one of transformers, a folder or hub id of one, or the letters of
             tokens 0, 1, ... None (the default): the one in the folder or at the network, or its family's letters.
         device: Where the network runs. None (the default): where it is; a folder is loaded to the CPU.
-        batch: Rows that it is asked about at a time. None (the default): 16, or fewer where memory is short.
-        dtype: Of a folder, what its weights are kept in, such as `torch.bfloat16`; of a network, what it computes in
-            (its weights stay as they are). None (the default): float32, or as the network is.
-        family: How it is called, by name ("LLaDA") or as a `tt.Family`. None (the default): found from its config.
+        batch: Rows per network evaluation. None (the default): 16, or fewer if memory is short.
+        dtype: For a folder, the type its weights are loaded in, such as `torch.bfloat16`; for a network object, the
+            type it computes in (its weights are not changed). None (the default): float32, or as the network is.
+        family: How the network is called, by name ("LLaDA") or as a `tt.Family`. None (the default): found from its
+            config.
         mask: Its mask token or its id. None (the default): from the tokenizer, the config or the family.
         before: Ids put before every row and never noised. None (the default): as the tokenizer frames a text.
         after: Ids put after every row. None (the default): as the tokenizer frames a text.
@@ -69,10 +70,10 @@ def from_transformers(
             token that is not special, unused or reserved.
         ends: Tokens that end a text: drawn like others, and nothing after them is read. None (the default): those of
             the family (LLaDA and Dream have some).
-        length: The most tokens it reads with its frame. None (the default): from its config.
-        vocabulary: How many tokens it knows. None (the default): from its config, else from what it answers.
-        classes: How many classes it was trained for. None (the default): from its config, else none.
-        trust_remote_code: Whether code that lies beside the weights may run. False by default.
+        length: The most tokens it reads, including its frame. None (the default): from its config.
+        vocabulary: Number of tokens it knows. None (the default): from its config, else from its output.
+        classes: Number of classes it was trained for. None (the default): from its config, else none.
+        trust_remote_code: Whether code shipped with the weights may run. False by default.
 
     Returns:
         A `tt.Sequences`: its `model(prompt, length=...)` is what `tt.sample` and `tt.steer` take, its `decode` makes
@@ -86,7 +87,7 @@ def from_transformers(
     computed = dtype
     if isinstance(net, str | Path):
         loaded = load_folder(net, "cpu" if device is None else device, dtype, trusted)
-        net, computed = loaded.net, None  # its weights are in this type already
+        net, computed = loaded.net, None  # its weights were loaded in this type
         tokenizer = loaded.tokenizer if tokenizer is None else tokenizer
     if not isinstance(net, nn.Module):
         raise InvalidInput(f"the net is {shown(net)}; give a torch.nn.Module, a folder, or a hub id owner/name")
@@ -104,7 +105,7 @@ def _public(
     net: nn.Module, tokenizer: Any, family: Family, mask: Any, before: Any, after: Any, draw: Any, ends: Any,
     length: int | None, vocabulary: int | None, classes: int | None,
 ) -> Public:  # fmt: skip
-    """What is to be known of a network, before it is asked anything."""
+    """The facts about a network that are known before it is evaluated."""
     config = getattr(net, "config", None)
     size = _vocabulary(net, config, tokenizer, vocabulary)
     _check_match(tokenizer, size, type(net).__name__)
@@ -124,7 +125,7 @@ def _public(
 
 
 def _classes(net: nn.Module, config: Any, given: int | None) -> int:
-    """How many classes a network takes as its argument `cond`."""
+    """The number of classes that the network's argument `cond` takes."""
     takes = "cond" in inspect.signature(net.forward).parameters
     if given is None:
         return (first_of(config, ("num_classes",)) or 0) if takes else 0
@@ -134,12 +135,12 @@ def _classes(net: nn.Module, config: Any, given: int | None) -> int:
 
 
 def _given(name: str, ids: Any, size: int) -> tuple[int, ...]:
-    """Ids of a frame that the user gives."""
+    """The ids of a frame given by the user, checked."""
     return tuple(whole(f"a token of {name}", own, 0, size - 1) for own in listed(name, ids, "give a list of ids"))
 
 
 def _vocabulary(net: nn.Module, config: Any, tokenizer: Any, given: int | None) -> int:
-    """How many tokens a network knows: as said, as its config says, or the rows of its embedding."""
+    """The network's vocabulary size: as given, from its config, or the rows of its embedding."""
     if given is not None:
         return whole("vocabulary", given, 2, 2**31 - 1)
     found = first_of(config, ("vocab_size",))
@@ -150,10 +151,10 @@ def _vocabulary(net: nn.Module, config: Any, tokenizer: Any, given: int | None) 
 
 
 def _check_match(tokenizer: Any, size: int, name: str) -> None:
-    """Refuse a tokenizer whose ids the network lacks, or that has not half as many as the network knows."""
+    """Raise for a tokenizer with ids that the network lacks, or with fewer than half of the network's tokens."""
     known = tokenizer.get_vocab()
     most = max(known.values()) + 1
-    named = getattr(tokenizer, "all_special_ids", None) is not None  # letters need not cover all that a network knows
+    named = getattr(tokenizer, "all_special_ids", None) is not None  # an alphabet of letters may be smaller
     if most > size or (named and 2 * most < size):
         raise InvalidInput(
             f"the tokenizer has {most:,} tokens and {name} knows {size:,}: it was made for another net; give the one "
@@ -162,7 +163,7 @@ def _check_match(tokenizer: Any, size: int, name: str) -> None:
 
 
 def _mask(given: Any, tokenizer: Any, config: Any, family: Family, size: int) -> int | None:
-    """The network's own id of its mask; None for a family whose noise is no mask."""
+    """The network's own id of its mask; None for a family with uniform noise."""
     if not family.masked:
         return None
     known = tokenizer.get_vocab()
@@ -187,7 +188,7 @@ def _mask(given: Any, tokenizer: Any, config: Any, family: Family, size: int) ->
 
 
 def _frame(tokenizer: Any, family: Family, config: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The ids that a tokenizer puts before and after a text; where it puts none, those that the family names."""
+    """The ids that a tokenizer puts before and after a text; if none, those that the family names."""
     first, last = _around_a_token(tokenizer) if callable(tokenizer) else ((), ())
     if first or last:
         return first, last
@@ -198,7 +199,7 @@ def _frame(tokenizer: Any, family: Family, config: Any) -> tuple[tuple[int, ...]
 
 
 def _around_a_token(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What a tokenizer puts before and after an ordinary token, once it is asked to encode one."""
+    """The ids that a tokenizer puts before and after an ordinary token, found by encoding one."""
     special = special_ids(tokenizer)
     words = sorted(filter(str.isalnum, tokenizer.get_vocab()), key=lambda word: not word.isascii())
     for word in words[:_TRIED]:
@@ -213,7 +214,7 @@ def _around_a_token(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _batch(public: Public) -> int:
-    """Rows at a time: `BATCH`, or as many as a share of the free memory holds."""
+    """The batch size: `BATCH`, or fewer if a share of the free memory holds fewer rows."""
     weights = next(public.net.parameters())
     config = getattr(public.net, "config", None)
     inner = first_of(config, ("intermediate_size", "mlp_hidden_size", "ffn_hidden_size")) or 4 * public.hidden

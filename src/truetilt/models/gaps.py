@@ -11,7 +11,7 @@ Part = str | int  # a piece of text, or the size of a gap
 
 
 def parts_of(text: str, most: int) -> list[Part]:
-    """A text cut at its gaps: pieces as they stand (empty ones left out), and sizes of gaps, each at most `most`."""
+    """A text split at its gaps: non-empty pieces of text, and sizes of gaps, each at most `most`."""
     out: list[Part] = []
     for number, part in enumerate(_GAP.split(text)):
         if number % 2:
@@ -27,7 +27,7 @@ def has_gaps(text: str) -> bool:
 
 
 def parts_with_gaps(text: str, most: int) -> list[Part]:
-    """The same of a text that must have a gap."""
+    """The same split; raises if the text has no gap."""
     if not text.strip():
         raise InvalidInput("the text is empty; write one with a gap, such as 'the film was [MASK:8].'")
     if not has_gaps(text):

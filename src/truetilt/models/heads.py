@@ -1,8 +1,8 @@
-"""Where a public network's trunk ends and its head begins: found by looking on while it answers once.
+"""Splitting a public network into trunk and head, found by hooks while it is evaluated once.
 
-The head is the outermost module that is given features [B, L, C] alone and returns the network's logits. The trunk is
-the network itself, asked with its head given no site, so that no code of the network is written again here. What is
-found is compared with the network's own answer; where anything differs, the whole network is trunk and nothing is head.
+The head is the outermost module that takes features [B, L, C] alone and returns the network's logits. The trunk is the
+network itself, run with an empty batch of sites for its head, so no code of the network is duplicated here. The split
+is compared with the network's own output; if anything differs, there is no split and the whole network is the trunk.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-Asked = Callable[[], Tensor]  # asks the network once and returns its logits
+Asked = Callable[[], Tensor]  # evaluates the network once and returns its logits
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,9 +25,9 @@ class Head:
     module: nn.Module
 
     def features(self, ask: Asked) -> Tensor:
-        """What the head would be given when the network is asked; it is given no site instead."""
+        """The features that the head would get in this evaluation; it is run on no site instead."""
         seen: list[Tensor] = []
-        thread = threading.get_ident()  # other threads that ask the same network are left alone
+        thread = threading.get_ident()  # evaluations in other threads are not intercepted
 
         def cut(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
             if threading.get_ident() != thread:
@@ -45,7 +45,7 @@ class Head:
 
 @torch.no_grad()
 def find_head(net: nn.Module, ask: Asked) -> Head | None:
-    """The head of a network, or None where no module is one; `ask` is answered a few times."""
+    """The head of a network, or None if no module is one; `ask` is called a few times."""
     calls: dict[str, list[tuple[tuple[Any, ...], dict[str, Any], Any]]] = {}
     handles = [
         module.register_forward_hook(
@@ -66,7 +66,7 @@ def find_head(net: nn.Module, ask: Asked) -> Head | None:
 
 
 def _candidates(net: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Every linear layer that is no layer of a stack, and the modules that it is in; the outermost come first."""
+    """Every linear layer that is not part of a stack of layers, and the modules that contain it; outermost first."""
     found: dict[str, nn.Module] = {}
     for name, module in net.named_modules():
         if isinstance(module, nn.Linear) and not any(part.isdigit() for part in name.split(".")[:-1]):
@@ -77,7 +77,7 @@ def _candidates(net: nn.Module) -> list[tuple[str, nn.Module]]:
 
 
 def _makes(logits: Tensor, args: tuple[Any, ...], named: dict[str, Any], out: Any) -> bool:
-    """Whether a call took features of the sites alone and returned these logits."""
+    """Whether a call took the features of the sites alone and returned these logits."""
     if named or len(args) != 1 or not isinstance(args[0], Tensor) or not isinstance(out, Tensor):
         return False
     features = args[0].is_floating_point() and args[0].dim() == 3 and args[0].shape[:2] == logits.shape[:2]
@@ -85,9 +85,9 @@ def _makes(logits: Tensor, args: tuple[Any, ...], named: dict[str, Any], out: An
 
 
 def _agrees(head: Head, ask: Asked, logits: Tensor) -> bool:
-    """Whether trunk and head together give what the network gives."""
+    """Whether trunk and head together reproduce the network's output."""
     try:
         made = head.module(head.features(ask))
-    except Exception:  # a network that cannot do without its head's answer is asked whole
+    except Exception:  # a network that fails with an empty head is not split
         return False
     return made.shape == logits.shape and torch.allclose(made.float(), logits.float(), rtol=1e-5, atol=1e-6)

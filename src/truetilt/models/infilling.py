@@ -23,10 +23,10 @@ from .distinct import WrappingScore
 
 @dataclass(frozen=True)
 class Infill(WrappingScore):
-    """The Score of the open sites of a text whose other tokens are given; a state is what fills them, in order.
+    """The Score of the open sites of a text whose other tokens are given; a state fills the open sites, in order.
 
-    The network reads the whole text. For masking this is the model given those tokens: clean tokens are part of what a
-    state is conditioned on.
+    The network reads the whole text. For masking this is exactly the model given those tokens, since clean tokens are
+    part of what a state is conditioned on.
     """
 
     score: Score
@@ -49,7 +49,7 @@ class Infill(WrappingScore):
 
     @property
     def length(self) -> int:
-        """How many sites are open."""
+        """Number of open sites."""
         return sum(token is None for token in self.given)
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
@@ -64,7 +64,7 @@ class Infill(WrappingScore):
             raise InvalidInput(
                 f"the score returned {shown(answer)} for texts of {len(self.given)}; return tt.SiteLogits"
             )
-        whole = answer.index  # kept in the cache beside what is made of it, so that no other tensor can have its id
+        whole = answer.index  # cached with what is derived from it, so that no other tensor can reuse its id
         if ("open", id(whole)) not in texts.known:
             texts.known["open", id(whole)] = whole, whole[..., self._open(x.device)]
         return SiteLogits(answer.store, texts.known["open", id(whole)][1])
@@ -80,7 +80,7 @@ class Infill(WrappingScore):
 
 @dataclass(frozen=True)
 class Retimed(WrappingScore):
-    """A Score of whole texts that is evaluated at the noise level that fits the number of masks in the text.
+    """A Score of whole texts, evaluated at the noise level that fits the number of masks in the text.
 
     `open_sites` of its sites are masked as the time of the process says, `hidden` ones always.
     """
@@ -138,7 +138,7 @@ class Unseen(BatchScore):
 
 @dataclass(frozen=True)
 class Around:
-    """A Potential of the whole text, as a function of what fills its gaps."""
+    """A Potential of the whole text, as a function of the tokens in its gaps."""
 
     potential: Potential
     infill: Infill
@@ -184,7 +184,7 @@ def given_text(model: Model, given: tuple[int | None, ...]) -> Model:
 
 
 def check_tokens(tokens: Sequence[int], vocabulary: float) -> None:
-    """Refuse given tokens that are not whole numbers of the vocabulary, such as the mask."""
+    """Raise for given tokens that are not in the vocabulary, such as the mask."""
     bad = [v for v in tokens if isinstance(v, bool) or not isinstance(v, int) or not 0 <= v < vocabulary]
     if bad:
         raise InvalidInput(

@@ -184,7 +184,7 @@ def _reach(module: nn.Conv2d | nn.Linear | nn.Embedding) -> float:
     if isinstance(module, ZeroConv | ZeroLinear):
         return 0.0
     if isinstance(module, nn.Embedding):
-        return 0.5  # beside features of size one
+        return 0.5  # comparable to the other features, which are of size one
     return math.sqrt(3 / module.weight[0].numel())
 
 

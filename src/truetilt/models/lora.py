@@ -18,7 +18,7 @@ from ..core.types import InvalidInput
 from ..smc.stream import DRAW, Stream
 from .transformer import SEDD
 
-_TARGETS = r"blocks\.\d+\.(attn_qkv|attn_out|mlp\.0|mlp\.2)"  # not the perceptron of the noise
+_TARGETS = r"blocks\.\d+\.(attn_qkv|attn_out|mlp\.0|mlp\.2)"  # all but the noise embedding's layers
 _NAME = "default"
 
 
@@ -31,7 +31,7 @@ def adapt(net: SEDD, rank: int, alpha: int, seed: int) -> SEDD:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:
         raise InvalidInput("lora needs the package peft; install truetilt[hf], or train all weights") from error
-    with torch.random.fork_rng(devices=[]):  # peft draws first weights; ours replace them
+    with torch.random.fork_rng(devices=[]):  # peft draws initial weights; ours replace them
         inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=alpha, target_modules=_TARGETS), net)
     with torch.no_grad():
         for number, (_, layer) in enumerate(_layers(net)):
@@ -62,7 +62,7 @@ def merged(net: SEDD) -> SEDD:
 
 
 def save_adapter(net: SEDD, folder: Path) -> None:
-    """The adapters alone, with the names and settings that peft gives them."""
+    """Write the adapters alone, under peft's names and settings."""
     from peft import get_peft_model_state_dict
 
     found: dict[str, Tensor] = get_peft_model_state_dict(net, adapter_name=_NAME)

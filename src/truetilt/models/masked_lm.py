@@ -1,6 +1,6 @@
 """Adapters for other projects' networks of posteriors: MDLM, UDLM, and masked language models such as LLaDA and Dream.
 
-Each adapter returns logits of the clean token given the other sites, up to a constant a site, which are turned into a
+Each adapter returns logits of the clean token given the other sites, up to a constant per site, which are turned into a
 Score (at a masked site that law is the posterior). At sites that carry a token the logits of masked networks are not
 used, because that token is kept (MDLM's "carry over").
 """
@@ -20,12 +20,12 @@ from ..core.types import NEG_INF, InvalidInput, Process, SiteLogits, Tokens, lis
 from .padded import too_long
 from .score import score_of_prediction
 
-Answer = Callable[..., Any]  # logits, or an output that has them
+Answer = Callable[..., Any]  # logits, or an output object that has them
 
 
 @dataclass(frozen=True)
 class ForeignConfig:
-    """What a sampler needs to know of such a network; `length` is the largest number of sites it reads."""
+    """The sizes that a sampler needs to know of such a network; `length` is the largest number of sites it reads."""
 
     vocabulary: int
     length: int
@@ -62,11 +62,11 @@ class Denoiser(nn.Module):
 class MaskedLM(nn.Module):
     """A masked language model, net(tokens) -> logits [B, D, V], whose mask is one of its own tokens.
 
-    Tokens keep their numbers: the vocabulary is all V of them, and our mask is token V, in whose place the network gets
-    its own `mask_token`. That one and those in `never` are not drawn. With `shift` the logits of a site are at the site
-    before it (Dream). `parts` are the network's trunk and head as two functions, so that the head runs only where it is
-    read. Models of transformers state their vocabulary and length; for another network give `vocabulary`, and `length`
-    if it has one.
+    Tokens keep their numbers: the vocabulary is all V of them, and our mask is token V, which the network gets as its
+    own `mask_token`. That token and those in `never` are not drawn. With `shift` the logits of a site are returned at
+    the site before it (Dream). `parts` are the network's trunk and head as two functions, so that the head runs only at
+    the sites that are read. Models of transformers state their vocabulary and length; for another network give
+    `vocabulary`, and `length` if it has one.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ def _logits(answer: Any) -> Tensor:
 
 
 def _checked(logits: Tensor, x: Tokens, asked: Denoiser | MaskedLM) -> Tensor:
-    """A network's answer, with its shape checked; its first one is looked into, which synchronises the device."""
+    """A network's output with its shape checked; the values of the first one too, which synchronises the device."""
     config = asked.config
     if logits.shape[:-1] != x.shape or logits.shape[-1] < config.vocabulary:
         raise InvalidInput(

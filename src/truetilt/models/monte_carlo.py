@@ -1,6 +1,6 @@
-"""Guidance by a reward that is seen on clean states alone: tokens weighed by what completions with them are worth.
+"""Guidance by a reward defined on clean states only: tokens are weighed by the rewards of completions that have them.
 
-It stands here and not beside `diffusion.predictors` because it draws, and what draws needs the stream of `smc`.
+It is here rather than in `diffusion.predictors` because it draws, and random streams belong to `smc`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..diffusion.predictors import check_base, dense_base
 from ..smc.coupling import fingerprint
 from ..smc.stream import check_seed, mix
 
-_MOST = 1 << 20  # completions of a state
+_MOST = 1 << 20  # completions of a state, at most
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class MonteCarloGuidance(BatchScore):
     K completions are drawn in one shot, each masked site from the base's law of its clean token. The law of a site is
     estimated by its tokens in them, weighed by exp(strength * reward): E[1(x0_d = v) e^(strength r) | x] over
     E[e^(strength r) | x]. A share of the base is mixed in, so that p/q at a revealed site is at most 1 / share and no
-    state is lost. The draws follow from the state and the seed alone: asked again, in any company, it answers the same.
-    Use it as `tt.Steered(model, reward, strength, proposal=...)`, whose weight corrects the estimate. It costs K calls
-    of the reward for each state that has masks, at every step.
+    state is lost. The completions are a deterministic function of the state and the seed, whatever the rest of the
+    batch. Use it as `tt.Steered(model, reward, strength, proposal=...)`, whose weight corrects the estimate. It costs K
+    calls of the reward for each state that has masks, at every step.
 
     Args:
         process: The noising process of the base: `tt.Masking(S)`; there is nothing to complete without masks.
@@ -41,9 +41,9 @@ class MonteCarloGuidance(BatchScore):
         reward: Function (x, t) of a batch of clean states [K B, D] and the time 0 that returns one number a state; -inf
             forbids.
         strength: Factor of the reward, finite, -1e9 to 1e9; 1 by default.
-        completions: How many a state gets, K, 2 or more; 16 by default.
-        share: Of the base in what is proposed, above 0 and at most 1 (the base itself); .5 by default.
-        seed: Of the completions, 0 to 2^63 - 1; 0 by default.
+        completions: Number of completions per state, K, 2 or more; 16 by default.
+        share: Share of the base in the proposal, above 0 and at most 1 (the base itself); .5 by default.
+        seed: Seed of the completions, 0 to 2^63 - 1; 0 by default.
     """
 
     asks_others: ClassVar[bool] = True
@@ -80,7 +80,7 @@ class MonteCarloGuidance(BatchScore):
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         score, mask = dense_base(self.process, self.base, batch, t), self.process.states - 1
-        which = (batch.x == mask).any(-1).nonzero().squeeze(-1)  # nobody reads the score of a clean state
+        which = (batch.x == mask).any(-1).nonzero().squeeze(-1)  # the score of a clean state is never read
         if not len(which):
             return SiteLogits.of(score)
         x = batch.x[which]
@@ -92,7 +92,7 @@ class MonteCarloGuidance(BatchScore):
         return SiteLogits.of(score.index_copy(0, which, leaning.to(score.dtype)))
 
     def _weights(self, clean: Tokens, t: float) -> Tensor:
-        """The share of each completion [n, K], of clean states [n, D, K]; equal ones where all are impossible."""
+        """The weight of each completion [n, K], from clean states [n, D, K]; equal weights if all are forbidden."""
         states, need = clean.transpose(1, 2).flatten(0, 1), "return one number a state"
         value = tensor_of("what the reward returned", self.reward(states, 0.0), need, clean.device)
         if value.shape != states.shape[:1]:
@@ -113,9 +113,9 @@ class MonteCarloGuidance(BatchScore):
 
 
 def votes(tokens: Tokens, weights: Tensor, vocabulary: int) -> Tensor:
-    """The weight of each token at each site [n, D, S], of tokens [n, D, K] that weigh [n, K].
+    """The weight of each token at each site [n, D, S], from tokens [n, D, K] with weights [n, K].
 
-    Completions are added one by one: a device that adds them at once does so in an order of its own.
+    Completions are added one by one, because a parallel sum on a device has no fixed order.
     """
     total = torch.zeros(*tokens.shape[:-1], vocabulary, dtype=weights.dtype, device=weights.device)
     for token, weight in zip(tokens.unbind(-1), weights.unbind(-1), strict=True):
@@ -126,8 +126,8 @@ def votes(tokens: Tokens, weights: Tensor, vocabulary: int) -> Tensor:
 def strata(x: Tokens, seed: int, count: int) -> Tensor:
     """Uniforms [n, D, count], a pure function of each state of x [n, D] and the seed.
 
-    At every site one falls into each of `count` equal parts of [0, 1), in an order of its own (a Latin hypercube), so
-    that each is uniform and all together are even.
+    At every site each of `count` equal parts of [0, 1) gets one uniform, in random order (a Latin hypercube): each
+    uniform is marginally uniform, and together they are evenly spread.
     """
     n, length = x.shape
     key = mix(fingerprint(x) ^ mix(torch.tensor(seed, device=x.device) + 1))

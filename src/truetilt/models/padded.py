@@ -1,6 +1,6 @@
-"""Asking a network about a batch of states: in padded batches, and keeping its rows where somebody reads them.
+"""Evaluation of a network on a batch of states: in padded batches, with only the rows kept that are read.
 
-Every batch is padded to the same number of rows, because float32 matrix products differ with the batch size: the answer
+Every batch is padded to the same number of rows, because float32 matrix products differ with the batch size: the output
 for a state then does not depend on the rest of the batch.
 """
 
@@ -27,13 +27,13 @@ from ..diffusion.processes import Masking
 class Padded:
     """Evaluates a network in padded batches, in eval mode, without gradients, under autocast if a `dtype` is given.
 
-    An answer is valid only until the next is computed: a compiled network reuses its output buffer.
+    An output is valid only until the next is computed: a compiled network reuses its output buffer.
     """
 
     net: nn.Module
     batch: int
     dtype: torch.dtype | None = None
-    ask: Callable[..., Tensor] | None = None  # a method of the network to call in its place
+    ask: Callable[..., Tensor] | None = None  # a method of the network to call instead of its forward
 
     def __call__(self, x: Tokens, t: float, labels: Tensor | None = None) -> Iterator[Tensor]:
         """Yield the network's answers for states [n, D], with labels [n] if any, batch by batch."""
@@ -57,28 +57,28 @@ class Padded:
 
 
 def check_batch(batch: object, dtype: object) -> int:
-    """How many states a net is asked about at a time, as a plain number; and in which precision."""
+    """The batch size as a plain number, with batch and dtype checked."""
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise InvalidInput(f"dtype is {shown(dtype)}; give torch.bfloat16, torch.float16, or None for float32")
     return whole("batch", batch, 1, LONGEST)
 
 
 class SitesRead(NamedTuple):
-    """Where a sampler reads a score, for masking at masked sites, and the rows that are kept for it.
+    """The sites at which a sampler reads a score (for masking, the masked ones), and the rows that are kept for them.
 
-    On a device the rows of all sites are kept, which is cheaper than to count there those that are read.
+    On a GPU the rows of all sites are kept: counting the ones that are read would synchronise the device.
     """
 
     where: Tensor  # bool [B, D]
-    index: Tensor  # [B, D], the number of each site's row from 1 on; 0 where nobody reads
-    rows: int  # how many are kept, one of zeros at the front
-    every: bool  # whether those of all sites are
+    index: Tensor  # [B, D], each site's row number from 1 on; 0 where the score is not read
+    rows: int  # number of rows kept, including the row of zeros at the front
+    every: bool  # whether the rows of all sites are kept
 
 
 def sites_read(process: Process, batch: Batch) -> SitesRead:
-    """The sites of a batch that are read.
+    """The sites of a batch at which the score is read.
 
-    The base and the conditional share the index, so that their rows can be combined without comparing indices.
+    Base and conditional share the index, so that their rows can be combined without comparing indices.
     """
     mask = process.mask if isinstance(process, Masking) else None
     found = batch.known.get(("sites read", mask))
@@ -95,9 +95,9 @@ def _sites_read(mask: int | None, x: Tokens) -> SitesRead:
 
 
 def rows_of(answers: Iterable[Tensor], read: SitesRead, batch: int) -> Tensor:
-    """A row of zeros, then those of the sites [n, D] that are kept, from answers [b, D, C] batch by batch: [1 + k, C].
+    """A row of zeros, then the kept rows of the sites [n, D], from outputs [b, D, C] batch by batch: [1 + k, C].
 
-    Each answer is copied before the next is asked for: a net may write them all to one place.
+    Each output is copied before the next is computed: a network may reuse its output buffer.
     """
     rows, end = None, 1
     for answer, here in zip(answers, read.where.split(batch), strict=True):
@@ -116,7 +116,7 @@ def too_long(x: Tokens, longest: int) -> InvalidInput:
 
 
 def check_class(net: nn.Module, label: object) -> None:
-    """Refuse a label that is not one of the network's classes, where its config tells them."""
+    """Raise for a label that is not one of the network's classes, if its config states them."""
     classes = getattr(getattr(net, "config", None), "classes", math.inf)
     if isinstance(label, bool) or not isinstance(label, int) or not 0 <= label < classes:
         known = f"classes 0 to {classes - 1}" if classes else "no classes"

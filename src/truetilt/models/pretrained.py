@@ -31,7 +31,7 @@ CARD = "card.json"
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 _NUMBERS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 _MOST_GRIDS = 16
-MOST_BLOCKS = 1000  # of a net, and of each grid of one
+MOST_BLOCKS = 1000  # of a network, and of each of its grids
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
 Config = TypeVar("Config")
@@ -67,18 +67,18 @@ class Pretrained(nn.Module, ABC, Generic[Config]):
 
     @abstractmethod
     def _start(self, seed: int | None) -> None:
-        """Allocate and initialise the weights; zeros where seed is None."""
+        """Allocate and initialise the weights; zeros if seed is None."""
 
     def save_pretrained(self, folder: str | Path, dtype: torch.dtype | None = None) -> None:
         """Write config.json and model.safetensors, the weights in `dtype` (as they are if None).
 
-        With `torch.int8` the rows of wide matrices are whole numbers with a scale each, all else is float32.
+        With `torch.int8` the rows of wide matrices are stored as integers with one scale each, all else as float32.
         """
         folder, small = Path(folder), dtype == torch.int8
         dtype = torch.float32 if small else dtype
         weights = {name: _stored(name, tensor, dtype) for name, tensor in self.state_dict().items()}
         weights = in_eight_bits(weights) if small else weights
-        (folder / CONFIG).unlink(missing_ok=True)  # so that no moment has the config of one net, the weights of another
+        (folder / CONFIG).unlink(missing_ok=True)  # never leave the config of one network with the weights of another
         write_with(folder / WEIGHTS, lambda path: save_file(weights, path, metadata={"format": "pt"}))
         write_json(folder / CONFIG, {"architecture": self.architecture, **asdict(cast("Any", self.config))})
 
@@ -99,7 +99,7 @@ def config_of(kind: Any, values: Mapping[str, Any], where: str) -> Any:
 
 
 def check_keys(kind: Any, values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The types of a dataclass's fields by name; values with unknown names, or without a needed one, are refused."""
+    """The types of a dataclass's fields by name; raises if values have unknown names or lack a required one."""
     known = {f.name: f for f in fields(kind)}
     unknown = sorted(map(str, values.keys() - known.keys()))
     if unknown:
@@ -124,7 +124,7 @@ def check_sizes(config: Any) -> None:
 
 
 def check_whole_sizes(config: Any, **least: int) -> None:
-    """Refuse a size that is not a whole number of at least so much, and more blocks than any network has."""
+    """Raise for a size that is not a whole number of at least the given value, and for too many blocks."""
     for name, low in least.items():
         value = getattr(config, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < low:
@@ -160,18 +160,18 @@ def _download(hub_id: str, patterns: list[str]) -> Path:
 
     try:
         return Path(snapshot_download(hub_id, allow_patterns=patterns))
-    except Exception as error:  # a line that drops raises what the hub's HTTP client has, and that client has changed
+    except Exception as error:  # connection errors are those of the hub's HTTP client, which has changed
         why = " ".join(f"{type(error).__name__}: {error}".split())[:_QUOTED]
         raise InvalidInput(
             f"there is no folder {hub_id} here, and the hub did not give one of that id ({why}); {_refusal(error)}"
         ) from error
 
 
-_QUOTED = 160  # characters of an error of the hub's
+_QUOTED = 160  # characters of a hub error that are quoted
 
 
 def _refusal(error: Exception) -> str:
-    """What an error of the hub's means, and what to do; its classes are asked by name, for they move."""
+    """The meaning of a hub error, and what to do; classes are matched by name, because they move between modules."""
     kinds = {kind.__name__ for kind in type(error).__mro__}
     if "GatedRepoError" in kinds:
         return "it is gated: accept its terms on its page, then log in here (hf auth login)"
@@ -204,13 +204,13 @@ def read_architecture(folder: Path) -> str:
 
 
 def read_card(folder: Path) -> dict[str, Any]:
-    """The values of card.json, which training leaves beside a net; empty where there is none."""
+    """The values of card.json, which training writes beside a network; empty if there is none."""
     path = folder / CARD
     return read_json(path) if path.is_file() else {}
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The named values of a JSON file."""
+    """The object in a JSON file, as a dictionary."""
     try:
         values = read_values(path)
     except (OSError, ValueError) as error:
@@ -240,7 +240,7 @@ def read_weights(folder: Path, expected: Mapping[str, Tensor], optional: Collect
 
 
 def check_finite(path: Path, weights: Mapping[str, Tensor]) -> None:
-    """Every tensor holds real numbers, and every number is finite."""
+    """Raise unless every tensor holds finite real numbers."""
     odd = [name for name, tensor in weights.items() if tensor.dtype not in _NUMBERS or tensor.layout != torch.strided]
     if odd:
         raise InvalidInput(f"{path}: {odd[0]} is of {weights[odd[0]].dtype}; weights are floats of 16 to 64 bits")
@@ -258,7 +258,7 @@ def _pickles_in(folder: Path) -> str:
 def check_shapes(
     path: Path, found: Mapping[str, tuple], expected: Mapping[str, tuple], optional: Collection[str] = ()
 ) -> None:
-    """The names and shapes of a file are the expected ones; optional names may be absent."""
+    """Raise unless a file has the expected names and shapes; optional names may be absent."""
     expected = {name: shape for name, shape in expected.items() if name in found or name not in optional}
     missing, extra = sorted(expected.keys() - found.keys()), sorted(found.keys() - expected.keys())
     if missing or extra:
@@ -274,7 +274,7 @@ def check_shapes(
 
 
 def _stored(name: str, tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
-    """A copy of a weight for the file, in `dtype`; refused if `dtype` cannot represent it."""
+    """A copy of a weight for the file, in `dtype`; raises if `dtype` cannot represent it."""
     stored = tensor.detach().to("cpu", dtype or tensor.dtype).contiguous().clone()
     if not stored.isfinite().all():
         largest = float(tensor.abs().max())

@@ -1,4 +1,4 @@
-"""A public network and what must be known to ask it; and where the logits are in what it returns."""
+"""A public network with the facts needed to call it, and the lookup of logits in its output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .heads import Head
 
 @dataclass(frozen=True, eq=False)
 class Public:
-    """A public network and what must be known to ask it: its family, mask, frame and drawable tokens."""
+    """A public network with the facts needed to call it: its family, mask, frame and drawable tokens."""
 
     net: nn.Module
     family: Family
@@ -27,14 +27,14 @@ class Public:
     before: tuple[int, ...]
     after: tuple[int, ...]
     pad: int
-    vocabulary: int  # its own tokens, drawable or not
+    vocabulary: int  # all its tokens, drawable or not
     length: int  # the most tokens it reads
     hidden: int
     classes: int = 0
-    head: Head | None = None  # None: the whole network is asked
+    head: Head | None = None  # None: the network is not split
 
     def ask(self, ids: Tensor, attention: Tensor | None, sigma: Tensor | None, label: Tensor | None = None) -> Tensor:
-        """The network's logits about rows of its own ids [B, L]: [B, L, at least V]."""
+        """The network's logits for rows of its own ids [B, L]: [B, L, at least V]."""
         family, known = self.family, inspect.signature(self.net.forward).parameters
         args, named = ([], {"input_ids": ids}) if "input_ids" in known else ([ids], {})
         if family.noise is not None:
@@ -55,20 +55,21 @@ class Public:
 
     @property
     def inner(self) -> int:
-        """The most tokens that a row has room for inside its frame."""
+        """The most tokens that fit into a row inside its frame."""
         return self.length - len(self.before) - len(self.after)
 
     @property
     def pads(self) -> bool:
-        """Whether rows of unequal lengths can be asked together."""
+        """Whether rows of unequal lengths can be evaluated in one batch."""
         name = self.family.attention
         return name is not None and name in inspect.signature(self.net.forward).parameters
 
     def told_noise(self, sigma: Tensor) -> Tensor:
-        """The noise that the network is told: of uniform noise over all its tokens, not only over those drawn.
+        """The noise level passed to the network: for uniform noise, relative to all its tokens, not only the drawable
+        ones.
 
-        A site that is seen at a drawable token is as likely to be noise under sigma and S drawable tokens as under this
-        noise and all V, so what the network makes of the other sites is right.
+        A site that shows a drawable token is as likely to be noise under sigma and S drawable tokens as under this
+        noise and all V, so the network's predictions for the other sites are right.
         """
         if self.family.masked:
             return sigma
@@ -76,7 +77,7 @@ class Public:
 
 
 def logits_in(answer: Any) -> Tensor:
-    """The logits in what a network returned: a tensor, an output or dict with them, or a tuple that begins with one."""
+    """The logits in a network's output: a tensor, an object or dict that has them, or a tuple that begins with one."""
     for name in ("logits", "sequence_logits"):
         found = answer.get(name) if isinstance(answer, Mapping) else getattr(answer, name, None)
         if isinstance(found, Tensor):

@@ -1,7 +1,7 @@
 """Published SEDD checkpoints: a folder with the authors' config.json and weights, here or under a hub id.
 
-Weights are read from model.safetensors; a pytorch_model.bin only by torch's reader of plain tensors, which refuses a
-pickle that would run anything. Names, shapes and numbers are checked as those of our own nets are.
+Weights are read from model.safetensors; a pytorch_model.bin only with torch's reader of plain tensors (weights_only),
+which refuses a pickle that would run code. Names, shapes and values are checked as for our own networks.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .pretrained import CONFIG, WEIGHTS, check_finite, check_shapes, find_folder
 from .transformer import SEDD, SEDDConfig
 
 PICKLED = "pytorch_model.bin"
-_SIZES = {  # ours, and the authors' name for it
+_SIZES = {  # our name, and the authors'
     "length": "length",
     "hidden": "hidden_size",
     "blocks": "n_blocks",
     "heads": "n_heads",
     "condition": "cond_dim",
 }
-_FREQUENCIES = "rotary_emb.inv_freq"  # some versions leave it out: it follows from the sizes
+_FREQUENCIES = "rotary_emb.inv_freq"  # absent in some versions: it follows from the sizes
 
 
 def is_published(folder: Path) -> bool:
@@ -70,7 +70,7 @@ def read_settings(path: Path) -> tuple[SEDDConfig, NoiseSchedule]:
 
 
 def _setting(values: Mapping[str, Any], name: str, kind: type, path: Path) -> Any:
-    """The value of a dotted name, which must be of this type."""
+    """The value under a dotted name, which must have this type."""
     found: Any = values
     for key in name.split("."):
         found = found.get(key) if isinstance(found, Mapping) else None

@@ -1,7 +1,8 @@
-"""A bundle of text nets in one folder: sedd (with and without class), deft (the guide), potential, judge, tokenizer.
+"""A bundle of text networks in one folder: sedd (with and without class), deft (the guide), potential, judge,
+tokenizer.
 
-Each net lies in a folder of its own, as training leaves it; what the classes mean stands on the card of the first.
-Texts go in and out as words. A row is a text, its end, and more ends up to the length of the nets.
+Each network has a subfolder of its own, as training writes it; the card of the first names the classes. Texts go in and
+out as strings. A row is a text, an end token, and more end tokens up to the length of the networks.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class Facts:
     """What the class numbers of a bundle mean."""
 
     classes: tuple[str, ...]
-    groups: Mapping[str, tuple[str, ...]]  # classes of which a text has one; they are the first, in this order
-    withheld: tuple[int, ...]  # the number given in place of each class when it is withheld
+    groups: Mapping[str, tuple[str, ...]]  # mutually exclusive classes; they come first, in this order
+    withheld: tuple[int, ...]  # for each class, the label given instead when it is withheld
 
     def __post_init__(self) -> None:
         first = [name for members in self.groups.values() for name in members]
@@ -81,7 +82,7 @@ class Facts:
 
     @property
     def judged(self) -> tuple[str, ...]:
-        """The classes that the classifiers know."""
+        """The classes that the classifiers predict."""
         return tuple(name for members in self.groups.values() for name in members)
 
 
@@ -137,11 +138,11 @@ class Reviews:
 
     @property
     def view(self) -> TextView:
-        """How states look, for reports and figures."""
+        """The view of states for reports and figures."""
         return view_of_tokens(self.tokenizer, self.tokenizer.vocabulary, self.process.mask)
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of a text in normal form, without an end."""
+        """The tokens of a normalised text, without an end token."""
         if not isinstance(text, str):
             raise InvalidInput(f"{type(text).__name__} came where one text is read; `rows` reads a list of texts")
         found = self.tokenizer.encode(normalise(text))
@@ -150,13 +151,13 @@ class Reviews:
         return found
 
     def decode(self, x: Tokens) -> list[str]:
-        """The texts of rows [..., D], one after another, each up to its end."""
+        """The texts of rows [..., D], each up to its end token."""
         if not isinstance(x, Tensor) or x.dim() < 2 or x.is_floating_point():
             raise InvalidInput("texts are read from rows of tokens, an int64 tensor [..., D]; result.particles is such")
         return [self.tokenizer.decode(row) for row in x.flatten(0, -2).tolist()]
 
     def rows(self, texts: Sequence[str]) -> Tokens:
-        """Rows of tokens [n, D]: the text, then ends up to the length; longer texts are cut off."""
+        """Rows of tokens [n, D]: the text, then end tokens up to the length; longer texts are cut off."""
         if isinstance(texts, str):
             raise InvalidInput("one text came where a list of texts is read; put it in a list")
         ends = [self.tokenizer.end] * self.length
@@ -167,15 +168,15 @@ class Reviews:
     def model(self, condition: str | int, form: str = "potential", given: Sequence[int | None] | None = None) -> Model:
         """The model under a class; `form` is potential (tilt by a classifier), deft or cfg (edge ratios).
 
-        The base is conditioned on the kind of text that remains when the class is withheld: for a toxic comment, on
-        being a comment. With `given`, a row with None at its gaps, the model is one of what fills the gaps.
+        The base is conditioned on what remains when the class is withheld: for a toxic comment, on being a comment.
+        With `given`, a row with None at its gaps, the model is over the tokens in the gaps.
         """
         check_form(form)
         number = self.facts.number(condition)
         if form == "potential":
             self.facts.rivals(number)
         plain = model_of_form(form, self.nets, self.base(condition), self.score(number))
-        plain = replace(plain, log_p_condition=-math.log(len(self.classes)))  # none is much rarer than all alike
+        plain = replace(plain, log_p_condition=-math.log(len(self.classes)))  # assumes about equal frequencies
         if given is None:
             return plain
         if form == "deft":
@@ -185,27 +186,28 @@ class Reviews:
         return with_gaps(plain, self.checked(given))
 
     def score(self, number: int | None) -> TextScore:
-        """The sedd net's Score under the class of this number."""
+        """The Score of the sedd network under the class of this number."""
         return TextScore(self.nets["sedd"], self.process, number, self.batch, self.dtype)
 
     def base(self, condition: str | int | None = None) -> TextScore:
-        """The sedd net's Score where this condition is withheld."""
+        """The Score of the sedd network with this condition withheld."""
         if condition is None:
             return self.score(None)
         told = self.facts.withheld[self.facts.number(condition)]
         return self.score(told if told < len(self.classes) else None)
 
     def checked(self, given: Sequence[int | None]) -> tuple[int | None, ...]:
-        """Validate a row with gaps: as long as the networks read, of tokens they know."""
+        """A row with gaps, checked: as long as the networks read, of tokens they know."""
         if len(given) != self.length:
             raise InvalidInput(f"the row has {len(given)} tokens and the nets read {self.length}; fill it up with ends")
         check_tokens([token for token in given if token is not None], self.process.vocabulary)
         return tuple(given)
 
     def judge(self, texts: Sequence[str]) -> Tensor:
-        """log p(class | text) by the net that no guidance saw, float64 [n, classes], normalised in each group.
+        """log p(class | text) by the judge, a network not used for guidance: float64 [n, classes], normalised in each
+        group.
 
-        The columns are `facts.judged`, all classes of groups. See `verdicts` for whether a text is of a class.
+        The columns are `facts.judged`, the classes of all groups. `verdicts` says whether a text has a class.
         """
         if not len(texts):
             return torch.empty(0, len(self.facts.judged), dtype=torch.float64)
@@ -220,14 +222,14 @@ class Reviews:
 
 
 def is_reviews(folder: Path) -> bool:
-    """Whether a folder holds a bundle of text nets."""
+    """Whether a folder holds a bundle of text networks."""
     return (folder / "sedd").is_dir()
 
 
 def read_reviews(
     folder: Path, device: torch.device | str, batch: int | None, dtype: torch.dtype | None, compile: bool
 ) -> Reviews:
-    """The bundle of a folder; every net that has a card must come from the tokenizer that lies there."""
+    """The bundle of a folder; every network with a card must have been trained with the tokenizer in the folder."""
     found = [name for name in PARTS if (folder / name).is_dir()]
     nets: dict[str, Any] = {name: placed(PARTS[name].from_pretrained(folder / name), device) for name in found}
     tokenizer = load_tokenizer(folder if (folder / TOKENIZER).is_file() else folder / "sedd")

@@ -1,7 +1,7 @@
-"""Adapters that make a Score or a Potential of a network.
+"""Adapters that turn a network into a Score or a Potential.
 
-At t = 0 a potential is evaluated at t = 0: the state is clean, and the answer is log p(class | x_0), where a
-telescoping weight must end.
+At the end of a run (t = 0) a potential is evaluated at exactly t = 0: the state is clean, and the answer is log p(class
+| x_0), where a telescoping weight must end.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ def score_of_posterior(process: Process, logits: SiteLogits, x: Tokens, t: float
 def score_of_prediction(process: Process, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
     """The Score of unnormalised logits of the clean token given the other sites: what MDLM and UDLM train.
 
-    Their bounds take a prediction as if it were the clean token itself. At their optimum it is p(x0 | the other sites):
-    of a masked site that is the posterior, of one with uniform noise it is not, since the token there is no part of it.
+    Their bounds treat a prediction as if it were the clean token itself. At the optimum it is p(x0 | the other sites):
+    at a masked site that is the posterior; at a site with uniform noise it is not, since the token there is left out.
     """
     if isinstance(process, Uniform):
         return process.score_given_others(logits.normalised(), x, t)
@@ -94,7 +94,7 @@ def score_of_prediction(process: Process, logits: SiteLogits, x: Tokens, t: floa
 
 @dataclass(frozen=True)
 class Once(WrappingScore):
-    """A Score that is evaluated once for a batch, whose cache keeps the answer: two parts of a model read it."""
+    """A Score that is evaluated once per batch and cached there, because two parts of a model read it."""
 
     score: Score
 
@@ -109,7 +109,7 @@ class Once(WrappingScore):
 class DeftScore(BatchScore):
     """DEFT's conditional Score: the frozen base's log-score plus a guide network's log g, edge by edge, unnormalised.
 
-    `asked`, a `Once` of the base that is also the model's own base, is evaluated in its place: once for both.
+    `asked` is a `Once` of the base that is also the model's own base; it is evaluated instead, once for both.
     """
 
     base: NetScore
@@ -123,7 +123,7 @@ class DeftScore(BatchScore):
 
     @property
     def guide(self) -> NetScore:
-        """The guide network, evaluated as the base is."""
+        """The guide network's Score, evaluated with the base's settings."""
         return replace(self.base, net=self.guide_net, label=self.label)
 
     @property
@@ -186,11 +186,11 @@ def digit_model(
     check_class(unet, condition)
     base = NetScore(unet, process or Masking(unet.config.vocabulary), None, batch, dtype)
     model = model_of_form(form, nets, base, replace(base, label=condition))
-    return replace(model, log_p_condition=-math.log(unet.config.classes))  # all classes alike
+    return replace(model, log_p_condition=-math.log(unet.config.classes))  # assumes equally frequent classes
 
 
 def model_of_form(form: str, nets: Mapping[str, nn.Module], base: Any, conditional: Any) -> Model:
-    """A Model of two scores of one network, in one of the `FORMS`; `nets` holds the further network that it needs."""
+    """A Model from two scores of one network, in one of the `FORMS`; `nets` holds the further network it needs."""
     process, length, device = base.process, base.net.config.length, next(base.net.parameters()).device
     if form == "deft":
         once = Once(base)
@@ -204,13 +204,13 @@ def model_of_form(form: str, nets: Mapping[str, nn.Module], base: Any, condition
 
 
 def check_form(form: str) -> None:
-    """Refuse a form of model that is not known."""
+    """Raise for an unknown form of model."""
     if form not in FORMS:
         raise InvalidInput(f"form is {form!r}; give one of {', '.join(FORMS)}")
 
 
 def part_of_bundle(nets: Mapping[str, nn.Module], name: str, purpose: str) -> Any:
-    """A network of a bundle by name, which the purpose needs."""
+    """A network of a bundle by name; the error for a missing one names the purpose."""
     if name not in nets:
         raise InvalidInput(f"{purpose} needs a net called {name!r}, and there are {sorted(nets)}; train or add it")
     return nets[name]

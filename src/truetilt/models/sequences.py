@@ -1,8 +1,8 @@
-"""A public masked network whose states are strings: texts, proteins or molecules, with prompts and gaps in words.
+"""A public masked network whose states are strings: texts, proteins or molecules, with prompts and gaps as strings.
 
-A state holds the open sites of a row, as numbers of the tokens that may be drawn. The frame, a prompt and what stands
-between gaps are context. Where a text is the condition, the base is the same network with that text masked (LLaDA's own
-definition of unconditional): p0(x) is then what the network says of the open sites when it sees the frame alone.
+A state holds the open sites of a row, as numbers of the drawable tokens. The frame, a prompt and the text between gaps
+are context. If a text is the condition, the base is the same network with that text masked (LLaDA's own definition of
+unconditional): p0(x) is then the network's law of the open sites given the frame alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .infilling import Retimed
 from .public import Public
 from .text import TextScore
 
-FILES = {TEXT: "txt", PROTEIN: "fasta", MOLECULE: "smi"}  # what a file of such strings is called
+FILES = {TEXT: "txt", PROTEIN: "fasta", MOLECULE: "smi"}  # file endings for each form of string
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,17 +51,17 @@ class Sequences:
 
     @property
     def form(self) -> str:
-        """What its tokens spell: text, protein or molecule."""
+        """The form of its strings: text, protein or molecule."""
         return self.public.family.form
 
     @property
     def vocabulary(self) -> int:
-        """How many tokens may be drawn."""
+        """Number of drawable tokens."""
         return len(self.public.alphabet)
 
     @property
     def length(self) -> int:
-        """The most open sites that a row has room for."""
+        """The most open sites that fit into a row."""
         return self.public.inner
 
     @property
@@ -70,12 +70,12 @@ class Sequences:
 
     @property
     def pieces(self) -> tuple[str, ...]:
-        """What each token spells, in the order of their numbers."""
+        """The text of each token, in order of their numbers."""
         return self.public.alphabet.pieces
 
     @cached_property
     def view(self) -> View:
-        """How states look, for reports and figures: letters of a protein as a logo, else text."""
+        """The view of states for reports and figures: a logo for proteins, else text."""
         alphabet, mask = self.public.alphabet, getattr(self.process, "mask", None)
         if self.form == PROTEIN and all(len(piece) == 1 for piece in self.pieces):
             return SequenceLogo("".join(self.pieces))
@@ -83,7 +83,7 @@ class Sequences:
         return TextView(pieces.__getitem__, self.vocabulary, mask)
 
     def fingerprint(self) -> str:
-        """A hash of what the tokens spell."""
+        """A hash of the tokens' texts."""
         return hashlib.sha256("\n".join(self.pieces).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     # ------------------------------------------------------------------------------------------------ models
@@ -98,9 +98,9 @@ class Sequences:
     ) -> Model:
         """The model of `length` open sites after a prompt, which is the condition; or of the gaps of a text.
 
-        The base sees the frame, and masks in place of the prompt. Several prompts give each an equal part of the
-        populations. A prompt with gaps, [MASK] or [MASK:8], is a whole text whose gaps are the open sites. Without a
-        prompt there is no condition; a network with classes takes one as `condition`.
+        The base sees the frame, with the prompt masked. Several prompts give each an equal part of the populations. A
+        prompt with gaps, [MASK] or [MASK:8], is a whole text whose gaps are the open sites. Without a prompt there is
+        no condition; a network with classes takes one as `condition`.
         """
         texts = self._texts(prompt)
         if condition is not None:
@@ -116,11 +116,11 @@ class Sequences:
         return self._modelled([context_of(self.public, text, length, suffix) for text in texts or [""]], None)
 
     def room(self, prompt: str | None = None) -> int:
-        """How many open sites fit after a prompt."""
+        """Number of open sites that fit after a prompt."""
         return room(self.public, "" if prompt is None else prompt)
 
     def _modelled(self, base: list[Context], seen: list[Context] | None) -> Model:
-        """A model of these contexts and, where there is a condition, those that tell it."""
+        """A model with these contexts for the base and, if there is a condition, for the conditional."""
         framed = Framed(self.public, [*base, *(seen or ())])
         scores = [self._score(framed, range(len(base)))]
         if seen is not None:
@@ -149,7 +149,7 @@ class Sequences:
         return self._modelled([around._replace(label=classes)], [around._replace(label=label)])
 
     def _texts(self, prompt: str | Sequence[str] | None) -> list[str] | None:
-        """The prompts, one or several; none, or an empty one, is no prompt."""
+        """The prompts as a list; None for no prompt or an empty one."""
         if prompt is None or (isinstance(prompt, str) and not prompt):
             return None
         texts = [prompt] if isinstance(prompt, str) else listed("the prompt", prompt, "give a text, or a list of texts")
@@ -161,14 +161,14 @@ class Sequences:
     # ------------------------------------------------------------------------------------------------ strings
 
     def decode(self, x: Tokens | Sequence[int]) -> Any:
-        """The strings of rows [..., D], one after another; of one row, a list of numbers or [D], its string."""
+        """The strings of rows [..., D] as a list; the string of a single row, a list of numbers or [D]."""
         x = _tokens(x)
         return self._spelled(self._own(x)) if x.dim() == 1 else [self._spelled(row) for row in self._own(x)]
 
     def filled(self, text: str, x: Tokens) -> Any:
-        """The whole strings, a prompt or a text with gaps with each row [..., D] in its open sites.
+        """The whole strings: a prompt, or a text with gaps, with each row [..., D] in its open sites.
 
-        An end that is drawn in a gap ends that gap: nothing after it in the gap is read, and the given text stays.
+        An end token drawn in a gap ends that gap: later tokens of the gap are dropped, and the given text stays.
         """
         x = _tokens(x)
         if not isinstance(text, str):
@@ -183,7 +183,7 @@ class Sequences:
         return out if x.dim() > 1 else out[0]
 
     def _put(self, row: tuple[int | None, ...], drawn: list[int]) -> list[int]:
-        """A row with what was drawn in its gaps; an end that was drawn ends its gap, and the given text stays."""
+        """A row with the drawn tokens in its gaps; an end token ends its gap, and the given text stays."""
         out: list[int] = []
         for is_gap, tokens in groupby(row, lambda token: token is OPEN):
             if is_gap:
@@ -194,7 +194,7 @@ class Sequences:
         return out
 
     def rows(self, strings: Sequence[str]) -> Tokens:
-        """Rows of tokens [n, D] of strings that have equally many; each token must be one that may be drawn."""
+        """Rows of tokens [n, D] of strings with equally many tokens; every token must be drawable."""
         if isinstance(strings, str):
             raise InvalidInput("one string came where a list of strings is read; put it in a list")
         alphabet = self.public.alphabet
@@ -216,7 +216,7 @@ class Sequences:
         return self.written([found] if isinstance(found, str) else found)[1]
 
     def written(self, strings: Sequence[str]) -> tuple[str, str]:
-        """A file of such strings: its ending (fasta, smi or txt) and its text."""
+        """A file of these strings: its ending (fasta, smi or txt) and its text."""
         strings = [str(string) for string in listed("strings", strings, "give a list of strings")]
         if self.form != PROTEIN:
             return FILES[self.form], "".join(f"{' '.join(string.split())}\n" for string in strings)

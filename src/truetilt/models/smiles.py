@@ -1,7 +1,7 @@
 """Molecules as tokens: pieces of a SMILES or SELFIES string, learned from data as a byte-pair encoding.
 
-No piece cuts an atom: a symbol of several characters is one letter while pieces are learned. A piece such as `c1ccc(`
-or `NC(=O)` is one decision of a sampler where single characters would be seven, each a chance to leave a ring or a
+No piece cuts an atom: a symbol of several characters counts as one letter in the encoding. A piece such as `c1ccc(` or
+`NC(=O)` is one decision of a sampler, where single characters would be seven, each of which may leave a ring or a
 bracket open.
 """
 
@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from ..core.types import InvalidInput
 from .tokenizer import END, Tokenizer, tokenizers_library
 
-SMILES_SYMBOLS = ("[nH]", "Br", "Cl")  # of several characters; all others have one
+SMILES_SYMBOLS = ("[nH]", "Br", "Cl")  # symbols of several characters; all others have one
 _PLAIN = re.compile(r"(?:\[nH\]|Cl|Br|[BCNOSPFIbcnosp()=#1-9-])+")
-_FIRST = 0xE000  # of the letters that stand for symbols: a part of Unicode that no text uses
+_FIRST = 0xE000  # first of the letters that stand for symbols: a private area of Unicode
 
 
 def plain_smiles(smiles: str) -> bool:
@@ -24,7 +24,7 @@ def plain_smiles(smiles: str) -> bool:
 
 
 def train_pieces(molecules: Iterable[str], vocabulary: int, symbols: Sequence[str]) -> Tokenizer:
-    """A tokenizer of this many pieces, the end among them, that cuts none of these symbols.
+    """A tokenizer with this many pieces, the end token included, that splits none of these symbols.
 
     The same molecules give the same tokenizer.
     """

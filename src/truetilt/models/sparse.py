@@ -1,6 +1,6 @@
 """Lazy evaluation of a text network: only on states of which a row is read, one in sixteen at 1000 steps of 64 sites.
 
-Where a sampler chooses its sites before it reads their logits (any-order, tweedie steps of masking), a particle that
+If a sampler chooses its sites before it reads their logits (any-order, tweedie steps of masking), a particle that
 reveals nothing needs no evaluation: the schedule alone decides that it stays, and its weight does not change.
 """
 
@@ -23,11 +23,11 @@ from .text import TextScore
 
 @dataclass(frozen=True)
 class Sparing(WrappingScore):
-    """The Score of a text network that is evaluated when rows are read, on their states only.
+    """The Score of a text network that is evaluated lazily, only on states of which a row is read.
 
-    Batches are padded, so answers equal those of `score`, unless a network rounds by the position in its batch. With
-    `labels`, each has an equal share of the populations, as in `per_condition`. `seen` is called with the number of
-    states of each evaluation.
+    Batches are padded, so outputs equal those of `score`, unless a network rounds differently by the position in its
+    batch. With `labels`, each has an equal share of the populations, as in `per_condition`. `seen` is called with the
+    number of states of each evaluation.
     """
 
     score: TextScore
@@ -57,7 +57,7 @@ class Sparing(WrappingScore):
         return SiteLogits(LazyRows(shape, lambda numbers: self._rows(batch, labels, numbers, t)), index)
 
     def _rows(self, batch: Batch, labels: Tensor | None, numbers: Tensor, t: float) -> Tensor:
-        """Rows by number; rows are numbered state by state, site by site."""
+        """Rows by number; rows are numbered state by state, then site by site."""
         flat = batch.x
         if not len(numbers):  # no site is revealed
             return torch.empty(0, self.process.vocabulary, device=flat.device)

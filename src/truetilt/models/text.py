@@ -1,7 +1,7 @@
-"""Scores of token networks in two parts: the trunk reads whole texts, the head runs only at the sites that are read.
+"""Scores of token networks split in two: the trunk reads whole texts, the head runs only at the sites that are read.
 
-Where a sampler chooses its sites before it looks at their logits (any-order, tweedie steps of masking), a vocabulary
-of fifty thousand costs only what is revealed. Conditions may be labels, or words in the text itself: `prompted`.
+If a sampler chooses its sites before it reads their logits (any-order, tweedie steps of masking), the head with its
+large vocabulary runs only at revealed sites. Conditions may be labels, or a prompt in the text itself: `prompted`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .distinct import all_equal, first_answer
 from .infilling import prompted
 from .padded import Padded, SitesRead, check_batch, check_class, rows_of, sites_read, too_long
 
-_BLOCKS = {"cpu": 64}  # rows in a batch of the head, always the same: float32 products differ with the batch size
+_BLOCKS = {"cpu": 64}  # rows in a batch of the head, fixed because float32 products differ with the batch size
 _BLOCK = 256  # the same on other devices
 
 
@@ -37,11 +37,11 @@ class TokenNet(Protocol):
         ...
 
     def head(self, hidden: Tensor, sigma: Tensor) -> Tensor:
-        """Numbers for every token [..., at least S] from features [..., C], float32; sigma has their shape, or [1]."""
+        """Outputs for every token [..., at least S] from features [..., C], float32; sigma has their shape, or [1]."""
         ...
 
     def log_score(self, process: Process, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
-        """The Score of the head's numbers."""
+        """The Score of the head's outputs."""
         ...
 
 
@@ -90,16 +90,17 @@ class TextScore(BatchScore):
 
     @property
     def particle_bytes(self) -> int:
-        """Memory of a particle: features of every site, and rows of the few sites that a step reveals."""
+        """Memory per particle: features of every site, and rows of the few sites that a step reveals."""
         size = getattr(self.net.config, "hidden", 1024)
         return 16 * (self.net.config.length * size + self.process.vocabulary)
 
     def score_of(self, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
-        """The Score of the head's numbers."""
+        """The Score of the head's outputs."""
         return self.net.log_score(self.process, logits, x, t)
 
     def logits(self, batch: Batch, t: float, labels: Tensor | None = None) -> SiteLogits:
-        """The head's numbers, computed lazily where a sampler reads them; other sites share the head's row for zeros.
+        """The head's outputs, computed lazily where a sampler reads them; other sites share the head's output for zero
+        features.
 
         The trunk runs when the first rows are read. `labels`, one for each state [B], replace the score's own.
         """
@@ -111,7 +112,7 @@ class TextScore(BatchScore):
             raise too_long(x, self.net.config.length)
         if labels is None and self.label is not None:
             labels = torch.full((len(x),), self.label, device=x.device)
-        waiting = ("trunk", id(self.net), self.batch, self.dtype, sigma)  # others that were asked about this batch
+        waiting = ("trunk", id(self.net), self.batch, self.dtype, sigma)  # scores sharing one trunk evaluation
         trunk = batch.known.get(waiting)
         if labels is None or trunk is None or trunk.ran:
             trunk = Trunk(self, x, read, sigma, [])
@@ -124,9 +125,10 @@ class TextScore(BatchScore):
 
 @dataclass(frozen=True, eq=False)
 class Trunk:
-    """Passes of a network over states x, one under each of these labels [B] (none: one without), in one run of batches.
+    """Evaluations of a network on states x, one under each of these label tensors [B] (none: one without), in shared
+    batches.
 
-    Base and condition of a model that are one network under two labels so share its batches.
+    So a base and a conditional that are one network under two labels share its batches.
     """
 
     score: TextScore
@@ -141,7 +143,7 @@ class Trunk:
 
     @cached_property
     def hidden(self) -> Tensor:
-        """What it says of the sites that are read, pass after pass, after a row for those that are not."""
+        """Features of the sites that are read, label by label, after a row of zeros for the other sites."""
         how, x, read, many = self.score, self.x, self.read, len(self.labels)
         labels = torch.cat(self.labels) if many else None
         if many > 1:
@@ -153,11 +155,11 @@ class Trunk:
 
 @dataclass(frozen=True, eq=False)
 class HeadRows:
-    """The rows of a `TextScore`: its trunk runs once, when they are begun, and the head where one reads."""
+    """The lazy rows of a `TextScore`: the trunk runs once, at `begin`, and the head on the rows that are read."""
 
     score: TextScore
     trunk: Trunk
-    place: int  # of this score's pass in the trunk's
+    place: int  # index of this score among the trunk's labels
 
     def begin(self) -> None:
         """Run the trunk."""
@@ -165,7 +167,7 @@ class HeadRows:
 
     @torch.no_grad()
     def make(self, numbers: Tensor) -> Tensor:
-        """The head on these rows of `hidden`, block by block; features of 0, row 0, are of the sites nobody reads."""
+        """The head on these rows of `hidden`, block by block; row 0 (zero features) is for the sites not read."""
         hidden, net, vocabulary = self.trunk.hidden, self.score.net, self.score.process.vocabulary
         if net.training:
             with evaluating(net):
@@ -192,7 +194,7 @@ class Text:
     process: Process
     batch: int = 16
     dtype: torch.dtype | None = None
-    tokenizer: Any = None  # a Tokenizer, where one lies beside the net
+    tokenizer: Any = None  # a Tokenizer, if one lies beside the network
 
     def __post_init__(self) -> None:
         _ = self.score()
@@ -213,7 +215,7 @@ class Text:
 
     @property
     def view(self) -> Any:
-        """How states look, a `TextView`: words where there is a tokenizer, else the numbers of tokens."""
+        """The view of states, a `TextView`: words if there is a tokenizer, else token numbers."""
         from ..viz.views import view_of_tokens
 
         return view_of_tokens(self.tokenizer, self.process.vocabulary, getattr(self.process, "mask", None))

@@ -1,8 +1,8 @@
 """The text classifier: from noised tokens and a time to the log-odds of classes, which may come in groups.
 
 A text has one class of each group it is labelled for: negative or positive, toxic or not. Log-probabilities are
-normalised within the group. Trained at every noise level it is a potential log p_t(class | x_t); another instance,
-trained on other texts and asked at t = 0 alone, judges samples.
+normalised within a group. Trained at every noise level it is a potential log p_t(class | x_t); another instance,
+trained on other texts and evaluated at t = 0 only, judges samples.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class TextClassifierConfig:
 
     vocabulary: int = 4096
     length: int = 64  # the most sites it reads
-    groups: tuple[int, ...] = (2,)  # how many classes each group has
+    groups: tuple[int, ...] = (2,)  # number of classes in each group
     hidden: int = 192
     blocks: int = 2
     heads: int = 3
-    condition: int = 64  # of time
+    condition: int = 64  # width of the time embedding
 
     def __post_init__(self) -> None:
         check_transformer_sizes(self)
@@ -69,7 +69,7 @@ class TextClassifier(Pretrained[TextClassifierConfig]):
             TransformerBlock(config.hidden, config.heads, config.condition) for _ in range(config.blocks)
         )
         self.norm_final = Norm(config.hidden)
-        self.notice = nn.Linear(config.hidden, 1)  # how much a site has to say
+        self.notice = nn.Linear(config.hidden, 1)  # attention weight of a site in the pooling
         self.head = nn.Linear(config.hidden, config.classes)
 
     def _start(self, seed: int | None) -> None:

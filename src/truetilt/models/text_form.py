@@ -1,11 +1,11 @@
-"""Normalisation of texts: corpora, and what users type, take the form that the review networks read and write."""
+"""Normalisation of texts: corpora and user input are brought to the form that the review networks read and write."""
 
 from __future__ import annotations
 
 import re
 
 _QUOTES = str.maketrans({"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u2013": "-", "\u2014": "-"})
-_FORMS = [  # in this order
+_FORMS = [  # applied in this order
     (re.compile(r"<br\s*/?>"), " "),
     (re.compile(r"``|''"), '"'),
     (re.compile(r"`"), "'"),

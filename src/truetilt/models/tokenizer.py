@@ -23,7 +23,7 @@ _BYTES = 256
 
 
 def _byte_of() -> dict[str, int]:
-    """The bytes that a byte-level BPE's letters stand for: printable ones for themselves, others from U+0100 on."""
+    """The byte for each letter of a byte-level BPE: printable bytes for themselves, others from U+0100 on."""
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in plain]
     return {chr(byte): byte for byte in plain} | {chr(256 + k): byte for k, byte in enumerate(others)}
@@ -67,7 +67,7 @@ class Tokenizer:
         return [found.ids for found in self.inner.encode_batch(list(texts))]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of these tokens up to its end; the mask and any unknown token are refused."""
+        """The text of these tokens up to the end token; raises for the mask and any unknown token."""
         known, size = [int(token) for token in tokens], self.vocabulary
         bad = [token for token in known if not 0 <= token < size]
         if bad:
@@ -76,7 +76,7 @@ class Tokenizer:
         return self.inner.decode(kept).strip()
 
     def piece(self, token: int) -> str:
-        """The text of one token; bytes that are only part of a character are lone surrogates."""
+        """The text of one token; incomplete UTF-8 bytes become lone surrogates."""
         word = self.inner.id_to_token(token) or ""
         if type(self.inner.decoder).__name__ != "ByteLevel" or not word or not set(word) <= _BYTE_OF.keys():
             return self.inner.decode([token])
@@ -87,12 +87,12 @@ class Tokenizer:
         return _named(json.loads(self.inner.to_str()))
 
     def save(self, folder: str | Path) -> None:
-        """Write tokenizer.json, whole or not at all."""
+        """Write tokenizer.json, atomically."""
         text = self.inner.to_str(pretty=True)
         write_text(Path(folder) / TOKENIZER, text)
 
     def check_fits(self, vocabulary: int, fingerprint: str | None = None, where: str = "the net") -> None:
-        """Refuse a network with another number of tokens, or whose card records another tokenizer."""
+        """Raise for a network with another number of tokens, or whose card records another tokenizer."""
         if vocabulary != self.vocabulary:
             raise InvalidInput(
                 f"{where} knows {vocabulary} tokens and the tokenizer {self.vocabulary}; use the {TOKENIZER} that came "
@@ -106,7 +106,7 @@ class Tokenizer:
 
 
 def load_tokenizer(folder: str | Path, vocabulary: int | None = None) -> Tokenizer:
-    """The tokenizer.json of a folder; beside a net's card, or given its `vocabulary`, it must be the net's own."""
+    """The tokenizer.json of a folder; it must match a network's card beside it, and `vocabulary` if given."""
     path = path_of("folder", folder) / TOKENIZER
     if vocabulary is not None:
         vocabulary = whole("vocabulary", vocabulary, 1)
@@ -117,7 +117,7 @@ def load_tokenizer(folder: str | Path, vocabulary: int | None = None) -> Tokeniz
         found = Tokenizer(library.Tokenizer.from_str(read_text(path, TEXT)))
     except (InvalidInput, KeyboardInterrupt):
         raise
-    except BaseException as error:  # the library raises plain Exception for what it cannot read, or panics
+    except BaseException as error:  # the library raises plain Exception for files it cannot read, or panics
         raise InvalidInput(f"{path} is no tokenizer ({error}); copy it again") from error
     recorded = read_card(Path(folder)).get("tokenizer")
     found.check_fits(found.vocabulary if vocabulary is None else vocabulary, recorded, str(folder))
@@ -147,7 +147,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Tokenizer:
         raise InvalidInput(f"texts is {shown(texts)}; give a list of texts")
     library = tokenizers_library()
     inner = library.Tokenizer(library.models.BPE())
-    inner.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=True)  # a word is one token wherever it is
+    inner.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=True)  # a word is one token anywhere
     inner.decoder = library.decoders.ByteLevel()
     alphabet = sorted(library.pre_tokenizers.ByteLevel.alphabet())
     trainer = library.trainers.BpeTrainer(
@@ -194,7 +194,7 @@ def tokenizers_library() -> Any:
 
 
 def check_characters(text: str) -> None:
-    """Half a character (a lone surrogate) has no bytes, so no tokens."""
+    """Raise for a lone surrogate: half a character has no bytes, so no tokens."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:

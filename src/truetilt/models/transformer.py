@@ -1,8 +1,8 @@
 """The SEDD transformer: from noised tokens and their total noise to log-scores, in a trunk and a head.
 
-Parameters have the names and shapes of the published checkpoints (Lou, Meng & Ermon 2024), so those load as they are.
-The trunk reads whole states and ends in the features of each site; the head turns features into log p_t(y)/p_t(x) for
-every token, and can be run at chosen sites alone. There is no dropout: it would draw from the global generator.
+Parameters have the names and shapes of the published checkpoints (Lou, Meng & Ermon 2024), so these load unchanged. The
+trunk reads whole states and ends in features of each site; the head turns features into log p_t(y)/p_t(x) for every
+token, and can be run at chosen sites only. There is no dropout: it would draw from the global generator.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from ..smc.stream import DRAW, Stream
 from .padded import too_long
 from .pretrained import Pretrained, check_whole_sizes
 
-_WAVES = 128  # of the total noise, each as cosine and sine
-_SLOWEST = 10_000.0  # the longest period of those, and of the positions
-_WIDER = 4  # hidden over outer width of the perceptrons
+_WAVES = 128  # frequencies of the noise embedding, each as cosine and sine
+_SLOWEST = 10_000.0  # longest period of these, and of the rotary positions
+_WIDER = 4  # hidden over outer width of the MLPs
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class SEDDConfig:
     hidden: int = 768
     blocks: int = 12
     heads: int = 12
-    condition: int = 128  # of noise and label
+    condition: int = 128  # width of the noise and label embedding
     classes: int = 0  # 0: no labels, as published
     masked: bool = True
     scale_by_sigma: bool = True
-    positions: bool = False  # a vector for each site, beside rotary angles; without, all masked sites look alike
-    timeless: bool = False  # it is not told the noise: for masking, the law of a site given the others has no time
+    positions: bool = False  # a learned vector per site, besides rotary angles; without, all masked sites look alike
+    timeless: bool = False  # without the noise level: for masking, the law of a site given the others has no time
 
     def __post_init__(self) -> None:
         check_transformer_sizes(self, classes=0)
@@ -54,7 +54,7 @@ class SEDDConfig:
 
     @property
     def rows(self) -> int:
-        """Tokens that are embedded and answered, the mask included."""
+        """Tokens that are embedded and predicted, the mask included."""
         return self.vocabulary + self.masked
 
 
@@ -100,13 +100,14 @@ class SEDD(Pretrained[SEDDConfig]):
         return self.output_layer.features(h, condition)
 
     def head(self, hidden: Tensor, sigma: Tensor) -> Tensor:
-        """float32 log-scores [..., rows] of features [..., hidden] at total noise [...] or [1]; no token's own is 0."""
+        """float32 log-scores [..., rows] of features [..., hidden] at total noise [...] or [1]; own tokens not yet set
+        to 0."""
         linear, scaled = self.output_layer.linear, self.config.scale_by_sigma
         less = sigma.float().expm1().log()[..., None] + math.log(self.config.rows - 1) if scaled else 0.0
         return wide_product(hidden, linear.weight).add_(linear.bias.float() - less)
 
     def log_score(self, process: Process, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
-        """The head's numbers, which are log-scores already, with 0 at the token that a site has."""
+        """The head's outputs, which are log-scores already, set to 0 at the token that a site has."""
         if isinstance(process, Masking):
             return logits
         return SiteLogits.of(logits.dense().scatter(-1, x[..., None], 0.0))
@@ -134,7 +135,7 @@ def block_parameters(config: Any) -> int:
 
 
 class TokenTable(nn.Module):
-    """A vector for each token."""
+    """A token embedding."""
 
     def __init__(self, rows: int, width: int) -> None:
         super().__init__()
@@ -178,7 +179,7 @@ class Rotary(nn.Module):
 
 
 def turned(q: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
-    """Turn each pair (i, i + width / 2) of [B, D, heads, width] by the angle of its position."""
+    """Rotate each pair (i, i + width / 2) of [B, D, heads, width] by the angle of its position."""
     (cos, sin), (a, b) = (part.to(q.dtype)[:, None] for part in turn), q.chunk(2, -1)
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
 
@@ -195,7 +196,7 @@ class Norm(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """Attention, then a perceptron; noise and label shift, scale and gate both."""
+    """Attention, then an MLP; noise and label shift, scale and gate both."""
 
     def __init__(self, width: int, heads: int, condition: int) -> None:
         super().__init__()
@@ -215,13 +216,13 @@ class TransformerBlock(nn.Module):
 
     def attend(self, h: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
         q, k, v = self.attn_qkv(h).unflatten(-1, (3, self.heads, -1)).unbind(2)
-        q, k, v = (part.transpose(1, 2) for part in (turned(q, turn), turned(k, turn), v))  # sites stay side by side
-        mixed = functional.scaled_dot_product_attention(q, k, v)  # in memory as q is, so that no copy follows
+        q, k, v = (part.transpose(1, 2) for part in (turned(q, turn), turned(k, turn), v))  # heads first, as views
+        mixed = functional.scaled_dot_product_attention(q, k, v)  # has the memory layout of q, so no copy follows
         return self.attn_out(mixed.transpose(1, 2).flatten(2))
 
 
 class Output(nn.Module):
-    """The last norm, which belongs to the trunk, and the map to the vocabulary, which is the head."""
+    """The last norm, which belongs to the trunk, and the projection to the vocabulary, which is the head."""
 
     def __init__(self, width: int, rows: int, condition: int) -> None:
         super().__init__()
@@ -238,7 +239,7 @@ def raised(h: Tensor, linear: nn.Module) -> Tensor:
 
     In bf16 on a GPU it is one fused kernel without a gradient, so the wide activations are written once.
     """
-    plain = type(linear) is nn.Linear and not torch.is_grad_enabled()  # adapters are asked themselves
+    plain = type(linear) is nn.Linear and not torch.is_grad_enabled()  # LoRA adapters need the module's own forward
     if plain and h.is_cuda and h.dtype == torch.bfloat16 and not torch.is_autocast_enabled("cuda"):
         return _raised(h, linear.weight, linear.bias)
     return functional.gelu(linear(h), approximate="tanh")
@@ -246,7 +247,7 @@ def raised(h: Tensor, linear: nn.Module) -> Tensor:
 
 @torch.library.custom_op("truetilt::raised", mutates_args=())
 def _raised(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """The same as a custom operator, which torch.compile does not split into separate kernels again."""
+    """The same as a custom operator, which torch.compile does not split into separate kernels."""
     return torch._addmm_activation(bias, h.flatten(0, -2), weight.T, use_gelu=True).unflatten(0, h.shape[:-1])
 
 
@@ -256,7 +257,7 @@ def _(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def wide_product(hidden: Tensor, weight: Tensor) -> Tensor:
-    """hidden W' in float32, with factors in autocast's precision: half-precision logits would round every weight.
+    """hidden W' in float32, with factors in autocast's precision: half-precision logits would round every log-weight.
 
     While gradients are recorded the product is rounded to the factors' precision, because the float32 product has no
     gradient.

@@ -1,7 +1,7 @@
 """The U-Net: from a noised grid of tokens, a time and a label to the logits of every clean token.
 
-Down through coarser and coarser grids and back up, each block reading time and label; what it returns is
-log p(x0 = v | x, t, label) up to a constant a site, and the process turns that into a Score.
+Down through coarser and coarser grids and back up, each block reading time and label. The output is log p(x0 = v | x,
+t, label) up to a constant per site; the process turns that into a Score.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class UNetConfig:
     classes: int = 10
     channels: tuple[int, ...] = (64, 128, 160)  # of each grid, from the finest
     blocks: int = 2  # on each grid, on the way down and on the way up
-    embedding: int = 64  # of a token
-    condition: int = 128  # of time and label
+    embedding: int = 64  # width of the token embedding
+    condition: int = 128  # width of the time and label embedding
     attention: bool = True  # once, at the coarsest grid
 
     def __post_init__(self) -> None:
@@ -70,7 +70,7 @@ class UNet(GridNet[UNetConfig]):
             h = kept[-1][-1]
         h = self.after(self.attention(self.before(h, condition)), condition)
         for number, rise in enumerate(self.up):
-            if number > 0:  # narrowed on the coarse grid, where it is cheap
+            if number > 0:  # projected on the coarse grid, where it is cheap
                 h = self.doubles[number - 1](h)
                 h = functional.interpolate(h, size=kept[-1][-1].shape[2:], mode="nearest")
             h = rise(h, kept.pop(), condition)

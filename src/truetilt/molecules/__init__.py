@@ -1,1 +1,1 @@
-"""Drug-like molecules: an embedded network of pieces of strings, rewards as chemists mean them, fragments kept."""
+"""Drug-like molecules: an embedded network over pieces of strings, rewards of chemists, and fixed fragments."""

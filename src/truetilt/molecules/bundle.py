@@ -1,8 +1,8 @@
 """The networks of molecules in one folder: net (p0 of rows of pieces), potential (bins of QED and logP), tokenizer.
 
-A row is the pieces of a molecule's string, its end, and more ends. Not every row is a molecule: strings whose ring is
-left open, or cannot be aromatic, are drawn too. Rewards made here forbid those, so that what is steered is p0 of
-molecules.
+A row is the pieces of a molecule's string, an end token, and more end tokens. Not every row is a molecule: strings with
+an open ring, or one that cannot be aromatic, are drawn too. Rewards made here forbid those, so that steering starts
+from p0 restricted to molecules.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from .twist import EndedExactly, PropertyBins
 
 NAME = "molecules"
 NET, POTENTIAL = "net", "potential"
-BATCH = 64  # rows that the network is given at a time
-_ANY_TIME = 1.0  # the network is not told the time
+BATCH = 64  # rows per network evaluation
+_ANY_TIME = 1.0  # the network does not take the time
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +66,8 @@ class Molecules:
     bins: PropertyBins = field(default_factory=lambda: PropertyBins({}))
     batch: int = BATCH
     dtype: torch.dtype | None = None
-    given: Row | None = None  # tokens that are kept, None where the row is open
-    fragment: str | None = None  # what they spell
+    given: Row | None = None  # tokens that are kept, None at open sites
+    fragment: str | None = None  # the fragment that they spell
     process: Masking = field(init=False)
 
     def __post_init__(self) -> None:
@@ -89,7 +89,7 @@ class Molecules:
 
     @property
     def length(self) -> int:
-        """How many sites are open."""
+        """Number of open sites."""
         return self._sites if self.given is None else sum(token is None for token in self.given)
 
     @property
@@ -99,7 +99,7 @@ class Molecules:
 
     @property
     def vocabulary(self) -> int:
-        """How many pieces there are, the end among them."""
+        """Number of pieces, including the end token."""
         return self.process.vocabulary
 
     @property
@@ -108,18 +108,18 @@ class Molecules:
 
     @cached_property
     def view(self) -> MoleculeView:
-        """How states look, for reports and figures: drawn structures."""
+        """The view of states for reports and figures: drawn structures."""
         pieces = tuple(self.tokenizer.piece(token) for token in range(self.vocabulary))
         return MoleculeView(pieces, self.tokenizer.end, self.process.mask, self.notation, self.given)
 
     def fingerprint(self) -> str:
-        """A hash of what the tokens spell."""
+        """A hash of the tokens' texts."""
         return f"{self.tokenizer.fingerprint()}-{self.notation}-{self.given}"
 
     # ------------------------------------------------------------------------------------------------ models
 
     def model(self) -> Model:
-        """The model to sample: rows of pieces, or what fills the open sites around a kept fragment."""
+        """The model to sample: rows of pieces, or the open sites around a kept fragment."""
         score = self._score if self.given is None else Infill(self._score, self.given)
         return Model(self.process, self.length, score, None, None, self.device)
 
@@ -129,9 +129,10 @@ class Molecules:
         return TextScore(self.net, self.process, None, self.batch, self.dtype)
 
     def fix(self, fragment: str) -> Molecules:
-        """These networks with a fragment kept, a SMILES; a star marks an open end, `*c1ccc(*)cc1`, else both are open.
+        """These networks with a fragment kept, a SMILES; a star marks an open end, `*c1ccc(*)cc1`; without stars both
+        are open.
 
-        The fragment stands where the network finds it likeliest, and rewards forbid molecules that do not contain it
+        The fragment is placed where the network finds it likeliest, and rewards forbid molecules that do not contain it
         (a ring opened before it may close in it).
         """
         if self.given is not None:
@@ -161,8 +162,8 @@ class Molecules:
     def reward(self, score: Any = None, **options: Any) -> Reward:
         """A `tt.Reward` of a function of one RDKit molecule, such as those of `truetilt.molecules.rewards`.
 
-        What is no molecule is forbidden (-inf), as is one without the kept fragment. Without a score that is all it
-        says. The options are those of `tt.Reward`: `workers`, `timeout`, `cache_file`, ...
+        Invalid molecules are forbidden (-inf), and those without the kept fragment; without a score all others have
+        reward 0. The options are those of `tt.Reward`: `workers`, `timeout`, `cache_file`, ...
         """
         rdkit()
         if score is not None:
@@ -174,10 +175,10 @@ class Molecules:
         return Reward(MoleculeFunction(score, kept), tokenizer=self, one_at_a_time=True, **options)
 
     def twist(self, score: Any, strength: float = 1.0, reward: Reward | None = None) -> Any:
-        """What partly masked molecules are worth for a reward of QED or logP, by the potential: log E[exp(r) | x_t].
+        """The value of partly masked molecules for a reward of QED or logP, by the potential: log E[exp(r) | x_t].
 
-        For `tt.Composed(..., twist=...)`. With the `reward` made of the score, rows that have ended are worth what it
-        says of them. None where the potential knows no part of the score.
+        For `tt.Composed(..., twist=...)`. With the `reward` made from the score, the value of a row that has ended is
+        that reward. None if the potential predicts no part of the score.
         """
         found = None
         if self.potential is not None:
@@ -192,9 +193,9 @@ class Molecules:
     # ------------------------------------------------------------------------------------------------ strings
 
     def decode(self, x: Tokens | Sequence[int]) -> Any:
-        """The SMILES of rows [..., D], one after another; of one row, a list of numbers or [D], its SMILES.
+        """The SMILES of rows [..., D] as a list; the SMILES of a single row, a list of numbers or [D].
 
-        Molecules are written as RDKit writes them, what is none as it was drawn.
+        Molecules are written in RDKit's form, invalid strings as they were drawn.
         """
         rows = x if isinstance(x, Tensor) else torch.tensor([listed("the row", x, "give tokens")])
         if rows.is_floating_point() or rows.dim() < 1 or rows.shape[-1] not in (self.length, self._sites):
@@ -203,7 +204,7 @@ class Molecules:
         return found[0] if not isinstance(x, Tensor) or x.dim() == 1 else found
 
     def whole(self, x: Tokens) -> Tokens:
-        """Rows with the kept fragment in them [B, D]."""
+        """Rows with the kept fragment inserted [B, D]."""
         base = self.model().base
         return base.whole(x) if isinstance(base, Infill) and x.shape[-1] == self.length else x
 
@@ -212,7 +213,7 @@ class Molecules:
         return canonical(text) or text
 
     def rows(self, smiles: Sequence[str]) -> Tokens:
-        """Rows of tokens [n, D] of molecules, their pieces and ends up to the length."""
+        """Rows of tokens [n, D] of molecules: their pieces, then end tokens up to the length."""
         if isinstance(smiles, str):
             raise InvalidInput("one SMILES came where a list of them is read; put it in a list")
         found = []
@@ -233,8 +234,8 @@ class Molecules:
     def table(self, result: Any, reward: Reward | None = None) -> list[dict[str, Any]]:
         """The distinct molecules of a `tt.Result`, the heaviest first, a row each.
 
-        smiles, weight (its share), count (how many particles are it), valid (whether it is a molecule), reward (None
-        without one), qed and logp (None of what is no molecule).
+        smiles, weight (its share), count (its number of particles), valid (whether it is a molecule), reward (None
+        without one), qed and logp (None if invalid).
         """
         x, weights = result.particles.flatten(0, -2), result.weights.reshape(-1).tolist()
         smiles = self.decode(x)
@@ -257,13 +258,13 @@ def load_molecules(
     batch: int | None = None,
     dtype: torch.dtype | None = None,
 ) -> Molecules:
-    """The networks of molecules: what `tt.load("molecules")` returns. They need RDKit, since SMILES come out.
+    """The networks of molecules: what `tt.load("molecules")` returns. They need RDKit, which writes the SMILES.
 
     Args:
-        folder: Networks of your own: tokenizer.json, net and potential as training leaves them. None (the default): the
+        folder: Networks of your own: tokenizer.json, net and potential as training writes them. None (the default): the
             embedded ones.
         device: Where the networks run.
-        batch: Rows in a pass; 64 if None.
+        batch: Rows per pass; 64 if None.
         dtype: Floating-point type the networks compute in; float32 if None.
     """
     device_here(device)

@@ -1,7 +1,7 @@
-"""Rewards by their names, for the command line: qed, logp=3, sa, similar=SMILES, contains=SMARTS, lacks=SMARTS.
+"""Rewards by name, for the command line: qed, logp=3, sa, similar=SMILES, contains=SMARTS, lacks=SMARTS.
 
-Several are joined by " and ". Each has a factor, so that strength 1 can be seen in what is drawn; another is written in
-front: 10*qed.
+Several are joined by " and ". Each has a default factor, chosen so that strength 1 has a visible effect; another factor
+is written in front: 10*qed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _number(text: str) -> float:
         raise InvalidInput(f"{text!r} is no number; write a reward such as logp=3 or qed>0.9") from error
 
 
-_FORMS: dict[tuple[str, str | None], tuple[Callable[[str], MoleculeScore], float]] = {  # what makes it, and its factor
+_FORMS: dict[tuple[str, str | None], tuple[Callable[[str], MoleculeScore], float]] = {  # constructor and default factor
     ("qed", None): (lambda _: qed, 30.0),
     ("qed", ">"): (lambda text: within("qed", least=_number(text)), 1.0),
     ("qed", "<"): (lambda text: within("qed", most=_number(text)), 1.0),

@@ -1,8 +1,8 @@
-"""Where a fragment stands in a row: its pieces are given, the sites around them are open.
+"""The placement of a fragment in a row: its pieces are given, the sites around them are open.
 
-A star marks an open end, as in `*c1ccc(*)cc1`; without stars both ends are open. How many sites each gap has is not
-known beforehand. The places are those that the network finds likeliest: log p(the pieces there | nothing else), one
-pass for each piece.
+A star marks an open end, as in `*c1ccc(*)cc1`; without stars both ends are open. The number of sites in each gap is not
+known beforehand. The likeliest placement under the network is chosen: log p(the pieces there | nothing else), one pass
+for each piece.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from ..core.chemistry import rdkit
 from ..core.types import InvalidInput, shown
 from ..models.smiles import plain_smiles
 
-_MOST = 512  # places that are compared
+_MOST = 512  # placements that are compared, at most
 
-Row = tuple[int | None, ...]  # tokens of a row, None where it is open
+Row = tuple[int | None, ...]  # tokens of a row, None at open sites
 
 
 class Fragment(NamedTuple):
-    """A fragment as it is kept: the parts of its SMILES between open ends, and the SMARTS by which it is found."""
+    """A fragment to keep: the parts of its SMILES between open ends, and the SMARTS that matches it."""
 
-    parts: tuple[str, ...]  # the first and the last are empty where that end is open
+    parts: tuple[str, ...]  # the first and the last are empty if that end is open
     smarts: str
 
 
 def read_fragment(text: str) -> Fragment:
-    """The fragment of a SMILES, its atoms in the order they are written in."""
+    """The fragment of a SMILES, with its atoms in the order they are written."""
     need = "give the SMILES of a fragment, such as c1ccncc1 or *c1ccc(*)cc1"
     found = rdkit().MolFromSmiles(text) if isinstance(text, str) and text else None
     if found is None or not any(atom.GetAtomicNum() for atom in found.GetAtoms()):
@@ -50,12 +50,12 @@ def read_fragment(text: str) -> Fragment:
 
 
 def places(parts: Sequence[Sequence[int]], length: int, end: int) -> Iterator[Row]:
-    """Every row that has these parts of tokens in this order, an open gap of one site or more between two of them.
+    """Every row with these parts of tokens in this order and an open gap of at least one site between two of them.
 
-    An empty first part leaves the beginning open, an empty last part the end; else the row ends there.
+    An empty first part leaves the beginning open, an empty last part the end; otherwise the row ends there.
     """
     gaps, kept = len(parts) - 1, sum(map(len, parts))
-    tail = 0 if not parts[-1] else 1  # an end behind the last part
+    tail = 0 if not parts[-1] else 1  # an end token after the last part
     free = length - kept - tail
     last_open = not parts[-1]
     for sizes in product(range(1, free + 1), repeat=gaps - last_open):
@@ -69,7 +69,7 @@ def places(parts: Sequence[Sequence[int]], length: int, end: int) -> Iterator[Ro
 
 
 def placed_rows(parts: Sequence[Sequence[int]], length: int, end: int, text: str) -> list[Row]:
-    """Those rows, at most so many, evenly taken; none is an error."""
+    """These rows, evenly thinned to at most `_MOST`; raises if there are none."""
     found = list(places(parts, length, end))
     if not found:
         kept = sum(map(len, parts))
@@ -81,7 +81,8 @@ def placed_rows(parts: Sequence[Sequence[int]], length: int, end: int, text: str
 
 
 def likeliest(rows: Sequence[Row], log_posterior: Callable[[Tensor], Tensor], mask: int, end: int) -> Row:
-    """The row whose given pieces are likeliest where nothing else is known; of the ends behind them the first counts.
+    """The row whose given pieces are likeliest with nothing else known; of the end tokens after them only the first
+    counts.
 
     `log_posterior` gives log p(token | the row) of rows with masks, [B, D, S].
     """

@@ -1,7 +1,7 @@
 """Rewards of molecules, a few lines each: functions of an RDKit molecule that return a number. Copy one, and change it.
 
--inf forbids a molecule. Those of a property that the network's potential knows (QED, logP) are `PropertyScore`: the
-potential then says what a partly masked molecule is worth.
+-inf forbids a molecule. A `PropertyScore` is a reward of a property that the network's potential predicts (QED, logP):
+the potential then gives a value of partly masked molecules.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MoleculeScore = Callable[[Any], float]  # of an RDKit molecule
 
 
 def property_values(smiles: str) -> dict[str, float | None]:
-    """The properties of a molecule by name; None of what is none."""
+    """The properties of a molecule by name; None for an invalid one."""
     mol = parsed(smiles)
     return {name: None if mol is None else float(value(mol)) for name, value in PROPERTIES.items()}
 
@@ -41,7 +41,7 @@ def step(value: float, least: float, most: float) -> float:
 
 @dataclass(frozen=True)
 class PropertyScore:
-    """A reward f(property) of a property that the potential knows, "qed" or "logp"; f is the identity by default."""
+    """A reward f(property) of a property that the potential predicts, "qed" or "logp"; f is the identity by default."""
 
     name: str
     of_value: Callable[[float], float] = itself
@@ -74,7 +74,7 @@ def within(name: str, least: float = -math.inf, most: float = math.inf) -> Prope
 
 @lru_cache(maxsize=1)
 def _sa_scorer() -> Any:
-    """The SA score of Ertl and Schuffenhauer (2009), which lies among RDKit's contributions."""
+    """The SA score of Ertl and Schuffenhauer (2009), from RDKit's contrib folder."""
     rdkit()
     try:
         from rdkit.Contrib.SA_Score import sascorer
@@ -84,12 +84,12 @@ def _sa_scorer() -> Any:
 
 
 def easy_to_make(mol: Any) -> float:
-    """Minus the SA score, which goes from 1 (easy to make) to 10."""
+    """Minus the SA score, which ranges from 1 (easy to make) to 10."""
     return -float(_sa_scorer().calculateScore(mol))
 
 
 def _molecule(what: str, text: object, read: Callable[[str], Any]) -> Any:
-    """A molecule or pattern that a user names, refused where RDKit cannot read it."""
+    """A molecule or pattern given by the user; raises if RDKit cannot read it."""
     found = read(text) if isinstance(text, str) else None
     if found is None:
         raise InvalidInput(
@@ -128,13 +128,13 @@ def _fingerprint(smiles: str) -> Any:
 
 @lru_cache(maxsize=256)
 def pattern(smarts: str) -> Any:
-    """A substructure, SMARTS or SMILES, as RDKit matches it; None where it cannot be read."""
+    """A substructure, SMARTS or SMILES, as an RDKit pattern; None if it cannot be read."""
     return rdkit().MolFromSmarts(smarts) if smarts else None
 
 
 @dataclass(frozen=True)
 class Contains:
-    """0 if a molecule has this substructure (SMARTS), else -inf: it is forbidden."""
+    """0 if a molecule has this substructure (SMARTS), else -inf (forbidden)."""
 
     smarts: str
 
@@ -160,7 +160,7 @@ class Lacks:
 
 @dataclass(frozen=True)
 class Together:
-    """Several rewards at once, each times its factor; what one forbids is forbidden."""
+    """A weighted sum of rewards; a molecule that one of them forbids is forbidden."""
 
     parts: tuple[tuple[MoleculeScore, float], ...]
 
@@ -176,15 +176,15 @@ class Together:
 
 
 def together(*scores: MoleculeScore | tuple[MoleculeScore, float]) -> Together:
-    """Several rewards at once: together(qed, (easy_to_make, 0.1), Lacks("[N+](=O)[O-]"))."""
+    """A weighted sum of rewards: together(qed, (easy_to_make, 0.1), Lacks("[N+](=O)[O-]"))."""
     return Together(tuple(one if isinstance(one, tuple) else (one, 1.0) for one in scores))
 
 
 @dataclass(frozen=True, eq=False)
 class MoleculeFunction:
-    """A function of an RDKit molecule as one of SMILES; what is no molecule, or lacks a kept fragment, is forbidden."""
+    """A function of an RDKit molecule as a function of SMILES; -inf if invalid or without the kept fragment."""
 
-    score: Any = None  # None: every molecule has 0
+    score: Any = None  # None: 0 for every molecule
     kept: Contains | None = None
 
     def __call__(self, smiles: str) -> float:

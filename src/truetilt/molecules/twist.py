@@ -1,6 +1,7 @@
-"""What a partly masked molecule is worth on the way to a reward of QED or logP, by the network's potential.
+"""A twist for rewards of QED or logP: the value of a partly masked molecule, by the network's potential.
 
-The potential says in which bin the property of the finished molecule will lie. So for every reward f of the property
+The potential predicts the bin in which the property of the finished molecule will lie. So for every reward f of the
+property
 
     h(x, t) = (1 / strength) log E[exp(strength f(property)) | x_t] = (1 / strength) log sum_b p_t(b | x) m_b
 
@@ -21,12 +22,12 @@ from ..core.types import InvalidInput, Tokens, number
 from ..models.score import Padded, class_log_probs
 from .rewards import PropertyScore, Together
 
-_POINTS = 33  # of a bin, at which a reward is looked at
-_LEAST = -60.0  # of log m_b: a twist is finite
+_POINTS = 33  # points of a bin at which a reward is evaluated
+_LEAST = -60.0  # smallest log m_b, so that the twist is finite
 
 
 def bin_values(edges: Sequence[float], means: Sequence[float], score: PropertyScore, strength: float) -> Tensor:
-    """log of the mean of exp(strength f) over each bin, float64 [bins]; the outer ones count as their mean does."""
+    """log of the mean of exp(strength f) over each bin, float64 [bins]; for the outer bins, f at their mean."""
     found = []
     for number_of, mean in enumerate(means):
         inner = 0 < number_of < len(means) - 1
@@ -43,7 +44,7 @@ class PropertyTwist:
 
     net: Any
     values: Tensor  # log m_b of each bin
-    first: int  # the number of the first bin among the classes of the potential
+    first: int  # index of the first bin among the potential's classes
     strength: float
     batch: int = 64
     dtype: torch.dtype | None = None
@@ -57,7 +58,7 @@ class PropertyTwist:
 
 @dataclass(frozen=True, eq=False)
 class SumOfTwists:
-    """The sum of what several twists say, each for its part of a reward."""
+    """The sum of several twists, each for its part of a reward."""
 
     parts: tuple[Any, ...]
 
@@ -67,7 +68,7 @@ class SumOfTwists:
 
 @dataclass(frozen=True, eq=False)
 class EndedExactly:
-    """A twist that knows what rows that have ended are worth: the reward itself, as nothing behind an end is read."""
+    """A twist that is exact for rows that have ended: their value is the reward (nothing after an end is read)."""
 
     twist: Any
     reward: Any
@@ -76,7 +77,7 @@ class EndedExactly:
 
     def __call__(self, x: Tokens, t: float) -> Tensor:
         found = self.twist(x, t)
-        before = ((x == self.mask).cumsum(-1) == 0) & (x == self.end)  # an end before the first mask
+        before = ((x == self.mask).cumsum(-1) == 0) & (x == self.end)  # an end token before the first mask
         ended = before.any(-1)
         if bool(ended.any()):
             behind = (x == self.end).cumsum(-1) > 0
@@ -86,7 +87,7 @@ class EndedExactly:
 
 @dataclass(frozen=True)
 class PropertyBins:
-    """The bins of each property, edges and means, as the card of a potential has them; in the order of its classes."""
+    """The bins of each property (edges and means), from a potential's card, in the order of its classes."""
 
     bins: Mapping[str, Mapping[str, Sequence[float]]]
 
@@ -97,14 +98,14 @@ class PropertyBins:
                 raise InvalidInput(f"the bins of {name} have {len(edges)} edges and {len(means)} means; train it again")
 
     def first(self, name: str) -> int:
-        """The number of a property's first bin among the classes."""
+        """The index of a property's first bin among the classes."""
         if name not in self.bins:
             raise InvalidInput(f"the potential knows {', '.join(self.bins) or 'no property'}, not {name}")
         names = list(self.bins)
         return sum(len(self.bins[one]["means"]) for one in names[: names.index(name)])
 
     def twist(self, net: Any, score: Any, strength: float, batch: int, dtype: torch.dtype | None) -> Any:
-        """What masked states are worth for this reward; None where no part of it is a property of the potential."""
+        """The twist for this reward; None if no part of it is a property that the potential predicts."""
         strength = number("strength", strength, "give a number")
         parts = score.parts if isinstance(score, Together) else ((score, 1.0),)
         found = []

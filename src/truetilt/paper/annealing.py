@@ -1,8 +1,8 @@
 """Annealed samplers of the text and digit experiments: from draws of the conditional model to p0(x) p(zeta|x)^alpha.
 
 The bounded form takes the conditional model as its base and weighs clean states by p(zeta|x)^(alpha - 1) of the
-bundle's classifier. The edge form takes the base and the ratios of its two scores, as moves add them up; the ordered
-form takes them in one fixed order (`ordered`). All start from p(x|zeta), which is alpha = 1.
+bundle's classifier. The edge form takes the base and the ratios of its two scores, summed along the moves; the ordered
+form evaluates them in one fixed order (`ordered`). All start from p(x|zeta), which is alpha = 1.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .ordered import STEPS, EdgeSweep, by_ordered_ratio
 
 Goal = Callable[[Model, float], Composed]
 Kernel = Callable[[Any], MoveKernel]
-PILOT = 256  # particles that find a ladder
+PILOT = 256  # particles of the pilot run that finds a ladder
 
 
 def by_potential(model: Model, alpha: float) -> Composed:
@@ -47,16 +47,16 @@ def by_edges(model: Model, alpha: float) -> Composed:
 
 @dataclass(frozen=True)
 class Annealing:
-    """How a sampler anneals: which form of the target, in how many steps, by which moves, from what."""
+    """An annealed sampler: the form of the target, the number of steps, the moves, and the reveal steps."""
 
     goal: Goal
     shares: int
-    moves: Callable[[Model], Kernel]  # what makes the kernels, from the model
-    reveal_steps: int | None = None  # None: one site a step
-    piloted: bool = True  # whether a pilot spaces the shares; else they are equal
+    moves: Callable[[Model], Kernel]  # makes the kernel from the model
+    reveal_steps: int | None = None  # None: one site per step
+    piloted: bool = True  # whether a pilot run spaces the shares; else they are equal
 
     def __call__(self, model: Model, alpha: float, seed: int = 0) -> Annealed:
-        """The value to run; its pilot has been run, and what that cost is kept with it."""
+        """The Feynman-Kac model to run, after its pilot run, whose cost is stored with it."""
         reveals = None if self.reveal_steps is None else min(self.reveal_steps, model.length)
         fk = Annealed(self.goal(model, alpha), self.shares, kernel=self.moves(model), reveal_steps=reveals)
         if not self.piloted:
@@ -66,12 +66,12 @@ class Annealing:
 
 
 def one_site(kernel: Any, scan: Scan) -> Callable[[Model], Kernel]:
-    """A site a step, named by a scan."""
+    """A kernel that moves one site per step, chosen by a scan."""
     return lambda model: partial(kernel, scan=scan)
 
 
 def sweeps(model: Model) -> Kernel:
-    """Every site a step, under the edge ratios of the model's two scores."""
+    """A kernel that moves every site per step, under the edge ratios of the model's two scores."""
     return partial(EdgeSweep, model=model)
 
 
@@ -82,21 +82,21 @@ DIGITS = Annealing(by_potential, 64, one_site(Metropolis, random_scan), reveal_s
 
 
 def annealed(model: Model, alpha: float, how: Annealing, shape: tuple[int, int], seed: int) -> Result:
-    """Populations and particles annealed to alpha; the pilot is the same for all seeds of a run's populations."""
+    """Populations and particles annealed to alpha; the pilot run is the same for all of a run's populations."""
     with of_learned_nets():
         return run(how(model, alpha, seed), particles=shape[1], populations=shape[0], seed=seed)
 
 
 @contextmanager
 def of_learned_nets() -> Generator[None]:
-    """Nobody is warned that the conditionals of these nets disagree: the pages about the rows say by how much."""
+    """A context without the warning that the conditionals of these networks disagree: the docs say by how much."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the conditionals of this model disagree", UserWarning)
         yield
 
 
 def told(result: Result) -> Answer:
-    """log Z with its interval across populations and what `trust` says: the columns of a weighted row."""
+    """log Z with its interval across populations and the trust verdict: the columns of a weighted row."""
     trust = result.trust()
     interval = trust.figures.log_z_interval
     return {

@@ -23,9 +23,9 @@ from .landscape import COUNT, Landscape
 from .landscape_files import LENGTH, LETTERS
 
 SHAPE = (len(LETTERS),) * LENGTH
-PRIORS = {"uniform": 0, "markov1": 1, "markov2": 2}  # and the order of each
+PRIORS = {"uniform": 0, "markov1": 1, "markov2": 2}  # name and order of each prior
 REPLICATES = 10  # of the i.i.d. floor
-SOME_TIME = 0.5  # any: posteriors and p(zeta|x) of a masked state do not depend on time
+SOME_TIME = 0.5  # arbitrary: posteriors and p(zeta|x) of a masked state do not depend on time
 FIGURES = ("tv_mean", "pair_tv", "score_error", "distinct", "mean_score")
 
 
@@ -56,7 +56,7 @@ def problem(found: Landscape, prior: str, device: str = "cpu") -> Table:
 
 
 def lean_model(table: Table) -> Model:
-    """`table.model()`, computed only at the rows that particles read: the table has 625,000 of them."""
+    """`table.model()`, evaluated only at the rows that particles read: the table has 625,000 of them."""
     process, model, expected = cast("Masking", table.process), table.model(), table.expected(1.0, SOME_TIME)
     some = torch.zeros(1, LENGTH, dtype=torch.int64, device=table.p0.device)
 
@@ -96,7 +96,7 @@ class BindingMeasure(NamedTuple):
         return statistics.fmean(float(0.5 * gap.abs().sum()) for gap in gaps)
 
     def floor(self, seed: int, particles: int) -> Answer:
-        """The same errors for as many independent draws from the target, averaged over replicates."""
+        """The same errors for equally many independent draws from the target, averaged over replicates."""
         p = self.target.reshape(-1).cpu().numpy()
         counts = np.random.default_rng(seed).multinomial(particles, p / p.sum(), REPLICATES)
         states = torch.cartesian_prod(*[torch.arange(len(LETTERS))] * LENGTH)

@@ -38,7 +38,7 @@ _OFTEN = adaptive(systematic, 0.8)  # Gibbs moves restore the diversity that fre
 
 
 def problem(dimension: int, seed: int, device: str = "cpu") -> Chain:
-    """Chain number `seed`."""
+    """Chain problem number `seed`."""
     generator = torch.Generator().manual_seed(seed)
     initial, steps, factors = (
         torch.randn(shape, generator=generator, dtype=torch.float64)
@@ -49,7 +49,7 @@ def problem(dimension: int, seed: int, device: str = "cpu") -> Chain:
 
 
 class ChainSampler(NamedTuple):
-    """How a method is run, and whether it has weights, so that it estimates log Z."""
+    """How a method is run, and whether it has weights and so estimates log Z."""
 
     run: Callable[[Model, int], Result]
     weighted: bool
@@ -63,7 +63,7 @@ def _clock(build: Build, steps: int, resample: Resampler = HALF) -> ChainSampler
 
 
 def _any_order(build: Build, sweeps: int = 0) -> ChainSampler:
-    """One site a step, then Gibbs moves that sweep over all sites so many times."""
+    """One site per step, then `sweeps` sweeps of Gibbs moves over all sites."""
 
     def go(model: Model, seed: int) -> Result:
         fk: Any = build(model, ALPHA)
@@ -142,7 +142,7 @@ def one_sampler(dimension: int, seed: int, name: str, settings: Settings) -> Ans
 
 
 def _floor(chain: Chain, seed: int) -> float:
-    """Mean error of as many independent draws."""
+    """Mean error of equally many independent draws."""
     stream, target = Stream(seed, device=chain.p0.initial.device), chain.target(ALPHA)
     u = stream.uniforms(0, OUTPUT, REPLICATES, PARTICLES * chain.length)
     equal = torch.full((PARTICLES,), 1 / PARTICLES, dtype=torch.float64, device=u.device)

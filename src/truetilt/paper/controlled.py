@@ -1,9 +1,9 @@
-"""Text under a condition, as the paper's figures have it: judge's score and perplexity against beta, a line an alpha.
+"""Text under a condition, as in the paper's figures: judge's score and perplexity against beta, one line per alpha.
 
 50 particles x 5 runs against 250 guided samples, 100 and 1000 steps, partial resampling of half, two ways to guide; our
-samplers beside them. Nets of 64 sites have nothing to do in most of 1000 steps: a particle reveals a site in fewer than
-one step in ten, so 1000 steps mean one site at a time, and 100 steps mean one or two. The claims compare independent
-draws, one of each population, at an alpha and a beta fixed beforehand.
+samplers beside them. With 64 sites most of 1000 steps are idle: a particle reveals a site in fewer than one step in
+ten, so 1000 steps mean one site at a time, and 100 steps mean one or two. The claims compare independent draws, one per
+population, at an alpha and a beta fixed beforehand.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COLUMNS = ("method", "condition", "alpha", "beta", "steps", "score", "perplexity
 
 
 def jobs(task: TextTask, part: Part, settings: Settings) -> list[Job]:
-    """One job a case; classes that the networks lack are reported before any job starts."""
+    """One job per case; classes that the networks lack are reported before any job starts."""
     nets = nets_of(settings)
     for condition in task.conditions:
         nets.facts.rivals(nets.facts.number(condition))
@@ -37,7 +37,7 @@ def jobs(task: TextTask, part: Part, settings: Settings) -> list[Job]:
 
 
 def one_case(task: TextTask, case: Case, settings: Settings) -> Answer:
-    """Sample a case and judge it: a row for each class, without perplexity as yet, and its texts."""
+    """Sample a case and judge it: a row for each class (perplexity is added later), and its texts."""
     nets = nets_of(settings)
     every = sample_texts(nets, case, settings.seed, task.prompts.get(case.conditions[0]))
     rows, kept = [], []
@@ -82,7 +82,7 @@ def _row(task: TextTask, case: Case, condition: str, lines: Sequence[ScoredText]
 
 
 def score_of(task: TextTask, condition: str) -> Callable[[ScoredText], float]:
-    """The score of a text: whether the judge agrees, or the judged chance of a class (of two)."""
+    """The score of a text: whether the judge agrees, or the judge's probability of a class (of two)."""
     if task.chance_of is None:
         return lambda line: float(line.right)
     asked = task.chance_of == condition
@@ -90,7 +90,7 @@ def score_of(task: TextTask, condition: str) -> Callable[[ScoredText], float]:
 
 
 def collect(task: TextTask, part: Part, settings: Settings, answers: dict[str, Answer]) -> Answer:
-    """Rows in the order of the grid, claims without perplexity as yet; the texts go to a file of their own."""
+    """Rows in the order of the grid, and claims (perplexity is added later); the texts go to a separate file."""
     every = cases(task, settings.quick)
     found = [answers[case.name] for case in every if case.name in answers]
     new = [ScoredText(**line) for answer in found for line in answer["lines"]]
@@ -104,12 +104,12 @@ def collect(task: TextTask, part: Part, settings: Settings, answers: dict[str, A
     if missing:
         notes.append(f"{len(missing)} rows of the grid are not here (--only, or nets that the bundle has not)")
     out = {"experiment": task.name, "score": task.score_words, "identity": identity(settings), "rows": rows}
-    apart = [] if task.chance_of is None else list(task.conditions)  # classes whose mean score would say nothing
+    apart = [] if task.chance_of is None else list(task.conditions)  # classes that must not be averaged over
     return out | {"apart": apart, "claims": all_claims(rows, lines), "notes": notes}
 
 
 def all_claims(rows: Sequence[Answer], lines: Sequence[ScoredText]) -> dict[str, Answer]:
-    """Each claimant against guidance, by condition and, where there are several, over all of them together."""
+    """Each claimant against guidance, per condition and, if there are several, over all together."""
     own: dict[str, list[ScoredText]] = {row["name"]: [] for row in rows if row["claim"]}
     for line in lines:
         if line.row in own:

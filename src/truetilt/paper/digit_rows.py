@@ -22,7 +22,7 @@ from ..models.score import FORMS
 from ..result import Result
 from .populations import counted_equally
 
-QUICK_CLASSES = (4, 8, 9)  # those a judge confuses most
+QUICK_CLASSES = (4, 8, 9)  # the classes that a judge confuses most
 BATCH, QUICK_BATCH = 512, 16  # states in a network's batch, on a GPU and on the CPU
 SHOWN = 16  # draws of each class on a contact sheet
 
@@ -56,7 +56,7 @@ def in_full_precision(device: str, batch: int = BATCH) -> Digits:
 
 
 def figures_of(nets: Digits, condition: int, result: Result, real: Tokens | None, seed: int) -> Answer:
-    """How good the samples of one condition are; populations count equally, particles by weight."""
+    """The quality of the samples of one condition; populations count equally, particles by weight."""
     result = counted_equally(result)
     x, weights, levels = result.particles.flatten(0, 1), result.weights.reshape(-1), nets.process.vocabulary
     drawn = result.draw(len(x), seed)
@@ -72,7 +72,7 @@ def figures_of(nets: Digits, condition: int, result: Result, real: Tokens | None
 
 
 def covered_by(nets: Digits, condition: int, result: Result, settings: Settings) -> float | None:
-    """The share of the real digits of a class that the draws of all populations cover together."""
+    """The share of the real digits of a class that the draws of all populations together cover."""
     real = real_digits(settings, condition)
     if real is None:
         return None
@@ -108,7 +108,7 @@ def mean_row(rows: Sequence[Answer]) -> Answer:
 
 
 def picture(nets: Digits, condition: int, result: Result, seed: int) -> Answer:
-    """A few draws for a contact sheet, compressed, and which of them the judge takes for another class."""
+    """A few draws for a contact sheet, compressed, and which of them the judge assigns to another class."""
     x = counted_equally(result).draw(SHOWN, seed)
     wrong = (nets.judge(x).argmax(-1) != condition).tolist()
     return {"condition": condition, "levels": nets.process.vocabulary, "wrong": wrong, "images": packed(x)}
@@ -137,7 +137,7 @@ def _test_set(folder: str) -> Any:
 
 
 def real_digits(settings: Settings, condition: int) -> Tokens | None:
-    """The real test digits of a class, where the user named a folder."""
+    """The real test digits of a class, if the user named a folder; else None."""
     if settings.data is None:
         return None
     digits = _test_set(settings.data)
@@ -145,5 +145,5 @@ def real_digits(settings: Settings, condition: int) -> Tokens | None:
 
 
 def check_data(settings: Settings) -> None:
-    """Refuse a data folder without digits before any job starts."""
+    """Raise for a data folder without digits, before any job starts."""
     real_digits(settings, 0)

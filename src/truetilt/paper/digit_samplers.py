@@ -31,8 +31,8 @@ from .annealing import DIGITS, Annealing, of_learned_nets
 from .samplers import HALF, PARTIAL, Build, conditional, guidance, tempered, tilted
 
 STEPS, QUICK_STEPS = 100, 50
-MOVES, SITES = 100, 8  # of the Gibbs moves: how many, and how many sites each redraws
-AT_ONCE = {"cpu": 256, "cuda": 2048}  # particles whose dense laws (a few MB each) fit into memory together
+MOVES, SITES = 100, 8  # Gibbs moves: their number, and the sites that each redraws
+AT_ONCE = {"cpu": 256, "cuda": 2048}  # particles whose dense laws (a few MB each) fit into memory at once
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class DigitSampler:
     form: str = "cfg"
     populations: int = 1
     moves: int = 0
-    annealing: Annealing | None = None  # in place of `build`: clean states are drawn, then annealed
-    times: int = 1  # times as many samples
+    annealing: Annealing | None = None  # if given, replaces `build`: clean states are drawn, then annealed
+    times: int = 1  # multiple of the number of samples
 
 
 SAMPLERS = {
@@ -67,7 +67,7 @@ SAMPLERS = {
 
 @dataclass(frozen=True)
 class SeveralSites:
-    """A move that remasks a few sites and redraws them at once, as if independent, without a correction.
+    """A move that remasks a few sites and redraws them independently, without a correction.
 
     With one site it is `Gibbs`. Several distant pixels are nearly independent given all the others.
     """
@@ -110,7 +110,7 @@ class SampledDigits(NamedTuple):
 
 
 def shape_of(sampler: DigitSampler, samples: int) -> tuple[int, int]:
-    """Samples of a class as populations and particles; a few samples make fewer populations of four."""
+    """The samples of a class as (populations, particles); few samples make fewer populations of four."""
     populations = min(sampler.populations, max(1, samples // 4))
     return populations, sampler.times * samples // populations
 
@@ -157,7 +157,7 @@ def launch(
 
 
 def _moves(model: Model, alpha: float, count: int) -> Rejuvenation | None:
-    """So many moves at the end that leave p0(x) p(zeta|x)^alpha invariant."""
+    """`count` moves at the end that leave p0(x) p(zeta|x)^alpha invariant."""
     if count == 0:
         return None
     return Rejuvenation(SeveralSites(AnyOrder(model, alpha), min(SITES, model.length)), at_end=count)

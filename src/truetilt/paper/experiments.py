@@ -1,6 +1,6 @@
-"""Every experiment that is one value, by its name: what `truetilt reproduce NAME` and `proofs/run.py` run.
+"""Every experiment that is a single record, by name: what `truetilt reproduce NAME` and `proofs/run.py` run.
 
-Those of texts are made for a corpus and a folder: see `controlled` and `infill`.
+Experiments on texts are built for a corpus and a folder: see `controlled` and `infill`.
 """
 
 from __future__ import annotations

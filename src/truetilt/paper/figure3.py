@@ -1,11 +1,11 @@
 """Figure 3: class-conditional digits from every sampler, as pictures and as figures, and why the paper's SMC collapses.
 
 Guidance of strength 1 to 3; the paper's SMC (edge ratios, proposal of strength 1), with full and with partial
-resampling and as 16 populations of 4; the conditional net tilted by a bounded potential; Gibbs moves from guided
+resampling and as 16 populations of 4; the conditional network tilted by a bounded potential; Gibbs moves from guided
 samples. 64 samples of each class. The last panel is the log-ratio log p(zeta|x)/p(zeta) that a path accumulates: the
-truth is at most -log p(zeta). What lies beyond is error, of two nets added up and of a time grid that reveals several
-sites at once as if they were independent: paths that reveal one site a step have the first alone, and a potential at
-the end of a path has neither.
+true one is at most -log p(zeta). Anything beyond is error: of two networks added up, and of a time grid that reveals
+several sites at once as if they were independent. Paths that reveal one site per step have only the first error, and a
+potential at the end of a path has neither.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RUNS = (
 )  # fmt: skip
 SHEETS = {"guidance": 1.0, "smc": 3.0, "smc-partial": 3.0, "smc-populations": 3.0, "tilted": 3.0}  # alpha by method
 EDGES = {"deft": "DEFT, edges", "cfg": "label, edges", "cfg-one-site": "label, one site a step"}
-ONE_SITE_SAMPLES = 32  # of each class: a path takes as many steps as there are sites
+ONE_SITE_SAMPLES = 32  # samples of each class: a path takes as many steps as there are sites
 _COLOURS = {
     "guidance": "#e07b5a",
     "smc": "#7b4fa8",
@@ -89,7 +89,7 @@ def one_run(method: str, alpha: float, classes: tuple[int, ...], settings: Setti
 
 @torch.no_grad()
 def spread(form: str, settings: Settings) -> Answer:
-    """log p(zeta|x)/p(zeta) as paths of the conditional model accumulate it, and as the potential has it at their ends.
+    """log p(zeta|x)/p(zeta) accumulated along paths of the conditional model, and by the potential at their ends.
 
     At alpha = 2 and strength 1 the weight of a path is that ratio itself; nothing is resampled.
     """
@@ -118,7 +118,8 @@ def potential_ratio(nets: Digits, classes: tuple[int, ...], x: Tensor) -> tuple[
 
 
 def ratio_figures(log_ratio: Tensor, bound: Tensor) -> Answer:
-    """The spread of log-ratios [classes, N] within a class, how many exceed the bound, and the ESS they leave."""
+    """The spread of log-ratios [classes, N] within a class, the share beyond the bound, and the ESS of their
+    weights."""
     log_ess = effective_sample_size((ALPHA - 1) * log_ratio) / log_ratio.shape[-1]
     return {
         "std": float(log_ratio.var(-1).mean().sqrt()),
@@ -209,7 +210,7 @@ def _sheets(axes: Any, result: Answer, methods: Mapping[str, float], shown: list
 
 
 def _bars(axes: Any, rows: list[Answer]) -> None:
-    """A bar a sampler: accuracy, diversity and effective sample size."""
+    """A bar per sampler: accuracy, diversity and effective sample size."""
     places = range(len(rows))
     names = {"accuracy": "accuracy", "diversity_ratio": "diversity (1: real digits)", "ess": "ESS / N at the end"}
     for ax, (name, words) in zip(axes, names.items(), strict=True):
@@ -230,7 +231,7 @@ def _letter(method: str) -> str:
 
 
 def _log_ratios(ax: Any, spreads: Answer) -> None:
-    """What a path accumulates, by form, against the bound."""
+    """The log-ratio that a path accumulates, by form, against the bound."""
     forms = [form for form in (*EDGES, "potential") if form in spreads]
     names = EDGES | {"potential": "potential"}
     for place, form in enumerate(forms):

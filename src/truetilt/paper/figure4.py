@@ -1,8 +1,9 @@
 """Figure 4: accuracy and diversity against the number of particles, for alpha = 1, 2, 3 and both ways of resampling.
 
 The paper's SMC proposes with the conditional rates (strength 1); at alpha = 1 its weights are all equal, so both ways
-are plain conditional sampling. Beside it the same as populations of five, and the conditional net tilted by a bounded
-potential. 50 runs of each point, 5 a class; all of them go as one run, and the bars are standard errors over the runs.
+are plain conditional sampling. Beside it are the same SMC as populations of five, and the conditional network tilted by
+a bounded potential. 50 runs of each point, 5 per class, computed as one run; the bars are standard errors over the
+runs.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ PARTICLES, QUICK_PARTICLES = (5, 10, 20, 50, 100), (5, 10)
 ALPHAS, QUICK_ALPHAS = (1.0, 2.0, 3.0), (1.0, 3.0)
 REPEATS, QUICK_REPEATS = 5, 1  # runs of each class
 METHODS = ("smc", "smc-partial", "smc-populations", "tilted")
-FEW = 5  # particles of a population, where a method has several
+FEW = 5  # particles of a population, for methods with several
 _STYLES = {"smc": ("-", "o"), "smc-partial": ("--", "s"), "smc-populations": (":", "D"), "tilted": ("-.", "^")}
 _COLOURS, _OURS = {1.0: "#888888", 2.0: "#e0a030", 3.0: "#c8322b"}, {2.0: "#8fc9a3", 3.0: "#2e8b57"}
 
 
 def points(settings: Settings) -> list[tuple[str, float, int]]:
-    """Method, alpha and number of particles. At alpha = 1 nothing is weighed: one method stands for all."""
+    """Method, alpha and number of particles. At alpha = 1 there are no weights, so one method represents all."""
     sizes = QUICK_PARTICLES if settings.quick else PARTICLES
     alphas = QUICK_ALPHAS if settings.quick else ALPHAS
     weighed = [(m, a, n) for m in METHODS for a in alphas if a != 1 for n in sizes]
@@ -36,7 +37,7 @@ def points(settings: Settings) -> list[tuple[str, float, int]]:
 
 
 def jobs(settings: Settings) -> list[Job]:
-    """One job a point with all its runs, the long ones first."""
+    """One job per point with all its runs, the long ones first."""
     digit_rows.check_data(settings)
     return [
         Job(f"{method}-{alpha:g}-{n}", one_point, (method, alpha, n, settings))

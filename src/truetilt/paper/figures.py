@@ -50,7 +50,7 @@ def figure2_jobs(settings: Settings) -> list[Job]:
 
 
 def one_panel(figure: str, alpha: float, settings: Settings) -> Answer:
-    """Target, guidance and truetilt on one table at one alpha, with the distances and what they estimate."""
+    """Target, guidance and truetilt on one table at one alpha, with their distances and estimates."""
     table = {"figure1": six_states, "figure2": nine_states}[figure](settings.device)
     n = QUICK_SAMPLES if settings.quick else SAMPLES
     target = table.target(alpha)
@@ -95,7 +95,7 @@ def keep_run(device: str, seed: int, folder: Path) -> Path:
 
 
 def draw(result: Answer) -> Any:
-    """A line of three panels for each (figure, alpha)."""
+    """A row of three panels for each (figure, alpha)."""
     from matplotlib.figure import Figure
 
     lines = sorted({(r["figure"], r["alpha"]) for r in result["rows"]})

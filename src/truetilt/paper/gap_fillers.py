@@ -1,8 +1,8 @@
 """Samplers that fill the gaps of many texts in one run: each text has populations of its own, all as many gaps.
 
-p(gaps) is the network's answer with the given tokens masked, p(gaps|text) with them visible. Two baselines work
-otherwise: reconstruction samples whole texts and overwrites the given tokens, prompting puts the text with its gaps in
-front and samples the whole text after it.
+p(gaps) is the network's law with the given tokens masked, p(gaps|text) with them visible. Two baselines differ:
+reconstruction samples whole texts and overwrites the given tokens; prompting puts the text with its gaps in front and
+samples the whole text after it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .text_samplers import Lots, watched
 
 RECONSTRUCTION, PROMPTING = "reconstruction", "prompting"
 EVERY_ROW = (RECONSTRUCTION, "guidance-rate")  # methods that read the score at every site
-MARK = " ..."  # what stands for a gap in a prompt
+MARK = " ..."  # stands for a gap in a prompt
 
 
 class Way(NamedTuple):
@@ -52,7 +52,7 @@ class Way(NamedTuple):
 
 
 class FillRun(NamedTuple):
-    """One run: samples of each text, texts drawn of it, time steps, seed, and the number of its first population."""
+    """One run: the samples per text, the texts drawn of them, steps, seed, and the number of its first population."""
 
     shape: tuple[int, int]  # populations and particles of each text
     draws: int
@@ -62,7 +62,7 @@ class FillRun(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The row that is filled, and where in it the text lies."""
+    """The row to be filled, and the position of the text in it."""
 
     row: list[int | None]
     first: int
@@ -70,21 +70,21 @@ class Layout(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """Whole texts [texts, draws, D]; the share of given tokens drawn as they were, where they were drawn at all."""
+    """Whole texts [texts, draws, D]; the share of given tokens that were drawn as given, if they were drawn at all."""
 
     x: Tokens
     kept: Tensor | None  # [texts, draws]
-    evaluations: float  # a particle
+    evaluations: float  # per particle
     steps: int
 
 
 @dataclass(frozen=True)
 class Gapped(BatchScore):
-    """The Score of the gaps of many texts; a state is what fills them, and each text has as many populations."""
+    """The Score of the gaps of many texts; a state fills the gaps, and all texts have equally many populations."""
 
     asks_others: ClassVar[bool] = True
-    score: Score  # of whole texts
-    around: Tensor  # int64 [texts, D]: given tokens, or masks where they are not to be seen
+    score: Score  # Score of whole texts
+    around: Tensor  # int64 [texts, D]: given tokens, or masks if they are hidden
     sites: Tensor  # int64 [texts, gaps]
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
@@ -110,7 +110,7 @@ class Noted:
 
 @dataclass(frozen=True)
 class Overwritten(BatchScore):
-    """The Score of whole texts in which given tokens replace what is drawn; before that they are masked."""
+    """The Score of whole texts in which given tokens replace the drawn ones; until then they are masked."""
 
     asks_others: ClassVar[bool] = True
     score: Score
@@ -166,7 +166,7 @@ def kept_share(x: Tokens, given: Given, end: int) -> Tensor:
 
 
 def prompt_of(nets: Reviews, given: Given) -> list[int]:
-    """The text as a prompt: its given tokens, and a mark for each gap however long."""
+    """The text as a prompt: its given tokens, and one mark for each gap, whatever its length."""
     mark, end, out = nets.tokenizer.encode(MARK), nets.tokenizer.end, []
     for site, token in enumerate(given):
         if token is None:
@@ -195,7 +195,7 @@ def _layout(nets: Reviews, given: Given, method: str) -> Layout:
 
 
 def _unlaid(x: Tokens, layout: Layout, end: int) -> Tokens:
-    """The text of each row [n, D], moved to the start of the row; the rest is filled with ends."""
+    """The text of each row [n, D], moved to the start of the row; the rest is filled with end tokens."""
     _, first, size = layout
     return torch.full_like(x, end).slice_scatter(x[:, first : first + size], -1, 0, size)
 
@@ -222,7 +222,7 @@ def _fill_lot(
 
 
 def _noted_share(noted: Noted, rows: Tensor, end: int) -> Tensor | None:
-    """The mean chance of the given tokens of each text, by particle."""
+    """The mean probability of the given tokens of each text, by particle."""
     if noted.chance is None:
         return None
     chance = noted.chance.reshape(len(rows), -1, rows.shape[-1])
@@ -233,7 +233,7 @@ def _noted_share(noted: Noted, rows: Tensor, end: int) -> Tensor | None:
 def _built(
     nets: Reviews, rows: Tensor, way: Way, meter: StateCounter, noted: Noted
 ) -> tuple[FeynmanKac, Gapped | None, dict[str, Any]]:
-    """The Feynman-Kac value of a method, the Score that makes whole rows of its states, and options of the run."""
+    """The Feynman-Kac model of a method, the Score that completes its states to whole rows, and options of the run."""
     options: dict[str, Any] = {"resample": never}
     if way.method == RECONSTRUCTION:
         plain = meter.watch(Model(nets.process, nets.length, nets.base(), None, None, nets.device))
@@ -257,12 +257,12 @@ def _built(
 
 
 def _sites(rows: Tensor) -> Tensor:
-    """Where the gaps of each row are, equally many [texts, gaps]."""
+    """The positions of the gaps of each row, equally many [texts, gaps]."""
     return (rows < 0).nonzero()[:, 1].reshape(len(rows), -1)
 
 
 def gap_model(nets: Reviews, rows: Tensor) -> Model:
-    """The model of the gaps of rows [texts, D] (-1 there), whose condition is the text around: the base sees none."""
+    """The model of the gaps of rows [texts, D] (-1 there), whose condition is the text around, hidden from the base."""
     sites, length = _sites(rows), rows.shape[-1]
     gaps, net = sites.shape[-1], nets.base()
     blank = torch.full_like(rows, nets.process.mask)

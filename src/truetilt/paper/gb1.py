@@ -1,8 +1,9 @@
 """GB1: ProteinMPNN on four sites of protein G, fitness measured in a laboratory, and both laws known exactly.
 
-The base is a network that others trained; its 8,421 conditionals are the whole table of 160,000 states, so that only
-calls of the reward are scarce. r = log max(fitness / 8.76, 1e-3), as 1e-3 where nothing was measured. Every sampler and
-baseline has the same calls and evaluations. Beside it the vanilla weights as base and the soluble ones as condition.
+The base is a public network; its 8,421 conditionals determine the whole table of 160,000 states, so that only calls of
+the reward are scarce. r = log max(fitness / 8.76, 1e-3), with 1e-3 where nothing was measured. Every sampler and
+baseline has the same calls and evaluations. A second part has the vanilla weights as base and the soluble ones as
+condition.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ COLUMNS = (
     "log_z_error",
     "recycled",
 )
-LIMITS = {4.0: (0.10, 0.05), 8.0: (0.12, 0.05)}  # TV of the particles alone, and recycled
-NEAR, WITHIN, WRONG = 1.5, 0.4, 0.15  # times the floor; nats of log Z, in four of five; a TV nobody may call trusted
+LIMITS = {4.0: (0.10, 0.05), 8.0: (0.12, 0.05)}  # largest TV by strength: of the particles alone, and recycled
+NEAR, WITHIN, WRONG = 1.5, 0.4, 0.15  # factor of the floor; nats of log Z, in four of five; TV that must not be trusted
 
 
 def jobs(settings: Settings) -> list[Job]:
-    """One for each sampler or baseline, strength, number of calls and seed; and for each exponent of the guide."""
+    """A job for each sampler or baseline, strength, number of calls and seed; and for each exponent of the guide."""
     folder, calls, seeds = _folder(settings), *((QUICK_CALLS, QUICK_SEEDS) if settings.quick else (CALLS, SEEDS))
     cells = [
         (name, alpha, most, seed)
@@ -72,7 +73,7 @@ def jobs(settings: Settings) -> list[Job]:
 
 
 def _seeds(settings: Settings, name: str, calls: int, seeds: int) -> int:
-    """Five of everything; of ours that say how far to trust them twenty, with all the calls there are."""
+    """Five seeds for everything; twenty for our methods with a verdict, at the largest number of calls."""
     many = name in OURS and name != "importance" and calls == CALLS[-1]
     return JUDGED if many and not settings.quick else seeds
 
@@ -106,7 +107,7 @@ def ratio_table(folder: str) -> RewardTable:
 
 
 def one_fitness(name: str, alpha: float, calls: int, seed: int, folder: str) -> Answer:
-    """A sampler or a baseline with so many calls; ours also recycled: p0 exp(alpha r) over all states called."""
+    """A sampler or a baseline with `calls` calls; ours also recycled: p0 exp(alpha r) over all states called."""
     table = base_table(folder)
     reward = bounded_reward(table)
     if name in RIVALS:
@@ -119,7 +120,7 @@ def one_fitness(name: str, alpha: float, calls: int, seed: int, folder: str) -> 
 
 
 def one_knowing(name: str, alpha: float, seed: int, folder: str) -> Answer:
-    """A sampler that knows the likelihood of every partial state, for what its verdicts are worth."""
+    """A sampler that knows the likelihood of every partial state, to test its verdicts."""
     table = base_table(folder)
     return _answer(table, alpha, knowing(table, alpha, REVEALED[name], seed), None)
 
@@ -134,7 +135,7 @@ def one_guided(name: str, alpha: float, seed: int, folder: str) -> Answer:
     x, weights = result.particles.flatten(0, 1), result.weights.reshape(-1)
     trust = result.trust()
     found = SampledStates(x, weights, result.log_z, result.spent, str(trust.verdict))
-    if name == "guidance":  # its draws as they come, without their weights
+    if name == "guidance":  # the draws without their weights
         found = found._replace(weights=weights.new_ones(len(x)), log_z=None, verdict=None)
     draws = FLOORS["gb1"]
     floor = table.floor(table.target(alpha)[0], seed, draws)
@@ -169,7 +170,7 @@ def collect(settings: Settings, answers: dict[str, Answer]) -> Answer:
 
 
 def means(rows: list[Answer]) -> list[Answer]:
-    """Of every method, strength and number of calls: the mean over seeds."""
+    """The mean over seeds for every method, strength and number of calls."""
     out = []
     for key in dict.fromkeys((r["problem"], r["method"], r["alpha"], r["calls"]) for r in rows):
         each = [r for r in rows if (r["problem"], r["method"], r["alpha"], r["calls"]) == key]
@@ -192,7 +193,7 @@ def means(rows: list[Answer]) -> list[Answer]:
 
 
 def claims(rows: list[Answer], method: str = "kriged twist", seeds: int = SEEDS) -> Answer:
-    """What is claimed, with the figures behind it: see the docs, `truetilt reproduce gb1`."""
+    """The claims with the figures behind them: see the docs, `truetilt reproduce gb1`."""
     most = max(r["calls"] or 0 for r in rows)
     ours = [r for r in rows if r["method"] == method and r["calls"] == most and r["seed"] < seeds]
     out: Answer = {}
@@ -221,7 +222,7 @@ def _claim(found: float, limit: float) -> Answer:
 
 
 def passed(result: Answer) -> bool:
-    """Whether all that is claimed holds."""
+    """Whether all claims hold."""
     return all(claim["holds"] for claim in result["claims"].values())
 
 

@@ -15,7 +15,7 @@ OURS = {
     "importance": ("#000000", "x"),
 }
 TICKS, LEVELS = (250, 500, 1_000, 2_000, 4_000), (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-GREY, MARKS = "#9a9a9a", ("v", "<", ">", "p", "h", "P", "*", "d", "1", "X")  # of baselines
+GREY, MARKS = "#9a9a9a", ("v", "<", ">", "p", "h", "P", "*", "d", "1", "X")  # colour and markers of baselines
 
 
 def draw(result: Answer) -> Any:

@@ -1,6 +1,6 @@
-"""Samplers of a measured landscape on an exact base, each with so many distinct calls of the reward.
+"""Samplers of a measured landscape on an exact base, each with a budget of distinct calls of the reward.
 
-Every one takes a table, a strength, the calls it may spend and a seed, and returns weighted states.
+Each takes a table, a strength, a number of calls and a seed, and returns weighted states.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from .kriging import kriged
 from .reward_tables import RewardTable
 from .screening import within_calls
 
-PER_CALL = 20  # draws of the base that the evaluations buy, for each call
-POPULATIONS, FEW = 16, 4  # of independent draws, and of annealing, which needs many particles in each
-MOVES = 32  # of annealing by Metropolis moves; Gibbs moves call 19 states each, and there are half as many
-HIGHEST = 1e-3  # the most that log(fitness / 8.76) can be: the largest fitness is rounded in 8.76
-MOST, ROUNDS = 20_000, 2  # draws from a fitted law at most, and how often it is fitted
+PER_CALL = 20  # base draws' worth of evaluations, for each call
+POPULATIONS, FEW = 16, 4  # populations of independent draws, and of annealing, which needs many particles in each
+MOVES = 32  # Metropolis moves of annealing; Gibbs moves call 19 states each, and there are half as many
+HIGHEST = 1e-3  # upper bound of log(fitness / 8.76): the largest fitness is rounded in 8.76
+MOST, ROUNDS = 20_000, 2  # draws from a fitted law, at most, and number of fits
 NOTHING = Spent()
 scan_metropolis = partial(Metropolis, scan=systematic_scan)
 
 
 class SampledStates(NamedTuple):
-    """Weighted states, log Z (None where a method has no target), what was spent, and the verdict of our runs."""
+    """Weighted states, log Z (None if a method has no target), the cost, and the verdict of our runs."""
 
     x: Tokens
     weights: Tensor
@@ -51,21 +51,21 @@ class SampledStates(NamedTuple):
     verdict: str | None = None
 
 
-Sampler = Callable[[RewardTable, Reward, float, int, int], SampledStates]  # table, reward, strength, calls, seed
+Sampler = Callable[[RewardTable, Reward, float, int, int], SampledStates]  # (table, reward, strength, calls, seed)
 
 
 def bounded_reward(table: RewardTable) -> Reward:
-    """The values of a table as a black box of which only the highest value is known."""
+    """The values of a table as a black box of which only the largest value is known."""
     return Reward(lambda x: table.values[flat_index(x, table.size)], vocabulary=table.size, highest=HIGHEST)
 
 
 def budget_of(table: RewardTable, calls: int) -> Budget:
-    """The calls, and the evaluations of so many draws for each."""
+    """The calls, and the evaluations of `PER_CALL` draws for each."""
     return Budget(PER_CALL * calls * table.p0.dim(), calls)
 
 
 class AnnealingSizes(NamedTuple):
-    """How clean states are annealed: populations and particles of each, the moves and how many."""
+    """Sizes of annealing: populations and particles of each, the kernel and the number of moves."""
 
     sizes: tuple[int, int]
     kernel: Callable[..., Any] = scan_metropolis
@@ -73,7 +73,7 @@ class AnnealingSizes(NamedTuple):
 
 
 def annealing(table: RewardTable, reward: Reward, strength: float, how: AnnealingSizes, seed: int) -> Result:
-    """From the base to the target in one sweep after another, the strength growing with the square of the way."""
+    """From the base to the target, sweep after sweep, the strength growing quadratically."""
     moves = how.moves
     shares = [min(1.0, ((k + 1) / (0.9 * moves)) ** 2) for k in range(moves)]
     goal = Composed(table.model(), reward=reward, strength=strength)
@@ -82,22 +82,22 @@ def annealing(table: RewardTable, reward: Reward, strength: float, how: Annealin
 
 
 def annealed_gibbs(table: RewardTable, reward: Reward, strength: float, calls: int, seed: int) -> SampledStates:
-    """Moves that ask about all 20 letters of a site: few particles are affordable."""
+    """Moves that evaluate all 20 letters of a site: few particles are affordable."""
     how = AnnealingSizes((1, max(calls // 130, 2)), scan_gibbs, min(MOVES // 2, max(calls // 60, 4)))
     return _told(annealing(table, reward, strength, how, seed), reward)
 
 
 def annealed_metropolis(table: RewardTable, reward: Reward, strength: float, calls: int, seed: int) -> SampledStates:
-    """Moves that ask about one letter: many particles, which share what is known."""
+    """Moves that evaluate one letter: many particles, which share a cache."""
     how = AnnealingSizes((FEW, max(round((calls / 25) ** 1.5 / FEW), 4)))
     return _told(annealing(table, reward, strength, how, seed), reward)
 
 
 def kriged_twist(table: RewardTable, reward: Reward, strength: float, calls: int, seed: int) -> SampledStates:
-    """Annealing finds where the mass is; then independent draws from the law that kriging of all calls promises, twice.
+    """Annealing finds where the mass is; then independent draws from the law that kriging of all calls predicts, twice.
 
-    The promise of a masked state, log E[exp(strength h) | x_U], is exact on the table: a twist that makes all weights
-    alike but for the last, exp(strength (r - h)). The second round's draws are the particles.
+    The value of a masked state, log E[exp(strength h) | x_U], is exact on the table: a twist that makes all weights
+    equal but for the last, exp(strength (r - h)). The second round's draws are the particles.
     """
     found = annealing(table, reward, strength, AnnealingSizes((1, max(round((calls / 60) ** 1.5), 8))), seed)
     spent = found.spent
@@ -113,7 +113,7 @@ def kriged_twist(table: RewardTable, reward: Reward, strength: float, calls: int
 
 
 def _promise(table: RewardTable, reward: Reward, strength: float) -> Table:
-    """The law that kriging of all calls so far promises, with the expectations of masked states."""
+    """The law that kriging of all calls so far predicts, with the expectations of masked states."""
     guess = kriged(*reward.known(), table.p0.reshape(-1).log(), strength)
     return Table(Masking(table.size), table.p0, (strength * guess).exp().reshape(table.p0.shape))
 
@@ -123,7 +123,7 @@ def _promised(promised: Table, strength: float, x: Tokens, t: float) -> Tensor:
 
 
 def _affordable(law: Tensor, known: Tensor, calls: int) -> int:
-    """How many draws of a law are expected to meet no more than so many states that are not known."""
+    """The number of draws of a law expected to meet at most `calls` states that are not cached."""
     new, low, high = law.index_fill(0, known, 0.0), 1, MOST
     while high - low > 1:
         middle = (low + high) // 2
@@ -139,7 +139,7 @@ def one_call(table: RewardTable, reward: Reward, strength: float, calls: int, se
 
 
 def importance(table: RewardTable, reward: Reward, strength: float, calls: int, seed: int) -> SampledStates:
-    """Draws of the base as long as no more states than that are among them."""
+    """Draws of the base, as long as they contain at most `calls` distinct states."""
     model = table.model()
     x = within_calls(site_by_site(model), calls, PER_CALL * calls, seed)
     log_w = strength * reward(x)

@@ -1,8 +1,8 @@
-"""Humanising 25 mouse antibodies that became drugs: how human the heavy chains look against what was kept of them.
+"""Humanising 25 mouse antibodies that became drugs: humanness of the heavy chains against identity to the parent.
 
 Designs of p0(x)^sharpness p(human|x)^alpha exp(-pull * changes) beside the published outputs of five methods and the
-marketed forms. AntiBERTy's p(human) is what is steered by; the judge is the share of 9-mers that people have (OASis),
-which nothing here is steered by. Network and judge come from one database, the Observed Antibody Space.
+marketed forms. AntiBERTy's p(human) steers; the metric is the share of 9-mers that people have (OASis), which steers
+nothing here. Network and metric come from one database, the Observed Antibody Space.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ COLUMNS = ("method", "unseen", "pull", "sweeps", "chains", "oasis", "half_width"
 
 
 def cells_of(settings: Settings) -> tuple[DesignSetting, ...]:
-    """The cells of a run; of designs that were drawn elsewhere, those that they are of."""
+    """The cells of a run; for designs that were drawn elsewhere, the cells in their file."""
     ready = dict(settings.more).get(DESIGNS)
     if ready is not None:
         return tuple(map(cell_named, dict.fromkeys(cell for _, cell in ready_designs(ready))))
@@ -79,7 +79,7 @@ def one_job(
 
 
 def collect(settings: Settings, answers: dict[str, Answer]) -> Answer:
-    """Means over chains with intervals; how far each cell lies above what is published for the same chains."""
+    """Means over chains with intervals; how far each cell lies above the published methods on the same chains."""
     folder, peptides = _folder(settings), human_peptides(peptide_file())
     parent = heavy_chains(folder, PARENT)
     published = {name: _published(heavy_chains(folder, name), parent, peptides) for name in METHODS}
@@ -99,7 +99,7 @@ def collect(settings: Settings, answers: dict[str, Answer]) -> Answer:
 
 
 def _published(found: dict[str, str], parent: dict[str, str], peptides: frozenset[str]) -> dict[str, Answer]:
-    """Chains of the parent's length alone: others cannot be compared residue by residue."""
+    """The published chains of the parent's length; others cannot be compared residue by residue."""
     return {
         name: {"oasis": oasis_content(letters, peptides), "identity": identity(letters, parent[name])}
         for name, letters in found.items()
@@ -130,14 +130,14 @@ def _row(method: str, each: list[Answer]) -> Answer:
 
 
 def _front(rows: list[Answer]) -> list[tuple[float, float]]:
-    """Identity and OASis of what is published, the parent among it, those that none of the others beats at both."""
+    """The Pareto front of identity and OASis among the published methods and the parent."""
     points = [(row["identity"], row["oasis"]) for row in rows]
     best = [p for p in points if not any(q != p and q[0] >= p[0] and q[1] >= p[1] for q in points)]
     return sorted(best)
 
 
 def above(front: list[tuple[float, float]], kept: float, oasis: float) -> float | None:
-    """How far a point lies above the front at its identity, on straight lines between its points; None beside it."""
+    """How far a point lies above the front (linearly interpolated) at its identity; None outside its range."""
     for (a, low), (b, high) in pairwise(front):
         if a <= kept <= b:
             share = (kept - a) / (b - a) if b > a else 0.0
@@ -148,10 +148,10 @@ def above(front: list[tuple[float, float]], kept: float, oasis: float) -> float 
 def _facts(
     cell: DesignSetting, answers: list[Answer], front: list[tuple[float, float]], judged: list[Answer]
 ) -> Answer:
-    """What a cell's runs say of themselves, and where its mean lies beside the front."""
+    """The diagnostics of a cell's runs, and the position of its mean relative to the front."""
     names = ("log_z", "ess", "p_human", "disagreement", "seconds")
     mean: dict[str, float | None] = {name: statistics.fmean(one[name] for one in answers) for name in names}
-    if cell.sweeps:  # moves drift: log Z is of no law
+    if cell.sweeps:  # moves drift, so log Z belongs to no law
         mean["log_z"] = None
     kept, oasis = (statistics.fmean(one[name] for one in judged) for name in ("identity", "oasis"))
     return mean | {

@@ -1,6 +1,6 @@
 """Sampling for the humanise experiment: chains, the cells of its grid, and designs that were drawn elsewhere.
 
-Chains are numbered once, so that sampling needs nothing but the network: on a machine with an accelerator
+Chains are numbered once, so that sampling needs only the network: on a machine with an accelerator
 `proofs/humanise_designs.py` draws the designs into a file, a line for each chain and cell, and the experiment reads
 them from there.
 """
@@ -27,12 +27,12 @@ from ..targets.consistency import disagreement
 
 METHODS = ("humab", "sapiens1", "sapiens3", "vernier_grafts", "straight_grafts", "experimental")
 PARENT, FOLDER = "parental", "humanisation"
-KEPT = 16  # designs of a cell
+KEPT = 16  # designs kept per cell
 _NAME = re.compile(r"unseen-(none|[123]+)-sharp-([\d.]+)-alpha-([\d.]+)-pull-([\d.]+)-sweeps-(\d+)")
 
 
 class DesignSetting(NamedTuple):
-    """One target for all chains: CDRs that p0 does not see, exponents, the pull, and sweeps of annealing."""
+    """One target for all chains: CDRs hidden from p0, exponents, the pull, and annealing sweeps."""
 
     unseen: tuple[int, ...]
     sharpness: float
@@ -57,7 +57,7 @@ def cell_named(name: str) -> DesignSetting:
 
 
 class RunSize(NamedTuple):
-    """How large each run is; `steps` None reveals one site a step."""
+    """The size of each run; `steps` None reveals one site per step."""
 
     populations: int
     particles: int
@@ -100,12 +100,12 @@ def parents(folder: Path) -> tuple[ParentChain, ...]:
 
 @lru_cache(maxsize=1)
 def network(device: str, batch: int, folder: str | None = None) -> Antibodies:
-    """AntiBERTy in half precision where that is fast."""
+    """AntiBERTy, in half precision on devices where that is fast."""
     return load_antiberty(device, batch, torch.bfloat16, None if folder is None else Path(folder))
 
 
 def one_chain(chain: ParentChain, cell: DesignSetting, size: RunSize, seed: int, nets: Antibodies) -> dict[str, Any]:
-    """The distinct designs of one chain in one cell, with what the run says of itself."""
+    """The distinct designs of one chain in one cell, with the diagnostics of the run."""
     redesign = nets.redesign(chain.parent, unseen_cdrs=cell.unseen, domain=chain.domain)
     fk, grid = DesignPlan(cell.alpha, cell.pull, cell.sharpness, cell.sweeps, size.steps).of(redesign)
     begun, asked = time.perf_counter(), nets.net.evaluated
@@ -133,12 +133,12 @@ def one_chain(chain: ParentChain, cell: DesignSetting, size: RunSize, seed: int,
 
 
 def chains_to_json(chains: tuple[ParentChain, ...]) -> list[dict[str, Any]]:
-    """Numbered chains as plain values, for a machine without the numberer."""
+    """Numbered chains as plain values, for a machine without the numbering program."""
     return [{"name": one.name, "parent": one.parent, "domain": one.domain._asdict()} for one in chains]
 
 
 def chains_of_json(values: list[dict[str, Any]]) -> tuple[ParentChain, ...]:
-    """The chains of such values."""
+    """The chains from such values."""
     out = []
     for one in values:
         domain = one["domain"] | {"positions": tuple(one["domain"]["positions"])}

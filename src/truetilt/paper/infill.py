@@ -1,8 +1,8 @@
-"""Infilling: of held-out sentences a range of tokens is open, the rest given; GLEU-4 against what stood there.
+"""Infilling: a range of tokens of held-out sentences is open, the rest given; GLEU-4 against the original.
 
 The condition is the text around the gap, so alpha tempers p(text|gap). Reconstruction, the baseline, samples whole
-texts without a condition and overwrites known tokens with the noise of the moment; prompting writes the text with its
-gap in front of a whole one; all others see the given tokens from the start and keep them by construction. Two columns
+texts without a condition and overwrites known tokens with their noised version; prompting writes the text with its gap
+in front of a whole one; all others see the given tokens from the start and keep them by construction. Two columns
 measure what is not kept by construction: `kept_unclamped` is the probability of the given tokens if they are masked and
 only the fill is visible; `kept_drawn` is the share that a baseline drew as given, before overwriting. A sentence is a
 population.
@@ -34,10 +34,10 @@ from .text_parts import Part, chosen, identity, in_order, joined, nets_of
 from .text_plots import draw_curves
 from .text_rows import ScoredText, distinct_2, mean_interval, write_lines
 
-LEAST, MOST = 23, 25  # tokens of a sentence: half of them, the gap, is then twelve, so that all share a run
+LEAST, MOST = 23, 25  # tokens of a sentence: the gap, half of them, is then always twelve, so that all share a run
 SENTENCES_FULL, SENTENCES_QUICK = 250, 8
 FULL_STEPS, QUICK_STEPS = 100, 24
-DRAWS = 4  # texts kept of each sentence
+DRAWS = 4  # texts kept per sentence
 WAYS = (
     Way(RECONSTRUCTION),
     Way(PROMPTING),
@@ -58,7 +58,7 @@ QUICK_WAYS = (
 SHAPES = {"smc-partial": (1, 50), "any-order": (1, 16), "any-order-populations": (4, 4)}  # of a sentence; else 4 draws
 QUICK_SHAPE = (1, 8)
 COLUMNS = (*(name for name in TASK_COLUMNS if name != "condition"), "kept_unclamped", "kept_drawn", "bertscore")
-SENTENCES = (  # where no corpus is given: written for this file
+SENTENCES = (  # used if no corpus is given: written for this file
     "the story begins slowly, but by the second half i could not look away.",
     "every scene feels twice as long as it should, and the jokes never land.",
     "she carries the whole picture with a quiet, honest performance.",
@@ -92,7 +92,7 @@ def sentences(nets: Reviews, settings: Settings) -> list[Sentence]:
 
 
 def _held_out(nets: Reviews, folder: str) -> list[list[int]]:
-    """Evenly spaced test rows of a prepared corpus, of lengths that give all the same gap."""
+    """Evenly spaced test rows of a prepared corpus, of lengths that all give the same gap."""
     corpus = Corpus.read(folder)
     corpus.tokenizer.check_fits(nets.tokenizer.vocabulary, nets.tokenizer.fingerprint(), folder)
     texts = corpus.texts(("test",), labelled=True)
@@ -106,7 +106,7 @@ def _held_out(nets: Reviews, folder: str) -> list[list[int]]:
 
 
 def jobs(part: Part, settings: Settings) -> list[Job]:
-    sentences(nets_of(settings), settings)  # refuses a corpus that does not fit before any job starts
+    sentences(nets_of(settings), settings)  # raises for a corpus that does not fit, before any job starts
     ways = QUICK_WAYS if settings.quick else WAYS
     return chosen(part, [Job(way.name, one_way, (way, settings)) for way in ways], settings)
 
@@ -139,7 +139,8 @@ def _gleu(text: str, reference: str) -> float:
 
 
 def kept_unclamped(nets: Reviews, x: Tokens, texts: Sequence[Given]) -> Tensor:
-    """The chance of each given token where all are masked and the fill is there, averaged over each text [texts].
+    """The probability of each given token if all are masked and only the fill is visible, averaged over each text
+    [texts].
 
     x is whole texts [texts, draws, D].
     """
@@ -170,7 +171,7 @@ def _row(way: Way, each: dict[str, float], filled: Filled) -> Answer:
 
 
 def collect(part: Part, settings: Settings, answers: dict[str, Answer]) -> Answer:
-    """Rows, and each sampler's GLEU less the baseline's, sentence by sentence, with its interval."""
+    """Rows, and each sampler's GLEU minus the baseline's, sentence by sentence, with its interval."""
     names = [way.name for way in (QUICK_WAYS if settings.quick else WAYS)]
     found = [answers[name] for name in names if name in answers]
     new = [ScoredText(**line) for answer in found for line in answer["lines"]]
@@ -192,7 +193,7 @@ def collect(part: Part, settings: Settings, answers: dict[str, Answer]) -> Answe
 
 
 def gains(rows: Sequence[Answer]) -> dict[str, Answer]:
-    """GLEU of each sampler less the baseline's, over the sentences that both filled."""
+    """GLEU of each sampler minus the baseline's, over the sentences that both filled."""
     baseline = next((row["each"] for row in rows if row["method"] == RECONSTRUCTION), None)
     if baseline is None:
         return {}
@@ -210,12 +211,12 @@ def paired(ours: Sequence[float], theirs: Sequence[float]) -> Answer:
 
 
 def draw(result: Answer) -> Any:
-    """The curves, without prompting: next to nothing of its texts is right, and no other difference could be seen."""
+    """The curves, without prompting, whose GLEU is so low that no other difference would be visible."""
     return draw_curves(result | {"rows": [row for row in result["rows"] if row["method"] != PROMPTING]})
 
 
 def experiment(folder: Path, only: str | None = None) -> Experiment:
-    """The task as an experiment that keeps its texts in a folder."""
+    """The task as an experiment that stores its texts in a folder."""
     part = Part(folder, only)
     title = "A gap in held-out sentences"
     return Experiment("infill", title, partial(jobs, part), partial(collect, part), draw, COLUMNS)

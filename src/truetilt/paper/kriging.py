@@ -1,8 +1,8 @@
-"""A guess of a measured landscape from the states that were called: kriging, with what was measured kept as it is.
+"""A surrogate of a measured landscape from the states called so far: kriging, exact at the measured states.
 
-Values of states that differ at k sites are taken to correlate as RHO^k. Of a state that was not called the guess is
-the mean plus one standard deviation, at most the highest value there can be: a law that is drawn from must not be blind
-where nothing is known. The guess is a surrogate: weights correct it exactly.
+Values of states that differ at k sites are assumed to correlate as RHO^k. For a state that was not called the surrogate
+is the mean plus one standard deviation, at most the largest possible value, because a law to draw from must cover what
+is unknown. Weights correct the surrogate exactly.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from ..core.types import Tokens
 from ..exact.tables import flat_index
 
 RHO = 0.5  # correlation of neighbours
-NUGGET = 0.1  # variance of a value that its neighbours cannot tell, in units of the prior's
-SHARE = 0.98  # of the guessed law: the states whose variance is worked out; the others have the prior's
-ROWS = 8_000  # states at a time
+NUGGET = 0.1  # variance of a value not explained by its neighbours, in units of the prior's
+SHARE = 0.98  # share of the surrogate's law for whose states the variance is computed; the others have the prior's
+ROWS = 8_000  # states computed at a time
 
 
 def correlations(a: Tokens, b: Tokens) -> Tensor:
-    """RHO to the number of sites at which states differ, float32 [A, B]."""
+    """RHO to the power of the number of differing sites, float32 [A, B]."""
     apart = torch.zeros(len(a), len(b))
     for site in range(a.shape[1]):
         apart += a[:, site, None] != b[None, :, site]
@@ -30,7 +30,8 @@ def correlations(a: Tokens, b: Tokens) -> Tensor:
 
 
 def kriged(known: Tokens, values: Tensor, log_p0: Tensor, strength: float, highest: float = 0.0) -> Tensor:
-    """The guess of every state [S^D], from called states [K, D] and their values; log p0 [S^D] says which matter."""
+    """The surrogate of every state [S^D], from called states [K, D] and their values; log p0 [S^D] tells which
+    matter."""
     size = round(len(log_p0) ** (1 / known.shape[1]))
     every = torch.cartesian_prod(*[torch.arange(size)] * known.shape[1])
     centre, low = float(values.mean()), float(values.min())
@@ -49,6 +50,6 @@ def kriged(known: Tokens, values: Tensor, log_p0: Tensor, strength: float, highe
 
 
 def _heaviest(log_mass: Tensor) -> Tensor:
-    """The states that hold SHARE of a law."""
+    """The heaviest states that together hold SHARE of a law."""
     law, order = log_mass.softmax(0).sort(descending=True)
     return order[: int((law.cumsum(0) < SHARE).sum()) + 1]

@@ -15,15 +15,15 @@ from ..core.types import InvalidInput
 from .landscape_files import FORMATS, LENGTH, LETTERS, array_pairs, is_table, read_arrays, read_text
 
 COUNT = len(LETTERS) ** LENGTH
-STRONG = 0.9  # the quantile from which an 8-mer is a strong binder
+STRONG = 0.9  # the quantile above which an 8-mer is a strong binder
 
 
 class Landscape(NamedTuple):
-    """A score for every 8-mer, in the order of AAAAAAAA to TTTTTTTT, and where they come from."""
+    """A score for every 8-mer, in the order of AAAAAAAA to TTTTTTTT, and the source files."""
 
     scores: Tensor  # [65536], float64
     files: tuple[str, ...]
-    rows: int  # read
+    rows: int  # rows read
     filled: int  # 8-mers that got the score of their reverse complement
 
     @property
@@ -61,7 +61,7 @@ def read_landscape(folder: Path) -> Landscape:
 
 
 def _whole(index: np.ndarray, scores: np.ndarray, folder: Path) -> tuple[np.ndarray, int]:
-    """A score for every 8-mer; where one strand of a pair is listed, the other has its score."""
+    """A score for every 8-mer; if only one strand of a pair is listed, the other gets its score."""
     table = np.full(COUNT, math.nan)
     table[index] = scores
     strays = ~np.isclose(table[index], scores, rtol=1e-6, atol=0)
@@ -84,5 +84,5 @@ def _word(index: int) -> str:
 
 def _other_strand(index: np.ndarray) -> np.ndarray:
     """The reverse complement: A with T, C with G, read backwards."""
-    digits = index[:, None] // len(LETTERS) ** np.arange(LENGTH) % len(LETTERS)  # backwards as it is
+    digits = index[:, None] // len(LETTERS) ** np.arange(LENGTH) % len(LETTERS)  # already in reverse order
     return (len(LETTERS) - 1 - digits) @ len(LETTERS) ** np.arange(LENGTH)[::-1]

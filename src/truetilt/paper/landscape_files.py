@@ -1,4 +1,4 @@
-"""Readers of a landscape's files: Design-Bench arrays, or a text table with one 8-mer a row."""
+"""Readers of a landscape's files: Design-Bench arrays, or a text table with one 8-mer per row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FORMATS = (
 
 
 def array_pairs(files: list[Path]) -> list[tuple[Path, Path]]:
-    """Arrays of sequences, each with its scores; several are shards."""
+    """Arrays of sequences, each with its array of scores; several pairs are shards."""
     arrays = [path for path in files if path.suffix == ".npy"]
     xs, ys = ([path for path in arrays if _names(path.stem, letter)] for letter in "xy")
     if len(xs) != len(ys):
@@ -67,7 +67,7 @@ def _load(path: Path) -> np.ndarray:
 
 
 def is_table(path: Path) -> bool:
-    """A .csv or .tsv is meant as one; a .txt is if its header says so."""
+    """Whether a file is a table: a .csv or .tsv is; a .txt is if its header says so."""
     ends = [end for end in path.suffixes if end not in (".gz", ".xz")][-1:]
     if ends == [".txt"]:
         lines = _text(path).splitlines()
@@ -84,7 +84,7 @@ def _text(path: Path) -> str:
 
 
 def _columns(header: str) -> tuple[str, int | None, int | None, int | None]:
-    """The separator, and which columns are the sequence, the score and, under the sequence's name, its other strand."""
+    """The separator, and the columns of the sequence, the score and, under the sequence's name, the other strand."""
     mark = next((mark for mark in "\t,;" if mark in header), ",")
     names = [re.sub(r"[^a-z0-9]", "", name.lower()) for name in header.split(mark)]
     places = ([names.index(n) for n in known if n in names] for known in (SEQUENCE_NAMES, SCORE_NAMES))
@@ -126,7 +126,7 @@ def _place(sequence: str) -> int:
 
 
 def _check_mate(sequence: str, mate: str) -> None:
-    """Two columns of one name hold the two strands of a word."""
+    """Raise unless two columns of one name hold the two strands of a word."""
     sequence, mate = sequence.strip().upper(), mate.strip().upper()
     if mate != sequence[::-1].translate(str.maketrans(LETTERS, LETTERS[::-1])):
         raise ValueError(f"{mate[:40]!r} is not the reverse complement of {sequence!r}")

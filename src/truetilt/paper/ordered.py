@@ -1,8 +1,9 @@
-"""Edge ratios as a function of the state: two scores asked in one fixed order, and sweeps of Gibbs moves under them.
+"""Edge ratios as a function of the state: two scores evaluated in one fixed order, and sweeps of Gibbs moves under
+them.
 
-A move that redraws a site takes one ratio off the sum and adds another. Where the conditionals of learned nets disagree
-such sums drift, ever upwards, the longer the longer one moves. Asked in a fixed order, some sites at a time, the same
-two nets are laws of whole states: log p(x|zeta) - log p(x) is then a number of the state alone.
+A move that redraws a site subtracts one ratio from the sum and adds another. If the conditionals of learned networks
+disagree such sums drift upwards with the number of moves. Evaluated in a fixed order, some sites at a time, the same
+two networks are laws of whole states: log p(x|zeta) - log p(x) is then a function of the state alone.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from ..targets.composed import Composed
 from ..targets.moves import Proposed, accepting, hide, target_of
 from ..targets.reveal_move import RevealLaw
 
-STEPS = 16  # in which a state is asked about: every sixteenth site at a time
+STEPS = 16  # steps in which a state is evaluated: every sixteenth site at a time
 
 
 def spread_order(length: int, steps: int = STEPS) -> tuple[int, ...]:
-    """All sites, those far apart first: every steps-th from each of 0 .. steps - 1, which are taken in halves."""
+    """All sites, distant ones first: every steps-th site from each offset 0 .. steps - 1, offsets by bisection."""
     bits = max(1, (steps - 1).bit_length())
     firsts = sorted(range(steps), key=lambda first: int(f"{first:0{bits}b}"[::-1], 2))
     return tuple(site for first in firsts for site in range(first, length, steps))
@@ -65,9 +66,9 @@ def by_ordered_ratio(model: Model, alpha: float) -> Composed:
 
 @dataclass(frozen=True)
 class EdgeSweep:
-    """Redraw every site in turn by Gibbs moves under the edge ratios at the exponent in force, then value the state.
+    """Redraw every site in turn by Gibbs moves under the edge ratios at the current exponent, then value the state.
 
-    The goal is `by_ordered_ratio`. Exact where the conditionals of both scores agree with the law in order.
+    The goal is `by_ordered_ratio`. Exact if the conditionals of both scores agree with the ordered law.
     """
 
     redraws: ClassVar[bool] = True

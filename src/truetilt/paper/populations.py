@@ -1,4 +1,4 @@
-"""Populations of a result on their own: some of them, all with equal mass, unweighted draws from each or by mass."""
+"""Handling of a result's populations: a subset, equal masses, unweighted draws from each or by mass."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..smc.stream import OUTPUT, Stream
 
 
 def part_of(result: Result, first: int, count: int) -> Result:
-    """Some populations of a result, alone."""
+    """A subset of the populations of a result."""
     here = slice(first, first + count)
     others = {"particles", "log_weights", "times", "settings", "snapshot_steps"}
     paths = {f.name: getattr(result, f.name)[:, here] for f in fields(result) if f.name not in others}  # [steps, ...]
@@ -21,13 +21,13 @@ def part_of(result: Result, first: int, count: int) -> Result:
 
 
 def counted_equally(result: Result) -> Result:
-    """Every living population with the same mass: draws of several are independent, each biased by order 1/N."""
+    """Equal mass for every living population: draws of several are independent, each biased by order 1/N."""
     log_z = result.population_log_z[:, None]
     return replace(result, log_weights=torch.where(log_z > -torch.inf, result.log_weights - log_z, -torch.inf))
 
 
 def draws_of_each(result: Result, seed: int, many: int | None = None) -> Tokens:
-    """So many unweighted draws from each living population [living, many, D]; by default as it has particles."""
+    """`many` unweighted draws from each living population [living, many, D]; by default as many as its particles."""
     log_w, device = result.log_weights, result.log_weights.device
     alive = (result.population_log_z > -torch.inf).nonzero().squeeze(-1)
     if not len(alive):
@@ -40,7 +40,7 @@ def draws_of_each(result: Result, seed: int, many: int | None = None) -> Tokens:
 
 
 def draws_by_mass(result: Result, seed: int, many: int) -> list[Tokens]:
-    """`result.draw` of so many, kept apart by population [own, D]; a population that gives none is left out."""
+    """`result.draw` of `many`, grouped by population [own, D]; populations without a draw are left out."""
     log_w, particles = result.log_weights.reshape(-1), result.log_weights.shape[1]
     u = Stream(seed, device=log_w.device).uniforms(0, OUTPUT, 1, 1)[0]
     chosen = draw_from(result.weights.reshape(-1).cumsum(0), (torch.arange(many, device=log_w.device) + u) / many)

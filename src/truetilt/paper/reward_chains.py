@@ -1,8 +1,8 @@
-"""Chains of 8 tokens with a reward that has neighbour terms, seen as a black box: every sampler against the exact law.
+"""Chains of 8 tokens with a black-box reward that has neighbour terms: every sampler against the exact law.
 
 p0 is the chain of the `chain` experiment, r(x) = 3 sum_d log f_d(x_d) + sum_d g_d(x_d, x_d+1) with g standard normal.
 p0 exp(r) is a chain again, so its marginals and log Z are exact. Without g the reward is a sum over sites, which a
-linear twist knows exactly: a check.
+linear twist represents exactly: a check.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from ..twists.tables import PairTables
 from .toys import one_site_a_step
 
 VOCABULARY, ALPHA, PARTICLES = 8, 3.0, 500
-EVALUATIONS = 10  # times the number of sites, for each particle: what a method may spend, fits included
-CALLS = 32_000  # of the reward, for each site
+EVALUATIONS = 10  # evaluations per site and particle that a method may spend, fits included
+CALLS = 32_000  # calls of the reward, per site
 REPLICATES = 10  # of the i.i.d. floor
-DRAWS, LESSONS = 250, 640  # states of a round that a twist is fitted to, and calls for each site
+DRAWS, LESSONS = 250, 640  # draws of a round that a twist is fitted to, and calls per site
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class RewardChain:
         return float(0.5 * (seen - self.target.marginals()).abs().sum(-1).mean())
 
     def floor(self, seed: int) -> float:
-        """Mean error of as many independent draws from the target."""
+        """Mean error of equally many independent draws from the target."""
         length, generator = len(self.sites), torch.Generator().manual_seed(seed + 99)
         u = torch.rand(REPLICATES, PARTICLES, length, generator=generator, dtype=torch.float64).to(self.sites.device)
         equal = torch.full((PARTICLES,), 1 / PARTICLES, dtype=torch.float64, device=u.device)
@@ -77,14 +77,14 @@ class RewardChain:
 
 
 def chain_problem(dimension: int, seed: int, neighbours: bool = True, device: str = "cpu") -> RewardChain:
-    """Problem number `seed`."""
+    """Chain problem number `seed`."""
     generator = torch.Generator().manual_seed(seed)
     size = VOCABULARY
     shapes = ((size,), (size, size), (dimension, size), (dimension - 1, size, size))
     initial, steps, factors, pairs = (torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes)
     initial, steps = initial.softmax(-1), (2 * steps).softmax(-1)
     sites, pairs = ALPHA * factors.log_softmax(-1), pairs if neighbours else torch.zeros_like(pairs)
-    tilted = steps * pairs.exp()  # rows that do not sum to 1: their sums go to the sites
+    tilted = steps * pairs.exp()  # rows that do not sum to 1: their sums are moved to the sites
     log_factors = sites.clone()
     log_factors[:-1] += tilted.sum(-1).log()
     target = ChainLaw(initial.to(device), tilted.to(device), log_factors.to(device))
@@ -95,7 +95,7 @@ def chain_problem(dimension: int, seed: int, neighbours: bool = True, device: st
 
 
 class Outcome(NamedTuple):
-    """Weighted states, log Z where the method has one, and the cost."""
+    """Weighted states, log Z (None if the method has none), and the cost."""
 
     x: Tokens
     weights: Tensor
@@ -124,7 +124,7 @@ def _twisted(
     family: TwistFamily | tuple[TwistFamily, ...] | None = None,
     gibbs: bool = False,
 ) -> Outcome:
-    """Learn a twist, reveal by it, then go from the twist to the reward, one site a move."""
+    """Learn a twist, reveal by it, then anneal from the twist to the reward, one site per move."""
     model, length = chain.model, chain.model.length
     order = tuple(range(length)) if in_order else None
     twist = learn_twist(model, reward, calls=LESSONS * length, draws=DRAWS, order=order, family=family, seed=seed)
@@ -138,17 +138,17 @@ def _twisted(
 
 
 def _moves(sweeps: int, length: int) -> int:
-    """So many sweeps of moves, less what checking that the conditionals agree costs."""
+    """The moves of `sweeps` sweeps, minus the cost of the consistency check of the conditionals."""
     return sweeps * length - math.ceil(3 * STATES / PARTICLES)
 
 
 def _shares(moves: int, until: float, power: float) -> list[float]:
-    """Shares of the way, all of it from this part of the moves on."""
+    """Annealing shares, 1 from the fraction `until` of the moves on."""
     return [min(1.0, ((k + 1) / (until * moves)) ** power) for k in range(moves)]
 
 
 def _annealed(chain: RewardChain, reward: Reward, seed: int, *, sweeps: int) -> Outcome:
-    """From p0 to the target with Gibbs moves, and no twist."""
+    """Anneal from p0 to the target with Gibbs moves, without a twist."""
     model = chain.model
     goal = Composed(model, reward=reward, order=tuple(range(model.length)))
     fk = Annealed(goal, _shares(_moves(sweeps, model.length), 0.9, 2.0))
@@ -207,7 +207,7 @@ ADDITIVE = "additive: twist, then annealed"
 
 
 def one_chain(dimension: int, seed: int, name: str, base_seed: int = 0, device: str = "cpu") -> Answer:
-    """A method on one problem: its error, the floor, how far log Z is off, and what it cost."""
+    """A method on one problem: its error, the floor, the error of log Z, and its cost."""
     chain = chain_problem(dimension, seed, name != ADDITIVE, device)
     reward = Reward(chain.reward, vocabulary=VOCABULARY)
     method = METHODS["twist, then annealed" if name == ADDITIVE else name]

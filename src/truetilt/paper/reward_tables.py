@@ -1,6 +1,6 @@
-"""Measured landscapes with a reward seen only at clean words: TF Bind 8 (65,536 words) and GB1 (160,000 variants).
+"""Measured landscapes with a reward defined on clean words: TF Bind 8 (65,536 words) and GB1 (160,000 variants).
 
-Both are small enough for an exact answer, and a call is dear: what counts is how many distinct states were called.
+Both are small enough for an exact answer. Calls are expensive, so methods are compared by distinct states called.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from .binding import problem as binding_problem
 from .landscape import read_landscape
 from .screening import screened_importance, within_calls
 
-AMINO_ACIDS, WILD_TYPE, BEST = "ACDEFGHIKLMNPQRSTVWY", "VDGV", 8.76  # the largest fitness of the data
-LEAST = 1e-3  # fitness over the best that a variant counts with at least, and where none was measured
-SOME_TIME = 0.5  # of a masked state the posterior is the same at every time
-DISTINCT = 2000  # calls on TF Bind 8
-FLOORS = {"tfbind8": 1000, "gb1": 2048}  # independent draws that the error is compared with
+AMINO_ACIDS, WILD_TYPE, BEST = "ACDEFGHIKLMNPQRSTVWY", "VDGV", 8.76  # BEST: the largest fitness of the data
+LEAST = 1e-3  # lowest fitness over the best that is assumed, also where none was measured
+SOME_TIME = 0.5  # arbitrary: the posterior of a masked state does not depend on time
+DISTINCT = 2000  # distinct calls on TF Bind 8
+FLOORS = {"tfbind8": 1000, "gb1": 2048}  # number of independent draws that the error is compared with
 REPLICATES = 10
 SIZES = (8, 16, 32, 64, 128, 256, 512)  # particles of annealing on GB1
 SWEEPS = 4
@@ -61,7 +61,7 @@ class RewardTable(NamedTuple):
         return self.p0.reshape(-1)[flat_index(x, self.size)].log()
 
     def model(self) -> Model:
-        """The exact base; only the lines of the table that particles read are touched."""
+        """The exact base; only the lines of the table that particles read are computed."""
         process, length = Masking(self.size), self.p0.dim()
         score = TableScore(process, self.p0)
         rows = score(torch.zeros(1, length, dtype=torch.int64), SOME_TIME).rows - process.log_odds_kept(SOME_TIME)
@@ -83,7 +83,7 @@ class RewardTable(NamedTuple):
         return float(torch.stack(each).mean())
 
     def floor(self, target: Tensor, seed: int, draws: int) -> float:
-        """Mean error of so many independent draws."""
+        """Mean error of `draws` independent draws."""
         p = target.numpy() / target.numpy().sum()
         counts = torch.from_numpy(np.random.default_rng(seed).multinomial(draws, p, REPLICATES)).double()
         every = torch.cartesian_prod(*[torch.arange(self.size)] * self.p0.dim())
@@ -97,9 +97,10 @@ def binding_table(folder: Path, prior: str) -> RewardTable:
 
 
 def fitness_table(folder: Path) -> RewardTable:
-    """GB1: log of fitness over the best; p0 a fixed law with pairs that leans to the wild type, as a learned one does.
+    """GB1: log of fitness over the best; p0 is a fixed law with pair terms that favours the wild type, as a learned one
+    does.
 
-    No network of proteins is involved: any law of this shape will do.
+    No protein network is involved: any law of this kind would do.
     """
     size, length = len(AMINO_ACIDS), len(WILD_TYPE)
     values = torch.full((size**length,), math.log(LEAST), dtype=torch.float64)
@@ -127,7 +128,7 @@ def fitness_table(folder: Path) -> RewardTable:
 
 
 def annealed(table: RewardTable, reward: Reward, strength: float, particles: int, sweeps: int, seed: int) -> Any:
-    """From p0 to the target by Gibbs moves, one site a move, the strength growing with the square of the way."""
+    """From p0 to the target by Gibbs moves, one site per move, the strength growing quadratically."""
     moves = sweeps * table.p0.dim()
     shares = [min(1.0, ((k + 1) / (0.9 * moves)) ** 2) for k in range(moves)]
     goal = Composed(table.model(), reward=reward, strength=strength)
@@ -135,7 +136,7 @@ def annealed(table: RewardTable, reward: Reward, strength: float, particles: int
 
 
 class Measured(NamedTuple):
-    """A table with one of its targets, and what a method is compared with."""
+    """A table with one of its targets, and the floor that a method is compared with."""
 
     table: RewardTable
     strength: float
@@ -161,7 +162,7 @@ def _measured(table: RewardTable, strength: float, draws: int, seed: int) -> Mea
 
 
 def one_binding(prior: str, alpha: float, seed: int, folder: str) -> Answer:
-    """TF Bind 8 with 2,000 distinct calls: importance, screened importance, whichever the pilot says, and others."""
+    """TF Bind 8 with 2,000 distinct calls: importance, screened importance, the pilot's choice of them, and others."""
     table = binding_table(Path(folder), prior)
     known = _measured(table, alpha, FLOORS["tfbind8"], seed)
     model = table.model()
@@ -197,7 +198,7 @@ def one_binding(prior: str, alpha: float, seed: int, folder: str) -> Answer:
 
 
 def one_fitness(alpha: float, seed: int, folder: str, sizes: tuple[int, ...] = SIZES) -> Answer:
-    """GB1: annealing with more and more particles, as they are and recycled, beside importance and FK steering."""
+    """GB1: annealing with increasing numbers of particles, plain and recycled, beside importance and FK steering."""
     table = fitness_table(Path(folder))
     known = _measured(table, alpha, FLOORS["gb1"], seed)
     model, out = table.model(), {}

@@ -1,8 +1,8 @@
-"""Rewards seen as black boxes: chains with neighbour terms, and measured landscapes where a call is dear.
+"""Black-box rewards: chains with neighbour terms, and measured landscapes with expensive calls.
 
-Every method gets the same budget of network evaluations, fits and pilots counted; what people use instead stands beside
-ours. The error is the total variation of a site's marginal, averaged over sites, over that of as many independent draws
-from the target.
+Every method gets the same budget of network evaluations, including fits and pilots; baselines are run beside ours. The
+error is the total variation of a site's marginal, averaged over sites, divided by that of equally many independent
+draws from the target.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _seeds(settings: Settings) -> int:
 
 
 def _folder(settings: Settings, name: str) -> str | None:
-    """The folder of a landscape; None where it is not there, and it is an error if neither is."""
+    """The folder of a landscape; None if it is missing; raises if both are missing."""
     if settings.data is None:
         return None
     folders = [Path(settings.data) / each for each in (BINDING, FITNESS)]
@@ -87,7 +87,7 @@ def _rows(dimension: int, alpha: float, each: list[Answer]) -> list[Answer]:
 
 
 def _row(name: str, dimension: int, alpha: float, each: list[Answer]) -> Answer:
-    """The mean error over the mean floor, the worst problem, and how far log Z is off in the mean."""
+    """The mean error over the mean floor, the worst problem, and the mean error of log Z."""
     floor = statistics.fmean(one["floor"] for one in each)
     off = [one["log_z_error"] for one in each]
     return {

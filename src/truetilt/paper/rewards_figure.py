@@ -19,7 +19,7 @@ CURVES = {
 
 
 def draw(result: Answer) -> Any:
-    """Three kinds of panels, as far as there are rows for them."""
+    """Three kinds of panels, for which there are rows."""
     from matplotlib.figure import Figure
 
     rows = result["rows"]

@@ -1,8 +1,8 @@
 """Builders of the samplers that the paper's tables and figures compare, each named once here.
 
-A builder makes a Feynman-Kac value from a model, `alpha`, the exponent of the target, and `beta`, the strength of
-guidance. Without `beta`, plain guidance is as strong as the target (alpha), and a weighted proposal is the conditional
-model (1).
+A builder makes a Feynman-Kac model from a model, `alpha` (the exponent of the target) and `beta` (the strength of
+guidance). Without `beta`, plain guidance has the strength of the target (alpha), and a weighted proposal is the
+conditional model (1).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PARTIAL = adaptive(partial(systematic, 0.5), 0.5)
 
 
 class Build(Protocol):
-    """What makes the value of a method."""
+    """Builds the Feynman-Kac model of a method."""
 
     def __call__(self, model: Model, alpha: float, beta: float | None = None) -> FeynmanKac: ...
 
@@ -58,12 +58,12 @@ def tilted(kernel: Kernel = euler, **options: Any) -> Build:
 
 
 def any_order(**options: Any) -> Build:
-    """One site a step, in a random order, from the adapted law."""
+    """One site per step, in a random order, from the adapted law."""
     return lambda model, alpha, beta=None: AnyOrder(model, alpha, **options)
 
 
 def in_order(model: Model, alpha: float, beta: float | None = None) -> AnyOrder:
-    """One site a step, from the first to the last."""
+    """One site per step, from the first to the last."""
     return AnyOrder(model, alpha, order=tuple(range(model.length)))
 
 

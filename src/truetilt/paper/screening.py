@@ -1,10 +1,10 @@
-"""Importance sampling for a dear reward: a fitted guess screens many cheap draws, and only those it likes are called.
+"""Importance sampling for an expensive reward: a fitted surrogate screens many cheap draws, and few are called.
 
-A pilot of base draws is called first. Where its effective sample is good, more of the same is the right answer.
-Where it is not, a guess of strength * r is fitted to all that was called; of a large pool of base draws each is called
-with a known chance a(x) that grows with the guess; and so on until the calls are spent. A state was called with
-density p0(x) (n + pool a_1(x) + pool a_2(x) + ...), so exp(strength r) over that bracket weighs it right, whatever the
-guesses were.
+A pilot of base draws is called first. If its effective sample is good, more base draws are the right answer. If it is
+not, a surrogate of strength * r is fitted to all calls; each draw of a large pool of base draws is called with a known
+probability a(x) that grows with the surrogate; and so on until the calls are spent. A state was called with density
+p0(x) (n + pool a_1(x) + pool a_2(x) + ...), so exp(strength r) over that bracket is its exact weight, whatever the
+surrogates were.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ..core.types import Tokens
 from ..rewards.reward import Reward
 
 PILOT, STAGE, POOL = 500, 500, 40_000  # base draws called at first, calls of each stage, draws that are screened
-GOOD = 0.5  # effective share of the pilot from which nothing better is looked for
-DEPTH = 6.0  # nats below the best from which states count alike for the guess
+GOOD = 0.5  # effective share of the pilot above which no surrogate is fitted
+DEPTH = 6.0  # nats below the best, beyond which values are clipped for the surrogate
 RIDGE = 3.0
-FEW = 25  # calls that are not worth a stage
+FEW = 25  # calls that are too few for a stage
 
 
 class Screened(NamedTuple):
-    """Weighted states, log Z, how many draws of the base were made, and whether a guess screened them."""
+    """Weighted states, log Z, the number of base draws, and whether a surrogate screened them."""
 
     x: Tokens
     log_weights: Tensor
@@ -39,7 +39,7 @@ class Screened(NamedTuple):
 
 @dataclass(frozen=True)
 class Screen:
-    """The chance min(1, exp(shift + guess)) with which a state is called; the guess knows tokens and neighbours."""
+    """The probability min(1, exp(shift + surrogate)) of calling a state; the surrogate has site and neighbour terms."""
 
     sites: Tensor  # [D, S]
     pairs: Tensor  # [D - 1, S, S]
@@ -54,7 +54,7 @@ class Screen:
 
 
 def fitted_screen(x: Tokens, values: Tensor, size: int) -> Screen:
-    """Ridge regression of values (in nats) on tokens and pairs of neighbours; far below the best all count alike."""
+    """Ridge regression of values (in nats) on tokens and neighbouring pairs; values far below the best are clipped."""
     goal = values.clamp(min=float(values.max()) - DEPTH)
     length = x.shape[-1]
     tokens = torch.nn.functional.one_hot(x, size).flatten(1)
@@ -66,7 +66,7 @@ def fitted_screen(x: Tokens, values: Tensor, size: int) -> Screen:
 
 
 def levelled(screen: Screen, pool: Tokens, count: int) -> Screen:
-    """The screen that lets about `count` states of a pool through."""
+    """The screen that passes about `count` states of a pool."""
     guess = screen.guess(pool)
     low, high = -float(guess.max()) - 50.0, -float(guess.min())
     for _ in range(100):
@@ -77,7 +77,7 @@ def levelled(screen: Screen, pool: Tokens, count: int) -> Screen:
 
 
 def let_through(chance: Tensor, u: float) -> Tensor:
-    """Which of a row of states are called, by one uniform: each with its chance, and nearly as many as expected."""
+    """Which states of a row are called, by one uniform: each with its probability, and nearly as many as expected."""
     steps = torch.cat([torch.zeros(1, dtype=torch.float64), chance.cumsum(0)]) + u
     return steps.floor().diff() > 0
 
@@ -88,18 +88,18 @@ def effective_share(log_w: Tensor) -> float:
 
 
 def within_calls(walk: Walk, distinct: int, count: int, seed: int) -> Tokens:
-    """The first of so many base draws, as long as no more than `distinct` states are among them."""
+    """The first base draws, at most `count`, as long as they contain at most `distinct` states."""
     x = base_draws(walk, count, seed)
     _, number = torch.unique(x, dim=0, return_inverse=True)
     place = torch.full((int(number.max()) + 1,), len(x)).scatter_reduce(0, number, torch.arange(len(x)), "amin")
-    new = torch.zeros(len(x)).index_fill(0, place, 1.0)  # 1 where a state comes first
+    new = torch.zeros(len(x)).index_fill(0, place, 1.0)  # 1 where a state occurs first
     return x[new.cumsum(0) <= distinct]
 
 
 def screened_importance(
     walk: Walk, reward: Reward, strength: float, size: int, *, distinct: int, seed: int, good: float = GOOD
 ) -> Screened:
-    """Weighted states from at most `distinct` calls of the reward that are not repeated; see this module."""
+    """Weighted states from at most `distinct` distinct calls of the reward; see this module."""
     generator = torch.Generator().manual_seed(seed)
     pilot = within_calls(walk, distinct, PILOT, seed)
     log_w = strength * reward(pilot)

@@ -63,7 +63,7 @@ def leaned(p: Observed, alpha: float, kernel: Kernel = euler_maruyama) -> Clockw
 
 
 def steered(p: Observed, alpha: float, kernel: Kernel = euler_maruyama) -> Clockwork:
-    """The base weighed by the likelihood to a power that grows, proposed by as much guidance."""
+    """The base weighed by a growing power of the likelihood, proposed with equally strong guidance."""
     climbing = Guided(p.base, p.conditional, lambda t: alpha * SQUARE(1 - t))
     return Steered(p.model(), p.potential, alpha, SQUARE, climbing, kernel=kernel)
 
@@ -77,7 +77,7 @@ def guided_edges(p: Observed, alpha: float, kernel: Kernel = euler_maruyama) -> 
 
 
 class SdeMethod(NamedTuple):
-    """How a sampler is built, and the log Z it estimates; None where it has no weights."""
+    """How a sampler is built, and the log Z it estimates; None if it has no weights."""
 
     build: Callable[..., Clockwork]
     log_z: Callable[[Observed, float], float] | None
@@ -95,7 +95,7 @@ KERNELS = {"euler_maruyama": euler_maruyama, "exponential": exponential, "heun":
 
 
 class Cell(NamedTuple):
-    """One point of the figure: so many problems, each run by every sampler named."""
+    """One point of the figure: `seeds` problems, each run by every named sampler."""
 
     dimension: int
     alpha: float
@@ -126,7 +126,7 @@ def cells(settings: Settings) -> list[Cell]:
 
 
 def jobs(settings: Settings) -> list[Job]:
-    """A job for each cell and problem, the pictures, and a curve of the limit for each kernel and value."""
+    """A job for each cell and problem, the pictures, and a curve of the limit for each kernel and model."""
     kernels = ("euler_maruyama",) if settings.quick else tuple(KERNELS)
     curves = [Job(f"limit-{k}-{v}", one_limit, (k, v, settings)) for k in kernels for v in VALUES]
     found = [
@@ -148,7 +148,7 @@ class CloudMeasure:
         self.bandwidth = median_distance(self.few)
 
     def draws(self, n: int, number: int) -> Tensor:
-        """Independent draws from the target; each number has its own."""
+        """Independent draws from the target; each `number` has its own."""
         stream, width = Stream(self.seed, device=self.target.means.device), self.target.dimension + 1
         return self.target.draw(stream.uniforms(number, OUTPUT, 1, n * width).reshape(n, width))
 

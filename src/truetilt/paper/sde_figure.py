@@ -11,7 +11,7 @@ from ..continuous.mixtures import GaussianMixture
 from ..viz.disks import COLOURS
 
 TITLES = {"target": "target π ∝ p₀ p(ζ|x)^α", "guidance": "guidance, β = α", "truetilt": "truetilt, smc-tilted"}
-LINES = {  # a marker, a dash and a tint for each method: told apart without colour
+LINES = {  # marker, dash and tint of each method, distinguishable without colour
     "guidance": ("v", "--", "#c8322b"),
     "smc-tilted": ("o", "-", "#2e8b57"),
     "smc-tilted-plain": ("s", "-.", "#1f6f9f"),
@@ -91,7 +91,7 @@ def _curves(ax: Any, rows: list[Answer], key: str, label: str) -> None:
 
 
 def _limits(ax: Any, rows: list[Answer]) -> None:
-    """Infinitely many particles on a line: what the time grid alone errs by, against the steps."""
+    """Infinitely many particles on a line: the time error alone, against the steps."""
     for name in (n for n in LINES if any(r["value"] == n for r in rows)):
         marker, dash, tint = LINES[name]
         points = sorted((r["steps"], r["tv"]) for r in rows if r["value"] == name)

@@ -1,8 +1,8 @@
-"""Whole chains redesigned: vanilla ProteinMPNN leaning to the soluble weights, vanilla (soluble / vanilla)^alpha.
+"""Whole chains redesigned: vanilla ProteinMPNN tempered towards the soluble weights, vanilla (soluble / vanilla)^alpha.
 
-Judged by what the guide is not: how hydrophobic the surface of the designs is, and how many residues of the native
-sequence come back. A learned ratio breaks at a high exponent; the same states, their ratio summed in another order of
-decoding, show how much of it is error, and the trust report says so.
+Metrics that do not steer: how hydrophobic the surface of the designs is, and how many residues of the native sequence
+are recovered. A learned ratio breaks at a high exponent; the same ratio summed in another decoding order shows how much
+of it is error, and the trust report says so.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .soluble_figure import draw
 from .soluble_samplers import BASELINES, CONDITION, GUIDANCE, TRUETILT, drawn, titled
 
 ALPHAS = (0.0, 1.0, 2.0, 4.0)  # exponents
-COMPARED = 2.0  # the exponent of the baselines: at 1 ours draws the other network, and at 4 the ratio is broken
+COMPARED = 2.0  # exponent of the baselines: at 1 our method draws from the other network, and at 4 the ratio is broken
 SIZES, QUICK_SIZES = (16, 8), (4, 8)  # populations, particles of each
 SEEDS = 2
 COLUMNS = (
@@ -41,7 +41,7 @@ COLUMNS = (
 
 
 def jobs(settings: Settings) -> list[Job]:
-    """One for each backbone, method, exponent and seed; the longest chains first."""
+    """A job for each backbone, method, exponent and seed; the longest chains first."""
     seeds = 1 if settings.quick else SEEDS
     paths = sorted(_paths(settings), key=lambda path: -path.stat().st_size)
     ways = [(TRUETILT, alpha) for alpha in ALPHAS] + [(GUIDANCE, alpha) for alpha in ALPHAS if alpha > 1]
@@ -69,7 +69,7 @@ def protein(path: str, device: str, batch: int) -> Protein:
 
 
 def one(path: str, name: str, alpha: float, sizes: tuple[int, int], seed: int, device: str) -> Answer:
-    """Designs of one backbone by one method, and what they are like."""
+    """Designs of one backbone by one method, and their metrics."""
     design = protein(path, device, 16 if device == "cpu" else sizes[0] * sizes[1])
     x, weights, spent, log_z, verdict, reasons = drawn(name, design, alpha, sizes, seed)
     soluble: Any = design.model(CONDITION).conditional
@@ -108,7 +108,7 @@ def collect(settings: Settings, answers: dict[str, Answer]) -> Answer:
 
 
 def claims(rows: list[Answer]) -> Answer:
-    """What was found of ours, means over backbones and seeds: surface, recovery, verdicts, what another order says."""
+    """Findings for our method, means over backbones and seeds: surface, recovery, verdicts, ratio in another order."""
     ours = [row for row in rows if row["method"] == TRUETILT]
     out: Answer = {}
     for alpha in ALPHAS:

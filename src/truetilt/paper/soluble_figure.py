@@ -1,4 +1,4 @@
-"""The figure of whole-chain redesign: surface, recovery, and what the ratio is worth in another order."""
+"""The figure of whole-chain redesign: surface, recovery, the ratio evaluated in another order; every method."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ PANELS = (
 
 
 def draw(result: Answer) -> Any:
-    """A line for each backbone: truetilt solid, guidance dotted, native as a cross; the retold ratio dashed."""
+    """A line for each backbone: truetilt solid, guidance dotted, native as a star; the ratio in another order dashed.
+
+    Last, all methods at one exponent.
+    """
     from matplotlib.figure import Figure
 
     rows = result["rows"]
-    figure = Figure(figsize=(14, 4.4), layout="constrained")
+    figure = Figure(figsize=(18, 4.4), layout="constrained")
     names = list(dict.fromkeys(row["backbone"] for row in rows))
-    for ax, (key, label) in zip(figure.subplots(1, len(PANELS)), PANELS, strict=True):
+    *panels, last = figure.subplots(1, len(PANELS) + 1)
+    for ax, (key, label) in zip(panels, PANELS, strict=True):
         for name, tint in zip(names, TINTS, strict=False):
             _line(ax, [r for r in rows if r["backbone"] == name and r["method"] == "truetilt"], key, tint, "o-", name)
             if key != "log_ratio":
@@ -39,7 +43,24 @@ def draw(result: Answer) -> Any:
     figure.axes[0].legend(fontsize=7)
     figure.axes[0].set_title("solid: truetilt; dotted: guidance; star: native", fontsize=9, loc="left")
     figure.axes[2].set_title("dashed: the same designs in the reverse order", fontsize=9, loc="left")
+    _methods(last, rows)
     return figure
+
+
+def _methods(ax: Any, rows: list[Answer]) -> None:
+    """The ratio against p0, both a residue, of every method at the exponent of the baselines."""
+    alpha = min(row["alpha"] for row in rows if row["method"] == "guidance")
+    for number, name in enumerate(dict.fromkeys(row["method"] for row in rows)):
+        mine = [row for row in rows if row["method"] == name and row["alpha"] == alpha]
+        if not mine:
+            continue
+        x, y = (statistics.fmean(row[key] / row["sites"] for row in mine) for key in ("log_p0", "log_ratio"))
+        ax.plot([x], [y], "o", ms=6, color=TINTS[number % len(TINTS)])
+        ax.annotate(name, (x, y), xytext=(6, 3), textcoords="offset points", fontsize=8)
+    ax.set(xlabel="log p0, nats a residue", ylabel="log soluble / vanilla, nats a residue")
+    ax.margins(0.2)
+    ax.grid(alpha=0.25, lw=0.4)
+    ax.set_title(f"α = {alpha:g}, equal evaluations: mean of all backbones", fontsize=9, loc="left")
 
 
 def _line(ax: Any, rows: list[Answer], key: str, tint: str, style: str, label: str | None = None) -> None:

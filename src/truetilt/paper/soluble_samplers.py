@@ -1,8 +1,8 @@
-"""Ways to redesign a whole chain by the ratio of two networks: ours, guidance, and baselines that know it as a reward.
+"""Methods to redesign a whole chain by the ratio of two networks: ours, guidance, and baselines with it as reward.
 
 The baselines spend as many evaluations of the base as ours of both networks, and may call the ratio, two passes each,
-for as many again. Those that complete a masked chain in one pass (FK steering, SVDD-PM, particle Gibbs) cannot run: the
-network speaks of a site only once all before it are known.
+for as many again. Methods that complete a masked chain in one pass (FK steering, SVDD-PM, particle Gibbs) cannot run:
+the network predicts a site only given all sites before it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CONDITION = "soluble"
 
 
 class WeightedDesigns(NamedTuple):
-    """Finished states with weights that sum to 1, what they cost, and log Z and the verdict where a method has them."""
+    """Finished states with weights that sum to 1, their cost, and log Z and the verdict if a method has them."""
 
     x: Tokens
     weights: Tensor
@@ -54,7 +54,7 @@ def _ours(design: Protein, alpha: float, sizes: tuple[int, int], seed: int) -> W
 
 
 def _guided(design: Protein, alpha: float, sizes: tuple[int, int], seed: int) -> WeightedDesigns:
-    """Every site drawn from its guided law, and no weights."""
+    """Every site drawn from its guided law, without weights."""
     fk = AnyOrder(design.model(CONDITION), alpha, alpha, design.order)
     result = run(fk, particles=sizes[1], populations=sizes[0], seed=seed, resample=never)
     x = result.particles.flatten(0, 1)
@@ -62,7 +62,7 @@ def _guided(design: Protein, alpha: float, sizes: tuple[int, int], seed: int) ->
 
 
 def budget_of(design: Protein, sizes: tuple[int, int]) -> Budget:
-    """What ours asks of both networks, as evaluations of the base; and calls for as many passes again."""
+    """The evaluations of both networks by our method, as evaluations of the base; and calls for as many passes more."""
     each = sizes[0] * sizes[1] * design.length
     return Budget(2 * each, each)
 
@@ -79,5 +79,5 @@ def _baseline(name: str, design: Protein, alpha: float, sizes: tuple[int, int], 
 
 
 def titled(name: str) -> str:
-    """The name of a method as tables and figures have it."""
+    """The title of a method in tables and figures."""
     return TITLES.get(name, name)

@@ -1,4 +1,4 @@
-"""`tt.steer` judged: on chains and TF Bind 8 beside what people use instead, on tables beside ways chosen in hindsight.
+"""`tt.steer` evaluated: on chains and TF Bind 8 against baselines, on tables against routes chosen in hindsight.
 
 Every method may spend the same network evaluations and distinct calls of the reward. Baselines are run as large as the
 budget affords by a search that they are not charged for.
@@ -26,12 +26,12 @@ from .steer_tables import FIXED, OURS, TABLES, one_table
 
 DIMENSIONS, PROBLEMS, CALLS = (32, 64), 8, (2_000, 6_000, 18_000)
 QUICK_DIMENSIONS, QUICK_CALLS = (32,), (2_000,)
-PER_CALL = 20  # draws that the evaluations buy, for each call: as `tt.steer` has it by default
+PER_CALL = 20  # base draws' worth of evaluations for each call: the default of `tt.steer`
 RIVALS = tuple(name for name, method in METHODS.items() if method.has_target)
 BINDING, PRIORS, STRENGTHS, DISTINCT = "tfbind8", ("uniform", "markov1"), (4.0, 8.0), 2_000
 SEEDS, QUICK_SEEDS, WORDS = 10, 2, 20
 COLUMNS = ("problem", "method", "calls", "tv", "half_width", "log_z_error", "network_evaluations", "distinct_calls")
-LEVEL, NEAR = 0.95, 1.5  # of intervals; times the error of the best fixed way on each table, at most
+LEVEL, NEAR = 0.95, 1.5  # level of intervals; largest allowed error, in units of the best fixed route's on each table
 
 
 def jobs(settings: Settings) -> list[Job]:
@@ -64,7 +64,7 @@ def _seeds(settings: Settings) -> int:
 
 
 def _words(settings: Settings) -> int:
-    """Seeds on TF Bind 8: what is compared there is nearly the same, so that it takes many."""
+    """Seeds on TF Bind 8: methods there are nearly equal, so that many are needed."""
     return QUICK_SEEDS if settings.quick else WORDS
 
 
@@ -76,7 +76,7 @@ def _folder(settings: Settings) -> Path:
 
 
 def one_chain(dimension: int, problem: int, calls: int, name: str, base_seed: int = 0) -> Answer:
-    """A method on one chain with so many calls."""
+    """A method on one chain with `calls` calls."""
     chain = chain_problem(dimension, problem)
     reward = Reward(chain.reward, vocabulary=VOCABULARY)
     budget, seed = Budget(PER_CALL * calls * dimension, calls), 1000 * base_seed + problem
@@ -114,7 +114,7 @@ def _run(name: str, model: Any, reward: Reward, strength: float, budget: Budget,
 
 
 def collect(settings: Settings, answers: dict[str, Answer]) -> Answer:
-    """Means over problems and seeds, with intervals; and what the verdicts on the tables were worth."""
+    """Means over problems and seeds, with intervals; and how reliable the verdicts on the tables were."""
     rows = []
     dimensions, calls = (QUICK_DIMENSIONS, QUICK_CALLS) if settings.quick else (DIMENSIONS, CALLS)
     for d in dimensions:
@@ -159,7 +159,7 @@ def _row(problem: str, name: str, calls: int | None, each: list[Answer]) -> Answ
 
 
 def _verdicts(each: Iterable[Answer]) -> Answer:
-    """How many runs each verdict was given to, and the largest error among those, in half-widths of what they state."""
+    """The number of runs with each verdict, and their largest error, in half-widths of the stated intervals."""
     out: Answer = {}
     for one in each:
         kept = out.setdefault(one["verdict"], {"runs": 0, "most_off": 0.0, "beyond_3": 0})
@@ -170,7 +170,7 @@ def _verdicts(each: Iterable[Answer]) -> Answer:
 
 
 def _hindsight(rows: list[Answer]) -> list[Answer]:
-    """For each table: the error of ours over that of the fixed way that turned out best."""
+    """For each table: our error over that of the fixed route that turned out best."""
     out = []
     for number in range(TABLES):
         errors = {row["method"]: row["tv"] for row in rows if row["problem"] == f"table {number}"}
@@ -180,7 +180,7 @@ def _hindsight(rows: list[Answer]) -> list[Answer]:
 
 
 def passed(result: Answer) -> bool:
-    """Whether all that is claimed holds: see the docs, `truetilt reproduce steer`."""
+    """Whether all claims hold: see the docs, `truetilt reproduce steer`."""
     kept = {(row["problem"], row["calls"], row["method"]): row for row in result["rows"]}
     chains = [row for row in result["rows"] if row["problem"].startswith("chain") and row["method"] != OURS]
     ahead = all(_high(kept[row["problem"], row["calls"], OURS]) < row["tv"] - row["half_width"] for row in chains)

@@ -1,4 +1,4 @@
-"""The figure of the steer experiment: errors on chains against calls, and on tables beside what hindsight chooses."""
+"""The figure of the steer experiment: errors on chains against calls, on tables against the best route in hindsight."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _curves(ax: Any, rows: list[Answer], title: str) -> None:
 
 
 def _hindsight(ax: Any, rows: list[Answer]) -> None:
-    """Ours over the best fixed way, a point a table."""
+    """Our error over that of the best fixed route, a point per table."""
     ax.scatter([row["table"] for row in rows], [row["ratio"] for row in rows], color=GREEN, s=24, zorder=3)
     ax.axhline(1, color="0.6", lw=0.8, ls=":")
     ax.axhline(1.5, color="#D55E00", lw=0.8, ls="--")

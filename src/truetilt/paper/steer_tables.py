@@ -1,7 +1,7 @@
-"""Twenty random tables, easy and rare-event: `tt.steer` beside every fixed way, and what its verdicts are worth.
+"""Twenty random tables, easy and rare-event: `tt.steer` beside every fixed route, and how reliable its verdicts are.
 
-A state's log p0 and its reward are sums over sites and pairs of sites, with noise of each state's own. For a rare event
-the reward also undoes what p0 prefers, so that the target lies where the base hardly draws.
+A state's log p0 and its reward are sums over sites and pairs of sites, plus independent noise per state. For a rare
+event the reward also reverses what p0 prefers, so that the target lies where the base hardly draws.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from .reward_tables import RewardTable
 
 TABLES, RARE = 20, 10  # the last ones are rare events
 SIZES = ((4, 5), (3, 7), (6, 4), (8, 4), (2, 12))  # tokens and sites, in turn
-DRAWS, CALLS = 2000, 2000  # of even tables: draws that the evaluations buy, any calls; of odd ones: distinct calls
-SPARE = 80_000  # draws that the evaluations of odd ones buy
+DRAWS, CALLS = 2000, 2000  # even tables: draws' worth of evaluations, unlimited calls; odd ones: distinct calls
+SPARE = 80_000  # draws' worth of evaluations for odd tables
 FIXED = (IMPORTANCE, TWISTED, ANNEALED, FROM_BASE)
 OURS = "truetilt"
 POPULATIONS = 16
@@ -69,7 +69,7 @@ def budget_of(number: int, length: int) -> Budget:
 
 
 def one_table(number: int, method: str, seed: int) -> Answer:
-    """A method on one table: its error, its verdict, and how far its statements are off."""
+    """A method on one table: its error, its verdict, and the errors of its stated intervals."""
     table = random_table(number)
     budget = budget_of(number, table.p0.dim())
     model, reward = table.model(), table.reward()
@@ -94,7 +94,7 @@ def one_table(number: int, method: str, seed: int) -> Answer:
 
 
 def _fixed(problem: SteerProblem, budget: Budget, name: str, seed: int) -> Result | None:
-    """All of a budget on one way, without a look before; None where the budget does not buy it."""
+    """A whole budget on one route, without a pilot; None if the budget does not suffice."""
     account = Account(budget, problem.states)
     work = Work(problem, account, StageFolder(None, {}, problem.reward), seed, movable=True)
     found = next(way for way in ways_of(problem, account) if way.name == name).build(work)
@@ -106,9 +106,8 @@ def _fixed(problem: SteerProblem, budget: Budget, name: str, seed: int) -> Resul
 
 
 def statements_off(table: RewardTable, law: Tensor, log_z: float, result: Result) -> float:
-    """The largest error of log Z, of the mean reward and of the likeliest token of each site, in half-widths.
-
-    Half the width of the 95 % interval that the result states for each.
+    """The largest error of log Z, of the mean reward and of the likeliest token of each site, in half-widths of the 95
+    % interval that the result states for each.
     """
     shape, every = table.p0.shape, torch.cartesian_prod(*[torch.arange(table.size)] * table.p0.dim())
     rewards, sites = table.reward(), range(len(shape))

@@ -30,7 +30,7 @@ MARKS = (("black", "_"), ("#c8322b", "v"), ("#e07b5a", "^"), ("#2e8b57", "o"), (
          ("#7b4fa8", "X"), ("#c9a2e0", "x"), ("#b07fd0", "*"), ("#4b2f78", "p"), ("#a6c96a", "D"))  # fmt: skip
 REPLICATES = 10  # of the i.i.d. floor
 LIMITS = {"smc-clock-multinomial": "smc-clock", "any-order-systematic": "any-order"}  # methods with the same limit
-LARGEST_FLOW = 10_000  # states of a uniform space; masking spaces are sparse, and all fit
+LARGEST_FLOW = 10_000  # states of a uniform space, at most; masking spaces are sparse, and all fit
 
 
 def random_table(process: str, dimension: int, vocabulary: int, number: int, seed: int, device: str) -> Table:
@@ -48,7 +48,7 @@ def hash_words(*words: int) -> int:
 
 
 def jobs(settings: Settings) -> list[Job]:
-    """One job a target; the long ones first."""
+    """One job per target; the long ones first."""
     every = [
         Job(f"{process}-{d}-{v}-{number}", one_target, (process, d, v, number, settings))
         for d, v in sorted(SIZES, key=lambda size: abs(size[1] - 100))
@@ -85,7 +85,7 @@ def one_target(process: str, d: int, v: int, number: int, settings: Settings) ->
 
 
 def _exact(table: Table, alpha: float, method: str) -> float | None:
-    """KL of the method's exact limit, where the space can be enumerated."""
+    """KL of the method's exact limit; None if the space is too large to enumerate."""
     target = table.target(alpha)
     if not isinstance(table.process, Masking) and target.numel() > LARGEST_FLOW:
         return None
@@ -140,7 +140,7 @@ def _row(process: str, dimension: int, vocabulary: int, method: str, entries: li
 
 
 def draw(result: Answer) -> Any:
-    """Sampled KL (filled) and exact KL (hollow) of every method, a panel a process."""
+    """Sampled KL (filled) and exact KL (hollow) of every method, one panel per process."""
     from matplotlib.figure import Figure
 
     styles = dict(zip(METHOD_ORDER, MARKS, strict=True))

@@ -8,14 +8,14 @@ from .text_samplers import FEW, PARTICLES, SAMPLERS, Case
 
 ALPHAS, BETAS = (1.0, 2.0, 4.0, 8.0), tuple(round(0.2 * k, 1) for k in range(11))
 STEPS, RUNS = (100, 1000), 5
-ALPHA, BETA, DRAWS = 2.0, 1.0, 1024  # of the claims, fixed beforehand
+ALPHA, BETA, DRAWS = 2.0, 1.0, 1024  # settings of the claims, fixed beforehand
 BASELINE = "guidance-posterior"
 GUIDANCE = ("guidance-rate", BASELINE, "guidance-deft")
 CLAIMANTS = ("smc-populations", "tilted-populations", "any-order-populations", "guidance-gibbs", "smc-paper-16")
 CURVES = ("smc-partial", "smc-deft-partial")
-LONG_CURVE = "smc-posterior"  # as many evaluations at 1000 steps as at 100: most particles reveal nothing in a step
+LONG_CURVE = "smc-posterior"  # evaluations at 1000 steps are those at 100: most particles reveal nothing in a step
 OURS = ("smc", "smc-posterior", "smc-populations", "tilted", "tilted-populations", "any-order", "guidance-gibbs")
-ANNEALED_ALPHAS = (8.0, 32.0, 64.0)  # and the edge forms at the first alone
+ANNEALED_ALPHAS = (8.0, 32.0, 64.0)  # the edge forms only at the first
 BY_EDGES, POPULATIONS = ("annealed-ordered", "annealed-edges", "any-order-moves"), 16
 QUICK_ALPHAS, QUICK_BETAS = (2.0, 4.0), (0.0, 1.0, 2.0)
 QUICK_STEPS, QUICK_SHAPE = 24, (2, 12)
@@ -23,13 +23,13 @@ QUICK_STEPS, QUICK_SHAPE = 24, (2, 12)
 
 @dataclass(frozen=True)
 class TextTask:
-    """A text task: its classes, a prompt for each, and its score: accuracy, or the judged chance of a class."""
+    """A text task: its classes, a prompt for each, and its score: accuracy, or the judge's probability of a class."""
 
     name: str
     title: str
     conditions: tuple[str, ...]
     prompts: dict[str, str]
-    chance_of: str | None = None  # None: the share the judge takes to be of the class asked for
+    chance_of: str | None = None  # None: accuracy, the share that the judge assigns to the requested class
 
     @property
     def score_words(self) -> str:
@@ -84,7 +84,7 @@ def _case(method: str, conditions: tuple[str, ...], alpha: float | None, beta: f
 
 
 def _weighted(method: str, conditions: tuple[str, ...], alpha: float) -> Case:
-    """A case whose populations are drawn from by mass; one site a step, whatever its steps."""
+    """A case whose texts are drawn from populations by mass; one site per step, whatever its number of steps."""
     return Case(method, conditions, alpha, None, STEPS[0], (POPULATIONS, SAMPLERS[method].particles))
 
 

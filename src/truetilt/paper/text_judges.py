@@ -1,6 +1,6 @@
-"""Models that score texts and took no part in sampling them: a classifier on MiniLM vectors, a tuned language model.
+"""Models that score texts and were not used in sampling them: a classifier on MiniLM vectors, a tuned language model.
 
-Both are fitted once to a prepared corpus, the classifier to the half that guidance was not trained on, and saved in
+Both are fitted once to a prepared corpus (the classifier to the half that guidance was not trained on) and saved in
 folders beside those of the tasks.
 """
 
@@ -28,14 +28,14 @@ from ..training.corpus import Corpus
 from .text_grid import TextTask
 
 OWN, MINILM = "own", "minilm"
-FITTED, TESTED = 16_000, 2_000  # texts at most
+FITTED, TESTED = 16_000, 2_000  # largest number of texts to fit to, and to test on
 TUNED_ON, TUNING_STEPS = 4_000, 48
 CARD = "card.json"
 
 
 @dataclass(frozen=True)
 class Verdicts:
-    """A judge of a task's classes, and what is known of it."""
+    """A judge of a task's classes, and its card."""
 
     judge: LinearJudge
     card: Answer
@@ -45,7 +45,7 @@ class Verdicts:
         return self.judge(texts).tolist()
 
     def of(self, log_probs: list[float] | None, condition: str) -> tuple[float, bool]:
-        """log p(condition | text) and whether no other class is likelier; an empty text is of no class."""
+        """log p(condition | text) and whether no other class is likelier; an empty text belongs to no class."""
         if log_probs is None:
             return -math.log(len(self.judge.classes)), False
         log_p = log_probs[self.judge.classes.index(condition)]
@@ -53,7 +53,7 @@ class Verdicts:
 
 
 def second_judge(name: str, task: TextTask, data: str | None, perspective: str | None, beside: Path) -> Verdicts:
-    """A judge saved in a folder, or minilm: the one kept beside the folder of the task, fitted if there is none."""
+    """A judge saved in a folder; for "minilm" the one beside the task's folder, fitted if there is none."""
     encoder = minilm()
     folder = _folder(task, beside) if name == MINILM else Path(name)
     if not (folder / CONFIG).is_file():
@@ -80,7 +80,7 @@ def _folder(task: TextTask, beside: Path) -> Path:
 
 
 def fit_judge(encode: Any, task: TextTask, data: str, perspective: str | None) -> tuple[LinearJudge, Answer]:
-    """A judge from the judge's half of a corpus and its figures on test texts; calibrated where scores are given."""
+    """A judge fitted to the judge's half of a corpus, and its figures on test texts; calibrated if scores are given."""
     corpus = Corpus.read(data)
     texts, labels, classes = labelled(corpus, task, "judge", FITTED)
     judge = fitted(encode, texts, labels, classes)
@@ -103,7 +103,7 @@ def fit_judge(encode: Any, task: TextTask, data: str, perspective: str | None) -
 
 
 def labelled(corpus: Corpus, task: TextTask, part: str, most: int) -> tuple[list[str], list[int], tuple[str, ...]]:
-    """Texts of the task's group of classes from one part of a corpus, evenly spaced, and their places in the group."""
+    """Texts of the task's group of classes from one part of a corpus, evenly spaced, and their class indices."""
     group = next((own for own in corpus.groups.values() if set(task.conditions) <= set(own)), None)
     if group is None:
         raise InvalidInput(f"{corpus.folder} has the groups {dict(corpus.groups)} and none with {task.conditions}")
@@ -123,7 +123,7 @@ def labelled(corpus: Corpus, task: TextTask, part: str, most: int) -> tuple[list
 
 
 def tuned_reference(task: TextTask | None, data: str | None, beside: Path) -> CausalLM:
-    """SmolLM2 tuned to the texts that guidance learned from; its adapter is kept beside the task's folder."""
+    """SmolLM2 tuned to the texts that guidance was trained on; its adapter is saved beside the task's folder."""
     folder = beside / f"smollm2-{'infill' if task is None else task.name}"
     if (folder / CARD).is_file():
         return adapted(smollm2(), folder)

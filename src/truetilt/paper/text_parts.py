@@ -34,7 +34,7 @@ def nets_of(settings: Settings) -> Reviews:
 
 
 def chosen(part: Part, jobs: list[Job], settings: Settings) -> list[Job]:
-    """The selected jobs; rows that could not join those in the folder are refused before any job starts."""
+    """The selected jobs; raises before any job starts if their rows could not join those in the folder."""
     if part.only is None:
         return jobs
     try:
@@ -54,7 +54,7 @@ def chosen(part: Part, jobs: list[Job], settings: Settings) -> list[Job]:
 def joined(
     part: Part, settings: Settings, rows: Sequence[Answer], lines: Sequence[ScoredText]
 ) -> tuple[list[Answer], list[ScoredText]]:
-    """These rows and texts, after those of earlier parts that were not computed again."""
+    """These rows and texts, appended to those of earlier parts that were not computed again."""
     before = _earlier(part, settings)
     if before is None:
         return list(rows), list(lines)
@@ -65,7 +65,7 @@ def joined(
 
 
 def identity(settings: Settings) -> Answer:
-    """What all rows of a result must have in common."""
+    """The settings that all rows of a result must share."""
     return {
         "nets": fingerprint(dict(nets_of(settings).nets))[:16],
         "quick": settings.quick,
@@ -75,7 +75,7 @@ def identity(settings: Settings) -> Answer:
 
 
 def _earlier(part: Part, settings: Settings) -> Any:
-    """The earlier result in the folder, of the same networks and seed; None if there is none to join."""
+    """The earlier result in the folder, by the same networks and seed; None if there is none to join."""
     path = part.folder / "result.json"
     if part.only is None or not path.is_file():
         return None

@@ -1,4 +1,4 @@
-"""Figures of the text tasks in the paper's form: what is measured against beta, a line for each alpha."""
+"""Figures of the text tasks in the paper's form: metrics against beta, one line per alpha."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ..commands.jobs import Answer
 from .text_grid import BASELINE, CURVES, GUIDANCE, LONG_CURVE
 from .text_rows import LEAST_DISTINCT, MOST_PERPLEXITY
 
-PLACE = 2.15  # on the axis of beta, of samplers that have none
-ALPHA = 4.0  # of the marks, or the largest below it
+PLACE = 2.15  # position on the beta axis of samplers without a beta
+ALPHA = 4.0  # alpha of the marks, or the largest below it
 QUANTITIES = {
     "score": "",
     "perplexity": "perplexity",
@@ -19,7 +19,7 @@ QUANTITIES = {
     "bertscore": "BERTScore F1",
     "kept_unclamped": "given tokens, unclamped",
 }
-CLAIMS = {  # and where the line is
+CLAIMS = {  # the claims and their critical values
     "accuracy_difference": ("accuracy less guidance's", 0.0),
     "perplexity_ratio": ("perplexity over guidance's", MOST_PERPLEXITY),
     "distinct_2_ratio": ("distinct-2 over guidance's", LEAST_DISTINCT),
@@ -53,7 +53,7 @@ def draw_curves(result: Answer) -> Any:
 
 
 def _panels(result: Answer, rows: Sequence[Answer]) -> list[tuple[str, str, str | None]]:
-    """(quantity, label, class or None) of each panel: by class where a mean over classes says nothing."""
+    """(quantity, label, class or None) of each panel: per class if a mean over classes is meaningless."""
     out: list[tuple[str, str, str | None]] = []
     for name, words in QUANTITIES.items():
         if any(row.get(name) is not None for row in rows):
@@ -63,7 +63,7 @@ def _panels(result: Answer, rows: Sequence[Answer]) -> list[tuple[str, str, str 
 
 
 def draw_claims(result: Answer) -> Any:
-    """Each claimant against guidance: the difference in accuracy and what it cost, with intervals."""
+    """Each claimant against guidance: the difference in accuracy and its cost, with intervals."""
     from matplotlib.figure import Figure
 
     found = result.get("claims") or {}
@@ -90,7 +90,7 @@ def _has_grid(row: Answer) -> bool:
 
 
 def _is_curve(row: Answer, rows: Sequence[Answer]) -> bool:
-    """Whether a row lies on a curve: its method was run at several beta."""
+    """Whether a row lies on a curve: its method was run at several values of beta."""
     same = {r["beta"] for r in rows if (r["method"], r["steps"]) == (row["method"], row["steps"])}
     return row["method"] in (*CURVES, LONG_CURVE) and len(same) > 1
 

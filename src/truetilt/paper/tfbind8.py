@@ -1,4 +1,4 @@
-"""TF Bind 8: every sampler on a measured landscape, all 65,536 DNA 8-mers with how strongly a protein binds them."""
+"""TF Bind 8: every sampler on a measured landscape, the binding strength of all 65,536 DNA 8-mers to a protein."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _row(cells: list[Answer], name: str) -> Answer:
 
 
 def draw(result: Answer) -> Any:
-    """A row for each prior; for each alpha the marginal TV, and beside it how far the mean score is off."""
+    """A row for each prior; for each alpha the marginal TV, and beside it the error of the mean score."""
     from matplotlib.figure import Figure
 
     priors, alphas = (list(dict.fromkeys(r[key] for r in result["rows"])) for key in ("prior", "alpha"))
@@ -149,14 +149,14 @@ def draw(result: Answer) -> Any:
 
 
 def _dots(ax: Any, rows: list[Answer], values: list[float], start: float) -> None:
-    """A dot for each method, on a line from where it should be."""
+    """A dot for each method, on a line from its ideal value."""
     names = ["independent draws" if r["method"] == "iid" else r["method"] for r in rows]
     tints = [TINT[r["method"].split("-")[0]] for r in rows]
     ax.hlines(names, start, values, color=tints, lw=1.2)
     ax.scatter(values, names, color=tints, s=30, zorder=3)
     for name, value in zip(names, values, strict=True):
         side, aside = ("left", 6) if value >= start else ("right", -6)
-        words = f"{round(value, 3) + 0:.3f}"  # + 0: no minus before a zero
+        words = f"{round(value, 3) + 0:.3f}"  # + 0: no minus sign before a zero
         ax.annotate(words, (value, name), (aside, 0), textcoords="offset points", fontsize=7, ha=side, va="center")
 
 

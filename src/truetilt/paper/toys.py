@@ -25,11 +25,11 @@ from ..targets.any_order import adapted_sites
 from .samplers import HALF, Build, any_order, guidance, in_order, one_site_a_step, tempered, tilted
 
 STEPS = 100
-FLOOR = 1e-10  # of empty cells in KL(pi || empirical)
+FLOOR = 1e-10  # floor of empty cells in KL(pi || empirical)
 
 
 class ToyMethod(NamedTuple):
-    """How a sampler is built from a model and alpha, how it resamples and draws, and over which times."""
+    """How a sampler is built from a model and alpha, its resampling and coupling, and its time grid."""
 
     build: Build
     resample: Resampler
@@ -51,7 +51,7 @@ METHODS = {
 
 
 class SampledToy(NamedTuple):
-    """A run of a method, and what it cost."""
+    """A run of a method, and its cost."""
 
     result: Result
     meter: RoundCounter
@@ -84,5 +84,8 @@ def drawn_law(table: Table, draws: Tensor) -> Tensor:
 
 
 def miss(target: Tensor, law: Tensor, floor: float = FLOOR) -> float:
-    """KL(target || law) with empty cells floored; an exact law has none, and rounding may not make it negative."""
+    """KL(target
+
+    law) with empty cells floored; clipped at 0 against rounding.
+    """
     return max(0.0, float(kl(target, law, floor)))

@@ -1,1 +1,1 @@
-"""Proteins: ProteinMPNN on a backbone, as an exact autoregressive law of the residues that are open."""
+"""Proteins: ProteinMPNN on a backbone, as an exact autoregressive law of the open residues."""

@@ -1,4 +1,4 @@
-"""A protein to design: a backbone, the law of its open residues, and the way between tokens and sequences."""
+"""A protein to design: a backbone, the law of its open residues, and conversions between tokens and sequences."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ NAME = "proteinmpnn"
 class Protein:
     """ProteinMPNN on one backbone; `model()` is what samplers take, `log_prob` the law of finished sequences.
 
-    A state holds the letters of the open sites, tokens 0 to 19 of ACDEFGHIKLMNPQRSTVWY. The law is that of one order of
-    decoding, `order`: reveal in it.
+    A state holds the letters of the open sites, tokens 0 to 19 of ACDEFGHIKLMNPQRSTVWY. The law is that of one decoding
+    order, `order`: reveal sites in it.
     """
 
     law: OrderedLaw
@@ -57,23 +57,23 @@ class Protein:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """The order of decoding, which samplers reveal in."""
+        """The decoding order, in which samplers reveal sites."""
         return self.law.order
 
     @property
     def sites(self) -> tuple[str, ...]:
-        """The open sites as they are named in the file: A39, or A39=B39 where they are tied."""
+        """The names of the open sites in the file: A39, or A39=B39 if they are tied."""
         return self.choice.named(self.structure)
 
     @property
     def view(self) -> SequenceLogo:
-        """How states look, for reports and figures."""
+        """The view of states for reports and figures."""
         return SequenceLogo(AMINO_ACIDS, self.sites)
 
     def model(self, condition: str | Path | None = None, log_p_condition: float | None = None) -> Model:
         """The model to sample; with a `condition` ("soluble", or a file of weights) those weights are its conditional.
 
-        Then a target p0(x) p(zeta|x)^alpha is made of the ratio of the two networks.
+        A target p0(x) p(zeta|x)^alpha is then built from the ratio of the two networks.
         """
         if condition is not None and str(condition) == self.weights and self.weights in FOLDERS:
             raise InvalidInput(
@@ -91,22 +91,22 @@ class Protein:
         return OrderedLaw(net, self.structure, self.choice, self.law.batch)
 
     def log_prob(self, x: Tokens) -> Tensor:
-        """log p(x | order) of finished states [B, D], one pass; what `tt.WholeSequence` and `tt.recycled` take."""
+        """log p(x | order) of finished states [B, D], in one pass; for `tt.WholeSequence` and `tt.recycled`."""
         return self.law.log_prob(x)
 
     @property
     def proposal(self) -> GivenBefore:
-        """What the network says of a site from those before it: a proposal for `tt.WholeSequence`."""
+        """The network's law of a site given those before it: a proposal for `tt.WholeSequence`."""
         return GivenBefore(self.law)
 
     @cached_property
     def native(self) -> Tokens:
-        """The letters of the file at the open sites, int64 [D]; -1 where it has none that is known."""
+        """The letters of the file at the open sites, int64 [D]; -1 if unknown."""
         letters = [self.structure.residues[site[0]].letter for site in self.choice.sites]
         return torch.tensor([AMINO_ACIDS.find(letter) for letter in letters])
 
     def recovery(self, x: Tokens) -> Tensor:
-        """The share of open sites that have the letter of the file, float64 [...]."""
+        """The share of open sites with the letter of the file, float64 [...]."""
         return (x.cpu() == self.native).double().mean(-1)
 
     def sequence(self, x: Tokens) -> str:
@@ -169,11 +169,11 @@ def load_protein(
             of the designed chains.
         weights: "vanilla" (the default) or "soluble", from the package proteinmpnn 0.1.3; or a .pt file of that format.
         noise: Hundredths of Å of noise that the weights were trained with: "002", "010", "020" (the default), "030".
-        chains: Chains that are designed, "A" or "A,B"; the others are seen and kept. None (the default): all.
-        fixed: Residues that keep their letters, written as for `open`.
+        chains: Chains to design, "A" or "A,B"; the others are kept as context. None (the default): all.
+        fixed: Residues that keep their letters, in the format of `open`.
         forbid: Letters that no open residue gets unless the file has it there: "C" for no new cysteines.
-        tied: What shares one letter: chains "A=B" (a homodimer), or residues "A10=B10", "A10-20=B10-20".
-        order: Order of decoding of the open sites, a permutation of 0 .. D - 1. None (the default): that of the file.
+        tied: Residues that share one letter: chains "A=B" (a homodimer), or residues "A10=B10", "A10-20=B10-20".
+        order: Decoding order of the open sites, a permutation of 0 .. D - 1. None (the default): that of the file.
         device: Where the network runs.
         batch: States in a pass; 16 if None.
         dtype: float32 (None) or float64.

@@ -1,7 +1,7 @@
-"""Decoding one site after another: what a beginning of a sequence has computed is kept for those that go on from it.
+"""Autoregressive decoding with a cache: features of a prefix are reused by the states that continue it.
 
-A residue's features depend on the letters before it alone. So a run that reveals site by site works out one site a
-step, not all before it again: the cost of a draw is that of one pass over the sequence.
+A residue's features depend only on the letters before it. So a run that reveals site by site computes one site per step
+and reuses the earlier ones: the cost of a draw is that of one pass over the sequence.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from torch.nn.functional import linear
 from ..core.types import Tokens
 from .network import Decoder, ProteinMPNN
 
-MOST_KEPT = 1 << 28  # numbers that are kept between two calls: 1 GiB
+MOST_KEPT = 1 << 28  # cached numbers between two calls, at most: 1 GiB
 
 
 class LayerCache(NamedTuple):
-    """What a decoder layer has computed before any state is known, of the open residues in the order of decoding."""
+    """Precomputed parts of a decoder layer that do not depend on the state, for the open residues in decoding order."""
 
-    given: Tensor  # [P, K, H]: the first map of every message without its residue and without open neighbours
-    letters: Tensor  # [21, H]: of a neighbour's letter
-    own: Tensor  # [H, H]: the map of the residue
-    neighbour: Tensor  # [H, H]: the map of the neighbour
+    given: Tensor  # [P, K, H]: first map of every message, without its residue and without open neighbours
+    letters: Tensor  # [21, H]: contribution of a neighbour's letter
+    own: Tensor  # [H, H]: map of the residue
+    neighbour: Tensor  # [H, H]: map of the neighbour
 
 
 class Beginnings(NamedTuple):
-    """Distinct beginnings [n, turn]; what their residues tell later ones, and the features of the next site's."""
+    """Distinct prefixes [n, turn], the messages of their residues to later ones, and the features of the next site."""
 
     letters: Tokens
     told: Tensor  # [n, layers, P before this turn, H]
@@ -39,7 +39,7 @@ class Beginnings(NamedTuple):
 
 
 def distinct_rows(x: Tokens) -> tuple[Tokens, Tensor]:
-    """The distinct rows of [B, k], which may have no columns, and the number of each row's own [B]."""
+    """The distinct rows of [B, k], which may have no columns, and the index of each row among them [B]."""
     if x.shape[1] == 0:
         return x[:1], torch.zeros(len(x), dtype=torch.int64, device=x.device)
     rows, which = x.unique(dim=0, return_inverse=True)
@@ -48,7 +48,7 @@ def distinct_rows(x: Tokens) -> tuple[Tokens, Tensor]:
 
 @dataclass(frozen=True, eq=False)
 class Decoding:
-    """The decoder over the open residues; `seen` [P, K] are the open ones that each sees (P: none), `turns` theirs."""
+    """The decoder over the open residues; `seen` [P, K]: the open ones each sees (P: none); `turns`: their turns."""
 
     net: ProteinMPNN
     nodes: Tensor  # [P, H], in the order of decoding
@@ -56,17 +56,17 @@ class Decoding:
     seen: Tensor
     turns: Tensor
     batch: int
-    _kept: list[Beginnings] = field(default_factory=list, init=False, repr=False)  # the last call's, if it is small
+    _kept: list[Beginnings] = field(default_factory=list, init=False, repr=False)  # cache of the last call, if small
 
     def votes(self, begun: Tokens) -> Tensor:
-        """Logits of the residues of the next site after beginnings [B, turn]: [B, residues, 21]."""
+        """Logits of the residues of the next site after prefixes [B, turn]: [B, residues, 21]."""
         rows, which = distinct_rows(begun)
         found = self._reached(rows)
         self._kept[:] = [found] if found.told.numel() + found.features.numel() <= MOST_KEPT else []
         return found.votes[which]
 
     def _reached(self, rows: Tokens) -> Beginnings:
-        """These distinct beginnings, from what is kept of shorter ones, or else from the first site on."""
+        """These distinct prefixes, from cached shorter ones, or else computed from the first site on."""
         turn = rows.shape[1]
         kept = self._kept[0] if self._kept else None
         if kept is not None and kept.letters.shape == rows.shape and torch.equal(kept.letters, rows):
@@ -80,7 +80,7 @@ class Decoding:
         return self._step(rows, self._told(before, which, rows[:, -1]), turn)
 
     def _found(self, kept: Beginnings, parents: Tokens) -> Beginnings | None:
-        """What is kept of these beginnings; None if it lacks any."""
+        """The cached entries of these prefixes; None if any is missing."""
         if kept.letters.shape[1] != parents.shape[1]:
             return None
         if parents.shape[1] == 0:
@@ -92,7 +92,7 @@ class Decoding:
         return Beginnings(*(part[own] for part in kept)) if bool((own >= 0).all()) else None
 
     def _told(self, before: Beginnings, which: Tensor, letter: Tensor) -> Tensor:
-        """What the residues so far tell later ones, once the last of them have their letter."""
+        """The messages of the residues so far to later ones, once the last of them have their letter."""
         new = []
         for number, cache in enumerate(self.layers):
             features = before.features[:, number][which]
@@ -101,7 +101,7 @@ class Decoding:
         return torch.cat([before.told[which], torch.stack(new, 1)], 2)
 
     def _step(self, rows: Tokens, told: Tensor, turn: int) -> Beginnings:
-        """Decode the residues of a turn."""
+        """Decode the residues of one turn."""
         here = (self.turns == turn).nonzero().squeeze(-1)
         count = told.shape[2]
         seen = torch.where(self.seen[here] < count, self.seen[here], count)
@@ -119,7 +119,7 @@ class Decoding:
         return Beginnings(rows, told, torch.cat(features), torch.cat(votes))
 
     def _padded(self, values: Tensor) -> Iterator[tuple[Tensor, int]]:
-        """Parts of exactly `batch` rows, the last one padded, and how many are real: no batch changes a bit."""
+        """Parts of exactly `batch` rows, the last one padded, and the number of real rows: batching changes no bit."""
         for start in range(0, len(values), self.batch):
             part = values[start : start + self.batch]
             yield torch.cat([part, part[-1:].expand(self.batch - len(part), *part.shape[1:])]), len(part)

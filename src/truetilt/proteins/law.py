@@ -1,8 +1,8 @@
 """p(x | order) of the open residues: a product of conditionals, each given the fixed residues and those decoded before.
 
-A residue sees those before it in the order with their letters and their features, which saw in turn what was before
-them; the others it sees as the encoder left them. The order is therefore part of the law. Fixed residues come first:
-their features do not depend on the state and are computed once, so that a pass has work at open residues only.
+A residue sees earlier ones (in the order) with their letters and decoder features, and later ones with encoder features
+only. The order is therefore part of the law. Fixed residues come first: their features do not depend on the state and
+are computed once, so that a pass computes open residues only.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from .open_sites import OpenSites
 from .structure import UNKNOWN, Structure
 
 LETTERS = AMINO_ACIDS + UNKNOWN
-MOST_STATES = 1_000_000  # of a table
+MOST_STATES = 1_000_000  # states of a table, at most
 
 
 @dataclass(frozen=True, eq=False)
 class OrderedLaw:
-    """The law of the letters of the open sites of a structure, decoded in the order of a choice.
+    """The law of the letters of the open sites of a structure, decoded in a chosen order.
 
     Args:
         net: The network.
         structure: Its backbone, and the letters of residues that are fixed.
         choice: Which residues are open, tied, and when each is decoded.
-        batch: States in a pass; smaller batches are padded to it, so that no batch changes a bit.
+        batch: States per pass; smaller batches are padded to it, so that batching changes no bit.
         reverse: Whether the open sites are decoded from the last to the first: another law, for comparison.
     """
 
@@ -63,7 +63,7 @@ class OrderedLaw:
 
     @cached_property
     def turns(self) -> Tensor:
-        """When each site is decoded, int64 [D]."""
+        """The turn at which each site is decoded, int64 [D]."""
         return torch.tensor(self.order, device=self.device).argsort()
 
     @cached_property
@@ -87,14 +87,14 @@ class OrderedLaw:
 
     @cached_property
     def _places(self) -> tuple[Tensor, Tensor]:
-        """Every open residue in the order of decoding, and the turn at which it is decoded, int64 [P]."""
+        """All open residues in decoding order, and the turn at which each is decoded, int64 [P]."""
         pairs = [(p, turn) for turn, site in enumerate(self.order) for p in self.choice.sites[site]]
         places, turns = torch.tensor(pairs, device=self.device).unbind(-1)
         return places, turns
 
     @cached_property
     def _layers(self) -> list[LayerCache]:
-        """Decode the fixed residues, once, and keep what open ones see of them."""
+        """Decode the fixed residues once, and cache what open ones need of them."""
         return _cached(self.net, self.graph, self._ranks, self._fixed_letters, self._places[0])
 
     @cached_property
@@ -108,7 +108,7 @@ class OrderedLaw:
 
     @cached_property
     def _seen(self) -> Tensor:
-        """Which open residue, by its place in decoding, an open residue sees along each edge; P where none [P, K]."""
+        """The decoding position of the neighbour at each edge of an open residue; P if it is fixed [P, K]."""
         places, turns = self._places
         number = torch.full((len(self.structure.residues),), len(places), device=self.device)
         number[places] = torch.arange(len(places), device=self.device)
@@ -118,10 +118,10 @@ class OrderedLaw:
 
     @torch.no_grad()
     def logits(self, x: Tokens, first: int, last: int) -> Tensor:
-        """Logits of the sites decoded at turns first to last - 1, of states in the order of decoding [B, D].
+        """Logits of the sites decoded at turns first to last - 1, for states in decoding order [B, D].
 
-        Letters from turn last - 1 on are not read. Letters that a site may not have are -inf; tied residues vote by
-        the mean of their logits. Float64 [B, last - first, 20].
+        Letters from turn last - 1 on are not read. Letters that a site may not have are -inf; tied residues average
+        their logits. Float64 [B, last - first, 20].
         """
         return torch.cat([self._logits(part.x, first, last)[: part.real] for part in self._padded(x, last)])
 
@@ -163,9 +163,9 @@ class OrderedLaw:
 
     @torch.no_grad()
     def after(self, begun: Tokens) -> Tensor:
-        """log p(letter | the sites decoded so far) of the next site, for beginnings [B, turn]; float64 [B, 20].
+        """log p(letter | the sites decoded so far) of the next site, for prefixes [B, turn]; float64 [B, 20].
 
-        Only the next site is worked out: of the others, what the last call left is kept.
+        Only the next site is computed; earlier ones come from the cache of the last call.
         """
         votes = self._decoding.votes(begun).double()[..., : len(AMINO_ACIDS)].mean(1)
         return votes.masked_fill(~self.allowed[self.order[begun.shape[1]]], NEG_INF).log_softmax(-1)
@@ -177,7 +177,7 @@ class OrderedLaw:
         )
 
     def table(self) -> Tensor:
-        """p(x | order) of every state, float64 [20] * D: one conditional for each beginning of a state."""
+        """p(x | order) of every state, float64 [20] * D: one conditional for each prefix."""
         size, length = len(AMINO_ACIDS), len(self)
         if size**length > MOST_STATES:
             raise InvalidInput(f"{length} sites have {size}^{length} states, too many for a table; open 4 or fewer")
@@ -200,7 +200,7 @@ class OrderedLaw:
 
 
 class _Part(NamedTuple):
-    """States of one pass, of which the first `real` are asked about."""
+    """The states of one pass, of which the first `real` are not padding."""
 
     x: Tensor
     real: int
@@ -208,7 +208,7 @@ class _Part(NamedTuple):
 
 @torch.no_grad()
 def _cached(net: ProteinMPNN, graph: Graph, ranks: Tensor, letters: Tensor, places: Tensor) -> list[LayerCache]:
-    """Run the decoder at the fixed residues; of every layer what open residues [P] will need."""
+    """Run the decoder at the fixed residues, and return for each layer what open residues [P] will need."""
     nodes, edges, near = graph
     is_open = torch.zeros(len(nodes), dtype=torch.bool, device=nodes.device)
     is_open[places] = True

@@ -1,7 +1,7 @@
 """The ProteinMPNN network (Dauparas et al., Science 2022): a graph of residues, an encoder, a decoder in an order.
 
-Nodes are residues, edges go to the nearest neighbours. Names of modules are those of the published weights, so that
-their files are read as they are. Decoding in an order and its caches: `law`.
+Nodes are residues, edges go to the nearest neighbours. Modules have the names of the published weights, so that their
+files load unchanged. Decoding in an order and its caches: `law`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, linear, one_hot
 
-FARTHEST_OFFSET = 32  # residues along the chain; farther ones count as this far
-SCALE = 30.0  # what a sum of messages is divided by
+FARTHEST_OFFSET = 32  # residues along the chain; larger offsets are clipped
+SCALE = 30.0  # divisor of a sum of messages
 NEAR, FAR = 2.0, 22.0  # Å: the range of the radial basis
 _VIRTUAL = (-0.58273431, 0.56802827, -0.54067466)  # CB of ideal geometry, by (N->CA) x (CA->C), N->CA and CA->C
 _PAIRS = (  # distances between these atoms of two residues (0..4: N, CA, C, O, CB) in the order of the weights
@@ -25,7 +25,7 @@ _PAIRS = (  # distances between these atoms of two residues (0..4: N, CA, C, O, 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What the shapes of the weights say, and the number of neighbours, which the file tells beside them."""
+    """Sizes found from the shapes of the weights, and the number of neighbours, which the file states."""
 
     hidden: int
     positions: int  # features of an offset along the chain
@@ -37,7 +37,8 @@ class Sizes:
 
 
 class Graph(NamedTuple):
-    """An encoded backbone: features of residues [L, H] and of edges [L, K, H], and whom the edges lead to [L, K]."""
+    """An encoded backbone: features of residues [L, H] and of edges [L, K, H], and the neighbour of each edge [L,
+    K]."""
 
     nodes: Tensor
     edges: Tensor
@@ -78,10 +79,11 @@ def _ends(h: Tensor, e: Tensor, near: Tensor) -> Tensor:
 
 
 class Decoder(nn.Module):
-    """A layer that updates a residue by messages from those before it, with their letters, and from the rest without.
+    """A layer that updates a residue by messages from earlier ones, with their letters, and from the others without.
 
     The first map of a message is linear in its four parts (the residue, the edge, the neighbour's letter, the
-    neighbour), so that each is applied where that part is known: `parts`. The last is applied to the sum of messages.
+    neighbour), so each part can be applied as soon as it is known: `parts`. The last map is applied to the sum of
+    messages.
     """
 
     def __init__(self, hidden: int) -> None:
@@ -135,7 +137,7 @@ class _Features(nn.Module):
 
 
 def with_virtual(backbone: Tensor) -> Tensor:
-    """N, CA, C, O and a CB where ideal geometry has it [L, 5, 3]."""
+    """N, CA, C, O and a CB at its ideal position [L, 5, 3]."""
     n, ca, c = backbone[:, 0], backbone[:, 1], backbone[:, 2]
     one, two = ca - n, c - ca
     across, first, second = _VIRTUAL
@@ -161,7 +163,7 @@ class ProteinMPNN(nn.Module):
 
     @torch.no_grad()
     def encode(self, backbone: Tensor, indices: Tensor, chains: Tensor) -> Graph:
-        """The graph of a backbone [L, 4, 3] whose residues have these places along these chains, int64 [L]."""
+        """The graph of a backbone [L, 4, 3] whose residues have these positions along these chains, int64 [L]."""
         edges, near = self.features(backbone, indices, chains)
         edges = self.W_e(edges)
         graph = Graph(torch.zeros_like(edges[:, 0]), edges, near)

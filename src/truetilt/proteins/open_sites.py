@@ -1,6 +1,6 @@
 """Which residues are open, which share one letter, in which order they are decoded, and which letters they may have.
 
-Requests are written as biologists do: "39-41,54", "A10-20,B7", "A" for a whole chain; "A=B" ties two chains.
+Requests use the notation of biologists: "39-41,54", "A10-20,B7", "A" for a whole chain; "A=B" ties two chains.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from ..core.types import InvalidInput, listed, shown
 from .structure import UNKNOWN, Structure
 
 _PART = re.compile(r"([A-Za-z_]*):?(-?\d+)([A-Za-z]?)(?:-(?:([A-Za-z_]+):?)?(-?\d+)([A-Za-z]?))?")
-_DASHES = str.maketrans("‐‑–—−", "-----")  # what text processors make of a hyphen
+_DASHES = str.maketrans("‐‑–—−", "-----")  # hyphens as word processors write them
 _SITES = 'give numbers of the file such as "39-41,54", with the chain before them where there are several: "A39-41,B54"'
 
 
 @dataclass(frozen=True)
 class OpenSites:
-    """The sites of a state: each is one residue, or several that are tied; `order` is that of decoding.
+    """The sites of a state: each is one residue, or several tied ones; `order` is the decoding order.
 
-    Residues that no site names keep the letter of the file and are decoded first, in the order of the file.
+    Residues in no site keep the letter of the file and are decoded first, in the order of the file.
     """
 
-    sites: tuple[tuple[int, ...], ...]  # residues, by their place in the structure
+    sites: tuple[tuple[int, ...], ...]  # residues, by index in the structure
     order: tuple[int, ...]  # a permutation of the sites
-    allowed: tuple[tuple[bool, ...], ...]  # of every site, its letters
+    allowed: tuple[tuple[bool, ...], ...]  # for every site, the letters it may have
 
     def __len__(self) -> int:
         return len(self.sites)
@@ -41,7 +41,7 @@ class OpenSites:
         return tuple(place for site in self.sites for place in site)
 
     def ranks(self, residues: int) -> Tensor:
-        """When each residue is decoded, int64 [L]: fixed ones first; tied ones at once, which do not see each other."""
+        """The turn at which each residue is decoded, int64 [L]: fixed ones first; tied ones together."""
         fixed = [place for place in range(residues) if place not in set(self.open)]
         rank = torch.zeros(residues, dtype=torch.int64)
         rank[fixed] = torch.arange(len(fixed))
@@ -50,7 +50,7 @@ class OpenSites:
         return rank
 
     def named(self, structure: Structure) -> tuple[str, ...]:
-        """The sites as they are written in requests."""
+        """The names of the sites, in the notation of requests."""
         return tuple("=".join(structure.residues[place].name for place in site) for site in self.sites)
 
 
@@ -100,7 +100,7 @@ def _chains(structure: Structure, chains: object) -> tuple[str, ...]:
 
 
 def _places(structure: Structure, what: str, request: object) -> set[int]:
-    """The residues that a request names, each of which must be there."""
+    """The residues that a request names; raises if one does not exist."""
     if not isinstance(request, str) or not request.strip():
         raise InvalidInput(f"{what} is {shown(request)}; {_SITES}")
     return {place for part in _split(request) for place in _part(structure, what, part)}
@@ -142,7 +142,7 @@ def _part(structure: Structure, what: str, part: str) -> list[int]:
 
 
 def _tied(structure: Structure, wanted: list[int], tied: object) -> tuple[tuple[int, ...], ...]:
-    """Open residues as sites, those that are tied together, in the order of the file."""
+    """Open residues grouped into sites of tied ones, in the order of the file."""
     groups = [] if tied is None else [group for part in _parts_of(tied) for group in _group(structure, part)]
     leader: dict[int, int] = {}
     for group in groups:
@@ -168,7 +168,7 @@ def _parts_of(tied: object) -> list[str]:
 
 
 def _group(structure: Structure, part: str) -> list[tuple[int, ...]]:
-    """The tied residues of "A=B" (those of equal numbers), of "A10=B10", or of "A10-20=B10-20" (one by one)."""
+    """The tied residues of "A=B" (equal numbers), of "A10=B10", or of "A10-20=B10-20" (one by one)."""
     names = part.split("=")
     astray = [name for name in names if name.isalpha() and name not in structure.chains]
     if astray:
@@ -187,7 +187,7 @@ def _group(structure: Structure, part: str) -> list[tuple[int, ...]]:
 def _equal_numbers(
     structure: Structure, part: str, names: Sequence[str], members: Sequence[Sequence[int]]
 ) -> list[tuple[int, ...]]:
-    """The residues of chains that have the same numbers, all of them."""
+    """The residues of chains that have the same numbers, for all numbers."""
     keys = [{structure.residues[k][1:3]: k for k in places} for places in members]
     shared = [key for key in keys[0] if all(key in own for own in keys)]
     odd = [key for own in keys for key in own if key not in shared]
@@ -221,7 +221,7 @@ def _order(order: object, sites: int) -> tuple[int, ...]:
 
 
 def _allowed(structure: Structure, sites: Sequence[tuple[int, ...]], forbid: object) -> tuple[tuple[bool, ...], ...]:
-    """Which letters each site may have: a forbidden one only where the file has it."""
+    """The letters that each site may have: a forbidden letter only where the file has it."""
     letters = re.sub(r"[,\s]", "", forbid) if isinstance(forbid, str) else None
     if letters is None or set(letters) - set(AMINO_ACIDS):  # "Cys" is not C, Y and S
         raise InvalidInput(

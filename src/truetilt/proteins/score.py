@@ -1,8 +1,8 @@
-"""The Score of a law in one order: conditionals of a site given any others, as far as they follow from p(x | order).
+"""The Score of a law in one decoding order: conditionals of a site given any others, computed from p(x | order).
 
-Revealing in the order of decoding takes one pass a site. A single site given all others (Gibbs) takes a pass for every
-letter, p(v | rest) ~ p(x with v), and so on for few hidden sites; where that is too much, the request is refused: the
-network would answer with another order's law.
+Revealing in decoding order takes one pass per site. A single site given all others (Gibbs) takes a pass for every
+letter, p(v | rest) ~ p(x with v); with a few more hidden sites, one for every combination of letters. If that is too
+expensive, the request raises an error: the network alone would answer with another order's law.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from .decoding import distinct_rows
 from .law import OrderedLaw
 
 SIZE = len(AMINO_ACIDS)
-MOST = SIZE**3  # states that are summed over for the law of one site
-AT_A_TIME = 1024  # states that are completed together
+MOST = SIZE**3  # states summed over for the law of one site, at most
+AT_A_TIME = 1024  # states completed in one batch
 
 
 @dataclass(frozen=True, eq=False)
 class OrderedScore(BatchScore):
-    """The Score of an `OrderedLaw` under masking; equal questions are put to the network once, which the meter counts.
+    """The Score of an `OrderedLaw` under masking; equal states are evaluated once, and the meter counts that.
 
-    Its conditionals are those of one joint law, so that moves which redraw sites keep what revealing draws from.
+    Its conditionals are those of one joint law, so moves that redraw sites leave the law of revealing invariant.
     """
 
-    asks_others: ClassVar[bool] = True  # it counts its passes itself
+    asks_others: ClassVar[bool] = True  # it counts its own passes
     consistent: ClassVar[bool] = True
     law: OrderedLaw
 
@@ -61,7 +61,7 @@ class OrderedScore(BatchScore):
         return SiteLogits(LazyRows((x.numel(), SIZE), rows), index)
 
     def _rows(self, x: Tokens, numbers: Tensor, meter: Meter | None) -> Tensor:
-        """log p(v | revealed sites) for sites by number; they are numbered state by state."""
+        """log p(v | revealed sites) for sites by number; sites are numbered state by state."""
         if not len(numbers):
             return torch.empty(0, SIZE, dtype=torch.float64, device=x.device)
         site, turns = numbers % x.shape[1], self.law.turns.to(x.device)
@@ -90,14 +90,14 @@ class OrderedScore(BatchScore):
         return found
 
     def _next(self, ordered: Tokens, turn: int, meter: Meter | None) -> Tensor:
-        """The law of the next site in the order, one pass."""
+        """The law of the next site in decoding order; one pass."""
         begun, which = distinct_rows(ordered[:, :turn])
         if meter is not None:
             meter.asked(len(begun))
         return self.law.after(begun.to(self.law.device)).to(ordered.device)[which]
 
     def _summed(self, state: Tokens, turn: int, end: int, meter: Meter | None) -> Tensor:
-        """The law of the site at this turn, the other hidden ones up to turn `end` summed over."""
+        """The law of the site at this turn, summed over the other hidden sites up to turn `end`."""
         hidden = [k for k in (state[: end + 1] == SIZE).nonzero().squeeze(-1).tolist() if k != turn]
         places = [turn, *hidden]
         letters = torch.cartesian_prod(*[torch.arange(SIZE)] * len(places)).reshape(-1, len(places)).to(state.device)
@@ -124,9 +124,9 @@ def _check_few(hidden: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class GivenBefore(BatchScore):
-    """What the law says of a site from those decoded before it, whatever comes after: a proposal that takes one pass.
+    """The law of a site given those decoded before it, ignoring later ones: a proposal that takes one pass.
 
-    It is the law itself only where the later sites are masked; `tt.WholeSequence` corrects for the difference.
+    It equals the law itself only where the later sites are masked; `tt.WholeSequence` corrects for the difference.
     """
 
     asks_others: ClassVar[bool] = True

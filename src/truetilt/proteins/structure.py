@@ -1,8 +1,8 @@
 """The backbone of a protein: N, CA, C and O of every residue, read from a PDB or mmCIF file by gemmi.
 
-What cannot be used is refused in one line that names the residue: a file without a backbone, a residue with missing
-atoms, a name that is no amino acid. Where a chain is broken it is said. The network sees residues by their numbers, and
-so sees them jump, as it did in training.
+Unusable input raises a one-line error that names the residue: a file without a backbone, a residue with missing atoms,
+a name that is no amino acid. A broken chain gives a warning. The network sees residue numbers with their jumps, as in
+training.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from ..core.types import InvalidInput, path_of
 
 UNKNOWN = "X"  # its 21st token
 ATOMS = ("N", "CA", "C", "O")
-BLANK = "_"  # the name of a chain that has none
-FARTHEST = 100.0  # Å from CA to its own N, C and O at most: beyond it the coordinates are no protein's
+BLANK = "_"  # the name of a chain without one
+FARTHEST = 100.0  # Å from CA to its own N, C and O, at most: beyond it the coordinates are not a protein's
 BOND = (0.8, 2.5)  # Å from N to CA, of the middle residue: 1.46 in a protein, .146 where a file counts in nanometres
 BROKEN = 2.5  # Å from C to the next N, 1.33 where they are bound
 _INSTALL = "pip install 'truetilt[protein]'"
 
 
 class Residue(NamedTuple):
-    """A residue: its chain, its number there with its insertion code, and its letter (X where nobody knows)."""
+    """A residue: its chain, its number there with its insertion code, and its letter (X if unknown)."""
 
     chain: str
     number: int
@@ -41,7 +41,7 @@ class Residue(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As it is written in requests: A39, or A39B with the insertion code B."""
+        """Its name in the notation of requests: A39, or A39B with the insertion code B."""
         return f"{self.chain}{self.number}{self.code}"
 
 
@@ -70,7 +70,7 @@ class Structure:
 
     @property
     def indices(self) -> Tensor:
-        """The place of every residue in its chain, int64 [L]: jumps where the numbers jump, rises by 1 at least."""
+        """The position of every residue in its chain, int64 [L]: jumps where the numbers jump, by at least 1."""
         out: list[int] = []
         for k, residue in enumerate(self.residues):
             before = self.residues[k - 1] if k else None
@@ -107,7 +107,7 @@ def read_structure(path: str | Path) -> Structure:
 
 
 def _check_text(path: Path) -> None:
-    """Say what else a file is: a FASTA has no coordinates."""
+    """Raise if a file is of another kind: a FASTA file has no coordinates."""
     if path.suffix == ".gz":
         return
     head = read_bytes(check_plain(path))[:2000].lstrip()
@@ -129,7 +129,7 @@ def _first_model(path: Path) -> Any:
         structure.setup_entities()
         structure.remove_alternative_conformations()
         structure.remove_hydrogens()
-    except Exception as error:  # gemmi raises RuntimeError, ValueError and others of its own
+    except Exception as error:  # gemmi raises RuntimeError, ValueError and others
         words = str(error).strip().split("\n")[0][:200]
         raise InvalidInput(f"{path} cannot be read as a structure ({words}); give PDB or mmCIF") from error
     if len(structure) == 0 or not any(len(chain) for chain in structure[0]):
@@ -138,7 +138,7 @@ def _first_model(path: Path) -> Any:
 
 
 def _residue(chain: str, found: Any) -> Residue | None:
-    """The residue of an amino acid; None for what is no part of a protein."""
+    """The residue of an amino acid; None for anything that is not part of a protein."""
     import gemmi
 
     kind = gemmi.find_tabulated_residue(found.name)
@@ -146,7 +146,7 @@ def _residue(chain: str, found: Any) -> Residue | None:
     if not named and (kind.found() or not all(_atom(found, name) for name in ("N", "CA", "C"))):
         return None  # water, a ligand, an ion, a nucleotide
     letter = kind.one_letter_code.upper() if named else UNKNOWN
-    letter = letter if letter in AMINO_ACIDS else UNKNOWN  # a modified one counts as what it was made of
+    letter = letter if letter in AMINO_ACIDS else UNKNOWN  # a modified residue counts as its parent amino acid
     return Residue(chain, found.seqid.num, found.seqid.icode.strip(), letter)
 
 
@@ -155,14 +155,14 @@ def _atom(found: Any, name: str) -> Any:
 
 
 def _places(found: Any) -> dict[str, list[float]]:
-    """Where the atoms of a residue are; OXT and the like do for an O that a chain's end lacks."""
+    """The positions of the atoms of a residue; OXT and the like replace an O missing at a chain's end."""
     places = {atom.name: atom.pos.tolist() for atom in found}
     other = places.get("OXT", places.get("OT1"))
     return places if other is None else {"O": other} | places
 
 
 def _lacking(found: Any) -> list[str]:
-    """The atoms of its backbone that a residue has not."""
+    """The backbone atoms that a residue lacks."""
     places = _places(found)
     return [name for name in ATOMS if name not in places]
 
@@ -182,7 +182,7 @@ def _atoms(path: Path, residue: Residue, found: Any) -> list[list[float]]:
 
 
 def _warn_of_gaps(path: Path, residues: Sequence[Residue], places: np.ndarray) -> None:
-    """Say where chains are broken, in one line: C and the next N are not bound, however the residues are numbered."""
+    """Warn in one line where chains are broken: C and the next N are not bonded, whatever the residue numbers."""
     reach = np.linalg.norm(places[1:, 0] - places[:-1, 2], axis=-1)
     pairs = [
         (a, b) for (a, b), far in zip(pairwise(residues), reach, strict=True) if a.chain == b.chain and far > BROKEN

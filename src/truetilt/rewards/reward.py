@@ -1,4 +1,4 @@
-"""A reward: any function of finished sequences, as something every sampler can call, asked once about each state."""
+"""`Reward`: any function of finished sequences as a potential that every sampler can call, with a cache per state."""
 
 from __future__ import annotations
 
@@ -20,44 +20,45 @@ from .cache import Cache
 from .spelling import Spelling, check_vocabulary, quoted, spelling_of
 from .workers import Failure, Rows, Workers, ask_here
 
-_SHARES = 4  # tasks a worker gets of a function of batches, so that none waits long for the last
+_SHARES = 4  # tasks per worker for a function of batches, so that no worker idles long while the last one finishes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Reward:
-    """A function of finished sequences, slow or not, differentiable or not, as a potential: tokens [B, D] to [B].
+    """A function of finished sequences (slow or not, differentiable or not) as a potential: tokens [B, D] to [B].
 
-    It is asked once about each state: values are kept, and only states never seen are given to the function. `calls`
-    counts states given to the reward, `distinct` those that the function gave a value to. -inf forbids a state. An
-    exception, NaN, +inf or a wrong shape raises `InvalidInput` and names the sequence; what was computed before is
-    kept, so that the same call goes on from there. Threads take turns.
+    Values are cached: the function is called once per state, and only for states not seen before. `calls` counts the
+    states given to the reward, `distinct` those for which the function was called. -inf forbids a state. An exception,
+    NaN, +inf or a wrong shape raises `InvalidInput` and names the sequence; values computed before the error stay in
+    the cache, so repeating the call continues from there. Thread-safe: concurrent calls take turns.
 
     Args:
         function: Function of a batch of tokens [B, D] that returns one number a state [B]; of a list of strings if
             there is a `tokenizer`; of one state or string that returns one number if `one_at_a_time`.
-        tokenizer: What spells tokens: letters such as "ACGT", anything with `decode` (a `tt.Tokenizer`), or a function
-            of tokens [D] that returns a string. None (the default): the function is given tokens.
+        tokenizer: Turns tokens into the strings that the function reads: letters such as "ACGT", anything with `decode`
+            (a `tt.Tokenizer`), or a function of tokens [D] that returns a string. None (the default): the function is
+            given tokens.
         one_at_a_time: Whether the function takes a single sequence; False by default.
-        vocabulary: Number of tokens S. States with other tokens are refused: they are masked or noised. By default that
-            of the tokenizer; without one, masks are not noticed.
-        cached: Whether values are kept, True by default. False for a function that is cheaper than looking up.
-        noisy: Whether the function says something else each time; False by default. Nothing is kept then. The numbers
-            are exact weights for the law with exp(strength r) replaced by its mean over the noise, as long as each
+        vocabulary: Number of tokens S; a state with any other token is refused as masked or noised. None (the default):
+            the tokenizer's; without a tokenizer masks go unnoticed.
+        cached: Whether values are cached, True by default. Use False for a function cheaper than the lookup.
+        noisy: Whether the function returns another number on each call; False by default. Nothing is cached then. The
+            run is exact for the target with exp(strength r) replaced by its mean over the noise, as long as each
             particle keeps the number it was weighed by (`tt.Steered` does; a move must compare the new state's fresh
-            number to the old state's kept one). Asking about the old state again samples neither law.
-        workers: Number of processes that ask the function, which must be importable there; 0 by default: it is asked
-            here.
-        timeout: Seconds for one sequence; a function that takes longer is killed. It then runs in a worker, one
-            sequence at a time. None (the default): it may take any time.
+            number with the old state's kept one). Evaluating the old state again would sample neither law.
+        workers: Number of worker processes that call the function, which must be importable there; 0 by default: it is
+            called in this process.
+        timeout: Seconds allowed per sequence; a call that takes longer is killed, so the function runs in a worker, one
+            sequence at a time. None (the default): no limit.
         progress: Function (done, total) called while the new states of a batch are evaluated. None by default.
-        cache_file: File that the values are read from and kept in, written as they come. None (the default): none.
-        highest: The most that any sequence can have, where you know it: then `Result.trust` can tell whether a run may
-            have missed such a one. A value above it is an error. None (the default): not known.
+        cache_file: File that cached values are read from and written to as they come. None (the default): no file.
+        highest: The largest value that any sequence can have, if you know it: `Result.trust` then says whether a run
+            may have missed such a sequence. A value above it is an error. None (the default): unknown.
     """
 
     function: Callable[[Any], Any]
     _: KW_ONLY
-    tokenizer: Any = field(default=None, compare=False)  # what counts of it is in its spelling
+    tokenizer: Any = field(default=None, compare=False)  # not compared: `_spelling` identifies it
     one_at_a_time: bool = False
     vocabulary: int | None = None
     cached: bool = field(default=True, compare=False)
@@ -88,7 +89,7 @@ class Reward:
         return f"Reward({getattr(self.function, '__name__', type(self.function).__name__)})"
 
     def __call__(self, x: Tokens, t: float = 0.0) -> Tensor:
-        """The rewards of finished sequences, float64 [B] for tokens [B, D], on their device; the time is not asked."""
+        """The rewards of finished sequences: tokens [B, D] to float64 [B] on their device; the time t is ignored."""
         cache = self._cache
         with cache.lock:
             x = cache.checked(x)
@@ -113,30 +114,30 @@ class Reward:
 
     @property
     def calls(self) -> int:
-        """How many states were given to the reward."""
+        """Number of states given to the reward so far."""
         return self._cache.calls
 
     @property
     def distinct(self) -> int:
-        """How many of them were not known and got a value from the function, now or for a call that goes on now."""
+        """Number of distinct calls: states that were not cached, so that the function had to give their value."""
         return self._cache.distinct
 
     def spell(self, states: Tokens) -> list[str]:
-        """Finished sequences [K, D] as the strings that the function reads, by the reward's own tokenizer."""
+        """Finished sequences [K, D] as the strings that the function reads, by the reward's tokenizer."""
         if self._spelling is None:
             raise InvalidInput('this reward reads tokens and has no tokenizer; give it one, such as tokenizer="ACGT"')
         with self._cache.lock:
             return [self._spelling(tokens) for tokens in self._cache.checked(states).cpu()]
 
     def known(self) -> tuple[Tokens, Tensor]:
-        """All states that have a value, int64 [K, D] in the order they came, and their values, float64 [K]."""
+        """All cached states, int64 [K, D] in order of arrival, and their values, float64 [K]."""
         self._check_keeps()
         with self._cache.lock:
             kept = self._cache.tensors()
         return kept["states"].long(), kept["values"]
 
     def remember(self, states: Tokens, values: Tensor) -> None:
-        """Learn the values of states [K, D] without a call; a state that is known keeps its value."""
+        """Store values of states [K, D] in the cache without a call; a cached state keeps its value."""
         self._check_keeps()
         with self._cache.lock:
             x = self._cache.checked(states)
@@ -144,14 +145,14 @@ class Reward:
             self._cache.keep()
 
     def save(self, path: str | Path) -> Path:
-        """Write all states and values to a file (safetensors), whole or not at all."""
+        """Write all cached states and values to a safetensors file, atomically."""
         self._check_keeps()
         with self._cache.lock:
             self._cache.write(path_of("path", path))
         return Path(path)
 
     def load_cache(self, path: str | Path) -> None:
-        """Learn what `save` or `cache_file` wrote, for states of this length; you know whose values they are."""
+        """Add the values of a file by `save` or `cache_file` to the cache; whose they are is not checked."""
         self._check_keeps()
         with self._cache.lock:
             self._cache.read(path_of("path", path))
@@ -179,7 +180,7 @@ class Reward:
         return found
 
     def _hired(self) -> Workers | None:
-        """The workers, if any are asked for or a time limit needs one."""
+        """The worker pool, if workers or a time limit are asked for; else None."""
         if not self.workers and self.timeout is None:
             return None
         limit = math.inf if self.timeout is None else self.timeout
@@ -193,15 +194,15 @@ class Reward:
         self._check_keeps()
         mark = fingerprint((self.function, self._spelling, self.one_at_a_time))
         cache = Cache(self.vocabulary, path_of("cache_file", self.cache_file), mark)
-        weakref.finalize(self, cache.keep, True)  # at the latest when Python ends
+        weakref.finalize(self, cache.keep, True)  # runs at the latest when the interpreter exits
         return cache
 
     def _evaluate(self, x: Tokens, rows: Rows, keep: Callable[[int, float], None], begun: int) -> None:
-        """Ask the function about rows of x and keep each value as it comes; raise if one has none."""
+        """Call the function on rows of x and pass each value to `keep` as it comes; raise if a row has no value."""
         done = [0, len(rows)]
         failure = self._asked(x, self._shares(rows), keep, done)
         if failure is not None and failure.raised and len(failure.rows) > 1 and self.keeps:
-            alone = self._asked(x, [[row] for row in failure.rows], keep, done)  # which of them was it?
+            alone = self._asked(x, [[row] for row in failure.rows], keep, done)  # one by one, to find the failing state
             failure = alone or failure._replace(words=f"{failure.words} (of all together, of none alone)")
         self._cache.keep(now=failure is not None)
         if failure is not None:
@@ -211,7 +212,7 @@ class Reward:
             raise error from failure.error
 
     def _asked(self, x: Tokens, tasks: Sequence[Rows], keep: Callable[[int, float], None], done: list[int]) -> Any:
-        """Put tasks to the function; the first failure, or None."""
+        """Run tasks through the function; the first failure, or None."""
         failures: list[Failure] = []
 
         def make(rows: Rows) -> Any:
@@ -221,7 +222,7 @@ class Reward:
             answered = ask_here(self.function, self.one_at_a_time, tasks, make, failures)
         else:
             answered = self._crew.ask(tasks, make, failures)
-        with contextlib.closing(answered):  # at an interruption too, so that no worker is left with an old task
+        with contextlib.closing(answered):  # also on interruption, so that no worker keeps a stale task
             for rows, values in answered:
                 for row, value in zip(rows, values, strict=True):
                     if math.isnan(value) or value == math.inf:
@@ -238,7 +239,7 @@ class Reward:
         return min(failures, key=lambda failure: failure.rows[0], default=None)
 
     def _shares(self, rows: Rows) -> list[Rows]:
-        """The rows that the function is given at a time."""
+        """The batches of rows that the function is called with."""
         size = len(rows)
         if self.one_at_a_time or self.timeout is not None:
             size = 1
@@ -247,7 +248,7 @@ class Reward:
         return [list(rows[start : start + size]) for start in range(0, len(rows), max(size, 1))]
 
     def _given(self, x: Tokens, rows: Rows) -> Any:
-        """What the function is given for some rows: strings or tokens, together or alone; copies of x."""
+        """The function's argument for some rows: strings or tokens, a batch or a single one; copies of x."""
         chosen = x[torch.tensor(rows, device=x.device)]
         if self._spelling is not None:
             texts = [self._spelling(tokens) for tokens in chosen.cpu()]

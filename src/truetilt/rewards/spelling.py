@@ -1,4 +1,4 @@
-"""Texts of finished sequences, for rewards that read strings."""
+"""Tokens as strings, for rewards that read strings."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from torch import Tensor
 
 from ..core.types import InvalidInput, function, shown, whole
 
-_SHOWN = 400  # characters of a sequence that a message quotes
+_SHOWN = 400  # characters of a sequence that an error message quotes
 
 
 @dataclass(frozen=True, eq=False)
 class Spelling:
-    """The text of tokens [D]: by the letters of an alphabet, by something with `decode`, or by a function."""
+    """Tokens [D] to a string: by the letters of an alphabet, by an object with `decode`, or by a function."""
 
     tokenizer: Any
-    mark: str = ""  # tells one tokenizer from another that reads alike
+    mark: str = ""  # tells apart tokenizers of the same type
 
     @property
     def size(self) -> int | None:
-        """How many tokens there are, where it says so."""
+        """The vocabulary size, if the tokenizer has one; else None."""
         found = len(self.tokenizer) if isinstance(self.tokenizer, str) else getattr(self.tokenizer, "vocabulary", None)
         return found if isinstance(found, int) else None
 
@@ -54,7 +54,7 @@ def spelling_of(tokenizer: Any) -> Spelling | None:
 
 
 def check_vocabulary(vocabulary: int | None, spelling: Spelling | None) -> int | None:
-    """How many tokens there are: as given, or as the tokenizer says; None where nobody does."""
+    """The vocabulary size: as given, or the tokenizer's; None if neither is known."""
     size = None if spelling is None else spelling.size
     if vocabulary is None:
         return size
@@ -65,9 +65,9 @@ def check_vocabulary(vocabulary: int | None, spelling: Spelling | None) -> int |
 
 
 def quoted(tokens: Tensor, spelling: Spelling | None) -> str:
-    """A sequence as a message names it: its text where it has one, else its tokens."""
+    """A sequence as an error message shows it: its text if there is one, else its tokens."""
     found = f"the tokens {tokens.tolist()}"
     if spelling is not None:
-        with contextlib.suppress(Exception):  # what failed may be the spelling
+        with contextlib.suppress(Exception):  # the tokenizer itself may be what failed
             found = repr(spelling(tokens))
     return found if len(found) <= _SHOWN else f"{found[:_SHOWN]}..."

@@ -1,7 +1,8 @@
-"""Asking a function about sequences: in this process, or in worker processes that can be ended when they hang.
+"""Calls of a reward's function: in this process, or in worker processes that can be killed when they hang.
 
-A worker is started afresh (spawn), loads the function once and answers one task at a time through a pipe. It imports no
-torch unless the function takes tokens. What fails is said as a `Failure`; tasks that others are at are waited for.
+A worker process is spawned afresh, loads the function once and answers one task at a time through a pipe. It imports
+torch only if the function takes tokens. A task that cannot be answered yields a `Failure`; tasks that other workers
+have begun are still waited for.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from typing import Any, NamedTuple
 
 from ..core.errors import InvalidInput, Stopped
 
-Rows = Sequence[int]  # which states of a batch a task is about
-Make = Callable[[Rows], Any]  # what the function is given for them
+Rows = Sequence[int]  # row numbers of a batch that make one task
+Make = Callable[[Rows], Any]  # makes the function's argument for these rows
 Answered = Generator[tuple[Rows, list[float]], None, None]
 _READY = "ready"
-_LOOK = 1.0  # seconds between two looks of a worker at whether the process that started it is still there
+_LOOK = 1.0  # seconds between a worker's checks that its parent process is still alive
 
 
 class Failure(NamedTuple):
-    """Why there is no value for these states; `raised` where the function itself raised."""
+    """Why these rows have no value; `raised` is True if the function itself raised."""
 
     rows: Rows
     words: str
@@ -42,7 +43,7 @@ class Failure(NamedTuple):
 
 
 def answers(function: Callable[[Any], Any], given: Any, single: bool) -> list[float]:
-    """What a function says of the sequences it is given, one float each; anything else is refused."""
+    """The function's values for the sequences it is given, one float each; any other return value is an error."""
     found = function(given)
     if single:
         return [_number(found, f"returned {_told(found)}; return one number")]
@@ -54,7 +55,7 @@ def answers(function: Callable[[Any], Any], given: Any, single: bool) -> list[fl
 
 
 def _number(value: Any, need: str) -> float:
-    with contextlib.suppress(ValueError, RuntimeError):  # of an array of several
+    with contextlib.suppress(ValueError, RuntimeError):  # an array of several has no single value
         value = value.item() if hasattr(value, "item") else value
     if not isinstance(value, Real):
         raise InvalidInput(need)
@@ -70,7 +71,7 @@ def _told(value: Any) -> str:
 def ask_here(
     function: Callable[[Any], Any], single: bool, tasks: Sequence[Rows], make: Make, failures: list[Failure]
 ) -> Answered:
-    """The answers of a function in this process, task by task, until something fails."""
+    """The function's answers, computed in this process task by task, up to the first failure."""
     for rows in tasks:
         if failures:
             return
@@ -78,7 +79,7 @@ def ask_here(
             found = answers(function, make(rows), single)
         except Stopped:
             raise
-        except Exception as error:  # a stranger's function may raise anything
+        except Exception as error:  # a user's function may raise anything
             failures.append(_failure(rows, error))
         else:
             yield rows, found
@@ -91,12 +92,12 @@ def _failure(rows: Rows, error: Exception, trace: str = "") -> Failure:
 
 
 class Workers:
-    """Up to `count` processes that hold a function; started when first needed, and again where one has ended."""
+    """Up to `count` worker processes that hold a function; started on first use, and restarted if one has ended."""
 
     def __init__(self, function: Callable[[Any], Any], single: bool, tokens: bool, count: int, timeout: float) -> None:
         try:
             pickle.dumps(function)
-        except Exception as error:  # picklers raise what they like
+        except Exception as error:  # pickling may raise anything
             raise InvalidInput(
                 f"{function!r} cannot be sent to a worker process ({error}); define it at the top of a module that can "
                 "be imported, or leave out workers and timeout"
@@ -106,8 +107,8 @@ class Workers:
         self._owner = os.getpid()
 
     def ask(self, tasks: Sequence[Rows], make: Make, failures: list[Failure]) -> Answered:
-        """The answers in the order they come. After a failure no task is begun, and those begun are finished."""
-        if self._owner != os.getpid():  # a fork: the pipes are its parent's
+        """The answers in order of completion. After a failure no new task is started; those under way are finished."""
+        if self._owner != os.getpid():  # after a fork the pipes belong to the parent process
             self._crew, self._owner = [], os.getpid()
         waiting = deque(tasks)
         try:
@@ -119,7 +120,7 @@ class Workers:
                 self._dismiss(worker)
 
     def close(self) -> None:
-        """End all workers; the next question starts new ones."""
+        """End all workers; the next `ask` starts new ones."""
         while self._crew and self._owner == os.getpid():
             self._dismiss(self._crew[0])
 
@@ -133,7 +134,7 @@ class Workers:
             rows = waiting.popleft()
             try:
                 given = make(rows)
-            except Exception as error:  # no text of these tokens
+            except Exception as error:  # the tokenizer failed on these tokens
                 failures.append(_failure(rows, error))
                 return
             if idle is None:
@@ -162,7 +163,7 @@ class Workers:
 
 
 class _Worker:
-    """One process, its pipe, the states it is at, and when they must be done."""
+    """One worker process: its pipe, the rows it is working on, and their deadline."""
 
     def __init__(self, brief: tuple[Any, ...]) -> None:
         context = multiprocessing.get_context("spawn")
@@ -172,7 +173,7 @@ class _Worker:
         theirs.close()
         self.rows: Rows = ()
         self.deadline, self._loaded = math.inf, False
-        with contextlib.suppress(OSError):  # it ended at once, which is heard soon
+        with contextlib.suppress(OSError):  # the process ended at once; the next `hear` reports it
             self.pipe.send(brief)
 
     def give(self, rows: Rows, given: Any, timeout: float) -> None:
@@ -182,9 +183,9 @@ class _Worker:
             self.pipe.send(given)
 
     def hear(self, timeout: float) -> tuple[Rows, list[float] | tuple[Any, ...] | None]:
-        """The states it was at and its values, or why there are none; None if it is ready to begin.
+        """The rows of its task with their values, or with the reason why there are none; None when it reports ready.
 
-        The clock of its first task starts when it is: loading the function counts for nobody.
+        The deadline of the first task counts from that report, so loading the function is not timed.
         """
         try:
             heard = self.pipe.recv()
@@ -199,7 +200,7 @@ class _Worker:
         return rows, heard
 
     def end(self) -> None:
-        """Kill it and what the function started in it."""
+        """Kill the process and all processes that the function started in it."""
         self.rows, self.deadline = (), math.inf
         if self.process.exitcode is None and self.process.pid is not None and hasattr(os, "killpg"):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -210,16 +211,16 @@ class _Worker:
 
 
 def _serve(pipe: Connection, parent: int) -> None:
-    """A worker's life: load the function, answer until the pipe is closed."""
+    """The main loop of a worker process: load the function, answer tasks until the pipe is closed."""
     if hasattr(os, "setsid"):
-        os.setsid()  # a group of its own, which can be killed as one
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asked ends this one
+        os.setsid()  # a process group of its own, to be killed as one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent process
     threading.Thread(target=_follow, args=(parent,), daemon=True).start()
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         try:
             function, single, tokens, several = pipe.recv()
             if tokens:
-                import torch  # before the clock starts
+                import torch  # import before the deadline starts to count
             if several and "torch" in sys.modules:
                 sys.modules["torch"].set_num_threads(1)
         except (EOFError, OSError):
@@ -234,7 +235,7 @@ def _serve(pipe: Connection, parent: int) -> None:
 
 
 def _reply(function: Callable[[Any], Any], given: Any, single: bool) -> list[float] | tuple[Any, ...]:
-    """One float a sequence, or the fields of a `Failure` after its rows."""
+    """The function's values, one float per sequence, or the fields of a `Failure` after its rows."""
     try:
         return answers(function, given, single)
     except Exception as error:
@@ -243,7 +244,7 @@ def _reply(function: Callable[[Any], Any], given: Any, single: bool) -> list[flo
 
 
 def _follow(parent: int) -> None:
-    """End with the process that started this one, and what the function started, even while it hangs."""
+    """End this process and its children when the parent process is gone, even while the function hangs."""
     while os.getppid() == parent:
         time.sleep(_LOOK)
     if hasattr(os, "killpg"):

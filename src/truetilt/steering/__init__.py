@@ -1,1 +1,1 @@
-"""One call with a budget: look, choose a way, run it, judge it by `trust()`, and say what was done and why."""
+"""`steer`: one call with a budget that runs a pilot, chooses a route, runs it, checks it, and tells what it did."""

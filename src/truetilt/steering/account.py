@@ -1,4 +1,4 @@
-"""What `steer` has spent of its budget, what is left, and how much of something that buys."""
+"""The account of a `steer` call: what of the budget is spent, what is left, and how much of something that buys."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..core.spent import Spent
 
 
 class Price(NamedTuple):
-    """What something costs at most: network evaluations, and calls of the reward."""
+    """An upper bound of a cost: network evaluations, and calls of the reward."""
 
     evaluations: float
     calls: float
@@ -27,9 +27,10 @@ ANY_NUMBER = 1 << 40
 
 
 class Account:
-    """A budget and what was spent of it. Calls are distinct ones: a state that was asked before costs nothing.
+    """A budget and what is spent of it. Calls are counted once per distinct state: a cached state costs nothing.
 
-    `limits` is the part of the budget that can run out: no run calls a reward for more than all the `states` there are.
+    `limits` is the part of the budget that can run out: a budget of calls that is no smaller than the number of
+    `states` cannot.
     """
 
     def __init__(self, budget: Budget, states: float = math.inf) -> None:
@@ -41,21 +42,21 @@ class Account:
 
     @property
     def left(self) -> Price:
-        """What is left, infinitely much of what has no limit."""
+        """What is left; infinity where there is no limit."""
         return Price(*(math.inf if limit is None else limit for limit in self.limits.less(self.spent)))
 
     @property
     def used(self) -> float:
-        """The share of the budget that is spent: of evaluations or of calls, whichever is more."""
+        """The share of the budget that is spent: the larger of the shares of evaluations and of calls."""
         return self.budget.share(self.spent)
 
     def buys(self, each: Price, share: float = 1.0, once: Price = NOTHING) -> int:
-        """How many of something a share of what is left buys, after what is paid once."""
+        """How many items at price `each` a share of what is left buys, after paying `once`."""
         triples = zip(self.left, each, once, strict=True)
         most = [(share * left - first) / one for left, one, first in triples if one > 0 and left < math.inf]
         return max(math.floor(min(most, default=ANY_NUMBER)), 0)
 
     def weight(self, cost: Price) -> float:
-        """The share of the whole budget that something costs."""
+        """The share of the whole budget that a cost takes."""
         pairs = zip(self.limits, cost, strict=True)
         return max((part / limit for limit, part in pairs if limit is not None), default=0.0)

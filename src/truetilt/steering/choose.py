@@ -1,8 +1,7 @@
-"""Which way `steer` takes: it measures what a particle of each way is worth, and goes on with the one worth most for
-its cost.
+"""The choice of a route: `steer` measures what a particle of each route is worth, and takes the best for its cost.
 
-The simplest way is looked at first. A further one is tried only if it could be worth more, going by its cost and what
-such particles are worth at best. The way that wins is checked by moves, and gets what is left of the budget.
+The simplest route is always tried first (the pilot). A further route is tried only if its best possible worth, for its
+cost, exceeds what was measured so far. The winner is checked by moves and gets the rest of the budget.
 """
 
 from __future__ import annotations
@@ -16,22 +15,22 @@ from .routes import Route, move_cost
 from .tried import Candidate, Tried, rounded, worth_of
 from .work import Work
 
-PROVE = 0.05  # share of what is left, for the check
-PARTS = 5  # of the populations one in so many makes a trial
-FEWEST = 4  # particles of a population that resamples
-CHAINS, FEWEST_CHAINS = 64, 16  # draws that the check moves
-REPEATS = 64  # runs at most that go on until the budget is spent; where states repeat a run costs few calls
+PROVE = 0.05  # share of the remaining budget for the check by moves
+PARTS = 5  # a trial runs one in this many of the populations
+FEWEST = 4  # particles per population, at least, for a route that resamples
+CHAINS, FEWEST_CHAINS = 64, 16  # most and fewest draws that the check moves
+REPEATS = 64  # runs at most until the budget is spent; where states repeat, a run costs few calls
 
 
 def chosen(work: Work, ways: list[Candidate], only: str | None) -> tuple[Tried, list[Tried]]:
-    """The answer that the budget buys, in the way it came, and all that was tried; `only` is the one way wanted."""
+    """The best route's answer with the whole budget spent, and all trials; `only` names the one route to use."""
     _check_affordable(work, ways, only)
     tried = [looked_at(work, ways[0])]
     work.movable = _movable(work, tried[0].result)
     work.first = told_by(work, tried[0])
     wanted = ways[1:] if only is None else [way for way in ways[1:] if way.name == only]
     tried = _with_others(work, tried, wanted, only)
-    if only is None and len(tried) == 1:  # half of the rest shows whether the look was a lucky one
+    if only is None and len(tried) == 1:  # half of the rest shows whether the pilot was lucky
         tried = _with_others(work, [halfway(work, tried[0])], wanted, only)
     rivals = tried if only is None else [one for one in tried if one.route.name == only]
     if not rivals:
@@ -41,7 +40,7 @@ def chosen(work: Work, ways: list[Candidate], only: str | None) -> tuple[Tried, 
 
 
 def _with_others(work: Work, tried: list[Tried], ways: list[Candidate], only: str | None) -> list[Tried]:
-    """What was tried, and trials of the ways that could do better than what was tried before them."""
+    """The trials so far, and trials of those further routes that could still do better."""
     work.left_out, tried = [], [*tried]
     for way in ways:
         if only is None and _enough(work, tried, way):
@@ -53,7 +52,7 @@ def _with_others(work: Work, tried: list[Tried], ways: list[Candidate], only: st
 
 
 def _unreachable(work: Work, only: str | None) -> str:
-    """Why the one way that was wanted could not be taken."""
+    """The error message when the route in `only` could not be run."""
     if work.lacking:
         return f"{work.budget_told} do not suffice for {only!r}: it needs {' or '.join(work.lacking)}"
     if not work.movable:
@@ -64,7 +63,7 @@ def _unreachable(work: Work, only: str | None) -> str:
 
 
 def _check_affordable(work: Work, ways: list[Candidate], only: str | None) -> None:
-    """Refuse a way that was asked for and cannot be paid, before anything is spent."""
+    """Raise if the route in `only` exceeds the budget, before anything is spent."""
     for way in ways:
         if way.name == only and work.account.buys(way.each.times(work.populations)) < FEWEST:
             need = way.each.times(FEWEST * work.populations)
@@ -75,7 +74,7 @@ def _check_affordable(work: Work, ways: list[Candidate], only: str | None) -> No
 
 
 def _movable(work: Work, look: Result) -> bool:
-    """Whether moves keep the target: sites can be redrawn, and the model's conditionals agree."""
+    """Whether MCMC moves keep the target: sites can be masked and redrawn, and the model's conditionals agree."""
     problem = work.problem
     if not problem.masks or work.account.buys(problem.cost(3 * STATES, 0)) < 1:
         return False
@@ -83,7 +82,7 @@ def _movable(work: Work, look: Result) -> bool:
 
 
 def _enough(work: Work, tried: list[Tried], way: Candidate) -> bool:
-    """Whether a way could not do better than what was tried; what moves contradict is not enough."""
+    """Whether the best trial that passes the check by moves beats all that this route could achieve."""
     sound = [number for number, one in enumerate(tried) if one.sound]
     best = max(sound, key=lambda number: tried[number].efficiency(work), default=None)
     if best is None or tried[best].efficiency(work) * work.account.weight(way.each) < way.hope(work):
@@ -93,7 +92,7 @@ def _enough(work: Work, tried: list[Tried], way: Candidate) -> bool:
 
 
 def _tried(work: Work, route: Route, why: str) -> list[Tried]:
-    """A few of the populations that what is left buys beside the check: if the way wins, the others follow."""
+    """A trial run of a route, with a fraction of its populations; if the route wins, the others follow."""
     size = route.size(work.account, work.populations, 1 - PROVE)
     if size < FEWEST:
         return []
@@ -102,7 +101,7 @@ def _tried(work: Work, route: Route, why: str) -> list[Tried]:
 
 
 def _best(work: Work, tried: list[Tried]) -> tuple[Tried, str]:
-    """The most efficient of those that moves leave alone; of none that do, the most efficient."""
+    """The most efficient route that passes the check by moves; if none passes, the most efficient."""
     ranked = sorted(tried, key=lambda one: -one.efficiency(work))
     for number, one in enumerate(ranked):
         ranked[number] = _proved(work, one)
@@ -116,7 +115,7 @@ def _best(work: Work, tried: list[Tried]) -> tuple[Tried, str]:
 
 
 def _proved(work: Work, one: Tried) -> Tried:
-    """With the check by moves, as many as a small share of the budget buys; without where it buys too few."""
+    """The trial with its check by moves, paid by a small share of the budget; unchanged if that is too little."""
     problem = work.problem
     if one.drift is not None or not work.movable or problem.reward is None:
         return one
@@ -129,7 +128,7 @@ def _proved(work: Work, one: Tried) -> Tried:
 
 
 def finished(work: Work, best: Tried, why: str) -> Tried:
-    """Spend what is left on the way that won."""
+    """The winner with the rest of the budget spent on it."""
     for _ in range(REPEATS):
         result = _more(work, best.route, best.result, why)
         if result is None:
@@ -139,9 +138,9 @@ def finished(work: Work, best: Tried, why: str) -> Tried:
 
 
 def _more(work: Work, route: Route, result: Result, why: str) -> Result | None:
-    """The answer with a further run, as large as is safe if every call is of a new state; None where that is nothing.
+    """The result joined with one more run, sized as if every call were of a new state; None if nothing is affordable.
 
-    Independent draws join the populations that there are, others make populations of the same size.
+    Independent draws enlarge the populations; other runs add populations of the same size.
     """
     populations, size = result.log_weights.shape
     if route.independent:

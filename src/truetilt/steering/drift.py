@@ -1,7 +1,7 @@
-"""A check of an answer by moves: a Markov kernel that keeps the target must leave right particles where they are.
+"""A check of an answer by moves: a Markov kernel that leaves the target invariant must not shift right particles.
 
-Draws of the answer are moved, and their rewards compared before and after. If rewards rise on average, moves find
-mass that the answer has missed, however well its own weights look; if they fall, the answer leans too far.
+Draws of the answer are moved, and their rewards compared before and after. If rewards rise on average, there is mass
+that the answer has missed, even if its weights look good; if they fall, the answer puts too much on high rewards.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ..smc.sampler import Source, rejuvenate
 from ..smc.stream import Stream
 from .problem import SteerProblem
 
-LIMIT = 4.0  # standard errors, beyond which chance lifts an honest answer once in ten thousand checks
+LIMIT = 4.0  # standard errors; a right answer exceeds them by chance once in ten thousand checks
 
 
 class Drift(NamedTuple):
-    """The mean change of strength * reward over the moves, in nats, with its standard error, and the share moved."""
+    """The mean change of strength * reward under the moves, in nats, its standard error, and the share moved."""
 
     mean: float
     stderr: float
@@ -34,7 +34,7 @@ class Drift(NamedTuple):
 
     @property
     def found(self) -> bool:
-        """Whether it is more than chance explains."""
+        """Whether the change is larger than chance explains."""
         return abs(self.mean) > LIMIT * self.stderr
 
 
@@ -47,7 +47,7 @@ def drift_of(
     seed: int,
     first: int,
 ) -> tuple[Drift, Spent]:
-    """Draw so many states of a result, move each so many times, and see what became of their rewards."""
+    """Draw size[0] states of a result, move each size[1] times; the change of their rewards, and its cost."""
     chains, moves = size
     meter = Meter()
     x = result.draw(chains, seed)

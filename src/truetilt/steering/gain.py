@@ -1,6 +1,6 @@
 """What steering did to the reward: its mean and spread among draws of the model and in the answer, as plain data.
 
-All is read from what the reward has kept: nothing is called for it. A reward that keeps nothing (noisy, or
+All values are read from the reward's cache; the function is not called. A reward without a cache (noisy, or
 `cached=False`) and a network have no such record.
 """
 
@@ -20,13 +20,13 @@ from ..runtime.snapshots import evenly
 from ..smc.genealogy import LINES, shown_lines
 from ..smc.uncertainty import student_quantile
 
-VALUES = 256  # rewards that are kept of each side
-STATES, TOKENS = 16, 1 << 14  # draws of the model that are kept to be seen: so many, or fewer of many tokens
+VALUES = 256  # rewards recorded for each side
+STATES, TOKENS = 16, 1 << 14  # draws of the model recorded for display, and their tokens in all, at most
 LEVEL = 0.95
 
 
 def gain(reward: object, look: Result, answer: Result) -> dict[str, Any] | None:
-    """The reward before, of draws of the model, and after, of the weighted answer; None where no answer is kept."""
+    """The reward before (draws of the model) and after (the weighted answer); None if a value is not cached."""
     if not isinstance(reward, Reward) or not reward.keeps:
         return None
     first, last = look.particles.flatten(0, 1), answer.particles.flatten(0, 1)
@@ -44,7 +44,7 @@ def gain(reward: object, look: Result, answer: Result) -> dict[str, Any] | None:
 
 
 def _kept(reward: Reward, x: Tokens) -> Tensor | None:
-    """The values of states, float64 [n] on the CPU; None if the reward does not know one of them."""
+    """The cached values of states, float64 [n] on the CPU; None if one is missing."""
     states, values = reward.known()
     named = dict(zip(_rows(states), values.tolist(), strict=True))
     found = [named.get(row) for row in _rows(x)]
@@ -56,7 +56,7 @@ def _rows(x: Tokens) -> list[bytes]:
 
 
 def _before(x: Tokens, value: Tensor) -> dict[str, Any]:
-    """Independent draws: the mean of those that are allowed with its Student interval, the share of the others."""
+    """Independent draws: the mean of the allowed ones with its Student interval, and the share of forbidden ones."""
     allowed = value[value.isfinite()]
     count, mean, half = len(allowed), None, None
     if count:
@@ -78,7 +78,7 @@ def _before(x: Tokens, value: Tensor) -> dict[str, Any]:
 def _after(answer: Result, value: Tensor) -> dict[str, Any]:
     """The weighted mean with its interval across populations, and rewards drawn by weight."""
     weights = answer.weights.reshape(-1).cpu()
-    value = torch.where(weights > 0, value, 0.0)  # what has no weight may be forbidden
+    value = torch.where(weights > 0, value, 0.0)  # a particle of weight 0 may be forbidden (-inf)
     found = answer.expectation_interval(lambda x: value.to(x.device), LEVEL)
     ends = (None, None) if found.reason else (_finite(found.low), _finite(found.high))
     heights = (torch.arange(VALUES, dtype=weights.dtype) + 0.5) / VALUES
@@ -91,5 +91,5 @@ def _finite(value: Any) -> float | None:
 
 
 def _number(value: Tensor) -> float | None:
-    """To six digits; None for a state that is forbidden."""
+    """The value to six digits; None for a forbidden state."""
     return float(f"{float(value):.6g}") if bool(value.isfinite()) else None

@@ -1,4 +1,4 @@
-"""Two runs that never resampled as one: particles are independent draws, so populations grow instead of multiplying."""
+"""Joining two runs that never resampled: their particles are independent draws, so populations just grow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..result import Result
 
 
 def joined(one: Result, other: Result) -> Result:
-    """As many populations, each with the particles of both; weights are equal until the end, so that ESS adds up."""
+    """The same populations, each with the particles of both runs; weights enter only at the end, so ESS adds up."""
     n = [one.log_weights.shape[1], other.log_weights.shape[1]]
     log_z = torch.logaddexp(one.log_z_path + math.log(n[0]), other.log_z_path + math.log(n[1])) - math.log(sum(n))
     return Result(

@@ -1,4 +1,4 @@
-"""How much `steer` spends on learning a twist: nothing where little is promised, most where the base is hopeless."""
+"""The budget for learning a twist: nothing if the pilot forecasts little gain, most if the base is hopeless."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from .account import Account
 from .problem import SteerProblem
 from .work import Work
 
-LEARN, HARD = 0.35, 0.55  # shares of what is left that learning costs, and where it is hard
-NEEDED = 2.0 * FEW  # draws of the base that the budget buys, below which they will hardly be trusted: better to learn
-FREE, DEAR = 1.3, 3.0  # times the worth of the base's draws that must be promised for learning to pay, by its price
-REPEATED = 0.75  # share of calls that were of new states, below which more calls cost little
-UNTOLD = 0.4  # worth of the base's draws from which learning does not pay, where no promise can be told
-ROUNDS, FEWEST = 4, 25  # of learning: rounds, and draws in each
-DRAWS, DRAWS_WITH_MUTANTS = 250, 100  # of a round at most; fewer where calls are free, and mutants with them
-LESSONS, MOST = 640, 50_000  # calls for each site, and in all, from which a twist gains little more
+LEARN, HARD = 0.35, 0.55  # shares of the remaining budget for learning: normally, and if the base alone is hopeless
+NEEDED = 2.0 * FEW  # effective base draws that the whole budget buys, below which a twist is always learned
+FREE, DEAR = 1.3, 3.0  # forecast over worth of the base from which learning pays: if it is free, and at its dearest
+REPEATED = 0.75  # share of calls on new states, below which further calls count as free
+UNTOLD = 0.4  # worth of a base draw above which learning does not pay, if there is no forecast
+ROUNDS, FEWEST = 4, 25  # rounds of learning, and draws in a round, at least
+DRAWS, DRAWS_WITH_MUTANTS = 250, 100  # draws in a round, at most: if calls are limited, and if not (then with mutants)
+LESSONS, MOST = 640, 50_000  # calls per site, and in all, beyond which a twist gains little
 
 
 class LessonPlan(NamedTuple):
-    """What a twist is learned from: draws in each round, and calls in all."""
+    """The training data of a twist: draws per round, and calls in all rounds."""
 
     draws: int
     calls: int
 
 
 def worth_learning(work: Work) -> float:
-    """The worth of the base's draws from which learning a twist does not pay: less where it costs much."""
+    """The worth of a base draw above which learning a twist does not pay; lower if learning is expensive."""
     look = work.first
     if look is None or look.in_all < NEEDED:
         return math.inf
@@ -39,7 +39,7 @@ def worth_learning(work: Work) -> float:
 
 
 def _price(work: Work, new: float) -> float:
-    """What learning costs of what is left, over the most it may: calls count less where they are of known states."""
+    """The price of learning as a share of the most it may cost, 0 to 1; calls count less if states repeat."""
     problem, left = work.problem, work.account.left
     plan = lessons(problem, work.account, LEARN, ROUNDS)
     asked = problem.cost(ROUNDS * problem.length, 0).times(plan.draws).evaluations / left.evaluations
@@ -48,7 +48,7 @@ def _price(work: Work, new: float) -> float:
 
 
 def learned(work: Work) -> Potential | None:
-    """A twist, if the budget buys the lessons and it is more than a constant; None otherwise."""
+    """A learned twist; None if the budget does not buy its training data or it explains nothing of the reward."""
     problem, account = work.problem, work.account
     look = work.first
     hard = look is None or look.in_all < NEEDED
@@ -68,7 +68,7 @@ def learned(work: Work) -> Potential | None:
 
 
 def lessons(problem: SteerProblem, account: Account, share: float, rounds: int) -> LessonPlan:
-    """As many draws and calls as a share of what is left buys: all draws where calls are dear, else mutants as well."""
+    """The draws and calls that a share of the remaining budget buys; mutants too if calls are not limited."""
     draws = account.buys(problem.cost(rounds * problem.length, rounds), share)
     if problem.network or math.isfinite(account.left.calls):
         draws = min(draws, DRAWS)
@@ -81,5 +81,5 @@ def _most(problem: SteerProblem) -> int:
 
 
 def _calls(problem: SteerProblem, account: Account, share: float) -> int:
-    """Calls that a share of what is left buys; those of a network cost evaluations, which draws have been given."""
+    """Calls that a share of the remaining budget buys; 0 for a network, whose evaluations go to the draws."""
     return 0 if problem.network else account.buys(problem.cost(0, 1), share)

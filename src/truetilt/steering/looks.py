@@ -1,4 +1,4 @@
-"""Looks at the simplest way: draws of the base, as many as tell how far they go and what a twist promises."""
+"""The pilot of `steer`: draws of the base, enough to tell how good importance sampling is and what a twist promises."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .routes import Route
 from .tried import Candidate, Tried, rounded, worth_of
 from .work import FirstLook, Work
 
-LOOK, MOST_LOOK = 0.1, 0.25  # shares of what is left, for the first look and for all of it
-HALF = 0.5  # of what is left goes to draws of the base before the other ways are given up
-FEWEST_LOOKS = 64  # draws that tell what a twist promises
-DOUBTFUL, CLEAR = 4.0, 25.0  # effective draws of a look that tell how good the base is: fewer, or more
+LOOK, MOST_LOOK = 0.1, 0.25  # shares of the remaining budget: for the first pilot run, and for the whole pilot
+HALF = 0.5  # share of the remaining budget that goes to base draws before other routes are ruled out
+FEWEST_LOOKS = 64  # draws needed to forecast what a twist would achieve
+DOUBTFUL, CLEAR = 4.0, 25.0  # effective draws between which the pilot is inconclusive and is enlarged
 
 
 def looked_at(work: Work, way: Candidate) -> Tried:
-    """A first look; with more draws where the first ones are neither good nor hopeless but too few to tell."""
+    """The pilot; enlarged if its effective draws are too few to judge the base, and too many to call it hopeless."""
     return _looked_again(work, _looked(work, way))
 
 
@@ -45,7 +45,7 @@ def _looked_again(work: Work, look: Tried) -> Tried:
 
 
 def halfway(work: Work, look: Tried) -> Tried:
-    """The look with half of what is left, and what it tells now; as it was where draws are not independent."""
+    """The pilot enlarged by half of the remaining budget; unchanged if its draws are not independent."""
     more = look.route.size(work.account, work.populations, HALF)
     if not look.route.independent or more < 1:
         return look
@@ -57,26 +57,26 @@ def halfway(work: Work, look: Tried) -> Tried:
 
 
 def told_by(work: Work, look: Tried) -> FirstLook:
-    """What a look tells of the base, by its weights."""
+    """The pilot's findings about the base, from its weights."""
     effective, count = _effective(look), look.result.log_weights.numel()
     in_all = effective / count / work.account.weight(look.route.each)
     return FirstLook(effective, in_all, _promise(work, look.result), _new(work))
 
 
 def _effective(look: Tried) -> float:
-    """Effective draws of a look, by its weights."""
+    """Effective sample size of a pilot run."""
     return float(effective_sample_size(look.result.log_weights.reshape(-1)))
 
 
 def _look_size(work: Work, route: Route) -> int:
-    """Particles of a population in the first look: a small share of the budget, and enough to tell by if it can be."""
+    """Particles per population in the pilot: a small share of the budget, and if affordable enough for a forecast."""
     share = route.size(work.account, work.populations, LOOK)
     enough = -(-FEWEST_LOOKS // work.populations)
     return max(share, min(enough, route.size(work.account, work.populations, MOST_LOOK)), 1)
 
 
 def _promise(work: Work, look: Result) -> float | None:
-    """What a twist promises, by the first look; None where the look is of no reward, or too small to tell."""
+    """The forecast of a twist's effective share; None if there is no reward or the pilot is too small."""
     x, log_w = look.particles.flatten(0, 1), look.log_weights.reshape(-1)
     if work.problem.reward is None or len(x) < FEWEST_LOOKS:
         return None
@@ -84,6 +84,6 @@ def _promise(work: Work, look: Result) -> float | None:
 
 
 def _new(work: Work) -> float:
-    """The share of the calls so far that were of new states; 1 where calls are not limited."""
+    """The share of calls so far that were on new states; 1 if calls are not limited."""
     spent = work.account.spent
     return 1.0 if work.account.limits.calls is None or spent.calls == 0 else spent.distinct / spent.calls

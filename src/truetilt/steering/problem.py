@@ -1,8 +1,8 @@
-"""What `steer` is asked: a target of a model, in the forms that can be run for it.
+"""The problem of a `steer` call: the target of a model, in the forms that routes run.
 
-A reward's target is p0(x) exp(strength * reward(x)). A condition's is p0(x) p(zeta|x)^alpha: with a potential
-log p(zeta|x) it is a reward's, with the conditional model as base and strength alpha - 1; else it is made of the ratios
-of the two models.
+With a reward the target is p0(x) exp(strength * reward(x)). With a condition it is p0(x) p(zeta|x)^alpha. If the model
+has a potential log p(zeta|x), that is the first form with the conditional model as base, the potential as reward and
+strength alpha - 1; otherwise it is built from the ratios of the two models.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from .account import Price
 
 @dataclass(frozen=True)
 class SteerProblem:
-    """A model and what it is steered by: a reward, or else its condition; a draw is revealed in so many `steps`.
+    """A model and what steers it: a reward, or without one the model's condition. A draw is revealed in `steps` steps.
 
-    `network` says that the reward is a network of the model (a potential), whose calls count as evaluations.
+    `network` says that the reward is a network of the model (its potential), whose calls count as evaluations.
     """
 
     model: Model
     reward: Potential | Reward | None
-    strength: float  # of the reward, or alpha
+    strength: float  # of the reward; without one, alpha
     order: tuple[int, ...] | None
     steps: int
     network: bool = False
-    target: Target | None = None  # what to call the target where it is not the reward's
+    target: Target | None = None  # name of the target if it is not the reward's
     populations: int = 16
 
     @property
@@ -51,44 +51,44 @@ class SteerProblem:
 
     @property
     def masks(self) -> bool:
-        """Whether sites can be masked and redrawn."""
+        """Whether the process has a mask, so that sites can be redrawn."""
         return isinstance(self.model.process, Masking)
 
     @property
     def scores(self) -> int:
-        """How many networks a step asks."""
+        """Number of networks evaluated in a step."""
         return 1 if self.reward is not None else 2
 
     @property
     def distinct(self) -> int:
-        """How many states the reward has been called for."""
+        """Number of distinct calls of the reward so far."""
         return self.reward.distinct if isinstance(self.reward, Reward) else 0
 
     @property
     def states(self) -> float:
-        """How many states its reward can be called for; infinitely many where an answer is not kept."""
+        """Number of states on which the reward can be called; infinity if it has no cache."""
         kept = isinstance(self.reward, Reward) and self.reward.keeps
         return self.vocabulary**self.length if kept else math.inf
 
     @property
     def grid(self) -> Grid:
-        """The times of a draw: equally many sites a step where there is a mask."""
+        """The time grid of a draw; with a mask, equally many sites are revealed in each step."""
         if isinstance(self.model.process, Masking):
             return masked_fraction_grid(self.model.process.schedule, self.steps)
         return uniform_grid(self.steps)
 
     def cost(self, rounds: int, calls: int) -> Price:
-        """What so many rounds of the networks and calls of the reward cost, if there is a reward."""
+        """The price of network rounds and of calls of the reward (free if there is no reward)."""
         called = 0 if self.reward is None else calls
         return Price(self.scores * rounds + called, 0) if self.network else Price(self.scores * rounds, called)
 
     @property
     def draw(self) -> Price:
-        """What a draw costs, with the reward of it."""
+        """The price of one draw with its reward."""
         return self.cost(self.steps, 1)
 
     def goal(self, twist: Potential | None = None) -> Composed:
-        """The target on the any-order clock, led by a twist where there is one."""
+        """The target on the any-order clock, led by a twist if there is one."""
         if self.reward is None:
             return Composed(
                 self.model, conditions=[(cast("Score", self.model.conditional), self.strength)], order=self.order
@@ -96,15 +96,15 @@ class SteerProblem:
         return Composed(self.model, reward=self.reward, strength=self.strength, twist=twist, order=self.order)
 
     def nats(self, goal: Composed, x: Tokens) -> Tensor:
-        """strength * reward of clean states, by the (counted) reward of a goal."""
+        """strength * reward of clean states, by the counted reward of a goal."""
         return scaled(call_reward(cast("Potential", goal.reward), x), self.strength)
 
     def priced(self, spent: Spent) -> Spent:
-        """What was spent, with calls of a reward that is a network counted as evaluations."""
+        """The cost with calls of a network reward counted as evaluations."""
         return Spent(spent.rounds, spent.evaluations + spent.calls) if self.network else spent
 
     def counted(self, result: Result) -> Result:
-        """A run of it, its calls priced likewise, and with the target's own name."""
+        """A result with calls of a network reward counted as evaluations, and with the target's own name."""
         if self.target is not None:
             constant = None if self.target.constant is None else self.target.constant._asdict()
             result = replace(result, settings=result.settings | {"log_z": constant, "target": self.target.formula})

@@ -1,8 +1,9 @@
-"""The folder of a `steer`: every finished stage is kept there, so that an interrupted call goes on to the same bits.
+"""The checkpoint folder of a `steer` call: every finished stage is stored, so that an interrupted call resumes to the
+same bits.
 
-`steer.json` says whose it is, and a folder for each stage holds what came out of it and what the reward had answered by
-then. A stage counts as finished once its `stage.json` is there. Of one that is not, the checkpoint of its run is read,
-and what the reward answered is used and counted as if the function had been asked again (`rewards/ledger`).
+`steer.json` identifies the call. A subfolder per stage holds its output and the reward's answers up to then. A stage is
+finished once its `stage.json` exists. For an unfinished stage the checkpoint of its run is read, and logged answers of
+the reward are used and counted as if the function had been called again (`rewards/ledger`).
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from ..rewards.reward import Reward
 from ..runtime.stopping import Stoppable
 
 T = TypeVar("T")
-GOING_ON = "going on"  # how the words of a call begin that was interrupted before
-WHOSE = "model and reward"  # the fingerprint in an identity
+GOING_ON = "going on"  # first words of the progress message of a resumed call
+WHOSE = "model and reward"  # key of the fingerprint in the header
 _FORMAT, _VERSION = "truetilt-steer", 1
 _STAGE, _HEADER = "stage.json", "steer.json"
-_NAMED = re.compile(r"\d+-(run|twist|agree|check)")  # the folders of stages
+_NAMED = re.compile(r"\d+-(run|twist|agree|check)")  # names of the stages' subfolders
 
 
 class StageFolder:
-    """Where stages are kept; without a folder they are carried out and not kept."""
+    """The folder of a call's stages; without a folder, stages are run and not stored."""
 
     def __init__(self, folder: Path | None, identity: dict[str, Any], reward: object) -> None:
         self.folder = folder
@@ -47,7 +48,7 @@ class StageFolder:
 
     @contextlib.contextmanager
     def opened(self) -> Generator[StageFolder]:
-        """Within it every answer of the reward is kept as it comes, and SIGTERM raises `Stopped`."""
+        """A context in which every answer of the reward is logged as it comes, and SIGTERM raises `Stopped`."""
         if self.folder is None:
             yield self
             return
@@ -61,7 +62,7 @@ class StageFolder:
         write: Callable[[T, Path], object],
         read: Callable[[Path], T],
     ) -> tuple[T, Spent]:
-        """What a stage gives, with its cost: read if it is finished, else made and kept."""
+        """The output of a stage and its cost: read if the stage is finished, else made and stored."""
         if self.folder is None:
             return make(None)
         folder = self.folder / name
@@ -80,7 +81,8 @@ class StageFolder:
         return found, spent
 
     def _claim(self, folder: Path, header: dict[str, Any]) -> None:
-        """Make the folder this call's: its own already, taken over from one that finished no stage, or refused."""
+        """Claim the folder for this call: resume its own, take over one without a finished stage, or refuse another
+        call's."""
         found = _read_header(folder)
         if found == header:
             return
@@ -95,7 +97,7 @@ class StageFolder:
         write_json(folder / _HEADER, header)
 
     def _left(self, folder: Path) -> str | None:
-        """What an interrupted call left, in words; None where there is nothing."""
+        """What an interrupted call left, in words; None if there is nothing."""
         stages, answers = finished(folder), 0 if self._ledger is None else self._ledger.answers
         where = f"{GOING_ON} after stage {stages} of {folder}" if stages else f"{GOING_ON} in stage 1 of {folder}"
         paid = f": {answers:,} calls of the reward were answered before" if answers else ""
@@ -108,7 +110,7 @@ class StageFolder:
 
 
 def finished(folder: Path) -> int:
-    """How many stages in a folder are finished."""
+    """Number of finished stages in a folder."""
     return sum((stage / _STAGE).exists() for stage in _stages(folder))
 
 
@@ -117,7 +119,7 @@ def _stages(folder: Path) -> list[Path]:
 
 
 def _read_header(folder: Path) -> dict[str, Any] | None:
-    """What steer.json says; None where it is not there or cannot be read."""
+    """The contents of steer.json; None if it is missing or unreadable."""
     try:
         found = read_json(folder / _HEADER)
     except (OSError, ValueError):
@@ -126,7 +128,7 @@ def _read_header(folder: Path) -> dict[str, Any] | None:
 
 
 def _taken(folder: Path, found: dict[str, Any] | None, header: dict[str, Any]) -> str:
-    """Why a folder is another call's, and what to do."""
+    """The error message for a folder that belongs to another call."""
     count = finished(folder)
     stages = "a finished stage" if count == 1 else f"{count} finished stages"
     again = f"delete the folder {folder} to begin anew without them, or give another"

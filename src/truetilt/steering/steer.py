@@ -1,4 +1,4 @@
-"""`steer`: weighted samples of a target within a budget, in one call that chooses how."""
+"""`steer`: weighted samples of a target within a budget, in one call that chooses the method."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from .ways import ways_of
 from .words import findings, record, remedies
 from .work import Progress, Work
 
-DRAWS = 4_000  # of the base: what their evaluations cost is the budget where none is given
-PER_CALL = 20  # draws of the base for each call, where only calls are limited
-LONG, STEPS = 256, 128  # sites beyond which several are revealed at a time, and the steps there are then
+DRAWS = 4_000  # the default budget is the cost of this many base draws
+PER_CALL = 20  # base draws per call, if only calls are limited
+LONG, STEPS = 256, 128  # sites beyond which several are revealed per step, and the number of steps then
 IN_ORDER, AT_RANDOM = "left to right", "random"
 
 
@@ -60,37 +60,37 @@ def steer(
 ) -> Result:
     """Weighted samples of p0(x) exp(strength * reward(x)), or of p0(x) p(zeta|x)^alpha, within a budget.
 
-    A pilot looks at draws of the model. Where those are enough, they are the answer; else a twist is learned, and where
-    that is not enough its draws are annealed. What each way is worth is measured, the best is checked by moves that
-    must leave a right answer alone, and gets what is left. `result.story` tells what was done, why, at what cost, and
-    what twice the budget would buy; `result.trust()` judges it.
+    A pilot draws from the model. If those draws are enough, importance weights give the answer; else a twist is
+    learned, and if that is not enough its draws are annealed. What a particle of each route is worth is measured. The
+    best route is checked by moves, which must not shift a right answer, and gets the rest of the budget. `result.story`
+    tells what was done, why, at what cost, and what twice the budget would buy; `result.trust()` judges the answer.
 
     Args:
-        model: A `tt.Model`. On `tt.Masking` all ways are open, on `tt.Uniform` those without moves.
+        model: A `tt.Model`. On `tt.Masking` all routes are open, on `tt.Uniform` those without moves.
         reward: Function of finished states [B, D] that returns one number a state, or a `tt.Reward` (for strings, slow
-            functions, files), whose earlier answers cost nothing, so that a fresh one gives the same bits; -inf
-            forbids. None (the default): the model's condition is what steers.
+            functions, files); -inf forbids. Values already in the reward's cache cost nothing, so only a fresh one
+            replays bit for bit. None (the default): the model's condition steers.
         strength: Factor of the reward in the target, not 0; 1 by default.
-        alpha: Exponent of the model's condition, 0 to 1e9, where no reward is given.
-        evaluations: Network evaluations (a sequence in a pass) that may be spent. None (the default): those of 20 draws
-            for each of `calls`, or of 4,000 draws if that is None too.
-        calls: Calls of the reward's function that may be spent; states asked about before are free. None (the default):
-            any number.
+        alpha: Exponent of the model's condition, 0 to 1e9, if no reward is given; None by default.
+        evaluations: Network evaluations (one sequence in one pass) that may be spent, 1 or more. None (the default):
+            the cost of 20 draws for each of `calls`, or of 4,000 draws if that is None too.
+        calls: Calls of the reward's function that may be spent, 1 or more; cached states are free. None (the default):
+            no limit.
         order: The order in which sites are revealed, a permutation of 0 .. D - 1, "left to right" (the default) or
             "random". p0 is the law that the network draws in this order.
-        num_inference_steps: Steps in which a draw is revealed. None (the default): one site a step up to 256 sites, 128
-            steps beyond; on `tt.Uniform` 128.
-        route: The way to go: "importance", "twisted", "annealed", "annealed from base", with a condition "adapted" or
-            "annealed". None (the default): the one that is measured to be worth most for its cost.
-        twist: What masked states are worth in units of the reward, a function (x, t), such as `tt.learn_twist` learns.
+        num_inference_steps: Steps in which a draw is revealed, 1 or more. None (the default): one site a step up to 256
+            sites, 128 steps beyond; on `tt.Uniform` 128.
+        route: The route to take: "importance", "twisted", "annealed", "annealed from base"; with a condition "adapted"
+            or "annealed". None (the default): the one measured to be worth most for its cost.
+        twist: Log-values of masked states in units of the reward, a function (x, t), such as `tt.learn_twist` learns.
             None (the default): learned if needed.
         populations: Populations that never mix, 2 or more; 16 by default.
         seed: Seed, 0 to 2^63 - 1; 0 by default. The same seed gives the same bits.
-        progress: Function (what is being done, share of the budget spent), called as each stage begins, goes on ("stage
-            · step 3 of 24") and ends, and first of all where an interrupted call goes on. None by default.
-        checkpoint: Folder where every finished stage is kept, and every answer of the reward as it comes: the same call
-            goes on from there, to the same bits, and asks nothing twice. SIGTERM ends the call with `tt.Stopped`. None
-            (the default): nothing is kept.
+        progress: Function (what is being done, share of the budget spent), called when a stage begins, as it proceeds
+            ("stage · step 3 of 24") and when it ends, and once at the start of a resumed call. None by default.
+        checkpoint: Folder where every finished stage and every answer of the reward is stored: the same call, repeated
+            after an interruption, continues from there to the same bits and calls the function for no state twice.
+            SIGTERM ends the call with `tt.Stopped`. None (the default): nothing is stored.
 
     Returns:
         The weighted particles, log Z and the record of the run.
@@ -122,7 +122,7 @@ def steer(
 
 
 def _check_one_condition(model: object) -> None:
-    """Refuse a model of several conditions: looks, trials and twists are of one target."""
+    """Raise for a model with several conditions: a `steer` call has one target."""
     if (parts := parts_of(model)) > 1:
         raise InvalidInput(
             f"the model has {parts} conditions (prompts or classes), and steer aims at one target; call it for each"
@@ -130,7 +130,7 @@ def _check_one_condition(model: object) -> None:
 
 
 def _check_order_of(model: object, reward: object) -> None:
-    """A model; where it is the reward that is one, say so."""
+    """Raise if `model` is not a model; if the two arguments are swapped, say so."""
     if isinstance(reward, Model) and not isinstance(model, Model):
         raise InvalidInput(
             "model is not a tt.Model, and reward is: did you swap the two? It is tt.steer(model, reward)"
@@ -141,7 +141,7 @@ def _check_order_of(model: object, reward: object) -> None:
 def _problem(
     model: Model, reward: Rewarding | None, strength: float, alpha: float | None, order: object, steps: int | None
 ) -> SteerProblem:
-    """What is asked, checked."""
+    """The problem that is asked for, with its arguments checked."""
     if (reward is None) == (alpha is None):
         raise InvalidInput(
             "give a reward (with its strength) or alpha (the exponent of the model's condition), one of the two; for "
@@ -159,7 +159,7 @@ def _problem(
 
 
 def _conditioned(model: Model, alpha: float, order: tuple[int, ...] | None, steps: int) -> SteerProblem:
-    """The condition as a target: by the model's potential where it has one, else by the ratios of its two scores."""
+    """The condition as a target: by the model's potential if it has one, else by the ratios of its two scores."""
     if model.conditional is None:
         raise InvalidInput("alpha is the exponent of a condition, and the model has no conditional score; give it one")
     if model.potential is not None:
@@ -174,7 +174,7 @@ def _conditioned(model: Model, alpha: float, order: tuple[int, ...] | None, step
 
 
 def _budget(problem: SteerProblem, evaluations: object, calls: object) -> Budget:
-    """The budget with its defaults: what is not limited hangs on what is."""
+    """The budget with defaults: a limit that is not given follows from the other."""
     most = None if calls is None else whole("calls", calls, 1)
     if most is not None and (problem.reward is None or problem.network):
         raise InvalidInput("calls are those of a reward's function, and a condition has none; give evaluations")
@@ -194,7 +194,7 @@ def _order(order: object, length: int) -> tuple[int, ...] | None:
 
 
 def _check_twist(problem: SteerProblem, twist: object) -> None:
-    """A twist that fits the model, where there is a reward for it to lead to."""
+    """Raise unless the twist fits the model and there is a reward for it."""
     if twist is None:
         return
     function("the twist", twist, "(x, t)")
@@ -212,7 +212,7 @@ def _check_route(route: object, names: list[str]) -> None:
 
 
 def _told(best: Tried, look: Tried, work: Work, asked: dict[str, Any]) -> Result:
-    """The answer with its story, its cost, what the check found and what the reward was before, in its settings."""
+    """The answer with its story, its cost, the outcome of the check and the reward before steering, in its settings."""
     result, account = best.result, work.account
     mine = Spent(*result.counts.sum(0).tolist())
     before = Spent(*(whole - part for whole, part in zip(account.spent, mine, strict=True)))

@@ -1,4 +1,4 @@
-"""Ways to a target as candidates, and as they were tried: what a particle of each was worth."""
+"""Routes as candidates, and as tried: what a particle of each was worth."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .drift import Drift
 from .routes import Route
 from .work import Work
 
-SEVERAL = 8  # populations tell by their scatter
+SEVERAL = 8  # populations needed to estimate worth from their spread
 
 
 class Candidate(NamedTuple):
-    """A route that can be built: its name, what a particle costs, and what it is worth in independent draws at best.
+    """A route that can be tried: its name, the price of a particle, and the most a particle can be worth.
 
-    `hope` is less than 1 by what getting there costs, as far as can be told. `build` prepares it (learns a twist) and
-    returns it, with why, or None where the budget does not suffice.
+    `hope` returns that most, in independent draws; it is below 1 by the estimated cost of preparing the route. `build`
+    prepares the route (learns a twist) and returns it with the reason, or None if the budget does not suffice.
     """
 
     name: str
@@ -28,7 +28,8 @@ class Candidate(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """A route, a run of it, what a particle of it was worth in independent draws, and the check of it by moves."""
+    """A route, a trial run of it, what a particle was worth in independent draws, and the outcome of the check by
+    moves."""
 
     route: Route
     result: Result
@@ -36,29 +37,29 @@ class Tried(NamedTuple):
     drift: Drift | None = None
 
     def efficiency(self, work: Work) -> float:
-        """Independent draws that the whole budget would buy."""
+        """Independent draws that the whole budget would buy by this route."""
         return self.worth / work.account.weight(self.route.each)
 
     @property
     def sound(self) -> bool:
-        """Whether the check, if there was one, found nothing."""
+        """Whether the check by moves, if it was made, found no shift."""
         return self.drift is None or not self.drift.found
 
 
 def worth_of(result: Result) -> float:
-    """Independent draws that a particle is worth: by weights, and by how populations scatter or by ancestry.
+    """Independent draws that a particle is worth: the smaller of the figures by weights and by spread (or ancestry).
 
-    Of independent draws the weights tell all.
+    For independent draws the weights alone decide.
     """
     figures = result.trust().figures
     if figures.resampling == "never":
         return figures.union_ess / result.log_weights.numel()
     scatter = figures.union_ess if figures.draws is None else figures.draws
-    if figures.populations < SEVERAL:  # too few to scatter
+    if figures.populations < SEVERAL:  # too few to measure their spread
         scatter = figures.union_ess if figures.moved else figures.lines
     return min(scatter, figures.union_ess) / result.log_weights.numel()
 
 
 def rounded(value: float) -> str:
-    """A number to two digits, in words."""
+    """A number to two digits, as text."""
     return f"{float(f'{value:.2g}'):,.10g}"

@@ -1,4 +1,4 @@
-"""The ways that lead to a problem's target, from the simplest to the dearest, and how each is got ready."""
+"""The candidate routes to a problem's target, from the cheapest to the dearest, and how each is prepared."""
 
 from __future__ import annotations
 
@@ -28,8 +28,11 @@ Built = tuple[Route, str] | None
 
 
 def ways_of(problem: SteerProblem, account: Account, twist: Potential | None = None) -> list[Candidate]:
-    """All ways to a problem's target. A twist leads where it is given, or can be learned: not without a mask, nor for a
-    vocabulary of which no table is small enough."""
+    """The candidate routes to a problem's target.
+
+    Routes with a twist are among them if a twist is given or can be learned: that takes a mask, and a vocabulary for
+    which some table is small enough.
+    """
     if problem.reward is None:
         return [
             Candidate(ADAPTED, problem.draw, _certain, lambda work: (adapted(problem), _FIRST)),
@@ -51,7 +54,7 @@ def _certain(work: Work) -> float:
 
 
 def _moved(work: Work) -> float:
-    """What an annealed particle is worth in independent draws where all goes well."""
+    """The worth of an annealed particle in independent draws if all goes well."""
     return 0.7
 
 
@@ -68,14 +71,14 @@ def _annealed(work: Work) -> Built:
 
 
 def _annealed_from_base(work: Work) -> Built:
-    """Where a twist leads it is not begun from the base."""
+    """The annealed route from the base; None if there is a twist to start from, or moves do not keep the target."""
     if work.twist is not None or not work.movable:
         return None
     return annealed(work.problem, work.account, None), "moves find what draws of the base do not"
 
 
 def _twist(work: Work) -> Potential | None:
-    """The twist: the user's, the one learned before, or one that is learned now if the budget buys the lessons."""
+    """The twist: the user's, the one learned before, or one learned now if the budget buys the training data."""
     if work.twist is None and not work.learned and work.problem.masks:
         work.learned = True
         work.twist = learned(work)

@@ -1,4 +1,4 @@
-"""What `steer` says of its answer: what was done and why, what twice the budget would buy, and what is needed."""
+"""What `steer` reports of its answer: what was done and why, what twice the budget would buy, and what is needed."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from .tried import Tried
 from .work import Work
 
 LARGER = "a larger budget"
-_SATURATED = 0.7  # share of the largest possible variation of Z-hat, from which the true one may be any larger
+_SATURATED = 0.7  # share of the largest possible variation of Z-hat, above which the true variation may be any larger
 
 
 def findings(best: Tried, problem: SteerProblem) -> list[tuple[str, str]]:
-    """What speaks against an answer beside its own figures, as verdicts with their words."""
+    """Findings against an answer beyond its own figures, as verdicts with their explanation."""
     steered = problem.reward is not None and problem.strength != 0
     return [*(_blind(best.result) if steered else ()), *_drifting(best.drift)]
 
 
 def remedies(best: Tried, work: Work) -> Remedies:
-    """What the user of a `steer` can do next: it has no particles, populations or resampling to set."""
+    """Advice for the user of a `steer`, who has no particles, populations or resampling to set."""
     less = "a smaller alpha" if work.problem.reward is None or work.problem.network else "a smaller strength"
     other = f'route="{TWISTED}"' if best.route.name == IMPORTANCE and TWISTED in work.left_out else ""
     return Remedies(less, other, steps="", particles=LARGER, populations=LARGER, resample="")
 
 
 def _blind(result: Result) -> list[tuple[str, str]]:
-    """A reward that was the same wherever it was asked may be something else where it was not."""
+    """A warning if the reward was the same for all particles: it may differ where no particle was."""
     log_w = result.log_weights
     if bool((log_w != log_w[0, 0]).any()):
         return []
@@ -58,7 +58,7 @@ def _drifting(drift: Drift | None) -> list[tuple[str, str]]:
 
 
 def outlook(result: Result, account: Account, lacking: list[str]) -> str:
-    """What twice the budget would buy; where the answer cannot be trusted, how much would be needed."""
+    """What twice the budget would buy; if the answer cannot be trusted, how much would be needed."""
     trust = result.trust()
     figures, stderr = trust.figures, result.log_z_stderr
     factor, least = needed(figures)
@@ -75,7 +75,7 @@ def outlook(result: Result, account: Account, lacking: list[str]) -> str:
 
 
 def _scarce(account: Account, factor: float) -> str:
-    """So many times what limits: evaluations, calls, or both where both were nearly spent."""
+    """The scarce part of the budget times a factor, in words: evaluations, calls, or both if both were nearly spent."""
     spent = (account.spent.evaluations, account.spent.distinct)
     each = zip(("evaluations", "calls"), account.limits, spent, strict=True)
     shares = [(name, limit, used / limit) for name, limit, used in each if limit is not None]
@@ -84,7 +84,8 @@ def _scarce(account: Account, factor: float) -> str:
 
 
 def needed(figures: Figures) -> tuple[float, bool]:
-    """How many times the budget it takes to be trusted, going by how fast figures improve; and if that is the least."""
+    """The factor of the budget at which the answer can be trusted, by how figures scale; and whether it is a lower
+    bound."""
     draws = figures.union_ess if figures.draws is None else min(figures.draws, figures.union_ess)
     varied = figures.z_variation or 0.0
     factors = [FEW / max(draws, 1.0), (varied / VARIED) ** 2]

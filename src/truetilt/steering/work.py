@@ -1,4 +1,4 @@
-"""The stages of a `steer` as they are carried out: each run, fit or check is paid for and written down."""
+"""The stages of a `steer` call: each run, fit or check is carried out, paid for and recorded."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from .problem import SteerProblem
 from .routes import Route, kernel
 from .stage_folder import StageFolder
 
-APART = 1 << 40  # numbers of populations between two stages: none draws another's uniforms
-WITHIN = " · "  # between what a stage does and how far it is, in what `progress` is told
+APART = 1 << 40  # distance of population numbers between two stages, so that no two share random numbers
+WITHIN = " · "  # separates a stage from its progress in the messages that `progress` gets
 Progress = Callable[[str, float], object]  # (what is being done, share of the budget spent)
 T = TypeVar("T")
 
 
 class DoneStage(NamedTuple):
-    """Something that was done: what, why, and what it cost."""
+    """A finished stage: what was done, why, and what it cost."""
 
     what: str
     why: str
@@ -38,16 +38,16 @@ class DoneStage(NamedTuple):
 
 
 def several(count: int, what: str) -> str:
-    """A number of things, in words."""
+    """A count with its noun, in words."""
     return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 class FirstLook(NamedTuple):
-    """What the first look told: how many draws were effective, and how many the whole budget would buy.
+    """What the pilot found: how many draws were effective, and how many the whole budget would buy.
 
-    The promise is the effective share of draws that a guess would lead; None where it cannot be told. `new` is the
-    share of calls that were of new states, 1 where calls are not limited. `left` is the share of what the look left
-    that is still there: less after a second one.
+    `promise` is the forecast effective share of draws with a learned twist; None if there is no forecast. `new` is the
+    share of calls on new states, 1 if calls are not limited. `left` is the share of the post-pilot budget that remains:
+    less after the pilot was enlarged.
     """
 
     effective: float
@@ -59,20 +59,20 @@ class FirstLook(NamedTuple):
 
 @dataclass
 class Work:
-    """A problem, the account, what was done so far, and where it is kept."""
+    """A problem, its account, the stages done so far, and the folder they are stored in."""
 
     problem: SteerProblem
     account: Account
     folder: StageFolder
     seed: int
     progress: Progress | None = None
-    twist: Potential | None = None  # the user's, or the one that was learned
+    twist: Potential | None = None  # the user's, or the learned one
     first: FirstLook | None = None
-    learned: bool = False  # whether learning one was tried
+    learned: bool = False  # whether learning a twist was tried
     movable: bool = False  # whether moves that redraw a site keep the target
     stages: list[DoneStage] = field(default_factory=list)
-    lacking: list[str] = field(default_factory=list)  # what could not be tried, and the budget that it takes
-    left_out: list[str] = field(default_factory=list)  # ways that promised no more than what was tried
+    lacking: list[str] = field(default_factory=list)  # what could not be tried, and the budget it needs
+    left_out: list[str] = field(default_factory=list)  # routes not tried because they promised no improvement
 
     @property
     def populations(self) -> int:
@@ -85,7 +85,7 @@ class Work:
         return f"{evaluations:,} evaluations" + ("" if calls is None else f" and {calls:,} calls")
 
     def run(self, route: Route, particles: int, populations: int, why: str) -> Result:
-        """A run of a route."""
+        """The result of running a route; a stage."""
         first = len(self.stages) * APART
         what = f"{route.name}: {several(populations, 'population')} of {several(particles, 'particle')}"
         what += f", {several(route.moves, 'move')} each" if route.moves else ""
@@ -101,7 +101,7 @@ class Work:
         return self._stage("run", what, why, make, Result.save, Result.load)
 
     def learn(self, calls: int, draws: int, why: str, **options: Any) -> LearnedTwist:
-        """A twist learned from so many draws a round, and so many calls in all."""
+        """A twist learned from `draws` draws a round and `calls` calls in all; a stage."""
         problem, names = self.problem, "twist.safetensors"
         what = f"a twist learned from {several(draws, 'draw')} a round and {several(calls, 'call')}"
         options |= {"calls": calls, "draws": draws, "order": problem.order, "seed": self.seed}
@@ -118,7 +118,7 @@ class Work:
         return self._stage("twist", what, why, make, lambda twist, folder: twist.save(folder / names), read)
 
     def agree(self, result: Result) -> float:
-        """How much the conditionals of the model disagree on states of a result, in nats; see `consistency`."""
+        """The disagreement of the model's conditionals on states of a result, in nats; see `consistency`. A stage."""
 
         def make(checkpoint: Path | None) -> tuple[float, Spent]:
             meter = Meter()
@@ -136,7 +136,7 @@ class Work:
         return self._stage("agree", what, why, make, write, read)
 
     def check(self, result: Result, size: tuple[int, int], why: str) -> Drift:
-        """Whether so many draws of an answer, moved so many times each, stay where they are."""
+        """The check by moves: size[0] draws of an answer, each moved size[1] times; a stage."""
         redraw = kernel(self.problem, self.account, self.twist)
 
         def make(checkpoint: Path | None) -> tuple[Drift, Spent]:
@@ -149,7 +149,7 @@ class Work:
         return self._stage("check", what, why, make, write, lambda folder: Drift(**read_json(folder / "drift.json")))
 
     def note(self, words: str) -> None:
-        """Add what came of it to the last stage."""
+        """Add the outcome to the record of the last stage."""
         last = self.stages[-1]
         self.stages[-1] = last._replace(what=f"{last.what} ({words})")
 
@@ -171,6 +171,6 @@ class Work:
         return found
 
     def tell(self, what: str, where: str = "") -> None:
-        """Say what is being done, and how far it is."""
+        """Report what is being done, and how far it is."""
         if self.progress is not None:
             self.progress(what + (f"{WITHIN}{where}" if where else ""), self.account.used)

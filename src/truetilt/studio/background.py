@@ -1,4 +1,4 @@
-"""A job of the studio: it runs in the background, every error becomes a message, and its memory is freed at the end."""
+"""A background job of the studio: errors become messages, and its memory is freed at the end."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Cancelled(Exception):
 
 @dataclass(eq=False)
 class Background:
-    """A queued or running job. A subclass writes `carry_out` and `free`, and calls `check` often."""
+    """A queued or running job. A subclass implements `carry_out` and `free`, and calls `check` often."""
 
     form: Any
-    folder: Path  # of reports
+    folder: Path  # folder of the reports
     state: str = field(default=WAITING, init=False)
     message: str = field(default="", init=False)
-    token: str = field(default="", init=False)  # names the report
+    token: str = field(default="", init=False)  # name of the report
     seconds: float = field(default=0.0, init=False)
     stop: threading.Event = field(default_factory=threading.Event, init=False)
 

@@ -1,4 +1,4 @@
-"""What can be chosen in the form: models, samplers, ways to resample, and the words for them."""
+"""The choices in the form: models, samplers, resampling schemes, and their labels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..smc.resampling import adaptive, multinomial, never, partial, systematic
 
 
 class Start(NamedTuple):
-    """The numbers in the form after a model was chosen."""
+    """The numbers that the form shows after a model is chosen."""
 
     alpha: float = 4.0
     particles: int = 500
@@ -19,15 +19,15 @@ class Start(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A model that can be chosen: its name in the list, what its condition is called, and what suits it."""
+    """A model that can be chosen: its label, the name of its condition, and suitable settings."""
 
     label: str
     words: str
     condition: str | None = None
     start: Start = Start()
-    asked: str | None = None  # the condition at the start
+    asked: str | None = None  # the initial condition
     offered: tuple[str, ...] = ()  # conditions to choose from
-    sampler: str = "tilted"  # at the start
+    sampler: str = "tilted"  # the initial sampler
 
 
 MODELS: Mapping[str, Choice] = {
@@ -86,14 +86,14 @@ SAMPLERS: Mapping[str, tuple[str, str]] = {
     "in-order": ("In the network’s order", "Reveals residues as the network decodes them, weighs before it draws."),
     "guidance": ("Guidance only", "No weights: what everybody does, with α as its strength."),
 }
-ORDERED = ("in-order", "guidance")  # what a network that decodes in one order takes
+ORDERED = ("in-order", "guidance")  # samplers for a network that decodes in one order
 WEIGHTS: Mapping[str, str] = {"vanilla": "Vanilla", "soluble": "Soluble"}
 PACES: Mapping[str, str] = {"watch": "To be watched: 4 seconds at least", "fast": "As fast as it goes"}
 PROCESSES: Mapping[str, str] = {"masking": "Masking", "uniform": "Uniform"}
 
 
 class Scheme(NamedTuple):
-    """A way to resample: in words, in Python, and itself."""
+    """A resampling scheme: in words, in Python, and the function itself."""
 
     words: str
     python: str

@@ -14,7 +14,7 @@ _MARKS = {"truetilt": "circle", "importance": "square", "fk-difference": "triang
 
 
 def error_chart(curve: Mapping[str, Sequence[Point]], form: SteerForm) -> str:
-    """Errors so far, as an SVG; nothing before the first."""
+    """The errors so far, as an SVG; empty before the first."""
     found = {name: list(points) for name, points in curve.items() if points}
     if not found:
         return ""
@@ -44,7 +44,7 @@ def error_chart(curve: Mapping[str, Sequence[Point]], form: SteerForm) -> str:
 
 
 def _decades(values: Sequence[float]) -> tuple[float, float]:
-    """The range of the axis, as powers of ten with a little room."""
+    """The range of the axis, as powers of ten with a margin."""
     low, high = math.log10(min(values)) - 0.06, math.log10(max(values)) + 0.06
     return (low, high) if high - low > 0.5 else (low - 0.25, high + 0.25)
 
@@ -56,7 +56,7 @@ def _rungs(low: float, high: float) -> list[float]:
 
 
 def _apart(heights: Mapping[str, float]) -> dict[str, float]:
-    """Where names are written, so that none covers another."""
+    """Heights of the labels, moved apart so that none covers another."""
     out: dict[str, float] = {}
     last = -math.inf
     for name, y in sorted(heights.items(), key=lambda item: item[1]):

@@ -1,4 +1,4 @@
-"""The kind of model at a path of the user's, recognised from its files; no network is loaded."""
+"""The kind of model at a user's path, recognised from its files; no network is loaded."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ from ..models.pretrained import CONFIG, read_card, read_json
 from ..models.published import is_published
 from ..models.reviews import is_reviews
 
-_MOST = 10_000  # classes that are listed
+_MOST = 10_000  # classes listed, at most
 TABLE, DIGITS, REVIEWS, TEXT = "table", "digits", "reviews", "text"
-STRINGS = "strings"  # a public network in a folder of transformers
+STRINGS = "strings"  # a public network in a transformers folder
 BACKBONE = "backbone"  # a protein's structure
 
 
 class Found(NamedTuple):
-    """The kind (nothing: an empty word), the names of the classes, and whether states are masked."""
+    """The kind (empty: unknown), the names of the classes, and whether the process is masking."""
 
     kind: str = ""
     classes: tuple[str, ...] = ()
-    judged: tuple[str, ...] = ()  # the classes that a potential knows
+    judged: tuple[str, ...] = ()  # the classes that a potential predicts
     masked: bool = True
 
 
 def found_at(path: str | Path) -> Found:
-    """What the path holds; a folder without a description is taken to hold digit networks."""
+    """What the path holds; a folder without a description is assumed to hold digit networks."""
     try:
         place = Path(path)
         if not str(path) or not place.exists():
             return Found()
         if place.is_file():
             return Found(TABLE)
-        if not place.is_dir():  # a pipe or a device, which never ends
+        if not place.is_dir():  # a pipe or a device, which has no end
             return Found()
         if is_reviews(place):
             return _reviews(place)
         if is_transformers(place) and not is_published(place):
             return _strings(place)
         return _text(place) if (place / CONFIG).is_file() else Found(DIGITS)
-    except (OSError, ValueError):  # a name that no file system takes
+    except (OSError, ValueError):  # not a valid file name
         return Found()
 
 
 def sampler_for(there: Found) -> str:
-    """A sampler that takes what was found, the recommended one where it can: one net has no classifier to tilt by."""
+    """A sampler for what was found; the recommended one if it can be: a single net has no classifier to tilt by."""
     if there.kind in (TEXT, STRINGS):
         return "any-order" if there.masked else "tempered"
     return "tilted"
@@ -64,7 +64,7 @@ def _reviews(folder: Path) -> Found:
 
 
 def _strings(folder: Path) -> Found:
-    """A public network: whether its family masks, and its classes, which networks without a mask may have."""
+    """A public network: whether its family is masking, and its classes, if it has any."""
     config = read_json(folder / CONFIG)
     told = {config.get("model_type"), *(config.get("architectures") or ())}
     masked = all(family.masked for family in FAMILIES if told & set(family.known_by))

@@ -16,7 +16,7 @@ from .folders import BACKBONE, DIGITS, REVIEWS, STRINGS, TABLE, TEXT, Found, fou
 
 MOST = 200_000  # particles of all populations together
 STEPS = 5_000
-MOVES = 100_000_000  # particles times steps: the record of who descends from whom
+MOVES = 100_000_000  # particles times steps, at most: the size of the genealogy
 
 
 class RunForm(NamedTuple):
@@ -38,11 +38,11 @@ class RunForm(NamedTuple):
     resampling: str = "half"
     seed: int = 0
     device: str = "cpu"
-    pace: str = "watch"  # changes no bit
+    pace: str = "watch"  # affects only the display
 
 
 def first_form(model: str = "nine") -> RunForm:
-    """What the form says at the start, and after another model was chosen."""
+    """The form's initial values, and those after another model was chosen."""
     choice = MODELS[model]
     return RunForm(model, condition=choice.asked, sampler=choice.sampler, **choice.start._asdict())
 
@@ -78,7 +78,7 @@ def form_of(values: Mapping[str, Any]) -> RunForm:
 
 
 def what_is_there(values: Mapping[str, Any]) -> Found:
-    """The kind of the chosen model; a path of the user's is inspected."""
+    """The kind of the chosen model; a user's path is inspected."""
     if values["model"] == "own":
         return found_at(trimmed(values["path"]))
     if values["model"] == "protein":
@@ -89,7 +89,7 @@ def what_is_there(values: Mapping[str, Any]) -> Found:
 
 
 def is_number(low: float, high: float) -> Callable[[Any], str]:
-    """A check of a number: what is wrong with it, or nothing."""
+    """A check of a number in a range: it returns the error message, or an empty string."""
 
     def check(value: Any) -> str:
         fits = isinstance(value, int | float) and low <= value <= high
@@ -99,7 +99,7 @@ def is_number(low: float, high: float) -> Callable[[Any], str]:
 
 
 def is_whole(low: int, high: int) -> Callable[[Any], str]:
-    """The same of a whole number."""
+    """A check of a whole number in a range."""
 
     def check(value: Any) -> str:
         fits = isinstance(value, int | float) and low <= value <= high and value == int(value)
@@ -109,7 +109,7 @@ def is_whole(low: int, high: int) -> Callable[[Any], str]:
 
 
 def one_of(known: Mapping[str, Any]) -> Callable[[Any], str]:
-    """The same of a choice."""
+    """A check of a choice among known ones."""
     return lambda value: "" if isinstance(value, str) and value in known else f"Choose one of {', '.join(known)}."
 
 
@@ -131,17 +131,17 @@ _CHECKS: Mapping[str, Callable[[Any], str]] = {
 
 
 def device_fault(value: Any) -> str:
-    """What is wrong with a device, or nothing."""
+    """The error message for a device, or an empty string."""
     return one_of(dict.fromkeys(devices()))(value)
 
 
 def trimmed(value: Any) -> str:
-    """A value as text, nothing for None."""
+    """A value as trimmed text; empty for None."""
     return "" if value is None else str(value).strip()
 
 
 def _number_in(text: str) -> float | None:
-    """The number that a text stands for."""
+    """The number that a text stands for; None if it is none."""
     try:
         return float(text)
     except ValueError:
@@ -176,14 +176,14 @@ def _model_faults(values: Mapping[str, Any]) -> dict[str, str]:
         return _at("condition", is_whole(0, most)(number), lead)
     if there.kind == REVIEWS:
         return _reviews_faults(there, given, values["sampler"])
-    one = there.kind in (TEXT, STRINGS)  # net, without a classifier
+    one = there.kind in (TEXT, STRINGS)  # a single network, without a classifier
     return _text_faults(there, given, trimmed(values["prompt"]), values["sampler"]) if one else {}
 
 
 def _protein_faults(values: Mapping[str, Any]) -> dict[str, str]:
-    """A structure that is here; other weights to lean to, or none, and then no guidance."""
+    """Errors for a protein: the structure must exist; without other weights to lean to there is no guidance."""
     given, sampler = trimmed(values["condition"]), values["sampler"]
-    if found_at(trimmed(values["path"])).kind != TABLE:  # a plain file
+    if found_at(trimmed(values["path"])).kind != TABLE:  # not a plain file
         return {"path": "There is no such file; give a structure, PDB or mmCIF, on this machine."}
     if sampler not in ORDERED:
         return {"sampler": "ProteinMPNN decodes residues in one order; choose that, or guidance only."}
@@ -199,7 +199,7 @@ def _at(field: str, words: str, lead: str = "") -> dict[str, str]:
 
 
 def _reviews_faults(there: Found, given: str, sampler: str) -> dict[str, str]:
-    """The class, by name or number; one that no classifier knows cannot be tilted by it."""
+    """Errors for the class, by name or number; only classes that the classifier predicts can be tilted by it."""
     if not there.classes:  # a card without classes is reported when the bundle is loaded
         return {}
     names = there.classes
@@ -213,7 +213,7 @@ def _reviews_faults(there: Found, given: str, sampler: str) -> dict[str, str]:
 
 
 def _text_faults(there: Found, given: str, prompt: str, sampler: str) -> dict[str, str]:
-    """One text net: a class by its number, or a prompt; there is no classifier to tilt by."""
+    """Errors for a single text network: a class by its number, or a prompt; it has no classifier to tilt by."""
     if sampler == "tilted":
         return {"sampler": "One text net has no classifier to tilt by; choose another sampler."}
     if given and prompt:

@@ -1,6 +1,6 @@
 """Runs by a condition, watched step by step.
 
-A run has two lanes, the sampler and plain guidance, in two threads. The `watch` callback of `run` records each step of
+A run has two lanes (the sampler and plain guidance) in two threads. The `watch` callback of `run` records each step of
 a lane and raises when the run is cancelled, so that it stops after the current step; its memory is then freed.
 """
 
@@ -24,7 +24,7 @@ from .plans import PlannedRun, caution, command_of, guidance, no_command, option
 from .problems import Problem, problem_of
 
 EVERY = 0.2  # seconds between pictures
-WATCHED = 4.0  # seconds that a run takes at least, if it is to be watched
+WATCHED = 4.0  # shortest duration in seconds of a run that is to be watched
 
 
 class LaneFrame(NamedTuple):
@@ -33,7 +33,7 @@ class LaneFrame(NamedTuple):
     step: int
     x: np.ndarray
     weights: np.ndarray
-    before: np.ndarray | None = None  # states of their ancestors, in the picture before
+    before: np.ndarray | None = None  # states of their ancestors in the previous picture
 
 
 @dataclass(eq=False)
@@ -42,11 +42,11 @@ class Lane:
 
     steps: int
     frame: LaneFrame | None = None
-    ess: list[tuple[float, float, float]] = field(default_factory=list)  # by step: mean, least and most of populations
+    ess: list[tuple[float, float, float]] = field(default_factory=list)  # per step: mean, min and max over populations
     log_z: float | None = None
     result: Result | None = None
     seen: float = 0.0
-    line: torch.Tensor | None = None  # index of each particle's ancestor in the picture before
+    line: torch.Tensor | None = None  # index of each particle's ancestor in the previous picture
 
     def look(self, step: int, particles: Particles, info: StepInfo) -> None:
         """Record a step for display; pictures only at intervals."""
@@ -82,7 +82,7 @@ class StudioRun(Background):
     command: str = ""
     lanes: dict[str, Lane] = field(default_factory=dict)
     problem: Problem | None = None
-    steps: int = 0  # of both lanes, counted
+    steps: int = 0  # steps of both lanes so far
 
     def carry_out(self) -> None:
         self._run()
@@ -95,7 +95,7 @@ class StudioRun(Background):
         self.python = python_of(self.problem, self.form)
         self.command = command_of(self.problem, self.form) or no_command(self.problem, self.form)
         plans = {"run": plan(self.problem, self.form)}
-        alone = self.problem.order is not None and self.problem.condition is None  # p0 itself: nothing to lean to
+        alone = self.problem.order is not None and self.problem.condition is None  # p0 itself, without a condition
         if self.form.sampler != "guidance" and not alone:
             plans["plain"] = guidance(self.problem, self.form)
         self.lanes = {name: Lane(made.steps) for name, made in plans.items()}
@@ -138,9 +138,9 @@ class StudioRun(Background):
         told: dict[str, Any] = {"bundle": problem.name, "command": command_of(problem, self.form)}
         told |= {"condition": problem.condition, "net": problem.net, "length": problem.length}
         told = {name: value for name, value in told.items() if value is not None}
-        if problem.backbone is not None and self.form.sampler == "guidance":  # whose model is one of its own
+        if problem.backbone is not None and self.form.sampler == "guidance":  # its model is made by itself
             told.pop("condition", None)
-        elif problem.backbone is not None:  # whose condition may be none
+        elif problem.backbone is not None:  # it may have no condition
             told |= {"condition": problem.condition, "backbone": problem.backbone}
         result = replace(result, settings=result.settings | told)
         self.lanes["run"].result = result

@@ -1,4 +1,5 @@
-"""The page: a form on the left, the run on the right, by a condition or by a reward. Each open page has its own run."""
+"""The web page: a form on the left, the run on the right, by a condition or a reward. Each open page has its own
+run."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from .sessions import Studio
 from .steer_choices import EXAMPLES, RewardChoice
 from .steer_page import steer_tab
 
-POLL = 0.2  # seconds between looks at a run
-OWN, PROTEIN = ("process", "prompt"), ("open", "weights")  # fields of some models alone
+POLL = 0.2  # seconds between updates
+OWN, PROTEIN = ("process", "prompt"), ("open", "weights")  # fields that only some models have
 SUITED = ("model", "path", *OWN, "condition", *PROTEIN, "sampler", "alpha", "particles", "populations", "steps")
 PATHS = {  # label and example of the field
     "own": ("Path", "/home/me/table.json"),
@@ -34,7 +35,7 @@ guidance leaves them. Nothing you do here leaves this machine.</p></div>"""
 
 
 def blocks(studio: Studio, known: Mapping[str, RewardChoice] = EXAMPLES) -> gr.Blocks:
-    """The whole page; `known` are the rewards that can be chosen."""
+    """The whole page; `known` are the rewards on offer."""
     with gr.Blocks(title="truetilt studio", analytics_enabled=False, fill_width=True) as page:
         gr.HTML(HEAD, apply_default_css=False)
         with gr.Tabs(elem_id="kinds"):
@@ -157,7 +158,7 @@ def _wire(page: gr.Blocks, studio: Studio, form: dict[str, Any], outputs: list[A
 
 
 def _suit(model: str) -> list[Any]:
-    """The fields that a model needs, with values that suit it; what was wrong before is forgotten."""
+    """The fields that a model needs, with suitable values; earlier error messages are cleared."""
     choice, first = MODELS[model], first_form(model)
     told = {name: {"value": getattr(first, name)} for name in SUITED}
     told |= {name: {"visible": model == "own"} for name in OWN}
@@ -179,7 +180,7 @@ def _samplers(model: str) -> list[tuple[str, str]]:
 
 
 def _offer(model: str, path: str) -> tuple[Any, Any]:
-    """The classes of networks that lie at a path, and a sampler that takes them."""
+    """The classes of networks at a path, and a sampler for them."""
     if model != "own":
         return gr.skip(), gr.skip()
     there = found_at(str(path or "").strip())
@@ -187,7 +188,7 @@ def _offer(model: str, path: str) -> tuple[Any, Any]:
 
 
 def _marked(values: dict[str, Any]) -> list[Any]:
-    """Every field with its words, or with what is wrong in their place."""
+    """Every field with its description, or with its error message instead."""
     found = faults(values)
     words = {"model": getattr(MODELS.get(values["model"]), "words", "")}
     words["sampler"] = SAMPLERS.get(values["sampler"], ("", ""))[1]
@@ -198,12 +199,12 @@ def _marked(values: dict[str, Any]) -> list[Any]:
 
 
 def _again(job: StudioRun) -> list[Any]:
-    """The Python, the command, and whether there are any to be seen."""
+    """The Python, the command, and whether to show them."""
     return [job.python, job.command, gr.update(visible=True if job.python else "hidden")]
 
 
 async def followed(studio: Studio, page: str, values: dict[str, Any]) -> AsyncIterator[tuple[Any, ...]]:
-    """Start a run and show it until it ends; when nobody looks any more, it ends."""
+    """Start a run and show it until it ends; the run is cancelled when the page is closed."""
     on, off, hidden = gr.update(interactive=True), gr.update(interactive=False), gr.update(visible="hidden")
     try:
         form = form_of(values)
@@ -224,7 +225,7 @@ async def followed(studio: Studio, page: str, values: dict[str, Any]) -> AsyncIt
         yield pictures.status(job, studio.pool.ahead(job)), "", "", "", "", "", hidden, off, on
         while not job.over:
             await asyncio.sleep(POLL)
-            known = job.command == told  # the model is made ready, and with it what to say of it
+            known = job.command == told  # the model is loaded, so its description can be shown
             veil, *again = [gr.skip()] * 4 if known else [pictures.veil(job), *_again(job)]
             told = job.command
             yield pictures.status(job, studio.pool.ahead(job)), veil, pictures.stage(job), gr.skip(), *again, off, on

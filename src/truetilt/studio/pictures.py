@@ -24,7 +24,7 @@ from ..viz.views import View
 from .background import CANCELLED, DONE, FAILED, RUNNING
 from .jobs import Lane, LaneFrame, StudioRun
 
-SHOWN = {"picture": 32, "structure": 8, "text": 6, "line": 12}  # tiles of a lane, by their shape
+SHOWN = {"picture": 32, "structure": 8, "text": 6, "line": 12}  # tiles per lane, by their kind
 NAMES = {
     "tilted": "truetilt",
     "in-order": "truetilt",
@@ -37,7 +37,7 @@ _WIDE, _HIGH = 640, 130  # units of the ESS chart
 
 
 def stage(job: StudioRun) -> str:
-    """What is seen of a job: pictures, curve, figures."""
+    """The display of a job: pictures, ESS curve, figures."""
     if not any(lane.frame for lane in job.lanes.values()):
         return ""
     names = {"run": NAMES[job.form.sampler], "plain": "plain guidance"}
@@ -47,7 +47,7 @@ def stage(job: StudioRun) -> str:
 
 
 def status(job: StudioRun, ahead: int) -> str:
-    """Where a job stands, in a line; errors as an alert."""
+    """The state of a job in a line; errors as an alert."""
     if job.state == FAILED:
         return alert(job.message)
     note = f'<p class="note">{escape(job.note)}</p>' if job.note else ""
@@ -62,12 +62,12 @@ def status(job: StudioRun, ahead: int) -> str:
 
 
 def alert(words: str) -> str:
-    """An error, escaped."""
+    """An error message, escaped."""
     return f'<p class="alert" role="alert">{escape(words)}</p>'
 
 
 def links(job: StudioRun) -> str:
-    """Where the report is, once it is written."""
+    """The link to the report, once it is written."""
     return report_links(job.token, f"truetilt-{job.form.model}.html")
 
 
@@ -83,7 +83,7 @@ def report_links(token: str, name: str) -> str:
 
 
 def veil(job: StudioRun) -> str:
-    """What must be clicked before texts that may hurt are seen."""
+    """The cover over texts that may be offensive, to be clicked away."""
     if job.problem is None or not job.problem.veiled:
         return ""
     asked = escape(str(job.problem.condition))
@@ -122,7 +122,7 @@ def _pane(job: StudioRun, lane: Lane, name: str, kind: str) -> str:
 
 
 def _look(view: View, frame: LaneFrame) -> str:
-    """All particles in one picture where the view has one, else some of them."""
+    """All particles in one picture if the view has one, else some of them."""
     whole = view.picture(frame.x, frame.weights)
     if whole:
         return f'<div class="whole">{whole}</div>'
@@ -140,7 +140,7 @@ def _look(view: View, frame: LaneFrame) -> str:
 
 
 def _sequences(job: StudioRun, view: View, frame: LaneFrame) -> str:
-    """Under a logo: the sequences themselves with their weights, the heaviest first; equal ones together."""
+    """Below a logo: the distinct sequences with their weights, the heaviest first."""
     if view.shape != "line" or not view.picture(frame.x[:1], frame.weights[:1]):
         return ""
     states, which = np.unique(frame.x, axis=0, return_inverse=True)
@@ -158,7 +158,7 @@ def _sequences(job: StudioRun, view: View, frame: LaneFrame) -> str:
 
 
 def _target(job: StudioRun) -> list[str]:
-    """The exact answer as one more picture, of tables and of the plane."""
+    """The exact answer as one more picture, for tables and for the plane."""
     exact = job.problem.exact if job.problem else None
     if exact is None or job.problem is None or job.problem.view is None:
         return []
@@ -181,12 +181,12 @@ def _exact_states(exact: Table | Observed, alpha: float) -> tuple[np.ndarray, np
 
 
 def _spread(count: int, step: float) -> torch.Tensor:
-    """Evenly spread numbers in (0, 1), in place of random ones: the picture is deterministic."""
+    """Evenly spread numbers in (0, 1) instead of random ones, so that the picture is deterministic."""
     return (0.5 + step * torch.arange(1, count + 1, dtype=torch.float64)) % 1
 
 
 def _miss(job: StudioRun, lane: Lane) -> str:
-    """How far a finished lane is from an exact table."""
+    """The distance of a finished lane from the exact table."""
     exact = job.problem.exact if job.problem else None
     if lane.result is None or not isinstance(exact, Table):
         return ""
@@ -195,7 +195,7 @@ def _miss(job: StudioRun, lane: Lane) -> str:
 
 
 def _course(lane: Lane) -> str:
-    """ESS over the steps so far: mean, and range over populations."""
+    """The ESS curve: mean, and range over populations."""
     ess = list(lane.ess)
     if not ess:
         return ""
@@ -220,7 +220,7 @@ def _points(x: list[float], share: np.ndarray) -> str:
 
 
 def _figures(job: StudioRun) -> str:
-    """log Z as it grows; at the end the verdict and the rest."""
+    """log Z so far; at the end the verdict and the other figures."""
     lane = job.lanes["run"]
     rows: list[tuple[str, str, str]] = []
     if lane.log_z is not None and job.form.sampler != "guidance":

@@ -1,6 +1,6 @@
-"""The run that a form asks for, and the same run as Python and as a command, built side by side.
+"""The run that a form describes, and the same run as Python and as a command, built together.
 
-A test compares the bits of the run and of its Python.
+A test checks that the run and its Python give the same bits.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _tokens(problem: Problem, form: RunForm) -> tuple[FeynmanKac, str]:
 
 
 def _written(model: Model) -> tuple[str, str]:
-    """The level of guidance and the kernel that are run, as arguments in Python; nothing where they are the default."""
+    """Guidance level and kernel as Python arguments; empty if they are the defaults."""
     kernel = default_kernel(model.process)
     level = ", tt.posterior_level" if default_guide(kernel) is posterior_level else ""
     return level, ", kernel=tt.tweedie" if kernel is tweedie else ""
@@ -110,7 +110,7 @@ def python_of(problem: Problem, form: RunForm) -> str:
 
 
 def command_of(problem: Problem, form: RunForm) -> str | None:
-    """The command that gives the same bits, where there is one."""
+    """The command that gives the same bits; None if there is none."""
     known = form.sampler in _COMMANDED and form.resampling == "half"
     if problem.command is None or not known or (problem.exact is not None and form.device != "cpu"):
         return None
@@ -129,12 +129,12 @@ def command_of(problem: Problem, form: RunForm) -> str | None:
 def command_line(command: str, name: str, options: Mapping[str, Any]) -> str:
     """A command of truetilt on a model, with the options that are not None."""
     words = [word for key, value in options.items() if value is not None for word in _option(key, str(value))]
-    safe = f"./{name}" if name.startswith("-") else name  # no option
+    safe = f"./{name}" if name.startswith("-") else name  # not to be read as an option
     return shlex.join(["truetilt", command, safe, *words])
 
 
 def _option(key: str, value: str) -> tuple[str, ...]:
-    return (f"--{key}={value}",) if value.startswith("-") else (f"--{key}", value)  # no option of its own
+    return (f"--{key}={value}",) if value.startswith("-") else (f"--{key}", value)  # not to be read as an option
 
 
 _COMMANDED = ("tilted", "tempered", "in-order")  # samplers of `truetilt sample`
@@ -152,7 +152,7 @@ def no_command(problem: Problem, form: RunForm) -> str:
 
 
 def caution(problem: Problem, form: RunForm) -> str:
-    """A warning to show before the run starts, or nothing."""
+    """A warning to show before the run starts, or an empty string."""
     process = getattr(problem.model, "process", None)
     if form.sampler == "tempered" and form.alpha > 2 and not getattr(process, "edges_tolerate_grids", True):
         return "Ratios at α > 2 on this process need far smaller steps than a time grid has; tilting does not."
@@ -175,7 +175,7 @@ def _any_order(problem: Problem, form: RunForm, resample: Scheme) -> PlannedRun:
 
 
 def _in_order(problem: Problem, form: RunForm, resample: Scheme) -> PlannedRun:
-    """The law of one order of decoding: p0 itself, or leaning to the condition."""
+    """The law of one decoding order: p0 itself, or tempered by the condition."""
     model, order = problem.model, problem.order
     if model.conditional is None:
         return _revealed(Composed(model, order=order), "tt.Composed(model, order=protein.order)", resample)
@@ -184,7 +184,7 @@ def _in_order(problem: Problem, form: RunForm, resample: Scheme) -> PlannedRun:
 
 
 def _guided_in_order(problem: Problem, form: RunForm) -> PlannedRun:
-    """Plain guidance in the same order: what is drawn from posteriors that lean, as it comes."""
+    """Plain guidance in the same order: unweighted draws from guided posteriors."""
     model = problem.model
     guided = Guided(model.process, model.base, model.conditional, form.alpha, posterior_level)
     leaning = Model(model.process, model.length, guided, None, None, model.device)

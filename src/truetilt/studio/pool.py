@@ -25,14 +25,14 @@ class Pool:
             self._changed.notify_all()
 
     def ahead(self, job: Background) -> int:
-        """How many runs come before a waiting one."""
+        """Number of runs queued before this one."""
         with self._changed:
             if job not in self._queue:
                 return 0
             return self._queue.index(job) + (self._current is not None)
 
     def cancel(self, job: Background) -> None:
-        """End a run after the step it is in, or take it out of the queue."""
+        """Cancel a run after its current step, or remove it from the queue."""
         job.stop.set()
         with self._changed:
             if job in self._queue:

@@ -1,6 +1,6 @@
 """Problems to sample: a model under its condition, its view, and the Python and the command that make it.
 
-A problem is a table of figures 1 and 2, a table of the user's own, points in the plane, or networks.
+A problem is a table of figures 1 and 2, a user's table, points in the plane, or networks.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ NINE = {"p0": P0_9, "likelihood": LIKELIHOOD_9}
 SIX = {"p0": P0_6, "likelihood": LIKELIHOOD_6}
 MIXTURE = ([0.3, 0.7], [[-1.0, 2.0], [1.0, -1.0]], 0.5)
 _TORCH = ("import torch", "import truetilt as tt")
-SIGMA_EPS = 1e-3  # of the process of a table, as on the command line
+SIGMA_EPS = 1e-3  # sigma_eps of a table's process, as on the command line
 _PROCESSES: Mapping[str, type[Masking | Uniform]] = {"masking": Masking, "uniform": Uniform}
 
 
 class SampleCall(NamedTuple):
-    """What `truetilt sample` is given for a problem: the model it names, and the options it needs."""
+    """The arguments of `truetilt sample` for a problem: the model's name and the options."""
 
     model: str
     options: Mapping[str, Any]
@@ -53,19 +53,19 @@ class Problem(NamedTuple):
     name: str
     model: Any  # Model, or Diffusion for real vectors
     view: View | None
-    python: str  # lines that make `model`
+    python: str  # lines that define `model`
     exact: Table | continuous.Observed | None = None
     command: SampleCall | None = None
-    prepare: str = ""  # a line for the shell before the command
-    look: str = ""  # the view in Python
+    prepare: str = ""  # a shell line to run before the command
+    look: str = ""  # the view, as Python
     chunk: int | None = None
     condition: str | int | None = None
-    net: str | None = None  # the kind of a net that is no bundle, for the record
-    length: int | None = None  # open sites, where a text does not say them
-    order: tuple[int, ...] | None = None  # of decoding, where a network has one
-    spell: Callable[[np.ndarray], str] | None = None  # a state as HTML, where the view tells less
-    backbone: Mapping[str, str] | None = None  # of a protein, as it was asked for
-    lacks: str = ""  # what `truetilt sample` does not support, where there is no command
+    net: str | None = None  # the kind of a single network, for the record
+    length: int | None = None  # number of open sites, if no text determines it
+    order: tuple[int, ...] | None = None  # decoding order, if the network has one
+    spell: Callable[[np.ndarray], str] | None = None  # a state as HTML, if the view shows less
+    backbone: Mapping[str, str] | None = None  # of a protein, as requested
+    lacks: str = ""  # what `truetilt sample` does not support, if there is no command
 
     @property
     def reals(self) -> bool:
@@ -77,7 +77,7 @@ class Problem(NamedTuple):
         return self.view is not None and self.view.shape == "text" and is_veiled(self.condition)
 
     def freed(self) -> Problem:
-        """What the page still shows, without networks and off the device."""
+        """The parts that the page still shows, without networks and off the device."""
         exact = self.exact
         if isinstance(exact, Table):
             exact = Table(exact.process, exact.p0.cpu(), exact.likelihood.cpu())
@@ -87,12 +87,12 @@ class Problem(NamedTuple):
 
 
 def problem_of(form: RunForm) -> Problem:
-    """The problem that a form poses; networks are loaded here."""
+    """The problem that a form describes; networks are loaded here."""
     return _PROBLEMS[form.model](form)
 
 
 def _listed(name: str, process: str, numbers: Mapping[str, Any], form: RunForm) -> Problem:
-    """A table that is written out, as its file has it."""
+    """A table given as numbers, as in its file."""
     p0, likelihood = (torch.tensor(part, dtype=torch.float64, device=form.device) for part in numbers.values())
     kind = _PROCESSES[process]
     place = "" if form.device == "cpu" else f", device={form.device!r}"
@@ -145,7 +145,7 @@ def _plane(form: RunForm) -> Problem:
 
 
 def _protein(form: RunForm) -> Problem:
-    """Open residues of a backbone, leaning to other weights or not."""
+    """Open residues of a backbone, tempered towards other weights or not."""
     told: dict[str, Any] = {"structure": form.path}
     told |= {"open": form.open} if form.open else {}
     told |= {"weights": form.weights} if form.weights != "vanilla" else {}
@@ -174,7 +174,7 @@ _PROBLEMS: Mapping[str, Callable[[RunForm], Problem]] = {
 
 
 def nets_problem(name: str, form: RunForm) -> Problem:
-    """The problem of nets, which are loaded here."""
+    """The problem of a network or bundle, which is loaded here."""
     nets = load(name, form.device)
     if isinstance(nets, Sequences):
         return _strings(name, nets, form)

@@ -1,4 +1,4 @@
-"""A protein's whole sequence as HTML: where some are open they stand out, and those still masked are squares."""
+"""A protein's whole sequence as HTML: open residues are highlighted, and masked ones are squares."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ..viz.views import MASKED
 
 
 class WholeChain(NamedTuple):
-    """The letters of a structure and its open sites; called with a state [D], its sequence. It holds no network."""
+    """The letters of a structure and its open sites; maps a state [D] to its sequence as HTML. Holds no network."""
 
     letters: str
-    chains: tuple[str, ...]  # of every residue
+    chains: tuple[str, ...]  # chain of every residue
     sites: tuple[tuple[int, ...], ...]
 
     @classmethod
     def of(cls, protein: Protein) -> WholeChain:
-        """That of a protein."""
+        """The whole chain of a protein."""
         residues = protein.structure.residues
         return cls(protein.structure.letters, tuple(one.chain for one in residues), protein.choice.sites)
 

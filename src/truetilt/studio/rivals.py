@@ -1,7 +1,7 @@
-"""What people use instead, beside ours: run within the same budget, and judged alike.
+"""Baselines beside our method: run with the same budget, with the same metrics.
 
-On tables every method is run as `truetilt compare` runs it, as large as its measured cost allows. Networks are slow, so
-there a method is run once, as large as its plan says, and all draw in the same few steps.
+On tables every method is run as `truetilt compare` does, as large as its measured cost allows. Networks are slow, so
+there a method is run once, as large as planned, and all draw in the same few steps.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ from .steer_tasks import SteerTask
 
 OURS = "truetilt"
 IMPORTANCE, BEST, FK = "importance", "best-of-n", "fk-difference"
-RIVALS = (IMPORTANCE, BEST, FK)  # importance comes first: what it draws is the base
-AIMING = (OURS, IMPORTANCE, FK)  # those whose limit is the target
+RIVALS = (IMPORTANCE, BEST, FK)  # importance comes first: its draws show the base
+AIMING = (OURS, IMPORTANCE, FK)  # methods whose limit is the target
 NAMES = {OURS: "truetilt", **TITLES, FK: "FK steering"}
-SHARES = (1 / 8, 1 / 4, 1 / 2, 1.0)  # of the budget, at which errors are measured
+SHARES = (1 / 8, 1 / 4, 1 / 2, 1.0)  # shares of the budget at which errors are measured
 SEEDS = 3  # runs whose errors are averaged
-KEPT = 8  # states that the best of N keeps, of networks
-JUDGED_TABLE, JUDGED = 64, 8  # draws whose naturalness is judged
+KEPT = 8  # states that best of N returns, for networks
+JUDGED_TABLE, JUDGED = 64, 8  # draws whose naturalness is computed: for tables, and for networks
 
 
 class Row(NamedTuple):
-    """A method in the table: its figures, what it spent, or why there are none."""
+    """A row of the table: a method, its figures and its cost, or why there are none."""
 
     name: str
     figures: dict[str, Any]  # reward, naturalness, diversity, error
     evaluations: int = 0
     calls: int = 0
     failed: str = ""
-    drawn: Tokens | None = None  # draws whose naturalness is still to be judged
+    drawn: Tokens | None = None  # draws whose naturalness is still to be computed
 
 
 class Point(NamedTuple):
-    """The error of a method at a share of the budget, of each seed that gave one."""
+    """The errors of a method at a share of the budget, one per seed that gave an answer."""
 
     share: float
     errors: tuple[float, ...]
@@ -63,7 +63,7 @@ class Point(NamedTuple):
 
 
 def steered(task: SteerTask, form: SteerForm, share: float = 1.0, seed: int = 0, **options: Any) -> Result:
-    """Our answer, within a share of the budget, with a seed so far from the form's own."""
+    """Our answer within a share of the budget; `seed` is added to the form's."""
     budget = budget_of(form, share)
     return steer(
         task.model, afresh(task.reward), form.strength, evaluations=budget.evaluations, calls=budget.calls,
@@ -76,7 +76,7 @@ def budget_of(form: SteerForm, share: float = 1.0) -> Budget:
 
 
 def rival(name: str, task: SteerTask, form: SteerForm, share: float = 1.0, seed: int = 0) -> Baseline:
-    """One of the others, within a share of the budget."""
+    """A baseline's answer within a share of the budget."""
     contest = Contest(task.model, task.reward, form.strength, budget_of(form, share), form.seed + seed)
     return run_method(name, contest) if task.steps is None else _PLANNED[name](contest, task.steps)
 
@@ -103,15 +103,15 @@ def _in(steps: int) -> Any:
 
 
 def as_baseline(result: Result) -> Baseline:
-    """Our answer in the form of the others."""
+    """Our answer as a `Baseline` record."""
     states, weights = result.particles.flatten(0, 1), result.weights.reshape(-1)
     return Baseline(states, weights.log(), result.log_z, result.spent)
 
 
 def row_of(name: str, found: Baseline, task: SteerTask, form: SteerForm) -> Row:
-    """How good it is, judged alike for all; what judging asks is charged to nobody.
+    """The metrics of an answer, the same for all methods; computing them is not charged.
 
-    Naturalness of networks is slow, and left to `naturalness`, which judges several at once.
+    For networks naturalness is slow; `naturalness` computes it later, for several rows at once.
     """
     if task.table is not None:
         asked = Comparison("", "", form.strength, judged=JUDGED_TABLE)
@@ -129,12 +129,12 @@ def row_of(name: str, found: Baseline, task: SteerTask, form: SteerForm) -> Row:
 
 
 def naturalness(rows: Sequence[Row], task: SteerTask) -> list[Row]:
-    """Rows of networks with their mean log p0 a site, in as few steps as draws are made in, in one order for all."""
+    """Rows of networks with their mean log p0 per site, in the steps that draws use, in one order for all."""
     drawn, length = [row.drawn for row in rows if row.drawn is not None], task.model.length
     if not drawn:
         return list(rows)
     stride = _coprime(length)
-    order = [site * stride % length for site in range(length)]  # spread, as random orders are
+    order = [site * stride % length for site in range(length)]  # spread out, as random orders are
     found = log_p0(task.model, torch.cat(drawn), order, task.steps).reshape(len(drawn), -1).mean(-1) / length
     values = iter(found.tolist())
     return [
@@ -144,7 +144,7 @@ def naturalness(rows: Sequence[Row], task: SteerTask) -> list[Row]:
 
 
 def _coprime(length: int) -> int:
-    """A stride that visits every site once and leaves neighbours far apart: about the golden section of the length."""
+    """A stride coprime to the length that leaves neighbours far apart: about the golden section of the length."""
     stride = max(round(0.618 * length), 1)
     while math.gcd(stride, length) != 1:
         stride += 1
@@ -152,7 +152,7 @@ def _coprime(length: int) -> int:
 
 
 def error_at(name: str, task: SteerTask, form: SteerForm, share: float) -> Point | None:
-    """The error at a share of the budget, over seeds; None where so little buys nothing."""
+    """The error at a share of the budget, over seeds; None if that budget is too small."""
     errors = []
     for seed in range(SEEDS):
         try:

@@ -28,7 +28,7 @@ _QUIET = {"GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_DISABLE_TELEMETRY": "1", 
 
 
 class Guard:
-    """ASGI: requests for another host or from another site are refused; every answer carries the policy."""
+    """ASGI middleware: requests for another host or from another site are refused; all responses carry the policy."""
 
     def __init__(self, app: Any, hosts: tuple[str, ...]) -> None:
         self.app, self.hosts = app, hosts  # no hosts: any
@@ -49,7 +49,7 @@ class Guard:
         async def sending(message: Any) -> None:
             if message["type"] == "http.response.start":
                 extra = [(b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer")]
-                if not scope["path"].startswith("/report/"):  # a report has a stricter one of its own
+                if not scope["path"].startswith("/report/"):  # reports have a stricter policy of their own
                     extra.append((b"content-security-policy", POLICY.encode("latin-1")))
                 message = message | {"headers": [*message.get("headers", ()), *extra]}
             await send(message)
@@ -91,7 +91,7 @@ def application(folder: Path, hosts: tuple[str, ...] = LOCAL, rewards: Sequence[
 
 
 def serve(host: str, port: int, say: Callable[[str], None], browser: bool, rewards: Sequence[str] = ()) -> None:
-    """Serve until interrupted. Another host than this machine's own lets others in: they can run, and name paths."""
+    """Serve until interrupted. A host other than localhost lets others in: they can start runs and read named paths."""
     with ExitStack() as open_things:
         listening = open_things.enter_context(_listening(host, port))
         folder = Path(open_things.enter_context(tempfile.TemporaryDirectory(prefix="truetilt-studio-")))
@@ -105,7 +105,7 @@ def serve(host: str, port: int, say: Callable[[str], None], browser: bool, rewar
         if host not in LOCAL:
             say("note: whoever reaches this address can run models and name files here; there is no password")
         if browser:
-            webbrowser.open(url)  # the socket listens already: the page waits for the server
+            webbrowser.open(url)  # the socket is already open, so the page waits for the server
         uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=3)).run([listening])
 
 
@@ -117,7 +117,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _theme(gr: Any) -> Any:
-    """System fonts alone: none is fetched."""
+    """System fonts only: none is downloaded."""
     sans = ("Inter", "system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "sans-serif")
     mono = ("ui-monospace", "JetBrains Mono", "SF Mono", "Menlo", "Consolas", "monospace")
     return gr.themes.Base(primary_hue="emerald", neutral_hue="stone", font=sans, font_mono=mono, radius_size="sm")

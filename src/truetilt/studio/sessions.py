@@ -1,4 +1,4 @@
-"""The run of each open page, by the page's name; independent of the web framework."""
+"""The run of each open page, by page id; independent of the web framework."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from .background import Background
 from .pool import Pool
 
-KEPT = 50  # reports
+KEPT = 50  # number of reports kept
 
 
 class Studio:
@@ -25,13 +25,13 @@ class Studio:
         self.pool.submit(job)
 
     def leave(self, page: str) -> None:
-        """A page cancelled its run, or is gone."""
+        """Cancel the run of a page that cancelled it or was closed."""
         job = self.jobs.pop(page, None)
         if job is not None:
             self.pool.cancel(job)
 
     def keep(self, token: str) -> None:
-        """The last reports are kept, older ones removed."""
+        """Keep the latest reports and remove older ones."""
         self.reports.append(token)
         while len(self.reports) > KEPT:
             (self.folder / f"{self.reports.pop(0)}.html").unlink(missing_ok=True)

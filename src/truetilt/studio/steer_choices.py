@@ -1,4 +1,4 @@
-"""What can be chosen to steer: models, and rewards from the examples or named when the studio was started."""
+"""The choices for steering: models, and rewards from the examples or given when the studio was started."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from ..rewards import examples
 from .folders import DIGITS, REVIEWS, STRINGS, TABLE
 
 POPULATIONS = 16
-KINDS = (TABLE, DIGITS, REVIEWS, STRINGS)  # that can be steered here
+KINDS = (TABLE, DIGITS, REVIEWS, STRINGS)  # kinds that can be steered here
 
 
 class SteerChoice(NamedTuple):
-    """A model that can be steered, and what suits it: evaluations, calls, and steps of a draw (none: one a site)."""
+    """A model that can be steered, with suitable evaluations, calls, and steps of a draw (None: one per site)."""
 
     label: str
     words: str
-    kind: str  # of its rewards; nothing: known from the path
+    kind: str  # kind of its rewards; empty: found from the path
     evaluations: int
     calls: int
     steps: int | None = None
-    length: int | None = None  # sites, where they are known
-    condition: str | None = None  # what it is called, where there is one
-    asked: str | None = None  # at the start
+    length: int | None = None  # number of sites, if known
+    condition: str | None = None  # name of the condition, if there is one
+    asked: str | None = None  # the initial condition
     offered: tuple[str, ...] = ()
 
 
@@ -60,11 +60,11 @@ class RewardChoice(NamedTuple):
 
     label: str
     words: str
-    kind: str  # of models that it is for; nothing: all
+    kind: str  # kind of models it is for; empty: all
     strength: float
     function: Callable[..., Any]
     python: tuple[str, str]  # the import, and the name
-    named: str = ""  # as file.py:name, where it was
+    named: str = ""  # as file.py:name, if given so
 
     @property
     def of_texts(self) -> bool:
@@ -96,7 +96,7 @@ EXAMPLES: Mapping[str, RewardChoice] = dict(
 
 
 def named_rewards(named: Sequence[str]) -> dict[str, RewardChoice]:
-    """The rewards of `file.py:name`, loaded now: what is wrong with one is said before anything is served."""
+    """The rewards of `file.py:name`, loaded at once, so that errors show before the server starts."""
     out = {}
     for text in named:
         found = load_named(text, "a reward: a function of tokens [B, D], or a tt.Reward")
@@ -108,7 +108,7 @@ def named_rewards(named: Sequence[str]) -> dict[str, RewardChoice]:
 
 
 def rewards_for(kind: str, known: Mapping[str, RewardChoice]) -> dict[str, RewardChoice]:
-    """Rewards that a kind of model can be steered by; those named at the start come first."""
-    fits = {"", kind} | ({REVIEWS} if kind == STRINGS else set())  # what reads one text reads any string
+    """Rewards for a kind of model; those given at the start come first."""
+    fits = {"", kind} | ({REVIEWS} if kind == STRINGS else set())  # a function of one text takes any string
     fitting = {key: one for key, one in known.items() if one.kind in fits}
     return dict(sorted(fitting.items(), key=lambda item: item[1].kind != ""))

@@ -32,7 +32,7 @@ class SteerForm(NamedTuple):
 
 
 def first_steer_form(known: Mapping[str, RewardChoice], model: str = "letters") -> SteerForm:
-    """What the form says at the start, and after another model was chosen."""
+    """The form's initial values, and those after another model was chosen."""
     subject = SUBJECTS[model]
     key, reward = next(iter(rewards_for(subject.kind or TABLE, known).items()))
     form = SteerForm(model, condition=subject.asked, reward=key, strength=reward.strength)
@@ -40,7 +40,7 @@ def first_steer_form(known: Mapping[str, RewardChoice], model: str = "letters") 
 
 
 def subject_at(values: Mapping[str, Any]) -> Found:
-    """The kind of the chosen model; a path of the user's is inspected."""
+    """The kind of the chosen model; a user's path is inspected."""
     if values["model"] == "own":
         return found_at(trimmed(values["path"]))
     if values["model"] == "tiny-reviews":
@@ -108,7 +108,7 @@ def _subject_faults(values: Mapping[str, Any], known: Mapping[str, RewardChoice]
 
 
 def _budget_faults(values: Mapping[str, Any]) -> dict[str, str]:
-    """Budgets that do not buy one draw for each population, where the number of steps is known."""
+    """Errors for budgets that do not buy one draw for each population, if the number of steps is known."""
     length = SUBJECTS[values["model"]].length
     steps = None if _empty(values["steps"]) else int(values["steps"])
     if length is not None and steps is not None and steps > length:

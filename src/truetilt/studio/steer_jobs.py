@@ -1,6 +1,6 @@
-"""Steering in the background: the base's draws, our answer with its report, then the others, and errors on the way.
+"""Steering in the background: draws of the base, our answer with its report, then the baselines and their errors.
 
-Every pass of a network is a chance to cancel. What is finished stays on the page.
+The job can be cancelled at every network pass. Finished parts stay on the page.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ SHOWN = 32  # states of a pane
 
 
 class Shown(NamedTuple):
-    """States of one pane: all with their weights, some drawn by weight, and the rewards of these."""
+    """The states of one pane: all with their weights, some drawn by weight, and the rewards of both."""
 
     x: np.ndarray  # [n, D]
     weights: np.ndarray  # [n], summing to one
-    values: np.ndarray  # [n], their rewards
+    values: np.ndarray  # [n], rewards of x
     drawn: np.ndarray  # [k, D]
-    rewards: np.ndarray  # [k]
+    rewards: np.ndarray  # [k], rewards of the drawn ones
     mean: float  # reward, by weight
 
 
@@ -75,9 +75,9 @@ class SteerRun(Background):
     python: str = ""
     command: str = ""
     doing: str = "making the model ready …"
-    share: float = 0.0  # of the budget, while we steer
-    passes: int = 0  # states that networks were asked about, in all
-    asked: int = 0  # in what is being done
+    share: float = 0.0  # share of the budget spent, while `tt.steer` runs
+    passes: int = 0  # states evaluated by networks, in all
+    asked: int = 0  # the same within the current stage
     panes: dict[str, Shown] = field(default_factory=dict)
     result: Result | None = None
     exact: Exact | None = None
@@ -149,7 +149,7 @@ class SteerRun(Background):
                 self.curve.setdefault(name, []).extend([] if point is None else [point])
 
     def free(self) -> None:
-        """Networks go; the answer and its pictures stay, in host memory."""
+        """Release the networks; the answer and its pictures stay, in host memory."""
         if self.task is not None:
             self.task = self.task.freed()
         self.rows = [row._replace(drawn=None) for row in self.rows]

@@ -1,4 +1,4 @@
-"""The second half of the page: a form for steering by a reward on the left, the answer on the right."""
+"""The second tab of the page: a form for steering by a reward on the left, the answer on the right."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .steer_choices import SUBJECTS, RewardChoice, rewards_for
 from .steer_form import SteerForm, first_steer_form, steer_faults, steer_form_of, subject_at
 from .steer_jobs import SteerRun
 
-POLL = 0.2  # seconds between looks at a run
+POLL = 0.2  # seconds between updates
 SUITED = ("model", "path", "condition", "reward", "strength", "evaluations", "calls", "steps")
 EMPTY = """<div class="empty"><p><b>Choose a model and a reward, and press Steer.</b></p>
 <p>You will see draws before and after with the reward of each, what was spent and why, how far to trust the answer, and
@@ -27,7 +27,7 @@ studio was started: <code>truetilt studio --reward mine.py:score</code>. Nothing
 
 
 def steer_tab(studio: Studio, known: Mapping[str, RewardChoice]) -> None:
-    """The form, the answer, and what happens between them."""
+    """The form, the answer, and the event handlers between them."""
     plain: dict[str, Any] = {"wrap_lines": True, "show_line_numbers": False}
     with gr.Row(elem_classes="room"):
         with gr.Column(scale=1, min_width=310, elem_id="steer-form", elem_classes="fields"):
@@ -135,7 +135,7 @@ def _wire(studio: Studio, known: Mapping[str, RewardChoice], form: dict[str, Any
 
 
 def _suit(model: str, known: Mapping[str, RewardChoice]) -> list[Any]:
-    """The fields that a model needs, with values that suit it; what was wrong before is forgotten."""
+    """The fields that a model needs, with suitable values; earlier error messages are cleared."""
     subject, first = SUBJECTS[model], first_steer_form(known, model)
     told: dict[str, dict[str, Any]] = {name: {"value": getattr(first, name)} for name in SUITED}
     told["model"] = {}
@@ -148,7 +148,7 @@ def _suit(model: str, known: Mapping[str, RewardChoice]) -> list[Any]:
 
 
 def _words(values: Mapping[str, Any], known: Mapping[str, RewardChoice]) -> dict[str, str]:
-    """What stands at the fields when nothing is wrong."""
+    """The descriptions of the fields, shown if nothing is wrong."""
     return {
         "model": getattr(SUBJECTS.get(values["model"]), "words", ""),
         "reward": getattr(known.get(values["reward"]), "words", ""),
@@ -158,7 +158,7 @@ def _words(values: Mapping[str, Any], known: Mapping[str, RewardChoice]) -> dict
 
 
 def _marked(values: dict[str, Any], known: Mapping[str, RewardChoice]) -> list[Any]:
-    """Every field with its words, or with what is wrong in their place."""
+    """Every field with its description, or with its error message instead."""
     found, words = steer_faults(values, known), _words(values, known)
     return [
         gr.update(info=found.get(name, words.get(name, "")), elem_classes=["fault"] if name in found else [])
@@ -167,14 +167,14 @@ def _marked(values: dict[str, Any], known: Mapping[str, RewardChoice]) -> list[A
 
 
 def _again(job: SteerRun) -> list[Any]:
-    """The Python, the command, and whether there are any to be seen."""
+    """The Python, the command, and whether to show them."""
     return [job.python, job.command, gr.update(visible=True if job.python else "hidden")]
 
 
 async def followed_steering(
     studio: Studio, page: str, values: dict[str, Any], known: Mapping[str, RewardChoice]
 ) -> AsyncIterator[tuple[Any, ...]]:
-    """Start a steering and show it until it ends; when nobody looks any more, it ends."""
+    """Start a steering and show it until it ends; it is cancelled when the page is closed."""
     on, off, hidden = gr.update(interactive=True), gr.update(interactive=False), gr.update(visible="hidden")
     try:
         form = steer_form_of(values, known)

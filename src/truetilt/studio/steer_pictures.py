@@ -1,4 +1,4 @@
-"""A steering as HTML: draws before and after with their rewards, both budgets, the verdict with its story, the others.
+"""A steering as HTML: draws before and after with rewards, both budgets, verdict and story, and the baselines.
 
 All text of the user's is escaped, here or by the views.
 """
@@ -22,12 +22,12 @@ from .pictures import VERDICTS, alert, report_links
 from .rivals import AIMING, NAMES, OURS, Row
 from .steer_jobs import Exact, Shown, SteerRun
 
-SHOWN = {"picture": 16, "structure": 8, "text": 6, "line": 8}  # tiles of a pane, by their shape
+SHOWN = {"picture": 16, "structure": 8, "text": 6, "line": 8}  # tiles per pane, by their kind
 _COLUMNS = {"reward": "mean reward", "naturalness": "naturalness", "diversity": "diversity", "error": "error"}
 
 
 def steer_status(job: SteerRun, ahead: int) -> str:
-    """Where a job stands, in a line; errors as an alert."""
+    """The state of a job in a line; errors as an alert."""
     if job.state == FAILED:
         return alert(job.message)
     if job.state == DONE:
@@ -42,7 +42,7 @@ def steer_status(job: SteerRun, ahead: int) -> str:
 
 
 def _meter(job: SteerRun) -> str:
-    """How much of the budget is spent while we steer; of others, how much of it they have asked."""
+    """The share of the budget spent by our run; for a baseline, its network evaluations as a share of the budget."""
     if job.task is None:
         return ""
     share = min(max(job.asked / job.form.evaluations, job.share), 1.0)
@@ -53,7 +53,7 @@ def _meter(job: SteerRun) -> str:
 
 
 def steer_stage(job: SteerRun) -> str:
-    """What is seen of a job."""
+    """The display of a job."""
     panes = []
     if "base" in job.panes:
         panes.append(_pane(job, "plain", "before: the model’s own draws", job.panes["base"]))
@@ -66,12 +66,12 @@ def steer_stage(job: SteerRun) -> str:
 
 
 def steer_links(job: SteerRun) -> str:
-    """Where the report is, once it is written."""
+    """The link to the report, once it is written."""
     return report_links(job.token, f"truetilt-steer-{job.form.model}.html")
 
 
 def steer_veil(job: SteerRun) -> str:
-    """What must be clicked before texts that may hurt are seen."""
+    """The cover over texts that may be offensive, to be clicked away."""
     if job.task is None or not job.task.veiled:
         return ""
     asked = "of any class" if job.task.condition is None else f"asked to be “{escape(str(job.task.condition))}”"
@@ -109,7 +109,7 @@ def _whole(view: View, x: np.ndarray, weights: np.ndarray) -> str:
 
 
 def _range(job: SteerRun) -> tuple[float, float]:
-    """The least and the largest reward that any pane gives weight to."""
+    """The smallest and the largest reward with positive weight in any pane."""
     parts = [(shown.values, shown.weights) for shown in job.panes.values()]
     parts += [] if job.exact is None else [(job.exact.values, job.exact.law)]
     found = [values[(weights > 1e-4 * weights.max()) & np.isfinite(values)] for values, weights in parts]
@@ -117,7 +117,7 @@ def _range(job: SteerRun) -> tuple[float, float]:
 
 
 def _spread(shown: Shown, count: int) -> list[int]:
-    """Which draws are shown: evenly taken, so that no population is left out."""
+    """Indices of the draws to show: evenly taken, so that no population is left out."""
     return [int(k) for k in np.linspace(0, len(shown.drawn) - 1, min(count, len(shown.drawn))).round()]
 
 
@@ -134,7 +134,7 @@ def _exact_pane(job: SteerRun, exact: Exact) -> str:
 
 
 def _answer(job: SteerRun) -> str:
-    """The verdict, both budgets and the story, once we are done; before that nothing."""
+    """The verdict, both budgets and the story, once our run is done; empty before."""
     result = job.result
     words = None if result is None else steer_words(result.settings)
     if result is None or words is None:
@@ -145,7 +145,7 @@ def _answer(job: SteerRun) -> str:
     bars = "".join(_bar(row) for row in words.budgets)
     lines = "".join(
         f"<li>{escape(line.split('. ', 1)[-1])}</li>" for line in result.story[:-2]
-    )  # the spending and the outlook stand by themselves
+    )  # the spending and the outlook are shown separately
     exact = f"; exactly {_sig(job.exact.log_z)}" if job.exact is not None else ""
     error = "" if result.log_z_stderr is None else f" ± {_sig(result.log_z_stderr, 2)}"
     return (
@@ -164,7 +164,7 @@ def _bar(row: BudgetRow) -> str:
 
 
 def _table(job: SteerRun) -> str:
-    """Every method that is done, ours first, judged alike."""
+    """Every finished method, ours first, with the same metrics."""
     if not job.rows:
         return ""
     keys = [key for key in _COLUMNS if key != "error" or any(row.figures.get("error") is not None for row in job.rows)]

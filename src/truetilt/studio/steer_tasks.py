@@ -1,4 +1,4 @@
-"""What is steered: a model, a reward on it, its view and exact table, and the Python that does the same."""
+"""A steering task: a model, a reward on it, its view and exact table, and the Python that does the same."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ class SteerTask(NamedTuple):
     """A model and the reward that steers it."""
 
     name: str
-    model: Any  # Model; None once it was freed
+    model: Any  # Model; None once freed
     reward: Reward
     view: View | None
-    python: str  # lines that make `model` and `reward`, and call `tt.steer`
-    look: str  # the view in Python
-    command: str  # that does the same, or why there is none
+    python: str  # lines that define `model` and `reward`, and call `tt.steer`
+    look: str  # the view, as Python
+    command: str  # the equivalent command, or why there is none
     table: Table | None = None
-    steps: int | None = None  # of a draw; None: one for each site, left to right
+    steps: int | None = None  # steps of a draw; None: one per site, left to right
     condition: str | int | None = None
 
     @property
     def options(self) -> dict[str, Any]:
-        """How draws are revealed: site by site, or several at a time, spread at random."""
+        """Options of how draws are revealed: site by site, or several at a time in random order."""
         return {} if self.steps is None else {"order": "random", "num_inference_steps": self.steps}
 
     @property
@@ -64,12 +64,12 @@ class SteerTask(NamedTuple):
         return texts and (self.condition is None or is_veiled(self.condition))
 
     def freed(self) -> SteerTask:
-        """What the page still shows, without networks."""
+        """The parts that the page still shows, without networks."""
         return self._replace(model=None)
 
 
 class Made(NamedTuple):
-    """A model with its view, and the lines that make it."""
+    """A model with its view, and the Python lines that make it."""
 
     model: Model
     view: View | None
@@ -78,12 +78,12 @@ class Made(NamedTuple):
     table: Table | None = None
     tokenizer: Any = None
     condition: str | int | None = None
-    spelled: str = "nets.tokenizer"  # the tokenizer in Python
+    spelled: str = "nets.tokenizer"  # the tokenizer, as Python
 
 
 @dataclass(frozen=True)
 class Watched(WrappingScore):
-    """A score that says how many states it is asked about before it is; what is raised there ends the run."""
+    """A score that reports the number of states before each evaluation; an exception raised there ends the run."""
 
     look: Callable[[int], object]
 
@@ -93,12 +93,12 @@ class Watched(WrappingScore):
 
 
 def steer_task(form: SteerForm, known: Mapping[str, RewardChoice], look: Callable[[int], object]) -> SteerTask:
-    """What a form asks; networks are loaded here, and `look` is told how many states they are asked about."""
+    """The task that a form describes; networks are loaded here, `look` gets the number of states of each evaluation."""
     made, chosen = _made(form), known[form.reward]
     reward, written = _reward(chosen, made)
     steps = None if made.table is not None else form.steps
     if steps is not None and made.tokenizer is not None and made.spelled == "nets":
-        steps = min(steps, made.model.length)  # which its prompt decides
+        steps = min(steps, made.model.length)  # its prompt determines the length
     lines = [*made.lines, f"reward = {written}"]
     heads = sorted({"import truetilt as tt", chosen.python[0], *(line for line in lines if line.startswith("import "))})
     body = "\n".join(line for line in lines if not line.startswith("import "))
@@ -122,7 +122,8 @@ def _call(task: SteerTask, form: SteerForm) -> str:
 
 
 def _command(task: SteerTask, form: SteerForm, chosen: RewardChoice) -> str:
-    """`truetilt steer` with the same bits; it takes rewards of files, and models that have a name there."""
+    """The `truetilt steer` command with the same bits, or why there is none: it takes rewards of files, and named
+    models."""
     if not chosen.named:
         return "# `truetilt steer` takes a reward of a file: copy the example into one, and name it"
     strings = isinstance(task.reward.tokenizer, Sequences)
@@ -138,7 +139,7 @@ def _command(task: SteerTask, form: SteerForm, chosen: RewardChoice) -> str:
 
 
 def _reward(chosen: RewardChoice, made: Made) -> tuple[Reward, str]:
-    """The reward on this model, and how it is made in Python; a `tt.Reward` of the user's is taken as it is."""
+    """The reward on this model, and its Python; a user's `tt.Reward` is used as it is."""
     vocabulary, name = made.model.process.vocabulary, chosen.python[1]
     if isinstance(chosen.function, Reward):
         return chosen.function, name
@@ -182,7 +183,7 @@ def _letters(device: str) -> Made:
 
 
 def _of_table(p0: torch.Tensor, lines: str, heads: str = "") -> Made:
-    """A table under no condition: its reward is all that steers."""
+    """A table without a condition, steered by a reward only."""
     size = p0.shape[0]
     table = Table(Masking(size), p0, torch.ones_like(p0))
     shown = p0.dim() <= 2 and 2 <= size <= LARGEST_TABLE
@@ -218,7 +219,7 @@ def _nets(name: str, form: SteerForm) -> Made:
 
 
 def _strings(nets: Sequences, form: SteerForm, loaded: str) -> Made:
-    """A public network, given a prompt where there is one; rewards read its strings."""
+    """A public network, given a prompt if there is one; rewards read its strings."""
     prompt = form.condition
     if prompt is not None and has_gaps(prompt):
         raise InvalidInput("a text with gaps is steered by `truetilt steer --prompt`; give a prompt without gaps here")

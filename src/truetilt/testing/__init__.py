@@ -1,8 +1,8 @@
-"""Checks of a part of one's own: a resampler, a kernel, a target, a move, a network. Five lines, and no pytest needed.
+"""Contract checks for a user's own parts: a resampler, a kernel, a target, a move, a network. No pytest needed.
 
-Each check is a function that returns nothing where a part keeps what its kind promises, and raises `Rejected` with the
-figures where it does not, or with what is wrong in the form of what it returned. Seeds are fixed: a check says the same
-of the same code every time. Names are imported when first used.
+Each check is a function that returns None if the part satisfies its contract, and raises `Rejected` if it does not,
+with the measured figures or with what is wrong in the shape or type of its output. Seeds are fixed: a check gives the
+same verdict on the same code every time. Names are imported when first used.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The form of what a user's part returns: tensors of the right shape and dtype, laws, moves. Faults are named in words.
+"""Checks of the form of a user's part's output: tensors of the right shape and dtype, laws, moves.
 
-The statistics of a check index and multiply what a part returns. Its form is checked first, so that a malformed part is
+The statistical checks index and multiply these outputs. Their form is checked first, so that a malformed part is
 rejected in a sentence that names it, never by an error of torch.
 """
 
@@ -17,7 +17,7 @@ from .verdicts import Rejected, require, used
 
 
 def check_tensor(what: str, value: object, shape: tuple[int, ...], tokens: bool = False) -> None:
-    """Reject what is not a tensor of this shape: of int64 tokens, or of floating-point numbers."""
+    """Reject a value that is not a tensor of this shape: of int64 tokens, or of floating-point numbers."""
     wanted = f"{'int64' if tokens else 'a floating-point tensor'} of shape {list(shape)}"
     if not isinstance(value, Tensor):
         raise Rejected(f"{what} is {shown(value)}; it must be {wanted}")
@@ -26,7 +26,7 @@ def check_tensor(what: str, value: object, shape: tuple[int, ...], tokens: bool 
 
 
 def check_tokens(what: str, value: Any, shape: tuple[int, ...], process: Process) -> None:
-    """Reject what is not a batch of states of a process."""
+    """Reject a value that is not a batch of states of a process."""
     check_tensor(what, value, shape, tokens=True)
     inside = bool(((value >= 0) & (value < process.states)).all())
     require(inside, f"{what} holds tokens outside 0 to {process.states - 1}")
@@ -39,7 +39,7 @@ def check_has(what: str, value: object, parts: tuple[str, ...]) -> None:
 
 
 def check_law_form(what: str, law: Any, shape: tuple[int, int], process: Process, count: int) -> Tokens:
-    """Reject a law whose `sample`, `log_prob` or `take` return another form; return one draw of each of its states."""
+    """Reject a law whose `sample`, `log_prob` or `take` have the wrong form; return one draw of each of its states."""
     n = shape[0]
     check_has(what, law, ("sample", "log_prob", "take"))
     with used(f"`sample` of {what}"):
@@ -55,7 +55,7 @@ def check_law_form(what: str, law: Any, shape: tuple[int, int], process: Process
 
 
 def check_odds_form(what: str, law: Any, shape: tuple[int, int], process: Process) -> None:
-    """Reject a law of independent sites whose `x` or `odds` have another form."""
+    """Reject a law of independent sites whose `x` or `odds` have the wrong form."""
     check_has(what, law, ("x", "odds"))
     check_has(f"`odds` of {what}", law.odds, ("logits", "log_hold", "log_move"))
     check_tokens(f"`x` of {what}", law.x, shape, process)
@@ -67,7 +67,7 @@ def check_odds_form(what: str, law: Any, shape: tuple[int, int], process: Proces
 
 
 def check_move_form(what: str, move: Any, shape: tuple[int, int], process: Process) -> tuple[Tokens, Aux]:
-    """Reject a move whose parts have another form than `Move` says; return a draw, and what is remembered of it."""
+    """Reject a move whose parts do not have the form that `Move` prescribes; return a draw and its auxiliary values."""
     n = shape[0]
     with used(f"a property of {what}"):
         check_has(what, move, ("law", "uniforms", "log_before", "after", "take"))

@@ -1,4 +1,4 @@
-"""Checks of a kernel, one reverse step: proper laws, draws that follow them, the base's support, the right limit."""
+"""Checks of a kernel (one reverse step): proper laws, draws that follow them, the base's support, the right limit."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ INTERVALS = (
     *((1e-3, 0.0), (1e-6, 5e-7), (1e-9, 0.0), (1e-12, 0.0)),
 )
 LEANING = ((1.0, 0.9), (0.5, 0.4), (0.5, 0.2), (0.2, 0.05), (0.5, 0.0))
-DRAWS = 10_000  # of each state
-OFTEN = 1000  # visits, and failures to visit, that make a count normal
-STRONG = 8.0  # guidance
+DRAWS = 10_000  # draws of each state
+OFTEN = 1000  # visits, and non-visits, for a count to be nearly normal
+STRONG = 8.0  # strength of guidance
 
 
 def check_kernel(kernel: Kernel, processes: Sequence[Process] = (MASKING, UNIFORM)) -> None:
     """Reject a kernel whose laws are not those of a reverse step t -> s, on small tables of each process.
 
-    Each law is proper: the probabilities of a site sum to 1 (1e-12), with zeros in the table and under strong guidance
-    too, and `log_prob` is their product over sites. `sample` draws with these probabilities: nothing that has none, and
-    the rest by a z-test of 10,000 draws of each state, with a false alarm in 10^8 checks. A revealed site stays, and a
-    step into s = 0 leaves no mask. The support of the base is kept: by rate-level guidance of strength 8 on the masking
-    process, by a conditional score on the uniform one. Steps of the base come nearer to p0 by half as they double.
+    Each law is proper: the probabilities of a site sum to 1 (1e-12), also with zeros in the table and under strong
+    guidance, and `log_prob` is their product over sites. `sample` draws with these probabilities: never anything of
+    probability 0, and the rest by a z-test of 10,000 draws of each state, with one false alarm in 10^8 checks. A
+    revealed site stays, and a step into s = 0 leaves no mask. The support of the base is kept: by rate-level guidance
+    of strength 8 on the masking process, by a conditional score on the uniform one. The error of base steps halves as
+    their number doubles.
 
     Parameters:
         kernel: maps (process, log_score, x, t, s) to a law, such as `SiteLaw`.
-        processes: what it is for; both by default.
+        processes: the processes to check it on; both by default.
     """
     function("kernel", kernel, "(process, log_score, x, t, s)", "such as tt.euler")
     for process in listed("processes", processes, "give a list, such as [tt.Masking(3)]"):
@@ -62,7 +63,7 @@ def _check_process(kernel: Kernel, process: Process) -> None:
 
 
 def _scores(problem: Table) -> tuple[Score, Score, Score]:
-    """The base, the conditional, and what strong guidance makes of them."""
+    """The base score, the conditional one, and strong guidance."""
     model = problem.model()
     base, conditional = model.base, cast("Score", model.conditional)
     return base, conditional, Guided(problem.process, base, conditional, STRONG)
@@ -118,7 +119,7 @@ def _product(site: Tensor, states: Tensor) -> Tensor:
 
 
 def _check_support(kernel: Kernel, problem: Table) -> None:
-    """Every change that the base can make is possible under guidance: no weight repairs a loss of support."""
+    """Every change that the base can make stays possible under guidance: weights cannot repair lost support."""
     base, conditional, strong = _scores(problem)
     leaning = strong if problem.process.states > problem.process.vocabulary else conditional
     for t, s in LEANING:
@@ -132,7 +133,7 @@ def _check_support(kernel: Kernel, problem: Table) -> None:
 
 
 def _check_draws(kernel: Kernel, problem: Table) -> None:
-    """States are drawn with the frequencies that log_prob says."""
+    """Check by a z-test that states are drawn with the probabilities of `log_prob`."""
     x, model = problem.states, problem.model()
     for t, s in ((0.6, 0.3), (0.5, 0.0)):
         law = _step(kernel, problem, model.base, (t, s))

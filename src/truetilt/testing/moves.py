@@ -1,4 +1,4 @@
-"""Checks of a Markov kernel: its law is invariant, by moving the mass of every state exactly."""
+"""Checks of a Markov kernel: its law is invariant, by propagating the mass of every state exactly."""
 
 from __future__ import annotations
 
@@ -26,19 +26,18 @@ def check_move(
     along: Callable[[Model], FeynmanKac] | None = None,
     process: Process = MASKING,
 ) -> None:
-    """Reject a Markov kernel that does not leave a law of clean states alone, on a small table of three sites.
+    """Reject a Markov kernel that does not leave a law of clean states invariant, on a small table of three sites.
 
-    The mass of all states together is moved by the exact law of each move, for 5,000 draws of the kernel's own choices
-    and for as many moves in a row as there are sites. Without a choice (a systematic scan) what comes out must be the
-    law to 1e-12; else on average, by a z-test of the states that hold at least 1 % of it, with a false alarm in 10^8
-    checks. A move has no weight, is accepted with
-    a probability, and has a `target`.
+    The mass of all states is propagated by the exact law of each move, for 5,000 draws of the kernel's random choices
+    and for as many moves in a row as there are sites. A kernel without random choices (a systematic scan) must
+    reproduce the law to 1e-12; any other on average, by a z-test of the states that hold at least 1 % of the mass, with
+    one false alarm in 10^8 checks. A move has no weight, has an acceptance probability, and has a `target`.
 
     Parameters:
         make: builds the kernel on a `tt.Model`.
-        exact: the law on clean states, from the `tt.Table` that the model is of: `lambda table: table.target(2.0)`.
-        along: builds a value whose flow has no time error (any-order): moves must leave alone each law on its way too,
-            and remember of a state what it remembers.
+        exact: the law on clean states, from the `tt.Table` behind the model: `lambda table: table.target(2.0)`.
+        along: builds a Feynman-Kac model whose flow has no time error (any-order): moves must leave each of its
+            intermediate laws invariant too, and return its auxiliary values for a state.
         process: the noising process of the table.
     """
     problem = small_table(process, LENGTH)
@@ -77,7 +76,7 @@ def _check_form(kernel: MoveKernel, problem: Table) -> None:
 
 
 def _scores(found: Tensor, law: Tensor) -> Tensor:
-    """z-scores of all states where the replicates are equal, else of the states that are reached often."""
+    """z-scores of all states if the replicates are equal, else of the states that hold enough mass."""
     stray = int((found[:, law == 0] > 0).any(0).sum())
     require(stray == 0, f"a move reaches {stray} states that its law does not hold")
     still = (found - found[:1]).abs().max() <= 1e-14
@@ -85,7 +84,7 @@ def _scores(found: Tensor, law: Tensor) -> Tensor:
 
 
 def moved(kernel: MoveKernel, problem: Table, at: tuple[float, int], log_law: Tensor, aux: Aux) -> Tensor:
-    """Mass of every state [replicates, K] after a move of all states, each replicate by choices of its own."""
+    """Mass of every state [replicates, K] after a move of all states, each replicate with random choices of its own."""
     alive = (log_law > NEG_INF).nonzero().squeeze(-1)
     count = REPLICATES if kernel.choices else 1
     every = alive.repeat(count)
@@ -101,7 +100,7 @@ def moved(kernel: MoveKernel, problem: Table, at: tuple[float, int], log_law: Te
     require((move.log_accept <= 0).all(), "log_accept is above 0: no probability has such a log")
     for key, known in aux.items():
         gaps = (memory[key] - known[place])[possible].abs() if key in memory else torch.tensor([torch.inf])
-        off = gaps.max() if gaps.numel() else 0.0  # where it has no conditions, their ratios are nothing
+        off = gaps.max() if gaps.numel() else 0.0  # without conditions there are no ratios to compare
         require(off < 1e-9, f"a move remembers another {key} of a state than the run does: off by {float(off):.1e}")
     mass = torch.zeros(count, len(log_law), dtype=torch.float64)
     share = torch.where(possible, (particles.log_w[parent] + log_q.reshape(-1)).exp(), 0.0)
@@ -117,7 +116,7 @@ def _still(mass: Tensor) -> Tensor:
 
 
 def _flowing(along: object, problem: Table) -> Iterator[tuple[float, Tensor, Aux]]:
-    """For each time of a grid that reveals one site a step: the law of the value, and what it remembers."""
+    """For each time of a grid that reveals one site per step: the law of the model, and its auxiliary values."""
     fk: FeynmanKac = built(
         "along", along, problem.model(), ("start", "branches"), "a value, such as tt.AnyOrder(model, alpha)"
     )

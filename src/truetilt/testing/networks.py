@@ -23,16 +23,16 @@ TIMES = (1.0, 0.5, 0.05)
 def check_score(score: Score, process: Process, length: int, tolerance: float = 1e-6) -> None:
     """Reject a score that a sampler cannot use: evaluated on pure noise and on half-noised states.
 
-    It returns `SiteLogits` of a value for each token at each site of a batch [B, D]; where a sampler reads them (masked
-    sites, or all of the uniform process) they are neither NaN nor +inf, and some token is possible. The answer for a
-    state does not depend on the rest of the batch or its order, and is the same when computed again (in train mode it
-    is not).
+    It returns `SiteLogits` with a value for each token at each site of a batch [B, D]. Where a sampler reads them
+    (masked sites, or all sites of the uniform process) they are neither NaN nor +inf, and some token is possible. The
+    output for a state does not depend on the rest of the batch or its order, and is the same when computed again (in
+    train mode it is not).
 
     Parameters:
         score: maps states [B, D] and a time to `tt.SiteLogits`.
         process: the noising process it is for.
         length: the number of sites D.
-        tolerance: allowed difference between batches, relative to the answer or to 1, whichever is larger.
+        tolerance: allowed difference between batches, relative to the output or to 1, whichever is larger.
     """
     model = Model(process, length, score)
     _check_mode("score", score)
@@ -55,15 +55,15 @@ def check_score(score: Score, process: Process, length: int, tolerance: float = 
 def check_potential(potential: Potential, process: Process, length: int, tolerance: float = 1e-6) -> None:
     """Reject a potential or reward that a sampler cannot use: evaluated on noise, half-noised and clean states.
 
-    It returns one number for each state of a batch [B, D], neither NaN nor +inf, and not -inf for noise alone, which
-    would kill every particle. The answer for a state does not depend on the rest of the batch or its order, and is the
+    It returns one number for each state of a batch [B, D], neither NaN nor +inf, and not -inf for pure noise, which
+    would kill every particle. The output for a state does not depend on the rest of the batch or its order, and is the
     same when computed again (in train mode it is not).
 
     Parameters:
         potential: maps states [B, D] and a time to log-values [B].
         process: the noising process it is for.
         length: the number of sites D.
-        tolerance: allowed difference between batches, relative to the answer or to 1, whichever is larger.
+        tolerance: allowed difference between batches, relative to the output or to 1, whichever is larger.
     """
     check_process(process)
     whole("length", length, 1)
@@ -86,7 +86,7 @@ def check_potential(potential: Potential, process: Process, length: int, toleran
 
 
 def states_at(process: Process, length: int, t: float) -> Tokens:
-    """A batch of states as noised as time t, the first of noise alone unless t = 0."""
+    """A batch of states noised to time t, the first of pure noise unless t = 0."""
     u = uniforms(7, 2, BATCH, length)
     clean = (u[0] * process.vocabulary).long()
     if process.states == process.vocabulary:
@@ -101,7 +101,7 @@ def _check_mode(name: str, asked: Any) -> None:
 
 
 def _check_batches(name: str, asked: Callable[[Tokens, float], Tensor], x: Tokens, t: float, tolerance: float) -> None:
-    """The answer for a state is the same in any batch, and when it is computed again."""
+    """Check that the output for a state is the same in any batch, and when computed again."""
     tolerance, given = number("tolerance", tolerance), x.clone()
     together = asked(x, t)
     require(torch.equal(x, given), f"t = {t:g}: the {name} writes to the states it is given; work on a copy")

@@ -1,4 +1,4 @@
-"""Checks of a resampler: mass is kept, no offspring of zero weight, unbiased."""
+"""Checks of a resampler: mass is preserved, no offspring of zero weight, unbiased."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from .tables import TOP, uniforms
 from .verdicts import require, used, z_limit, z_scores
 
 REPLICATES = 20_000
-BESIDE = 64  # populations that are resampled twice: dice of one's own do not fall alike in all of them
+BESIDE = 64  # populations resampled twice, to detect random numbers drawn by the resampler itself
 
 
 def check_resampler(resample: Resampler, particles: int = 9) -> None:
     """Reject a resampler that is not properly weighted: E[sum w~ phi(x_a)] = sum w phi(x) for every phi.
 
-    For every draw: ancestors are int64 among the particles, weights neither NaN nor +inf, the mass of each population
-    is what it was (1e-12 of its log), what has weight zero has no heavy offspring, a population comes out
-    alone as it does beside others, of which one may be dead, and the weights that are given are not written to. On
-    average: the mass that descends from each particle is its weight, by a z-test of 20,000 populations under four
-    kinds of weights, with a false alarm in 10^8 checks.
+    For every draw: ancestors are int64 indices of particles; weights are neither NaN nor +inf; the mass of each
+    population is preserved (1e-12 of its log); a particle of weight zero has no offspring of positive weight; a
+    population gives the same result alone and beside others, of which one may be dead; the input weights are not
+    written to. On average: the mass that descends from each particle is its weight, by a z-test of 20,000 populations
+    under four kinds of weights, with one false alarm in 10^8 checks.
 
     Parameters:
         resample: maps log-weights and uniforms, float64 [populations, N] each, to `Resampled`.
-        particles: how many a population has.
+        particles: number of particles in a population.
     """
     function("resample", resample, "(log_w, u)", "such as tt.systematic")
     particles = whole("particles", particles, 2, 1000)
@@ -47,7 +47,7 @@ def check_resampler(resample: Resampler, particles: int = 9) -> None:
 
 
 def check_draw(log_w: LogWeights, out: Resampled) -> None:
-    """What holds for every draw: mass is kept, and nothing comes of zero weight."""
+    """The conditions on every draw: mass is preserved, and zero weight has no offspring."""
     ancestors, new = out
     n = log_w.shape[-1]
     require(((ancestors >= 0) & (ancestors < n)).all(), f"an ancestor is not among the particles 0 to {n - 1}")
@@ -79,7 +79,7 @@ def _of(resample: Resampler, log_w: LogWeights, u: Tensor) -> Resampled:
 
 
 def _check_populations(resample: Resampler, n: int) -> None:
-    """A population is resampled the same way alone and beside others, of which one may have no mass."""
+    """Check that a population is resampled the same way alone and beside others, of which one may have no mass."""
     log_w, u = _weights(n)["random"][:BESIDE].clone(), uniforms(3, BESIDE, n)
     log_w[1] = NEG_INF
     together, again = (_of(resample, log_w, u) for _ in range(2))
@@ -97,20 +97,20 @@ def _weights(n: int) -> dict[str, LogWeights]:
     u = uniforms(4, 2, REPLICATES, n)
     spread = torch.special.ndtri(u[0].clamp(min=2.0**-53)) + 2 * place / n - 1
     spread = spread.masked_fill((u[1] < 0.2) & (place > 0), NEG_INF)
-    skewed = torch.where(place % 4 == 1, NEG_INF, -0.5 * (place % 9))  # no weight too small to be drawn
+    skewed = torch.where(place % 4 == 1, NEG_INF, -0.5 * (place % 9))  # no positive weight is too small to be drawn
     tied = torch.where(place % 6 == 5, NEG_INF, (1 + place % 2).log())
-    even = 0.2 * place / n  # so even that an adaptive scheme may leave them alone
+    even = 0.2 * place / n  # even enough for an adaptive scheme not to resample
     return {"random": spread} | {
         name: log_w.expand(REPLICATES, n) for name, log_w in {"skewed": skewed, "tied": tied, "even": even}.items()
     }
 
 
 def _extremes(n: int) -> list[LogWeights]:
-    """Sets of log-weights [1, n] at the edge: equal, far apart, beyond exp, one alive, nearly none, none."""
+    """Extreme log-weights [1, n]: equal, far apart, beyond exp, one alive, nearly none, none."""
     place = torch.arange(n, dtype=torch.float64)
     far = torch.tensor([-600.0, 0.0, 600.0], dtype=torch.float64)[place.long() % 3]
     one, last = (torch.where(place == k, 0.3 * place, NEG_INF) for k in (n // 2, n - 1))
     vanishing = torch.where(place == n - 1, -700.0, torch.where(place == n - 2, NEG_INF, -place))
-    tiny, huge = -2000 - place, 2000 - place  # beyond what exp can hold
+    tiny, huge = -2000 - place, 2000 - place  # beyond the range of exp
     none = torch.full_like(place, NEG_INF)
     return [w[None] for w in (torch.full_like(place, -3.7), far, tiny, huge, one, last, vanishing, none)]

@@ -1,4 +1,4 @@
-"""The small problems that parts are checked on, with exact answers, and the distance of a law from one."""
+"""The small problems with exact answers that parts are checked on, and distances between laws."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .verdicts import require, used
 
 TOP = 1 - 2.0**-53  # the largest uniform
 MASKING, UNIFORM = Masking(3), Uniform(3)
-MOST = 8  # tokens: every pair of states is looked at
-LEAST_FALL = 0.6  # the time error over that of half as many steps; first order gives 1/2
+MOST = 8  # tokens, at most: all pairs of states are enumerated
+LEAST_FALL = 0.6  # time error relative to that with half as many steps; first order gives 1/2
 
 
 def uniforms(seed: int, *shape: int) -> Tensor:
-    """Uniforms [*shape], from a counter."""
+    """Uniforms [*shape] from a counter-based stream."""
     count = int(torch.tensor(shape).prod())
     return Stream(seed).uniforms(0, DRAW, 1, count).reshape(shape)
 
@@ -50,7 +50,7 @@ def hard_table(process: Process) -> Table:
 
 
 def clean(law: Tensor, problem: Table) -> Tensor:
-    """The part of a law over the noised space that holds no mask, as a table."""
+    """The mask-free part of a law over the noised space, as a table."""
     size = problem.process.states
     return law.reshape((size,) * problem.length)[(slice(0, problem.process.vocabulary),) * problem.length]
 
@@ -61,7 +61,7 @@ def tv(law: Tensor, target: Tensor) -> float:
 
 
 def check_time_error(fk: FeynmanKac, exact: Tensor, problem: Table, steps: tuple[int, ...] = (16, 32, 64)) -> None:
-    """Reject a value whose exact limit does not come nearer to a law as the grid gets finer, by half or better."""
+    """Reject a model whose exact limit does not approach a law at first order or better as the grid gets finer."""
 
     def missed(count: int) -> float:
         limit = flow(fk, uniform_grid(count), problem.process.states, problem.length)
@@ -84,7 +84,7 @@ Exact = Callable[[Table], Tensor]  # a table to a law on its clean states, up to
 
 
 def built(name: str, make: object, model: Model, parts: tuple[str, ...], need: str) -> Any:
-    """What a user's function builds on a model, which has these parts."""
+    """The output of a user's function on a model, checked to have these attributes."""
     if not callable(make):
         raise InvalidInput(f"{name} is {shown(make)}; give a function of (model) that returns {need}")
     with used(name):
@@ -94,7 +94,7 @@ def built(name: str, make: object, model: Model, parts: tuple[str, ...], need: s
 
 
 def law_of(exact: Exact, problem: Table) -> Tensor:
-    """What `exact` says of a problem, normalised."""
+    """The law that `exact` gives for a problem, normalised."""
     function("exact", exact, "(table)", "that returns a law of its clean states")
     with used("exact"):
         found = exact(problem)

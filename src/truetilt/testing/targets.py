@@ -1,4 +1,4 @@
-"""Checks of a target: the limit of its moves, the mean of its weights, reproducible bits, and NaN noticed."""
+"""Checks of a target: the limit of its moves, the mean of its weights, reproducible bits, and NaN detected."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ OFTEN: Resampler = adaptive(systematic, 0.9)
 
 
 def check_target(make: Make, exact: Exact, process: Process = MASKING) -> None:
-    """Reject a Feynman-Kac value whose weighted particles do not aim at a law, on a small table of two sites.
+    """Reject a Feynman-Kac model whose weighted particles do not have a given law as limit, on a small table of two
+    sites.
 
-    Its exact limit (`tt.flow`) comes nearer to the law by half as steps double, or is the law at any number of them;
-    a limit that is wrong by less than about 1e-3 in total variation is not noticed. The sampler's mean mass at each
-    state is the flow's, by a z-test of 20,000 populations of 4 particles, with a false alarm in 10^8 checks. Neither
-    chunks nor other populations change a bit. A score or potential of the model that turns NaN raises `InvalidWeights`.
-    `target` says what is aimed at.
+    The error of its exact limit (`tt.flow`) halves as steps double, or is zero at any number of steps; an error below
+    about 1e-3 in total variation is not noticed. The sampler's mean mass at each state is the flow's, by a z-test of
+    20,000 populations of 4 particles, with one false alarm in 10^8 checks. Neither chunks nor other populations change
+    a bit. A score or potential of the model that returns NaN raises `InvalidWeights`. `target` names the target.
 
     Parameters:
-        make: builds the value on a `tt.Model`.
-        exact: the law on clean states, from the `tt.Table` that the model is of: `lambda table: table.target(2.0)`.
+        make: builds the Feynman-Kac model on a `tt.Model`.
+        exact: the law on clean states, from the `tt.Table` behind the model: `lambda table: table.target(2.0)`.
         process: the noising process of the table.
     """
     problem = small_table(process)
@@ -111,7 +111,7 @@ def _check_mass(fk: FeynmanKac, problem: Table) -> None:
 
 
 def _check_bits(fk: FeynmanKac) -> None:
-    """Chunks and other populations change no bit; 37 particles fill no vector register, where rounding may differ."""
+    """Check that chunks and other populations change no bit; 37 particles fill no vector register."""
     together = ran(fk, (2, 37), STEPS, OFTEN)
     for chunk in (1, 5):
         again = ran(fk, (2, 37), STEPS, OFTEN, chunk)
@@ -123,7 +123,7 @@ def _check_bits(fk: FeynmanKac) -> None:
 
 
 def _check_nan(make: Make, problem: Table) -> None:
-    """NaN from a network that the value evaluates must raise InvalidWeights."""
+    """Check that NaN from a network of the model raises InvalidWeights."""
     model, asked = problem.model(), list[str]()
 
     def broken_score(name: str) -> Callable[[Tokens, float], SiteLogits]:

@@ -1,4 +1,4 @@
-"""How a check decides: z-scores of replicates against an exact mean, how large one may be by chance, and rejections."""
+"""Decisions of the checks: z-scores of replicates against an exact mean, their critical value, and rejections."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from torch import Tensor
 from ..core.errors import Rejected as Rejected
 from ..core.errors import TruetiltError
 
-FALSE_ALARM = 1e-8  # the chance that a check rejects a part that is right, where normal scores are compared
-STILL = 1e-12  # rounding error of a number that does not vary
+FALSE_ALARM = 1e-8  # probability that a check rejects a correct part, if scores are normal
+STILL = 1e-12  # rounding error allowed for a number that does not vary
 _LONGEST = 300  # characters of an error that are quoted
 
 
 def require(holds: object, words: str) -> None:
-    """Raise `Rejected` with these words unless the condition holds."""
+    """Raise `Rejected` with this message unless the condition holds."""
     if not bool(holds):
         raise Rejected(words)
 
 
 @contextmanager
 def used(what: str) -> Generator[None]:
-    """Reject a part that raises an error of Python's or torch's; errors of this library pass, they name the fault."""
+    """Context manager that rejects a part that raises an error of Python or torch; this library's errors pass."""
     try:
         yield
     except TruetiltError:
@@ -43,7 +43,7 @@ def z_limit(comparisons: int, rate: float = FALSE_ALARM) -> float:
 def z_scores(found: Tensor, exact: Tensor) -> Tensor:
     """How many standard errors the mean of independent replicates [R, k] lies from the exact mean [k].
 
-    What does not vary scores 0 if it is the exact mean, and infinity if it is not.
+    A number that does not vary scores 0 if it equals the exact mean, else infinity.
     """
     gap, error = found.mean(0) - exact, found.std(0) / len(found) ** 0.5
     scale = found.abs().mean(0) + exact.abs()
@@ -52,9 +52,10 @@ def z_scores(found: Tensor, exact: Tensor) -> Tensor:
 
 
 def common(found: Tensor, exact: Tensor, share: float = 0.01) -> tuple[Tensor, Tensor]:
-    """Columns that hold at least this share of the whole, the rest as one if it does, and the whole: [R, m], [m].
+    """Columns with at least this share of the total, the rest as one column if it has that much, and the total: [R, m],
+    [m].
 
-    Few visits are not normal; a z-test is of what is visited often.
+    Counts of rare columns are not normal, so the z-test uses only frequent ones.
     """
     often = exact >= share * exact.sum()
     rest = exact[~often].sum() >= share * exact.sum()

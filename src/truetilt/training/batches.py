@@ -1,6 +1,6 @@
-"""Batches from a counter: which rows, at what times, under which noise, is a pure function of (seed, step).
+"""Training batches from a counter: rows, times and noise are a pure function of (seed, step).
 
-Nothing is kept between steps, so a run resumed at step k sees what an uninterrupted one would have seen. Row order and
+No state is kept between steps, so a run resumed at step k sees the same batches as an uninterrupted one. Row order and
 times are computed on the CPU; tokens are gathered and noised on the device, without a device synchronisation.
 """
 
@@ -18,12 +18,12 @@ from ..smc.stream import Stream
 from .losses import Noise, Noised, corrupt
 from .task import Rows, TrainingBatch
 
-ORDER, TIMES, NOISE, LABELS, SHIFTS, EVALUATION = range(6)  # purposes: a key each, so that no uniform is used twice
+ORDER, TIMES, NOISE, LABELS, SHIFTS, EVALUATION = range(6)  # purposes: one stream each, so no uniform is used twice
 
 
 @dataclass(frozen=True)
 class Batches:
-    """The batches of a run; `clean` ones stay at t = 0."""
+    """The batches of a run; with `clean` all rows stay at t = 0."""
 
     rows: Rows  # on the device
     process: Masking | Uniform
@@ -71,7 +71,7 @@ def times(u: Tensor) -> Tensor:
 
 
 def order(seed: int, count: int, first: int, size: int) -> Tensor:
-    """Which rows the places first .. first + size - 1 hold, when every epoch is a fresh permutation."""
+    """The row numbers at places first .. first + size - 1, if every epoch is a fresh permutation."""
     chosen = []
     while size > 0:
         epoch, start = divmod(first, count)
@@ -86,7 +86,7 @@ def _permutation(seed: int, count: int, epoch: int) -> Tensor:
 
 
 def shifted(x: Tokens, u: Tensor, most: int) -> Tokens:
-    """Square images moved by up to `most` pixels each way, black where nothing was; u is uniform [B, 2]."""
+    """Square images shifted by up to `most` pixels each way, filled with black; u is uniform [B, 2]."""
     side = round(x.shape[1] ** 0.5)
     by = (u * (2 * most + 1)).long() - most
     place = torch.arange(side, device=x.device)

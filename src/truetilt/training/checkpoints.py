@@ -21,10 +21,10 @@ _KEPT = 2
 
 
 class Progress(NamedTuple):
-    """The counters of a run: what its state holds besides tensors."""
+    """The counters of a run, which its checkpoint holds besides the tensors."""
 
     step: int = 0
-    window: int = 0  # steps whose loss is in the running sum
+    window: int = 0  # number of steps in the running sum of losses
     seconds: float = 0.0
 
 
@@ -32,7 +32,7 @@ class Learner(NamedTuple):
     """The state that a step changes: weights, their running mean, the optimiser's moments, the sum of losses."""
 
     net: nn.Module
-    weights: dict[str, Tensor]  # of the network itself, by name: always written in place
+    weights: dict[str, Tensor]  # the network's own tensors, by name: always written in place
     ema: dict[str, Tensor]
     optimizer: torch.optim.Optimizer
     loss_sum: Tensor  # float64 scalar
@@ -101,7 +101,7 @@ def _restore(learner: Learner, tensors: dict[str, Tensor], path: Path) -> None:
             state[number]["step"] = read(f"step.{name}")
             if state[number]["step"].shape != () or state[number]["step"].dtype != torch.float32:
                 raise RuntimeError(f"step.{name} is no single number")
-        for name, (own, saved) in pairs.items():  # all is checked before anything is changed
+        for name, (own, saved) in pairs.items():  # check everything before changing anything
             if own.shape != saved.shape or own.dtype != saved.dtype:
                 raise RuntimeError(f"{name} is {tuple(saved.shape)} of {saved.dtype}, not {tuple(own.shape)}")
         for own, saved in pairs.values():

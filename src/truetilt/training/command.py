@@ -1,4 +1,4 @@
-"""The work of the command `truetilt train`, separate from the command line so that two entry points can share it."""
+"""The work of the command `truetilt train`, separate from the command line because two entry points share it."""
 
 from __future__ import annotations
 

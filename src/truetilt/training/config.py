@@ -1,4 +1,4 @@
-"""The configuration of a training run, read from YAML or JSON; unknown, missing or impossible values are refused."""
+"""The configuration of a training run, read from YAML or JSON; unknown, missing or impossible values raise an error."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _CHOICES = {
     "rows": ("segments", "packed"),
     "export_dtype": ("float32", "float16", "bfloat16", "int8"),
 }
-_LONGEST, _DEEPEST = 1 << 20, 20  # bytes of a configuration, and lists or names within one another
+_LONGEST, _DEEPEST = 1 << 20, 20  # largest size in bytes of a configuration, and its deepest nesting
 _POSITIVE = ("steps", "batch", "lr", "clip", "log_every", "checkpoint_every", "evaluation_passes")
 _WHOLE = ("steps", "batch", "seed", "data_seed", "warmup", "max_shift", "log_every", "checkpoint_every")
 _NOT_NEGATIVE = ("seed", "data_seed", "warmup", "weight_decay", "max_shift")
-_FREE = (  # what may change between a run and its resumption without changing what is learned
+_FREE = (  # settings that may change on resuming, because they do not affect what is learned
     "data",
     "base",
     "log_every",
@@ -38,7 +38,7 @@ _FREE = (  # what may change between a run and its resumption without changing w
     "evaluation_passes",
     "export_dtype",
 )
-_LATER = ("modality", "rows", "mix", "prompts", "lora", "max_blank")  # named in a fingerprint only where they are set
+_LATER = ("modality", "rows", "mix", "prompts", "lora", "max_blank")  # part of a fingerprint only if set
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,11 @@ class TrainConfig:
     """One training run. `steps` plans the learning rate; `max_seconds`, if given, stops the run early."""
 
     task: str
-    net: Mapping[str, Any]  # of UNetConfig or SEDDConfig; for potential and classifier, of the classifier's
+    net: Mapping[str, Any]  # fields of UNetConfig or SEDDConfig; for potential and classifier, of their config
     steps: int
-    data: str = ""  # folder of the IDX files, or of a prepared corpus; the command line may name it
-    share: float = 1.0  # part of the training rows
-    data_seed: int = 0  # chooses the part
+    data: str = ""  # folder of the IDX files, or of a prepared corpus; the command line may override it
+    share: float = 1.0  # share of the training rows that is used
+    data_seed: int = 0  # seed of the choice of that share
     process: str = "masking"
     batch: int = 256
     lr: float = 1e-3
@@ -61,7 +61,7 @@ class TrainConfig:
     clip: float = 1.0
     bf16: bool = True  # on cuda only
     compile: bool = False
-    label_dropout: float = 0.0  # conditional: how often the label is withheld, so that one net serves as both
+    label_dropout: float = 0.0  # conditional: probability of withholding the label, so that one net serves as both
     augment: str = "none"
     max_shift: int = 2  # pixels, for augment: shift
     base: str = ""  # deft: folder of the frozen network; text: the network to start from
@@ -69,14 +69,14 @@ class TrainConfig:
     log_every: int = 100
     checkpoint_every: int = 2000
     max_seconds: float | None = None
-    evaluation_passes: int = 1  # over the whole test set
+    evaluation_passes: int = 1  # number of passes over the whole test set
     export_dtype: str = "float32"
     modality: str = "digits"
-    rows: str = "segments"  # text: one segment a row, padded; or "packed", for unconditional
+    rows: str = "segments"  # text: one segment per row, padded; or "packed", for unconditional
     mix: Mapping[str, Any] = field(default_factory=dict)  # text: how often each source or group is repeated
     prompts: Mapping[str, Any] = field(default_factory=dict)  # text, conditional: words for a class, in place of labels
     lora: Mapping[str, Any] = field(default_factory=dict)  # text: {rank, alpha} of adapters; empty: train all weights
-    max_blank: float = 0.3  # for augment: mask, the most of a row that is masked
+    max_blank: float = 0.3  # for augment: mask, the largest share of a row that is masked
     note: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -133,7 +133,7 @@ class TrainConfig:
         return made(size)
 
     def fingerprint(self) -> str:
-        """A hash of all settings that decide what is learned."""
+        """A hash of all settings that affect what is learned."""
         kept = {name: value for name, value in asdict(self).items() if name not in (*_FREE, "note")}
         plain = {f.name: f.default_factory() if callable(f.default_factory) else f.default for f in fields(self)}
         kept = {name: value for name, value in kept.items() if name not in _LATER or value != plain[name]}
@@ -172,19 +172,19 @@ def parse_file(path: Path) -> Any:
         raise InvalidInput(f"reading {path} needs pyyaml; install it, or give the configuration as JSON") from e
     try:
         depth = 0
-        for event in yaml.parse(text, yaml.SafeLoader):  # refuses deep nesting before it is built
+        for event in yaml.parse(text, yaml.SafeLoader):  # reject deep nesting before it is built
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if isinstance(event, yaml.AliasEvent):
                 raise InvalidInput("it uses aliases (*name), which a configuration does not; write the values out")
             if depth > _DEEPEST:
                 raise InvalidInput(f"lists or names lie within one another more than {_DEEPEST} deep")
         return yaml.safe_load(text)
-    except Exception as e:  # beside its own errors the reader raises what its parts do: RecursionError, KeyError, ...
+    except Exception as e:  # YAML's reader also raises errors of its parts: RecursionError, KeyError, ...
         raise InvalidInput(f"{path} is no YAML: {' '.join(str(e).split())[:300] or type(e).__name__}") from e
 
 
 def _typed(name: str, kind: Any, value: Any, where: str) -> Any:
-    """The value as its field wants it; YAML reads 1e-3 as a text, so texts of numbers count as numbers."""
+    """The value in its field's type; YAML reads 1e-3 as a string, so strings of numbers count as numbers."""
     if kind == "float | None" and value is None:
         return None
     try:
@@ -203,5 +203,5 @@ def _typed(name: str, kind: Any, value: Any, where: str) -> Any:
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    """Lists as tuples, as frozen records want them."""
+    """Lists turned into tuples, for frozen records."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}

@@ -1,8 +1,8 @@
 """A prepared corpus: tokens of segments, their labels and parts in arrays on disk, and the rows a network learns from.
 
-`corpus.json` beside them describes the columns and holds a fingerprint of every file. The table `withheld` says which
-label replaces one that is dropped: a comment without its label is still given as a comment, so that the conditional
-network and the same network without the label differ in the condition alone, not in the kind of text.
+`corpus.json` beside them describes the columns and holds a fingerprint of every file. The table `withheld` gives the
+label that replaces a dropped one: a comment without its label is still labelled as a comment, so that the conditional
+network and the same network without the label differ only in the condition, not in the kind of text.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from ..runtime.memory import check_fits
 from .packing import packed, padded
 
 CORPUS, TOKENS, ROWS = "corpus.json", "tokens.npy", "rows.npy"
-COLUMNS = ("length", "begins", "label", "part", "source")  # of rows.npy; begins 1: a new text; label -1: none
+COLUMNS = ("length", "begins", "label", "part", "source")  # columns of rows.npy; begins 1: a new text; label -1: none
 PARTS = ("guidance", "judge", "test", "dev")
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """A prepared folder and what its corpus.json says."""
+    """A prepared folder and the contents of its corpus.json."""
 
     folder: Path
     length: int
     vocabulary: int
     end: int
     classes: tuple[str, ...]
-    groups: Mapping[str, tuple[str, ...]]  # classes of which a text has one
-    withheld: tuple[int, ...]  # what is told instead of each class, and last instead of none
+    groups: Mapping[str, tuple[str, ...]]  # groups of mutually exclusive classes
+    withheld: tuple[int, ...]  # the label used instead of each class when it is withheld; the last is for no class
     sources: tuple[str, ...]
     fingerprints: Mapping[str, str]
-    bins: Mapping[str, Any] = field(default_factory=dict)  # of properties, whose classes are bins: edges and means
-    notation: str | None = None  # of molecules
+    bins: Mapping[str, Any] = field(default_factory=dict)  # for properties, whose classes are bins: edges and means
+    notation: str | None = None  # for molecules
 
     @staticmethod
     def read(folder: str | Path) -> Corpus:
@@ -67,7 +67,7 @@ class Corpus:
         return made
 
     def _check(self) -> None:
-        """Refuse a corpus.json whose entries contradict each other."""
+        """Raise for a corpus.json whose entries contradict each other."""
         classes, members = self.classes, [name for group in self.groups.values() for name in group]
         fits = self.length >= 1 and 0 <= self.end < self.vocabulary < 2**31 and isinstance(self.fingerprints, dict)
         names = all(isinstance(name, str) for name in (*classes, *members, *self.sources))
@@ -80,7 +80,7 @@ class Corpus:
             raise InvalidInput(f"{self.folder / CORPUS}: withheld names one class for each and one for none")
 
     def _check_arrays(self, tokens: np.ndarray, rows: np.ndarray) -> None:
-        """Refuse arrays whose shapes, dtypes or ranges are not those that corpus.json describes."""
+        """Raise for arrays whose shapes, dtypes or ranges differ from corpus.json."""
         whole = tokens.dtype.kind in "iu" and rows.dtype.kind in "iu"
         if not whole or tokens.ndim != 1 or rows.ndim != 2 or rows.shape[1] != len(COLUMNS) or not len(tokens):
             raise InvalidInput(f"{self.folder} holds arrays of other shapes than a corpus has; prepare the texts again")
@@ -95,7 +95,7 @@ class Corpus:
 
     @property
     def group_sizes(self) -> tuple[int, ...]:
-        """How many classes each group has; they are the first classes, in this order."""
+        """Number of classes in each group; these are the first classes, in this order."""
         return tuple(len(members) for members in self.groups.values())
 
     @property
@@ -106,7 +106,7 @@ class Corpus:
         return made
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
-        """All tokens and the table of rows, if they are the ones corpus.json names."""
+        """All tokens and the table of rows, checked against the fingerprints in corpus.json."""
         found = []
         for name in (TOKENS, ROWS):
             path = self.folder / name
@@ -120,7 +120,7 @@ class Corpus:
         return found[0], found[1]
 
     def texts(self, parts: tuple[str, ...], labelled: bool, packing: bool = False) -> Texts:
-        """The rows of these parts, in the order of the corpus; `labelled` ones alone, or all."""
+        """The rows of these parts, in the order of the corpus; only labelled ones if `labelled`."""
         flat, table = self.arrays()
         columns = dict(zip(COLUMNS, table.T.astype(np.int64), strict=True))
         chosen = np.isin(columns["part"], [PARTS.index(part) for part in parts])
@@ -139,7 +139,7 @@ class Corpus:
         return Texts(self._narrow(rows), labels, torch.tensor(self.withheld), used, self._kinds(columns))
 
     def _kinds(self, columns: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
-        """Which rows belong to each source and to each group of classes."""
+        """The rows that belong to each source and to each group of classes, as masks."""
         kinds = {name: columns["source"] == number for number, name in enumerate(self.sources)}
         for name, members in self.groups.items():
             kinds[name] = np.isin(columns["label"], [self.classes.index(member) for member in members])
@@ -165,9 +165,9 @@ class Texts:
     unit: ClassVar[str] = "rows"
     tokens: Tensor  # int16 or int32 [n, D]
     labels: Tensor  # int64 [n]
-    withheld: Tensor  # int64 [classes + 1]: what is told instead
-    used: Tensor  # int64 [n]: tokens of the text with its end, where it has one
-    kinds: Mapping[str, Tensor] = field(default_factory=dict)  # bool [n]: which rows a figure of this name is about
+    withheld: Tensor  # int64 [classes + 1]: the replacement labels
+    used: Tensor  # int64 [n]: tokens of the text, including its end token if it has one
+    kinds: Mapping[str, Tensor] = field(default_factory=dict)  # bool [n] by name: rows with a figure of their own
 
     @property
     def count(self) -> int:
@@ -179,7 +179,7 @@ class Texts:
         return Texts(*moved, kinds)
 
     def take(self, chosen: Tensor) -> Texts:
-        """These rows, by number."""
+        """The rows with these indices."""
         kinds = {name: rows[chosen] for name, rows in self.kinds.items()}
         parts = (self.tokens[chosen], self.labels[chosen], self.withheld, self.used[chosen])
         return Texts(*parts, kinds)

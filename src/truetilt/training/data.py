@@ -17,9 +17,9 @@ from ..core.types import InvalidInput, Tokens
 from ..smc.stream import Stream
 
 _PREFIX = {"train": "train", "test": "t10k"}
-_LARGEST = 4 << 30  # bytes of a file, unpacked
+_LARGEST = 4 << 30  # largest size in bytes of a file, unpacked
 _IMAGES, _LABELS = 2051, 2049  # the magic numbers: unsigned bytes in three dimensions, in one
-_SUBSET = 7  # purpose of the uniforms that choose a subset
+_SUBSET = 7  # random stream that chooses a subset
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class DigitImages:
         return DigitImages(self.images.to(device), self.labels.to(device))
 
     def take(self, chosen: Tensor) -> DigitImages:
-        """These digits, by number."""
+        """The digits with these indices."""
         return DigitImages(self.images[chosen], self.labels[chosen])
 
     def told_instead(self, labels: Tensor, classes: int) -> Tensor:
@@ -93,7 +93,7 @@ def subset(rows: Any, share: float, seed: int) -> Any:
 
 
 def tokens_of(images: Tensor | np.ndarray, vocabulary: int = 256) -> Tokens:
-    """Grey levels as tokens; what is no whole number from 0 to vocabulary - 1 is refused."""
+    """Grey levels as tokens; raises for anything but whole numbers from 0 to vocabulary - 1."""
     values = torch.as_tensor(images)
     if values.is_floating_point():
         if not bool(values.isfinite().all()):

@@ -1,8 +1,8 @@
-"""Evaluation of a trained network on held-out rows: the likelihood bound in nats a dimension, and accuracies.
+"""Evaluation of a trained network on held-out rows: the likelihood bound in nats per dimension, and accuracies.
 
-Each test row is evaluated once a pass at a time of its own. The times of a pass are stratified over (0, 1), one row a
-stratum, which estimates the continuous-time integral with little noise. For texts the bound is also given a token: the
-same nats divided by the number of sites that are not padding.
+Each test row is evaluated once per pass, at a time of its own. The times of a pass are stratified over (0, 1), one row
+per stratum, which estimates the continuous-time integral with little noise. For texts the bound is also given per
+token: the same nats divided by the number of sites that are not padding.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def evaluate(task: TrainingTask, rows: Rows, seed: int = 0, passes: int = 1) -> 
         return _bounds(task.log_scores, task, rows, seed, passes, told=False)
     found = _bounds(task.log_scores, task, rows, seed, passes, told=True)
     given = {f"conditional_{name}": value for name, value in found.items()}
-    if task.base is not None:  # a guide without a label says nothing
+    if task.base is not None:  # a guide has no unconditional answer
         return given
     return given | _bounds(task.log_scores, task, rows, seed, passes, told=False)
 
@@ -57,7 +57,7 @@ def _bounds(
 
 
 def _answers_at(task: TrainingTask, rows: Rows, seed: int, t: float) -> dict[str, float]:
-    """Accuracy and cross-entropy at one time, and those of each kind of row."""
+    """Accuracy and cross-entropy at one time, overall and for each kind of row."""
     moments = torch.full((rows.count,), t, dtype=torch.float64)
     right, cost = [], []
     for noised, label in _noised(task, rows, moments, Stream(seed, device=rows.tokens.device), corrupt):

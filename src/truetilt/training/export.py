@@ -25,7 +25,7 @@ def export(run: TrainingRun, learner: Learner, progress: Progress) -> dict[str, 
     config, folder = run.config, run.folder / "model"
     learner.net.load_state_dict({**learner.net.state_dict(), **learner.ema})
     plain, unit = run.task.plain(run.task.net), run.train.unit
-    (folder / CARD).unlink(missing_ok=True)  # it described the weights that are replaced
+    (folder / CARD).unlink(missing_ok=True)  # the old card described the weights that are replaced
     plain.save_pretrained(folder, dtype=getattr(torch, config.export_dtype))
     run.task.leave(folder)
     saved = placed(type(plain).from_pretrained(folder), run.device)

@@ -1,4 +1,4 @@
-"""The loss curve on disk: one JSON line every so many steps, and TensorBoard beside it where that is installed."""
+"""The loss curve on disk: one JSON line every so many steps, and TensorBoard logs if that is installed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Journal:
         self._board = _tensorboard(folder / "tensorboard", step)
 
     def write(self, step: int, **values: float) -> None:
-        """One line, flushed."""
+        """Write one line and flush."""
         self._file.write(json.dumps({"step": step, **values}) + "\n")
         self._file.flush()
         if self._board is not None:
@@ -37,7 +37,7 @@ class Journal:
 
 
 def read_losses(folder: Path) -> list[dict[str, Any]]:
-    """The lines of a run's loss.jsonl; a last line that was cut off is left out."""
+    """The lines of a run's loss.jsonl; an incomplete last line is left out."""
     path = folder / _NAME
     found = []
     try:
@@ -48,7 +48,7 @@ def read_losses(folder: Path) -> list[dict[str, Any]]:
             found.append(values)
     except InvalidInput:
         raise
-    except ValueError:  # a line that was cut off
+    except ValueError:  # an incomplete line
         pass
     return found
 
@@ -56,6 +56,6 @@ def read_losses(folder: Path) -> list[dict[str, Any]]:
 def _tensorboard(folder: Path, step: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
-    except (ImportError, AttributeError):  # not installed, or not fit for what is
+    except (ImportError, AttributeError):  # not installed, or incompatible
         return None
     return SummaryWriter(str(folder), purge_step=step + 1)

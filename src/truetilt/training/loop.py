@@ -1,7 +1,7 @@
 """The one training loop: AdamW, warm-up, a running mean of the weights, checkpoints; the same for every task.
 
-A step is a function of the learner and of its number: batches come from a counter and nothing else is drawn. A run
-killed at any moment and resumed from its last checkpoint goes on, on the CPU to the bit, as if nothing had happened.
+A step is a function of the learner and the step number: batches come from a counter and nothing else is random. A run
+killed at any moment and resumed from its last checkpoint continues, on the CPU bit for bit, as if uninterrupted.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def train(
 
 
 def train_run(run: TrainingRun, resume: bool = False, report: Report | None = None) -> dict[str, Any]:
-    """Train a prepared run; returns the card of what it leaves."""
+    """Train a prepared run; returns the model card."""
     learner, progress = start(run, resume)
     write_json(run.folder / "config.json", asdict(run.config))
     with _fast_convolutions():
@@ -50,7 +50,7 @@ def train_run(run: TrainingRun, resume: bool = False, report: Report | None = No
 
 
 def learn(run: TrainingRun, learner: Learner, progress: Progress, report: Report) -> Progress:
-    """All steps that are left, or as many as the time allows."""
+    """Run all remaining steps, or as many as the time limit allows."""
     config, batches, mark = run.config, run.batches(), run.fingerprint()
     learner.net.train()
     journal = Journal(run.folder, progress.step)
@@ -80,7 +80,7 @@ def _late(config: TrainConfig, progress: Progress) -> bool:
 
 
 def steps_within(run: TrainingRun, seconds: float, trial: int = 100) -> int:
-    """How many steps fit into so many seconds, from timing some; the weights are put back."""
+    """The number of steps that fit into `seconds`, estimated from a trial; the weights are restored afterwards."""
     learner, batches = fresh(run), run.batches()
     before, began = {name: tensor.clone() for name, tensor in learner.weights.items()}, 0.0
     with _fast_convolutions():

@@ -1,9 +1,9 @@
-"""Losses with known minima: pure functions of a network's answer and a noised batch, one value a sample, in nats.
+"""Losses with known minima: pure functions of a network's output and a noised batch, one value per sample, in nats.
 
-A network answers with posterior logits log p(x0 = v | x) up to a constant a site. For masking and a normalised
-posterior the denoising score entropy *is* the weighted cross-entropy, term by term; they part where rates are not
-normalised (edge-form DEFT) and for the uniform process. Averaged over data and over t in (0, 1), either is the
-continuous-time bound on -log p(x_0): at the truth it equals H(p0) - I(X_0; X_1), and no rates do better.
+A network returns posterior logits log p(x0 = v | x) up to a constant per site. For masking and a normalised posterior
+the denoising score entropy *is* the weighted cross-entropy, term by term; they differ if rates are not normalised
+(edge-form DEFT) and for the uniform process. Averaged over data and over t in (0, 1), either is the continuous-time
+bound on -log p(x_0): at the truth it equals H(p0) - I(X_0; X_1), and no rates do better.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..diffusion.processes import Masking, Uniform
 
 
 class Noise(NamedTuple):
-    """A time for each sample with its total noise and rate; made once, so that no loss waits for the device."""
+    """A time for each sample with its total noise and rate; computed once, so that no loss synchronises the device."""
 
     t: Tensor  # [B]
     sigma: Tensor  # [B]
@@ -43,7 +43,7 @@ class Noise(NamedTuple):
 
 
 class Noised(NamedTuple):
-    """Clean tokens, the same noised, and how."""
+    """Clean tokens, their noised version, and the noise."""
 
     x0: Tokens  # [B, D]
     x: Tokens  # [B, D]
@@ -60,7 +60,7 @@ def corrupt(process: Masking | Uniform, x0: Tokens, noise: Noise, u: Tensor) -> 
 
 
 def corrupt_from_all(process: Masking | Uniform, x0: Tokens, noise: Noise, u: Tensor) -> Noised:
-    """As `corrupt`, with masking counted from all sites at t = 1, where generation starts; for `bound`."""
+    """As `corrupt`, but masking starts from all sites masked at t = 1, as generation does; for `bound`."""
     if not isinstance(process, Masking):
         return corrupt(process, x0, noise, u)
     top = -torch.expm1(-process.schedule(1.0).value).to(noise.lost)

@@ -1,8 +1,8 @@
-"""Molecules to the arrays that training reads: SMILES or SELFIES in pieces, some with the bin of a property as label.
+"""Molecules to the arrays that training reads: SMILES or SELFIES in pieces, some labelled with the bin of a property.
 
-MOSES lies in the package `molsets` (moses/dataset/data: train.csv.gz, test.csv.gz). The length of a row comes from the
-data. A row has one label at most, so each property has rows of its own; a classifier of bins gives, for partly masked
-molecules, the law of a property, and with it log E[f(property) | x_t] for every f.
+MOSES is in the package `molsets` (moses/dataset/data: train.csv.gz, test.csv.gz). The length of a row comes from the
+data. A row has at most one label, so each property has rows of its own. A classifier of bins gives the law of a
+property of a partly masked molecule, and with it log E[f(property) | x_t] for every f.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .recipe import fraction
 
 _FILES = {"guidance": "train.csv.gz", "test": "test.csv.gz"}
 _BATCH = 50_000  # SMILES encoded at a time
-_CHUNK = 2_000  # molecules that a process computes a property of at a time
+_CHUNK = 2_000  # molecules per task of a worker process
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class MoleculeRecipe:
 
     notation: str = "smiles"
     vocabulary: int = 512
-    tokenizer_share: float = 0.125  # of the training molecules, to learn the pieces from
-    left_out: float = 1e-4  # most of the training molecules that a row may be too short for
-    test_share: float = 0.25  # of the test molecules
+    tokenizer_share: float = 0.125  # share of the training molecules that the pieces are learned from
+    left_out: float = 1e-4  # largest share of the training molecules that may be too long for a row
+    test_share: float = 0.25  # share of the test molecules
     properties: tuple[str, ...] = ("qed", "logp")
-    labelled_share: float = 0.2  # of the training molecules, for each property
+    labelled_share: float = 0.2  # share of the training molecules, for each property
     levels: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
     def __post_init__(self) -> None:
@@ -66,7 +66,7 @@ class MoleculeRecipe:
 
 
 def prepare_molecules(config: Path, data: Path, out: Path) -> dict[str, Any]:
-    """Read, label, encode and write; returns what corpus.json says."""
+    """Read, label, encode and write; returns the contents of corpus.json."""
     recipe: MoleculeRecipe = config_of(MoleculeRecipe, _plain(config), str(config))
     _check_installed(recipe)
     smiles = {part: read_moses(data / name) for part, name in _FILES.items()}
@@ -86,7 +86,7 @@ def prepare_molecules(config: Path, data: Path, out: Path) -> dict[str, Any]:
 
 
 def _check_installed(recipe: MoleculeRecipe) -> None:
-    """Refuse a recipe for which a package is missing."""
+    """Raise if a package that the recipe needs is missing."""
     needed = {"rdkit": bool(recipe.properties), "selfies": recipe.notation == "selfies"}
     missing = [name for name, wanted in needed.items() if wanted and find_spec(name) is None]
     if missing:
@@ -94,7 +94,7 @@ def _check_installed(recipe: MoleculeRecipe) -> None:
 
 
 def read_moses(path: Path) -> list[str]:
-    """The SMILES of a file of MOSES: a column of that name, one molecule a line."""
+    """The SMILES column of a MOSES file, one molecule per line."""
     if not path.is_file():
         raise InvalidInput(f"{path} is missing; name moses/dataset/data of the unpacked package molsets as --data")
     with gzip.open(path, "rt", encoding="ascii") as file:
@@ -105,7 +105,7 @@ def read_moses(path: Path) -> list[str]:
 
 
 def encode(smiles: Sequence[str], tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
-    """The pieces of all molecules end to end, uint16, and how many each has."""
+    """The pieces of all molecules concatenated, uint16, and the number of pieces of each."""
     flat, lengths = [], []
     for first in range(0, len(smiles), _BATCH):
         found = tokenizer.encode_all(smiles[first : first + _BATCH])
@@ -115,7 +115,7 @@ def encode(smiles: Sequence[str], tokenizer: Tokenizer) -> tuple[np.ndarray, np.
 
 
 def _length(lengths: np.ndarray, left_out: float) -> int:
-    """Sites of a row: an end fits behind all molecules but this share."""
+    """Sites of a row: all molecules but this share fit with an end token."""
     return int(np.quantile(lengths, 1 - left_out, method="higher")) + 1
 
 
@@ -144,7 +144,7 @@ def property_values(name: str, smiles: Sequence[str]) -> np.ndarray:
 
 
 def in_processes(function: Callable[[Sequence[str]], Any], smiles: Sequence[str]) -> list[Any]:
-    """What a function says of molecules, a part of them at a time, by as many processes as the machine has cores."""
+    """The results of a function on parts of the molecules, computed by one process per core."""
     parts = [smiles[first : first + _CHUNK] for first in range(0, len(smiles), _CHUNK)]
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
         return list(pool.map(function, parts))
@@ -183,7 +183,7 @@ def _plain(config: Path) -> dict[str, Any]:
 def _write(
     out: Path, tokenizer: Tokenizer, flat: np.ndarray, rows: np.ndarray, found: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The arrays, then corpus.json, which describes them."""
+    """Write the arrays, then corpus.json, which describes them."""
     (out / CORPUS).unlink(missing_ok=True)  # so that no crash leaves arrays of one corpus described by another
     tokenizer.save(out)
     for name, values in ((TOKENS, flat), (ROWS, rows)):

@@ -1,8 +1,8 @@
-"""Tokens into rows of one length: segments that end, padded; or a stream cut into full rows.
+"""Tokens into rows of equal length: padded segments, or a stream cut into full rows.
 
 A padded row is a text, then end tokens up to the length. The padding is noised and learned like the text: a sampler
-fills every site of a row, so the network must know what follows the first end. A row that is full has no end: its text
-goes on. A packed row is cut from texts that are concatenated with an end between them, and has no padding.
+fills every site of a row, so the network must know what follows the first end token. A full row has no end token: its
+text goes on. A packed row is cut from texts concatenated with an end token between them, and has no padding.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..core.types import InvalidInput
 
 
 def segments(parts: Sequence[Sequence[int]], length: int) -> Iterator[list[int]]:
-    """The sentences of a text, as tokens, joined while they and an end fit into `length`; a longer one is cut."""
+    """The sentences of a text, as tokens, joined while they and an end token fit into `length`; a longer one is cut."""
     held: list[int] = []
     for part in parts:
         if held and len(held) + len(part) >= length:
@@ -30,7 +30,7 @@ def segments(parts: Sequence[Sequence[int]], length: int) -> Iterator[list[int]]
 
 
 def padded(flat: np.ndarray, lengths: np.ndarray, length: int, end: int) -> np.ndarray:
-    """Texts laid end to end in `flat`, one a row [n, length], the rest of it filled with ends."""
+    """Texts concatenated in `flat` as rows [n, length], one each, filled up with end tokens."""
     if len(lengths) and int(lengths.max()) > length:
         raise InvalidInput(f"a text has {int(lengths.max())} tokens and a row {length}; cut it into segments first")
     if int(lengths.sum()) != len(flat):
@@ -41,7 +41,7 @@ def padded(flat: np.ndarray, lengths: np.ndarray, length: int, end: int) -> np.n
 
 
 def packed(texts: Iterable[Sequence[int] | np.ndarray], length: int, end: int) -> Iterator[np.ndarray]:
-    """Full rows [length] of texts put one after the other, an end after each; what is left over is dropped."""
+    """Full rows [length] of concatenated texts, an end token after each; the remainder is dropped."""
     held = np.empty(0, np.int64)
     for text in texts:
         held = np.concatenate([held, np.asarray(text, np.int64), [end]])

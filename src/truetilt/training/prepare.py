@@ -1,7 +1,7 @@
 """`python -m truetilt.training.prepare --data DIR --out DIR`: texts or molecules to the arrays that training reads.
 
-Writes tokenizer.json, tokens.npy (uint16, segments end to end), rows.npy (a line for each segment) and, last,
-corpus.json with the meaning and the fingerprints of the three. The machine that trains needs these files alone.
+Writes tokenizer.json, tokens.npy (uint16, concatenated segments), rows.npy (a line for each segment) and, last,
+corpus.json, which describes the three and holds their fingerprints. Training needs only these files.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .recipe import CorpusSource, Recipe, fraction, half_of, read_recipe, roots
 from .text_data import READERS, Example, sentences
 
 _BATCH = 2000  # texts encoded at a time
-_ORDER = ("test", "dev", "guidance", "judge")  # the first of these keeps a segment that several parts have
+_ORDER = ("test", "dev", "guidance", "judge")  # a segment found in several parts is kept in the first of these
 
 
 class Placed(NamedTuple):
@@ -39,7 +39,7 @@ class Placed(NamedTuple):
 
 
 def prepare(recipe: Recipe, data: Path, out: Path) -> dict[str, Any]:
-    """Read, place, encode and write; returns what corpus.json says."""
+    """Read, assign, encode and write; returns the contents of corpus.json."""
     if recipe.vocabulary > 2**16:
         raise InvalidInput(f"vocabulary is {recipe.vocabulary}; tokens are kept in 16 bits, so give at most 65536")
     texts = place_all(recipe, data)
@@ -61,7 +61,7 @@ def prepare(recipe: Recipe, data: Path, out: Path) -> dict[str, Any]:
 
 
 def prepare_texts(config: Path, data: Path, out: Path) -> dict[str, Any]:
-    """Texts by the recipe in this file; returns what corpus.json says."""
+    """Texts by the recipe in this file; returns the contents of corpus.json."""
     return prepare(read_recipe(config), data, out)
 
 
@@ -69,7 +69,7 @@ _SOURCES = {"texts": (prepare_texts, "reviews"), "moses": (prepare_molecules, "m
 
 
 def place_all(recipe: Recipe, data: Path) -> list[Placed]:
-    """Every text once, with its part, held-out texts first; a text that any source holds out is in no training part."""
+    """Every text once, with its part, held-out texts first; a text held out by any source is in no training part."""
     found = {name: list(READERS[source.reader](data / source.path)) for name, source in recipe.sources.items()}
     held = {example.text for examples in found.values() for example in examples if example.split != "train"}
     seen: set[str] = set()
@@ -83,8 +83,8 @@ def place_all(recipe: Recipe, data: Path) -> list[Placed]:
 
 
 def _places(source: CorpusSource, examples: list[Example], held: set[str]) -> Iterator[tuple[str, int | None, str]]:
-    """The texts of a source that are kept, with their labels and parts."""
-    whole = all(example.split == "train" for example in examples)  # the source holds out none, so a share is taken
+    """The texts of a source that are used, with their labels and parts."""
+    whole = all(example.split == "train" for example in examples)  # no held-out texts, so a share is taken
     training = [example.text for example in examples if example.split == "train"]
     root = roots(training) if source.nested else {}
     for text, label, split in examples:
@@ -101,7 +101,7 @@ def _places(source: CorpusSource, examples: list[Example], held: set[str]) -> It
 
 
 def _tokenizer(recipe: Recipe, data: Path, texts: list[Placed]) -> Tokenizer:
-    """The one the recipe names, or one trained on texts that no judge and no test will see."""
+    """The tokenizer that the recipe names, or one trained on texts outside the judge and test parts."""
     if recipe.tokenizer:
         folder = data / recipe.tokenizer
         return load_tokenizer(folder) if (folder / TOKENIZER).is_file() else gpt2_tokenizer(folder)
@@ -117,7 +117,7 @@ def _tokenizer(recipe: Recipe, data: Path, texts: list[Placed]) -> Tokenizer:
 
 
 def encode_all(recipe: Recipe, texts: list[Placed], tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
-    """The segments of all texts end to end, uint16, and a line for each, int16 [n, 5].
+    """The segments of all texts concatenated, uint16, and a line for each, int16 [n, 5].
 
     A segment that an earlier part has is left out: different reviews may share a sentence, different parts may not.
     """
@@ -140,12 +140,12 @@ def encode_all(recipe: Recipe, texts: list[Placed], tokenizer: Tokenizer) -> tup
 
 
 def _labelled(recipe: Recipe, text: Placed, cut: list[list[int]]) -> Iterator[tuple[list[int], int]]:
-    """The segments of a text and their labels; those in the middle may have none."""
+    """The segments of a text and their labels; middle segments may have none."""
     source = list(recipe.sources.values())[text.source]
     for place, segment in enumerate(cut):
         if source.label_at == "all" or place in (0, len(cut) - 1):
             yield segment, text.label
-        elif text.part == "guidance":  # of no use to a judge or a test
+        elif text.part == "guidance":  # unlabelled segments are of no use to a judge or a test
             yield segment, recipe.class_of(source, None)
 
 

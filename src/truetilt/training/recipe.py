@@ -1,8 +1,8 @@
 """The recipe of a corpus, read from YAML or JSON, and the part (guidance, judge, test, dev) of each text.
 
-Nets that guide and the judge of their samples learn from disjoint halves. The half of a text is decided by a hash of
-the longest text that contains it, so that a sentence and its phrases are never on both sides. A text that any source
-holds out for test or dev is in no training part.
+Networks that guide and the judge of their samples learn from disjoint halves. The half of a text is decided by a hash
+of the longest text that contains it, so that a sentence and its phrases are always in the same half. A text that any
+source holds out for test or dev is in no training part.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from .text_data import READERS
 class CorpusSource:
     """A file or folder of texts, and the meaning of its labels 0, 1, ..."""
 
-    path: str  # below the data folder
+    path: str  # relative to the data folder
     reader: str = "plain"
-    group: str = ""  # of whose classes the labels are; empty: labels are left out
-    unlabelled: str = ""  # the class of what has no label; empty: the group's kind, or none
-    test_share: float = 1.0  # of the held-out texts; of all texts where the source holds out none
+    group: str = ""  # the group of classes that the labels refer to; empty: labels are ignored
+    unlabelled: str = ""  # the class of texts without a label; empty: the group's kind, or none
+    test_share: float = 1.0  # share of the held-out texts that is used; of all texts if the source holds out none
     least_words: int = 1  # shorter training texts are left out
-    most_words: int = 10**9  # and longer ones
+    most_words: int = 10**9  # longer ones too
     nested: bool = False  # some training texts are parts of others
-    tokenizer: bool = True  # whether a tokenizer of the corpus's own is trained on it
-    label_at: str = "all"  # "ends": a long text's first and last segments have its label, those between have none
+    tokenizer: bool = True  # whether a tokenizer trained for this corpus uses it
+    label_at: str = "all"  # "ends": the first and last segments of a long text have its label, those between have none
 
     def __post_init__(self) -> None:
         if self.reader not in READERS:
@@ -55,7 +55,7 @@ class Recipe:
     length: int = 64
     vocabulary: int = 4096
     tokenizer: str = ""  # folder of GPT-2's files or of a tokenizer.json, below the data folder; empty: train one
-    tokenizer_characters: int = 40_000_000  # to train it on
+    tokenizer_characters: int = 40_000_000  # characters to train it on
 
     def __post_init__(self) -> None:
         if not self.sources:
@@ -74,7 +74,7 @@ class Recipe:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The members of all groups, then the kinds, then the classes of what has no label."""
+        """The members of all groups, then the kinds, then the classes of texts without a label."""
         members = (member for members in self.groups.values() for member in members)
         unlabelled = (source.unlabelled for source in self.sources.values() if source.unlabelled)
         return tuple(dict.fromkeys((*members, *self.kinds.values(), *unlabelled)))
@@ -111,7 +111,7 @@ def read_recipe(path: Path) -> Recipe:
 
 
 def _record(kind: Any, values: Any, where: str) -> dict[str, Any]:
-    """Values with known names alone, and all that are needed."""
+    """Values checked to have all required names and no unknown one."""
     if not isinstance(values, dict):
         raise InvalidInput(f"{where} holds {type(values).__name__}; give `key: value` lines")
     types = check_keys(kind, values, where)
@@ -129,12 +129,12 @@ def fraction(text: str, purpose: str) -> float:
 
 
 def half_of(text: str) -> str:
-    """Which half of the training texts this one is in."""
+    """The half of the training texts that this text belongs to."""
     return "guidance" if fraction(text, "half") < 0.5 else "judge"
 
 
 def roots(texts: Sequence[str]) -> dict[str, str]:
-    """For each text the longest of all that contains it, word by word; the first of equals."""
+    """For each text the longest of all texts that contains it, word by word; the first of equals."""
     ordered = sorted(set(texts), key=lambda text: (-len(text), text))
     words = {text: _words(text) for text in ordered}
     holders: defaultdict[str, list[str]] = defaultdict(list)  # the longest first

@@ -1,4 +1,4 @@
-"""A training run as a value: a configuration with its data and networks on the device, and where it begins."""
+"""A training run as a record: a configuration with its data and networks on the device, and its initial state."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from .text_tasks import load_texts
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """A training run: what is learned from what, where, and into which folder."""
+    """A training run: the configuration, the task, the data, the device and the output folder."""
 
     config: TrainConfig
     task: TrainingTask
-    forward: nn.Module  # the network, perhaps compiled
+    forward: nn.Module  # the network, possibly compiled
     train: Rows
     test: Rows
     folder: Path
@@ -34,7 +34,7 @@ class TrainingRun:
 
     @staticmethod
     def prepare(config: TrainConfig, folder: Path, device: torch.device | str = "cpu") -> TrainingRun:
-        """Read the data, build the networks, and check that they fit: what is wrong shows before the first step."""
+        """Read the data, build the networks, and check that they fit together, before the first step."""
         _check_device(device)
         task = build_task(config, device)
         rows, test = (load_texts if config.modality == "text" else _load_digits)(config, task)
@@ -46,7 +46,7 @@ class TrainingRun:
         return self.folder / "checkpoints"
 
     def fingerprint(self) -> str:
-        """A hash of everything that decides what is learned."""
+        """A hash of everything that affects what is learned."""
         before = self.task.started_from or weights_fingerprint(self.task.base)
         return "-".join((self.config.fingerprint(), self.train.fingerprint(), before))
 
@@ -67,7 +67,7 @@ def _check_device(device: torch.device | str) -> None:
 
 
 def fresh(run: TrainingRun) -> Learner:
-    """The learner of step 0."""
+    """The learner at step 0."""
     fused = run.device.type == "cuda"
     net = run.task.net
     learned = [parameter for parameter in net.parameters() if parameter.requires_grad]
@@ -79,7 +79,7 @@ def fresh(run: TrainingRun) -> Learner:
 
 
 def start(run: TrainingRun, resume: bool) -> tuple[Learner, Progress]:
-    """A fresh learner, or the last checkpoint's."""
+    """A fresh learner, or that of the last checkpoint."""
     learner = fresh(run)
     found = found_checkpoints(run.checkpoints)
     if not found:
@@ -96,7 +96,7 @@ def _load_digits(config: TrainConfig, task: TrainingTask) -> tuple[DigitImages, 
 
 
 def _fitting(digits: DigitImages, task: TrainingTask) -> DigitImages:
-    """The digits, if their grid and grey levels are the network's."""
+    """The digits, checked against the network's grid and grey levels."""
     config: Any = task.net.config
     if digits.side != config.side:
         raise InvalidInput(

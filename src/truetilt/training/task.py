@@ -28,7 +28,7 @@ Net = UNet | Classifier | SEDD | TextClassifier
 class Rows(Protocol):
     """Rows of tokens and their labels."""
 
-    unit: ClassVar[str]  # what a card calls them
+    unit: ClassVar[str]  # their name on a model card
 
     @property
     def tokens(self) -> Tensor: ...  # integers [n, D]
@@ -37,7 +37,7 @@ class Rows(Protocol):
     @property
     def used(self) -> Tensor | None: ...  # int64 [n]: sites that are not padding; None: all are
     @property
-    def kinds(self) -> Mapping[str, Tensor]: ...  # bool [n]: rows that have a figure of their own
+    def kinds(self) -> Mapping[str, Tensor]: ...  # bool [n] by name: rows for which a separate figure is computed
     @property
     def count(self) -> int: ...
 
@@ -46,7 +46,7 @@ class Rows(Protocol):
         ...
 
     def take(self, chosen: Tensor) -> Any:
-        """These rows, by number."""
+        """The rows with these indices."""
         ...
 
     def to(self, device: torch.device | str) -> Any: ...
@@ -58,11 +58,11 @@ class TrainingBatch(NamedTuple):
 
     noised: Noised
     label: Tensor  # int64 [B]; the true one
-    told: Tensor  # int64 [B]; the one given to the network: the label, or its replacement where it is withheld
+    told: Tensor  # int64 [B]; the one given to the network: the label, or its replacement if withheld
 
 
-Loss = Callable[[nn.Module, TrainingBatch], Tensor]  # the network, perhaps compiled, and a batch -> nats [B]
-LogScores = Callable[[nn.Module, Noised, Tensor], Tensor]  # a network, noised tokens, labels told -> [B, D, V]
+Loss = Callable[[nn.Module, TrainingBatch], Tensor]  # (network, perhaps compiled, batch) to nats [B]
+LogScores = Callable[[nn.Module, Noised, Tensor], Tensor]  # (network, noised tokens, given labels) to [B, D, V]
 
 
 @dataclass(frozen=True)
@@ -72,12 +72,12 @@ class TrainingTask:
     net: Net
     process: Masking | Uniform
     loss: Loss
-    log_scores: LogScores | None = None  # of a diffusion task
-    told: bool = True  # is the network told the label?
-    clean: bool = False  # does it see t = 0 alone?
-    base: nn.Module | None = None  # frozen, under a guide
+    log_scores: LogScores | None = None  # for a diffusion task
+    told: bool = True  # whether the network is given the label
+    clean: bool = False  # whether it sees only t = 0
+    base: nn.Module | None = None  # frozen network under a guide
     started_from: str = ""  # hash of the pretrained weights that training started from, if any
-    given: int = 0  # sites that hold a prompt
+    given: int = 0  # sites taken by a prompt
     plain: Callable[[Any], Any] = lambda net: net  # the network as it is saved
     leave: Callable[[Path], None] = lambda folder: None  # writes further files beside the saved network
     facts: Mapping[str, Any] = field(default_factory=dict)  # for its card
@@ -93,7 +93,7 @@ class TrainingTask:
 
     @property
     def scale(self) -> int:
-        """What a loss is divided by: diffusion losses are stated a dimension."""
+        """The divisor of a loss: diffusion losses are reported per dimension."""
         return self.length if self.log_scores is not None else 1
 
 
@@ -108,7 +108,7 @@ def weights_fingerprint(net: nn.Module | None) -> str:
 
 
 def quick(net: Any, wanted: bool) -> nn.Module:
-    """The network compiled; of a transformer only the blocks, because its head is not to be compiled."""
+    """The network compiled; for a transformer only its blocks, because its head must not be compiled."""
     if not isinstance(net, SEDD | TextClassifier):
         return compiled(net, wanted)
     for block in net.blocks if wanted else ():

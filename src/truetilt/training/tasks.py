@@ -1,7 +1,7 @@
-"""The tasks a network is trained for: what is built, what a batch costs, and which bound is measured.
+"""The training tasks: which network is built, its loss, and the bound that is measured.
 
-Here are those of digits; texts have theirs in `text_tasks`. Diffusion nets answer with posterior logits; the edge-form
-guide answers with log-ratios on top of a frozen base; classifiers answer with log-odds.
+Here are the tasks of digits; those of texts are in `text_tasks`. Diffusion networks return posterior logits; the
+edge-form guide returns log-ratios on top of a frozen base; classifiers return log-odds.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _asked_for_labels(net: nn.Module, batch: TrainingBatch) -> Tensor:
 
 
 def _diffusion(process: Masking | Uniform) -> tuple[Loss, LogScores]:
-    """The loss and the log-scores of a diffusion network. For masking the posterior form is the same, and cheaper."""
+    """The loss and the log-scores of a diffusion network; for masking, the equal but cheaper posterior form."""
 
     def scores(net: nn.Module, noised: Noised, told: Tensor) -> Tensor:
         return log_scores(process, _answer(net, noised, told), noised)

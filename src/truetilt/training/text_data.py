@@ -36,12 +36,12 @@ Reader = Callable[[Path], Iterator[Example]]
 
 
 def sentences(text: str) -> list[str]:
-    """A text in normal form cut after its full stops, exclamation and question marks."""
+    """A normalised text split after full stops, exclamation and question marks."""
     return re.split(r"(?<=[.!?]) |(?<=[.!?][\"')]) ", text)
 
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a text file with their numbers from 1, without their ends."""
+    """The lines of a text file with their numbers from 1, without line ends."""
     number = 0
     try:
         with opened(path) as file:
@@ -56,7 +56,7 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def opened(path: Path) -> IO[str]:
-    """A text file, decompressed on the way if its name says so."""
+    """An open text file, decompressed if its ending says so."""
     if not path.is_file():
         raise InvalidInput(f"there is no file {path}; check the data folder and the name")
     check_plain(path)
@@ -68,7 +68,7 @@ def opened(path: Path) -> IO[str]:
 
 
 def table(path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a table with their numbers; fields of a .csv may hold line ends within quotes."""
+    """The rows of a table with their numbers; quoted fields of a .csv may contain line ends."""
     if separator == "\t":
         yield from ((number, line.split("\t")) for number, line in lines(path))
         return
@@ -80,7 +80,7 @@ def table(path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def read_plain(path: Path, split: str = "train") -> Iterator[Example]:
-    """A file of one's own: .txt has a text a line, .tsv label and text, .csv text and label; labels are 0, 1, ..."""
+    """A user's file: .txt has a text per line, .tsv label and text, .csv text and label; labels are 0, 1, ..."""
     kind = path.with_suffix("").suffix if path.suffix in (".xz", ".gz") else path.suffix
     if kind == ".txt":
         for number, line in lines(path):
@@ -96,7 +96,7 @@ def read_plain(path: Path, split: str = "train") -> Iterator[Example]:
 
 
 def read_folder(path: Path) -> Iterator[Example]:
-    """One's own texts: a file, or a folder of files named train.*, dev.* and test.*."""
+    """A user's texts: a file, or a folder of files named train.*, dev.* and test.*."""
     if not path.is_dir():
         yield from read_plain(path)
         return
@@ -111,7 +111,7 @@ def read_imdb(path: Path) -> Iterator[Example]:
     """Reviews as `split/label<TAB>id_rating<TAB>text`, label neg, pos or unsup."""
     labels = {"neg": 0, "pos": 1, "unsup": None}
     for number, line in lines(path):
-        fields = line.split("\t", 2)  # a text may hold tabs
+        fields = line.split("\t", 2)  # a text may contain tabs
         split, _, label = fields[0].partition("/")
         if len(fields) != 3 or split not in _SPLITS or label not in labels:
             raise InvalidInput(
@@ -132,7 +132,7 @@ def read_sst2(path: Path) -> Iterator[Example]:
             yield example
     phrases = path / "glue-phrases-train.tsv.xz"
     for number, fields in table(phrases, "\t") if phrases.is_file() else ():
-        if number == 1 or (len(fields) == 2 and not normalise(fields[1])):  # the header; a phrase of marks alone
+        if number == 1 or (len(fields) == 2 and not normalise(fields[1])):  # the header; a phrase of punctuation only
             continue
         if len(fields) != 2:
             raise InvalidInput(f"{phrases}, row {number}: {len(fields)} fields; expected a label and a phrase")

@@ -1,8 +1,8 @@
-"""The tasks of texts: a SEDD net with labels or prompts, a guide on top of a frozen one, classifiers of noised text.
+"""The training tasks of texts: a SEDD network with labels or prompts, a guide on top of a frozen one, classifiers.
 
-A SEDD net answers with log-scores, so it learns by the score entropy: the cross-entropy of the clean token plus a
-price, e^a - 1 - a, for rates whose logarithm is off by a. The cross-entropy alone would leave their size free, and
-every sampler in clock time reads it. A guide answers with log-ratios, which must not be scaled by the noise.
+A SEDD network returns log-scores, so it learns by the score entropy: the cross-entropy of the clean token plus a
+penalty, e^a - 1 - a, for rates whose logarithm is off by a. The cross-entropy alone would leave the scale of the rates
+free, and every sampler in clock time reads it. A guide returns log-ratios, which must not be scaled by the noise.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .data import subset
 from .losses import Noised, score_entropy
 from .task import TrainingBatch, TrainingTask, quick, weights_fingerprint
 
-Answer = Callable[[nn.Module, Noised, Tensor], Tensor]  # a net, noised tokens, labels told -> its numbers [B, D, V]
+Answer = Callable[[nn.Module, Noised, Tensor], Tensor]  # (network, noised tokens, given labels) to outputs [B, D, V]
 
 
 def text_task(config: TrainConfig, device: torch.device | str = "cpu") -> TrainingTask:
@@ -57,7 +57,7 @@ def text_task(config: TrainConfig, device: torch.device | str = "cpu") -> Traini
 
 
 def load_texts(config: TrainConfig, task: TrainingTask) -> tuple[Texts, Texts]:
-    """Training and test rows of a task: the judge learns from the judge's half, all other networks from the other."""
+    """Training and test rows of a task: the judge learns from its own half, all other networks from the other half."""
     corpus = Corpus.read(config.data)
     _check_fits(corpus, task)
     part = "judge" if config.task == "classifier" else "guidance"
@@ -97,7 +97,7 @@ def _classifier(config: TrainConfig) -> tuple[TextClassifier, str]:
         raise InvalidInput("a judge shares nothing with the nets it judges; leave `base` out, or train a potential")
     base, _ = _base(config.base)
     _check_agree(base.config, net.config, ("vocabulary", "hidden"))
-    known = base.vocab_embed.embedding  # of all tokens, and of the mask where the base has one
+    known = base.vocab_embed.embedding  # for all tokens, and for the mask if the base has one
     with torch.no_grad():
         net.vocab_embed.embedding[: len(known)] = known
     return net, weights_fingerprint(base)
@@ -145,14 +145,14 @@ def _network(config: TrainConfig) -> tuple[SEDD, Masking | Uniform, str]:
     _check_agree(base.config, sizes, tuple(name for name in asdict(sizes) if name != "classes"))
     net = SEDD(sizes, config.seed)
     weights = base.state_dict()
-    if sizes.classes and sizes.classes != base.config.classes:  # labels that say nothing yet
+    if sizes.classes and sizes.classes != base.config.classes:  # new labels, not trained yet
         weights["label.weight"] = torch.zeros(sizes.classes + 1, sizes.condition)
     net.load_state_dict({name: tensor for name, tensor in weights.items() if name in net.state_dict()})
     return net, process, weights_fingerprint(base)
 
 
 def _deft(config: TrainConfig, corpus: Corpus, device: torch.device | str) -> TrainingTask:
-    """A guide whose log-ratios are added to the log-scores of a frozen network, which gets the withheld label."""
+    """A guide whose log-ratios are added to the log-scores of a frozen network, which is given the withheld label."""
     if not config.base:
         raise InvalidInput("deft trains a guide for a frozen network; name its folder as `base`")
     sizes, (base, process) = config_of(SEDDConfig, config.net, "net"), _base(config.base)
@@ -201,7 +201,7 @@ def _by_label(net: SEDD) -> Answer:
 
 
 def _by_prompt(prompts: Tensor) -> Answer:
-    """Conditioning on labels by words before the text, which are never noised and do not enter the loss."""
+    """Conditioning on labels by a prompt before the text, which is never noised and does not enter the loss."""
 
     def answer(net: Any, noised: Noised, told: Tensor) -> Tensor:
         whole = torch.cat([prompts[told], noised.x], -1)
@@ -212,7 +212,7 @@ def _by_prompt(prompts: Tensor) -> Answer:
 
 
 def encoded_prompts(corpus: Corpus, prompts: Mapping[str, Any]) -> Tensor:
-    """int64 [classes + 1, P]: words in front of a text of each class, filled up with ends in front; last, of none."""
+    """int64 [classes + 1, P]: the prompt of each class, left-padded with end tokens; the last is for no class."""
     unknown = sorted(prompts.keys() - set(corpus.classes))
     if unknown:
         raise InvalidInput(f"prompts for {', '.join(unknown)}; the corpus has {', '.join(corpus.classes)}")

@@ -1,1 +1,1 @@
-"""Twists: what a partly masked state is worth on the way to a reward, learned or looked up by completing it."""
+"""Twists: log-values of partly masked states on the way to a reward, learned, or estimated by completing the state."""

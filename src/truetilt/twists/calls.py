@@ -1,4 +1,4 @@
-"""Asking a reward about clean states, with its answer and its strength checked."""
+"""Calls of a reward on clean states, with its values and its strength checked."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def call_reward(reward: Rewarding, x: Tokens) -> Tensor:
 
 
 def scaled(value: Tensor, strength: float) -> Tensor:
-    """strength * reward; what is forbidden (-inf) stays so."""
+    """strength * reward; -inf (forbidden) stays -inf."""
     return torch.where(value == NEG_INF, NEG_INF, strength * value)
 
 

@@ -1,4 +1,4 @@
-"""How tables are fitted: entries of clean tokens to rewards, entries with a mask to the weights of the draws' steps."""
+"""Fits of table twists: entries of clean tokens to rewards, entries with a mask to log-weights of steps."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from .layout import TableLayout
 from .least_squares import Equations, solve, times
 from .lessons import Lessons, Steps
 
-_ENTRIES = 1 << 20  # numbers of a block of equations; more steps than that are thinned out
+_ENTRIES = 1 << 20  # table entries in one block of equations; beyond this, steps are thinned out
 _ROUNDS, _HALVINGS, _ENOUGH = 8, 5, 1e-3
-_EXACT, _ROUGH = (300, 1e-10), (60, 1e-4)  # steps of a linear solve, and how near it comes
-_CUTS = 6  # fits in which states of little worth find their places
+_EXACT, _ROUGH = (300, 1e-10), (60, 1e-4)  # iterations and relative tolerance of a linear solve
+_CUTS = 6  # refits in which the goals of values below `low` are adjusted
 
 
 def _fit_values(
     layout: TableLayout, lessons: Lessons, ridge: Tensor, free: Tensor, near: tuple[int, float] = _EXACT
 ) -> Tensor:
-    """Entries of clean tokens: the values of draws, and what changing one token of a draw changed."""
+    """Entries of clean tokens, by least squares on values of draws and on differences of mutants from draws."""
     every = layout.everywhere(lessons.x)
     blocks = [Equations(every, torch.ones(every.shape, dtype=torch.float64), lessons.value)]
     mutants = lessons.mutants
@@ -33,7 +33,7 @@ def _fit_values(
 
 
 def fit_clean(layout: TableLayout, lessons: Lessons, ridge: Tensor, free: Tensor, low: float) -> Tensor:
-    """Entries of clean tokens, where values below `low` count as right wherever the twist is no higher than that."""
+    """Entries of clean tokens; a value below `low` has no error as long as the twist there is between it and `low`."""
     x, value = lessons.clean()
     goal = value.clamp(min=low)
     every = layout.everywhere(x) if bool((value < low).any()) else None
@@ -44,7 +44,7 @@ def fit_clean(layout: TableLayout, lessons: Lessons, ridge: Tensor, free: Tensor
 
 
 def fit_masked(layout: TableLayout, lessons: Lessons, entries: Tensor, ridge: Tensor) -> Tensor:
-    """Entries that name a mask, by Gauss-Newton on the log-weights of steps; they begin at the mean over tokens."""
+    """Entries with a mask, by Gauss-Newton on the log-weights of steps, started at the mean over tokens."""
     steps = _thinned(lessons.steps, layout)
     index, log_p = _step_index(layout, steps), steps.log_p
     free = layout.masked.double()

@@ -1,4 +1,4 @@
-"""Where the entries of a table stand: one for each token at each site, and for each pair at sites near each other."""
+"""The layout of a table twist: an entry for each token at each site, and for each pair of tokens at nearby sites."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ..core.types import Tokens
 
 
 class TableLayout(NamedTuple):
-    """Where each entry stands: tables of sites, then of pairs at distance 1 to `reach`, then a constant, then a 0."""
+    """Positions of the entries: per-site tables, then pairs at distance 1 to `reach`, then a constant, then a 0."""
 
     length: int
-    states: int  # tokens and the mask, which is the last
+    states: int  # vocabulary plus the mask, which is the last state
     reach: int
 
     @property
@@ -23,24 +23,24 @@ class TableLayout(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many entries there are, with the constant and the 0."""
+        """Number of entries, with the constant and the 0."""
         return self.length * self.states + self.pairs * self.states**2 + 2
 
     @property
     def masked(self) -> Tensor:
-        """Which entries name a mask, bool [size]."""
+        """Which entries involve a mask, bool [size]."""
         one = torch.arange(self.states) == self.states - 1
         pair = one[:, None] | one
         parts = [one.repeat(self.length), pair.flatten().repeat(self.pairs), torch.tensor([False, False])]
         return torch.cat(parts)
 
     def within(self, reach: int) -> Tensor:
-        """Which entries are of a site, of a pair so near, or the constant, bool [size]."""
+        """Which entries belong to a single site, to a pair at most `reach` apart, or are the constant: bool [size]."""
         every = torch.arange(self.size)
         return (every < self._start(min(reach, self.reach) + 1)) | (every == self.size - 2)
 
     def everywhere(self, x: Tokens) -> Tensor:
-        """The entries that a state [B, D] is the sum of, int64 [B, E]."""
+        """The entries whose sum is the value of a state [B, D]: int64 [B, E]."""
         sites = torch.arange(self.length, device=x.device)
         found = [sites * self.states + x]
         for distance in range(1, self.reach + 1):
@@ -49,7 +49,7 @@ class TableLayout(NamedTuple):
         return torch.cat([*found, torch.full_like(x[:, :1], self.size - 2)], -1)
 
     def around(self, x: Tokens, site: Tensor, tokens: Tokens) -> Tensor:
-        """The entries that name a site [B] when it holds each of these tokens [B, K]: int64 [B, 1 + 2 reach, K]."""
+        """The entries that involve a site [B], for each of these tokens [B, K] at it: int64 [B, 1 + 2 reach, K]."""
         states, none = self.states, self.size - 1
         found = [(site * states)[:, None] + tokens]
         for distance in range(1, self.reach + 1):

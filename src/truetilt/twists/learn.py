@@ -1,9 +1,9 @@
 """Learning a twist from draws: draw, call the reward, fit each family, keep the best on held-out draws, draw again.
 
-The first round draws from p0, each further one from p0 exp(twist): where a run will be. Every fit sees all rounds, and
-is judged by the effective share that it promises on held-out draws of all, weighed by their part in the target. States
-drawn here come from uniforms that no run uses, so a run with the same seed is independent of what its twist was fitted
-to.
+The first round draws from p0, each further one from p0 exp(twist), which is where a run will be. Every fit uses all
+rounds. It is judged by the effective share of particles it promises, estimated on held-out draws of all rounds with
+importance weights to the target. The draws use a random stream that no run uses, so a run with the same seed is
+independent of the draws that its twist was fitted to.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from .network import SmallNetwork
 from .rounds import Plan, RoundLaw, one_round, weighed
 from .tables import Flat, PairTables
 
-_FEWEST = 25  # draws of a round
-_LARGEST, _LARGEST_LINEAR = 1 << 19, 1 << 23  # numbers of a default family that is tried
-_GOOD = 0.8  # effective share of particles that costlier families are not tried to better
-_DEPTHS = (0.0, 2.0)  # nats below the target's own values to which families with a depth are fitted
-_SMALL = 4000  # numbers of a table of all pairs that is tried with a depth
-_PER_CALL = 4  # numbers of a table of all pairs for each call, at most, for it to be tried
-_STEPS = 1 << 13  # steps of the draws that families are compared by
-_HOPELESS = 4.0  # how many times less than the best family a later one may promise at first, to be tried in full
+_FEWEST = 25  # draws of a round, at least
+_LARGEST, _LARGEST_LINEAR = 1 << 19, 1 << 23  # parameters of a default family, at most: any, and the linear one
+_GOOD = 0.8  # effective share of particles above which costlier families are not tried
+_DEPTHS = (0.0, 2.0)  # values of `PairTables.depth` to try, in nats
+_SMALL = 4000  # entries of an all-pairs table, at most, for it to be tried with a depth
+_PER_CALL = 4  # entries of an all-pairs table per call of the reward, at most, for it to be tried at all
+_STEPS = 1 << 13  # steps used to compare families, at most
+_HOPELESS = 4.0  # a family this many times worse than the best on the first held-out part is not judged on the others
 
 
 @spelled()
@@ -52,27 +52,27 @@ def learn_twist(
     seed: int = 0,
     progress: Callable[[str, float], object] | None = None,
 ) -> LearnedTwist:
-    """A twist for exp(strength * reward): what a partly masked state is worth, learned from draws of the model.
+    """A learned twist for exp(strength * reward): the value of a partly masked state, fitted to draws of the model.
 
-    Any twist leads a sampler to the same target; a better one needs fewer particles. Network evaluations: `draws` times
-    the number of sites, for each of 1 + `refits` rounds; all in `spent`. See `held_out.ess` for how good it is.
+    Every twist gives the same target; a better one needs fewer particles. It costs `draws` network evaluations per site
+    in each of 1 + `refits` rounds; the total is in `spent`. `held_out.ess` says how good it is.
 
     Args:
-        model: A `tt.Model` on `tt.Masking`; only its base score is asked.
+        model: A `tt.Model` on `tt.Masking`; only its base score is evaluated.
         reward: Function of clean states [B, D] (or of them and a time) that returns one number a state; -inf forbids.
         strength: Factor of the reward in the target, not 0; 1 by default.
-        calls: Calls of the reward at most, 10,000 by default. Those beyond one a draw go to mutants of the draws, with
-            one token changed: they cost no network evaluation.
+        calls: Calls of the reward at most, 10,000 by default. Calls beyond one per draw are spent on mutants (a draw
+            with one token changed), which cost no network evaluation.
         draws: States drawn in each round, 200 by default; fewer where `calls` does not suffice.
-        refits: Further rounds, drawn with the twist so far; 1 by default.
-        order: The order in which the run will reveal sites, such as `range(model.length)`; give the run the same. None
-            (the default): at random. For sequences whose neighbours depend on each other a fixed order learns better.
-        family: What the twist may look like, one `TwistFamily` or several, of which held-out draws choose. None (the
-            default): a constant, linear, pairs of neighbours, all pairs where they are not too many, and a small
-            network where tables leave much to explain.
+        refits: Further rounds, drawn with the twist learned so far; 1 by default.
+        order: The order in which the run will reveal sites, such as `range(model.length)`; give the run the same order.
+            None (the default): random. For sequences whose neighbours depend on each other a fixed order learns better.
+        family: The form of the twist: one `TwistFamily`, or several from which the best on held-out draws is chosen.
+            None (the default): a constant, a linear one, pairs of neighbours, all pairs if these are not too many, and
+            a small network if the tables leave much unexplained.
         seed: Seed of the draws, 0 by default.
-        progress: Function (what is being done, share of the rounds that are done), called before each round and each
-            fit. None by default.
+        progress: Function (what is being done, share of the rounds done), called before each round and each fit. None
+            by default.
     """
     plan = _plan(model, reward, strength, calls, draws, refits, order, seed)
     tiers = _families(model, family, plan)
@@ -99,7 +99,7 @@ def learn_twist(
 
 
 def _told(progress: object, rounds: int) -> Callable[[int, str], None]:
-    """What tells the round and what is done in it, if somebody listens."""
+    """A function (round, what is being done) that calls the user's `progress`, or does nothing if there is none."""
     if progress is None:
         return lambda turn, what: None
     function("progress", progress, "(what, share)")
@@ -150,11 +150,11 @@ def _order(model: Model, order: object) -> tuple[int, ...] | None:
 
 
 def learnable(length: int, vocabulary: int) -> bool:
-    """Whether the smallest of the default families is small enough for such a model."""
+    """Whether the smallest default family (linear) is small enough for this length and vocabulary."""
     return PairTables(0).size(length, vocabulary) <= _LARGEST_LINEAR
 
 
-Tiers = Sequence[Sequence[TwistFamily]]  # later ones are tried where earlier ones leave much to explain at the end
+Tiers = Sequence[Sequence[TwistFamily]]  # a later tier is tried only if the earlier ones stay below `_GOOD`
 
 
 def _families(model: Model, family: object, plan: Plan) -> Tiers:
@@ -184,10 +184,11 @@ def _families(model: Model, family: object, plan: Plan) -> Tiers:
 
 
 def _best(lessons: Lessons, tiers: Tiers, most: int | None) -> tuple[Potential, list[HeldOut]]:
-    """The family with the largest effective share on held-out draws, fitted to all, and the figures of every family.
+    """The family with the largest effective share on held-out draws, fitted to all draws; and the figures of every
+    family.
 
-    `most` is how many parts are held out in turn, at most; None for as many as are needed. Families are compared by
-    fits to some of the steps: with all of them the choice takes long and comes out the same.
+    `most` bounds the number of cross-validation parts; None for all of them. Families are compared by fits to a subset
+    of the steps: fits to all steps take long and choose the same family.
     """
     parts = [(fit._replace(steps=fit.steps.thinned(_STEPS)), held) for fit, held in lessons.parts()[:most]]
     found: list[_Tried] = []
@@ -201,7 +202,7 @@ def _best(lessons: Lessons, tiers: Tiers, most: int | None) -> tuple[Potential, 
 
 
 class _Tried(NamedTuple):
-    """A family with its figures, on the first part that was held out and on all."""
+    """A family with its figures on the first held-out part, and on all parts."""
 
     family: TwistFamily
     first: HeldOut
@@ -209,7 +210,7 @@ class _Tried(NamedTuple):
 
 
 def _tried(family: TwistFamily, parts: Sequence[tuple[Lessons, Lessons]], least: float) -> _Tried:
-    """The figures of a family; where the first part shows less than the `least` effective share, those of that part."""
+    """The figures of a family; other parts are skipped if the effective share on the first is below `least`."""
     (fit, held), *others = parts
     twists, judged = [family.fit(fit)], [held]
     first = judge(family.name, twists, judged)
@@ -220,6 +221,6 @@ def _tried(family: TwistFamily, parts: Sequence[tuple[Lessons, Lessons]], least:
 
 
 def _moved(twist: Potential, device: torch.device | str) -> Potential:
-    """A twist on the model's device, where it can be moved."""
+    """The twist moved to the model's device, if it has a method `to`."""
     to = getattr(twist, "to", None)
     return twist if to is None else cast("Potential", to(device))

@@ -1,4 +1,4 @@
-"""A twist that was learned: its values, how good it is on draws it was not fitted to, what it cost, and its file."""
+"""A learned twist: its values, how good it is on held-out draws, what it cost, and its file."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from .revealing import token_values
 from .tables import TableTwist
 
 _FORMAT, _VERSION = "truetilt-twist", 1
-_MOST = 1 << 24  # entries of a twist that is read
-_FEWEST = 5  # held-out draws with all their steps that a whole log-weight is judged by
-_EFFECTIVE = 5  # draws that must count when they are judged
+_MOST = 1 << 24  # entries of a twist that is read from a file, at most
+_FEWEST = 5  # held-out draws with all their steps that are needed to estimate the ESS from whole log-weights
+_EFFECTIVE = 5  # effective held-out draws that tempering of their weights must leave
 
 
 class HeldOut(NamedTuple):
-    """How good a family's twist is on draws that it was not fitted to.
+    """How good a family's twist is on held-out draws, to which it was not fitted.
 
-    `ess` estimates the effective share of particles drawn with the twist and never resampled: 1 is perfect. The others
-    are in nats, each draw counted once, and 0 is perfect: `closing` is the standard deviation of strength * (reward -
-    twist) on clean states of the last round, `constant` that of strength * reward, which a constant twist would leave.
-    `steps[m - 1]` is that of the sampler's log-weight at the step that reveals one of m masked sites. States of little
-    worth count in them as others do, and in `ess` by their weight.
+    `ess` estimates the effective share of particles drawn with the twist and never resampled: 1 is perfect. The other
+    figures are standard deviations in nats over draws of equal weight, and 0 is perfect. `closing` is that of strength
+    * (reward - twist) on clean states of the last round. `constant` is that of strength * reward, which a constant
+    twist would leave. `steps[m - 1]` is that of the sampler's log-weight at the step that reveals one of m masked
+    sites. Only `ess` weighs draws by their share in the target.
     """
 
     family: str
@@ -58,22 +58,23 @@ class HeldOut(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LearnedTwist:
-    """What a state, clean or partly masked, is worth in units of the reward: log E[exp(strength r) | x] / strength.
+    """A learned value of a state, clean or partly masked, in units of the reward: log E[exp(strength r) | x] /
+    strength.
 
-    Made by `tt.learn_twist`; give it to a sampler as its `twist`. It is finite on every state and holds no randomness.
+    Made by `tt.learn_twist`; give it to a sampler as its `twist`. It is finite on every state and deterministic.
     """
 
     twist: Potential  # in nats
     vocabulary: int
     strength: float
-    held_out: HeldOut  # of the family that was chosen
-    tried: tuple[HeldOut, ...]  # of every family, the best first
-    order: tuple[int, ...] | None  # in which sites were revealed when it was learned; None: at random
+    held_out: HeldOut  # figures of the chosen family
+    tried: tuple[HeldOut, ...]  # figures of every family, the best first
+    order: tuple[int, ...] | None  # the order in which sites were revealed when it was learned; None: random
     spent: Spent
 
     @property
     def length(self) -> int | None:
-        """The number of sites it was learned for; None for a family of your own that has no `layout`."""
+        """The number of sites it was learned for; None for a user's family without a `layout`."""
         layout = getattr(self.twist, "layout", None)
         return layout.length if isinstance(layout, TableLayout) else None
 
@@ -85,7 +86,7 @@ class LearnedTwist:
         return token_values(self.twist, x, site, t, self.vocabulary) / self.strength
 
     def save(self, path: str | Path) -> None:
-        """Write it to one safetensors file, with what is known of it in the header; only for the library's families."""
+        """Write the twist and its figures to one safetensors file; only for the library's own families."""
         if not isinstance(self.twist, TableTwist | NetworkTwist):
             raise InvalidInput(f"a {type(self.twist).__name__} is of a family of your own; save it as you made it")
         facts = {
@@ -152,16 +153,16 @@ def _held_out(found: Any) -> HeldOut:
 
 
 class Judged(NamedTuple):
-    """What a twist leaves on lessons that it was not fitted to."""
+    """The errors of a twist on held-out lessons."""
 
-    left: Tensor  # value less twist, of draws of the last round
-    step: Tensor  # log-weights of their steps
-    masked: Tensor  # how many sites were masked there
-    total: Tensor  # [n], the whole log-weight of each draw; NaN where not all its steps are known
+    left: Tensor  # value minus twist, on draws of the last round
+    step: Tensor  # log-weights of the steps of these draws
+    masked: Tensor  # number of masked sites at each of these steps
+    total: Tensor  # [n], the whole log-weight of each draw; NaN if not all its steps are recorded
 
 
 def leavings(twist: Potential, lessons: Lessons) -> Judged:
-    """The log-weights of a twist on lessons that it was not fitted to."""
+    """The errors and log-weights of a twist on held-out lessons."""
     steps, mask, (n, length) = lessons.steps, lessons.mask, lessons.x.shape
     left = lessons.value - twist(lessons.x, 0.0)
     gain = token_values(twist, steps.x, steps.site, 0.0, mask) - twist(steps.x, 0.0)[:, None]
@@ -174,7 +175,7 @@ def leavings(twist: Potential, lessons: Lessons) -> Judged:
 
 
 def judge(family: str, twists: Sequence[Potential], held: Sequence[Lessons]) -> HeldOut:
-    """The figures of a family's twists, each on lessons that it was not fitted to."""
+    """The figures of a family, from its twists and the lessons held out from each of them."""
     parts = [leavings(twist, lessons) for twist, lessons in zip(twists, held, strict=True)]
     left, log_w, masked, total = (torch.cat(column) for column in zip(*parts, strict=True))
     value, weight = torch.cat([one.value[one.latest] for one in held]), torch.cat([one.log_weight for one in held])
@@ -194,12 +195,13 @@ def _std(values: Tensor) -> float:
 
 
 def tempered(log_weight: Tensor) -> Tensor:
-    """Log-shares that sum to 1: weights to the largest power, at most 1, that leaves a few draws effective."""
+    """Normalised log-weights: the weights raised to the largest power, at most 1, that leaves `_EFFECTIVE` draws
+    effective."""
     powers = torch.cat([torch.ones(1), torch.linspace(1, 0, 100) ** 2])
     shares = (powers[:, None].double() * log_weight).log_softmax(-1)
     return next(share for share in shares if effective(share) >= min(_EFFECTIVE, len(share) - 1e-6))
 
 
 def effective_share(log_w: Tensor, share: Tensor) -> float:
-    """Effective share of particles that the twist draws: 1 / (E w E 1/w) over draws of the target."""
+    """Effective share of particles drawn with the twist: 1 / (E w E 1/w) over draws of the target."""
     return min(math.exp(-float((share + log_w).logsumexp(0) + (share - log_w).logsumexp(0))), 1.0)

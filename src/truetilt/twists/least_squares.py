@@ -1,4 +1,4 @@
-"""Least squares with few entries a row: conjugate gradients that never form a matrix."""
+"""Sparse least squares: conjugate gradients that never form a matrix."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def times(index: Tensor, factor: Tensor, theta: Tensor) -> Tensor:
 def solve(blocks: Sequence[Equations], ridge: Tensor, free: Tensor, steps: int, within: float) -> Tensor:
     """The theta that minimises the squared errors of all equations plus ridge * theta^2; 0 where it is not free.
 
-    At most so many steps, fewer once the error left is `within` the first one.
+    At most `steps` iterations; stops once the residual is `within` times the first one.
     """
     blocks = [rows._replace(factor=rows.factor * free[rows.index]) for rows in blocks]
     right = torch.zeros_like(ridge)

@@ -1,8 +1,9 @@
-"""What a twist is fitted to: clean states with their rewards, mutants of them, and steps of the draws that made them.
+"""Training data of a twist: clean states with their rewards, mutants of them, and the steps of the draws that made
+them.
 
-All values are in nats, strength times reward. A step is a masked state, the site revealed there and the base's
-probabilities of its tokens: the ideal value H obeys H(x) = log sum_v p(v|x) exp H(x, v) at each of them, whatever is
-drawn.
+All values are in nats: strength times reward. A step is a masked state, the site revealed there and the base's
+probabilities of its tokens. The ideal value H obeys H(x) = log sum_v p(v|x) exp H(x, v) at every step, from whatever
+law the draws come.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from torch import Tensor
 
 from ..core.types import NEG_INF, InvalidInput, Potential, Tokens
 
-_LOW = 0.05  # share of the target's mass that counts as its low end
-_PARTS = 5  # one draw of so many is held out
-_EFFECTIVE = 25.0  # held-out draws that must count
+_LOW = 0.05  # share of the target's mass below the value that `low` returns
+_PARTS = 5  # number of cross-validation parts
+_EFFECTIVE = 25.0  # effective held-out draws below which all parts are used in turn
 
 
 class Steps(NamedTuple):
@@ -28,16 +29,16 @@ class Steps(NamedTuple):
     site: Tensor
     tokens: Tokens
     log_p: Tensor
-    draw: Tensor  # int64 [R], the number of the draw it belongs to
+    draw: Tensor  # int64 [R], the index of the draw that the step belongs to
 
     def thinned(self, most: int) -> Steps:
-        """Every k-th step, so that there are at most so many."""
+        """Every k-th step, with the smallest k that leaves at most `most` of them."""
         every = -(-len(self.x) // most) or 1
         return Steps(*(column[::every] for column in self))
 
 
 class Mutants(NamedTuple):
-    """Clean states that differ from a draw at one site: the draw's number, the site, its new token, their value."""
+    """Clean states that differ from a draw at one site: the draw's index, the site, the new token, and the value."""
 
     draw: Tensor
     site: Tensor
@@ -46,10 +47,10 @@ class Mutants(NamedTuple):
 
 
 class Lessons(NamedTuple):
-    """Everything a family is fitted to: draws [n, D] with values [n], mutants, steps. `mask` is the mask's number.
+    """Training data of a twist family: draws [n, D] with values [n], mutants, steps. `mask` is the mask's token.
 
-    `log_weight` [n] is the log of each draw's share in p0 exp(value), up to a constant: what it was drawn too rarely.
-    `latest` [n] says which draws are of the last round.
+    `log_weight` [n] is the log importance weight of each draw towards p0 exp(value), up to a constant. `latest` [n]
+    says which draws belong to the last round.
     """
 
     x: Tokens
@@ -61,9 +62,10 @@ class Lessons(NamedTuple):
     latest: Tensor
 
     def parts(self) -> list[tuple[Lessons, Lessons]]:
-        """Ways to take four fifths of the draws to fit and to hold one fifth out; equal draws are on the same side.
+        """Splits into a training and a held-out part (four fifths and one fifth of the draws); equal draws are on the
+        same side.
 
-        One way where the draws held out weigh much alike, else five, so that each draw is held out once.
+        One split if enough of its held-out draws are effective, else five, so that each draw is held out once.
         """
         states, number = torch.unique(self.x, dim=0, return_inverse=True)
         number = number if len(states) >= 2 * _PARTS else torch.arange(len(self.x))
@@ -72,25 +74,25 @@ class Lessons(NamedTuple):
         return [(self._of(~one), self._of(one)) for one in (held if few else held[:1])]
 
     def clean(self) -> tuple[Tokens, Tensor]:
-        """Draws and mutants as one list of clean states with their values."""
+        """Draws and mutants as one batch of clean states with their values."""
         changed = self.mutants
         mutants = self.x[changed.draw].scatter(1, changed.site[:, None], changed.token[:, None])
         return torch.cat([self.x, mutants]), torch.cat([self.value, changed.value])
 
     def valued(self, value: Tensor) -> Lessons:
-        """The same with other values of the clean states."""
+        """The same lessons with other values of the clean states."""
         first = len(self.x)
         return self._replace(value=value[:first], mutants=self.mutants._replace(value=value[first:]))
 
     @property
     def low(self) -> float:
-        """The value below which a twentieth of the target's mass lies, by the draws' weights."""
+        """The value below which 5% of the target's mass lies, by the draws' weights."""
         order = self.value.argsort()
         mass = self.log_weight[order].softmax(0).cumsum(0)
         return float(self.value[order[int((mass < _LOW).sum())]])
 
     def _of(self, chosen: Tensor) -> Lessons:
-        """The lessons of chosen draws (bool [n]), numbered anew."""
+        """The lessons of selected draws (bool [n]), renumbered."""
         number = chosen.long().cumsum(0) - 1
         mutants = Mutants(*(column[chosen[self.mutants.draw]] for column in self.mutants))
         steps = Steps(*(column[chosen[self.steps.draw]] for column in self.steps))
@@ -106,7 +108,7 @@ class Lessons(NamedTuple):
 
 
 def together(parts: Sequence[Lessons]) -> Lessons:
-    """Lessons of several rounds as one."""
+    """Lessons of several rounds joined into one."""
     first = [sum(len(part.x) for part in parts[:k]) for k in range(len(parts))]
     mutants, steps = (
         [getattr(part, name)._replace(draw=getattr(part, name).draw + n) for part, n in zip(parts, first, strict=True)]
@@ -124,15 +126,16 @@ def together(parts: Sequence[Lessons]) -> Lessons:
 
 
 def effective(log_weight: Tensor) -> float:
-    """Effective number of draws with these log-weights."""
+    """Effective sample size of these log-weights."""
     return math.exp(2 * float(log_weight.logsumexp(0)) - float((2 * log_weight).logsumexp(0)))
 
 
 class TwistFamily(Protocol):
-    """A form that a twist may have: `fit` returns a function (x, t) of states [B, D], clean or partly masked.
+    """A form of twist: `fit` returns a function (x, t) of states [B, D], clean or partly masked.
 
-    It should come near log E[exp(value) | x], in nats, and must be finite on every state. If it also has a method
-    `site_values(x, site, t)` [B, S], the value of x [B, D] with `site` [B] set to each token, a run asks that instead.
+    The function should approximate log E[exp(value) | x], in nats, and must be finite on every state. If it also has a
+    method `site_values(x, site, t)` [B, S], the value of x [B, D] with `site` [B] set to each token, a run calls that
+    instead.
     """
 
     @property
@@ -141,7 +144,8 @@ class TwistFamily(Protocol):
 
 
 def softened(values: Tensor) -> Tensor:
-    """Values with -inf (forbidden) replaced by a finite one, below all others by their spread and at least a nat."""
+    """Values with -inf (forbidden) replaced by a finite value, below all others by their spread and by at least one
+    nat."""
     finite = values[values > NEG_INF]
     if len(finite) == 0:
         raise InvalidInput(

@@ -1,8 +1,7 @@
-"""What a masked state is worth by completing it: K one-shot completions, and the reward of each.
+"""The value of a masked state by lookahead: K one-shot completions, and the average of their rewards.
 
-The masked sites are filled independently from the network's posterior, which is cheap and forgets that they depend on
-each other. Which completions a state gets is a function of the state and a seed alone: asked twice, it is worth the
-same.
+The masked sites are filled independently from the network's posterior, which is cheap but ignores their dependence. The
+completions are a deterministic function of the state and a seed: evaluated twice, a state has the same value.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ from ..targets.reveal_move import RevealLaw
 from .calls import Rewarding, call_reward, check_reward_of
 
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed word
-_NUMBERS = 1 << 23  # uniforms that are made at a time
+_NUMBERS = 1 << 23  # uniforms generated at a time
 
 
 class Average(Protocol):
-    """What rewards of completions [B, K] say of their states [B], given the strength of the reward."""
+    """Averages the rewards of completions [B, K] to values [B], given the strength of the reward."""
 
     def __call__(self, rewards: Tensor, strength: float) -> Tensor: ...
 
 
 def soft_mean(rewards: Tensor, strength: float) -> Tensor:
-    """log mean exp(strength * reward) / strength over the completions, as in FK steering: near what a twist should be.
+    """log mean exp(strength * reward) / strength over the completions, as in FK steering: approximates the ideal twist.
 
-    It needs many completions where few of them are good; then its estimate is too low.
+    If good completions are rare it needs many of them, and is too low with few.
     """
     scaled = strength * rewards
     return (scaled.logsumexp(-1) - math.log(rewards.shape[-1])) / strength
@@ -50,18 +49,18 @@ def plain_mean(rewards: Tensor, strength: float) -> Tensor:
 
 @dataclass(frozen=True)
 class Lookahead:
-    """What a state is worth by its one-shot completions, in units of the reward; on clean states the reward itself.
+    """A state's value by its one-shot completions, in units of the reward; on clean states the reward itself.
 
-    One network evaluation and `completions` calls of the reward for each masked state.
+    Costs one network evaluation and `completions` calls of the reward for each masked state.
 
     Args:
         model: A `tt.Model` on `tt.Masking`; its base score fills the masked sites.
         reward: Function of clean states [B, D] (or of them and a time) that returns one number a state; -inf forbids.
         strength: Factor of the reward in the target, not 0; 1 by default.
-        completions: How many times a state is completed, 16 by default.
+        completions: Number of completions per state, 16 by default.
         average: `tt.soft_mean` (the default) or `tt.plain_mean`, or a function (rewards [B, K], strength) of your own.
-        lowest: What strength * reward counts as where a completion is forbidden (-inf), -100 by default: a state with
-            forbidden completions is not itself impossible.
+        lowest: Value of strength * reward that a forbidden completion (-inf) counts as, -100 by default: a state with
+            forbidden completions may still have allowed ones.
         seed: Seed of the completions, 0 by default.
     """
 
@@ -118,7 +117,7 @@ class Lookahead:
         return torch.where(many == process.states - 1, drawn, many)
 
     def _uniforms(self, x: Tokens) -> Tensor:
-        """Uniforms [B, K, D] by a key that is mixed from the seed and the tokens of a state."""
+        """Uniforms [B, K, D] from a counter-based stream keyed by the seed and the tokens of each state."""
         key = mix(torch.full_like(x[:, 0], self.seed) + _GOLDEN)
         for column in x.unbind(-1):
             key = mix(key + (column + 1) * _GOLDEN)

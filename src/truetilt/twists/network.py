@@ -1,7 +1,7 @@
-"""A small network as a twist: tables of sites and one hidden layer over the tokens of all sites.
+"""A small network as a twist: a table for each site, and one hidden layer over the tokens of all sites.
 
-The hidden layer is a sum of one vector a site, so what a state is worth with each token at a site costs one hidden
-layer a token. Its first weights and its batches come from the library's stream, never from a global generator.
+The hidden layer's input is a sum of one vector per site, so evaluating every token at a site costs one hidden layer per
+token. Initial weights and training batches come from the library's random stream, never from a global generator.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from .tables import PairTables
 
 _NAMES = ("sites", "inner", "bias", "outer")
 _BATCH, _UPDATES, _RATE = 512, 300, 0.02
-_HIDDEN = 1 << 19  # hidden units of the steps of a batch: with many tokens a batch has fewer steps
-_FIRST, _SECOND = 0.9, 0.999  # how much of the past Adam's two means keep
+_HIDDEN = 1 << 19  # hidden units in the steps of one batch, at most: with a large vocabulary a batch has fewer steps
+_FIRST, _SECOND = 0.9, 0.999  # Adam's decay rates
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,12 +37,12 @@ class NetworkTwist:
 
     @property
     def tensors(self) -> Mapping[str, Tensor]:
-        """Its numbers by name."""
+        """Its parameters by name."""
         return {name: getattr(self, name) for name in _NAMES}
 
     @staticmethod
     def of(layout: TableLayout, tensors: Mapping[str, Tensor]) -> NetworkTwist:
-        """A twist of these numbers, with their shapes checked."""
+        """A twist with these parameters, their shapes checked."""
         width = tensors["bias"].numel()
         shape = (layout.length, layout.states)
         expected = ((*shape,), (*shape, width), (width,), (width,))
@@ -76,7 +76,7 @@ class NetworkTwist:
 
 
 def _rows(table: Tensor, index: Tensor) -> Tensor:
-    """Entries [..., H] of a table [D, S + 1, H] or [D, S + 1] by their number; its gradient is cheap."""
+    """Entries [..., H] of a table [D, S + 1, H] or [D, S + 1] by flat index, as a gather whose gradient is cheap."""
     flat = table.reshape(-1, table.shape[2] if table.dim() == 3 else 1)
     return flat.index_select(0, index.reshape(-1)).reshape(*index.shape, -1)
 
@@ -93,11 +93,11 @@ class SmallNetwork:
         return f"network of {self.width}"
 
     def size(self, length: int, vocabulary: int) -> int:
-        """How many numbers a twist has."""
+        """Number of parameters."""
         return length * (vocabulary + 1) * (self.width + 1)
 
     def fit(self, lessons: Lessons) -> NetworkTwist:
-        """Squared errors on clean states and squared log-weights of steps, a batch of each an update."""
+        """Train on squared errors on clean states plus squared log-weights of steps, one batch of each per update."""
         twist = self._first(lessons)
         x, value = lessons.clean()
         stream, steps = Stream(self.seed), lessons.steps
@@ -133,7 +133,7 @@ class SmallNetwork:
 
 
 def _loss(twist: NetworkTwist, x: Tokens, value: Tensor, steps: Steps) -> Tensor:
-    """Mean squared error on clean states, and the mean squared log-weight of steps times their number in a draw."""
+    """Mean squared error on clean states, plus the mean squared log-weight of steps times their number in a draw."""
     gain = twist.values_with(steps.x, steps.site, steps.tokens) - twist(steps.x, 0.0)[:, None]
     log_w = (steps.log_p + gain).logsumexp(-1)
     return ((value - twist(x, 0.0)) ** 2).mean() + twist.layout.length * (log_w**2).mean()

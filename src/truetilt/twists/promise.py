@@ -1,4 +1,5 @@
-"""What learning a twist promises, from draws of the base alone: no network is asked, and no reward called."""
+"""A forecast of what a learned twist would achieve, from draws of the base with their rewards: no network evaluation,
+no call."""
 
 from __future__ import annotations
 
@@ -11,16 +12,16 @@ from .layout import TableLayout
 from .learned import effective_share, tempered
 from .lessons import Lessons, Mutants, Steps, softened
 
-_LINEAR, _PAIRS = 0.1, 1.0  # ridges
-_LINEAR_ENTRIES, _NEIGHBOURS, _ALL_PAIRS = 1 << 23, 1 << 19, 4000  # of tables that are tried, at most
-_DEPTH = 2.0  # nats below the target's own values to which they are fitted
+_LINEAR, _PAIRS = 0.1, 1.0  # ridge penalties of the linear fit and of the pair fits
+_LINEAR_ENTRIES, _NEIGHBOURS, _ALL_PAIRS = 1 << 23, 1 << 19, 4000  # most entries for each kind of table
+_DEPTH = 2.0  # `PairTables.depth` of the fits, in nats
 
 
 def promised_share(x: Tokens, value: Tensor, vocabulary: int) -> float | None:
-    """Effective share of draws that a guess of the values would lead, judged on draws that it was not fitted to.
+    """Forecast of a twist's effective share of particles, by cross-validation; None if every table would be too large.
 
-    x [n, D] are draws of the base and value [n] their rewards in nats. The guess is a sum over sites, over sites and
-    neighbours, or over all pairs, where these are not too many, whichever promises most; None where all are.
+    x [n, D] are draws of the base and value [n] their rewards in nats. The fitted value is a sum over sites, over sites
+    and neighbouring pairs, or over all pairs, as far as their tables are small enough; the largest share counts.
     """
     x, value = x.cpu(), softened(value.cpu().double())
     none = torch.zeros(0, dtype=torch.int64)
@@ -38,7 +39,7 @@ def _most(reach: int) -> int:
 
 
 def _share(lessons: Lessons, layout: TableLayout, ridge: float) -> float:
-    """The same of tables of this layout."""
+    """The cross-validated effective share of tables of this layout."""
     every = torch.full((layout.size,), ridge, dtype=torch.float64)
     left, weight = [], []
     for fit, held in lessons.parts():

@@ -1,7 +1,6 @@
-"""Draws on the any-order clock that remember what the base said: from p0 itself, or led by a twist.
+"""Draws on the any-order clock that record the base's probabilities: from p0 itself, or led by a twist.
 
-At each step the masked states, the site that is revealed and the base's likely tokens there are kept, which is all that
-a fit needs.
+Each step records the masked states, the site revealed and the base's likely tokens there: all that a fit needs.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from ..targets.reveal_move import RevealMove
 from ..targets.stage import Answers
 from .lessons import Steps
 
-TOKENS = 256  # likeliest tokens of a site that a step remembers
-_NUMBERS = 1 << 23  # and probabilities that are remembered in all: of longer draws, those of fewer
-_APART = 1 << 40  # populations that no run draws from
+TOKENS = 256  # likeliest tokens that are recorded at a site
+_NUMBERS = 1 << 23  # probabilities recorded in all; with longer sequences, fewer draws are recorded
+_APART = 1 << 40  # first population number of learning, above those of any run
 
 
 @dataclass(frozen=True)
 class RecordedDraws(Composed):
-    """p0 exp(twist), revealed one site a step; `kept` gathers the steps of the first `most` draws."""
+    """p0 exp(twist), revealed one site per step; `kept` collects the steps of the first `most` draws."""
 
     most: int = field(kw_only=True)
     kept: list[Steps] = field(default_factory=list, kw_only=True, compare=False)
@@ -63,7 +62,7 @@ class Drawn(NamedTuple):
 def draws(
     model: Model, count: int, twist: Potential | None, order: tuple[int, ...] | None, seed: int, number: int
 ) -> tuple[Tokens, Steps, Spent]:
-    """Clean states of p0 exp(twist), of p0 where there is none, the steps that made them, and what they cost."""
+    """Clean states of p0 exp(twist) (of p0 without a twist), the steps that made them, and what they cost."""
     found = weighed_draws(model, count, twist, order, seed, number)
     return found.x, found.steps, found.spent
 
@@ -71,9 +70,9 @@ def draws(
 def weighed_draws(
     model: Model, count: int, twist: Potential | None, order: tuple[int, ...] | None, seed: int, number: int
 ) -> Drawn:
-    """Draws of p0 exp(twist), of p0 where there is none, with their weights."""
+    """Draws of p0 exp(twist) (of p0 without a twist) with their weights."""
     width, meter = model.length * min(model.process.vocabulary, TOKENS), Meter()
-    asked = metered(model, meter)  # values are the twist's, and no calls
+    asked = metered(model, meter)  # values come from the twist; the reward is not called
     fk = RecordedDraws(asked, reward=twist, twist=twist, order=order, most=max(_NUMBERS // width, 64))
     source = Source(Stream(seed, first_population=_APART + number, device=model.device))
     parents = []
@@ -85,7 +84,8 @@ def weighed_draws(
 
 
 def _lines(kept: list[Steps], parents: list[Tensor]) -> list[Steps]:
-    """The steps of each draw's own past: who was resampled away is left out, who was copied comes several times."""
+    """The steps along each draw's ancestral line: those of particles lost in resampling are left out, those of copied
+    ones repeated."""
     found, now = [], torch.arange(len(parents[-1]))
     for steps, before in zip(reversed(kept), reversed(parents), strict=True):
         now = before[now]
@@ -95,7 +95,8 @@ def _lines(kept: list[Steps], parents: list[Tensor]) -> list[Steps]:
 
 
 def token_values(twist: Potential, x: Tokens, site: Tensor, t: float, size: int) -> Tensor:
-    """The value of x [B, D] with a site [B] set to every token, float64 [B, S]: asked at once where a twist can."""
+    """The value of x [B, D] with a site [B] set to every token, float64 [B, S]; one call if the twist has
+    `site_values`."""
     at_once = getattr(twist, "site_values", None)
     if at_once is not None:
         return at_once(x, site, t).double()
@@ -106,7 +107,8 @@ def token_values(twist: Potential, x: Tokens, site: Tensor, t: float, size: int)
 
 
 def _likely(x: Tokens, site: Tensor, log_p: Tensor) -> Steps:
-    """A step, on the host, with the likeliest tokens of its site, renormalised where some are left out."""
+    """A step on the CPU with the likeliest tokens of its site; their probabilities are renormalised if others are left
+    out."""
     x, site, log_p = x.cpu(), site.cpu(), log_p.cpu()
     number = torch.arange(len(x))
     if log_p.shape[-1] <= TOKENS:

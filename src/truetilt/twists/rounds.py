@@ -16,11 +16,11 @@ from .calls import Rewarding, call_reward, scaled
 from .lessons import Lessons, Mutants, softened, together
 from .revealing import weighed_draws
 
-_PURPOSE = 1 << 20  # of the stream: apart from those of runs
+_PURPOSE = 1 << 20  # random stream of the mutants, apart from those of runs
 
 
 class Plan(NamedTuple):
-    """Checked arguments: how many draws and mutants a round makes, how often, and in which order."""
+    """Checked arguments: draws and mutants per round, number of refits, reveal order and seed."""
 
     strength: float
     draws: int
@@ -31,12 +31,12 @@ class Plan(NamedTuple):
 
     @property
     def calls(self) -> int:
-        """Calls of the reward in all rounds."""
+        """Calls of the reward over all rounds."""
         return (1 + self.refits) * (self.draws + self.mutants)
 
 
 class RoundLaw(NamedTuple):
-    """The law p0 exp(twist) / Z that a round drew from: its twist, log Z, and how many draws it made."""
+    """The law p0 exp(twist) / Z that a round drew from: its twist, log Z, and the number of draws."""
 
     twist: Potential | None
     log_z: float
@@ -44,13 +44,13 @@ class RoundLaw(NamedTuple):
     device: torch.device | str
 
     def log_density(self, x: Tokens) -> Tensor:
-        """log of its draws expected at each state [n], over p0."""
+        """Log of the expected number of its draws at each state [n], relative to p0."""
         value = 0.0 if self.twist is None else self.twist(x.to(self.device), 0.0).double().cpu()
         return torch.full((len(x),), math.log(self.draws) - self.log_z, dtype=torch.float64) + value
 
 
 def weighed(rounds: Sequence[Lessons], laws: Sequence[RoundLaw]) -> Lessons:
-    """All rounds as one sample of their mixture, each draw with its weight in p0 exp(value)."""
+    """All rounds as one sample of their mixture, each draw with its importance weight towards p0 exp(value)."""
     every = together(rounds)
     drawn = torch.stack([law.log_density(every.x) for law in laws]).logsumexp(0)
     return every._replace(log_weight=every.log_weight + every.value - drawn)
@@ -59,7 +59,7 @@ def weighed(rounds: Sequence[Lessons], laws: Sequence[RoundLaw]) -> Lessons:
 def one_round(
     model: Model, reward: Rewarding, plan: Plan, twist: Potential | None, turn: int
 ) -> tuple[Lessons, Tokens, RoundLaw, Spent]:
-    """Draws and mutants with their values, the states that were called, what they were drawn from, and the cost."""
+    """Draws and mutants with their values, the states evaluated, the law they were drawn from, and the cost."""
     drawn = weighed_draws(model, plan.draws, twist, plan.order, plan.seed, turn)
     x = drawn.x.cpu()
     mutants = _mutants(x, plan, turn, model.process.vocabulary)
@@ -75,7 +75,7 @@ def one_round(
 
 
 def _mutants(x: Tokens, plan: Plan, turn: int, vocabulary: int) -> Mutants:
-    """Each draw with one token changed, sites in turn; to another draw's token there, or to any."""
+    """Each draw with one token changed, sites in turn: to another draw's token at that site, or to a random one."""
     n, length = x.shape
     count = plan.mutants
     u = Stream(plan.seed).uniforms(_PURPOSE + turn, OUTPUT, 3, count)
@@ -89,5 +89,5 @@ def _mutants(x: Tokens, plan: Plan, turn: int, vocabulary: int) -> Mutants:
 
 
 def _stride(length: int) -> int:
-    """A number without a common divisor, so that multiples of it visit every site."""
+    """A number coprime to `length`, so that its multiples visit every site."""
     return next(k for k in range(int(0.618 * length) + 1, 2 * length + 2) if math.gcd(k, length) == 1)

@@ -1,9 +1,9 @@
 """Twists made of tables: a number for each token at each site, and for each pair of tokens at sites near each other.
 
-The mask is one more token, so a masked site, and a token beside a masked site, have values of their own. The entries of
-clean tokens are fitted to rewards. Those that name a mask are fitted to what the sampler itself would weigh: its
-log-weight at a step is log sum_v p(v|x) exp(h(x, v) - h(x)), which vanishes where h is ideal (Gauss-Newton; the idea is
-that of controlled SMC, Heng et al. 2020). No further network is asked: the draws have asked it.
+The mask is one more token, so a masked site, and a token beside a masked site, have entries of their own. Entries of
+clean tokens are fitted to rewards. Entries with a mask are fitted to the sampler's own log-weights: at a step that is
+log sum_v p(v|x) exp(h(x, v) - h(x)), which vanishes for the ideal h (Gauss-Newton, as in controlled SMC, Heng et al.
+2020). No further network evaluation is needed: the draws have recorded p(v|x).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .fits import fit_clean, fit_masked
 from .layout import TableLayout
 from .lessons import Lessons
 
-_SITES = 0.03  # ridge of the tables of sites beside pairs, at most: pairs give way first
+_SITES = 0.03  # ridge of the per-site tables when there are pairs, at most: pairs are shrunk first
 _PRIOR = 1e-12  # ridge of the constant
 
 
@@ -32,12 +32,12 @@ class TableTwist:
 
     @property
     def tensors(self) -> Mapping[str, Tensor]:
-        """Its numbers by name."""
+        """Its parameters by name."""
         return {"entries": self.entries}
 
     @staticmethod
     def of(layout: TableLayout, tensors: Mapping[str, Tensor]) -> TableTwist:
-        """A twist of these numbers, with their shape checked."""
+        """A twist with these parameters, their shape checked."""
         if {*tensors} != {"entries"} or tensors["entries"].shape != (layout.size,):
             raise ValueError("its tensors have other names or shapes")
         return TableTwist(layout, tensors["entries"])
@@ -58,12 +58,12 @@ class TableTwist:
 
 @dataclass(frozen=True)
 class Flat:
-    """The family of no knowledge: every state is worth the mean of the draws."""
+    """The family of constants: every state has the mean value of the draws."""
 
     name: str = field(default="constant", init=False)
 
     def size(self, length: int, vocabulary: int) -> int:
-        """How many numbers a twist has."""
+        """Number of parameters."""
         return length * (vocabulary + 1)
 
     def fit(self, lessons: Lessons) -> TableTwist:
@@ -77,11 +77,11 @@ class Flat:
 class PairTables:
     """The family of tables: `reach` 0 is linear, 1 adds pairs of neighbours, D - 1 all pairs.
 
-    `ridge` keeps entries of pairs that few draws show near 0, and those of sites a little. `clean_reach` is the reach
-    among clean tokens, where rewards teach and calls are needed; None: the same. Pairs with a mask are learned from the
-    network's answers, which cost no calls. `depth`: values more than so many nats below the target's lowest twentieth
-    count as right wherever the twist is no higher than there, for rewards with a long low tail; None: every value is
-    fitted.
+    `ridge` shrinks the pair entries that few draws support, and the per-site entries a little. `clean_reach` is the
+    reach among clean tokens, which costs calls of the reward; None: the same. Pairs with a mask are learned from
+    recorded network outputs, which cost no calls. `depth` is for rewards with a long low tail: a value more than
+    `depth` nats below the target's lowest twentieth has no error as long as the twist lies between it and that level;
+    None: every value is fitted.
     """
 
     reach: int
@@ -113,11 +113,11 @@ class PairTables:
         return TableLayout(length, mask + 1, min(self.reach, length - 1))
 
     def size(self, length: int, vocabulary: int) -> int:
-        """How many numbers a twist has."""
+        """Number of parameters."""
         return self.layout(length, vocabulary).size
 
     def fit(self, lessons: Lessons) -> TableTwist:
-        """Clean entries to the rewards, then entries with a mask to the weights of the draws' own steps."""
+        """Fit clean entries to the rewards, then entries with a mask to the log-weights of the draws' own steps."""
         layout = self.layout(lessons.x.shape[1], lessons.mask)
         ridge = torch.full((layout.size,), self.ridge, dtype=torch.float64)
         if self.reach > 0:

@@ -148,13 +148,13 @@ def _axis(top: float, tall: float, start: int, sites: int, names: tuple[str, ...
 
 @lru_cache
 def _outline(letter: str) -> Any:
-    """The letter as a path that fills the unit square."""
+    """The letter as a path that fills the unit square; monospaced, whose I has serifs and is no bare bar there."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.path import Path
     from matplotlib.textpath import TextPath
 
     path = TextPath(
-        (0, 0), letter.replace("$", r"\$"), size=1, prop=FontProperties(family="DejaVu Sans", weight="bold")
+        (0, 0), letter.replace("$", r"\$"), size=1, prop=FontProperties(family="DejaVu Sans Mono", weight="bold")
     )
     box = path.get_extents()
     span = np.array([box.width or 1.0, box.height or 1.0])
