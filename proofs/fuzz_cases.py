@@ -239,7 +239,7 @@ CASES = [
     *(Case(scheme.__name__, scheme, _plain(log_w=LOG_W, u=U))
       for scheme in (tt.multinomial, tt.systematic, tt.stratified, tt.residual, tt.ssp, tt.never)),
     Case("Stream", tt.Stream, _plain(seed=0, first_population=0, device="cpu"),
-         lambda stream: stream.uniforms(0, 0, 2, (0, 4))),
+         lambda stream: stream.uniforms(0, 0, 2, 4)),
     Case("Rule", tt.Rule, _plain(threshold=0.5, lineage=tt.keep_lineage),
          lambda rule: tt.conditional_smc(TILTED, GRID, None, (2, 4), (STREAM, 0), rule)),
     Case("genealogy", tt.genealogy, _plain(lag=2)),

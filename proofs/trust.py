@@ -16,7 +16,7 @@ import torch
 from tqdm import tqdm
 
 import truetilt as tt
-from truetilt.smc.doubts import unmet_share
+from truetilt.smc.model_findings import unmet_share
 
 TABLES, REPEATS = 20, 8  # of each kind; runs of each sampler on each table
 POPULATIONS, GRID = 16, tt.uniform_grid(12)

@@ -214,7 +214,7 @@ def test_several_sites_at_once_are_any_of_their_sets_alike():
     problem = table(tt.Masking, 2, 4)
     fk, times = tt.AnyOrder(problem.model(), 1.0), tt.masked_fraction_grid(problem.process.schedule, 4)
     assert [fk.choices(1.0, times[k]) for k in range(4)] == [0, 1, 4, 4]
-    u = Stream(0).uniforms(1, CHOOSE, 1, (0, 24_000)).reshape(1, 6000, 4)
+    u = Stream(0).uniforms(1, CHOOSE, 1, 24_000).reshape(1, 6000, 4)
     x = torch.full((1, 6000, 4), 2)
     start = Particles(x, torch.zeros(1, 6000).double(), nothing_known(x, 1))
     sites = fk.move(start, 1.0, times[2], u).law.sites.sort(-1).values

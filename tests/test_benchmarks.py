@@ -38,9 +38,9 @@ def test_a_step_crosses_few_files():
     )
     found = {case: (figures["files"], figures["switches"]) for case, figures in json.loads(run.stdout).items()}
     most = {
-        "tilted, table": (16, 48),
-        "any order, table": (15, 66),
-        "tempered, text": (17, 88),
-        "any order, text": (18, 88),
+        "tilted, table": (13, 45),
+        "any order, table": (12, 47),
+        "tempered, text": (15, 86),
+        "any order, text": (14, 68),
     }
     assert {case: tuple(map(min, found[case], most[case])) for case in most} == found

@@ -193,7 +193,7 @@ def test_wrong_new_path_chosen_uniformly(name):
     fk, grid, *_ = setting(name)
     path, w = weighted_paths(name)
     history = list(generations(fk, grid, path, (CHAINS, 3), (Stream(1), 1), NO_RESAMPLING))
-    u = Stream(1).uniforms(0, OUTPUT, CHAINS, (0, 1))
+    u = Stream(1).uniforms(0, OUTPUT, CHAINS, 1)
     by_weight = tt.multinomial(history[-1].particles.log_w, u).ancestors[:, :1]
     assert worst(name, trace_back(history, by_weight), w) < LIMIT
     assert worst(name, trace_back(history, (3 * u).long()), w) > 2 * LIMIT
@@ -248,7 +248,7 @@ class Coins:
 def test_wrong_ancestors_drawn_without_regard_to_memory(monkeypatch):
     """Later weights read the memory of the whole path: a stranger's past changes them."""
     grid, rule = tt.uniform_grid(3), Rule(1.0, tt.ancestor_sampling)
-    tosses = (Stream(7).uniforms(0, OUTPUT, CHAINS, (0, 4)) < 0.75).long().T[..., None]
+    tosses = (Stream(7).uniforms(0, OUTPUT, CHAINS, 4) < 0.75).long().T[..., None]
     start = tt.Trajectory(tosses, (torch.empty(CHAINS, 0, dtype=torch.float64),) * 3)
     ones = enumerate_states(2, 4).sum(-1)
     exact = 0.75 ** ones.double() * 0.25 ** (4 - ones.double())
@@ -323,7 +323,7 @@ def test_wrong_ancestors_drawn_where_nothing_was_resampled(monkeypatch):
     hops = (every[:, 1:] != every[:, :-1]).sum(-1)
     gains = every.double() @ torch.tensor([Hops().log_gain(t) for t in grid], dtype=torch.float64)
     exact = (gains + hops * math.log(0.2) + (4 - hops) * math.log(0.8)).softmax(0)
-    drawn = torch.searchsorted(exact.cumsum(0), Stream(7).uniforms(0, OUTPUT, 1, (0, CHAINS))[0])
+    drawn = torch.searchsorted(exact.cumsum(0), Stream(7).uniforms(0, OUTPUT, 1, CHAINS)[0])
     start = tt.Trajectory(every[drawn].T[..., None], (torch.empty(CHAINS, 0, dtype=torch.float64),) * 4)
 
     def worst_path(threshold):

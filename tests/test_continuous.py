@@ -103,7 +103,7 @@ def test_gaussian_log_prob_is_torchs():
 
 
 def test_gaussian_draws_have_its_moments():
-    u = Stream(0).uniforms(0, 0, 1, (0, 200_000)).reshape(1, -1, 1)
+    u = Stream(0).uniforms(0, 0, 1, 200_000).reshape(1, -1, 1)
     y = c.Gaussian(torch.full_like(u, 2.0), 0.5).sample(u)
     assert abs(float(y.mean()) - 2) < 5 * 0.5 / math.sqrt(u.numel())
     assert abs(float(y.var()) / 0.25 - 1) < 5 * math.sqrt(2 / u.numel())
@@ -228,7 +228,7 @@ def test_potential_and_true_drift_are_those_of_quadrature(process):
 
 def test_mixture_draws_have_its_moments():
     law, n = observed().target(2.0), 100_000
-    x = law.draw(Stream(1).uniforms(0, 0, 1, (0, 4 * n)).reshape(n, 4))
+    x = law.draw(Stream(1).uniforms(0, 0, 1, 4 * n).reshape(n, 4))
     mean, covariance = law.moments()
     assert ((x.mean(0) - mean).abs() / (covariance.diagonal() / n).sqrt()).max() < 5.5
     assert torch.allclose(x.T.cov(), covariance, atol=0.05)

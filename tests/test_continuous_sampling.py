@@ -252,7 +252,7 @@ class AlphaInProposal(c.Tempered):
     def propose(self, x, t, s):
         right = super().propose(x, t, s)
         (_, p), *_ = right.ratios
-        return Proposal(p.towards(self.law("conditional", self.model.conditional, x, (t, s)), self.alpha))
+        return Proposal(p.towards(self.law("conditional", self.model.conditional, x, t, s), self.alpha))
 
 
 @dataclass(frozen=True)
@@ -269,8 +269,8 @@ class AnotherNoise(c.Tempered):
     """The conditional step has five percent more noise than the base step."""
 
     def propose(self, x, t, s):
-        p = self.law("base", self.model.base, x, (t, s))
-        near = self.law("conditional", self.model.conditional, x, (t, s))
+        p = self.law("base", self.model.base, x, t, s)
+        near = self.law("conditional", self.model.conditional, x, t, s)
         p_zeta = c.Gaussian(near.mean, 1.05 * near.std)
         return Proposal(p_zeta, powers((1 - self.alpha, p), (self.alpha - 1, p_zeta)))
 
@@ -376,7 +376,7 @@ def test_no_chunk_population_or_repetition_changes_a_bit():
 def test_systematic_draws_spread_the_first_draw_evenly():
     fk = c.Unweighted(three_coordinates().model(), lambda x, t: torch.zeros_like(x))
     start = fk.start((1, 64), 1.0)
-    u, spare = (tt.Stream(k).uniforms(0, 0, 1, (0, 64 * 3)).reshape(1, 64, 3) for k in (0, 1))
+    u, spare = (tt.Stream(k).uniforms(0, 0, 1, 64 * 3).reshape(1, 64, 3) for k in (0, 1))
     y = start.law.sample(tt.systematic_draws(u, start.labels, spare))
     ranks = (torch.special.ndtr(y) * 64).floor().sort(1).values
     assert torch.equal(ranks[0], torch.arange(64).double()[:, None].expand(64, 3))

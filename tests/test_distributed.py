@@ -196,7 +196,7 @@ def test_uniforms_counted_by_rank_are_seen_by_the_tests(tmp_path):
 
     def careless(self, number, purpose, labels, width):
         populations, n = labels.shape[:2]
-        return self.stream.uniforms(number, purpose, populations, (0, n * width)).reshape(populations, n, width)
+        return self.stream.uniforms(number, purpose, populations, n * width).reshape(populations, n, width)
 
     def work(rank):
         fk, grid, _ = cases()["clock"]

@@ -23,7 +23,7 @@ def stirred(net, seed=0):
     stream = Stream(seed)
     with torch.no_grad():
         for number, parameter in enumerate(net.parameters()):
-            u = stream.uniforms(number, 1, 1, (0, parameter.numel())).reshape(parameter.shape)
+            u = stream.uniforms(number, 1, 1, parameter.numel()).reshape(parameter.shape)
             parameter.add_(0.3 * (2 * u - 1))
     return net
 

@@ -17,18 +17,18 @@ M = 1 << 17
 
 
 def row(seed, step=3, purpose=DRAW, count=M):
-    return Stream(seed).uniforms(step, purpose, 1, (0, count))[0]
+    return Stream(seed).uniforms(step, purpose, 1, count)[0]
 
 
 def test_uniforms_are_float64_in_zero_to_one():
-    u = Stream(7).uniforms(0, DRAW, 64, (0, 4096))
+    u = Stream(7).uniforms(0, DRAW, 64, 4096)
     assert u.dtype == torch.float64
     assert u.shape == (64, 4096)
     assert ((u >= 0) & (u < 1)).all()
 
 
 def test_the_same_key_gives_the_same_bits():
-    assert torch.equal(Stream(5).uniforms(2, RESAMPLE, 3, (0, 50)), Stream(5).uniforms(2, RESAMPLE, 3, (0, 50)))
+    assert torch.equal(Stream(5).uniforms(2, RESAMPLE, 3, 50), Stream(5).uniforms(2, RESAMPLE, 3, 50))
 
 
 def test_the_bits_do_not_change_from_release_to_release():
@@ -47,28 +47,30 @@ def test_the_bits_do_not_change_from_release_to_release():
         return (mix((key + (counter + 1) * golden) & mask) >> 11) * 2.0**-53
 
     for seed in SEEDS:
-        got = Stream(seed).uniforms(9, RESAMPLE, 3, (100, 104))
+        got = Stream(seed).uniforms(9, RESAMPLE, 3, 4, 100)
         expected = [[by_hand(seed, k, 9, RESAMPLE, c) for c in range(100, 104)] for k in range(3)]
         assert got.tolist() == expected
 
 
-@pytest.mark.parametrize("counters", [(0, 5), (7, 40_000), (2**40, 2**40 + 3)])
-def test_host_and_device_make_the_same_bits(counters):
+@pytest.mark.parametrize(("first", "last"), [(0, 5), (7, 40_000), (2**40, 2**40 + 3)])
+def test_host_and_device_make_the_same_bits(first, last):
     keys = _keys(3, 2, 2**63 - 1, 9, RESAMPLE)
-    device = _by_device(torch.from_numpy(keys.view("int64").copy()), counters)
-    assert torch.equal(torch.from_numpy(_by_host(keys, counters)), device)
+    device = _by_device(torch.from_numpy(keys.view("int64").copy()), first, last)
+    assert torch.equal(torch.from_numpy(_by_host(keys, first, last)), device)
 
 
 @pytest.mark.parametrize(("first", "last"), [(0, 10), (37, 64), (99, 100), (50, 50)])
 def test_a_range_of_counters_is_a_slice_of_the_whole(first, last):
-    whole = Stream(5).uniforms(2, DRAW, 3, (0, 100))
-    assert torch.equal(Stream(5).uniforms(2, DRAW, 3, (first, last)), whole[:, first:last])
+    whole = Stream(5).uniforms(2, DRAW, 3, 100)
+    assert torch.equal(Stream(5).uniforms(2, DRAW, 3, last - first, first), whole[:, first:last])
+    with pytest.warns(DeprecationWarning, match="count, first"):
+        assert torch.equal(Stream(5).uniforms(2, DRAW, 3, (first, last)), whole[:, first:last])
 
 
 @pytest.mark.parametrize("k", [0, 1, 6])
 def test_a_population_alone_is_its_row_of_the_whole(k):
-    whole = Stream(5).uniforms(2, DRAW, 7, (0, 20))
-    assert torch.equal(Stream(5, first_population=k).uniforms(2, DRAW, 1, (0, 20))[0], whole[k])
+    whole = Stream(5).uniforms(2, DRAW, 7, 20)
+    assert torch.equal(Stream(5, first_population=k).uniforms(2, DRAW, 1, 20)[0], whole[k])
 
 
 def test_every_part_of_the_key_matters():
@@ -78,7 +80,7 @@ def test_every_part_of_the_key_matters():
         row(0, step=4, count=100),
         row(0, purpose=RESAMPLE, count=100),
         row(0, purpose=OUTPUT, count=100),
-        Stream(0, first_population=1).uniforms(3, DRAW, 1, (0, 100))[0],
+        Stream(0, first_population=1).uniforms(3, DRAW, 1, 100)[0],
     ]
     for i, a in enumerate(rows):
         for b in rows[i + 1 :]:
@@ -87,7 +89,7 @@ def test_every_part_of_the_key_matters():
 
 def test_parts_of_the_key_do_not_stand_in_for_each_other():
     every = {
-        (seed, k, step, purpose): float(Stream(seed, k).uniforms(step, purpose, 1, (0, 1)))
+        (seed, k, step, purpose): float(Stream(seed, k).uniforms(step, purpose, 1, 1))
         for seed in range(4)
         for k in range(4)
         for step in range(4)
@@ -116,7 +118,7 @@ def test_keys_side_by_side_are_uncorrelated():
             row(seed, step=4),
             row(seed, purpose=RESAMPLE),
             row(seed, purpose=OUTPUT),
-            Stream(seed, 1).uniforms(3, DRAW, 1, (0, M))[0],
+            Stream(seed, 1).uniforms(3, DRAW, 1, M)[0],
         ]
         for other in others:
             assert abs(float(12 * (v * (other - 0.5)).mean() * math.sqrt(M))) < limit
@@ -126,7 +128,7 @@ def test_first_uniforms_of_many_populations_are_uniform():
     """False alarm 5e-7: mean and variance down the populations, at five seeds."""
     limit = z_limit(10)
     for seed in SEEDS:
-        v = Stream(seed).uniforms(0, DRAW, 1 << 14, (0, 1))[:, 0] - 0.5
+        v = Stream(seed).uniforms(0, DRAW, 1 << 14, 1)[:, 0] - 0.5
         assert abs(float(v.mean() * math.sqrt(12 * len(v)))) < limit
         assert abs(float((v.square().mean() - 1 / 12) * math.sqrt(180 * len(v)))) < limit
 

@@ -11,9 +11,9 @@ import torch
 
 import truetilt as tt
 from problems import table
-from truetilt.smc.checks import ALONE, CHECKS, FEW, HARDLY_ANY, SCATTER, THIN, TORN, UNSURE, VARIED
 from truetilt.smc.figures import Figures
 from truetilt.smc.trust import judge
+from truetilt.smc.weight_findings import ALONE, FEW, HARDLY_ANY, SCATTER, THIN, TORN, UNSURE, VARIED, WEIGHT_CHECKS
 
 SMALL = table(tt.Masking, 3, 2, seed=6)
 LARGE = table(tt.Masking, 50, 2, seed=1)
@@ -281,7 +281,7 @@ def test_the_worst_finding_is_the_verdict_and_comes_first():
     assert [r.split()[0] for r in trust.reasons] == ["The", "1", "Error"]  # lines, deaths, and a remark
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", WEIGHT_CHECKS, ids=lambda check: check.__name__)
 def test_every_check_finds_one_of_the_faults_and_nothing_in_health(check):
     changes = [change for change, _, _ in FAULTS.values()] + [{"populations": 8}]
     assert check(HEALTHY) is None

@@ -17,7 +17,7 @@ import torch
 import truetilt as tt
 from problems import table
 from test_consistency import LENGTH, ONE_SIDED, ones
-from truetilt.smc.doubts import ALLOWED, AMISS, APART, DOUBTS, MADE_UP, UNMET
+from truetilt.smc.model_findings import ALLOWED, AMISS, APART, MADE_UP, MODEL_CHECKS, UNMET
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "proofs"))
 
@@ -334,7 +334,7 @@ def test_an_event_met_once_has_an_interval_that_reaches_as_far_as_one_hit_may():
 # All together.
 
 
-@pytest.mark.parametrize("check", DOUBTS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", MODEL_CHECKS, ids=lambda check: check.__name__)
 def test_every_doubt_is_silent_where_nothing_was_measured(check):
     assert check(tt.run(tt.Tilted(EXACT, 2.0), tt.uniform_grid(8), **SIZES).trust().figures) is None
 

@@ -65,7 +65,7 @@ _HOME = {
     "smc.uncertainty": ("Interval", "across_populations", "genealogy"),
     "core.target": ("Target",),
     "targets.particle_gibbs": ("Sweeps", "particle_gibbs"),
-    "smc.checks": ("Verdict",),
+    "smc.weight_findings": ("Verdict",),
     "smc.trust": ("Trust",),
     "core.types": ("Model", "SiteLogits"),
     "core.spent": ("Spent",),

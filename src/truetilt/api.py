@@ -19,16 +19,16 @@ from .core.meter import metered, rewards_of, spent_before
 from .core.parameter_names import spelled
 from .core.parts import check_parts
 from .core.target import contract_of
-from .core.types import FeynmanKac, Model, Resampler, Schedule, check_model, check_sampled
+from .core.types import FeynmanKac, Model, OwnGrid, Resampler, Schedule, check_model, check_sampled
 from .diffusion.kernels import Kernel
 from .diffusion.processes import Masking
 from .diffusion.schedules import check_whole, masked_fraction_grid, uniform_grid
 from .result import Result
 from .runtime.checkpoints import EVERY, Checkpoints, Record
-from .runtime.checks import check_model_functions, check_moves, check_observers, check_options
 from .runtime.memory import check_room, fitting_chunk
+from .runtime.run_arguments import check_model_functions, check_moves, check_observers, check_options
 from .runtime.runs import Callback, CheckedRun, Watch, carried_out
-from .runtime.settings import settings_of, versions_of
+from .runtime.settings import settings_of, versions_of, weights_of
 from .runtime.snapshots import chosen_steps, stacked
 from .smc.coupling import Coupling, independent
 from .smc.rejuvenation import Rejuvenation
@@ -122,28 +122,18 @@ def run(
     check_model_functions(fk)
     check_moves(fk, moves, resample)
     grid, resample = check_whole(own_grid(fk) if grid is None else grid), resample or adaptive(systematic, 0.5)
-    populations, particles = check_shape((populations, particles))
-    check_parts((fk, moves), populations)
-    wanted, steps = chosen_steps(snapshots, len(grid) - 1), len(grid) - 1
-    first_population = whole("first_population", first_population, 0, 2**62)
-    checkpoint_every = whole("checkpoint_every", checkpoint_every, 1)
-    sizes = {"seed": check_seed(seed), "particles": particles, "populations": populations}
-    sizes |= {"first_population": first_population, "steps": steps}
+    shape, wanted = check_shape((populations, particles)), chosen_steps(snapshots, len(grid) - 1)
+    check_parts((fk, moves), shape[0])
+    sizes = _sizes(shape, seed, first_population, len(grid) - 1)
     settings = settings_of(fk, resample, couple, moves, sizes)
     shard.compare(settings | {"grid": grid, "snapshots": wanted})
-    device, here = contract_of(fk).device, (populations, shard.share(particles))
-    check_room(fk, here, steps, device)
-    chunk = fitting_chunk(fk, here, device) if chunk == "auto" else chunk
-    source = Source(Stream(sizes["seed"], first_population, device), couple, chunk, shard=shard)
-    settings |= versions_of(device, __version__) | {"spent before": spent_before((fk, moves))._asdict()}
-    saved = None
-    if checkpoint is not None:
-        identity = settings | {"grid": grid, "snapshots": wanted, "device": torch.device(device).type}
-        identity["networks"] = fingerprint((fk, resample, couple, moves))
-        rewards = rewards_of((fk, moves))
-        saved = Checkpoints(path_of("checkpoint", checkpoint), checkpoint_every, identity, shard, rewards)
+    source = _source(fk, sizes, couple, chunk, shard)
+    settings |= versions_of(source.stream.device, __version__) | {"spent before": spent_before((fk, moves))._asdict()}
+    every, parts = whole("checkpoint_every", checkpoint_every, 1), (fk, resample, couple, moves)
+    told = settings | {"grid": grid, "snapshots": wanted}
+    saved = None if checkpoint is None else _checkpoints(checkpoint, every, told, parts, source)
     meter = Meter()
-    checked = CheckedRun(*metered((fk, moves), meter), grid, (populations, particles), resample, source, wanted)
+    checked = CheckedRun(*metered((fk, moves), meter), grid, shape, resample, source, wanted)
     record = carried_out(checked, meter, saved, watch, callback_on_step_end)
     return _result(checked, record.whole(shard), settings, meter)
 
@@ -277,18 +267,40 @@ def reveal(
     return run(fk, grid, particles=particles, **options)
 
 
+def _sizes(shape: tuple[int, int], seed: int, first_population: int, steps: int) -> dict[str, int]:
+    """The sizes and the seed of a run as its settings record them; shape is (populations, particles)."""
+    first = whole("first_population", first_population, 0, 2**62)
+    sizes = {"seed": check_seed(seed), "particles": shape[1], "populations": shape[0]}
+    return sizes | {"first_population": first, "steps": steps}
+
+
+def _source(fk: FeynmanKac, sizes: dict[str, int], couple: Coupling, chunk: int | str | None, shard: Shard) -> Source:
+    """The uniforms of this process's share of a run, drawn in chunks that fit; refused if the run cannot fit."""
+    device, here = contract_of(fk).device, (sizes["populations"], shard.share(sizes["particles"]))
+    check_room(fk, here, sizes["steps"], device)
+    size = fitting_chunk(fk, here, device) if chunk == "auto" else cast("int | None", chunk)
+    return Source(Stream(sizes["seed"], sizes["first_population"], device), couple, size, shard=shard)
+
+
+def _checkpoints(
+    folder: str | Path, every: int, settings: dict[str, Any], parts: tuple[Any, ...], source: Source
+) -> Checkpoints:
+    """Where a run is saved, and what must be equal to go on from there: settings, kind of device and networks."""
+    identity = settings | {"device": torch.device(source.stream.device).type, "networks": fingerprint(parts)}
+    return Checkpoints(path_of("checkpoint", folder), every, identity, source.shard, rewards_of(parts))
+
+
 def own_grid(fk: FeynmanKac) -> Sequence[float]:
     """The time grid of a value that has one of its own."""
-    found = getattr(fk, "grid", None)
-    if found is None:
+    if not isinstance(fk, OwnGrid):
         raise InvalidInput(
             f"{type(fk).__name__} has no time grid of its own; give one, such as tt.run(fk, tt.uniform_grid(100))"
         )
-    return found
+    return fk.grid
 
 
 def _result(run: CheckedRun, whole: Record, settings: dict[str, Any], meter: Meter) -> Result:
-    """What a finished run gives back, every particle in it, after a last look at them, whose cost counts."""
+    """The result of a finished run with the particles of all ranks; what is measured at the end counts as its cost."""
     measured = shared_measures(run.fk, run.moves, whole.particles, run.source.shard)
     if measured.disagreement is not None and (problem := disagreeing(measured.disagreement)):
         warnings.warn(problem, stacklevel=4)
@@ -301,7 +313,7 @@ def _result(run: CheckedRun, whole: Record, settings: dict[str, Any], meter: Met
         torch.stack([info.ess for info in infos]),
         torch.stack([info.log_z for info in infos]),
         torch.stack([info.ancestors for info in infos]),
-        settings | {"measured": measured.told()},
+        settings | {"weights": weights_of(run.fk), "measured": measured.told()},
         torch.stack([info.moved for info in infos]),
         torch.stack([info.accepted for info in infos]),
         *stacked(whole.kept),

@@ -24,7 +24,6 @@ from .runtime.saved import load_tensors, names_of, save_tensors
 from .runtime.settings import constant_of, known_of, repeated, runs_of
 from .runtime.snapshots import Snapshots, no_snapshots, united
 from .runtime.story import story_lines
-from .smc.checks import Finding, Verdict
 from .smc.figures import STIRRED, Stirring, figures_of, lines_of
 from .smc.genealogy import roots
 from .smc.resampling import effective_sample_size, log_mean_exp, multinomial, normalised
@@ -42,6 +41,7 @@ from .smc.uncertainty import (
     of_log_z,
     of_mean,
 )
+from .smc.weight_findings import Finding, Verdict
 
 if TYPE_CHECKING:
     from .viz.plots import Plots
@@ -116,7 +116,7 @@ class Result:
         return "a constant that this model does not name" if constant is None else constant.words
 
     def log_z_less(self, share: float, log_p_zeta: float) -> float:
-        """log sum of p0(x) p(zeta|x)^alpha, less `share` times log p(zeta), whichever of these `log_z` is itself.
+        """log sum of p0(x) p(zeta|x)^alpha minus `share` times log p(zeta), converted from whichever share `log_z` has.
 
         share 0 is the sum alone, 1 what `Tilted` estimates, alpha what `Tempered` and `AnyOrder` do.
         """
@@ -169,7 +169,7 @@ class Result:
 
     @property
     def genealogy(self) -> Tensor:
-        """Whom each particle descends from, step by step [steps + 1, populations, particles]."""
+        """The ancestor of each particle at every step [steps + 1, populations, particles]."""
         return self.ancestors
 
     @property
@@ -237,9 +237,9 @@ class Result:
         check_fits(8 * n * (3 + self.particles[0, 0].numel()), f"{n} draws", self.particles.device)
         stream = Stream(seed, device=self.particles.device)
         log_w = self.log_weights.reshape(-1)
-        height = (torch.arange(n, device=log_w.device) + stream.uniforms(0, OUTPUT, 1, (0, 1))[0]) / n
+        height = (torch.arange(n, device=log_w.device) + stream.uniforms(0, OUTPUT, 1, 1)[0]) / n
         chosen = draw_from(self.weights.reshape(-1).cumsum(0), height)
-        shuffle = stream.uniforms(1, OUTPUT, 1, (0, n))[0].argsort()
+        shuffle = stream.uniforms(1, OUTPUT, 1, n)[0].argsort()
         return self.particles.flatten(0, 1)[chosen[shuffle]]
 
     def draw_independent(self, seed: int = 0) -> Tensor:
@@ -248,7 +248,7 @@ class Result:
         alive = (self.population_log_z > -torch.inf).nonzero().squeeze(-1)
         if len(alive) == 0:
             raise DegenerateWeights("every population died: there is nothing to draw")
-        u = Stream(seed, device=self.particles.device).uniforms(2, OUTPUT, populations, (0, 1)).expand(populations, n)
+        u = Stream(seed, device=self.particles.device).uniforms(2, OUTPUT, populations, 1).expand(populations, n)
         chosen = multinomial(self.log_weights, u).ancestors[:, :1]
         first = torch.gather(self.particles, 1, chosen[..., None].expand(-1, -1, self.particles.shape[-1]))
         return first[alive, 0]
@@ -320,7 +320,7 @@ class Result:
         return value
 
     def _history(self) -> History:
-        """What error bars read. United runs must have drawn alike, or nothing is said of how they drew."""
+        """The record that error bars are read from; the resampler is left out if united runs used different ones."""
         ways = [(run.get("resampler"), run.get("coupling")) for run in runs_of(self.settings)]
         resampler, coupling = ways[0] if all(way == ways[0] for way in ways) else (None, None)
         return History(self.log_weights, self.ancestors, self.ess, resampler, coupling != "independent")

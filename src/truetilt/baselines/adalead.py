@@ -88,7 +88,7 @@ class _Chance:
     def uniforms(self, purpose: int, *shape: int) -> Tensor:
         self.number += 1
         count = int(torch.tensor(shape).prod())
-        return self.stream.uniforms(self.number, purpose, 1, (0, count)).reshape(shape)
+        return self.stream.uniforms(self.number, purpose, 1, count).reshape(shape)
 
 
 class _Known:

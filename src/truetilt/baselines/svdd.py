@@ -82,7 +82,7 @@ def svdd(
         worth = call_reward(counted, batch_of(y)) if here.s == 0 else value(batch_of(y), here.s)
         log_odds = scaled(worth, strength).reshape(particles, count)
         log_odds = torch.where((log_odds > NEG_INF).any(-1, keepdim=True), log_odds, 0.0)  # all forbidden: uniform
-        spin = source.stream.uniforms(here.number, RESAMPLE, 1, (0, particles)).reshape(particles, 1)
+        spin = source.stream.uniforms(here.number, RESAMPLE, 1, particles).reshape(particles, 1)
         chosen = draw_from(log_odds.softmax(-1).cumsum(-1), spin).squeeze(-1)
         kept = (torch.arange(particles, device=chosen.device) * count + chosen)[None]
         state = Particles(take(y, kept), state.log_w, {name: take(part, kept) for name, part in aux.items()})

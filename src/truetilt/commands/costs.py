@@ -8,7 +8,8 @@ from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
 
-from ..core.types import Batch, BatchScore, Model, SiteLogits, Tokens, ask
+from ..core.batch import Meter, MeteredPotential
+from ..core.types import Batch, BatchScore, Model, SiteLogits, ask
 
 
 def wrapped(model: Model, wrap: Callable[[str, Any], Any]) -> Model:
@@ -21,16 +22,21 @@ def wrapped(model: Model, wrap: Callable[[str, Any], Any]) -> Model:
 class StateCounter:
     """Counts the states that each network is evaluated on, a count that does not depend on the chunk size."""
 
-    states: dict[str, int] = field(default_factory=dict)
+    meters: dict[str, Meter] = field(default_factory=dict)
+
+    @property
+    def states(self) -> dict[str, int]:
+        return {name: meter.evaluations for name, meter in self.meters.items() if meter.rounds}
 
     def watch(self, model: Model) -> Model:
         return wrapped(model, self._count)
 
     def _count(self, name: str, net: Any) -> Any:
-        return (CountedPotential if name == "potential" else CountedScore)(net, name, self)
+        meter = self.meters.setdefault(name, Meter())
+        return MeteredPotential(net, meter) if name == "potential" else CountedScore(net, meter)
 
     def add(self, name: str, states: int) -> None:
-        self.states[name] = self.states.get(name, 0) + states
+        self.meters.setdefault(name, Meter()).asked(states)
 
 
 @dataclass
@@ -62,25 +68,11 @@ class CountedScore(BatchScore):
 
     asks_others: ClassVar[bool] = True
     score: Any
-    name: str
-    meter: StateCounter
+    meter: Meter
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
-        self.meter.add(self.name, len(batch.x))
+        self.meter.asked(len(batch.x))
         return ask(self.score, batch, t)
-
-
-@dataclass(frozen=True)
-class CountedPotential:
-    """A Potential whose states are counted."""
-
-    potential: Any
-    name: str
-    meter: StateCounter
-
-    def __call__(self, x: Tokens, t: float) -> Tensor:
-        self.meter.add(self.name, len(x))
-        return self.potential(x, t)
 
 
 class Cost(NamedTuple):

@@ -42,7 +42,7 @@ def make_reference(folder: str, to: Path) -> None:
     entries = []
     for digit in CLASSES:
         sets = {name: d.images[d.labels == digit].long() for name, d in (("train", train), ("test", test))}
-        order = Stream(digit).uniforms(0, OUTPUT, 1, (0, len(sets["train"])))[0].argsort()
+        order = Stream(digit).uniforms(0, OUTPUT, 1, len(sets["train"]))[0].argsort()
         entry = {name: {"count": len(x), "distance": round(mean_distance(x), 5)} for name, x in sets.items()}
         covered = coverage(sets["test"], sets["train"][order[:_SAMPLE]])
         entries.append({"digit": digit, **entry, "coverage_of_real": round(covered, 5)})

@@ -16,7 +16,7 @@ from torch import Tensor
 from ..core.target import NO_WEIGHTS, Remedies, steered, tempered
 from ..core.types import InvalidInput, Potential, Schedule, State, Target, function, number, settle, shown, take
 from ..diffusion.guidance import check_strength, strength
-from ..targets.base import Clockwork, Proposal, check_alpha, powers
+from ..targets.base import Clockwork, Proposal, both_times, check_alpha, powers
 from ..targets.tilts import LINEAR, SQUARE, Ramp, Tilt, check_ramp, check_reward, growing
 from .kernels import Kernel, Score, euler_maruyama, reverse_drift
 from .laws import Gaussian
@@ -48,13 +48,16 @@ class OnClock(Clockwork):
     def prior(self, x: State) -> Gaussian:
         return self.model.process.prior(tuple(x.shape), self.model.device)
 
-    def law(self, name: str, score: Score | None, x: State, interval: tuple[float, float]) -> Gaussian:
-        """The law of one reverse step of a score, with its output checked."""
-        return self.step(checked(name, score, interval), x, interval)
+    def law(
+        self, name: str, score: Score | None, x: State, t: float | tuple[float, float], s: float | None = None
+    ) -> Gaussian:
+        """The law of one reverse step t -> s of a score, with its output checked."""
+        t, s = both_times(t, s)
+        return self.step(checked(name, score, t, s), x, t, s)
 
-    def step(self, score: Score, x: State, interval: tuple[float, float]) -> Gaussian:
+    def step(self, score: Score, x: State, t: float | tuple[float, float], s: float | None = None) -> Gaussian:
         """The kernel's step, checked to be a Gaussian law."""
-        law = self.kernel(self.model.process, score, x, *interval)
+        law = self.kernel(self.model.process, score, x, *both_times(t, s))
         if not isinstance(law, Gaussian):
             raise InvalidInput(f"the kernel returned {shown(law)}; it must return the continuous.Gaussian of a step")
         return law
@@ -97,8 +100,8 @@ class Tempered(_Edges):
     how: ClassVar[str] = "moves as guidance does, weighs by the ratios of the two models (edge ratios)"
 
     def propose(self, x: State, t: float, s: float) -> Proposal:
-        p = self.law("base", self.model.base, x, (t, s))
-        p_zeta = self.law("conditional", self.model.conditional, x, (t, s))
+        p = self.law("base", self.model.base, x, t, s)
+        p_zeta = self.law("conditional", self.model.conditional, x, t, s)
         q = p.towards(p_zeta, strength(self.beta, t))
         if q is p_zeta:
             return Proposal(p_zeta, powers((1 - self.alpha, p), (self.alpha - 1, p_zeta)))
@@ -114,9 +117,9 @@ class Girsanov(_Edges):
     """
 
     def propose(self, x: State, t: float, s: float) -> Proposal:
-        base = _once(checked("base", self.model.base, (t, s)))
-        conditional = _once(checked("conditional", self.model.conditional, (t, s)))
-        p, p_zeta = (self.step(score, x, (t, s)) for score in (base, conditional))
+        base = _once(checked("base", self.model.base, t, s))
+        conditional = _once(checked("conditional", self.model.conditional, t, s))
+        p, p_zeta = (self.step(score, x, t, s) for score in (base, conditional))
         f, f_zeta = (reverse_drift(self.model.process, score, x, t) for score in (base, conditional))
         beta, g2 = strength(self.beta, t), self.model.process.diffusion(t)
         b = f + beta * (f_zeta - f)
@@ -199,10 +202,10 @@ class Tilted(OnClock):
         return replace(self, beta=Growing(1 + share * (self.alpha - 1), self.ramp))
 
     def propose(self, x: State, t: float, s: float) -> Proposal:
-        p_zeta, beta = self.law("conditional", self.model.conditional, x, (t, s)), strength(self.beta, t)
+        p_zeta, beta = self.law("conditional", self.model.conditional, x, t, s), strength(self.beta, t)
         if beta == 1:
             return Proposal(p_zeta)
-        q = self.law("base", self.model.base, x, (t, s)).towards(p_zeta, beta)
+        q = self.law("base", self.model.base, x, t, s).towards(p_zeta, beta)
         return Proposal(q, ((1.0, p_zeta), (-1.0, q)))
 
 
@@ -239,10 +242,10 @@ class Steered(OnClock):
         return growing(self.reward, self.strength, self.ramp)
 
     def propose(self, x: State, t: float, s: float) -> Proposal:
-        p = self.law("base", self.model.base, x, (t, s))
+        p = self.law("base", self.model.base, x, t, s)
         if self.proposal is None:
             return Proposal(p)
-        q = p.towards(self.law("proposal", self.proposal, x, (t, s)), 1.0)
+        q = p.towards(self.law("proposal", self.proposal, x, t, s), 1.0)
         return Proposal(q, ((1.0, p), (-1.0, q)))
 
 
@@ -262,7 +265,7 @@ class Unweighted(OnClock):
         return NO_WEIGHTS
 
     def propose(self, x: State, t: float, s: float) -> Proposal:
-        return Proposal(self.law("given", self.score, x, (t, s)))
+        return Proposal(self.law("given", self.score, x, t, s))
 
 
 def _once(score: Score) -> Score:

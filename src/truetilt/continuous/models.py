@@ -115,13 +115,13 @@ def gradient(potential: Potential, x: State, t: float) -> Tensor:
         return slope
 
 
-def checked(name: str, score: Score | None, interval: tuple[float, float]) -> Score:
-    """The score, with its shape and values checked where they appear; an error names the step."""
+def checked(name: str, score: Score | None, start: float, end: float) -> Score:
+    """The score, with its shape and values checked where they appear; an error names the step start -> end."""
     if score is None:
         raise InvalidInput(f"this sampler needs a {name} score and the model has none")
 
     def ask(x: State, t: float) -> Tensor:
-        where, shape, x = f"step t = {interval[0]:.6g} -> {interval[1]:.6g}", x.shape, batch_of(x)
+        where, shape, x = f"step t = {start:.6g} -> {end:.6g}", x.shape, batch_of(x)
         try:
             value = score(x, t)
         except (RuntimeError, InvalidInput) as error:  # torch's own message does not say where

@@ -1,4 +1,4 @@
-"""Asking a function of one's own about a batch of tokens, with what to do where it was written for strings."""
+"""Calls of users' functions on a batch of tokens, with advice where a function was written for strings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SPELL = "spell states for it, tt.Reward(function, tokenizer=letters, one_at_a_ti
 
 
 def ask(name: str, function: Callable[..., Any], *given: Any) -> Any:
-    """What a function returns; one that takes its tokens for strings is told of tt.Reward."""
+    """Call a function; if it fails because it expects strings, the error advises tt.Reward."""
     try:
         return function(*given)
     except (AttributeError, TypeError, RuntimeError) as error:
@@ -22,7 +22,7 @@ def ask(name: str, function: Callable[..., Any], *given: Any) -> Any:
 
 
 def check_strings(name: str, error: BaseException, tokens: Tensor) -> None:
-    """Say of tt.Reward, if an error looks like that of a function of strings that was given tokens."""
+    """Raise advice on tt.Reward if an error looks like that of a function of strings that was given tokens."""
     if wants_strings(error):
         raise InvalidInput(
             f"{name} takes states for strings ({type(error).__name__}: {error}), and is given tokens "

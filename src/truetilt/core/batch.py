@@ -1,4 +1,4 @@
-"""Asking about a batch of states: what its scores share, how each is asked and checked, and who counts the passes.
+"""Network evaluations of a batch of states: the cache that its scores share, checks of their answers, and counts.
 
 The base and the conditional of a model are asked about the same states. What both need (which sites are masked, which
 row of a table a site reads, what a common network answered) is computed once and cached in the batch, which lives as
@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 from torch import Tensor
 
 from .errors import InvalidInput
-from .logits import SiteLogits, batch_of
+from .logits import SiteLogits, batch_of, over_sites
 from .spent import Spent
 
 AnyScore = Callable[[Tensor, float], SiteLogits]  # a `Score`
@@ -68,6 +68,19 @@ class CountsDistinct(Protocol):
     def distinct(self) -> int: ...
 
 
+@runtime_checkable
+class Bounded(Protocol):
+    """A reward that knows the most it can return, as `tt.Reward(..., highest=)` does; None where it does not."""
+
+    @property
+    def highest(self) -> float | None: ...
+
+
+def highest_of(reward: Any) -> float | None:
+    """The most that a reward can return, where it says so."""
+    return reward.highest if isinstance(reward, Bounded) else None
+
+
 @dataclass(frozen=True, eq=False)
 class MeteredReward:
     """A reward whose calls are counted; one without a cache makes every call a distinct one."""
@@ -83,25 +96,29 @@ class MeteredReward:
         finally:
             self.meter.called(len(x), self.reward.distinct - before if counts else len(x))
 
+    @property
+    def highest(self) -> float | None:
+        return highest_of(self.reward)
+
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """States [B, D], a cache of what was computed from them, and who counts the passes over them, if anybody does."""
+    """States [B, D], a cache of what was computed from them, and the meter that counts passes over them, if any."""
 
     x: Tensor
     meter: Meter | None = field(default=None, repr=False)
-    known: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)  # by what names it
+    known: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)  # the cache, by key
 
 
 class Needs(NamedTuple):
-    """What a score needs of the machine."""
+    """Batch size and memory of a score."""
 
     batch: int = 1  # states its network is asked about at a time
     particle_bytes: int | None = None  # memory that a particle takes; None: a row of float64 at every site
 
 
 class BatchScore(ABC):
-    """A Score that shares what it computes about a batch with the other scores of its step.
+    """A Score that shares intermediate results about a batch with the other scores of its step, through its cache.
 
     A subclass writes `ask`. Called as a plain Score (x, t), with states of any leading shape, it makes a batch of its
     own.
@@ -112,7 +129,7 @@ class BatchScore(ABC):
 
     @property
     def needs(self) -> Needs:
-        """What it needs of the machine."""
+        """Its batch size and memory."""
         return Needs()
 
     @abstractmethod
@@ -125,7 +142,7 @@ class BatchScore(ABC):
 
 
 def needs_of(score: Any) -> Needs:
-    """What any Score needs of the machine; one that does not say needs a row at every site."""
+    """Batch size and memory of any Score; the default assumes a row at every site."""
     return score.needs if isinstance(score, BatchScore) else Needs()
 
 
@@ -139,18 +156,12 @@ def ask(score: AnyScore, batch: Batch, t: float) -> SiteLogits:
 def evaluate_all(
     model: Any, x: Tensor, t: float, **scores: Callable[[Tensor, float], SiteLogits] | None
 ) -> list[SiteLogits]:
-    """What each score of a `Model` says of x [..., D]: one batch is made and shown to all, and each answer is checked.
+    """Every score of a `Model` at x [..., D]: all are asked about one batch, and the shape of each answer is checked.
 
-    list[SiteLogits] that share an index still do.
+    Answers that share an index tensor share it afterwards, too.
     """
-    batch, found = Batch(x.reshape(-1, x.shape[-1]), model.meter), []
-    indices: dict[int, tuple[Tensor, Tensor]] = {}  # kept beside its new shape: an id stays its own
-    for name, score in scores.items():
-        answer = _checked(model, name, score, batch, t)
-        if id(answer.index) not in indices:
-            indices[id(answer.index)] = answer.index, answer.index.reshape(x.shape)
-        found.append(SiteLogits(answer.store, indices[id(answer.index)][1]))
-    return found
+    batch = Batch(x.reshape(-1, x.shape[-1]), model.meter)
+    return over_sites(x.shape, [_checked(model, name, score, batch, t) for name, score in scores.items()])
 
 
 def _checked(model: Any, name: str, score: AnyScore | None, batch: Batch, t: float) -> SiteLogits:

@@ -1,7 +1,7 @@
-"""Questions to a device, asked together: each one that is asked alone makes the host wait for all that is under way.
+"""Device synchronisations, batched: reading a value from a GPU makes the host wait for all work queued before it.
 
-A step hands its `Questions` to whoever checks something about its particles. A check that is handed none is answered at
-once, and so is any check of tensors on the CPU, where asking costs nothing.
+Each step passes one `Questions` object to all checks of its particles. They wait in it and are read by one transfer. A
+check without such an object, and any check of tensors on the CPU, is answered at once.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-_FREE = {"cpu"}  # where the host knows what it asks for
-Problem = Callable[[], Exception]  # what to raise, or a Warning to give; called only when it is
+_FREE = frozenset({"cpu"})  # kinds of device whose values are read without a synchronisation
+Problem = Callable[[], Exception]  # makes the error to raise, or the Warning to give; called only if a check fails
 
 
 class Doubt(NamedTuple):
-    """A check that is still to be made: what must not be true, a truth value [], and the problem if it is."""
+    """A check that is not made yet: `bad`, a boolean tensor [] that must be false, and the problem if it is true."""
 
     bad: Tensor
     problem: Problem
 
 
 def asks_freely(tensor: Tensor) -> bool:
-    """Whether a value of this tensor can be read without waiting for anything."""
+    """Whether values of this tensor can be read without a device synchronisation."""
     return tensor.device.type in _FREE
 
 
 def check(bad: Tensor, problem: Problem, questions: Questions | None = None) -> None:
-    """Raise the problem if `bad`, a truth value [], is true: now, or with the other questions of the step.
+    """Raise the problem if `bad`, a boolean tensor [], is true: now, or with the other checks of the step.
 
-    A problem that is a Warning is given instead, once a run.
+    A problem that is a Warning is issued instead, once a run.
     """
     if questions is not None and bad.device.type not in _FREE:
         questions.pending.append((bad, problem))
@@ -52,9 +52,9 @@ def _tell(problem: Exception, told: set[str]) -> None:
 def sites_where(
     mask: Tensor, questions: Questions | None = None, meanwhile: Callable[[], object] = bool
 ) -> tuple[Tensor, ...]:
-    """Where a mask is true, as `nonzero(as_tuple=True)` says it; what is pending is answered on the way.
+    """Where a mask is true, as `nonzero(as_tuple=True)` gives it; pending checks are answered by the same transfer.
 
-    A device must be asked how many there are: it goes on with `meanwhile` before the host waits to hear of it.
+    Their number must be read from the device. `meanwhile` queues further work before the host waits for it.
     """
     if questions is None or mask.device.type in _FREE:
         return mask.nonzero(as_tuple=True)
@@ -68,14 +68,14 @@ def sites_where(
     return flat, *reversed(where)
 
 
-Answer = Callable[[], int]  # waits for it
+Answer = Callable[[], int]  # waits for the transfer, raises what a check found, and returns the sum of the counts
 
 
 class Questions:
-    """Gathers the checks of each step of a run, and sends them once: where sites are counted, else at the end.
+    """The pending checks of a run, sent to the host once a step: with the count of changing sites, else at its end.
 
-    A count is waited for. What was sent at the end of a step is read at the end of the next, when it has long arrived;
-    checks after the count go with the next step's. `settle` waits for all that is left.
+    The host waits for a count. Checks that were sent at the end of a step are read at the end of the next one, when the
+    transfer is long finished; checks made after the count go with those of the next step. `settle` waits for all.
     """
 
     def __init__(self) -> None:
@@ -85,13 +85,13 @@ class Questions:
         self.told: set[str] = set()  # the warnings given so far
 
     def end_step(self) -> None:
-        """Send what is pending, unless this step has asked already."""
+        """Send the pending checks, unless this step has already sent some."""
         if not self._asked_now:
             self._sent = self.send()
         self._asked_now = False
 
     def send(self, *counts: Tensor) -> Answer:
-        """Send all that is pending in one transfer. Its answer, once read, is the sum of the counts given."""
+        """Send all pending checks in one transfer; the function returned reads it and sums the counts given."""
         before, self._sent = self._sent, int
         questions, self.pending, self._asked_now = self.pending, [], True
         values = [*(bad.long().reshape(1) for bad, _ in questions), *(count.reshape(1) for count in counts)]
@@ -108,12 +108,12 @@ class Questions:
         return answer
 
     def settle(self) -> None:
-        """Wait for what was sent, and for what is pending."""
+        """Wait for the checks that were sent and for those that are pending."""
         self.send()()
 
 
 def _sent(numbers: Tensor) -> Callable[[], list[int]]:
-    """Numbers on their way to the host: what waits for them, and for nothing that is begun after."""
+    """Start copying numbers to the host; the function returned waits for this copy, and not for work queued later."""
     if not numbers.is_cuda:
         return numbers.tolist
     here, arrived = numbers.to("cpu", non_blocking=True), torch.cuda.Event()

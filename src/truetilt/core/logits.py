@@ -1,10 +1,9 @@
 """Log-values over the vocabulary at every site, stored once for each distinct row; and draws from rows.
 
-Rows may be lazy, made when somebody reads them: so a vocabulary head runs at the sites that are revealed, and only
-there, while whoever combines, normalises or draws from the rows writes the same words for both. A draw inverts a CDF, a
-row of cumulated masses that need not end at 1: here is the one place where a uniform becomes the number of what it
-draws. A uniform times the total is a height in the row, kept below the total, so that rounding never reaches past the
-last entry and what has no mass is never drawn.
+Rows may be lazy, computed when they are read: then a vocabulary head runs only at the sites that are revealed, and code
+that combines, normalises or draws from rows is the same for both kinds. A draw inverts a CDF, a row of cumulated masses
+that need not end at 1; this module is the one place where that is done. A uniform times the total is a height in the
+row, kept below the total, so that rounding never reaches past the last entry and no token of mass 0 is drawn.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ Make = Callable[[Tensor], Tensor]  # numbers of rows, int64 [k], to those rows [
 
 @dataclass(frozen=True)
 class LazyRows:
-    """Rows of this shape [R, S] that are not there yet; what was made last is kept, for it is often asked for again.
+    """Rows [R, S] that `make` computes when they are read; the rows read last are cached, as they are often read again.
 
-    `begin` starts on what every row needs, for somebody who knows that rows will be read and not yet which.
+    `begin` starts the work that all rows share (a network's trunk) before it is known which of them will be read.
     """
 
     shape: tuple[int, int]
@@ -49,7 +48,7 @@ class LazyRows:
         return self.kept[0][1]
 
     def normalised(self) -> LazyRows:
-        """Each row as a law, worked out once for all who ask while one of them keeps it."""
+        """Each row normalised (log-softmax); one cached object serves all callers, as long as one of them holds it."""
         found = self._law[0]() if self._law else None
         if found is None:
             found = LazyRows(self.shape, self._normalised_rows, self.begin)
@@ -64,12 +63,12 @@ Rows = Tensor | LazyRows
 
 
 def _alike(one: Tensor, other: Tensor) -> bool:
-    """Equal entries; one and the same tensor is not looked into, which on a device would wait for it."""
+    """Whether entries are equal; for one and the same tensor without reading it, which would synchronise a device."""
     return one is other or torch.equal(one, other)
 
 
 class Sites:
-    """Sites chosen in a step, and the rows they read in each index: looked up once for all logits that share one.
+    """Sites chosen in a step, and a cache of the rows they read in each index, for all logits that share that index.
 
     `where` is what `nonzero(as_tuple=True)` gives, sites in one line [k]; or one int64 tensor [..., k] that names k
     sites of each particle.
@@ -77,7 +76,7 @@ class Sites:
 
     def __init__(self, where: Tensor | tuple[Tensor, ...]) -> None:
         self.where = where
-        self._rows: list[tuple[Tensor, RowsRead]] = []  # by index; a step has one or two
+        self._rows: list[tuple[Tensor, RowsRead]] = []  # (index, its rows); a step has one or two indices
 
     def rows(self, index: Tensor) -> RowsRead:
         """The rows that these sites read in an index [..., D]."""
@@ -99,7 +98,7 @@ class RowsRead(NamedTuple):
 
 
 def mapped(rows: Rows, change: Callable[[Tensor], Tensor]) -> Rows:
-    """Each row changed by a function of rows alone; of lazy rows, when they are made."""
+    """Each row changed by a function of rows; lazy rows are changed when they are computed."""
     return change(rows) if isinstance(rows, Tensor) else joined(change, (rows, None))
 
 
@@ -249,8 +248,21 @@ class SiteLogits:
         return SiteLogits(self.store, take(self.index, ancestors))
 
 
+def over_sites(shape: tuple[int, ...], logits: Sequence[SiteLogits]) -> list[SiteLogits]:
+    """The same logits for sites of another shape, such as [..., D] of a batch [B, D]; a shared index stays shared."""
+    indices = {id(each.index): each.index.reshape(shape) for each in logits}
+    return [SiteLogits(each.store, indices[id(each.index)]) for each in logits]
+
+
+def normalised_at(sites: Tensor, logits: Sequence[SiteLogits]) -> list[SiteLogits]:
+    """Each of these at chosen sites, int64 [..., k], as laws (rows sum to 1), over one index."""
+    chosen = Sites(sites)
+    first, *rest = [each.at(chosen).normalised() for each in logits]
+    return first.aligned(*rest)
+
+
 def batch_of(x: Tensor) -> Tensor:
-    """States [..., D] as one batch [B, D]: what every function of a user's is given."""
+    """States [..., D] as one batch [B, D], the shape that users' functions are called with."""
     return x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
 
 
@@ -275,7 +287,7 @@ def draw_from(cdf: Tensor, u: Tensor) -> Tensor:
 
 
 def draw_by_row(cdf: Tensor, row: Tensor, u: Tensor) -> Tensor:
-    """The same for many draws [...] that name their row of [R, n]: those that share a row share its CDF."""
+    """`draw_from` for many draws [...], each from its own row of [R, n]; draws that share a row share its CDF."""
     size = cdf.shape[-1]
     total = cdf[:, -1][row]
     return invert_cdf(cdf.reshape(-1), row * size, size, kept_below(u * total, total))

@@ -1,7 +1,7 @@
 """What a run measured about itself at its end, beside its weights: plain numbers that its settings carry.
 
-They are of what was sampled and not of how well: whether the conditionals that its moves read agree, how large a ratio
-its two networks claim, how far the target lies from the base. The judge of a run reads them.
+They describe the model and not the weights: whether the conditionals that moves redraw sites from agree, how large the
+ratio of the two networks is, how far the target lies from the base. `Result.trust` reads them.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from torch import Tensor
 
 
 class Measures(NamedTuple):
-    """Numbers in nats; None where a run has none, or did not need to look."""
+    """Numbers in nats; None where a run has no such number, or did not need to measure it."""
 
-    disagreement: float | None = None  # of conditionals, for a pair of neighbours that the moves redraw
+    disagreement: float | None = None  # between the conditionals of two neighbouring sites that moves redraw, mean
     log_ratio: float | None = None  # log p(zeta|x) / p(zeta) of the networks, mean under the target, worst condition
     bound: float | None = None  # what that cannot exceed: -log p(zeta), where it is known
-    beyond: float | None = None  # mean of what lies above the bound
-    retold: float | None = None  # mean of what is lost when the ratio is summed in another order, without a bound
-    amplified: float | None = None  # how often an error of the ratio counts in the target: its exponent less 1
+    beyond: float | None = None  # mean excess of the log-ratio over its bound
+    retold: float | None = None  # mean change of the log-ratio when summed in another order, where no bound is known
+    amplified: float | None = None  # factor of an error of the log-ratio in the target: its exponent minus 1
     divergence: float | None = None  # KL of the target from the base
     most: float | None = None  # log of the most that a state can weigh, where that is known
     rewarded: bool = False  # whether a reward is in the target
     moving: bool = False  # whether the run was to make moves
-    drift: float | None = None  # of log-weights: log p0 as moves changed it less as the order gives it, mean size
+    drift: float | None = None  # mean |log p0 as moves updated it - log p0 summed in the run's order|
 
     def told(self) -> dict[str, Any]:
         """Fit for JSON: what there is, and is finite."""

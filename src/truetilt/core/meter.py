@@ -1,4 +1,4 @@
-"""Counting what a run asks: copies of what is sampled whose networks and rewards report to a meter.
+"""Counts of network passes and reward calls: copies of what is sampled whose networks and rewards report to a meter.
 
 A run of such a copy draws the same bits. Also what the parts of a value cost when they were made.
 """
@@ -8,12 +8,44 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from .batch import Meter, MeteredPotential, MeteredReward
 from .spent import Spent
 
 T = TypeVar("T")
+
+
+@runtime_checkable
+class CountsParts(Protocol):
+    """A model that lists which of its fields are asked directly, and so counted."""
+
+    @property
+    def counted(self) -> tuple[str, ...]: ...
+
+
+@runtime_checkable
+class Costly(Protocol):
+    """A part that says what making it cost, such as a ramp found by a pilot or a learned twist."""
+
+    @property
+    def spent(self) -> Spent: ...
+
+
+@runtime_checkable
+class Rewarded(Protocol):
+    """A part with a reward."""
+
+    @property
+    def reward(self) -> Any: ...
+
+
+@runtime_checkable
+class Keeps(Protocol):
+    """A reward that says whether it keeps its answers, as `tt.Reward` does."""
+
+    @property
+    def keeps(self) -> bool: ...
 
 
 def metered(value: T, meter: Meter) -> T:
@@ -43,7 +75,8 @@ def _part(value: Any, name: str, meter: Meter, done: dict[int, tuple[Any, Any]])
     part = getattr(value, name)
     if name == "meter" and part is None:
         return meter
-    if part is None or name not in ("reward", *getattr(value, "counted", ())) or not callable(part):
+    counted = value.counted if isinstance(value, CountsParts) else ()
+    if part is None or name not in ("reward", *counted) or not callable(part):
         return _metered(part, meter, done)
     if id(part) not in done:
         done[id(part)] = part, (MeteredReward if name == "reward" else MeteredPotential)(part, meter)
@@ -67,15 +100,14 @@ def spent_before(value: Any) -> Spent:
     """What the parts of a value cost when they were made: pilots of ramps, fits of twists, each counted once."""
     total = Spent()
     for part in {id(part): part for part in _parts(value)}.values():
-        found = getattr(part, "spent", None)
-        total = total.plus(found) if isinstance(found, Spent) else total
+        total = total.plus(part.spent) if isinstance(part, Costly) and isinstance(part.spent, Spent) else total
     return total
 
 
 def rewards_of(value: Any) -> list[Any]:
     """The rewards among the parts of a value whose answers can be kept (`tt.Reward`), each once."""
-    found = [getattr(part, "reward", None) for part in _parts(value)]
-    return list({id(reward): reward for reward in found if getattr(reward, "keeps", False)}.values())
+    found = [part.reward for part in _parts(value) if isinstance(part, Rewarded)]
+    return list({id(reward): reward for reward in found if isinstance(reward, Keeps) and reward.keeps}.values())
 
 
 def _parts(value: Any) -> Iterator[Any]:

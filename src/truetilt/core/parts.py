@@ -1,7 +1,7 @@
-"""Models of several conditions: their populations are dealt to the conditions in equal parts, in order.
+"""Models of several conditions: each condition has an equal share of the populations, in order.
 
-A Score or Potential that does so says to how many as its attribute `dealt`. It is checked before a run begins: with
-other numbers of populations, particles of two conditions would stand in one population.
+A Score or Potential of several conditions has an attribute `condition_count`. A run checks before it begins that its
+populations are a multiple of that number: otherwise particles of two conditions would compete in one population.
 """
 
 from __future__ import annotations
@@ -9,13 +9,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from .errors import InvalidInput
 
 
+@runtime_checkable
+class ManyConditions(Protocol):
+    """A Score or Potential that answers about each equal part of the populations under a condition of its own."""
+
+    @property
+    def condition_count(self) -> int: ...
+
+
 def parts_of(value: Any) -> int:
-    """Into how many equal parts the populations of what is sampled are dealt; 1 where nothing deals them."""
+    """The number of conditions among all parts of what is sampled (their least common multiple); 1 without any."""
     seen: dict[int, Any] = {}
     waiting, found = [value], 1
     while waiting:
@@ -28,13 +36,13 @@ def parts_of(value: Any) -> int:
         elif isinstance(part, Mapping):
             waiting += part.values()
         elif is_dataclass(part) and not isinstance(part, type):
-            found = math.lcm(found, getattr(part, "dealt", 1))
+            found = math.lcm(found, part.condition_count if isinstance(part, ManyConditions) else 1)
             waiting += [getattr(part, field.name) for field in fields(part)]
     return found
 
 
 def check_parts(value: Any, populations: int) -> None:
-    """Refuse populations that cannot be dealt equally to the conditions of what is sampled."""
+    """Refuse populations that cannot be shared equally among the conditions of what is sampled."""
     parts = parts_of(value)
     if populations % parts:
         raise InvalidInput(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 
@@ -26,22 +26,22 @@ class Constant(NamedTuple):
 
 
 class Remedies(NamedTuple):
-    """What a run of this kind can do next if its weights are bad, in words; empty where there is nothing left.
+    """Advice for a run of this kind whose weights are bad, in words; a field is empty where there is no advice.
 
-    Each names the thing to call, and none names what the run does already.
+    Each names a thing to call that the run does not use yet.
     """
 
-    lower: str = ""  # what to ask less of
+    lower: str = ""  # a smaller exponent or strength
     weigh: str = ""  # another way to weigh or to propose
     move: str = ""  # moves that fit the target
     steps: str = "smaller steps"  # a finer grid, where that is possible
-    twist: str = ""  # the twist that the reward takes the place of at the last step, where there is one
+    twist: str = ""  # the run's twist, which the reward replaces at the last step, if it has one
     particles: str = "more particles in each population"
     populations: str = "more populations"
     resample: str = "resampling on the way (leave resample out)"  # for a run that never resamples
 
 
-UNKNOWN = Remedies()  # of a model that does not say
+UNKNOWN = Remedies()  # of a value that gives no advice
 
 
 @dataclass(frozen=True)
@@ -65,26 +65,42 @@ class Target:
         return Target(self.final, dict.fromkeys(self.way or ("times",), "at the end only"), self.constant, self.formula)
 
 
-NO_WEIGHTS = Target(
-    formula="none: the proposal as it is, every particle counted alike"
-)  # Of particles that all count alike: they may start on their way to any target.
+# The target of a run without weights: moves towards any target may follow it.
+NO_WEIGHTS = Target(formula="none: the proposal as it is, every particle counted alike")
 
 
 class Contract(NamedTuple):
-    """What a Feynman-Kac value or a move kernel says of itself to whoever runs it."""
+    """What a Feynman-Kac value or a move kernel may say of itself; each field is the default where it does not."""
 
-    device: torch.device | str
-    target: Target | None
-    remedies: Remedies
+    device: torch.device | str = "cpu"  # where its tensors are; by default where its model's are
+    target: Target | None = None  # what the weighted particles aim at
+    remedies: Remedies = UNKNOWN  # what may help where its weights are bad
     how: str = ""  # how it samples, in a few words
+    most_log_weight: float | None = None  # log of the most that a state can weigh, where that is known
+
+
+@runtime_checkable
+class OnDevice(Protocol):
+    """Something that says where its tensors are."""
+
+    @property
+    def device(self) -> torch.device | str: ...
 
 
 def contract_of(value: Any) -> Contract:
-    """The contract of ours or of a user's own value, which may leave out any of it."""
-    model = getattr(value, "model", None)
-    device = getattr(value, "device", None) or getattr(model, "device", "cpu")
-    remedies, how = getattr(value, "remedies", UNKNOWN), getattr(value, "how", "")
-    return Contract(device, getattr(value, "target", None), remedies, how)
+    """The contract of a Feynman-Kac value or a move kernel, ours or a user's, with defaults for what is left out."""
+    said = {name: part for name in Contract._fields if (part := getattr(value, name, None)) is not None}
+    if "device" not in said and isinstance(value, OfModel) and isinstance(value.model, OnDevice):
+        said["device"] = value.model.device
+    return Contract(**said)
+
+
+@runtime_checkable
+class OfModel(Protocol):
+    """A Feynman-Kac value that samples a model: `tt.Model`, `tt.continuous.Model` or a user's own."""
+
+    @property
+    def model(self) -> Any: ...
 
 
 def tempered(model: Any, alpha: float, share: float, **way: Any) -> Target:
@@ -112,7 +128,7 @@ def steered(model: Any, reward: Any, strength: float, **way: Any) -> Target:
 def _sides(model: Any) -> dict[str, Any]:
     """The process and the functions of a model of tokens or of real vectors, those that it has."""
     names = ("process", "length", "dimension", "base", "conditional", "potential")
-    return {name: getattr(model, name) for name in names if getattr(model, name, None) is not None}
+    return {name: part for name in names if (part := getattr(model, name, None)) is not None}
 
 
 def _differing(kind: str, mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:

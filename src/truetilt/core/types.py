@@ -1,4 +1,4 @@
-"""Shapes, records and protocols: the words every other room speaks.
+"""Shapes, records and protocols that all other modules use.
 
 Leading dimensions are independent populations; the particle axis is the last axis of a log-weight. A record is
 immutable, and a class is either a Protocol or final.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -49,6 +49,7 @@ from .logits import SiteLogits as SiteLogits
 from .logits import Sites as Sites
 from .logits import batch_of as batch_of
 from .logits import take as take
+from .target import OfModel as OfModel
 from .target import Remedies as Remedies
 from .target import Target as Target
 
@@ -70,7 +71,7 @@ class Particles(NamedTuple):
 
 
 class Resampled(NamedTuple):
-    """Whom each particle descends from, and its weight now. Total mass is what it was."""
+    """The ancestor of each particle after resampling, and its new weight; a population's total mass is unchanged."""
 
     ancestors: Tensor  # int64 [..., N]
     log_w: LogWeights
@@ -88,7 +89,7 @@ class Step(NamedTuple):
 
 
 class StepInfo(NamedTuple):
-    """What a reader wants to know of a step."""
+    """The record of a step: effective sample size, log Z, ancestors, what moves did and what it cost."""
 
     t: float
     s: float
@@ -115,6 +116,7 @@ class ListedLaw(Law, Protocol):
     def support(self) -> tuple[Tokens, Tensor]: ...
 
 
+@runtime_checkable
 class SitewiseLaw(Law, Protocol):
     """A law that is a product over sites; `frozen` says which states it cannot change."""
 
@@ -167,6 +169,14 @@ class FeynmanKac(Protocol):
     def branches(self, particles: Particles, t: float, s: float) -> Sequence[tuple[Tensor, Move]]: ...
 
 
+@runtime_checkable
+class OwnGrid(Protocol):
+    """A Feynman-Kac value with a time grid of its own, which `tt.run(fk)` takes."""
+
+    @property
+    def grid(self) -> Sequence[float]: ...
+
+
 class Redraw(Move, Protocol):
     """A move of a Markov kernel: no weight, and the chance that what it proposes is accepted."""
 
@@ -190,6 +200,22 @@ class MoveKernel(Protocol):
     @property
     def choices(self) -> int: ...
     def move(self, particles: Particles, t: float, number: int, u: Tensor) -> Redraw: ...
+
+
+@runtime_checkable
+class MadeFrom(Protocol):
+    """A move kernel that is made from a Feynman-Kac value `fk`, whose target it leaves alone."""
+
+    @property
+    def fk(self) -> Any: ...
+
+
+@runtime_checkable
+class RedrawsSites(MadeFrom, Protocol):
+    """A move kernel that redraws sites from the conditionals of `fk`, if `redraws` is true."""
+
+    @property
+    def redraws(self) -> bool: ...
 
 
 class Resampler(Protocol):
@@ -238,7 +264,7 @@ class Jumps(NamedTuple):
     """Integrated intensity of each jump over t -> s: exp(log_clock + log_reference + logits[v]) to v != x."""
 
     logits: SiteLogits
-    movable: Tensor  # bool [..., D]; the rest of a site's entries mean nothing where it is false
+    movable: Tensor  # bool [..., D]; where it is false, the other fields of the site have no meaning
     log_reference: Tensor  # [..., D]
     log_total: Tensor  # [..., D], log of the sum over v != x of exp(log_reference + logits[v])
     log_clock: Tensor  # scalar; +inf when the step must leave

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar, Protocol, cast
+from typing import ClassVar, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -24,15 +24,22 @@ from ..core.types import NEG_INF, Process, Schedule, Score, Tokens, check_proces
 _STRENGTH = f"guidance strength must be finite and at least 0, at most {LARGEST:.0e}"
 
 
+class NoisyState(NamedTuple):
+    """States x [..., D] and the time at which the networks saw them."""
+
+    x: Tokens
+    t: float
+
+
 class Guide(Protocol):
+    """A way of guiding: a score made of two at the states and time `at`, leaning from the base by beta."""
+
     def __call__(
-        self, process: Process, base: SiteLogits, conditional: SiteLogits, beta: float, at: tuple[Tokens, float]
+        self, process: Process, base: SiteLogits, conditional: SiteLogits, beta: float, at: NoisyState
     ) -> SiteLogits: ...
 
 
-def rate_level(
-    process: Process, base: SiteLogits, conditional: SiteLogits, beta: float, at: tuple[Tokens, float]
-) -> SiteLogits:
+def rate_level(process: Process, base: SiteLogits, conditional: SiteLogits, beta: float, at: NoisyState) -> SiteLogits:
     """The paper's guided rate R^beta = R (R^1 / R)^beta (Definition 3.1); at beta = 1 the conditional rate itself."""
     if beta == 1:
         return conditional
@@ -40,11 +47,12 @@ def rate_level(
 
 
 def posterior_level(
-    process: Process, base: SiteLogits, conditional: SiteLogits, beta: float, at: tuple[Tokens, float]
+    process: Process, base: SiteLogits, conditional: SiteLogits, beta: float, at: NoisyState
 ) -> SiteLogits:
     """softmax of (1 - beta) log p(x0|x) + beta log p(x0|x, zeta), at the base's unmasking rate."""
-    p, p_zeta = process.posterior(base, *at), process.posterior(conditional, *at)
-    return process.score(p.join(p_zeta, partial(interpolate, beta=beta)).normalised(), *at)
+    x, t = at
+    p, p_zeta = process.posterior(base, x, t), process.posterior(conditional, x, t)
+    return process.score(p.join(p_zeta, partial(interpolate, beta=beta)).normalised(), x, t)
 
 
 def interpolate(base: Tensor, conditional: Tensor, beta: float) -> Tensor:
@@ -80,7 +88,7 @@ class Guided(BatchScore):
                 raise InvalidInput(
                     f"a score returned {shown(answer)} for states {tuple(x.shape)}; return tt.SiteLogits"
                 )
-        return guided(self.guide, self.process, base, conditional, strength(self.beta, t), (x, t))
+        return guided(self.guide, self.process, base, conditional, strength(self.beta, t), NoisyState(x, t))
 
 
 @dataclass(frozen=True)
@@ -141,11 +149,11 @@ def check_strength(beta: float | Schedule) -> float | Schedule:
 
 
 def guided(
-    guide: Guide, process: Process, base: SiteLogits, conditional: SiteLogits, beta: float, at: tuple[Tokens, float]
+    guide: Guide, process: Process, base: SiteLogits, conditional: SiteLogits, beta: float, at: NoisyState
 ) -> SiteLogits:
     """What a guide makes of two scores, which must be a score again."""
     found = guide(process, base, conditional, beta, at)
-    if not isinstance(found, SiteLogits) or found.vocabulary != process.vocabulary or found.index.shape != at[0].shape:
+    if not isinstance(found, SiteLogits) or found.vocabulary != process.vocabulary or found.index.shape != at.x.shape:
         raise InvalidInput(f"the guide returned {shown(found)}; it must return tt.SiteLogits of the states it is given")
     return found
 

@@ -28,7 +28,9 @@ class SiteLaw:
 
     x: Tokens
     odds: SiteOdds
-    doubt: Doubt | None = field(default=None, repr=False, compare=False)  # what the move that draws from it must check
+    doubt: Doubt | None = field(
+        default=None, repr=False, compare=False
+    )  # a check that the move drawing from it must make
     questions: Questions | None = field(default=None, repr=False, compare=False)  # of the step that draws from it
     _drawn: list[tuple[Tokens, Sites]] = field(default_factory=list, init=False, repr=False, compare=False)
 

@@ -98,7 +98,7 @@ class Taylor(BatchScore):
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         base, x = dense_base(self.process, self.base, batch, t), batch.x
         value, slope = value_and_slope(self.differentiable, x, t, self.process.states, self.dtype, "tt.Taylor")
-        dead = (value == NEG_INF)[:, None, None]  # nothing is known of its neighbours: the base's word stands
+        dead = (value == NEG_INF)[:, None, None]  # the gradient says nothing there: the base's ratios are kept
         ratio = torch.where(dead, 0.0, slope[..., : self.process.vocabulary] - slope.gather(-1, x[..., None]))
         bad = value.isnan() | ~ratio.isfinite().flatten(1).all(1)
         check(

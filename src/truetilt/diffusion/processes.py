@@ -8,6 +8,7 @@ Both are what a SEDD network returns. Score, posterior p(x0 = v | x) and reverse
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from typing import ClassVar, NamedTuple
@@ -15,18 +16,19 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from ..core.logits import normalised_at
 from ..core.types import NEG_INF, InvalidInput, Jumps, SiteLogits, SiteOdds, Tokens, settle, shown, whole
 from .kernels import SiteLaw, log1mexp
 from .schedules import LogLinear, NoiseSchedule
 
-_SOON = 1e-6  # a time that is not yet 0
+_SOON = 1e-6  # the smallest time of a state that still has masks
 _LEAST = 1e-300  # a sum over other tokens that rounding made 0 or negative: so rare that no draw will show it
 
 
 def _checked(process: Masking | Uniform) -> None:
     """At least two tokens, and a schedule."""
     settle(process, vocabulary=whole("vocabulary", process.vocabulary, 2, 2**31 - 1))
-    if not callable(process.schedule) or not callable(getattr(process.schedule, "time_of", None)):
+    if not isinstance(process.schedule, NoiseSchedule):
         raise InvalidInput(f"schedule is {shown(process.schedule)}; give a noise schedule such as tt.LogLinear()")
 
 
@@ -47,7 +49,7 @@ def log_add(a: Tensor, b: Tensor) -> Tensor:
 
 @lru_cache(maxsize=256)
 def _log_lost(sigma: float) -> float:
-    """log(1 - exp(-sigma)) as a number of the host's: a device would wait to be handed it."""
+    """log(1 - exp(-sigma)) as a Python number: passing it to a GPU needs no synchronisation."""
     return float((-torch.expm1(-torch.tensor(sigma, dtype=torch.float64))).log())
 
 
@@ -79,7 +81,7 @@ class Masking:
     vocabulary: int
     schedule: NoiseSchedule = field(default_factory=LogLinear)
     _sigma: dict[float, float] = field(default_factory=dict, init=False, repr=False, compare=False)
-    bridge_keeps_support: ClassVar[bool] = True  # whatever score is bridged
+    bridge_keeps_support: ClassVar[bool] = True  # for any score
     edges_tolerate_grids: ClassVar[bool] = True  # a site is revealed once, so edge ratios stay bounded
 
     def __post_init__(self) -> None:
@@ -104,7 +106,7 @@ class Masking:
         return SiteLaw(x, SiteOdds(_flat_row(x, self.vocabulary), zeros, zeros + NEG_INF))
 
     def sigma(self, t: float) -> float:
-        """The total noise at time t as a Python number; a step asks for its two times again and again."""
+        """The total noise at time t as a Python number, cached, since a step reads its two times many times."""
         if not isinstance(t, float):
             return float(self.schedule(t).value)
         if t not in self._sigma:
@@ -131,6 +133,10 @@ class Masking:
     def posterior(self, log_score: SiteLogits, x: Tokens, t: float) -> SiteLogits:
         """p(x0 = v | x) at masked sites, normalised."""
         return log_score.normalised()
+
+    def posteriors(self, sites: Tensor, log_scores: Sequence[SiteLogits]) -> list[SiteLogits]:
+        """The posteriors of several scores at chosen masked sites [..., k] only, over one index."""
+        return normalised_at(sites, log_scores)
 
     def score(self, log_posterior: SiteLogits, x: Tokens, t: float) -> SiteLogits:
         return log_posterior.map(partial(torch.Tensor.add, other=self.log_odds_kept(t)))
@@ -159,8 +165,8 @@ class Masking:
         return SiteOdds(posterior, hold, move)
 
 
-class Reveals(NamedTuple):
-    """What a step t -> s of the any-order clock reveals: `count` of the `masked` sites there are at its start."""
+class RevealStep(NamedTuple):
+    """A step t -> s of the any-order clock: it reveals `count` of the `masked` sites there are at its start."""
 
     t: float
     s: float
@@ -169,10 +175,10 @@ class Reveals(NamedTuple):
 
 
 @lru_cache(maxsize=1 << 12)
-def reveals_over(process: Masking, length: int, t: float, s: float) -> Reveals:
-    """What the step t -> s reveals of states of so many sites."""
+def reveal_step(process: Masking, length: int, t: float, s: float) -> RevealStep:
+    """How many sites the step t -> s reveals in states of `length` sites."""
     masked = process.count_masked(length, t)
-    return Reveals(t, s, masked, masked - process.count_masked(length, s))
+    return RevealStep(t, s, masked, masked - process.count_masked(length, s))
 
 
 @dataclass(frozen=True)
@@ -181,7 +187,7 @@ class Uniform:
 
     vocabulary: int
     schedule: NoiseSchedule = field(default_factory=LogLinear)
-    bridge_keeps_support: ClassVar[bool] = False  # un-mixing a score that no law has can ask for less than nothing
+    bridge_keeps_support: ClassVar[bool] = False  # un-mixing a score that is of no law can give negative probabilities
     edges_tolerate_grids: ClassVar[bool] = False  # sites jump many times, at rates that alpha makes large
 
     def __post_init__(self) -> None:
@@ -265,7 +271,7 @@ class Uniform:
         return torch.exp(-noise) + switch, switch
 
     def _unmix(self, log_score: SiteLogits, noise: Tensor) -> SiteLogits:
-        """Undo `noise` on each row, up to a constant. A learned score may ask for less than none: that is none."""
+        """Undo `noise` on each row, up to a constant; negative entries, which a learned score may give, become 0."""
         r = (log_score.rows - log_score.rows.amax(-1, keepdim=True)).exp()
         clean = r + torch.expm1(-noise) * r.mean(-1, keepdim=True)
         return log_score.with_rows(clean.clamp(min=0.0).log())

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache, wraps
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -30,7 +30,10 @@ class Sigma(NamedTuple):
     rate: Tensor
 
 
+@runtime_checkable
 class NoiseSchedule(Protocol):
+    """The total noise sigma(t) with its derivative, and the time at which there is so much of it."""
+
     def __call__(self, t: float | Tensor) -> Sigma: ...
     def time_of(self, value: float) -> float: ...
 
@@ -140,7 +143,7 @@ def uniform_grid(steps: int) -> Grid:
 def masked_fraction_grid(schedule: NoiseSchedule, steps: int) -> Grid:
     """Times between which the noised fraction 1 - exp(-sigma) falls by equal amounts."""
     steps = whole("steps", steps, 1, MOST_STEPS)
-    if not callable(schedule) or not callable(getattr(schedule, "time_of", None)):
+    if not isinstance(schedule, NoiseSchedule):
         raise InvalidInput(f"schedule is {shown(schedule)}; give a noise schedule such as tt.LogLinear()")
     top = float(-torch.expm1(-schedule(1.0).value))
     inner = tuple(schedule.time_of(-math.log1p(-top * (1 - i / steps))) for i in range(1, steps))

@@ -64,8 +64,8 @@ class Ranks:
         self.world.together(lambda: dist.all_reduce(total, dist.ReduceOp.SUM))
         return total
 
-    def agreed(self, wish: bool) -> bool:
-        asked = torch.tensor(int(wish))
+    def agreed(self, flag: bool) -> bool:
+        asked = torch.tensor(int(flag))
         self.world.together(lambda: dist.all_reduce(asked, dist.ReduceOp.MAX))
         return bool(asked)
 

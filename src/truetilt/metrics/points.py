@@ -45,7 +45,7 @@ def sliced_wasserstein(
 
 def sphere(count: int, dimension: int, seed: int = 0) -> Tensor:
     """Directions uniform on the sphere [count, dimension], the same for the same seed."""
-    u = Stream(seed).uniforms(0, OUTPUT, 1, (0, count * dimension)).reshape(count, dimension)
+    u = Stream(seed).uniforms(0, OUTPUT, 1, count * dimension).reshape(count, dimension)
     z = torch.special.ndtri(u.clamp(min=2.0**-54))
     return z / z.norm(dim=-1, keepdim=True)
 

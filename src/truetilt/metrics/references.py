@@ -139,7 +139,7 @@ def _adapted(net: nn.Module, rank: int, seed: int) -> Any:
     entries = [p for name, p in adapted.named_parameters() if "lora_A" in name]
     with torch.no_grad():
         for number, p in enumerate(entries):
-            u = Stream(seed).uniforms(number, OUTPUT, 1, (0, p.numel())).view(p.shape)
+            u = Stream(seed).uniforms(number, OUTPUT, 1, p.numel()).view(p.shape)
             p.copy_((2 * u - 1) / p.shape[1] ** 0.5)
     return adapted
 
@@ -148,7 +148,7 @@ def _learn(lm: CausalLM, parameters: list[nn.Parameter], blocks: Tensor, steps: 
     optimizer = torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0)
     with torch.enable_grad():
         for step in range(steps):
-            u = Stream(seed).uniforms(step, DRAW, 1, (0, _ROWS))[0]
+            u = Stream(seed).uniforms(step, DRAW, 1, _ROWS)[0]
             rows = blocks[(u * len(blocks)).long().to(blocks.device)]
             loss = cross_entropy(logits_of(lm, rows[:, :-1]).float().flatten(0, 1), rows[:, 1:].flatten())
             if not bool(loss.isfinite()):

@@ -52,7 +52,7 @@ class SeparateNets:
     parts: tuple[Any, ...]
 
     @property
-    def dealt(self) -> int:
+    def condition_count(self) -> int:
         return len(self.parts)
 
     def __call__(self, x: Tokens, t: float) -> Any:
@@ -75,7 +75,7 @@ class PerConditionScore(BatchScore):
         return self.score.needs
 
     @property
-    def dealt(self) -> int:
+    def condition_count(self) -> int:
         return len(self.labels)
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
@@ -105,7 +105,7 @@ class PerConditionPotential:
     labels: tuple[int, ...]
 
     @property
-    def dealt(self) -> int:
+    def condition_count(self) -> int:
         return len(self.labels)
 
     def __call__(self, x: Tokens, t: float) -> Tensor:

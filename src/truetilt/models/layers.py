@@ -175,7 +175,7 @@ def _draw(net: nn.Module, stream: Stream) -> None:
         if isinstance(module, nn.GroupNorm):
             module.weight.fill_(1.0)
         elif isinstance(module, nn.Conv2d | nn.Linear | nn.Embedding) and _reach(module) > 0:
-            u = stream.uniforms(number, DRAW, 1, (0, module.weight.numel())).reshape(module.weight.shape)
+            u = stream.uniforms(number, DRAW, 1, module.weight.numel()).reshape(module.weight.shape)
             module.weight.copy_((2 * u - 1) * _reach(module))
 
 

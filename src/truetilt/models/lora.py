@@ -36,7 +36,7 @@ def adapt(net: SEDD, rank: int, alpha: int, seed: int) -> SEDD:
     with torch.no_grad():
         for number, (_, layer) in enumerate(_layers(net)):
             down, up = layer.lora_A[_NAME].weight, layer.lora_B[_NAME].weight
-            u = Stream(seed).uniforms(number, DRAW, 1, (0, down.numel())).reshape(down.shape)
+            u = Stream(seed).uniforms(number, DRAW, 1, down.numel()).reshape(down.shape)
             down.copy_((2 * u - 1) / down.shape[-1] ** 0.5)
             up.zero_()
     if net.label is not None:

@@ -288,5 +288,5 @@ def start_transformer(net: Any, seed: int | None, zero: tuple[str, ...]) -> None
         elif seed is None or name.endswith("bias") or "adaLN" in name or name.startswith(zero):
             parameter.fill_(0.0)
         else:
-            u = Stream(seed).uniforms(number, DRAW, 1, (0, parameter.numel())).reshape(parameter.shape)
+            u = Stream(seed).uniforms(number, DRAW, 1, parameter.numel()).reshape(parameter.shape)
             parameter.copy_((2 * u - 1) / math.sqrt(parameter.shape[-1]))

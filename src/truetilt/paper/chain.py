@@ -144,7 +144,7 @@ def one_sampler(dimension: int, seed: int, name: str, settings: Settings) -> Ans
 def _floor(chain: Chain, seed: int) -> float:
     """Mean error of equally many independent draws."""
     stream, target = Stream(seed, device=chain.p0.initial.device), chain.target(ALPHA)
-    u = stream.uniforms(0, OUTPUT, REPLICATES, (0, PARTICLES * chain.length))
+    u = stream.uniforms(0, OUTPUT, REPLICATES, PARTICLES * chain.length)
     equal = torch.full((PARTICLES,), 1 / PARTICLES, dtype=torch.float64, device=u.device)
     return statistics.fmean(_marginal_tv(chain, target.draw(row.reshape(PARTICLES, chain.length)), equal) for row in u)
 

@@ -84,7 +84,7 @@ def sentences(nets: Reviews, settings: Settings) -> list[Sentence]:
     found, end = [], nets.tokenizer.end
     for number, tokens in enumerate(rows[:many]):
         size = max(1, round(len(tokens) / 2))
-        u = float(Stream(settings.seed, number).uniforms(0, OUTPUT, 1, (0, 1)))
+        u = float(Stream(settings.seed, number).uniforms(0, OUTPUT, 1, 1))
         first = int(u * (len(tokens) - size + 1))
         row = [None if first <= site < first + size else token for site, token in enumerate(tokens)]
         found.append(Sentence(nets.tokenizer.decode(tokens), (*row, *[end] * (nets.length - len(tokens)))))

@@ -22,7 +22,7 @@ from ..targets.annealed import Annealed
 from ..targets.annealing_pilot import AtShare
 from ..targets.any_order import AnyOrder
 from ..targets.composed import Composed
-from ..targets.moves import accepting, hide, target_of
+from ..targets.moves import Proposed, accepting, hide, target_of
 from ..targets.reveal_move import RevealLaw
 
 STEPS = 16  # steps in which a state is evaluated: every sixteenth site at a time
@@ -93,4 +93,5 @@ class EdgeSweep:
             x = RevealLaw(hidden, site, laws.tilted(edges.stage(0.0))[0]).sample(u[..., [k]])
         mine, before = fk.values(particles, t), fk.recall(particles, t)
         values = stage.values(x, particles.questions)
-        return accepting(fk, particles, t, (x, before | {"values": values}), torch.zeros_like(particles.log_w), mine)
+        proposed = Proposed(x, before | {"values": values}, torch.zeros_like(particles.log_w))
+        return accepting(fk, particles, t, proposed, mine)

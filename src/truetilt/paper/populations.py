@@ -33,7 +33,7 @@ def draws_of_each(result: Result, seed: int, many: int | None = None) -> Tokens:
     if not len(alive):
         raise InvalidInput("every population died: there is nothing to draw; lower alpha, or take more particles")
     n = log_w.shape[1] if many is None else many
-    u = Stream(seed, device=device).uniforms(3, OUTPUT, len(log_w), (0, 1))[alive]
+    u = Stream(seed, device=device).uniforms(3, OUTPUT, len(log_w), 1)[alive]
     cdf = log_w[alive].softmax(-1).cumsum(-1)
     chosen = draw_from(cdf, (torch.arange(n, device=device) + u) / n)
     return result.particles[alive].gather(1, chosen[..., None].expand(-1, -1, result.particles.shape[-1]))
@@ -42,7 +42,7 @@ def draws_of_each(result: Result, seed: int, many: int | None = None) -> Tokens:
 def draws_by_mass(result: Result, seed: int, many: int) -> list[Tokens]:
     """`result.draw` of `many`, grouped by population [own, D]; populations without a draw are left out."""
     log_w, particles = result.log_weights.reshape(-1), result.log_weights.shape[1]
-    u = Stream(seed, device=log_w.device).uniforms(0, OUTPUT, 1, (0, 1))[0]
+    u = Stream(seed, device=log_w.device).uniforms(0, OUTPUT, 1, 1)[0]
     chosen = draw_from(result.weights.reshape(-1).cumsum(0), (torch.arange(many, device=log_w.device) + u) / many)
     rows, owner = result.particles.flatten(0, 1)[chosen], chosen // particles
     return [rows[owner == number] for number in owner.unique().tolist()]

@@ -150,7 +150,7 @@ class CloudMeasure:
     def draws(self, n: int, number: int) -> Tensor:
         """Independent draws from the target; each `number` has its own."""
         stream, width = Stream(self.seed, device=self.target.means.device), self.target.dimension + 1
-        return self.target.draw(stream.uniforms(number, OUTPUT, 1, (0, n * width)).reshape(n, width))
+        return self.target.draw(stream.uniforms(number, OUTPUT, 1, n * width).reshape(n, width))
 
     def __call__(self, x: Tensor, weights: Tensor | None = None) -> Answer:
         far = sliced_wasserstein(x, self.exact, self.lines, weights, power=1.0)

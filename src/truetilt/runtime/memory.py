@@ -5,17 +5,32 @@ A run is refused before any allocation, by a lower bound of its memory, which th
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
 from ..core.batch import needs_of
-from ..core.types import FeynmanKac, InvalidInput
+from ..core.types import FeynmanKac, InvalidInput, Model, OfModel
 
 _SHARE = 0.5  # fraction of the free memory to use; the other half covers what this estimate leaves out
 _COPIES = 6  # copies of a row at each site: scores, laws and weights of base, conditional and proposal
 _WORD = 8  # bytes of a float64
 _STEP = 2048  # bytes that a step's record takes besides its particles
+
+
+@runtime_checkable
+class TwoScores(Protocol):
+    """A model with a base score and, perhaps, a conditional one."""
+
+    base: Any
+    conditional: Any
+
+
+@runtime_checkable
+class OfVectors(Protocol):
+    """A model of real vectors, of this dimension."""
+
+    dimension: int
 
 
 def fitting_chunk(fk: FeynmanKac, shape: tuple[int, int], device: torch.device | str) -> int | None:
@@ -24,12 +39,10 @@ def fitting_chunk(fk: FeynmanKac, shape: tuple[int, int], device: torch.device |
     `shape` is (populations, particles).
     """
     populations, particles = shape
-    model: Any = getattr(fk, "model", None)
-    if model is None:
+    if not isinstance(fk, OfModel):
         return None
-    scores = [
-        score for score in (getattr(model, "base", None), getattr(model, "conditional", None)) if score is not None
-    ]
+    model = fk.model
+    scores = [score for score in (model.base, model.conditional) if score] if isinstance(model, TwoScores) else []
     each = max([particle_bytes(model, score) for score in scores], default=_WORD)
     fitting = max(1, int(_SHARE * free_bytes(device)) // (each * populations))
     batch = max([needs_of(score).batch for score in scores], default=1)
@@ -43,8 +56,8 @@ def particle_bytes(model: Any, score: Any) -> int:
     stated = needs_of(score).particle_bytes
     if stated is not None:
         return stated
-    vocabulary = getattr(getattr(model, "process", None), "vocabulary", 1)
-    return _COPIES * _WORD * vocabulary * getattr(model, "length", 1)
+    row = model.process.vocabulary * model.length if isinstance(model, Model) else 1
+    return _COPIES * _WORD * row
 
 
 def free_bytes(device: torch.device | str) -> int:
@@ -75,9 +88,13 @@ def check_run(sizes: tuple[int, int, int], length: int, kept: int, device: torch
 
 def check_room(fk: FeynmanKac, shape: tuple[int, int], steps: int, device: torch.device | str) -> None:
     """Refuse a run of this model, of (populations, particles), whose genealogy and states alone do not fit."""
-    model: Any = getattr(fk, "model", None)
-    length = getattr(model, "length", None) or getattr(model, "dimension", 1)
-    check_run((shape[1], shape[0], steps), length, 1, device)
+    check_run((shape[1], shape[0], steps), _width(fk), 1, device)
+
+
+def _width(fk: FeynmanKac) -> int:
+    """How many numbers a state has: sites of tokens, or dimensions of a vector; 1 where that is not known."""
+    model = fk.model if isinstance(fk, OfModel) else None
+    return model.length if isinstance(model, Model) else model.dimension if isinstance(model, OfVectors) else 1
 
 
 def told_bytes(size: float) -> str:

@@ -1,6 +1,6 @@
 """The files of a saved result, written and read: its tensors and their checksum, and the validation of both.
 
-Names, shapes, dtypes and ranges of tensors and the types of settings are checked before anybody uses them.
+Names, shapes, dtypes and ranges of tensors and the types of settings are checked before they are used.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import torch
 
 from ..core.measures import worst
 from ..core.target import Constant, Remedies, contract_of
-from ..core.types import FeynmanKac, Resampler
+from ..core.types import FeynmanKac, MadeFrom, Resampler
 from ..smc.coupling import Coupling
 from ..smc.descriptions import described, name_of
 from ..smc.figures import Known
@@ -37,6 +37,12 @@ def settings_of(
     return settings | {"remedies": remedies._asdict()} | sizes
 
 
+def weights_of(fk: FeynmanKac) -> str:
+    """What the weights are made of, in words ("potential", "edge ratios", ...); empty where a value does not say."""
+    target = contract_of(fk).target
+    return "" if target is None else str(target.way.get("weights", ""))
+
+
 def versions_of(device: torch.device | str, version: str) -> dict[str, Any]:
     """Versions and device, on which the bits of a result depend besides its settings."""
     versions = {"python": platform.python_version(), "torch": str(torch.__version__)}
@@ -57,8 +63,10 @@ def describe(value: Any) -> dict[str, Any]:
 
 
 def _described(fk: FeynmanKac, moves: Rejuvenation) -> dict[str, Any]:
-    kernel, source = describe(moves.kernel), getattr(moves.kernel, "fk", None)
-    plain = describe(moves) | {"kernel": kernel | ({} if source is None else {"fk": describe(source)})}
+    kernel = describe(moves.kernel)
+    if isinstance(moves.kernel, MadeFrom):
+        kernel["fk"] = describe(moves.kernel.fk)
+    plain = describe(moves) | {"kernel": kernel}
     strayed = moves.differences(contract_of(fk).target)
     return plain | ({"towards another target": strayed} if strayed else {})
 
@@ -76,7 +84,7 @@ def constant_of(settings: Mapping[str, Any]) -> Constant | None:
 
 
 def known_of(settings: Mapping[str, Any]) -> Known:
-    """What the judge should know of the united runs; remedies of the first."""
+    """What `Result.trust` needs from the settings of united runs; remedies are those of the first."""
     runs = runs_of(settings)
     strayed = any("towards another target" in (run.get("moves") or {}) for run in runs)
     measured = worst([run.get("measured", {}) for run in runs])

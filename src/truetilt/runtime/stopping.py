@@ -22,7 +22,7 @@ class Stoppable:
 
     def __init__(self, words: Callable[[], str]) -> None:
         self._words = words
-        self._before: Any = None  # who heard it before
+        self._before: Any = None  # the handler that was installed before
 
     def __enter__(self) -> Stoppable:
         if threading.current_thread() is threading.main_thread():
@@ -42,5 +42,5 @@ class Stoppable:
 
 
 def stops_at_once() -> bool:
-    """Whether SIGTERM is heard by a `Stoppable`."""
+    """Whether the current handler of SIGTERM is that of a `Stoppable`."""
     return isinstance(getattr(signal.getsignal(signal.SIGTERM), "__self__", None), Stoppable)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -74,6 +74,13 @@ class Rule:
 USUAL, NO_RESAMPLING = Rule(), Rule(threshold=0.0)
 
 
+class Sweep(NamedTuple):
+    """Which sweep of a chain this is: the stream of its uniforms and its number; each number is used once."""
+
+    stream: Stream
+    number: int
+
+
 @dataclass(frozen=True)
 class Place:
     """A step's position in the run: the key of its uniforms, and the words by which an error names it."""
@@ -85,7 +92,7 @@ class Place:
     def uniforms(self, purpose: int, shape: Sequence[int], width: int) -> Tensor:
         """Uniforms [chains, N, width]."""
         chains, n = shape
-        return self.stream.uniforms(self.number, purpose, chains, (0, n * width)).reshape(chains, n, width)
+        return self.stream.uniforms(self.number, purpose, chains, n * width).reshape(chains, n, width)
 
 
 def conditional_smc(
@@ -93,14 +100,14 @@ def conditional_smc(
     grid: Sequence[float],
     reference: Trajectory | None,
     shape: tuple[int, int],
-    at: tuple[Stream, int],
+    at: Sweep | tuple[Stream, int],
     rule: Rule = USUAL,
 ) -> Trajectory:
     """One sweep: a new path for each chain given its reference; without one, a path drawn by plain SMC.
 
-    `shape` is (chains, particles), `at` the stream and the sweep's number: one for each sweep, or uniforms repeat.
-    Every particle of every step is held until the sweep ends, (steps + 1) x chains x particles x (state + choices +
-    memory + 2) words of 8 bytes; run the chains in parts (`Stream.first_population`) to hold less.
+    `shape` is (chains, particles), `at` a `Sweep` or the pair (stream, number); two sweeps of one number would draw the
+    same uniforms. Each particle of every step is held until the sweep ends, (steps + 1) x chains x particles x (state +
+    choices + memory + 2) words of 8 bytes; run the chains in parts (`Stream.first_population`) to hold less.
     """
     return swept(fk, grid, reference, shape, at, rule)[0]
 
@@ -110,7 +117,7 @@ def swept(
     grid: Sequence[float],
     reference: Trajectory | None,
     shape: tuple[int, int],
-    at: tuple[Stream, int],
+    at: Sweep | tuple[Stream, int],
     rule: Rule = USUAL,
 ) -> tuple[Trajectory, Particles]:
     """A sweep as `conditional_smc` makes it: the new path of each chain, and all particles that it was drawn from."""
@@ -125,7 +132,7 @@ def swept(
         )
     if reference is not None:
         check_reference(fk, grid, reference, shape[0])
-    history = list(generations(fk, grid, reference, shape, (stream, sweep), rule))
+    history = list(generations(fk, grid, reference, shape, Sweep(stream, sweep), rule))
     log_w = history[-1].particles.log_w
     dead = int((log_mean_exp(log_w) == NEG_INF).sum())
     if dead and reference is None:
@@ -133,7 +140,7 @@ def swept(
             f"{dead} of {shape[0]} chains ended with no path of positive weight; start with more than {shape[1]} "
             "particles a chain, or give a reference"
         )
-    u = stream.uniforms(sweep * len(grid), OUTPUT, shape[0], (0, 1))
+    u = stream.uniforms(sweep * len(grid), OUTPUT, shape[0], 1)
     return trace_back(history, multinomial(log_w, u).ancestors[:, :1]), history[-1].particles
 
 
@@ -148,7 +155,7 @@ def generations(
     grid: Sequence[float],
     reference: Trajectory | None,
     shape: tuple[int, int],
-    at: tuple[Stream, int],
+    at: Sweep | tuple[Stream, int],
     rule: Rule = USUAL,
 ) -> Iterator[Generation]:
     """The population after the first draw and after every step, its slot 0 held to the reference."""
@@ -158,19 +165,19 @@ def generations(
     ]
     log_w = torch.zeros(shape, dtype=torch.float64, device=stream.device)
     kept = None if reference is None else reference.states[0]
-    now = advance(fk.start(shape, grid[0]), (log_w, log_w.new_zeros(*shape, 0)), kept, NO_RESAMPLING, places[0])
+    no_choices = log_w.new_zeros(*shape, 0)
+    now = advance(fk.start(shape, grid[0]), log_w, no_choices, kept, NO_RESAMPLING, places[0])
     yield now
     for k, (t, s) in enumerate(pairwise(grid), start=1):
         u = places[k].uniforms(CHOOSE, shape, fk.choices(t, s))
         if reference is not None:
             kept, u = reference.states[k], hold(u, reference.choices[k - 1])
-        now = advance(fk.move(now.particles, t, s, u), (now.particles.log_w, u), kept, rule, places[k])
+        now = advance(fk.move(now.particles, t, s, u), now.particles.log_w, u, kept, rule, places[k])
         yield now
 
 
-def advance(move: Move, before: tuple[LogWeights, Tensor], kept: State | None, rule: Rule, place: Place) -> Generation:
+def advance(move: Move, log_w: LogWeights, choices: Tensor, kept: State | None, rule: Rule, place: Place) -> Generation:
     """Carry out a move as the sampler does, with the reference's next state, if any, instead of slot 0's draw."""
-    log_w, choices = before
     log_w = log_w + move.log_before
     check_weights(log_w, place.words)
     ancestors, log_w = resample(move, log_w, kept, rule, place)

@@ -1,4 +1,4 @@
-"""The figures of a run that its judge reads: effective sizes, ancestry, masses, and how far populations disagree."""
+"""The figures that a verdict is read from: effective sizes, ancestry, masses, and how far populations disagree."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Figures:
     log_z_spread: float | None  # standard deviation of log Z over living populations
     z_variation: float | None  # standard deviation over mean of Z-hat, population by population
     draws: float | None  # independent draws the union is worth, judged by how population means of the sites scatter
-    draws_unlucky: float | None  # how few of them chance alone could make of `union_ess`
+    draws_unlucky: float | None  # lower limit of `draws` by chance alone, if `union_ess` is right
     moved: bool  # whether moves changed particles, so that lines understate
     repeated: bool  # whether two populations drew the same uniforms
     strayed: bool = False  # whether moves led to another target than the weights are of
@@ -50,7 +50,7 @@ class Figures:
     weightless: float = 0.0  # share of the particles that end with weight zero, in living populations
     accepted: float | None = None  # mean chance that a move was accepted, over the steps that made any
     generations: float = 0.0  # steps at which particles were resampled, mean over populations
-    resampling: str = ""  # "never", "adaptive" or "always"; empty where nobody wrote it down
+    resampling: str = ""  # "never", "adaptive" or "always"; empty where it was not recorded
     measured: Measures = NOTHING_MEASURED  # what the run found out about itself
 
     @property
@@ -60,7 +60,7 @@ class Figures:
 
 
 class Known(NamedTuple):
-    """What the settings of a run tell its judge."""
+    """What the verdict needs to know from the settings of a run."""
 
     repeated: bool = False
     strayed: bool = False
@@ -159,10 +159,11 @@ def _log_z_interval(history: History) -> Interval | None:
 
 
 def _scatter(history: History, x: Tensor) -> tuple[float, float] | None:
-    """How many draws the union is worth by the scatter of its populations, and how few chance could make of its ESS.
+    """`draws` and `draws_unlucky` of `Figures`: independent draws by the scatter of populations, and its lower limit.
 
-    A population is worth the variance of one draw over that of the populations' means, all sites together. If its ESS
-    told the truth, ESS over worth would be chi-squared over its freedom (Wilson & Hilferty for the unlucky end).
+    A population is worth the variance of one draw over the variance of the populations' means, all sites together. If
+    the ESS is right, ESS over worth is chi-squared over its degrees of freedom; the limit is its upper end, by Wilson &
+    Hilferty.
     """
     log_z = log_mean_exp(history.log_w)
     living = log_z > -torch.inf

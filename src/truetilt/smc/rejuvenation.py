@@ -15,7 +15,7 @@ from ..core.types import LONGEST, MoveKernel, has, settle, whole
 class Rejuvenation:
     """A Markov kernel and how often it moves: after each step, more after a step that resampled, more at the end.
 
-    Moves that hang on resampling read the weights: the answer stays consistent, but Z-hat is no longer unbiased at few
+    Moves after resampling depend on the weights: the answer stays consistent, but Z-hat is no longer unbiased at few
     particles. Use `each_step` or `at_end` where that matters.
     """
 
@@ -41,7 +41,7 @@ class Rejuvenation:
         return self.each_step + self.after_resampling * resampled.long() + self.at_end * last
 
     def before(self, number: int) -> int:
-        """The number of this step's first move, counting from the first step's: a scan goes on where it was."""
+        """The number of this step's first move, counted over the whole run, so that a scan goes on where it stopped."""
         return (number - 1) * (self.each_step + self.after_resampling)
 
 

@@ -40,9 +40,9 @@ def effective_sample_size(log_w: LogWeights) -> Tensor:
 
 
 def check_weights(log_w: LogWeights, where: object, complete: bool = True, questions: Questions | None = None) -> None:
-    """Raise on NaN, on +inf, and when nothing has any weight left, if this is all there is."""
+    """Raise on NaN, on +inf and, if these are all particles (`complete`), when every weight is zero."""
     top = log_w.max()  # NaN if any is NaN
-    bad = top - top != 0 if complete else ~(top < torch.inf)  # only a finite number less itself is 0
+    bad = top - top != 0 if complete else ~(top < torch.inf)  # x - x is 0 only for a finite x
     check(bad, lambda: _problem(log_w, where), questions)
 
 

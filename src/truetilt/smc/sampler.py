@@ -59,8 +59,8 @@ class Whole:
     def summed(self, here: Tensor) -> Tensor:
         return here
 
-    def agreed(self, wish: bool) -> bool:
-        return wish
+    def agreed(self, flag: bool) -> bool:
+        return flag
 
     def compare(self, settings: Settings) -> None:
         self.meet(settings)
@@ -71,7 +71,7 @@ WHOLE = Whole()
 
 @dataclass(frozen=True)
 class Source:
-    """Where a step's uniforms come from: the stream, how particles share it, how many draw at a time, who is here."""
+    """Where a step's uniforms come from: the stream, the coupling of particles, the chunk size and the shard."""
 
     stream: Stream
     couple: Coupling = independent
@@ -100,10 +100,10 @@ class Source:
             return torch.empty(populations, n, 0, dtype=torch.float64, device=self.stream.device)
         key = purpose + PURPOSES * self.lap
         first = self.shard.first * width
-        u = self.stream.uniforms(number, key, populations, (first, first + n * width)).reshape(populations, n, width)
+        u = self.stream.uniforms(number, key, populations, n * width, first).reshape(populations, n, width)
         if self.couple is independent:
             return u
-        spare = self.stream.uniforms(number, COUPLE + key, populations, (0, n * width)).reshape(u.shape)
+        spare = self.stream.uniforms(number, COUPLE + key, populations, n * width).reshape(u.shape)
         coupled = self.couple(u, labels, spare)
         if not isinstance(coupled, Tensor) or coupled.shape != u.shape or coupled.dtype != u.dtype:
             raise InvalidInput(f"couple returned {shown(coupled)}; it must return uniforms, float64 {tuple(u.shape)}")
@@ -118,7 +118,7 @@ class Begun(NamedTuple):
 
 
 def first_draw(fk: FeynmanKac, t: float, shape: tuple[int, int], source: Source) -> tuple[Particles, StepInfo]:
-    """The particles at the start, out of nothing."""
+    """The first draw: particles at the start of the grid."""
     here = (shape[0], source.shard.share(shape[1]))
     log_w = torch.zeros(here, dtype=torch.float64, device=source.stream.device)
     return advance(fk.start(here, t), log_w, Step(0, t, t), never, source)
@@ -225,7 +225,7 @@ def step(
 
 
 def _noted(info: StepInfo, redraw: Redraw, x: State, y: State, shard: Shard) -> StepInfo:
-    """What a step that moves by a Markov kernel changed of the states it took over, and how likely that was."""
+    """The record of a step that moves by a Markov kernel, with the share of states changed and the acceptance rate."""
     changed = (shard.everyone(y) != take(shard.everyone(x), info.ancestors)).any(-1).double().mean(-1)
     accepted = take(shard.everyone(redraw.log_accept), info.ancestors).exp().mean(-1)
     return info._replace(moved=changed, accepted=accepted)
@@ -247,7 +247,7 @@ def advance(
     shard = source.shard
     all_log_w = shard.everyone(log_w + move.log_before)
     populations, n = all_log_w.shape
-    u = source.stream.uniforms(here.number, RESAMPLE, populations, (0, n))
+    u = source.stream.uniforms(here.number, RESAMPLE, populations, n)
     check_weights(all_log_w, here, shard.complete, questions)
     ess = effective_sample_size(all_log_w)
     ancestors, all_log_w = resampled(resample, all_log_w, u, questions)

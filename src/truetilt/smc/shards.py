@@ -74,8 +74,8 @@ class Shard(Protocol):
         """All-reduce: whole numbers added up over the ranks that share these particles."""
         ...
 
-    def agreed(self, wish: bool) -> bool:
-        """All-reduce: whether any rank wishes it; the same answer on every rank."""
+    def agreed(self, flag: bool) -> bool:
+        """All-reduce: whether the flag of any rank is true; the same answer on every rank."""
         ...
 
     def compare(self, settings: Settings) -> None:

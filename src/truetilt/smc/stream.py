@@ -6,6 +6,7 @@ alone and comes out the same. The mixing function is SplitMix64's finaliser (Ste
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -46,12 +47,20 @@ class Stream:
         )
         device_here(self.device)
 
-    def uniforms(self, step: int, purpose: int, populations: int, counters: tuple[int, int]) -> Tensor:
-        """float64 uniforms in [0, 1), [populations, last - first], one for each counter from first to last."""
+    def uniforms(
+        self, step: int, purpose: int, populations: int, count: int | tuple[int, int], first: int = 0
+    ) -> Tensor:
+        """float64 uniforms in [0, 1), [populations, count]: those of the counters from `first` on."""
+        if isinstance(count, tuple):
+            warnings.warn(
+                "give uniforms(..., count, first), not a pair (first, last)", DeprecationWarning, stacklevel=2
+            )
+            first, count = count[0], count[1] - count[0]
         keys, device = _keys(populations, self.first_population, self.seed, step, purpose), torch.device(self.device)
-        if device.type == "cpu" or populations * (counters[1] - counters[0]) <= _FEW:
-            return torch.from_numpy(_by_host(keys, counters)).to(device, non_blocking=True)
-        return _by_device(torch.from_numpy(keys.view(np.int64).copy()).to(device, non_blocking=True), counters)
+        if device.type == "cpu" or populations * count <= _FEW:
+            return torch.from_numpy(_by_host(keys, first, first + count)).to(device, non_blocking=True)
+        here = torch.from_numpy(keys.view(np.int64).copy()).to(device, non_blocking=True)
+        return _by_device(here, first, first + count)
 
 
 def check_seed(seed: int) -> int:
@@ -73,9 +82,8 @@ def _keys(populations: int, first: int, seed: int, *words: int) -> np.ndarray:
     return _mix(_mix(np.full(populations, seed, dtype=np.uint64)) + number * _GOLDEN_WORD)
 
 
-def _by_host(keys: np.ndarray, counters: tuple[int, int]) -> np.ndarray:
+def _by_host(keys: np.ndarray, first: int, last: int) -> np.ndarray:
     """The uniforms of these keys by numpy, in blocks small enough for the processor's cache."""
-    first, last = counters
     u = np.empty((len(keys), last - first))
     for begin in range(first, last, _STRETCH):
         end = min(begin + _STRETCH, last)
@@ -90,9 +98,9 @@ def _stretch(begin: int, end: int) -> np.ndarray:
     return np.arange(begin + 1, end + 1, dtype=np.uint64) * _GOLDEN_WORD
 
 
-def _by_device(keys: Tensor, counters: tuple[int, int]) -> Tensor:
+def _by_device(keys: Tensor, first: int, last: int) -> Tensor:
     """The same uniforms, bit for bit, computed on the device that holds the keys."""
-    count = torch.arange(counters[0] + 1, counters[1] + 1, device=keys.device)
+    count = torch.arange(first + 1, last + 1, device=keys.device)
     bits = mix(keys[:, None] + count * _GOLDEN)
     return _shift(bits, 11).double().mul_(2.0**-53)
 

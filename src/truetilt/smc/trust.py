@@ -1,6 +1,6 @@
 """How far to trust a run: a verdict, and the reasons in plain words with what to do about each.
 
-Every check is put to the figures; the worst fault is the verdict. No check can see the error of the time grid, nor that
+Every check reads the figures; the worst fault is the verdict. No check can see the error of the time grid, nor that
 of networks which agree with one another.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .checks import CHECKS, Finding, Verdict
-from .doubts import DOUBTS, unmet_share
 from .figures import Figures
+from .model_findings import MODEL_CHECKS, unmet_share
+from .weight_findings import WEIGHT_CHECKS, Finding, Verdict
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Trust:
 
 
 def judge(figures: Figures, known: Sequence[Finding] = ()) -> Trust:
-    """Put every check to the figures; the worst finding is the verdict, those that are known already among them."""
-    findings = [*known, *(found for check in (*DOUBTS, *CHECKS) if (found := check(figures)))]
+    """Run every check on the figures; the worst finding, including those already `known`, is the verdict."""
+    findings = [*known, *(found for check in (*MODEL_CHECKS, *WEIGHT_CHECKS) if (found := check(figures)))]
     verdict = max((f.verdict for f in findings), key=list(Verdict).index, default=Verdict.trust)
     ranked = sorted(findings, key=lambda f: -list(Verdict).index(f.verdict))
     return Trust(verdict, tuple(f.words for f in ranked), figures)

@@ -2,7 +2,7 @@
 
 An estimate is linearised once, into what each particle contributes to its error; a way of judging the spread of those
 contributions is a function of (estimate, history), and two are here. `across_populations` compares independent
-populations and holds for every resampler. `genealogy` reads a single population from who descends from whom (Lee &
+populations and holds for every resampler. `genealogy` reads the ancestry within a single population (Lee &
 Whiteley 2018; with a lag, Olsson & Douc 2019) and holds for independent draws only, that is multinomial resampling.
 """
 
@@ -36,7 +36,7 @@ class History(NamedTuple):
     log_w: LogWeights  # [populations, N], at the end
     ancestors: Tensor  # [steps + 1, populations, N]
     ess: Tensor  # [steps + 1, populations], of the weights each resampling saw
-    resampler: dict[str, Any] | None  # as `described`; None when nobody wrote it down
+    resampler: dict[str, Any] | None  # as `described`; None where it was not recorded
     coupled: bool = False  # whether particles shared their uniforms
 
 
@@ -85,10 +85,10 @@ class Interval:
 
 
 def of_a_probability(found: Interval, draws: float) -> Interval:
-    """The same interval where the estimate is a probability: its ends are in [0, 1], but for those it does not have.
+    """The interval of an estimate that is a probability: its ends are clipped to [0, 1], infinite ends are kept.
 
-    Of an event that was met less than ten times in so many effective draws the scatter of populations says too little:
-    its interval reaches at least to what that many hits of a Poisson variable may stand for (so too for its opposite).
+    If the event, or its opposite, was met fewer than ten times in `draws` effective draws, the scatter of populations
+    says too little. The interval then reaches at least to the Poisson limit of that many hits.
     """
     p, ends = torch.as_tensor(found.estimate), [torch.as_tensor(end) for end in (found.low, found.high)]
     low = torch.minimum(ends[0], 1 - _rare(1 - p, draws))
@@ -100,7 +100,7 @@ def of_a_probability(found: Interval, draws: float) -> Interval:
 
 
 def _rare(p: Tensor, draws: float) -> Tensor:
-    """The most that a probability may be (97.5 %, Poisson) whose event was met p * draws times; from ten on, p."""
+    """Upper Poisson limit (97.5 %, approximate) of a probability met p * draws times; p itself from ten times on."""
     hits = p * draws
     return torch.where(hits < _SEEN, (hits + 2 * hits.clamp(min=0.0).sqrt() + 3.7) / draws, p)
 

@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 from ..core.types import Potential
-from ..smc.checks import FEW
+from ..smc.weight_findings import FEW
 from .account import Account
 from .problem import SteerProblem
 from .work import Work

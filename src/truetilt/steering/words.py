@@ -7,8 +7,8 @@ from typing import Any
 
 from ..core.target import Remedies
 from ..result import Result
-from ..smc.checks import FEW, VARIED, Verdict
 from ..smc.figures import Figures
+from ..smc.weight_findings import FEW, VARIED, Verdict
 from .account import Account
 from .drift import Drift
 from .problem import SteerProblem

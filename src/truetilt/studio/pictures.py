@@ -17,8 +17,8 @@ from ..continuous import Observed
 from ..exact.tables import Table, enumerate_states
 from ..metrics.divergences import total_variation
 from ..runtime.snapshots import evenly
-from ..smc.checks import Verdict
 from ..smc.trust import Trust
+from ..smc.weight_findings import Verdict
 from ..viz.kinds import suggested_view
 from ..viz.views import View
 from .background import CANCELLED, DONE, FAILED, RUNNING
@@ -68,9 +68,14 @@ def alert(words: str) -> str:
 
 def links(job: StudioRun) -> str:
     """The link to the report, once it is written."""
-    if not job.token:
+    return report_links(job.token, f"truetilt-{job.form.model}.html")
+
+
+def report_links(token: str, name: str) -> str:
+    """Links to open a report and to download it under a name; none before it has a token."""
+    if not token:
         return ""
-    at, name = f"report/{job.token}", escape(f"truetilt-{job.form.model}.html", quote=True)
+    at, name = f"report/{token}", escape(name, quote=True)
     return (
         f'<p class="links"><a class="open" href="{at}" target="_blank" rel="noopener">Open the report</a>'
         f'<a href="{at}" download="{name}">Download it</a></p>'

@@ -18,7 +18,7 @@ from ..viz.steered import BudgetRow, steer_words
 from ..viz.views import View
 from .background import CANCELLED, DONE, FAILED, RUNNING
 from .curves import error_chart
-from .pictures import VERDICTS, alert
+from .pictures import VERDICTS, alert, report_links
 from .rivals import AIMING, NAMES, OURS, Row
 from .steer_jobs import Exact, Shown, SteerRun
 
@@ -67,13 +67,7 @@ def steer_stage(job: SteerRun) -> str:
 
 def steer_links(job: SteerRun) -> str:
     """The link to the report, once it is written."""
-    if not job.token:
-        return ""
-    at, name = f"report/{job.token}", escape(f"truetilt-steer-{job.form.model}.html", quote=True)
-    return (
-        f'<p class="links"><a class="open" href="{at}" target="_blank" rel="noopener">Open the report</a>'
-        f'<a href="{at}" download="{name}">Download it</a></p>'
-    )
+    return report_links(job.token, f"truetilt-steer-{job.form.model}.html")
 
 
 def steer_veil(job: SteerRun) -> str:

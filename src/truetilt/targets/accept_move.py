@@ -1,6 +1,6 @@
 """Moves of Markov kernels: a Metropolis move, and a kernel's move after a change of the target.
 
-A Metropolis move goes to the proposed state or stays, with the memory of whichever it is.
+A Metropolis move goes to the proposed state or stays, and the particle keeps the memory (aux) of the state it ends in.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class AcceptLaw:
 
 @dataclass(frozen=True)
 class AcceptMove:
-    """A Metropolis move: no weight, and the memory of whichever state it ends in."""
+    """A Metropolis move: no weight, and the memory (aux) of the state it ends in."""
 
     lazy: ClassVar[bool] = False  # its networks have been asked
     x: Tokens
@@ -66,7 +66,7 @@ class AcceptMove:
         return AcceptLaw(self.x, self.y, self.log_accept)
 
     def after(self, y: Tokens) -> tuple[LogWeights, Aux]:
-        there = (y != self.x).any(-1)  # who proposed the state that it has keeps what it knows of it
+        there = (y != self.x).any(-1)  # where y equals x the memory of x is kept
         both = {key: (value, self.aux_x[key]) for key, value in self.aux_y.items()}
         aux = {
             key: torch.where(there[(...,) + (None,) * (a.dim() - there.dim())], a, b) for key, (a, b) in both.items()
@@ -83,7 +83,7 @@ class AcceptMove:
 
 @dataclass(frozen=True)
 class WeighedMove:
-    """A move of a Markov kernel after a change of the target, which is the weight known before the draw."""
+    """A move of a Markov kernel after a change of the target; that change is its weight, known before the draw."""
 
     lazy: ClassVar[bool] = False  # its networks have been asked
     redraw: Redraw

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .tilts import Frozen
+from .tilts import Frozen, Learned, OfFinished
 
 
 def growing(ramp: Any, call: str) -> str:
@@ -26,11 +26,9 @@ def named_twist(twist: Any) -> str:
     """The twist by its name, with what it left of the weight of held-out draws; empty where there is none."""
     if twist is None:
         return ""
-    learned, held_out = getattr(twist, "twist", None), getattr(twist, "held_out", None)
-    inner = getattr(twist, "function", twist) if learned is None else learned
+    inner = twist.twist if isinstance(twist, Learned) else twist.function if isinstance(twist, OfFinished) else twist
     name = getattr(inner, "__name__", None) or type(inner).__name__
-    spread = getattr(held_out, "spread", None)
-    told = f", held-out spread {spread:.2g}" if isinstance(spread, float) else ""
+    told = f", held-out spread {twist.held_out.spread:.2g}" if isinstance(twist, Learned) else ""
     return f"the twist ({name}{told})"
 
 
@@ -38,6 +36,6 @@ def better_twist(twist: Any) -> str:
     """What to do about a twist: learn one, or a better one, or mend one's own."""
     if twist is None:
         return "a twist (tt.learn_twist(model, reward, strength, calls=...), given as twist=)"
-    if hasattr(twist, "held_out"):
+    if isinstance(twist, Learned):
         return "a better twist (tt.learn_twist with more calls or another family)"
     return "a better twist (tt.learn_twist may find one)"

@@ -119,6 +119,15 @@ class Annealed(SiteTarget):
         return Target(goal.final, way, goal.constant, goal.formula)
 
     @property
+    def most_log_weight(self) -> float | None:
+        return self.goal.most_log_weight
+
+    @property
+    def revealer(self) -> Composed:
+        """The start, whose sites are revealed before anything is annealed."""
+        return self.begin
+
+    @property
     def remedies(self) -> Remedies:
         more = f"more annealing steps (shares={2 * len(self.ladder)})"
         spaced = "" if self.spent != Spent() else "a ladder that a pilot spaces (shares=tt.pilot(fk))"
@@ -192,7 +201,7 @@ class Annealed(SiteTarget):
         return self.begin.masked(self.place(t).t)
 
     def recall(self, particles: Particles, t: float) -> Aux:
-        """What the run remembers; between reveals and annealing the goal's reward joins the values."""
+        """The memory (aux) of the run; when annealing begins, the goal's reward joins the values."""
         aux = self.begin.recall(particles, self.place(t).t)
         _, inner, share = self.place(t)
         if inner > 0:
@@ -201,7 +210,7 @@ class Annealed(SiteTarget):
         counted = share == 1 or all(h is None or f != 0 for h, f in zip(stage.potentials, stage.factors, strict=True))
         if "log_ratios" in particles.aux and particles.aux["values"].shape[-1] == 2 and counted:
             return aux
-        return aux | {"values": self.between_values(particles.x)}  # a value that counted for nothing was not asked
+        return aux | {"values": self.between_values(particles.x)}  # a value with factor 0 was not computed
 
     def values(self, particles: Particles, t: float) -> Tensor:
         return self.recall(particles, t)["values"]
@@ -236,7 +245,7 @@ class Annealed(SiteTarget):
         return [(log_p, WeighedMove(move, log_before)) for log_p, move in every]
 
     def _weighed(self, particles: Particles, t: float, s: float) -> tuple[Particles, LogWeights]:
-        """The particles with all that is to be remembered, and what the next share adds to their weight."""
+        """The particles with their full memory (aux), and what the next share adds to their log-weights."""
         aux = self.recall(particles, t)
         return particles._replace(aux=aux), self.stage(s).grown(self.stage(t), aux)
 

@@ -25,30 +25,30 @@ from ..core.logits import SiteLogits, draw_from
 from ..core.target import Remedies, Target, tempered
 from ..core.types import NEG_INF, Aux, Model, Particles, Schedule, Score, Tokens, check_model
 from ..diffusion.guidance import check_strength, interpolate, strength
-from ..diffusion.processes import Masking, Reveals, reveals_over
+from ..diffusion.processes import Masking, RevealStep, reveal_step
 from ..diffusion.schedules import masked_fraction_grid
 from .advice import annealing, growing, listed_ways
-from .base import check_alpha
+from .base import check_alpha, most_log_ratio
 from .reveal_move import RevealLaw, RevealMove, log_strayed, token_lift
 from .stage import Answers, SiteLaws, SiteTarget, Stage, nothing_known
 from .tilts import FULL, Ramp, check_ramp
 
 
 class SiteChoice(Protocol):
-    """Log-probabilities of revealing each site [..., D], from who is masked and (if asked) their adapted log-masses."""
+    """Log-probabilities of revealing each site [..., D], from the mask and (if called) their adapted log-masses."""
 
     def __call__(self, masked: Tensor, log_mass: Callable[[], Tensor]) -> Tensor: ...
 
 
 def uniform_sites(masked: Tensor, log_mass: Callable[[], Tensor]) -> Tensor:
-    """Any masked site alike; no network is asked."""
+    """Uniform over the masked sites; no network is evaluated."""
     return torch.where(masked, -masked.sum(-1, keepdim=True).double().log(), NEG_INF)
 
 
 def adapted_sites(masked: Tensor, log_mass: Callable[[], Tensor]) -> Tensor:
     """In proportion to its adapted mass, so that the weight does not depend on the site; reads every masked site.
 
-    A particle that no site can go on from has weight 0 whichever is revealed: any alike.
+    A particle without mass at any site gets weight 0 whichever is revealed: then uniform.
     """
     log_odds = torch.where(masked, log_mass(), NEG_INF)
     stuck = (log_odds == NEG_INF).all(-1, keepdim=True)
@@ -68,21 +68,19 @@ class RevealClock(SiteTarget):
     if TYPE_CHECKING:
 
         @property
-        def order(self) -> tuple[int, ...] | None: ...
-        @property
         def choose(self) -> SiteChoice: ...
 
     @property
     def fewest(self) -> int | None:
-        """How many of a site's tokens, the base's likeliest, the guide's values are asked about; None for all."""
+        """For how many tokens of a site, the base's likeliest, the guide's values are computed; None for all."""
         return None
 
     def guide(self, ends: Stage) -> Stage:
-        """The stage that draws adapt to, which end in this one."""
+        """The stage that the draws of a step are adapted to, if the step ends in this stage."""
         return ends
 
     def lean(self, laws: SiteLaws, t: float) -> SiteLogits | None:
-        """Another law to draw the sites from, normalised; None for the adapted one."""
+        """A proposal for the tokens, normalised, in place of the adapted law; None for the adapted law."""
         return None
 
     @property
@@ -91,7 +89,7 @@ class RevealClock(SiteTarget):
         return masked_fraction_grid(cast("Masking", self.model.process).schedule, self.model.length)
 
     def recall(self, particles: Particles, t: float) -> Aux:
-        """What an any-order run remembers; after the last step nobody reads it, and any will do."""
+        """The memory (aux) of an any-order run; after the last step no weight depends on it, and zeros will do."""
         if "log_ratios" in particles.aux:
             return particles.aux
         if t > 0:
@@ -123,7 +121,7 @@ class RevealClock(SiteTarget):
             raise InvalidInput("sites come in the given order, so none is left to choose; give `order` or `choose`")
 
     def start(self, shape: tuple[int, ...], t: float) -> RevealMove:
-        """Nothing is revealed, and all states are alike: what they are worth is the weight."""
+        """All sites are masked; the weight is the potential of that one state."""
         length, stage = self.model.length, self.stage(t)
         x = torch.full((*shape, length), self.model.process.states - 1, device=self.model.device)
         sites = torch.zeros((*shape, 0), dtype=torch.int64, device=x.device)
@@ -135,19 +133,19 @@ class RevealClock(SiteTarget):
         return RevealMove(RevealLaw(x, sites, none), stage.total(aux["values"]), laws, aux, stage)
 
     def choices(self, t: float, s: float) -> int:
-        """One uniform picks a site; several sites need one each for all."""
-        count = reveals_over(cast("Masking", self.model.process), self.model.length, t, s).count
+        """Uniforms that choose the sites: one for a single site, one for every site of the state for several."""
+        count = reveal_step(cast("Masking", self.model.process), self.model.length, t, s).count
         return 0 if self.order is not None or count == 0 else 1 if count == 1 else self.model.length
 
     def move(self, particles: Particles, t: float, s: float, u: Tensor) -> RevealMove:
-        over = reveals_over(cast("Masking", self.model.process), self.model.length, t, s)
+        over = reveal_step(cast("Masking", self.model.process), self.model.length, t, s)
         answers = self._asked(particles.x, over)
         sites, log_odds = self._sites(particles, answers, over, u)
         return self.reveal(particles, answers, sites, over, log_odds)
 
     def branches(self, particles: Particles, t: float, s: float) -> list[tuple[Tensor, RevealMove]]:
         """Every set of sites a step may reveal, with its probability, for particles [N, D]."""
-        over, x = reveals_over(cast("Masking", self.model.process), self.model.length, t, s), particles.x
+        over, x = reveal_step(cast("Masking", self.model.process), self.model.length, t, s), particles.x
         answers, none = self._asked(x, over), torch.zeros_like(particles.log_w)
         if self.order is not None or over.count == 0:
             sites, log_odds = self._sites(particles, answers, over, none[..., None])
@@ -165,13 +163,13 @@ class RevealClock(SiteTarget):
         return out
 
     def reveal(
-        self, particles: Particles, answers: Answers, sites: Tensor, over: Reveals, log_odds: Tensor
+        self, particles: Particles, answers: Answers, sites: Tensor, over: RevealStep, log_odds: Tensor
     ) -> RevealMove:
-        """Reveal these sites; `log_odds` is what choosing them counts for (uniform over chosen)."""
+        """The move that reveals these sites; `log_odds` is log (uniform / actual) probability of choosing them."""
         x, aux, ends = particles.x, particles.aux, self.stage(over.s)
         guide = self.guide(ends)
         log_grown = guide.grown(self.stage(over.t), aux)
-        laws = SiteLaws.of(self, x, over.t, answers, sites, particles.questions)
+        laws = SiteLaws.of(self, over.t, answers, sites, particles.questions)
         lift, values = None, None
         if any(guide.factors):
             lift, values = token_lift(guide, particles, laws, sites, self.fewest)
@@ -185,23 +183,23 @@ class RevealClock(SiteTarget):
         held = guide.total(aux["values"]) if any(guide.factors) or any(ends.factors) else None
         return RevealMove(law, log_before, laws, aux, ends, held, lift, known, strayed, particles.questions)
 
-    def log_masses(self, particles: Particles, answers: Answers, over: Reveals) -> Tensor:
+    def log_masses(self, particles: Particles, answers: Answers, over: RevealStep) -> Tensor:
         """The adapted log-mass of every site [..., D]; that of a revealed one means nothing."""
         x, guide = particles.x, self.guide(self.stage(over.s))
         every = torch.arange(x.shape[-1], device=x.device).expand(x.shape)
-        laws = SiteLaws.of(self, x, over.t, answers, every, particles.questions)
+        laws = SiteLaws.of(self, over.t, answers, every, particles.questions)
         lift = token_lift(guide, particles, laws, every, self.fewest)[0] if any(guide.factors) else None
         return laws.tilted(guide, lift, particles.questions)[1]
 
-    def _asked(self, x: Tokens, over: Reveals) -> Answers:
-        """What the scores say; a step that reveals nothing asks nobody."""
+    def _asked(self, x: Tokens, over: RevealStep) -> Answers:
+        """The answers of the scores; no network is evaluated for a step that reveals nothing."""
         if over.count > 0:
             return tuple(evaluate_all(self.model, x, over.t, **self.scores))
         none = torch.zeros(1, self.model.process.vocabulary, dtype=torch.float64, device=x.device)
         return tuple(SiteLogits(none, torch.zeros_like(x)) for _ in self.scores)
 
-    def _sites(self, particles: Particles, answers: Answers, over: Reveals, u: Tensor) -> tuple[Tensor, Tensor]:
-        """The sites to reveal now, int64 [..., count], and log of uniform over chosen probability."""
+    def _sites(self, particles: Particles, answers: Answers, over: RevealStep, u: Tensor) -> tuple[Tensor, Tensor]:
+        """The sites to reveal now, int64 [..., count], and log (uniform / actual) probability of choosing them."""
         x = particles.x
         none = torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
         if self.order is not None or over.count == 0:
@@ -219,7 +217,7 @@ class RevealClock(SiteTarget):
         site = draw_from(log_choice.exp().cumsum(-1), u)
         return site, -log_choice.gather(-1, site).squeeze(-1) - math.log(over.masked)
 
-    def _log_choice(self, particles: Particles, answers: Answers, masked: Tensor, over: Reveals) -> Tensor:
+    def _log_choice(self, particles: Particles, answers: Answers, masked: Tensor, over: RevealStep) -> Tensor:
         found = self.choose(masked, lambda: self.log_masses(particles, answers, over))
         if self.choose is uniform_sites or self.choose is adapted_sites:
             return found
@@ -268,6 +266,10 @@ class AnyOrder(RevealClock):
     @property
     def scores(self) -> Mapping[str, Score | None]:
         return {"base": self.model.base, "conditional": self.model.conditional}
+
+    @property
+    def most_log_weight(self) -> float | None:
+        return most_log_ratio(self.alpha, self.model.log_p_condition)
 
     @property
     def remedies(self) -> Remedies:

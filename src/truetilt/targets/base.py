@@ -6,6 +6,7 @@ here looks inside a state.
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -44,8 +45,18 @@ class Proposal(Generic[AnyLaw]):
         return log_ratio
 
 
+def both_times(t: float | tuple[float, float], s: float | None) -> tuple[float, float]:
+    """The interval t -> s of a step, given as two numbers or, as it once was, as a pair."""
+    if isinstance(t, tuple):
+        warnings.warn("give the times of a step as t, s, not as a pair (t, s)", DeprecationWarning, stacklevel=3)
+        return t
+    if s is None:
+        raise InvalidInput(f"a step begins at t = {t:.6g} and has no end; give t and s")
+    return t, s
+
+
 def powers(*ratios: tuple[float, Any]) -> tuple[tuple[float, Any], ...]:
-    """Leave out what has exponent 0: 0 log 0 counts as 0."""
+    """The (exponent, law) pairs without those of exponent 0, since 0 log 0 counts as 0."""
     return tuple((c, law) for c, law in ratios if c != 0)
 
 
@@ -97,7 +108,7 @@ class ClockMove(Generic[AnyLaw]):
 
     @property
     def log_start(self) -> LogWeights:
-        """The tilt to take off. A dead particle has none to give back: it stays dead."""
+        """The tilt to subtract; +inf for a particle of weight 0, so that its weight stays 0."""
         return torch.where(self.log_tilt == NEG_INF, torch.inf, self.log_tilt)
 
     def take(self, ancestors: Tensor) -> ClockMove[AnyLaw]:
@@ -161,6 +172,11 @@ class Clockwork(ABC):
         """The tilt at the time where a move ends, as a function of the states there."""
         tilt = self.tilt
         return None if tilt is None else partial(tilt, t=t, questions=questions)
+
+
+def most_log_ratio(alpha: float, log_p_condition: float | None) -> float | None:
+    """log of the most that (p(zeta|x) / p(zeta))^(alpha - 1) can be, where p(zeta) is known and alpha > 1."""
+    return None if log_p_condition is None or alpha <= 1 else -(alpha - 1) * log_p_condition
 
 
 _EXPONENT = f"the target's exponent must be finite and at least 0, at most {LARGEST:.0e} (or log-weights lose digits)"

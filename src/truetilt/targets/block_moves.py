@@ -21,6 +21,7 @@ from ..core.target import Target
 from ..core.types import NEG_INF, Particles, Potential, Redraw, Tokens
 from .accept_move import AcceptMove
 from .moves import (
+    Proposed,
     accepting,
     at_end_target,
     check_kind,
@@ -111,17 +112,17 @@ class Block:
         before = fk.recall(particles, t)
         after = {"log_p": before["log_p"] - old.log_p + new.log_p, "values": values}
         after["log_ratios"] = torch.where(ratios == NEG_INF, NEG_INF, ratios - old.log_ratios + new.log_ratios)
-        return accepting(fk, particles, t, (new.x, after), log_accept, mine)
+        return accepting(fk, particles, t, Proposed(new.x, after, log_accept), mine)
 
     def _walk(self, x: Tokens, t: float, sites: Tensor, draw: Fill, first: Answers) -> _Walk:
-        """Reveal the sites in order: where it ends, and what the target holds of it beyond what the draws do."""
+        """Reveal the sites in order: the final states, and the log of target over proposal collected on the way."""
         fk, stage, count = self.fk, self.fk.stage(t), sites.shape[-1]
         guide = with_surrogate(stage, self.surrogate)
         log_mass = log_p = torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
         log_ratios = log_p.new_zeros(*log_p.shape, len(fk.scores) - 1)
         for j in range(count):
             site, now = sites[..., j : j + 1], fk.asked_at(t, count - j)
-            laws = SiteLaws.of(fk, x, now, first if j == 0 else fk.answers(x, now), site)
+            laws = SiteLaws.of(fk, now, first if j == 0 else fk.answers(x, now), site)
             then = t if j == count - 1 else fk.asked_at(t, count - j - 1)  # sites after this one are still masked
             lift, _ = (None, None) if self.surrogate is None else lift_of(guide._replace(t=then), x, site, laws)
             adapted, mass = laws.tilted(stage, lift)
@@ -155,7 +156,7 @@ class _Walk(NamedTuple):
 
 
 def _counted(alphas: tuple[float, ...], ratios: Tensor) -> Tensor:
-    """Whether a state is possible under every condition that counts; at exponent 0 it need not be."""
+    """Whether a state is possible under every condition of nonzero exponent."""
     alive = torch.ones(ratios.shape[:-1], dtype=torch.bool, device=ratios.device)
     for alpha, ratio in zip(alphas, ratios.unbind(-1), strict=True):
         alive = alive if alpha == 0 else alive & (ratio > NEG_INF)
@@ -230,7 +231,7 @@ class Pair:
         return _Joint(torch.where(alive, log_joint, 0.0).log_softmax(-1), alive.squeeze(-1), sites, laws, full, values)
 
     def _moved(self, particles: Particles, t: float, joint: _Joint, chosen: Tensor) -> AcceptMove:
-        """To the chosen pair [..., 1]; a state that counts for nothing stays."""
+        """The move to the chosen pair [..., 1]; a state of target mass 0 stays where it is."""
         fk, x, size = self.fk, particles.x, self.fk.model.process.vocabulary
         wide = chosen[..., None]
         y = joint.full.flatten(-3, -2).gather(-2, wide.expand(*chosen.shape, x.shape[-1]))[..., 0, :]
@@ -241,7 +242,8 @@ class Pair:
         ratios = torch.where(aux["log_ratios"] == NEG_INF, NEG_INF, aux["log_ratios"] - old_ratios + new_ratios)
         after = {"log_p": aux["log_p"] - old_p + new_p, "log_ratios": ratios, "values": values}
         can = joint.alive & (fk.stage(t).total(mine) > NEG_INF)
-        return accepting(fk, particles, t, (y, after), torch.where(can, 0.0, NEG_INF).double(), mine)
+        log_accept = torch.where(can, 0.0, NEG_INF).double()
+        return accepting(fk, particles, t, Proposed(y, after, log_accept), mine)
 
 
 class _Joint(NamedTuple):

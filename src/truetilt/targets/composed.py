@@ -18,8 +18,9 @@ from ..core.types import Model, Potential, Score, check_model
 from ..diffusion.processes import Masking
 from .advice import annealing, better_twist, listed_ways, named_twist
 from .any_order import RevealClock, SiteChoice, uniform_sites
+from .base import most_log_ratio
 from .stage import Stage
-from .tilts import FULL, Ramp, as_potential, check_fits, check_ramp
+from .tilts import FULL, Learned, Ramp, as_potential, check_fits, check_ramp, most_reward
 
 _PAIRS = "give pairs of a conditional score and its exponent, such as [(model.conditional, 2.0)]"
 
@@ -91,9 +92,10 @@ class Composed(RevealClock):
 
     def _check_learned(self) -> None:
         """Warn of a learned twist that was made for another order or strength: still right, and less useful."""
-        learned = {"order": self.order, "strength": self.strength}
-        for name, mine in learned.items() if hasattr(self.twist, "held_out") else ():
-            theirs = getattr(self.twist, name, mine)
+        if not isinstance(self.twist, Learned):
+            return
+        twist = self.twist
+        for name, theirs, mine in (("order", twist.order, self.order), ("strength", twist.strength, self.strength)):
             if theirs != mine:
                 warnings.warn(
                     f"the twist was learned for {name} {theirs} and the run has {mine}; the target stays the same, but "
@@ -134,6 +136,16 @@ class Composed(RevealClock):
         sharpness = 1 + share * (self.sharpness - 1) if share != 1 else self.sharpness
         factor = share * self.factor if potential is not None else 0.0
         return Stage(t, sharpness, alphas, (potential,), (factor,))
+
+    @property
+    def most_log_weight(self) -> float | None:
+        """Known for a bounded reward without conditions, and for the model's own condition without a reward."""
+        if self.sharpness != 1 or (self.conditions and self.factor):
+            return None
+        if not self.conditions:
+            return most_reward(self.reward, self.factor, self.model.potential)
+        own = len(self.conditions) == 1 and self.conditions[0][0] is self.model.conditional
+        return most_log_ratio(self.alphas[0], self.model.log_p_condition) if own else None
 
     @property
     def remedies(self) -> Remedies:

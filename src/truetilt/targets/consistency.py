@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..core.batch import BatchScore
 from ..core.types import Tokens
-from ..smc.doubts import ALLOWED
+from ..smc.model_findings import ALLOWED
 from .stage import SiteTarget
 
 STATES = 32  # that are asked about, three rounds of evaluation

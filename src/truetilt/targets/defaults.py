@@ -1,4 +1,4 @@
-"""What is run where nobody says otherwise: the sampler of a model, and the plain guidance it is compared with.
+"""Defaults: the sampler of a model, and the plain guidance it is compared with.
 
 `tt.sample`, the command line and the studio all ask here, so that what stands side by side takes the same steps.
 """

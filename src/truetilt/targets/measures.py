@@ -1,4 +1,4 @@
-"""What a run looks at when it is done: its final particles, and a few more questions to its networks.
+"""What is measured when a run is done, from its final particles and a few more network evaluations.
 
 Up to 32 final states, drawn by weight, are asked about: three rounds for the conditionals that its moves read; for 16
 of them one round a site, where moves redrew sites of a law that has an order, and as many for a ratio of networks that
@@ -15,15 +15,13 @@ from torch import Tensor
 
 from ..core.batch import BatchScore
 from ..core.measures import Measures, as_numbers, from_numbers
-from ..core.types import NEG_INF, FeynmanKac, Particles, Tokens
+from ..core.target import contract_of
+from ..core.types import NEG_INF, FeynmanKac, MoveKernel, Particles, RedrawsSites, Tokens
 from ..diffusion.processes import Masking
 from ..smc.rejuvenation import Rejuvenation
 from ..smc.resampling import log_mean_exp, normalised
 from ..smc.shards import Shard
-from .any_order import AnyOrder
-from .composed import Composed
 from .consistency import STATES, disagreement
-from .on_clock import Tempered, Tilted
 from .stage import SiteTarget, Stage
 from .steered import Steered
 
@@ -31,8 +29,16 @@ SUSPECT = 2.0  # nats: the mean log-ratio times the exponent less 1, from which 
 RETOLD = 16  # states whose ratio is summed again in another order
 
 
+@runtime_checkable
+class MovesItself(Protocol):
+    """A Feynman-Kac value whose steps move by a Markov kernel of its own, such as `tt.Annealed`."""
+
+    @property
+    def moves(self) -> MoveKernel: ...
+
+
 def shared_measures(fk: FeynmanKac, moves: Rejuvenation | None, particles: Particles, shard: Shard) -> Measures:
-    """The measures of a run over several ranks, of which the first one looks and tells the others."""
+    """The measures of a run over several ranks: the first rank measures, and the others receive its numbers."""
     numbers = torch.zeros(len(Measures._fields), dtype=torch.float64)
     if shard.first == 0:
         numbers = as_numbers(measure(fk, moves, particles).told())
@@ -41,9 +47,10 @@ def shared_measures(fk: FeynmanKac, moves: Rejuvenation | None, particles: Parti
 
 def measure(fk: FeynmanKac, moves: Rejuvenation | None, particles: Particles) -> Measures:
     """The measures of a finished run, from its final particles [populations, N, ...]."""
-    kernels = [kernel for kernel in (getattr(fk, "moves", None), moves and moves.kernel) if kernel is not None]
-    made = moves is not None and moves.each_step + moves.at_end > 0  # others hang on resampling
-    found = Measures(moving=made or hasattr(fk, "moves"), most=most_weight(fk))
+    own = fk.moves if isinstance(fk, MovesItself) else None
+    kernels = [kernel for kernel in (own, moves and moves.kernel) if kernel is not None]
+    made = moves is not None and moves.each_step + moves.at_end > 0  # the others depend on whether the run resampled
+    found = Measures(moving=made or own is not None, most=contract_of(fk).most_log_weight)
     if not bool((particles.log_w > NEG_INF).any()):
         return found
     found = found._replace(disagreement=_disagreement(kernels, particles), drift=_drift(kernels, particles))
@@ -63,8 +70,13 @@ def _of_stage(fk: SiteTarget, particles: Particles, found: Measures) -> Measures
     ratios = aux["log_ratios"]
     each = [_of_ratio(fk, particles, ratios, k) for k, alpha in enumerate(stage.conditions) if alpha > 1]
     worst = max(each, key=_falsehood, default=Measures())
-    names = ("log_ratio", "bound", "beyond", "retold", "amplified")
-    return found._replace(**{name: getattr(worst, name) for name in names})
+    return found._replace(
+        log_ratio=worst.log_ratio,
+        bound=worst.bound,
+        beyond=worst.beyond,
+        retold=worst.retold,
+        amplified=worst.amplified,
+    )
 
 
 def _of_ratio(fk: SiteTarget, particles: Particles, ratios: Tensor, k: int) -> Measures:
@@ -79,36 +91,6 @@ def _of_ratio(fk: SiteTarget, particles: Particles, ratios: Tensor, k: int) -> M
     chosen = _drawn(particles, RETOLD)
     again = retold(fk, particles.x.flatten(0, -2)[chosen])[..., k]
     return found._replace(retold=float((ratio.reshape(-1)[chosen] - again).mean()))
-
-
-def most_weight(fk: Any) -> float | None:
-    """The log of the most that a state can weigh, where that is known: of log-probabilities, and of bounded rewards."""
-    model = getattr(fk, "model", None)
-    if isinstance(fk, Tilted) and fk.alpha > 1:
-        return 0.0
-    if isinstance(fk, Tempered | AnyOrder) and fk.alpha > 1:
-        return None if fk.model.log_p_condition is None else -(fk.alpha - 1) * fk.model.log_p_condition
-    if isinstance(fk, Steered):
-        return _most_reward(fk.reward, fk.strength, model)
-    goal = getattr(fk, "goal", fk)
-    if not isinstance(goal, Composed) or goal.sharpness != 1 or (goal.conditions and goal.factor):
-        return None
-    if not goal.conditions:
-        return _most_reward(goal.reward, goal.factor, model)
-    own = len(goal.conditions) == 1 and goal.conditions[0][0] is goal.model.conditional and goal.alphas[0] > 1
-    log_p = goal.model.log_p_condition if own else None
-    return None if log_p is None else -(goal.alphas[0] - 1) * log_p
-
-
-def _most_reward(reward: Any, strength: float, model: Any) -> float | None:
-    if strength <= 0:
-        return None
-    if reward is model.potential:
-        return 0.0
-    while reward is not None and not hasattr(reward, "highest"):
-        reward = getattr(reward, "reward", None) or getattr(reward, "function", None)
-    highest = getattr(reward, "highest", None)
-    return None if highest is None else strength * float(highest)
 
 
 def _falsehood(found: Measures) -> float:
@@ -130,7 +112,7 @@ def retold(fk: SiteTarget, x: Tokens) -> Tensor:
         first, *rest = [cast("LawOfOneOrder", score).in_another_order(x) for score in scores]
         return torch.stack([given - first for given in rest], -1)
     process, length = cast("Masking", fk.model.process), x.shape[-1]
-    order: Sequence[int] = tuple(reversed(getattr(_revealer(fk), "order", None) or range(length)[::-1]))
+    order: Sequence[int] = tuple(reversed(fk.revealer.order or range(length)[::-1]))
     seen, total = torch.full_like(x, process.mask), None
     for done, site in enumerate(order):
         at = torch.full_like(x[:, :1], site)
@@ -140,15 +122,17 @@ def retold(fk: SiteTarget, x: Tokens) -> Tensor:
     return cast("Tensor", total)
 
 
-def _revealer(fk: Any) -> Any:
-    return getattr(fk, "begin", fk)
+def _redrawn_from(kernel: Any) -> SiteTarget | None:
+    """The value whose conditionals a kernel redraws sites from; None for a kernel that does otherwise."""
+    redraws = isinstance(kernel, RedrawsSites) and kernel.redraws
+    return kernel.fk if redraws and isinstance(kernel.fk, SiteTarget) else None
 
 
 def _disagreement(kernels: Sequence[Any], particles: Particles) -> float | None:
-    """Of the first kernel that redraws sites from a model's conditionals."""
+    """The disagreement of the conditionals that the first such kernel redraws sites from; None without one."""
     for kernel in kernels:
-        source = getattr(kernel, "fk", None)
-        if getattr(kernel, "redraws", False) and isinstance(source, SiteTarget) and source.model.length > 1:
+        source = _redrawn_from(kernel)
+        if source is not None and source.model.length > 1:
             return float(disagreement(source, particles.x.flatten(0, -2)[_drawn(particles, STATES)]).mean())
     return None
 
@@ -161,11 +145,11 @@ def _drift(kernels: Sequence[Any], particles: Particles) -> float | None:
     worked out from one law.
     """
     for kernel in kernels:
-        fk = getattr(kernel, "fk", None)
-        if not getattr(kernel, "redraws", False) or not isinstance(fk, SiteTarget) or "log_p" not in particles.aux:
+        fk = _redrawn_from(kernel)
+        if fk is None or "log_p" not in particles.aux:
             continue
-        begun, base = _revealer(fk), fk.scores["base"]
-        order, grown = getattr(begun, "order", None), fk.stage(0.0).sharpness - begun.stage(0.0).sharpness
+        order, base = fk.revealer.order, fk.scores["base"]
+        grown = fk.stage(0.0).sharpness - fk.revealer.stage(0.0).sharpness
         if order is None or grown == 0 or (isinstance(base, BatchScore) and base.consistent):
             continue
         chosen = _drawn(particles, RETOLD)
@@ -186,9 +170,9 @@ def log_prob_in_order(fk: SiteTarget, x: Tokens, order: Sequence[int]) -> Tensor
 
 
 def _drawn(particles: Particles, count: int) -> Tensor:
-    """Numbers of about so many particles, systematically by weight, equally many and at least one of each population.
+    """Indices of about `count` particles, drawn systematically by weight, equally many (1 or more) a population.
 
-    The same ones each time. Conditions that share a run have equally many populations, and so equally many of these.
+    The draw is deterministic. Conditions that share a run have equally many populations, and so equally many of these.
     """
     log_w = particles.log_w
     populations, n = log_w.shape
@@ -206,5 +190,5 @@ def _mean(particles: Particles, value: Tensor) -> float:
 
 
 def _divergence(particles: Particles, log_tilt: Tensor) -> float:
-    """KL of the target from the base: the mean of the log of its tilt, less log Z."""
+    """KL of the target from the base: the mean of the log of its tilt minus log Z."""
     return _mean(particles, log_tilt) - float(log_mean_exp(particles.log_w.reshape(-1)))

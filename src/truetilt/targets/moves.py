@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -20,12 +20,13 @@ from torch import Tensor
 from ..core.arguments import function
 from ..core.errors import InvalidInput
 from ..core.target import Target
-from ..core.types import NEG_INF, Aux, Particles, Potential, Redraw, Tokens
+from ..core.types import NEG_INF, Aux, MadeFrom, Particles, Potential, Redraw, Tokens
 from ..diffusion.processes import Masking
 from .accept_move import AcceptMove
 from .reveal_move import RevealLaw, RevealMove
 from .scans import Scan, check_scan, random_scan, scanned, sites_of
 from .stage import SiteLaws, SiteTarget, Stage, less
+from .tilts import Noisy
 
 Draw = Callable[[RevealLaw], Tokens]  # the state with a token at the site of a law
 
@@ -72,7 +73,7 @@ class Gibbs:
         hidden, old = hide(fk, particles.x, site), particles.x.gather(-1, site)
         laws = fk.site_laws(hidden, fk.asked_at(t, 1), site, particles.questions)
         mine = fk.values(particles, t)
-        lift, values = lift_of(stage, hidden, site, laws, (old, mine))
+        lift, values = lift_of(stage, hidden, site, laws, Present(old, mine))
         law = RevealLaw(hidden, site, laws.tilted(stage, lift)[0])
         aux = without(fk.recall(particles, t), laws, old)
         none, asked = torch.zeros_like(particles.log_w), particles.questions
@@ -84,7 +85,7 @@ class Gibbs:
         log_accept = torch.where(can, 0.0, NEG_INF).double()
         y, after = torch.where(seen, drawn, particles.x), move.after(drawn)[1]
         after["values"] = torch.where(seen, after["values"], mine)
-        return accepting(fk, particles, t, (y, after), log_accept, mine)
+        return accepting(fk, particles, t, Proposed(y, after, log_accept), mine)
 
 
 @dataclass(frozen=True)
@@ -143,11 +144,18 @@ class Metropolis:
         log_accept = torch.where(can, log_y - torch.where(can, log_x, 0.0), NEG_INF).clamp(max=0.0)
         aux = without(fk.recall(particles, t), laws, old)
         after = laws.grown(aux, drawn.gather(-1, site)) | {"values": new}
-        return accepting(fk, particles, t, (y, after), log_accept, mine)
+        return accepting(fk, particles, t, Proposed(y, after, log_accept), mine)
+
+
+class Present(NamedTuple):
+    """The token at the site of each state [..., 1], and the values of those states [..., M]."""
+
+    token: Tensor
+    values: Tensor
 
 
 def lift_of(
-    stage: Stage, x: Tokens, site: Tensor, laws: SiteLaws, present: tuple[Tensor, Tensor] | None = None
+    stage: Stage, x: Tokens, site: Tensor, laws: SiteLaws, present: Present | None = None
 ) -> tuple[Tensor | None, Tensor | None]:
     """What a stage's values add to the log of each token at a site [..., 1, S], and the values.
 
@@ -156,13 +164,13 @@ def lift_of(
     """
     asked = laws.possible()
     if present is not None:
-        there = torch.arange(asked.shape[-1], device=x.device) == present[0][..., None]
+        there = torch.arange(asked.shape[-1], device=x.device) == present.token[..., None]
         asked &= ~there
     values = stage.token_values(x, site, asked)
     if values is None:
         return None, None
     if present is not None:
-        values = torch.where(there[..., None], present[1][..., None, None, :], values)
+        values = torch.where(there[..., None], present.values[..., None, None, :], values)
     return stage.total(values), values
 
 
@@ -178,25 +186,32 @@ def picked(lift: Tensor, token: Tensor) -> Tensor:
 
 
 def without(aux: Aux, laws: SiteLaws, old: Tensor) -> Aux:
-    """What is remembered of states whose tokens `old` at these sites are taken away; their values are not known."""
+    """The memory (aux) of states after their tokens `old` at these sites are removed; their values are set to 0."""
     old = torch.where(old < laws.base.vocabulary, old, 0)  # masked ones: they are left alone
     (log_p, log_ratios), known = laws.parts(old), aux["log_ratios"]
     ratios = torch.where(known == NEG_INF, NEG_INF, known - log_ratios)
     return {"log_p": aux["log_p"] - log_p, "log_ratios": ratios, "values": torch.zeros_like(aux["values"])}
 
 
-def accepting(
-    fk: SiteTarget, particles: Particles, t: float, proposed: tuple[Tokens, Aux], log_accept: Tensor, values: Tensor
-) -> AcceptMove:
-    """Go to the proposed states or stay, with what the model remembers of each; `values` are those of the particles."""
-    (y, after), stage = proposed, fk.stage(t)
-    before = fk.recall(particles, t) | {"values": values}
-    return AcceptMove(particles.x, y, log_accept, fk.keep(before, stage), fk.keep(after, stage))
+class Proposed(NamedTuple):
+    """Where a Metropolis move would go: states, what a model remembers of them, the log-chance that each is taken."""
+
+    x: Tokens
+    aux: Aux
+    log_accept: Tensor
 
 
-def check_kind(kernel: object) -> None:
+def accepting(fk: SiteTarget, particles: Particles, t: float, proposed: Proposed, values: Tensor) -> AcceptMove:
+    """Go to the proposed states or stay; `values` are those of the particles where they are."""
+    stage, before = fk.stage(t), fk.recall(particles, t) | {"values": values}
+    return AcceptMove(
+        particles.x, proposed.x, proposed.log_accept, fk.keep(before, stage), fk.keep(proposed.aux, stage)
+    )
+
+
+def check_kind(kernel: MadeFrom) -> None:
     """A move is made from a model whose target is known site by site."""
-    fk = getattr(kernel, "fk", None)
+    fk = kernel.fk
     if not isinstance(fk, SiteTarget):
         raise InvalidInput(
             f"{type(kernel).__name__} is made from a model whose target is known site by site, such as "
@@ -207,8 +222,8 @@ def check_kind(kernel: object) -> None:
 
 
 def check_still(kernel: object, fk: SiteTarget, keeps: bool) -> None:
-    """A noisy reward is compared by the number that a particle was weighed by: whoever asks it again is refused."""
-    if not (keeps and fk.level) and any(getattr(h, "noisy", False) for h in fk.stage(0.0).potentials):
+    """Refuse moves that call a noisy reward again for a state: only the number that weighed it may be compared."""
+    if not (keeps and fk.level) and any(isinstance(h, Noisy) and h.noisy for h in fk.stage(0.0).potentials):
         raise InvalidInput(
             f"{type(kernel).__name__} of a {type(fk).__name__} asks a noisy reward again about a state that its number "
             "has weighed, which samples neither law; use tt.Gibbs, tt.Metropolis, tt.Block or tt.WholeSequence of a "

@@ -21,11 +21,11 @@ from ..core.errors import InvalidInput, InvalidWeights
 from ..core.logits import SiteLogits
 from ..core.target import NO_WEIGHTS, Remedies, Target, tempered
 from ..core.types import Aux, Model, Schedule, Score, SitewiseLaw, Tokens
-from ..diffusion.guidance import Guide, check_guide, check_strength, guided, rate_level, strength
+from ..diffusion.guidance import Guide, NoisyState, check_guide, check_strength, guided, rate_level, strength
 from ..diffusion.kernels import Kernel, SiteLaw, euler, tweedie
 from ..diffusion.processes import Masking
 from .advice import growing, listed_ways
-from .base import Clockwork, Proposal, check_alpha, powers
+from .base import Clockwork, Proposal, both_times, check_alpha, most_log_ratio, powers
 from .stage import SiteTarget, Stage
 from .tilts import (
     SQUARE,
@@ -66,23 +66,29 @@ class OnClock(Clockwork):
     def prior(self, x: Tokens) -> SitewiseLaw:
         return self.model.process.prior(tuple(x.shape), self.model.device)
 
-    def law(self, name: str, log_score: SiteLogits, x: Tokens, interval: tuple[float, float]) -> SitewiseLaw:
-        """One reverse step of a score; the move that draws from it checks it for NaN."""
-        return self.laws(x, interval, **{name: log_score})[0]
+    def law(
+        self, name: str, log_score: SiteLogits, x: Tokens, t: float | tuple[float, float], s: float | None = None
+    ) -> SitewiseLaw:
+        """One reverse step t -> s of a score; the move that draws from it checks it for NaN."""
+        return self.laws(x, t, s, **{name: log_score})[0]
 
-    def laws(self, x: Tokens, interval: tuple[float, float], **scores: SiteLogits) -> list[SitewiseLaw]:
-        """One reverse step of each score, by its name; the move that draws from one checks all for NaN, at once."""
+    def laws(
+        self, x: Tokens, t: float | tuple[float, float], s: float | None = None, **scores: SiteLogits
+    ) -> list[SitewiseLaw]:
+        """One reverse step t -> s of each score, by its name; the move that draws from one checks all for NaN."""
+        if s is None or isinstance(t, tuple):
+            t, s = both_times(t, s)
         laws, flaws, bad = [], {}, None
         for name, log_score in scores.items():
-            law = self.kernel(self.model.process, log_score, x, *interval)
-            if not hasattr(law, "odds"):
+            law = self.kernel(self.model.process, log_score, x, t, s)
+            if not isinstance(law, SiteLaw | SitewiseLaw):  # the first is quicker to tell
                 raise InvalidInput(
                     f"the kernel returned {shown(law)}; it must return the law of a step, as tt.euler does"
                 )
             laws.append(law)
             flaws[name] = (law.odds.log_hold + law.odds.log_move).isnan()
             bad = flaws[name].any() if bad is None else bad | flaws[name].any()
-        doubt = Doubt(cast("Tensor", bad), partial(_flawed, flaws, interval))
+        doubt = Doubt(cast("Tensor", bad), partial(_flawed, flaws, t, s))
         if set(map(type, laws)) == {SiteLaw}:
             return list(map(partial(replace, doubt=doubt), laws))
         check(*doubt)
@@ -96,11 +102,11 @@ class OnClock(Clockwork):
         return evaluate(self.model, name, score, x, t)
 
 
-def _flawed(flaws: dict[str, Tensor], interval: tuple[float, float]) -> InvalidWeights:
+def _flawed(flaws: dict[str, Tensor], t: float, s: float) -> InvalidWeights:
     """The error of the first score whose law is NaN somewhere."""
     name, bad = next((name, flaw) for name, flaw in flaws.items() if flaw.any())
     return InvalidWeights(
-        f"step t = {interval[0]:.6g} -> {interval[1]:.6g}: the {name} score returned NaN or only -inf for "
+        f"step t = {t:.6g} -> {s:.6g}: the {name} score returned NaN or only -inf for "
         f"{int(bad.any(-1).sum())} of {bad[..., 0].numel()} particles; check the network's output there "
         "(overflow in half precision?)"
     )
@@ -142,6 +148,10 @@ class Tempered(OnClock):
             )
 
     @property
+    def most_log_weight(self) -> float | None:
+        return most_log_ratio(self.alpha, self.model.log_p_condition)
+
+    @property
     def remedies(self) -> Remedies:
         tilt = "the model's potential (tt.Tilted)" if self.model.potential else "a potential (tt.Tilted)"
         clock = "the any-order clock (tt.AnyOrder)" if isinstance(self.model.process, Masking) else ""
@@ -154,12 +164,12 @@ class Tempered(OnClock):
 
     def propose(self, x: Tokens, t: float, s: float) -> Proposal:
         base, conditional = evaluate_all(self.model, x, t, base=self.model.base, conditional=self.model.conditional)
-        beta, at = strength(self.beta, t), (x, t)
-        leaning = guided(self.guide, self.model.process, base, conditional, beta, at)
+        beta = strength(self.beta, t)
+        leaning = guided(self.guide, self.model.process, base, conditional, beta, NoisyState(x, t))
         if leaning is conditional:
-            p, p_zeta = self.laws(x, (t, s), base=base, conditional=conditional)
+            p, p_zeta = self.laws(x, t, s, base=base, conditional=conditional)
             return Proposal(p_zeta, powers((1 - self.alpha, p), (self.alpha - 1, p_zeta)))
-        p, p_zeta, q = self.laws(x, (t, s), base=base, conditional=conditional, guided=leaning)
+        p, p_zeta, q = self.laws(x, t, s, base=base, conditional=conditional, guided=leaning)
         return Proposal(q, powers((1 - self.alpha, p), (self.alpha, p_zeta), (-1.0, q)))
 
 
@@ -202,6 +212,11 @@ class Tilted(OnClockSites):
             raise InvalidInput("Tilted needs a conditional score and a potential log p(zeta|x, t); give the model both")
 
     @property
+    def most_log_weight(self) -> float | None:
+        """p(zeta|x)^(alpha - 1) is at most 1."""
+        return 0.0 if self.alpha > 1 else None
+
+    @property
     def remedies(self) -> Remedies:
         weigh = growing(self.ramp, "ramp=tt.pilot(fk, grid)")
         return Remedies("a smaller alpha", weigh, self._moves("tt.Metropolis"), FINER)
@@ -221,7 +236,7 @@ class Tilted(OnClockSites):
 
     def propose(self, x: Tokens, t: float, s: float) -> Proposal:
         (log_score,) = evaluate_all(self.model, x, t, conditional=self.model.conditional)
-        return Proposal(self.law("conditional", log_score, x, (t, s)))
+        return Proposal(self.law("conditional", log_score, x, t, s))
 
 
 @dataclass(frozen=True)
@@ -241,4 +256,4 @@ class Unweighted(OnClock):
 
     def propose(self, x: Tokens, t: float, s: float) -> Proposal:
         (given,) = evaluate_all(self.model, x, t, given=self.score)
-        return Proposal(self.law("given", given, x, (t, s)))
+        return Proposal(self.law("given", given, x, t, s))

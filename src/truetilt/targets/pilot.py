@@ -138,7 +138,7 @@ def _records(
     resample = adaptive(systematic, 0.5)
     for k, (t, s) in enumerate(pairwise(grid), start=2):
         here = Step(-k, t, s)  # no run has steps of negative number, so none draws these uniforms
-        u = source.stream.uniforms(here.number, RESAMPLE, shape[0], (0, shape[1]))
+        u = source.stream.uniforms(here.number, RESAMPLE, shape[0], shape[1])
         ancestors, log_w = resample(state.log_w, u)
         state = Particles(take(state.x, ancestors), log_w, {k: take(v, ancestors) for k, v in state.aux.items()})
         trial = _Trial(fk, state, here, ramp(1 - t), source)
@@ -159,7 +159,7 @@ class _Trial(NamedTuple):
     def to(self, share: float) -> Particles:
         """The particles after the step, with this share at its end."""
         (number, t, s), state = self.step, self.state
-        fk = replace(self.fk, ramp=_Ends((t, s), (self.now, share)))
+        fk = replace(self.fk, ramp=_Ends(1 - s, self.now, share))
         u = self.source.uniforms(number, CHOOSE, state.x, fk.choices(t, s))
         return advance(fk.move(state, t, s, u), state.log_w, self.step, never, self.source)[0]
 
@@ -176,12 +176,12 @@ def _log_full(fk: Ramped, state: Particles, t: float) -> Tensor:
 class _Ends:
     """A ramp as one step sees it: a share at each end of the interval, and all of it at the end of time."""
 
-    interval: tuple[float, float]
-    shares: tuple[float, float]
+    end: float  # elapsed time at the end of the step
+    first: float  # the share at its start
+    last: float  # the share at its end
 
     def __call__(self, u: float) -> float:
-        shares = dict(zip((1 - t for t in self.interval), self.shares, strict=True)) | {1.0: 1.0}
-        return shares.get(u, self.shares[0])
+        return 1.0 if u == 1 else self.last if u == self.end else self.first
 
 
 @dataclass
@@ -202,7 +202,7 @@ class _Once:
 
 def remembering(fk: Ramped, meter: Meter) -> Ramped:
     """The same model with networks that remember, and that are counted."""
-    nets = {name: getattr(fk.model, name) for name in ("base", "conditional", "potential")}
+    nets = {"base": fk.model.base, "conditional": fk.model.conditional, "potential": fk.model.potential}
     model = replace(fk.model, **{name: _Once(net, meter.asked) for name, net in nets.items() if net is not None})
     own: dict[str, Any] = {name: getattr(fk, name, None) for name in ("reward", "proposal", "twist")}
     counts = {"reward": lambda states: meter.called(states, states), "proposal": meter.asked, "twist": bool}

@@ -1,4 +1,4 @@
-"""What revealing sites draws and weighs: tokens for chosen masked sites, each from a row of its own."""
+"""The law and the weight of revealing sites: tokens for chosen masked sites, each from a row of its own."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class RevealLaw:
 class RevealMove:
     """Draw tokens for chosen sites of states that have none there.
 
-    The mass of the adapted law is weighed before the draw; after it, what the proposal strays from that law and what
-    the next stage is worth beyond it. What is remembered of a state follows the draw.
+    The weight before the draw is the mass of the adapted law. After the draw come the ratio of the adapted to the
+    proposed law and the values of the next stage that the adapted law did not hold. The memory (aux) follows the draw.
     """
 
     lazy: ClassVar[bool] = False  # its networks have been asked

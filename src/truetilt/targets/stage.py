@@ -3,8 +3,8 @@
     p(x_U)^gamma  prod_k (p(zeta_k|x_U) / p(zeta_k))^alpha_k  exp(sum_m f_m h_m(x_U))
 
 A stage holds the exponents gamma and alpha_k, and the values h_m (twists, potentials, rewards) with their factors f_m.
-Whoever reveals or redraws a site needs no more than a stage: the law of the site's tokens under it is exact, and going
-from one stage to the next is a difference of its parts. At the end all sites are revealed.
+A stage is all that revealing or redrawing a site needs: the law of the site's tokens under it is exact, and the weight
+of going from one stage to the next is a difference of its parts. At the end all sites are revealed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor
 from ..core.batch import evaluate_all
 from ..core.device import Questions, check
 from ..core.errors import InvalidInput, InvalidWeights
-from ..core.logits import SiteLogits, Sites
+from ..core.logits import SiteLogits
 from ..core.types import NEG_INF, Aux, Model, Particles, Potential, Score, Tokens
 from ..diffusion.processes import Masking
 from .tilts import token_values, value_of
@@ -81,7 +81,7 @@ class Stage(NamedTuple):
 
 
 def less(value: Tensor, other: Tensor) -> Tensor:
-    """value - other; whoever is impossible stays so."""
+    """value - other, and -inf where other is -inf: an impossible state stays impossible."""
     return torch.where(other == NEG_INF, NEG_INF, value - torch.where(other == NEG_INF, 0.0, other))
 
 
@@ -92,13 +92,9 @@ class SiteLaws(NamedTuple):
     conditions: tuple[SiteLogits, ...]
 
     @staticmethod
-    def of(
-        fk: SiteTarget, x: Tokens, t: float, answers: Answers, sites: Tensor, questions: Questions | None = None
-    ) -> SiteLaws:
-        """The posteriors of every score at chosen sites [..., k]; all are looked at for NaN at once."""
-        chosen = Sites(sites)
-        first, *rest = [fk.model.process.posterior(logits.at(chosen), x, t) for logits in answers]
-        laws = first.aligned(*rest)
+    def of(fk: SiteTarget, t: float, answers: Answers, sites: Tensor, questions: Questions | None = None) -> SiteLaws:
+        """The posteriors of every score at chosen masked sites [..., k]; one check looks for NaN in all of them."""
+        laws = cast("Masking", fk.model.process).posteriors(sites, answers)
         total = laws[0].rows[:, 0]
         for law in laws[1:]:
             total = total + law.rows[:, 0]
@@ -143,7 +139,7 @@ class SiteLaws(NamedTuple):
         return p.sum(-1), ratios
 
     def grown(self, aux: Aux, tokens: Tensor) -> Aux:
-        """What is remembered of states once these tokens are drawn at the sites, values left aside."""
+        """The memory (aux) of states after these tokens are drawn at the sites, without the values."""
         log_p, log_ratios = self.parts(tokens)
         ratios = (aux["log_ratios"] + log_ratios).masked_fill_(aux["log_ratios"] == NEG_INF, NEG_INF)
         return {"log_p": aux["log_p"] + log_p, "log_ratios": ratios}
@@ -153,7 +149,7 @@ class SiteLaws(NamedTuple):
 
 
 def nothing_known(x: Tokens, conditions: int, potentials: int = 1) -> Aux:
-    """What is remembered of states in which nothing is revealed, or of which nobody will ask."""
+    """The memory (aux) of states in which nothing is revealed, or whose memory no later step reads: zeros."""
     zeros = torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
     return {
         "log_p": zeros,
@@ -185,12 +181,22 @@ class SiteTarget(ABC):
     def stage(self, t: float) -> Stage:
         """The intermediate target at time t."""
 
+    @property
+    def revealer(self) -> SiteTarget:
+        """The value that reveals the sites: itself, unless it anneals what another one reveals."""
+        return self
+
+    @property
+    def order(self) -> tuple[int, ...] | None:
+        """The order in which sites are revealed; None for any order."""
+        return None
+
     def masked(self, t: float) -> int:
         """How many sites are masked at time t, where that is the same for all particles."""
         return cast("Masking", self.model.process).count_masked(self.model.length, t)
 
     def asked_at(self, t: float, hidden: int) -> float:
-        """The time to tell a network of a state with `hidden` more masks than one at t: never that none is masked."""
+        """The time to pass to a network for a state with `hidden` more masks than one at t; never that of no mask."""
         masked = self.masked(t) if self.level else 0
         time = cast("Masking", self.model.process).time_masked(self.model.length, masked + hidden)
         return time if self.level else max(t, time)
@@ -204,16 +210,16 @@ class SiteTarget(ABC):
         return self.stage(t).values(particles.x, particles.questions)
 
     def keep(self, aux: Aux, stage: Stage) -> Aux:
-        """What was recalled, in the form in which this model's particles remember it."""
+        """The recalled memory in the form in which this model's particles store it (aux)."""
         return aux
 
     def answers(self, x: Tokens, t: float) -> Answers:
-        """What the scores say of x: one round of evaluation."""
+        """The scores at x: one round of evaluation."""
         return tuple(evaluate_all(self.model, x, t, **self.scores))
 
     def site_laws(self, x: Tokens, t: float, sites: Tensor, questions: Questions | None = None) -> SiteLaws:
         """The laws of chosen sites [..., k] of states that have no token there."""
-        return SiteLaws.of(self, x, t, self.answers(x, t), sites, questions)
+        return SiteLaws.of(self, t, self.answers(x, t), sites, questions)
 
 
 def _lost_support() -> InvalidInput:
@@ -224,7 +230,7 @@ def _lost_support() -> InvalidInput:
 
 
 def _flawed(fk: SiteTarget, laws: Sequence[SiteLogits], t: float) -> InvalidWeights:
-    """Which score said NaN, which normalising has spread over its row."""
+    """The error that names the first score with a NaN; normalising has spread it over its row."""
     flaws = [law.per_site(law.rows[:, 0]).isnan().any(-1) for law in laws]
     name, bad = next((name, bad) for name, bad in zip(fk.scores, flaws, strict=False) if bad.any())
     return InvalidWeights(

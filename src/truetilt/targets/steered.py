@@ -29,6 +29,7 @@ from .tilts import (
     check_fits,
     check_ramp,
     check_reward,
+    most_reward,
     token_values,
     value_of,
 )
@@ -82,6 +83,10 @@ class Steered(OnClockSites):
             )
 
     @property
+    def most_log_weight(self) -> float | None:
+        return most_reward(self.reward, self.strength, self.model.potential)
+
+    @property
     def remedies(self) -> Remedies:
         masking, blind = isinstance(self.model.process, Masking), self.ramp is at_end
         grown = "" if blind or self.twist is not None else growing(self.ramp, "ramp=tt.pilot(fk, grid)")
@@ -114,9 +119,9 @@ class Steered(OnClockSites):
         else:
             (base,) = evaluate_all(self.model, x, t, base=self.model.base)
             if self.twist is None:
-                return Proposal(self.law("base", base, x, (t, s)))
+                return Proposal(self.law("base", base, x, t, s))
             proposal = led_by(self.twist, base, x, s or t, float(self.tilt.exponent(s)))
-        p, q = self.laws(x, (t, s), base=base, proposal=proposal)
+        p, q = self.laws(x, t, s, base=base, proposal=proposal)
         return Proposal(q, ((1.0, p), (-1.0, q)))
 
 

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ..core.arguments import LARGEST, called, function, listed, number, settle, tensor_of
 from ..core.asking import check_strings
+from ..core.batch import highest_of
 from ..core.device import Questions, check
 from ..core.errors import InvalidInput, InvalidWeights
 from ..core.spent import Spent
@@ -37,6 +38,32 @@ class SiteValued(Protocol):
     def site_values(self, x: Tokens, site: Tensor, t: float) -> Tensor: ...  # [B, D], [B] -> [B, S]
 
 
+@runtime_checkable
+class Noisy(Protocol):
+    """A reward that says whether it may answer differently about the same state (`tt.Reward(..., noisy=True)`)."""
+
+    @property
+    def noisy(self) -> bool: ...
+
+
+@runtime_checkable
+class Learned(Protocol):
+    """A twist that says what it was learned for, as those of `tt.learn_twist` do."""
+
+    @property
+    def twist(self) -> Potential: ...
+    @property
+    def held_out(self) -> Any: ...  # how good it was on draws that it was not fitted to
+    @property
+    def length(self) -> int | None: ...
+    @property
+    def vocabulary(self) -> int: ...
+    @property
+    def order(self) -> tuple[int, ...] | None: ...
+    @property
+    def strength(self) -> float: ...
+
+
 @dataclass(frozen=True)
 class OfFinished:
     """A function of finished states alone as a potential: the time is not asked."""
@@ -45,6 +72,10 @@ class OfFinished:
 
     def __call__(self, x: Tokens, t: float = 0.0) -> Tensor:
         return self.function(x)
+
+    @property
+    def highest(self) -> float | None:
+        return highest_of(self.function)
 
 
 @dataclass(frozen=True)
@@ -74,10 +105,9 @@ def as_potential(name: str, given: Any) -> Potential:
 
 def check_fits(twist: object, length: int, vocabulary: int) -> None:
     """A learned twist must have been learned for states of this length and these tokens."""
-    if not hasattr(twist, "held_out"):
+    if not isinstance(twist, Learned):
         return
-    for name, mine in {"length": length, "vocabulary": vocabulary}.items():
-        theirs = getattr(twist, name, None)
+    for name, theirs, mine in (("length", twist.length, length), ("vocabulary", twist.vocabulary, vocabulary)):
         if theirs not in (None, mine):
             raise InvalidInput(
                 f"the twist was learned for a model of {name} {theirs}, and this one has {mine}; learn one for this "
@@ -245,6 +275,14 @@ class Growing:
 
     def __call__(self, t: float) -> float:
         return self.height * self.ramp(1 - t)
+
+
+def most_reward(reward: Potential | None, strength: float, potential: Potential | None) -> float | None:
+    """The largest strength * reward(x), where it is known: of a reward with a bound, or of log p(zeta|x) <= 0."""
+    if strength <= 0:
+        return None
+    highest = 0.0 if reward is potential else highest_of(reward)
+    return None if highest is None else strength * float(highest)
 
 
 def check_reward(reward: Potential, strength: float) -> float:

@@ -16,7 +16,7 @@ from torch import Tensor
 from ..core.batch import evaluate_all
 from ..core.types import NEG_INF, InvalidInput, Particles, Redraw, Score, SiteLogits, Target, Tokens, function
 from .accept_move import AcceptMove
-from .moves import Draw, accepting, at_end_target, check_kind, check_still, every_token, hide, revealed
+from .moves import Draw, Proposed, accepting, at_end_target, check_kind, check_still, every_token, hide, revealed
 from .reveal_move import RevealLaw
 from .scans import Scan, check_scan, random_scan, scanned, sites_of
 from .stage import SiteLaws, SiteTarget, less
@@ -79,7 +79,7 @@ class WholeSequence:
         log_accept = torch.where(here > NEG_INF, less(there + back, here + forth), NEG_INF).clamp(max=0.0)
         aux = fk.recall(particles, t)
         after = aux | {"log_p": aux["log_p"] + less(log_p[1], log_p[0]), "values": new}
-        return accepting(fk, particles, t, (y, after), log_accept, mine)
+        return accepting(fk, particles, t, Proposed(y, after, log_accept), mine)
 
     def _log_p0(self, x: Tokens, t: float) -> Tensor:
         return self.log_prob(x)
@@ -92,4 +92,4 @@ class WholeSequence:
             return RevealLaw(hidden, site, SiteLogits(flat, torch.zeros_like(site)))
         now = self.fk.asked_at(t, 1)
         (answer,) = evaluate_all(model, hidden, now, proposal=self.proposal)
-        return RevealLaw(hidden, site, SiteLaws.of(self.fk, hidden, now, (answer,), site).base)
+        return RevealLaw(hidden, site, SiteLaws.of(self.fk, now, (answer,), site).base)

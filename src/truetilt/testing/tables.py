@@ -26,7 +26,7 @@ LEAST_FALL = 0.6  # time error relative to that with half as many steps; first o
 def uniforms(seed: int, *shape: int) -> Tensor:
     """Uniforms [*shape] from a counter-based stream."""
     count = int(torch.tensor(shape).prod())
-    return Stream(seed).uniforms(0, DRAW, 1, (0, count)).reshape(shape)
+    return Stream(seed).uniforms(0, DRAW, 1, count).reshape(shape)
 
 
 def small_table(process: Process, length: int = 2) -> Table:

@@ -50,7 +50,7 @@ class Batches:
         if self.clean:
             nothing = torch.zeros(self.size, dtype=torch.float64, device=x0.device)
             return Noised(x0, self._blanked(x0, step), Noise(nothing, nothing, nothing))
-        noise = Noise.at(self.process, times(Stream(self.seed).uniforms(step, TIMES, 1, (0, self.size))[0]))
+        noise = Noise.at(self.process, times(Stream(self.seed).uniforms(step, TIMES, 1, self.size)[0]))
         return corrupt(self.process, x0, noise.to(x0.device), self._uniforms(step, NOISE, x0.shape[1]))
 
     def _blanked(self, x0: Tokens, step: int) -> Tokens:
@@ -62,7 +62,7 @@ class Batches:
 
     def _uniforms(self, step: int, purpose: int, each: int) -> Tensor:
         stream = Stream(self.seed, device=self.rows.tokens.device)
-        return stream.uniforms(step, purpose, 1, (0, self.size * each)).view(self.size, each)
+        return stream.uniforms(step, purpose, 1, self.size * each).view(self.size, each)
 
 
 def times(u: Tensor) -> Tensor:
@@ -82,7 +82,7 @@ def order(seed: int, count: int, first: int, size: int) -> Tensor:
 
 @lru_cache(maxsize=2)
 def _permutation(seed: int, count: int, epoch: int) -> Tensor:
-    return Stream(seed).uniforms(epoch, ORDER, 1, (0, count))[0].argsort(stable=True)
+    return Stream(seed).uniforms(epoch, ORDER, 1, count)[0].argsort(stable=True)
 
 
 def shifted(x: Tokens, u: Tensor, most: int) -> Tokens:

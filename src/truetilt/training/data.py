@@ -87,7 +87,7 @@ def subset(rows: Any, share: float, seed: int) -> Any:
     if share == 1:
         return rows
     count = max(1, round(share * rows.count))
-    u = Stream(seed).uniforms(0, _SUBSET, 1, (0, rows.count))[0]
+    u = Stream(seed).uniforms(0, _SUBSET, 1, rows.count)[0]
     chosen = u.argsort(stable=True)[:count].sort().values.to(rows.tokens.device)
     return rows.take(chosen)
 

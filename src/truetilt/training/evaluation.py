@@ -44,7 +44,7 @@ def _bounds(
     """The mean of the bound over rows and passes, and its standard error."""
     values = []
     for number in range(passes):
-        u, v = (Stream(seed, number).uniforms(k, EVALUATION, 1, (0, rows.count))[0] for k in (0, 1))
+        u, v = (Stream(seed, number).uniforms(k, EVALUATION, 1, rows.count)[0] for k in (0, 1))
         t = times(u)[v.argsort(stable=True)]
         for noised, label in _noised(task, rows, t, Stream(seed, number, rows.tokens.device), corrupt_from_all):
             known = label if told else rows.told_instead(label, task.classes)
@@ -86,6 +86,6 @@ def _noised(
     for first in range(0, rows.count, _BATCH):
         last = min(first + _BATCH, rows.count)
         x0 = rows.tokens[first:last].long()
-        u = stream.uniforms(2, EVALUATION, 1, (first * length, last * length)).view(x0.shape)
+        u = stream.uniforms(2, EVALUATION, 1, x0.numel(), first * length).view(x0.shape)
         part = Noise(*(values[first:last] for values in noise))
         yield noised_by(task.process, x0, part, u), rows.labels[first:last]

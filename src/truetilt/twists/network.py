@@ -104,7 +104,7 @@ class SmallNetwork:
         parameters, most = list(twist.tensors.values()), max(_HIDDEN // (steps.tokens.shape[1] * self.width), 16)
         first, second = ([torch.zeros_like(one) for one in parameters] for _ in range(2))
         for update in range(_UPDATES):
-            u = stream.uniforms(update, OUTPUT, 2, (0, _BATCH))
+            u = stream.uniforms(update, OUTPUT, 2, _BATCH)
             some, few = ((row * n).long() for row, n in zip(u, (len(x), len(steps.x)), strict=True))
             batch = Steps(*(column[few[:most]] for column in steps))
             with torch.enable_grad():
@@ -124,7 +124,7 @@ class SmallNetwork:
         linear = PairTables(0).fit(lessons)
         layout, size = linear.layout, linear.layout.length * linear.layout.states
         sites = linear.entries[:size].reshape(layout.length, layout.states) + linear.entries[size] / layout.length
-        u = Stream(self.seed).uniforms(0, DRAW, 1, (0, (size + 1) * self.width))[0]
+        u = Stream(self.seed).uniforms(0, DRAW, 1, (size + 1) * self.width)[0]
         normal = torch.erfinv((2 * u - 1).clamp(-1 + 1e-12, 1 - 1e-12)) * math.sqrt(2)
         inner = normal[: size * self.width].reshape(layout.length, layout.states, self.width) / math.sqrt(layout.length)
         return NetworkTwist(

@@ -15,7 +15,7 @@ from ..core.batch import Meter
 from ..core.meter import metered
 from ..core.spent import Spent
 from ..core.types import Model, Particles, Potential, Tokens
-from ..diffusion.processes import Reveals
+from ..diffusion.processes import RevealStep
 from ..smc.resampling import adaptive, systematic
 from ..smc.sampler import Source, trace
 from ..smc.stream import Stream
@@ -37,7 +37,7 @@ class RecordedDraws(Composed):
     kept: list[Steps] = field(default_factory=list, kw_only=True, compare=False)
 
     def reveal(
-        self, particles: Particles, answers: Answers, sites: Tensor, over: Reveals, log_odds: Tensor
+        self, particles: Particles, answers: Answers, sites: Tensor, over: RevealStep, log_odds: Tensor
     ) -> RevealMove:
         move = super().reveal(particles, answers, sites, over, log_odds)
         first = slice(self.most)

@@ -78,7 +78,7 @@ def _mutants(x: Tokens, plan: Plan, turn: int, vocabulary: int) -> Mutants:
     """Each draw with one token changed, sites in turn: to another draw's token at that site, or to a random one."""
     n, length = x.shape
     count = plan.mutants
-    u = Stream(plan.seed).uniforms(_PURPOSE + turn, OUTPUT, 3, (0, count))
+    u = Stream(plan.seed).uniforms(_PURPOSE + turn, OUTPUT, 3, count)
     every = torch.arange(count)
     draw, site = every * n // max(count, 1), (every * _stride(length)) % length
     others = x[(u[0] * n).long().clamp(max=n - 1), site]

@@ -22,8 +22,8 @@ from ..core.storage import write_text
 from ..core.types import InvalidInput, folder_of, shown
 from ..runtime.settings import runs_of
 from ..runtime.snapshots import evenly
-from ..smc.checks import Verdict
 from ..smc.figures import Figures
+from ..smc.weight_findings import Verdict
 from . import digest
 from .gained import GainWords, gain_words, reward_bars, told, without_states
 from .kinds import suggested_view

@@ -79,12 +79,12 @@ def call(settings: Mapping[str, Any], times: list[float]) -> str:
         options["moves"] = call_of(settings["moves"])
     lines = "".join(f"    {key}={value},\n" for key, value in options.items())
     grid, kept = _grid(times), "times = tt.Result.load(folder).times  # of the run saved there\n"
-    head = f"import truetilt as tt\n\n{_loaded(settings, model)}{kept * grid.startswith('times')}"
+    head = f"import truetilt as tt\n\n{_loaded(settings)}{kept * grid.startswith('times')}"
     ordered = model | {"order": _Code("protein.order")} if isinstance(settings.get("backbone"), Mapping) else model
     return f"{head}result = tt.run(\n    {_model_call(ordered)},\n    {grid},\n{lines})\n"
 
 
-def _loaded(settings: Mapping[str, Any], model: Mapping[str, Any]) -> str:
+def _loaded(settings: Mapping[str, Any]) -> str:
     """The code that loads the model: a named bundle, or a comment in place of the reader's own."""
     if not {"bundle", "condition"} <= settings.keys():
         return "# model: the one that was sampled\n"
@@ -96,7 +96,7 @@ def _loaded(settings: Mapping[str, Any], model: Mapping[str, Any]) -> str:
         return _protein(settings)
     if settings.get("net") == "strings":
         return _strings(settings)
-    form = "potential" if model.get("name") == "Tilted" else "cfg"
+    form = "potential" if settings.get("weights", "potential") == "potential" else "cfg"
     return f"model = tt.load({settings['bundle']!r}).model({settings['condition']!r}, {form!r})\n"
 
 

@@ -96,6 +96,6 @@ def _arrivals(end: float, seed: int) -> Tensor:
     stream, count = Stream(seed), math.ceil(end + 6 * math.sqrt(end)) + 16
     point = torch.zeros(1, dtype=torch.float64)
     while float(point[-1]) <= end:
-        gaps = -torch.log1p(-stream.uniforms(0, _TIMES, 1, (len(point) - 1, len(point) - 1 + count))[0])
+        gaps = -torch.log1p(-stream.uniforms(0, _TIMES, 1, count, len(point) - 1)[0])
         point = torch.cat([point, point[-1] + gaps.cumsum(0)])
     return point[1:][point[1:] < end]

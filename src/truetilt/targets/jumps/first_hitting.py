@@ -20,7 +20,7 @@ from .events import JumpLaw, PathMove, PointLaw
 from .rates import Generator, JumpTarget, Rates, edge
 
 
-class _Reveals(NamedTuple):
+class _PathSoFar(NamedTuple):
     """Paths [N] that reveal sites in one order: where they are, their log-edges, and the exit rates they passed."""
 
     x: Tokens
@@ -74,7 +74,7 @@ class FirstHitting(JumpTarget):
     def branches(self, particles: Particles, t: float, s: float) -> list[tuple[Tensor, PathMove]]:
         """Every order of reveals before s, its times integrated out, for particles [N, D] of a small space."""
         zeros = torch.zeros_like(particles.log_w)
-        return list(self._orders(_Reveals(particles.x, zeros, zeros), t, s))
+        return list(self._orders(_PathSoFar(particles.x, zeros, zeros), t, s))
 
     def _run(self, x: Tokens, t: float, s: float, u: Tensor) -> tuple[Tokens, LogWeights]:
         """Paths from x [M, D] from t to s: their ends and log-weights."""
@@ -96,7 +96,7 @@ class FirstHitting(JumpTarget):
             running[i] = jumps & self._masked(x[i])
         return x, log_w
 
-    def _orders(self, path: _Reveals, t: float, s: float) -> Iterator[tuple[Tensor, PathMove]]:
+    def _orders(self, path: _PathSoFar, t: float, s: float) -> Iterator[tuple[Tensor, PathMove]]:
         """This order of reveals and those that go on from it."""
         x, rates = path.x, self.rates(path.x, t, s)
         exits = (*path.exits, torch.stack([rates.leave, rates.exit], -1))
@@ -114,7 +114,7 @@ class FirstHitting(JumpTarget):
                 log_proposed = path.log_proposed + edge(rates.proposed, x, y)
                 if (log_proposed > NEG_INF).any():
                     log_tilted = path.log_tilted + edge(rates.tilted, x, y)
-                    yield from self._orders(_Reveals(y, log_proposed, log_tilted, exits), t, s)
+                    yield from self._orders(_PathSoFar(y, log_proposed, log_tilted, exits), t, s)
 
     def _masked(self, x: Tokens) -> Tensor:
         return (x == self.model.process.states - 1).any(-1)

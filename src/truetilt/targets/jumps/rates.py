@@ -1,4 +1,4 @@
-"""How mass moves in continuous time, and how particles are sent after it.
+"""The generator of the tempered target in continuous time, and the rates that propose jumps.
 
 Mass moves by the generator A, in elapsed time: R g^alpha off the diagonal, -R(x) + alpha (R(x) - R1(x)) on it. A
 proposal Q only decides which paths are drawn. Rates are per unit of the process's clock.
@@ -18,7 +18,7 @@ from ...core.errors import InvalidInput, InvalidWeights
 from ...core.logits import take
 from ...core.target import Remedies, Target, tempered
 from ...core.types import NEG_INF, Jumps, Model, Schedule, Tokens, check_model
-from ...diffusion.guidance import Guide, check_guide, check_strength, guided, rate_level, strength
+from ...diffusion.guidance import Guide, NoisyState, check_guide, check_strength, guided, rate_level, strength
 from ..base import check_alpha
 
 
@@ -28,7 +28,7 @@ class Rates(NamedTuple):
     proposed: Jumps  # Q
     tilted: Jumps  # R g^alpha
     leave: Tensor  # [...], Q(x)
-    exit: Tensor  # [...], R(x) - alpha (R(x) - R1(x)): the generator's diagonal, less its sign
+    exit: Tensor  # [...], R(x) - alpha (R(x) - R1(x)): minus the generator's diagonal
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Generator:
 
     def __call__(self, x: Tokens, t: float, s: float) -> Rates:
         """The rates out of x with the networks read at t; s only sets the clock of the interval."""
-        process, at = self.model.process, (x, t)
+        process, at = self.model.process, NoisyState(x, t)
         base, conditional = evaluate_all(self.model, x, t, base=self.model.base, conditional=self.model.conditional)
         r = _sum("base", process.jumps(base, x, t, s), t)
         r1 = _sum("conditional", process.jumps(conditional, x, t, s), t)

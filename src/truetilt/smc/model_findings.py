@@ -1,6 +1,6 @@
-"""The checks of what a run found out about itself: its moves, its conditionals, its ratio of networks, how far it went.
+"""Checks of the model behind a run: its moves, its conditionals, its ratio of networks, its distance from the base.
 
-A run can be broken though its weights look well: they are then the weights of something else.
+A run can be wrong though its weights look good: they are then the weights of another target.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from .checks import FEW, Finding, Verdict, use
 from .figures import Figures
+from .weight_findings import FEW, Finding, Verdict, use
 
 ALLOWED = 0.05  # nats by which conditionals of a pair of neighbours may disagree
-APART = 0.5  # nats beyond which they are the conditionals of nothing
-AMISS = 0.25  # nats of a state's log-weight that no pair of consistent networks can give, on average: worth a word
-MADE_UP = 1.0  # the same beyond which the target is made of network error: e times too much
+APART = 0.5  # nats beyond which no joint law has conditionals close to these
+AMISS = 0.25  # mean nats of log-weight beyond what consistent networks can give, from which on it is reported
+MADE_UP = 1.0  # the same, from which on network error dominates the target: weights e times too large
 REFUSED = 0.01  # the chance of a move below which moves are as good as none
-UNMET = 0.1  # of Z that states which no particle met might hold, beyond which that is said
+UNMET = 0.1  # share of Z that unvisited states might hold, from which on it is reported
 FORBIDDEN = 0.5  # of the particles that end with weight zero
 
 
@@ -92,8 +92,9 @@ def _forbidden(f: Figures) -> Finding | None:
 def unmet_share(f: Figures) -> float | None:
     """What states that no particle met may add to Z, as a share of it; None where nothing bounds their weight.
 
-    By the rule of three they have up to 3 / n of what was drawn, and each at most the largest weight. Every resampling
-    looks on from the best of a population, so that an event as rare as (1 / N)^generations is found.
+    By the rule of three, events not seen in n draws have probability up to 3 / n, and each weighs at most the largest
+    weight. A population that resamples searches on from its best particles: after g resamplings it finds events of
+    probability (1 / N)^g.
     """
     headroom = f.headroom
     if headroom is None:
@@ -116,7 +117,7 @@ def _unmet(f: Figures) -> Finding | None:
 
 
 def _far(f: Figures) -> Finding | None:
-    """A remark: a reward may well lead to states that the base hardly ever draws."""
+    """A remark, not a fault: a reward may lead to states that the base hardly ever draws."""
     nats, everyone = f.measured.divergence, f.populations * f.particles
     if nats is None or not f.measured.rewarded or nats < math.log(100 * everyone):
         return None
@@ -125,7 +126,7 @@ def _far(f: Figures) -> Finding | None:
     return Finding(Verdict.trust, words)
 
 
-DOUBTS: Sequence[Callable[[Figures], Finding | None]] = (
+MODEL_CHECKS: Sequence[Callable[[Figures], Finding | None]] = (
     _conditionals,
     _drifted,
     _ratios,

@@ -15,10 +15,10 @@ from .uncertainty import RECOMMENDED
 
 HARDLY_ANY = 10  # independent draws tell a probability of 1/2 to within 0.16 only
 FEW = 25  # independent draws tell a probability of 1/2 to within 0.1
-ALONE = 3.0  # effective particles at its worst step, on average, with which a population knows next to nothing of Z
+ALONE = 3.0  # mean effective particles at the worst step, below which a population says almost nothing about Z
 THIN = 0.1  # below this share of effective particles the weights may have a tail that no particle has met yet
 UNSURE = 0.5  # a standard error of log Z beyond which one or two populations decide what Z is said to be
-TORN = 1.0  # nats between populations' log Z beyond which the mean of Z rests on populations too rare to be among these
+TORN = 1.0  # spread of log Z in nats beyond which the mean of Z rests on populations too rare to be in the sample
 VARIED = 0.25  # of Z-hat from population to population: beyond it 95 % intervals covered 88-93 % in trials
 SCATTER = 3.0  # populations of a healthy run scatter up to this many times as much as their weights alone explain
 _ROUNDING = 1e-9  # of a share
@@ -159,7 +159,7 @@ def _error_bar(f: Figures) -> Finding | None:
     return None
 
 
-CHECKS: Sequence[Callable[[Figures], Finding | None]] = (
+WEIGHT_CHECKS: Sequence[Callable[[Figures], Finding | None]] = (
     _repeats,
     _astray,
     _descent,
