@@ -8,6 +8,7 @@ from typing import Any
 from ..commands.jobs import Answer
 
 TINTS = ("#009E73", "#0072B2", "#D55E00", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKS = "osD^vPX"
 PANELS = (
     ("surface", "hydrophobic share of the surface"),
     ("recovery", "native residues that come back"),
@@ -55,8 +56,8 @@ def _methods(ax: Any, rows: list[Answer]) -> None:
         if not mine:
             continue
         x, y = (statistics.fmean(row[key] / row["sites"] for row in mine) for key in ("log_p0", "log_ratio"))
-        ax.plot([x], [y], "o", ms=6, color=TINTS[number % len(TINTS)])
-        ax.annotate(name, (x, y), xytext=(6, 3), textcoords="offset points", fontsize=8)
+        ax.plot([x], [y], MARKS[number % len(MARKS)], ms=7, color=TINTS[number % len(TINTS)], label=name)
+    ax.legend(fontsize=8)
     ax.set(xlabel="log p0, nats a residue", ylabel="log soluble / vanilla, nats a residue")
     ax.margins(0.2)
     ax.grid(alpha=0.25, lw=0.4)

@@ -197,8 +197,13 @@ class SiteTarget(ABC):
 
     def asked_at(self, t: float, hidden: int) -> float:
         """The time to pass to a network for a state with `hidden` more masks than one at t; never that of no mask."""
-        masked = self.masked(t) if self.level else 0
-        time = cast("Masking", self.model.process).time_masked(self.model.length, masked + hidden)
+        masked, length = self.masked(t) if self.level else 0, self.model.length
+        if masked + hidden > length:
+            raise InvalidInput(
+                f"{masked} of {length} sites are masked at t = {t:g}, and {hidden} more cannot be; a move on the way "
+                "leaves particles alone where too few sites are revealed"
+            )
+        time = cast("Masking", self.model.process).time_masked(length, masked + hidden)
         return time if self.level else max(t, time)
 
     def recall(self, particles: Particles, t: float) -> Aux:
