@@ -59,7 +59,7 @@ def check_draw(log_w: LogWeights, out: Resampled) -> None:
         gap.max() <= 1e-12,
         f"mass is not kept: the weights of a population sum to exp({float(before.reshape(-1)[k]):.6g}) before and to "
         f"exp({float(after.reshape(-1)[k]):.6g}) after; equal weights after resampling are the mean, "
-        "not 1, and a scheme that keeps mass on average alone (branching, chopthin) must rescale a population to its mass",
+        "not 1, and a scheme that keeps mass on average alone (branching, chopthin) must rescale to the mass",
     )
     raised = (log_w.gather(-1, ancestors) == NEG_INF) & (new > NEG_INF)
     require(not raised.any(), f"{int(raised.sum())} particles of positive weight descend from one of weight zero")
