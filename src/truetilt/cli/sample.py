@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from .shown_texts import ShowToxic, show_texts
 from .terminal import (
     BackboneFile,
     BackboneWeights,
@@ -96,6 +97,7 @@ def sample(
     trust_remote_code: Trusted = False,
     out: Annotated[Path | None, typer.Option(help="Folder for the result; runs/sample if not given.")] = None,
     checkpoint_every: Every = None,
+    show_toxic: ShowToxic = False,
     as_json: Json = False,
 ) -> None:
     """Sample p0(x) p(zeta|x)^alpha: digits (mnist), texts (tiny-reviews), proteins, molecules, or a table exactly."""
@@ -122,11 +124,12 @@ def sample(
             _sample_molecules(str(model), chemical, noise, request, checkpoint_every, folder, as_json)
             return
         request = with_defaults(model, request)
-        _sample(SampleCommand(str(model), request, noise, checkpoint_every, backbone), folder, as_json)
+        _sample(SampleCommand(str(model), request, noise, checkpoint_every, backbone), folder, as_json, show_toxic)
 
 
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The --out of a stopped `sample`.")],
+    show_toxic: ShowToxic = False,
     as_json: Json = False,
 ) -> None:
     """Go on with a run that was stopped or killed, from its last checkpoint and to the same bits."""
@@ -135,7 +138,7 @@ def resume(
 
         asked = read_command(folder)
         found_device(asked.request.device)
-        _sample(asked, folder, as_json)
+        _sample(asked, folder, as_json, show_toxic)
 
 
 def _sample_molecules(
@@ -157,11 +160,11 @@ def _sample_molecules(
     show(summary, ("quantity", "value"), folder, as_json)
 
 
-def _sample(asked: Any, folder: Path, as_json: bool) -> None:
+def _sample(asked: Any, folder: Path, as_json: bool, show_toxic: bool) -> None:
     from ..commands.resume import sample_or_resume
 
     steps = asked.request.steps
     with progress(steps or 0, "sites" if steps is None else "steps") as advance:
         summary = sample_or_resume(asked, folder, advance)
     (folder / "report.html").unlink(missing_ok=True)  # left by an earlier run
-    show(summary, ("quantity", "value"), folder, as_json)
+    show_texts(summary, folder, as_json, show_toxic)
