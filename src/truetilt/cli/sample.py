@@ -62,6 +62,12 @@ def sample(
         float | None,
         typer.Option(help="Guide the proposal, weigh by edge ratios. Without it the proposal is not guided."),
     ] = None,
+    sharpness: Annotated[
+        float | None, typer.Option(help="Texts: exponent of the base, p0(x)^sharpness; weighted. 1.25, say.")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="Texts, a baseline without weights: every site sharpened by itself. 0.8, say.")
+    ] = None,
     structure: BackboneFile = None,
     open_: OpenResidues = None,
     weights: BackboneWeights = None,
@@ -111,16 +117,18 @@ def sample(
         from ..commands.resume import SampleCommand
         from ..commands.sample import with_defaults
         from ..commands.sample_protein import check_other
+        from ..commands.sharper_text import check_sharper
 
         request = SampleRequest(
             condition, alpha, beta, particles, populations, steps, seed, found_device(device), prompt, length,
-            trust_remote_code,
+            trust_remote_code, sharpness, temperature,
         )  # fmt: skip
         noise = TableNoise(process.value, sigma_eps)
         backbone = Backbone(structure, open_, weights, chains, fixed, forbid, tied)
         chemical = {"reward": reward, "strength": strength, "fix": fix}
         if str(model) == MOLECULES or any(value is not None for value in chemical.values()):
             check_other(model, backbone)
+            check_sharper(model, request, texts=False)
             _sample_molecules(str(model), chemical, noise, request, checkpoint_every, folder, as_json)
             return
         request = with_defaults(model, request)

@@ -5,6 +5,7 @@ A gap is written [MASK] or [MASK:n], n tokens. Without a class the condition is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ from ..training.text_data import normalise
 from ..viz.words import is_veiled
 from .outputs import SNAPSHOTS, command, noted, rows_of, sample_model, summary_of, write_outputs
 from .request import SampleRequest
+from .sharper_text import facts_of, notes_of, sample_sharper
 
 PARTICLES, STEPS = 16, 64  # defaults for texts
 SHOWN = 24  # texts in the figure
@@ -53,9 +55,11 @@ def sample_text(
     """Sample texts of a class, save and judge them; figure.png shows draws."""
     condition = nets.classes[nets.facts.number("" if request.condition is None else request.condition)]
     model = nets.model(condition, "potential" if request.beta is None else "cfg")
-    result = sample_model(model, request, options)
-    result = noted(result, bundle=name, condition=condition, command=command(["sample", name], request._asdict()))
-    return _written(nets, condition, result, None, folder)
+    plain = request.sharpness is None and request.temperature is None
+    result = (sample_model if plain else sample_sharper)(model, request, options)
+    told = command(["sample", name], request._asdict())
+    result = noted(result, bundle=name, condition=condition, command=told, **facts_of(request, condition))
+    return _written(nets, condition, result, None, folder, notes_of(request))
 
 
 def fill_gaps(name: str, nets: Reviews, asked: Gaps, folder: Path) -> dict[str, Any]:
@@ -121,7 +125,9 @@ def words_of(nets: Reviews, x: Tensor, given: Given | None) -> list[str]:
     return [nets.tokenizer.decode([token for token in row if token != end]) for row in x.tolist()]
 
 
-def _written(nets: Reviews, condition: str | None, result: Result, given: Given | None, folder: Path) -> dict[str, Any]:
+def _written(
+    nets: Reviews, condition: str | None, result: Result, given: Given | None, folder: Path, notes: Sequence[str] = ()
+) -> dict[str, Any]:
     """Write the particles, result.json and figure.png; return the summary."""
     x, weights = result.particles.flatten(0, 1), result.weights.reshape(-1)
     texts, drawn = words_of(nets, x, given), result.draw(len(x), result.settings["seed"])
@@ -138,6 +144,7 @@ def _written(nets: Reviews, condition: str | None, result: Result, given: Given 
         "particles": _told(nets, texts, weights.tolist()),
         "texts": [_scored(text, scores) for text in words_of(nets, drawn, given)],
         "veiled": is_veiled(condition),
+        **({"notes": list(notes)} if notes else {}),
     }
     write_outputs(folder, summary, drawn_texts(summary))
     return summary
