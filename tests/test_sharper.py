@@ -40,7 +40,7 @@ def cooled(problem, gamma, score=None):
 
 
 def one_or_many():
-    """Two sites: one phrase of probability .4, and eight of .075 each; a greedy reader takes the first token of many."""
+    """Two sites: one phrase of probability .4, and eight of .075 each, which share their first token."""
     p0 = torch.zeros(9, 9, dtype=torch.float64)
     p0[0, 0], p0[1, 1:] = 0.4, 0.6 / 8
     return replace(R, p0=p0, likelihoods=(torch.ones_like(p0),) * 2)

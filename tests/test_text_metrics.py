@@ -17,7 +17,7 @@ from truetilt.metrics.bertscore import Embedded, bertscore, idf
 from truetilt.metrics.encoders import Encoder, minilm
 from truetilt.metrics.judges import LinearJudge, calibrated, fitted, judged
 from truetilt.metrics.regression import least_cross_entropy, pearson, spearman
-from truetilt.metrics.text import bleu, clamped, distinct, gleu, kept, self_bleu
+from truetilt.metrics.text import bleu, clamped, distinct, gleu, invented_words, kept, self_bleu, words_in
 from truetilt.metrics.toxicity import Scored, agreement, read_scored, toxicity_judge
 
 DATA = Path(os.environ.get("TRUETILT_DATA", Path(__file__).parents[2] / "shared" / "data"))
@@ -32,6 +32,7 @@ TEXTS = [
         "quiet",
     )
 ]
+WELL = ("well-done", "ok")
 WORDS = ("the", "film", "was", "quiet", "and", "loud", "by", "sea")
 sentences = st.lists(st.integers(0, 4), min_size=1, max_size=14)
 corpora = st.lists(sentences, min_size=2, max_size=6)
@@ -55,6 +56,17 @@ def test_distinct_by_hand():
     assert distinct([[1, 2, 3]] * 10) == 2 / 20
     with pytest.raises(tt.InvalidInput, match="no text has 5 tokens"):
         distinct(texts, 5)
+
+
+def test_invented_words_by_hand():
+    assert words_in("The “naïve” film's re-make: 10/10, well-done _ok_!") == ["the", "naïve", "film's", "re-make", *WELL]
+    known = {"the", "film", "was", "good"}
+    assert invented_words(["the film was good.", "The Film was dwonderful"], known) == 1 / 8
+    assert invented_words(["the the"], known) == 0
+    for texts, lexicon, words in (("the", known, "list of strings"), ([["the"]], known, "list of strings"),
+                                  (["the"], set(), "no words are known"), (["10 / 10"], known, "have no words")):  # fmt: skip
+        with pytest.raises(tt.InvalidInput, match=words):
+            invented_words(texts, lexicon)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4])

@@ -22,9 +22,7 @@ COOLED = (
     "local temperature has no weights and is not the law p0^(1/temperature): every site is sharpened by itself; "
     "--sharpness samples that law"
 )
-SHARPENED = (
-    "in log Z, p0 is the model given the class, and the reward log p(class | x): p0^g p(class|x)^a, up to a factor"
-)
+SHARPENED = "in log Z, p0 is the model given the class and the reward log p(class | x): the same law, up to a factor"
 
 
 def check_sharper(name: object, request: SampleRequest, texts: bool) -> None:
