@@ -34,7 +34,7 @@ MARGIN = 75.0  # seconds kept for writing and measuring a network at the end of 
 
 @dataclass(frozen=True)
 class BundleStage:
-    """One network: its configuration, the stage whose network it starts from or guides, its training time if planned."""
+    """One network: its configuration, the stage whose network it starts from or guides, its training time."""
 
     config: str
     base: str = ""
@@ -97,7 +97,7 @@ class BundleRun:
 
 
 def make_bundle(run: BundleRun) -> dict[str, Any]:
-    """Prepare the texts and train, as far as the time allows; returns what is done and, at the end, the bundle's facts."""
+    """Prepare the texts and train, as far as the time allows; returns what is done, at the end the bundle's facts."""
     corpus = run.out / _CORPUS
     if not (corpus / CORPUS).is_file():
         _say("preparing the texts")
@@ -137,12 +137,13 @@ def _assembled(run: BundleRun) -> dict[str, Any]:
         content = read_bytes(source)
         write_bytes(folder / place, content)
         size += len(content)
-    if size > run.plan.most_mib * 2**20:
-        raise InvalidInput(f"{folder} has {size / 2**20:.1f} MiB, more than {run.plan.most_mib:g}; make its nets smaller")
+    mib, most = size / 2**20, run.plan.most_mib
+    if mib > most:
+        raise InvalidInput(f"{folder} has {mib:.1f} MiB, more than {most:g}; make its nets smaller")
     if not isinstance(load(folder), Reviews):
         raise InvalidInput(f"{folder} holds no bundle of texts; a stage called sedd makes one")
     metrics = {name: read_card(folder / name)["metrics"] for name in run.plan.bundle}
-    return {"bundle": str(folder), "mib": round(size / 2**20, 2), "metrics": metrics}
+    return {"bundle": str(folder), "mib": round(mib, 2), "metrics": metrics}
 
 
 def main(arguments: list[str] | None = None) -> int:

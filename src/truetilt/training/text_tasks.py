@@ -104,7 +104,7 @@ def _classifier(config: TrainConfig) -> tuple[TextClassifier, str]:
 
 
 def _narrowed(vectors: Tensor, width: int) -> Tensor:
-    """Vectors [n, m] in `width` dimensions: their leading principal ones, which keep distances best, as they are if m."""
+    """Vectors [n, m] in `width` dimensions, their leading principal ones, which keep inner products best."""
     if width > vectors.shape[1]:
         raise InvalidInput(
             f"the base has hidden {vectors.shape[1]}, the network {width}; take a base as wide, or leave `base` out"
@@ -113,7 +113,8 @@ def _narrowed(vectors: Tensor, width: int) -> Tensor:
         return vectors
     _, axes = torch.linalg.eigh(vectors.double().T @ vectors.double())
     axes = axes[:, -width:].flip(1)
-    return (vectors.double() @ (axes * axes.sum(0).sign())).to(vectors.dtype)  # signs fixed, for the same start anywhere
+    axes = axes * axes.sum(0).sign()  # so that machines that choose other signs start alike
+    return (vectors.double() @ axes).to(vectors.dtype)
 
 
 def _asked_for_labels(net: nn.Module, batch: TrainingBatch) -> Tensor:
