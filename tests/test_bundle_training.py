@@ -100,6 +100,7 @@ def test_one_command_makes_a_bundle_and_goes_on_where_it_stopped(desk, capsys, m
         ({"stages": {"sedd": {"config": "sedd.json", "seconds": -1}}}, "seconds is -1"),
         ({"stages": []}, "is no plan"),
         ({"stages": {"sedd": {"colour": 1}}}, "unknown keys: colour"),
+        ({"bundle": 3}, "a list of stages"),
         ({"speed": 3}, "unknown keys: speed"),
     ],
 )

@@ -73,7 +73,10 @@ def read_bundle_plan(path: Path) -> BundlePlan:
     for name, told in found["stages"].items():
         check_keys(BundleStage, told if isinstance(told, dict) else {}, f"{path}: stage {name}")
         stages[name] = BundleStage(**told)
-    return BundlePlan(**{**found, "stages": stages, "bundle": tuple(found["bundle"])})
+    if not isinstance(found["bundle"], list) or not isinstance(found["corpus"], str):
+        raise InvalidInput(f"{path}: corpus is the name of a recipe, and bundle a list of stages; mend the plan")
+    told: dict[str, Any] = found | {"stages": stages, "bundle": tuple(map(str, found["bundle"]))}
+    return BundlePlan(**told)
 
 
 @dataclass(frozen=True)
