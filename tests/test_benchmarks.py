@@ -31,6 +31,18 @@ def test_a_tiny_benchmark_writes_its_figures(words, figure, tmp_path):
     assert json.loads(out.read_text(encoding="utf-8"))[group][name] > 0  # how much is for a quiet machine to say
 
 
+def test_the_quality_of_texts_is_measured(bundle_folder, corpus, tmp_path):
+    """The tiny language has no invented words, in real texts or drawn ones, beyond what its net gets wrong."""
+    out = tmp_path / "found.json"
+    words = [str(bundle_folder), "--corpus", str(corpus), "--texts", "32", "--out", str(out)]
+    script = str(BENCHMARKS / "text_quality.py")
+    run = subprocess.run([sys.executable, script, *words], capture_output=True, check=False)
+    assert run.returncode == 0, run.stderr[-2000:]
+    rows = json.loads(out.read_text(encoding="utf-8"))["rows"]
+    assert rows["real"]["invented_words"] == rows["local temperature 0.8"]["invented_words"] == 0
+    assert 0 < rows["sharpness 1.25"]["roots"] <= rows["sharpness 1.25"]["particles"] == 32
+
+
 def test_a_step_crosses_few_files():
     """What a debugger meets: files entered and switches between files in one step, as counted on any machine."""
     run = subprocess.run(

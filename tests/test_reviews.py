@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections import Counter
 from itertools import product
 
 import pytest
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 import truetilt as tt
 from sayings import CLASSES, LENGTH, NOTE, WORDS, V
 from truetilt.cli.main import app
+from truetilt.cli.shown_texts import lines_of
 from truetilt.commands.sample_text import row_with_gaps, words_of
 from truetilt.metrics.judges import judged
 from truetilt.models.infilling import Retimed, given_text
@@ -223,13 +225,21 @@ def test_sample_prints_texts_and_saves_a_run(bundle_folder, tmp_path):
     ]
     run = CliRunner().invoke(app, arguments)
     assert run.exit_code == 0, run.stderr
-    said = run.stdout.splitlines()
-    assert len(said) == 16
-    assert sum(text in HIGH for text in said) >= 12
+    said = [line.split("  ", 1) for line in run.stdout.splitlines()]
     found = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
     assert sum(entry["weight"] for entry in found["particles"]) == pytest.approx(1)
     assert set(found["particles"][0]["judge"]) == {"low", "high", "calm", "rude"}
-    assert [entry["text"] for entry in found["texts"]] == said
+    drawn = Counter(entry["text"] for entry in found["texts"])
+    assert drawn.total() == 16
+    assert sum(drawn[text] for text in HIGH) >= 12
+    assert sorted(words[-1].strip() for words in said) == sorted(drawn)  # each once
+    assert [int(words[0].partition("×")[2] or 1) for words in said] == sorted(drawn.values(), reverse=True)
+    scores = {entry["text"]: entry["score"] for entry in found["texts"]}
+    assert [words[0][:4] for words in said] == [f"{scores[words[-1].strip()]:.2f}" for words in said]
+    told = {row["quantity"]: row["value"] for row in found["rows"]}
+    mean = sum(entry["weight"] * entry["judge"]["high"] for entry in found["particles"])
+    assert told["mean of the judge's p(high | text)"] == pytest.approx(mean)
+    assert "before each text: the judge's probability" in run.stderr
     assert (out / "figure.png").read_bytes()[:4] == b"\x89PNG"
     assert CliRunner().invoke(app, ["report", str(out)]).exit_code == 0
 
@@ -240,10 +250,45 @@ def test_infill_keeps_what_is_given(bundle_folder, tmp_path, more):
         app, ["infill", "X [MASK] .", "--model", str(bundle_folder), "--out", str(tmp_path / "o"), *more]
     )
     assert run.exit_code == 0, run.stderr
-    said = run.stdout.splitlines()
-    assert all(text.startswith("x") and text.endswith(".") for text in said)
+    drawn = [entry["text"] for entry in json.loads((tmp_path / "o/result.json").read_text())["texts"]]
+    assert all(text.startswith("x") and text.endswith(".") for text in drawn)
+    assert {line.split("  ")[-1].strip() for line in run.stdout.splitlines()} == set(drawn)
+    assert (run.stdout[1:4] == ".00") == bool(more)  # without a class there is nothing to judge
     if more:
-        assert sum(text == "x high ." for text in said) >= 14
+        assert sum(text == "x high ." for text in drawn) >= 14
+        assert "×" in run.stdout
+
+
+def test_texts_are_merged_the_most_frequent_first():
+    assert lines_of([{"text": "a"}, {"text": "b"}]) == ["a", "b"]
+    found = lines_of([{"text": "a", "score": 0.5}, *[{"text": "b", "score": 0.999}] * 12])
+    assert found == ["1.00 ×12  b", "0.50      a"]
+    assert lines_of([]) == []
+
+
+HARSH = ["sample", "FOLDER", "--condition", "toxic", "--steps", "3"], ["infill", "n x [MASK] .", "--condition", "toxic"]
+
+
+@pytest.mark.parametrize("arguments", HARSH)
+def test_harsh_texts_are_printed_on_request_only(bundle_folder, tmp_path, arguments):
+    harsh = tmp_path / "harsh"
+    shutil.copytree(bundle_folder, harsh)
+    card = (harsh / "sedd/card.json").read_text()
+    (harsh / "sedd/card.json").write_text(card.replace('"rude"', '"toxic"'))
+    arguments = [str(harsh) if word == "FOLDER" else word for word in arguments]
+    arguments += ["--model", str(harsh)] if arguments[0] == "infill" else []
+    arguments += ["--out", str(tmp_path / "o")]
+    hidden, shown = (CliRunner().invoke(app, [*arguments, *more]) for more in ([], ["--show-toxic"]))
+    assert (hidden.exit_code, shown.exit_code) == (0, 0), hidden.stderr + shown.stderr
+    assert hidden.stdout == ""
+    assert "--show-toxic prints them" in hidden.stderr
+    assert str(tmp_path / "o" / "result.json") in hidden.stderr
+    saved = json.loads((tmp_path / "o/result.json").read_text())
+    printed = {line.split("  ")[-1].strip() for line in shown.stdout.splitlines()}
+    assert printed == {entry["text"] for entry in saved["texts"]}
+    spoken = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
+    assert {entry["text"] for name in ("texts", "particles") for entry in spoken[name]} == {None}
+    assert json.loads(CliRunner().invoke(app, [*arguments, "--json", "--show-toxic"]).stdout)["texts"] == saved["texts"]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from truetilt.cli.main import app
 from truetilt.core.types import Particles, StepInfo
 from truetilt.models.text_classifier import TextClassifier, TextClassifierConfig
 from truetilt.models.tokenizer import END, Tokenizer
-from truetilt.studio import jobs, pictures
+from truetilt.studio import final_texts, jobs, pictures
 from truetilt.studio.background import CANCELLED, DONE, FAILED
 from truetilt.studio.choices import SAMPLERS
 from truetilt.studio.folders import REVIEWS, TEXT, found_at
@@ -206,6 +206,34 @@ def test_what_is_new_is_told_by_descent():
     assert "<span" in pictures._look(tt.TextView("abcdefghi".__getitem__, 9, 9), by_place)
 
 
+def test_final_texts_are_merged_counted_and_judged(texts, tmp_path):
+    job = done(form_with(texts, condition="calm"), tmp_path)
+    assert job.problem.judge is None  # freed with the networks
+    nets, shown = tt.load(texts), pictures.stage(job)
+    for lane in job.lanes.values():
+        log_p, _ = nets.verdicts(nets.decode(lane.result.particles.flatten(0, 1)), "calm")
+        mean = float(lane.result.weights.reshape(-1) @ log_p.exp())
+        assert lane.scores == pytest.approx(log_p.exp().numpy())
+        assert f"p(calm | text) is <b>{mean:.2f}</b>" in shown
+    frame = LaneFrame(1, np.array([[1, 2], [3, 4], [1, 2]]), np.array([0.2, 0.6, 0.2]))
+    found = final_texts.merged(frame, np.array([0.1, 0.9, 0.1]))
+    assert [(text.x.tolist(), text.count, text.score) for text in found] == [([3, 4], 1, 0.9), ([1, 2], 2, 0.1)]
+    lane = Lane(1, frame, scores=np.array([0.1, 0.9, 0.1]))
+    page = final_texts.final_texts(tt.TextView("abcdef".__getitem__, 6, 6), frame, lane, weighted=True)
+    assert "×2 · 40 % of the weight" in page
+    assert page.count("<li>") == 2
+    assert "is <b>0.58</b>" in final_texts.mean_score(lane, "calm")
+    assert final_texts.mean_score(lane, HOSTILE).count("<") == 4  # of its own tags alone
+    assert final_texts.mean_score(Lane(1, frame), "calm") == ""
+
+
+@pytest.mark.parametrize(("part", "condition"), [("", "note"), ("/sedd", "1")])
+def test_nothing_is_judged_without_a_judge_of_the_class(texts, tmp_path, part, condition):
+    job = done(form_with(f"{texts}{part}", condition=condition, sampler="tempered"), tmp_path)
+    assert job.lanes["run"].scores is None
+    assert "judge" not in pictures.stage(job)
+
+
 VEILED = {"toxic": True, "Severe_Toxicity": True, "hateful": True, "non-toxic": False, "not toxic": False}
 VEILED |= {"positive": False, "negative": False, "4": False, "None": False}
 
@@ -263,7 +291,8 @@ def test_texts_are_watched_with_what_is_new_marked(house, browser, texts, monkey
         page.click("#go")
         page.wait_for_selector(".pane.run .tiles.text ins")
         page.wait_for_selector(".state.done")
-        assert page.locator(".pane.run .tiles.text p").count() == 6
+        assert page.locator(".pane.run .tiles.text p").count() == 8  # of eight particles, at the end
+        assert page.locator(".pane .judged:visible").count() == 2
         assert page.locator(".pane.plain .tiles.text p").first.is_visible()
         assert page.locator("#unveil").count() == 0
         assert "nets.model('calm', 'potential')" in page.locator("#python").inner_text()

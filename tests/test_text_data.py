@@ -281,6 +281,39 @@ def test_labels_at_the_ends_of_long_texts(shelf, tmp_path):
     assert len(labels) >= 2
 
 
+def test_middles_of_the_judges_texts_go_to_the_nets_that_guide(shelf, tmp_path):
+    """The judge keeps both ends, and no row is on two sides; without `middles` nobody has them."""
+    long = [" ".join(f"this is the sentence number {j} of note {k}." for j in range(6)) for k in range(20)]
+    write(shelf / "notes.csv", "".join(f"{text},1\n" for text in long))
+    recipe, found = read_recipe(shelf / "recipe.json"), {}
+    for middles in (False, True):
+        notes = CorpusSource("notes.csv", group="tone", label_at="ends", test_share=0.01, middles=middles)
+        sources = {**recipe.sources, "notes": notes}
+        prepare(Recipe(sources, recipe.groups, recipe.kinds, 24, 300), shelf, tmp_path / "out")
+        corpus = Corpus.read(tmp_path / "out")
+        rows, kinds = corpus.arrays()[1], [corpus.texts((part,), labelled=False) for part in ("guidance", "judge")]
+        found[middles] = rows[rows[:, 4] == 1]
+        assert set(kinds[1].labels[kinds[1].kinds["notes"]].tolist()) == {3}  # only labelled ends
+        assert not set(map(tuple, kinds[0].tokens.tolist())) & set(map(tuple, kinds[1].tokens.tolist()))
+    judges = [(rows[:, 3] == PARTS.index("judge")).sum() for rows in found.values()]
+    assert judges[0] == judges[1] > 0
+    assert len(found[True]) > len(found[False])
+
+
+def test_held_out_texts_beyond_the_share_may_be_learned(shelf):
+    write(shelf / "films/test.tsv", "".join(f"1\tThe held out film number {k}\n" for k in range(50)))
+    recipe, found = read_recipe(shelf / "recipe.json"), {}
+    for rest in (False, True):
+        films = CorpusSource("films", group="mood", test_share=0.2, rest=rest)
+        found[rest] = place_all(Recipe({"films": films}, recipe.groups), shelf)
+    tested, learned = ([text for text in found[True] if (text.part == "test") == part] for part in (True, False))
+    assert [text for text in found[False] if text.part == "test"] == tested
+    assert 0 < len(tested) < 30
+    extra = {text.text for text in learned} - {text.text for text in found[False]}
+    assert len(extra) == 50 - len(tested)
+    assert len({text.part for text in learned if text.text in extra}) == 2  # in both halves
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -17,7 +17,7 @@ from truetilt.metrics.bertscore import Embedded, bertscore, idf
 from truetilt.metrics.encoders import Encoder, minilm
 from truetilt.metrics.judges import LinearJudge, calibrated, fitted, judged
 from truetilt.metrics.regression import least_cross_entropy, pearson, spearman
-from truetilt.metrics.text import bleu, clamped, distinct, gleu, kept, self_bleu
+from truetilt.metrics.text import bleu, clamped, distinct, gleu, invented_words, kept, self_bleu, words_in
 from truetilt.metrics.toxicity import Scored, agreement, read_scored, toxicity_judge
 
 DATA = Path(os.environ.get("TRUETILT_DATA", Path(__file__).parents[2] / "shared" / "data"))
@@ -55,6 +55,27 @@ def test_distinct_by_hand():
     assert distinct([[1, 2, 3]] * 10) == 2 / 20
     with pytest.raises(tt.InvalidInput, match="no text has 5 tokens"):
         distinct(texts, 5)
+
+
+def test_invented_words_by_hand():
+    assert words_in("The “naïve” film's re-make: 10/10, _ok_!") == ["the", "naïve", "film's", "re-make", "ok"]
+    known = {"the", "film", "was", "good"}
+    assert invented_words(["the film was good.", "The Film was dwonderful"], known) == 1 / 8
+    assert invented_words(["the the"], known) == 0
+
+
+@pytest.mark.parametrize(
+    ("texts", "known", "words"),
+    [
+        ("the", {"the"}, "list of strings"),
+        ([["the"]], {"the"}, "list of strings"),
+        (["the"], set(), "no words are known"),
+        (["10 / 10"], {"the"}, "have no words"),
+    ],
+)
+def test_what_has_no_invented_words_is_named(texts, known, words):
+    with pytest.raises(tt.InvalidInput, match=words):
+        invented_words(texts, known)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4])

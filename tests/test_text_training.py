@@ -337,7 +337,7 @@ def test_masked_words_while_a_judge_learns(corpus):
         ({"task": "deft", "base": "BASE", "net": SIZES["conditional"]}, "scale_by_sigma to false"),
         ({"task": "deft", "base": "BASE", "net": {**SIZES["deft"], "vocabulary": 12}}, "vocabulary 9, the network 12"),
         ({"task": "classifier", "base": "BASE"}, "a judge shares nothing"),
-        ({"task": "potential", "base": "BASE", "net": {**SIZES["potential"], "hidden": 8, "heads": 1}}, "has hidden"),
+        ({"task": "potential", "base": "BASE", "net": {**SIZES["potential"], "hidden": 64, "heads": 1}}, "has hidden"),
         ({"base": "BASE", "lora": {"rank": 0}}, "rank is 0"),
         ({"base": "BASE", "lora": {"width": 3}}, "lora has width"),
         ({"prompts": {"sad": "x"}}, "prompts for sad"),

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from .shown_texts import ShowToxic, show_texts
 from .terminal import (
     BackboneFile,
     BackboneWeights,
@@ -61,6 +62,12 @@ def sample(
         float | None,
         typer.Option(help="Guide the proposal, weigh by edge ratios. Without it the proposal is not guided."),
     ] = None,
+    sharpness: Annotated[
+        float | None, typer.Option(help="Texts: exponent of the base, p0(x)^sharpness; weighted. 1.25, say.")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="Texts, a baseline without weights: every site sharpened by itself. 0.8, say.")
+    ] = None,
     structure: BackboneFile = None,
     open_: OpenResidues = None,
     weights: BackboneWeights = None,
@@ -96,6 +103,7 @@ def sample(
     trust_remote_code: Trusted = False,
     out: Annotated[Path | None, typer.Option(help="Folder for the result; runs/sample if not given.")] = None,
     checkpoint_every: Every = None,
+    show_toxic: ShowToxic = False,
     as_json: Json = False,
 ) -> None:
     """Sample p0(x) p(zeta|x)^alpha: digits (mnist), texts (tiny-reviews), proteins, molecules, or a table exactly."""
@@ -109,24 +117,27 @@ def sample(
         from ..commands.resume import SampleCommand
         from ..commands.sample import with_defaults
         from ..commands.sample_protein import check_other
+        from ..commands.sharper_text import check_sharper
 
         request = SampleRequest(
             condition, alpha, beta, particles, populations, steps, seed, found_device(device), prompt, length,
-            trust_remote_code,
+            trust_remote_code, sharpness, temperature,
         )  # fmt: skip
         noise = TableNoise(process.value, sigma_eps)
         backbone = Backbone(structure, open_, weights, chains, fixed, forbid, tied)
         chemical = {"reward": reward, "strength": strength, "fix": fix}
         if str(model) == MOLECULES or any(value is not None for value in chemical.values()):
             check_other(model, backbone)
+            check_sharper(model, request, texts=False)
             _sample_molecules(str(model), chemical, noise, request, checkpoint_every, folder, as_json)
             return
         request = with_defaults(model, request)
-        _sample(SampleCommand(str(model), request, noise, checkpoint_every, backbone), folder, as_json)
+        _sample(SampleCommand(str(model), request, noise, checkpoint_every, backbone), folder, as_json, show_toxic)
 
 
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The --out of a stopped `sample`.")],
+    show_toxic: ShowToxic = False,
     as_json: Json = False,
 ) -> None:
     """Go on with a run that was stopped or killed, from its last checkpoint and to the same bits."""
@@ -135,7 +146,7 @@ def resume(
 
         asked = read_command(folder)
         found_device(asked.request.device)
-        _sample(asked, folder, as_json)
+        _sample(asked, folder, as_json, show_toxic)
 
 
 def _sample_molecules(
@@ -157,11 +168,11 @@ def _sample_molecules(
     show(summary, ("quantity", "value"), folder, as_json)
 
 
-def _sample(asked: Any, folder: Path, as_json: bool) -> None:
+def _sample(asked: Any, folder: Path, as_json: bool, show_toxic: bool) -> None:
     from ..commands.resume import sample_or_resume
 
     steps = asked.request.steps
     with progress(steps or 0, "sites" if steps is None else "steps") as advance:
         summary = sample_or_resume(asked, folder, advance)
     (folder / "report.html").unlink(missing_ok=True)  # left by an earlier run
-    show(summary, ("quantity", "value"), folder, as_json)
+    show_texts(summary, folder, as_json, show_toxic)

@@ -133,7 +133,7 @@ def show(
     table = Table(*(Column(name, overflow="fold", no_wrap=place == 0) for place, name in enumerate(columns)))
     for row in result["rows"] if lines is None else lines:
         table.add_row(*(_cell(row.get(column)) for column in columns))
-    Console(stderr=as_json or bool(texts), width=None if sys.stdout.isatty() else _WIDEST).print(table)
+    Console(stderr=as_json or "texts" in result, width=None if sys.stdout.isatty() else _WIDEST).print(table)
     for note in result.get("notes", ()):
         typer.echo(f"note: {note}", err=True)
     written = [str(folder / name) for name in (*result.get("files", ()), *files)]

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from .shown_texts import ShowToxic, show_texts
 from .terminal import Device, ExperimentOptions, Json, OneLineErrors, Seed, Trusted, command_of, progress, show
 from .terminal import device as found_device
 
@@ -76,6 +77,7 @@ def infill(
     device: Device = "cpu",
     trust_remote_code: Trusted = False,
     out: Annotated[Path | None, typer.Option(help="Folder for the result; runs/infill-text if not given.")] = None,
+    show_toxic: ShowToxic = False,
     as_json: Json = False,
 ) -> None:
     """Fill the gaps of a text. Without a class, the text around the gaps is the condition that alpha tempers."""
@@ -89,7 +91,7 @@ def infill(
         )
         summary = infill(model, asked, folder)
         (folder / "report.html").unlink(missing_ok=True)  # left by an earlier run
-        show(summary, ("quantity", "value"), folder, as_json)
+        show_texts(summary, folder, as_json, show_toxic)
 
 
 def _task(name: str, asked: TaskOptions) -> None:

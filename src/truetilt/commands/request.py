@@ -28,6 +28,8 @@ class SampleRequest(NamedTuple):
     prompt: str | None = None  # prompt of a public network, or a text with gaps
     length: int | None = None  # open sites after the prompt
     trust_remote_code: bool = False  # whether code shipped with the weights may run
+    sharpness: float | None = None  # exponent of the base, for texts: weighted
+    temperature: float | None = None  # of each site by itself, for texts: without weights
 
     @property
     def sizes(self) -> RunSizes:

@@ -151,6 +151,8 @@ _KINDS: dict[str, tuple[type, ...]] = {  # types of a request's fields, with def
     "prompt": (str, type(None)),
     "length": (int, type(None)),
     "trust_remote_code": (bool,),
+    "sharpness": (float, int, type(None)),
+    "temperature": (float, int, type(None)),
 }
 
 

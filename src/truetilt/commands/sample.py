@@ -31,6 +31,7 @@ from .sample_table import sample_table
 from .sample_text import PARTICLES as TEXT_PARTICLES
 from .sample_text import STEPS as TEXT_STEPS
 from .sample_text import sample_text
+from .sharper_text import check_sharper
 from .steerable import class_number
 
 PARTICLES, STEPS = 64, 50  # defaults for digits
@@ -40,6 +41,8 @@ LEAST = 4  # fewest particles per population when a total is divided into popula
 
 def with_defaults(name: Path, request: SampleRequest) -> SampleRequest:
     """The request with its defaults filled in; networks need a class, a table has a condition of its own."""
+    texts = str(name) == "tiny-reviews" or is_reviews(Path(name))
+    check_sharper(name, request, texts)
     if str(name) == NAME:
         request = protein_defaults(request)
         sizes = (request.particles, request.populations)
@@ -57,7 +60,7 @@ def with_defaults(name: Path, request: SampleRequest) -> SampleRequest:
     if not nets and request.condition is not None:
         raise InvalidInput(f"{name} is a table, which has its condition inside; leave out --condition")
     particles, steps = (PARTICLES, STEPS) if nets else (TABLE_PARTICLES, TABLE_STEPS)
-    if str(name) == "tiny-reviews" or is_reviews(Path(name)):
+    if texts:
         particles, steps = TEXT_PARTICLES, TEXT_STEPS
     if strings:
         particles, steps = STRING_PARTICLES, STRING_STEPS

@@ -5,6 +5,7 @@ A gap is written [MASK] or [MASK:n], n tokens. Without a class the condition is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,8 +24,10 @@ from ..runtime.memory import check_run
 from ..targets.any_order import AnyOrder
 from ..targets.on_clock import Tilted
 from ..training.text_data import normalise
+from ..viz.words import is_veiled
 from .outputs import SNAPSHOTS, command, noted, rows_of, sample_model, summary_of, write_outputs
 from .request import SampleRequest
+from .sharper_text import facts_of, notes_of, sample_sharper
 
 PARTICLES, STEPS = 16, 64  # defaults for texts
 SHOWN = 24  # texts in the figure
@@ -52,9 +55,11 @@ def sample_text(
     """Sample texts of a class, save and judge them; figure.png shows draws."""
     condition = nets.classes[nets.facts.number("" if request.condition is None else request.condition)]
     model = nets.model(condition, "potential" if request.beta is None else "cfg")
-    result = sample_model(model, request, options)
-    result = noted(result, bundle=name, condition=condition, command=command(["sample", name], request._asdict()))
-    return _written(nets, condition, result, None, folder)
+    plain = request.sharpness is None and request.temperature is None
+    result = (sample_model if plain else sample_sharper)(model, request, options)
+    told = command(["sample", name], request._asdict())
+    result = noted(result, bundle=name, condition=condition, command=told, **facts_of(request, condition))
+    return _written(nets, condition, result, None, folder, notes_of(request))
 
 
 def fill_gaps(name: str, nets: Reviews, asked: Gaps, folder: Path) -> dict[str, Any]:
@@ -120,21 +125,34 @@ def words_of(nets: Reviews, x: Tensor, given: Given | None) -> list[str]:
     return [nets.tokenizer.decode([token for token in row if token != end]) for row in x.tolist()]
 
 
-def _written(nets: Reviews, condition: str | None, result: Result, given: Given | None, folder: Path) -> dict[str, Any]:
+def _written(
+    nets: Reviews, condition: str | None, result: Result, given: Given | None, folder: Path, notes: Sequence[str] = ()
+) -> dict[str, Any]:
     """Write the particles, result.json and figure.png; return the summary."""
     x, weights = result.particles.flatten(0, 1), result.weights.reshape(-1)
-    drawn = result.draw(len(x), result.settings["seed"])
-    rows = rows_of(result)
-    if condition is not None and "judge" in nets.nets:
-        _, right = nets.verdicts(words_of(nets, x, given), condition)
-        rows = {"taken for the class by the judge": float((weights.cpu() * right).sum())} | rows
+    texts, drawn = words_of(nets, x, given), result.draw(len(x), result.settings["seed"])
+    rows, scores = rows_of(result), {}
+    if condition in nets.facts.judged and "judge" in nets.nets:
+        log_p, right = nets.verdicts(texts, condition)
+        scores, share = dict(zip(texts, log_p.exp().tolist(), strict=True)), weights.cpu()
+        rows = {
+            f"mean of the judge's p({condition} | text)": float((share * log_p.exp()).sum()),
+            "taken for the class by the judge": float((share * right).sum()),
+        } | rows
     result.save(folder, nets.view)
     summary = summary_of(result, rows) | {
-        "particles": _told(nets, words_of(nets, x, given), weights.tolist()),
-        "texts": [{"text": text} for text in words_of(nets, drawn, given)],
+        "particles": _told(nets, texts, weights.tolist()),
+        "texts": [_scored(text, scores) for text in words_of(nets, drawn, given)],
+        "veiled": is_veiled(condition),
+        **({"notes": list(notes)} if notes else {}),
     }
     write_outputs(folder, summary, drawn_texts(summary))
     return summary
+
+
+def _scored(text: str, scores: dict[str, float]) -> dict[str, Any]:
+    """A draw with the judge's probability of the class, if it is one that the judge knows."""
+    return {"text": text, "score": scores[text]} if text in scores else {"text": text}
 
 
 def _told(nets: Reviews, texts: list[str], weights: list[float]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Measures of text samples: diversity, overlap with references (BLEU, GLEU), and given tokens kept.
+"""Measures of text samples: diversity, overlap with references (BLEU, GLEU), invented words, and given tokens kept.
 
 A text is a sequence of tokens, words or numbers: `text.split()`, or a tokenizer's output. An n-gram is n consecutive
 tokens. Values of two samples are comparable only if texts are tokenised alike, and for `distinct` and `self_bleu` only
@@ -8,8 +8,9 @@ if both samples have equally many texts.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -30,6 +31,27 @@ def distinct(texts: Sequence[Text], n: int = 2) -> float:
     if not seen:
         raise InvalidInput(f"no text has {n} tokens, so none has an n-gram; give longer texts or a smaller n")
     return len(seen) / seen.total()
+
+
+def words_in(text: str) -> list[str]:
+    """The words of a text in lower case: letters, with apostrophes and hyphens inside; no digits or punctuation."""
+    return re.findall(r"[^\W\d_]+(?:['’-][^\W\d_]+)*", text.lower())
+
+
+def invented_words(texts: Sequence[str], known: Collection[str]) -> float:
+    """The share of the words of all texts that are not among the known ones, those of the training data (`words_in`).
+
+    Real text that was not trained on has some too, names and misspellings: compare with it, as many texts.
+    """
+    if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+        raise InvalidInput("invented words are looked for in whole texts; give a list of strings")
+    if isinstance(known, str) or not known:
+        raise InvalidInput("no words are known; give those of the training data, a set of strings")
+    found = [word for text in texts for word in words_in(text)]
+    if not found:
+        raise InvalidInput("the texts have no words, so none is invented; give texts with words")
+    known = frozenset(known)
+    return sum(word not in known for word in found) / len(found)
 
 
 def self_bleu(texts: Sequence[Text], n: int = 4) -> float:

@@ -45,6 +45,7 @@ class Lane:
     ess: list[tuple[float, float, float]] = field(default_factory=list)  # per step: mean, min and max over populations
     log_z: float | None = None
     result: Result | None = None
+    scores: np.ndarray | None = None  # the judge's probability of the condition for each particle of the result
     seen: float = 0.0
     line: torch.Tensor | None = None  # index of each particle's ancestor in the previous picture
 
@@ -86,6 +87,7 @@ class StudioRun(Background):
 
     def carry_out(self) -> None:
         self._run()
+        self._judge()
         self._write_report()
 
     def _run(self) -> None:
@@ -107,6 +109,14 @@ class StudioRun(Background):
             thread.join()
         for error in sorted(failed, key=lambda e: isinstance(e, Cancelled)):
             raise error
+
+    def _judge(self) -> None:
+        """Let the judge score the final texts of every lane."""
+        judge = self._problem.judge
+        for lane in self.lanes.values() if judge is not None else ():
+            if lane.result is not None and judge is not None:
+                self.check()
+                lane.scores = judge(lane.result.particles.flatten(0, 1))
 
     def _lane(self, name: str, made: PlannedRun, failed: list[BaseException]) -> None:
         lane, begin = self.lanes[name], time.monotonic()

@@ -22,6 +22,7 @@ from ..smc.weight_findings import Verdict
 from ..viz.kinds import suggested_view
 from ..viz.views import View
 from .background import CANCELLED, DONE, FAILED, RUNNING
+from .final_texts import final_texts, mean_score
 from .jobs import Lane, LaneFrame, StudioRun
 
 SHOWN = {"picture": 32, "structure": 8, "text": 6, "line": 12}  # tiles per lane, by their kind
@@ -115,9 +116,12 @@ def _pane(job: StudioRun, lane: Lane, name: str, kind: str) -> str:
     sub = f"step {frame.step} of {lane.steps} · {weighted}"
     miss, known = _miss(job, lane), job.problem.view if job.problem else None
     view = known or suggested_view(torch.as_tensor(frame.x))
+    over = view.shape == "text" and lane.result is not None
+    look = final_texts(view, frame, lane, not alike) if over else _look(view, frame)
+    miss += mean_score(lane, job.problem.condition if job.problem else None)
     return (
         f'<section class="pane {kind}" data-step="{frame.step}"><h3>{escape(name)}</h3><p class="sub">{sub}</p>'
-        f"{_look(view, frame)}{_sequences(job, view, frame)}{miss}</section>"
+        f"{look}{_sequences(job, view, frame)}{miss}</section>"
     )
 
 

@@ -66,6 +66,7 @@ class Problem(NamedTuple):
     spell: Callable[[np.ndarray], str] | None = None  # a state as HTML, if the view shows less
     backbone: Mapping[str, str] | None = None  # of a protein, as requested
     lacks: str = ""  # what `truetilt sample` does not support, if there is no command
+    judge: Callable[[torch.Tensor], np.ndarray] | None = None  # p(condition | state) of states [n, D], by a judge
 
     @property
     def reals(self) -> bool:
@@ -77,13 +78,13 @@ class Problem(NamedTuple):
         return self.view is not None and self.view.shape == "text" and is_veiled(self.condition)
 
     def freed(self) -> Problem:
-        """The parts that the page still shows, without networks and off the device."""
+        """The parts that the page still shows, without networks and off the device; nothing is judged any more."""
         exact = self.exact
         if isinstance(exact, Table):
             exact = Table(exact.process, exact.p0.cpu(), exact.likelihood.cpu())
         elif exact is not None:
             exact = exact.to("cpu")
-        return self._replace(model=None, exact=exact)
+        return self._replace(model=None, exact=exact, judge=None)
 
 
 def problem_of(form: RunForm) -> Problem:
@@ -197,7 +198,15 @@ def _bundle(name: str, nets: Any, form: RunForm) -> Problem:
     return Problem(
         name, nets.model(condition, kind), nets.view, python,
         command=SampleCall(name, {"condition": condition}), look="nets.view", chunk=nets.batch, condition=condition,
+        judge=_judge_of(nets, condition),
     )  # fmt: skip
+
+
+def _judge_of(nets: Any, condition: str | int) -> Callable[[torch.Tensor], np.ndarray] | None:
+    """The judge's probability of the class for each text, if these are texts and the judge knows the class."""
+    if not isinstance(nets, Reviews) or "judge" not in nets.nets or condition not in nets.facts.judged:
+        return None
+    return lambda x: nets.verdicts(nets.decode(x), condition)[0].exp().numpy()
 
 
 def _text(name: str, text: Text, form: RunForm) -> Problem:

@@ -26,10 +26,11 @@ def export(run: TrainingRun, learner: Learner, progress: Progress) -> dict[str, 
     learner.net.load_state_dict({**learner.net.state_dict(), **learner.ema})
     plain, unit = run.task.plain(run.task.net), run.train.unit
     (folder / CARD).unlink(missing_ok=True)  # the old card described the weights that are replaced
+    exact = {} if config.export_dtype != "int8" else _measured(run, plain)  # what rounding to integers costs
     plain.save_pretrained(folder, dtype=getattr(torch, config.export_dtype))
     run.task.leave(folder)
     saved = placed(type(plain).from_pretrained(folder), run.device)
-    metrics = evaluate(replace(run.task, net=saved), run.test, config.seed, config.evaluation_passes)
+    metrics = _measured(run, saved)
     card = {
         "task": config.task,
         "architecture": saved.architecture,
@@ -43,6 +44,7 @@ def export(run: TrainingRun, learner: Learner, progress: Progress) -> dict[str, 
         "training_loss": (read_losses(run.folder) or [{"loss": None}])[-1]["loss"],
         "training_seconds": round(progress.seconds, 1),
         "metrics": metrics,
+        **({"metrics_in_float32": exact} if exact else {}),
         "units": f"bounds in nats a dimension, cross-entropies in nats a {_ONE[unit]}",
         **run.task.facts,
         "device": torch.cuda.get_device_name(run.device) if run.device.type == "cuda" else "cpu",
@@ -52,3 +54,8 @@ def export(run: TrainingRun, learner: Learner, progress: Progress) -> dict[str, 
     }
     write_json(folder / CARD, card)
     return read_json(folder / CARD)
+
+
+def _measured(run: TrainingRun, net: Any) -> dict[str, float]:
+    """The figures of a network on the test rows."""
+    return evaluate(replace(run.task, net=net), run.test, run.config.seed, run.config.evaluation_passes)

@@ -71,7 +71,9 @@ _SOURCES = {"texts": (prepare_texts, "reviews"), "moses": (prepare_molecules, "m
 def place_all(recipe: Recipe, data: Path) -> list[Placed]:
     """Every text once, with its part, held-out texts first; a text held out by any source is in no training part."""
     found = {name: list(READERS[source.reader](data / source.path)) for name, source in recipe.sources.items()}
-    held = {example.text for examples in found.values() for example in examples if example.split != "train"}
+    held = {
+        example.text for name, source in recipe.sources.items() for example in found[name] if _held(source, example)
+    }
     seen: set[str] = set()
     placed = []
     for number, (name, source) in enumerate(recipe.sources.items()):
@@ -90,7 +92,7 @@ def _places(source: CorpusSource, examples: list[Example], held: set[str]) -> It
     for text, label, split in examples:
         label = label if source.group else None
         tested = fraction(text, "test") < source.test_share
-        if split != "train":
+        if split != "train" and (tested or not source.rest):
             if tested:
                 yield text, label, split
         elif text not in held and source.least_words <= len(text.split()) <= source.most_words:
@@ -98,6 +100,12 @@ def _places(source: CorpusSource, examples: list[Example], held: set[str]) -> It
                 yield text, label, "test"
             else:
                 yield text, label, "guidance" if label is None else half_of(root.get(text, text))
+
+
+def _held(source: CorpusSource, example: Example) -> bool:
+    """Whether a source keeps this text for test or dev, or at least out of training."""
+    kept = not source.rest or fraction(example.text, "test") < source.test_share
+    return example.split != "train" and kept
 
 
 def _tokenizer(recipe: Recipe, data: Path, texts: list[Placed]) -> Tokenizer:
@@ -129,24 +137,27 @@ def encode_all(recipe: Recipe, texts: list[Placed], tokenizer: Tokenizer) -> tup
         parts = [sentences(text.text) for text in batch]
         encoded = iter(tokenizer.encode_all([part for each in parts for part in each]))
         for text, each in zip(batch, parts, strict=True):
-            cut, begins = list(segments([next(encoded) for _ in each], recipe.length)), 1
-            for segment, label in _labelled(recipe, text, cut):
+            cut, begun = list(segments([next(encoded) for _ in each], recipe.length)), set()
+            for segment, label, part in _labelled(recipe, text, cut):
                 tokens = np.array(segment, np.uint16)
-                if owner.setdefault(tokens.tobytes(), text.part) == text.part:
+                if owner.setdefault(tokens.tobytes(), part) == part:
                     flat.append(tokens)
-                    rows.append((len(segment), begins, label, PARTS.index(text.part), text.source))
-                    begins = 0
+                    rows.append((len(segment), int(part not in begun), label, PARTS.index(part), text.source))
+                    begun.add(part)
     return np.concatenate(flat), np.array(rows, np.int16)
 
 
-def _labelled(recipe: Recipe, text: Placed, cut: list[list[int]]) -> Iterator[tuple[list[int], int]]:
-    """The segments of a text and their labels; middle segments may have none."""
+def _labelled(recipe: Recipe, text: Placed, cut: list[list[int]]) -> Iterator[tuple[list[int], int, str]]:
+    """The segments of a text, their labels and parts; middle segments may have no label.
+
+    Those are of no use to a judge or a test; of the judge's texts the nets that guide may have them.
+    """
     source = list(recipe.sources.values())[text.source]
     for place, segment in enumerate(cut):
         if source.label_at == "all" or place in (0, len(cut) - 1):
-            yield segment, text.label
-        elif text.part == "guidance":  # unlabelled segments are of no use to a judge or a test
-            yield segment, recipe.class_of(source, None)
+            yield segment, text.label, text.part
+        elif text.part == "guidance" or (text.part == "judge" and source.middles):
+            yield segment, recipe.class_of(source, None), "guidance"
 
 
 def _counts(recipe: Recipe, rows: np.ndarray) -> list[dict[str, Any]]:

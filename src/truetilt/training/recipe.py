@@ -34,6 +34,8 @@ class CorpusSource:
     most_words: int = 10**9  # longer ones too
     nested: bool = False  # some training texts are parts of others
     tokenizer: bool = True  # whether a tokenizer trained for this corpus uses it
+    rest: bool = False  # whether held-out texts beyond test_share are training texts
+    middles: bool = False  # whether segments without a label of the judge's texts go to the nets that guide
     label_at: str = "all"  # "ends": the first and last segments of a long text have its label, those between have none
 
     def __post_init__(self) -> None:

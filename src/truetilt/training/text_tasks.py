@@ -96,11 +96,25 @@ def _classifier(config: TrainConfig) -> tuple[TextClassifier, str]:
     if config.task == "classifier":
         raise InvalidInput("a judge shares nothing with the nets it judges; leave `base` out, or train a potential")
     base, _ = _base(config.base)
-    _check_agree(base.config, net.config, ("vocabulary", "hidden"))
-    known = base.vocab_embed.embedding  # for all tokens, and for the mask if the base has one
+    _check_agree(base.config, net.config, ("vocabulary",))
     with torch.no_grad():
+        known = _narrowed(base.vocab_embed.embedding, net.config.hidden)  # with the mask, if the base has one
         net.vocab_embed.embedding[: len(known)] = known
     return net, weights_fingerprint(base)
+
+
+def _narrowed(vectors: Tensor, width: int) -> Tensor:
+    """Vectors [n, m] in `width` dimensions, their leading principal ones, which keep inner products best."""
+    if width > vectors.shape[1]:
+        raise InvalidInput(
+            f"the base has hidden {vectors.shape[1]}, the network {width}; take a base as wide, or leave `base` out"
+        )
+    if width == vectors.shape[1]:
+        return vectors
+    _, axes = torch.linalg.eigh(vectors.double().T @ vectors.double())
+    axes = axes[:, -width:].flip(1)
+    axes = axes * axes.sum(0).sign()  # so that machines that choose other signs start alike
+    return (vectors.double() @ axes).to(vectors.dtype)
 
 
 def _asked_for_labels(net: nn.Module, batch: TrainingBatch) -> Tensor:

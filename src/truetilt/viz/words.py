@@ -81,7 +81,16 @@ def call(settings: Mapping[str, Any], times: list[float]) -> str:
     grid, kept = _grid(times), "times = tt.Result.load(folder).times  # of the run saved there\n"
     head = f"import truetilt as tt\n\n{_loaded(settings)}{kept * grid.startswith('times')}"
     ordered = model | {"order": _Code("protein.order")} if isinstance(settings.get("backbone"), Mapping) else model
-    return f"{head}result = tt.run(\n    {_model_call(ordered)},\n    {grid},\n{lines})\n"
+    made = _sharpened(settings) or _model_call(ordered)
+    return f"{head}result = tt.run(\n    {made},\n    {grid},\n{lines})\n"
+
+
+def _sharpened(settings: Mapping[str, Any]) -> str:
+    """The call of `tt.sharpened`, if the run was one of it."""
+    told = settings.get("sharpened")
+    exponents = [told.get(name) for name in ("alpha", "sharpness")] if isinstance(told, Mapping) else []
+    numbers = [value for value in exponents if type(value) in (int, float)]
+    return f"tt.sharpened(model, {numbers[0]!r}, {numbers[1]!r})" if len(numbers) == 2 else ""
 
 
 def _loaded(settings: Mapping[str, Any]) -> str:
@@ -96,7 +105,8 @@ def _loaded(settings: Mapping[str, Any]) -> str:
         return _protein(settings)
     if settings.get("net") == "strings":
         return _strings(settings)
-    form = "potential" if settings.get("weights", "potential") == "potential" else "cfg"
+    by_potential = settings.get("weights", "potential") == "potential" or _sharpened(settings)
+    form = "potential" if by_potential else "cfg"
     return f"model = tt.load({settings['bundle']!r}).model({settings['condition']!r}, {form!r})\n"
 
 

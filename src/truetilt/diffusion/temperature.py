@@ -1,0 +1,45 @@
+"""Local temperature: every site's posterior sharpened by itself, softmax(log p(v|x) / temperature).
+
+A baseline. On several sites its law is not p0^(1/temperature): what is drawn first does not know how sharp the rest
+will be. `targets.sharper` samples that law with weights.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..core.arguments import function, number, settle
+from ..core.batch import Batch, BatchScore, ask
+from ..core.errors import InvalidInput
+from ..core.logits import SiteLogits
+from ..core.types import Process, Score, check_process
+
+
+@dataclass(frozen=True)
+class LocalTemperature(BatchScore):
+    """The `Score` whose posterior of each site is softmax(log p(v|x) / temperature); the rate of revealing is kept.
+
+    Args:
+        process: The noising process of the score.
+        score: The score to be cooled (temperature below 1) or heated: a base, a conditional, or a `tt.Guided`.
+        temperature: Above 0; at 1 the score's own law, below 1 likelier tokens gain.
+    """
+
+    asks_others: ClassVar[bool] = True
+    process: Process
+    score: Score
+    temperature: float
+
+    def __post_init__(self) -> None:
+        check_process(self.process)
+        function("score", self.score, "(x, t)")
+        settle(self, temperature=number("temperature", self.temperature, "give a number above 0; 1 changes nothing"))
+        if not 0 < self.temperature < math.inf:
+            raise InvalidInput(f"temperature is {self.temperature}; give a number above 0 (1 changes nothing)")
+
+    def ask(self, batch: Batch, t: float) -> SiteLogits:
+        posterior = self.process.posterior(ask(self.score, batch, t), batch.x, t)
+        cooled = posterior.map(lambda log_p: log_p / self.temperature)
+        return self.process.score(cooled.normalised(), batch.x, t)

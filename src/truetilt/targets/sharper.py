@@ -1,0 +1,38 @@
+"""A sharper base under a condition: p0(x)^gamma p(zeta|x)^alpha as a `Composed` target.
+
+What a low temperature is used for, sampled right. With a potential h = log p(zeta|x) the conditional model is the base:
+p0^gamma p(zeta|x)^alpha ~ p(x|zeta)^gamma exp((alpha - gamma) h(x)), one network evaluation a step instead of two, and
+weights that do not add up the errors of two networks' ratios.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..core.errors import InvalidInput
+from ..core.types import Model, check_model
+from .base import check_alpha
+from .composed import Composed
+from .tilts import FULL, Ramp
+
+
+def sharpened(model: Model, alpha: float = 1.0, sharpness: float = 1.0, ramp: Ramp = FULL) -> Composed:
+    """The target p0(x)^sharpness p(zeta|x)^alpha, revealed site by site (`tt.run(tt.sharpened(...))`).
+
+    Args:
+        model: A `tt.Model` on `tt.Masking` with a conditional score; its potential is used if it has one.
+        alpha: Exponent of the condition.
+        sharpness: Exponent gamma of the base, above 0; 1 is the base itself.
+        ramp: How the exponents grow with elapsed time; in full force from the start by default.
+    """
+    check_model(model)
+    alpha = check_alpha(alpha)
+    if model.conditional is None:
+        raise InvalidInput("a condition is sharpened here, and this model has none; tt.Composed(model, sharpness=...)")
+    if model.potential is None:
+        return Composed(model, sharpness=sharpness, conditions=[(model.conditional, alpha)], ramp=ramp)
+    given = replace(model, base=model.conditional, conditional=None, potential=None)
+    h = model.potential
+    return Composed(
+        given, sharpness=sharpness, reward=h, strength=alpha - sharpness, twist=h, candidates=1, ramp=ramp
+    )  # fmt: skip
