@@ -57,7 +57,7 @@ def draw(folder, path, given):
     """Every chain and cell that the file lacks, until the time is up."""
     begun = time.monotonic()
     cells = CELLS if given.cells is None else [cell_named(name) for name in given.cells.split(",")]
-    size = SIZE if given.size is None else RunSize(*map(int, given.size.split("x")), None)
+    size = SIZE if given.size is None else RunSize(*(*map(int, given.size.split("x")), None)[:3])
     chains = chains_of_json(json.loads((folder / "chains.json").read_text()))
     lines = path.read_text().splitlines() if path.is_file() else []
     done = {(one["chain"], one["cell"]) for one in map(json.loads, lines)}
@@ -119,7 +119,7 @@ if __name__ == "__main__":
     parser.add_argument("--cells", help="their names, with commas between")
     parser.add_argument("--chains", help="names of antibodies, with commas between")
     parser.add_argument("--designs", type=Path, help="what was drawn, to be weighed")
-    parser.add_argument("--size", help="populations x particles, such as 4x64")
+    parser.add_argument("--size", help="populations x particles [x steps that reveal], such as 4x64")
     given = parser.parse_args()
     if given.verb == "prepare":
         prepare(given.source, given.out)

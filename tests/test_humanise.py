@@ -122,12 +122,14 @@ def test_several_sites_a_step_and_sweeps_of_annealing(folder):
     assert result.settings["measured"]["moving"]
 
 
-def test_a_run_costs_a_pass_a_step(folder):
-    """The head is asked about the states that the next site is drawn for: both come from one pass."""
+@pytest.mark.parametrize(("readings", "passes"), [(0, 1), (1, 1), (4, 4)])
+def test_a_run_costs_a_pass_a_step(folder, readings, passes):
+    """The head is asked about the states that the next site is drawn for, in one pass; at the end a pass a reading."""
     nets = load_antiberty(batch=8, folder=folder)
-    fk, grid = DesignPlan(2.0, 1.0, 1.0, 0, 6).of(nets.redesign(CHAIN, unseen_cdrs=(1, 2), domain=DOMAIN))
+    plan = DesignPlan(2.0, 1.0, 1.0, 0, 6, readings)
+    fk, grid = plan.of(nets.redesign(CHAIN, unseen_cdrs=(1, 2), domain=DOMAIN))
     tt.run(fk, grid, particles=8, seed=0)
-    assert nets.net.evaluated <= 8 * 6 + 1
+    assert nets.net.evaluated <= 1 + 8 * 5 + 8 * passes
 
 
 def test_oasis_counts_words(tmp_path):
@@ -145,7 +147,7 @@ def test_oasis_counts_words(tmp_path):
 def test_the_experiment_judges_designs(tmp_path, folder, monkeypatch):
     """From files of chains to the rows: designs drawn elsewhere, read from a file, beside published ones."""
     cell = DesignSetting((1, 2), 2.0, 4.0, 2.0, 0)
-    assert cell_named(cell.name) == cell
+    assert all(cell_named(one.name) == one for one in (cell, cell._replace(readings=4)))
     monkeypatch.setattr(experiment, "peptide_file", lambda: tmp_path / "words.txt")
     (tmp_path / "words.txt").write_text("\n".join({CHAIN[k : k + 9] for k in range(len(CHAIN) - 8)}))
     data = tmp_path / "data" / "humanisation"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ..antibodies.pulled import PulledTarget
+from ..antibodies.readings import READINGS
 from ..antibodies.redesign import Redesign
 from ..core.types import InvalidInput, whole
 from ..diffusion.schedules import masked_fraction_grid
@@ -23,9 +24,9 @@ class Design(NamedTuple):
 
 
 class DesignPlan(NamedTuple):
-    """What is sampled and how: the exponents, sweeps of annealing (0: none), and steps that reveal (None: one a site).
+    """What is sampled and how: the exponents, sweeps of annealing (0: none), steps that reveal (None: one a site).
 
-    Sites that are revealed together are drawn as if independent: with their order that is part of what p0 means.
+    `readings` is how many masked readings p(species) of a finished chain is the mean of (0: one, as it is). Sites that are revealed together are drawn as if independent: with their order that is part of what p0 means.
     """
 
     alpha: float
@@ -33,12 +34,14 @@ class DesignPlan(NamedTuple):
     sharpness: float
     sweeps: int = 0
     steps: int | None = None
+    readings: int = READINGS
 
     def of(self, redesign: Redesign, species: str = "human") -> tuple[PulledTarget | Annealed, tuple[float, ...]]:
         """What `tt.run` takes for a chain, and the times of the run."""
         sites = len(redesign.open_sites)
         steps = sites if self.steps is None else min(whole("steps", self.steps, 1), sites)
         exponents: dict[str, Any] = {"alpha": self.alpha, "pull": self.pull, "sharpness": self.sharpness}
+        exponents |= {"readings": self.readings}
         if whole("sweeps", self.sweeps, 0, 1000):
             fk = redesign.annealed(species, **exponents, sweeps=self.sweeps, reveal_steps=steps)
             return fk, fk.grid

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..antibodies.numbering import VariableDomain, number_domains
+from ..antibodies.readings import READINGS
 from ..antibodies.redesign import Antibodies, load_antiberty
 from ..antibodies.sequences import read_fasta
 from ..api import run
@@ -28,22 +29,26 @@ from ..targets.consistency import disagreement
 METHODS = ("humab", "sapiens1", "sapiens3", "vernier_grafts", "straight_grafts", "experimental")
 PARENT, FOLDER = "parental", "humanisation"
 KEPT = 16  # designs of a cell
-_NAME = re.compile(r"unseen-(none|[123]+)-sharp-([\d.]+)-alpha-([\d.]+)-pull-([\d.]+)-sweeps-(\d+)")
+_NAME = re.compile(
+    r"unseen-(none|[123]+)-sharp-([\d.]+)-alpha-([\d.]+)-pull-([\d.]+)-sweeps-(\d+)(?:-readings-(\d+))?"
+)
 
 
 class DesignSetting(NamedTuple):
-    """One target for all chains: CDRs that p0 does not see, exponents, the pull, and sweeps of annealing."""
+    """One target for all chains: CDRs that p0 does not see, exponents, the pull, sweeps, and readings of the head."""
 
     unseen: tuple[int, ...]
     sharpness: float
     alpha: float
     pull: float
     sweeps: int
+    readings: int = 0
 
     @property
     def name(self) -> str:
         loops = "".join(map(str, self.unseen)) or "none"
-        return f"unseen-{loops}-sharp-{self.sharpness:g}-alpha-{self.alpha:g}-pull-{self.pull:g}-sweeps-{self.sweeps}"
+        law = f"unseen-{loops}-sharp-{self.sharpness:g}-alpha-{self.alpha:g}-pull-{self.pull:g}-sweeps-{self.sweeps}"
+        return law + (f"-readings-{self.readings}" if self.readings else "")
 
 
 def cell_named(name: str) -> DesignSetting:
@@ -51,9 +56,9 @@ def cell_named(name: str) -> DesignSetting:
     found = _NAME.fullmatch(name)
     if found is None:
         raise InvalidInput(f"{name!r} names no cell of the humanise experiment")
-    loops, sharpness, alpha, pull, sweeps = found.groups()
+    loops, sharpness, alpha, pull, sweeps, readings = found.groups()
     unseen = () if loops == "none" else tuple(map(int, loops))
-    return DesignSetting(unseen, float(sharpness), float(alpha), float(pull), int(sweeps))
+    return DesignSetting(unseen, float(sharpness), float(alpha), float(pull), int(sweeps), int(readings or 0))
 
 
 class RunSize(NamedTuple):
@@ -67,9 +72,9 @@ class RunSize(NamedTuple):
 SIZE, QUICK_SIZE = RunSize(4, 64, None), RunSize(4, 4, 12)
 SHARPNESS, PULLS, SWEEPS = 3.0, (8.0, 12.0, 16.0, 4.0, 24.0), 2
 CELLS = (
-    *(DesignSetting((1, 2), SHARPNESS, ALPHA_TO_PULL * pull, pull, SWEEPS) for pull in PULLS),
-    DesignSetting((1, 2), SHARPNESS, ALPHA_TO_PULL * PULLS[0], PULLS[0], 0),
-    DesignSetting((), SHARPNESS, ALPHA_TO_PULL * PULLS[0], PULLS[0], SWEEPS),
+    *(DesignSetting((1, 2), SHARPNESS, ALPHA_TO_PULL * pull, pull, SWEEPS, READINGS) for pull in PULLS),
+    DesignSetting((1, 2), SHARPNESS, ALPHA_TO_PULL * PULLS[0], PULLS[0], SWEEPS),  # read as it is
+    DesignSetting((1, 2), SHARPNESS, ALPHA_TO_PULL * PULLS[0], PULLS[0], 0, READINGS),
 )
 QUICK_CELLS = (DesignSetting((1, 2), SHARPNESS, 4.0, 2.0, 0), DesignSetting((), SHARPNESS, 4.0, 2.0, 0))
 
@@ -107,9 +112,10 @@ def network(device: str, batch: int, folder: str | None = None) -> Antibodies:
 def one_chain(chain: ParentChain, cell: DesignSetting, size: RunSize, seed: int, nets: Antibodies) -> dict[str, Any]:
     """The distinct designs of one chain in one cell, with what the run says of itself."""
     redesign = nets.redesign(chain.parent, unseen_cdrs=cell.unseen, domain=chain.domain)
-    fk, grid = DesignPlan(cell.alpha, cell.pull, cell.sharpness, cell.sweeps, size.steps).of(redesign)
+    fk, grid = DesignPlan(cell.alpha, cell.pull, cell.sharpness, cell.sweeps, size.steps, cell.readings).of(redesign)
     begun, asked = time.perf_counter(), nets.net.evaluated
     result = run(fk, grid, particles=size.particles, populations=size.populations, seed=seed)
+    asked, seconds = nets.net.evaluated - asked, time.perf_counter() - begun
     x = result.draw(16)
     off = disagreement(fk, x)
     human = redesign.log_species()(result.particles.flatten(0, 1), 0.0)
@@ -126,9 +132,10 @@ def one_chain(chain: ParentChain, cell: DesignSetting, size: RunSize, seed: int,
         "disagreement": float(off.mean()),
         "open": len(redesign.open_sites),
         "size": list(size),
-        "network_evaluations": nets.net.evaluated - asked,
+        "network_evaluations": asked,
+        "reward_calls": result.spent.calls,
         "verdict": str(result.trust().verdict),
-        "seconds": time.perf_counter() - begun,
+        "seconds": seconds,
     }
 
 
