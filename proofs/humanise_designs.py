@@ -24,6 +24,7 @@ from truetilt.core.storage import write_json
 from truetilt.paper.humanise_designs import (
     CELLS,
     FOLDER,
+    OURS,
     PARENT,
     SIZE,
     RunSize,
@@ -36,6 +37,7 @@ from truetilt.paper.humanise_designs import (
     parents,
     ready_designs,
 )
+from truetilt.paper.humanise_samplers import one_baseline
 from truetilt.targets.measures import log_prob_in_order
 
 INNER = Path("trained_models") / "AntiBERTy_md_smooth"
@@ -54,25 +56,42 @@ def prepare(data, out):
 
 
 def draw(folder, path, given):
-    """Every chain and cell that the file lacks, until the time is up."""
+    """Every chain and cell that the file lacks, until the time is up; then each baseline at ours' evaluations."""
     begun = time.monotonic()
     cells = CELLS if given.cells is None else [cell_named(name) for name in given.cells.split(",")]
     size = SIZE if given.size is None else RunSize(*(*map(int, given.size.split("x")), None)[:3])
     chains = chains_of_json(json.loads((folder / "chains.json").read_text()))
-    lines = path.read_text().splitlines() if path.is_file() else []
-    done = {(one["chain"], one["cell"]) for one in map(json.loads, lines)}
+    done = _written(path)
     nets = network(given.device, given.batch, str(folder / INNER))
     if given.chains is not None:
         chains = [one for one in chains if one.name in given.chains.split(",")]
+    methods = given.methods.split(",") if given.methods else [OURS]
+    every = [(m, cell, chain) for m in methods for cell in cells for chain in chains]
     with path.open("a") as file:
-        for cell in cells:
-            for chain in chains:
-                if (chain.name, cell.name) in done or time.monotonic() - begun > given.seconds:
-                    continue
-                found = one_chain(chain, cell, size, 0, nets)
-                file.write(json.dumps(found) + "\n")
-                file.flush()
-                print(chain.name, cell.name, f"{found['seconds']:.1f} s", found["distinct"], flush=True)
+        for method, ours, chain in every:
+            cell = ours._replace(method=method)
+            if (chain.name, cell.name) in done or time.monotonic() - begun > given.seconds:
+                continue
+            found = _drawn(chain, cell, size, nets, done.get((chain.name, ours.name)))
+            if found is None:
+                continue
+            done[chain.name, cell.name] = found
+            file.write(json.dumps(found) + "\n")
+            file.flush()
+            print(chain.name, cell.name, f"{found.get('seconds', 0):.1f} s", found.get("distinct"), flush=True)
+
+
+def _written(path):
+    """The lines of a file that is there already, by chain and cell."""
+    lines = path.read_text().splitlines() if path.is_file() else []
+    return {(one["chain"], one["cell"]): one for one in map(json.loads, lines)}
+
+
+def _drawn(chain, cell, size, nets, ours):
+    """A line for a chain and cell; None for a baseline where ours is not in the file, whose evaluations it gets."""
+    if cell.method == OURS:
+        return one_chain(chain, cell, size, 0, nets)
+    return ours and one_baseline(chain, cell, size, 0, nets, ours["network_evaluations"])
 
 
 @torch.no_grad()
@@ -118,6 +137,7 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--cells", help="their names, with commas between")
     parser.add_argument("--chains", help="names of antibodies, with commas between")
+    parser.add_argument("--methods", help="truetilt (the default) and baselines such as tds, with commas between")
     parser.add_argument("--designs", type=Path, help="what was drawn, to be weighed")
     parser.add_argument("--size", help="populations x particles [x steps that reveal], such as 4x64")
     given = parser.parse_args()

@@ -45,5 +45,7 @@ def hidden_sites(
     """
     phases = [number * number * _GOLDEN % 1 for number in range(len(open_sites))]
     starts = [reading / readings for reading in range(readings)]
-    chosen = [{site for site, at in zip(open_sites, phases, strict=True) if (at - start) % 1 < share} for start in starts]
+    chosen = [
+        {site for site, at in zip(open_sites, phases, strict=True) if (at - start) % 1 < share} for start in starts
+    ]
     return tuple(tuple(sorted({*loops, *sites})) for sites in chosen)

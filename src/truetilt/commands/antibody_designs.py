@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from torch import Tensor
+
 from ..antibodies.pulled import PulledTarget
 from ..antibodies.readings import READINGS
 from ..antibodies.redesign import Redesign
-from ..core.types import InvalidInput, whole
+from ..core.types import InvalidInput, Tokens, whole
 from ..diffusion.schedules import masked_fraction_grid
 from ..result import Result
 from ..targets.annealed import Annealed
@@ -26,7 +28,8 @@ class Design(NamedTuple):
 class DesignPlan(NamedTuple):
     """What is sampled and how: the exponents, sweeps of annealing (0: none), steps that reveal (None: one a site).
 
-    `readings` is how many masked readings p(species) of a finished chain is the mean of (0: one, as it is). Sites that are revealed together are drawn as if independent: with their order that is part of what p0 means.
+    `readings` is how many masked readings p(species) of a finished chain is the mean of (0: one, as it is). Sites that
+    are revealed together are drawn as if independent: with their order that is part of what p0 means.
     """
 
     alpha: float
@@ -52,11 +55,19 @@ class DesignPlan(NamedTuple):
 
 def distinct_designs(redesign: Redesign, result: Result, most: int) -> list[Design]:
     """The distinct sequences of a run by their weight, the heaviest first."""
-    x, weights = result.particles.flatten(0, 1), result.weights.reshape(-1)
+    return designs_of(redesign, result.particles.flatten(0, 1), result.weights.reshape(-1), most)
+
+
+def designs_of(
+    redesign: Redesign, x: Tokens, weights: Tensor, most: int, rewards: Tensor | None = None
+) -> list[Design]:
+    """The distinct sequences of weighted states [n, D], the heaviest first; of equal ones the better rewarded."""
     found: dict[str, float] = {}
-    for sequence, weight in zip(redesign.spell(x), weights.tolist(), strict=True):
+    worth = [0.0] * len(x) if rewards is None else rewards.tolist()
+    spelled = redesign.spell(x)
+    for sequence, weight in zip(spelled, weights.tolist(), strict=True):
         found[sequence] = found.get(sequence, 0.0) + weight
-    parent = redesign.parent_letters
+    value, parent = dict(zip(spelled, worth, strict=True)), redesign.parent_letters
     designs = [
         Design(sequence, weight, sum(a != b for a, b in zip(sequence, parent, strict=True)))
         for sequence, weight in found.items()
@@ -64,4 +75,5 @@ def distinct_designs(redesign: Redesign, result: Result, most: int) -> list[Desi
     ]
     if not designs:
         raise InvalidInput("no particle has any weight; ask less of it (a smaller alpha, pull or sharpness)")
-    return sorted(designs, key=lambda one: (-one.weight, one.sequence))[: whole("designs", most, 1)]
+    designs.sort(key=lambda one: (-one.weight, -value[one.sequence], one.sequence))
+    return designs[: whole("designs", most, 1)]
