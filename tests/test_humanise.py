@@ -50,8 +50,13 @@ def test_designs_of_a_file(tmp_path, folder, monkeypatch):
     (tmp_path / "in.fa").write_text(f">one VH\n{CHAIN}\n>two\n{CHAIN[::-1]}\n")
     asked = command.HumaniseRequest(str(tmp_path / "in.fa"), designs=3, particles=4, populations=2, sweeps=0, steps=5)
     passes = []
-    summary = command.humanise(asked, tmp_path / "out", lambda done, total: passes.append((done, total)), folder)
+    told = []
+    asked = asked._replace(readings=2)
+    summary = command.humanise(
+        asked, tmp_path / "out", lambda done, total: passes.append((done, total)), folder, told.append
+    )
     assert passes == [(k, 12) for k in range(1, 13)]
+    assert "112 passes of the network at most" in told[0]  # two chains, 8 particles: five steps and two readings
     found = read_fasta(tmp_path / "out" / "designs.fa")
     assert [row["chain"] for row in summary["rows"]] == ["one VH", "two"]
     assert found[0].name.startswith("one_VH_design_1 weight=")
@@ -136,6 +141,22 @@ def test_a_run_costs_a_pass_a_step(folder, readings, passes):
     assert nets.net.evaluated <= 1 + 8 * 5 + 8 * passes
 
 
+@pytest.mark.parametrize(("sweeps", "readings"), [(0, 0), (1, 2)])
+def test_no_run_takes_more_passes_than_it_is_told(folder, sweeps, readings):
+    nets = load_antiberty(batch=8, folder=folder)
+    plan = DesignPlan(2.0, 1.0, 1.0, sweeps, 6, readings)
+    redesign = nets.redesign(CHAIN, unseen_cdrs=(1, 2), domain=DOMAIN)
+    fk, grid = plan.of(redesign)
+    asked = []
+    tt.run(fk, grid, particles=8, seed=0, callback_on_step_end=lambda *_: asked.append(nets.net.evaluated))
+    assert 0.3 < asked[-1] / (8 * plan.passes(len(redesign.open_sites))) <= 1
+
+
+def test_how_long_it_takes_is_said():
+    assert "about 10 to 33 minutes" in command.duration(100_000, 0.06)
+    assert "about 33 seconds" in command.duration(1_000, 0.1)
+
+
 def test_oasis_counts_words(tmp_path):
     path = tmp_path / "words.txt.gz"
     path.write_bytes(gzip.compress(b"QVQLKWSGP\nVQLKWSGPE\n"))
@@ -182,7 +203,7 @@ def test_the_experiment_judges_designs(tmp_path, folder, monkeypatch):
     assert rows["importance"]["network_evaluations"] <= 200
     assert rows["importance"]["budget"] == [100, 100]
     assert rows["particle-gibbs"]["chains"] == 0
-    assert "give at least that" in rows["particle-gibbs"]["reason"]
+    assert "its smallest run takes 672" in rows["particle-gibbs"]["reason"]
     assert (tmp_path / "out" / "figure.png").is_file()
     (data / "humab.fa").unlink()
     with pytest.raises(tt.InvalidInput, match=r"no humab\.fa"):

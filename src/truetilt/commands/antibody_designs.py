@@ -39,6 +39,11 @@ class DesignPlan(NamedTuple):
     steps: int | None = None
     readings: int = READINGS
 
+    def passes(self, sites: int) -> int:
+        """Passes of the network for one particle of a chain with so many open sites, if no state is met twice."""
+        judged = max(self.readings, 1)
+        return min(self.steps or sites, sites) + judged + self.sweeps * sites * (1 + judged)
+
     def of(self, redesign: Redesign, species: str = "human") -> tuple[PulledTarget | Annealed, tuple[float, ...]]:
         """What `tt.run` takes for a chain, and the times of the run."""
         sites = len(redesign.open_sites)

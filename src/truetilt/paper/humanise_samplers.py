@@ -23,9 +23,11 @@ from ..antibodies.pulled import PulledTarget
 from ..antibodies.redesign import Antibodies
 from ..baselines.adalead import adalead
 from ..baselines.draws import best_of_n
-from ..baselines.methods import ADALEAD, TITLES, Contest, run_method
+from ..baselines.fk_steering import looks_of
+from ..baselines.methods import ADALEAD, CANDIDATES, COMPLETIONS, TITLES, Contest, run_method
 from ..baselines.record import Baseline
 from ..baselines.sizes import afresh, largest
+from ..baselines.trajectory_gibbs import PARTICLES
 from ..baselines.walks import site_by_site
 from ..commands.antibody_designs import designs_of
 from ..core.budget import Budget, BudgetTooSmall
@@ -102,6 +104,7 @@ def one_baseline(
     budget, begun = Budget(evaluations, max(evaluations // each, 1)), time.perf_counter()
     on = contest(target_of(cell, redesign), budget, size.steps, seed)
     try:
+        _check_pays(cell.method, on)
         found = _ALONE[cell.method](on) if cell.method in _ALONE else run_method(cell.method, on)
     except BudgetTooSmall as error:
         return {"chain": chain.name, "cell": cell.name, "designs": [], "reason": str(error), "budget": list(budget)}
@@ -117,6 +120,23 @@ def one_baseline(
         "budget": list(budget),
         "seconds": seconds,
     }
+
+
+def fewest_calls(method: str, on: Contest) -> int:
+    """Calls of a method's smallest run if none is repeated: looks at completions on the way, and the end."""
+    looked = looks_of(on.walk(on.model), on.every) * COMPLETIONS + 1
+    if method == "particle-gibbs":
+        return 2 * PARTICLES * looked  # a first path, and a sweep
+    if method == "svdd-pm":
+        return CANDIDATES * on.walk(on.model).steps
+    return looked if method.startswith("fk-") else 1
+
+
+def _check_pays(method: str, on: Contest) -> None:
+    """Refuse what the calls do not pay for before anything is spent: the search for a size would try it."""
+    need, calls = fewest_calls(method, on), on.budget.calls or 0
+    if need > calls:
+        raise BudgetTooSmall(f"{calls:,} reward calls can be spent, and its smallest run takes {need:,} of them")
 
 
 def _best_of_n(on: Contest) -> Baseline:
