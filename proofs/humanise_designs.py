@@ -36,6 +36,7 @@ from truetilt.paper.humanise_designs import (
     one_chain,
     parents,
     ready_designs,
+    target_of,
 )
 from truetilt.paper.humanise_samplers import one_baseline
 from truetilt.targets.measures import log_prob_in_order
@@ -96,35 +97,54 @@ def _drawn(chain, cell, size, nets, ours):
 
 @torch.no_grad()
 def weigh(data, path, given):
-    """log p0, log p(human) and changes of the parent, of published designs and of our heaviest, chain by chain."""
+    """log p0, log p(human) and changes of the parent, of published designs and of our heaviest, chain by chain.
+
+    Our heaviest is that of --ours, a cell, or of the same cell; log p0 is taken from --known, an earlier answer for the
+    same sequences, if there is one.
+    """
     cell = CELLS[0] if given.cells is None else cell_named(given.cells)
+    drawn = cell.name if given.ours is None else cell_named(given.ours).name
     ours, nets = ready_designs(str(given.designs)), network(given.device, given.batch)
     theirs = {method: heavy_chains(data / FOLDER, method) for method in (PARENT, "sapiens3", "straight_grafts")}
     rows = json.loads(path.read_text())["rows"] if path.is_file() else []
     done = {row["chain"] for row in rows}
-    chains = given.chains.split(",") if given.chains else None
     for chain in parents(data / FOLDER):
-        if chain.name in done or (chains is not None and chain.name not in chains):
+        if chain.name in done or (given.chains and chain.name not in given.chains.split(",")):
             continue
-        redesign = nets.redesign(chain.parent, unseen_cdrs=cell.unseen, domain=chain.domain)
-        target = redesign.target(alpha=cell.alpha, pull=cell.pull, sharpness=cell.sharpness)
         named = {method: found.get(chain.name, "") for method, found in theirs.items()}
-        named["truetilt"] = ours[chain.name, cell.name]["designs"][0]["sequence"]
+        named[OURS] = ours[chain.name, drawn]["designs"][0]["sequence"]
         named = {method: letters for method, letters in named.items() if len(letters) == len(chain.parent)}
-        whole = torch.stack([tokens_of(letters) for letters in named.values()])
-        x = whole[:, list(redesign.open_sites)].to(nets.device)
-        outside = (whole != redesign.parent.cpu()).sum(-1) - redesign.changes(x).cpu()  # changes that are not judged
-        log_base, reward = log_prob_in_order(target, x, target.order), target.reward(x, 0.0)
-        human, changes = redesign.log_species()(x, 0.0), redesign.changes(x)
-        for number, method in enumerate(named):
-            log_pi = cell.sharpness * log_base[number] + reward[number]
-            row = {"chain": chain.name, "method": method, "log_p0": float(log_base[number]), "log_pi": float(log_pi)}
-            rows.append(
-                row
-                | {"log_human": float(human[number]), "changes": int(changes[number]), "outside": int(outside[number])}
-            )
-        write_json(path, {"cell": cell.name, "rows": rows})
+        rows += _weighed(chain, cell, nets, named, _known(given.known, chain.name))
+        write_json(path, {"cell": cell.name, "ours": drawn, "rows": rows})
         print(chain.name, {row["method"]: round(row["log_pi"], 1) for row in rows[-len(named) :]}, flush=True)
+
+
+def _known(path, chain):
+    """log p0 of a chain's designs by method, from an earlier answer; none without one."""
+    rows = [] if path is None else json.loads(path.read_text())["rows"]
+    return {row["method"]: row["log_p0"] for row in rows if row["chain"] == chain}
+
+
+def _weighed(chain, cell, nets, named, known):
+    """What the target of a cell thinks of a chain's designs, by method."""
+    redesign = nets.redesign(chain.parent, unseen_cdrs=cell.unseen, domain=chain.domain)
+    target = target_of(cell, redesign)
+    whole = torch.stack([tokens_of(letters) for letters in named.values()])
+    x = whole[:, list(redesign.open_sites)].to(nets.device)
+    changes = redesign.changes(x)
+    outside = (whole != redesign.parent.cpu()).sum(-1) - changes.cpu()  # changes that are not judged
+    if set(known) >= set(named):
+        log_base = torch.tensor([known[method] for method in named], dtype=torch.float64, device=x.device)
+    else:
+        log_base = log_prob_in_order(target, x, target.order)
+    log_pi, human = cell.sharpness * log_base + target.reward_of(x), redesign.log_species(readings=cell.readings)(x, 0.0)
+    columns = zip(named, log_base, log_pi, human, changes, outside, strict=True)
+    names = ("log_p0", "log_pi", "log_human", "changes", "outside")
+    return [{"chain": chain.name, "method": m} | dict(zip(names, map(_plain, v), strict=True)) for m, *v in columns]
+
+
+def _plain(value):
+    return value.item()
 
 
 if __name__ == "__main__":
@@ -139,6 +159,8 @@ if __name__ == "__main__":
     parser.add_argument("--chains", help="names of antibodies, with commas between")
     parser.add_argument("--methods", help="truetilt (the default) and baselines such as tds, with commas between")
     parser.add_argument("--designs", type=Path, help="what was drawn, to be weighed")
+    parser.add_argument("--ours", help="weigh: the cell that our designs are of; that of --cells if not given")
+    parser.add_argument("--known", type=Path, help="weigh: an earlier answer about the same designs, for its log p0")
     parser.add_argument("--size", help="populations x particles [x steps that reveal], such as 4x64")
     given = parser.parse_args()
     if given.verb == "prepare":
