@@ -1,18 +1,23 @@
 """Draw the designs of `truetilt reproduce humanise` where an accelerator is; it needs torch and transformers alone.
 
 python proofs/humanise_designs.py prepare DIR OUT     here: number the chains of DIR/humanisation and halve the weights
-python proofs/humanise_designs.py draw OUT FILE.jsonl --device cuda --batch 512 --seconds 540     there; again goes on
-
+python proofs/humanise_designs.py draw OUT FILE.jsonl --device cuda --batch 2048 --jobs 12 --seconds 480        there:
+                                                      all cells of the experiment; the same command again goes on
+python proofs/humanise_designs.py draw OUT FILE.jsonl ... --methods best-of-n,importance,svdd-mc,tds,adalead --cells C
+                                                      baselines of a cell that is in the file, at ours' evaluations
 python proofs/humanise_designs.py weigh DIR OUT.json --designs FILE.jsonl     what the target of a cell thinks of
                                                                               published designs beside ours
 
 FILE.jsonl has a line for each chain and cell. The experiment then reads it: --designs FILE.jsonl. Other cells than the
-experiment's, fewer chains and other sizes are asked for by --cells, --chains and --size.
+experiment's, fewer chains and other sizes are asked for by --cells, --chains and --size. log E_p0[p(human|x)] with the
+loops seen is log_z of the cell unseen-none-sharp-1-alpha-1-pull-0-sweeps-0.
 """
 
 import argparse
 import json
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -57,29 +62,48 @@ def prepare(data, out):
 
 
 def draw(folder, path, given):
-    """Every chain and cell that the file lacks, until the time is up; then each baseline at ours' evaluations."""
-    begun = time.monotonic()
-    cells = CELLS if given.cells is None else [cell_named(name) for name in given.cells.split(",")]
-    size = SIZE if given.size is None else RunSize(*(*map(int, given.size.split("x")), None)[:3])
-    chains = chains_of_json(json.loads((folder / "chains.json").read_text()))
-    done = _written(path)
+    """Every chain and cell that the file lacks, until the time is up; each baseline at ours' evaluations."""
+    begun, done = time.monotonic(), _written(path)
     nets = network(given.device, given.batch, str(folder / INNER))
+    size = SIZE if given.size is None else RunSize(*(*map(int, given.size.split("x")), None)[:3])
+    number, jobs = map(int, given.part.split("/"))
+    own = path if jobs == 1 else path.with_suffix(f".part-{number}")
+    with own.open("a") as file:
+        for method, ours, chain in _asked(folder, done, given)[number::jobs]:
+            cell = ours._replace(method=method)
+            if time.monotonic() - begun > given.seconds:
+                return
+            found = _drawn(chain, cell, size, nets, done.get((chain.name, ours.name)))
+            if found is not None:
+                done[chain.name, cell.name] = found
+                file.write(json.dumps(found) + "\n")
+                file.flush()
+                print(chain.name, cell.name, f"{found.get('seconds', 0):.1f} s", found.get("distinct"), flush=True)
+
+
+def _asked(folder, done, given):
+    """Methods, cells and chains that are asked for and not in the file."""
+    cells = CELLS if given.cells is None else [cell_named(name) for name in given.cells.split(",")]
+    chains = chains_of_json(json.loads((folder / "chains.json").read_text()))
     if given.chains is not None:
         chains = [one for one in chains if one.name in given.chains.split(",")]
     methods = given.methods.split(",") if given.methods else [OURS]
-    every = [(m, cell, chain) for m in methods for cell in cells for chain in chains]
+    every = [(method, cell, chain) for method in methods for cell in cells for chain in chains]
+    return [one for one in every if (one[2].name, one[1]._replace(method=one[0]).name) not in done]
+
+
+def draw_in_parts(path, given):
+    """Several processes, each with a part of what is asked for: one leaves most of a GPU idle. Then one file."""
+    command = [sys.executable, *sys.argv]
+    running = [subprocess.Popen([*command, "--part", f"{k}/{given.jobs}"]) for k in range(given.jobs)]
+    failed = [k for k, one in enumerate(running) if one.wait()]
+    parts = [path.with_suffix(f".part-{k}") for k in range(given.jobs)]
     with path.open("a") as file:
-        for method, ours, chain in every:
-            cell = ours._replace(method=method)
-            if (chain.name, cell.name) in done or time.monotonic() - begun > given.seconds:
-                continue
-            found = _drawn(chain, cell, size, nets, done.get((chain.name, ours.name)))
-            if found is None:
-                continue
-            done[chain.name, cell.name] = found
-            file.write(json.dumps(found) + "\n")
-            file.flush()
-            print(chain.name, cell.name, f"{found.get('seconds', 0):.1f} s", found.get("distinct"), flush=True)
+        for part in parts:
+            file.write(part.read_text() if part.is_file() else "")
+            part.unlink(missing_ok=True)
+    if failed:
+        sys.exit(f"parts {failed} of {given.jobs} failed; what they had finished is in {path}: run it again to go on")
 
 
 def _written(path):
@@ -137,7 +161,10 @@ def _weighed(chain, cell, nets, named, known):
         log_base = torch.tensor([known[method] for method in named], dtype=torch.float64, device=x.device)
     else:
         log_base = log_prob_in_order(target, x, target.order)
-    log_pi, human = cell.sharpness * log_base + target.reward_of(x), redesign.log_species(readings=cell.readings)(x, 0.0)
+    log_pi, human = (
+        cell.sharpness * log_base + target.reward_of(x),
+        redesign.log_species(readings=cell.readings)(x, 0.0),
+    )
     columns = zip(named, log_base, log_pi, human, changes, outside, strict=True)
     names = ("log_p0", "log_pi", "log_human", "changes", "outside")
     return [{"chain": chain.name, "method": m} | dict(zip(names, map(_plain, v), strict=True)) for m, *v in columns]
@@ -148,13 +175,15 @@ def _plain(value):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("verb", choices=["prepare", "draw", "weigh"])
     parser.add_argument("source", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--jobs", type=int, default=1, help="draw: processes that share the work")
+    parser.add_argument("--part", default="", help="draw: one of them, such as 0/12; --jobs starts them")
     parser.add_argument("--cells", help="their names, with commas between")
     parser.add_argument("--chains", help="names of antibodies, with commas between")
     parser.add_argument("--methods", help="truetilt (the default) and baselines such as tds, with commas between")
@@ -167,5 +196,8 @@ if __name__ == "__main__":
         prepare(given.source, given.out)
     elif given.verb == "weigh":
         weigh(given.source, given.out, given)
+    elif given.jobs > 1 and not given.part:
+        draw_in_parts(given.out, given)
     else:
+        given.part = given.part or "0/1"
         draw(given.source, given.out, given)
