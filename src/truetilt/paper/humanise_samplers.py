@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -32,6 +32,7 @@ from ..baselines.walks import site_by_site
 from ..commands.antibody_designs import designs_of
 from ..core.budget import Budget, BudgetTooSmall
 from ..core.types import Batch, InvalidInput, Model, Score, SiteLogits, Tokens, ask
+from ..diffusion.processes import Masking
 from ..models.distinct import WrappingScore
 from ..rewards.reward import Reward
 from .humanise_designs import KEPT, DesignSetting, ParentChain, RunSize, line_of, target_of
@@ -77,7 +78,8 @@ def contest(target: PulledTarget, budget: Budget, steps: int | None, seed: int) 
 @torch.no_grad()
 def log_prob_in_steps(model: Model, x: Tokens, steps: int | None) -> Tensor:
     """log p0 of finished states [B, D] as left-to-right draws in so many steps have it: sites of a step independent."""
-    grid, process, length = site_by_site(model, range(model.length), steps).grid, model.process, model.length
+    process, length = cast("Masking", model.process), model.length
+    grid = site_by_site(model, range(length), steps).grid
     ends = [length - process.count_masked(length, t) for t in grid]
     total = torch.zeros(len(x), dtype=torch.float64, device=x.device)
     for t, first, last in zip(grid, ends, ends[1:], strict=False):
