@@ -9,6 +9,7 @@ import truetilt as tt
 from antibody_nets import tensors, write_antiberty
 from truetilt.antibodies.network import framed, read_network
 from truetilt.antibodies.numbering import HEAVY, LIGHT, VariableDomain, domain_of, number_domains
+from truetilt.antibodies.readings import hidden_sites
 from truetilt.antibodies.redesign import load_antiberty
 from truetilt.antibodies.rewards import Pull, substitution_costs
 from truetilt.antibodies.sequences import ProteinSequence, read_fasta, spelled, tokens_of, write_fasta
@@ -32,7 +33,12 @@ def log_laws(nets, x):
     return residues, nets.net.heads["species"](torch.tanh(nets.net.pooler(hidden[:, 0]))).double().log_softmax(-1)
 
 
-def exact_law(nets, order, alpha, pull, sharpness, unseen=()):
+def read_as_it_is(nets, whole):
+    """log p(human) of chains [B, L] in one reading."""
+    return log_laws(nets, whole)[1][:, 1]
+
+
+def exact_law(nets, order, alpha, pull, sharpness, unseen=(), human=read_as_it_is):
     """log pi of all 400 fillings of two open sites (unnormalised), by enumeration."""
     every = torch.cartesian_prod(torch.arange(20), torch.arange(20))
     whole = tokens_of(PARENT).repeat(400, 1)
@@ -45,9 +51,8 @@ def exact_law(nets, order, alpha, pull, sharpness, unseen=()):
     one[:, second] = 20
     log_p = log_laws(nets, none[:1])[0][0, first][whole[:, first]]
     log_p = log_p + log_laws(nets, one)[0][:, second].gather(-1, whole[:, second : second + 1])[:, 0]
-    human = log_laws(nets, whole)[1][:, 1]
     changes = (whole != tokens_of(PARENT)).sum(-1)
-    return sharpness * log_p + alpha * human - pull * changes
+    return sharpness * log_p + alpha * human(nets, whole) - pull * changes
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
@@ -61,6 +66,58 @@ def test_the_limit_is_the_target(nets, order, unseen):
     law = found.law.reshape(21, 21)[:20, :20].reshape(-1)
     torch.testing.assert_close(law, log_pi.softmax(0), atol=1e-6, rtol=1e-4)
     assert float(found.log_z) == pytest.approx(float(log_pi.logsumexp(0)), abs=1e-5)
+
+
+LOOPS = (0, 5)
+HIDDEN = ((0, 1, 5), (0, 4, 5), (0, 1, 5))  # of three readings: the loops in all, and half of the open sites
+
+
+def masked_readings(nets, whole):
+    """The mean log p(human) over the three readings, straight from the parts."""
+    return torch.stack([read_as_it_is(nets, whole.index_fill(-1, torch.tensor(sites), 20)) for sites in HIDDEN]).mean(0)
+
+
+def log_mean_of_readings(nets, whole):
+    """A wrong variant: the log of the mean p(human)."""
+    each = [read_as_it_is(nets, whole.index_fill(-1, torch.tensor(sites), 20)) for sites in HIDDEN]
+    return torch.stack(each).exp().mean(0).log()
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("unseen", [(), (5,)])
+def test_the_limit_with_masked_readings_is_the_target(nets, order, unseen):
+    """The head is asked once on the way, and three times about finished chains, which is what they are weighed by."""
+    redesign = tt.Redesign(nets, tokens_of(PARENT), OPEN, unseen, LOOPS)
+    fk = redesign.target(alpha=20.0, pull=0.7, sharpness=1.3, order=order, readings=3)
+    found = tt.flow(fk, fk.grid, 21, len(OPEN))
+    law = found.law.reshape(21, 21)[:20, :20].reshape(-1)
+    log_pi = exact_law(nets, order, 20.0, 0.7, 1.3, unseen, masked_readings)
+    torch.testing.assert_close(law, log_pi.softmax(0), atol=1e-6, rtol=1e-4)
+    assert float(found.log_z) == pytest.approx(float(log_pi.logsumexp(0)), abs=1e-5)
+    for wrong in (read_as_it_is, log_mean_of_readings):  # all of it seen; p in place of log p
+        other = exact_law(nets, order, 20.0, 0.7, 1.3, unseen, wrong).softmax(0)
+        assert float((law - other).abs().sum() / 2) > 1e-3
+
+
+def test_readings_hide_the_loops_and_every_open_site_alike():
+    assert hidden_sites(OPEN, LOOPS, 3) == HIDDEN
+    open_sites, loops = tuple(range(10, 90)), (3, 4)
+    hidden = hidden_sites(open_sites, loops, 10)
+    assert all({*loops} <= {*sites} for sites in hidden)
+    assert all(28 <= len(sites) - 2 <= 52 for sites in hidden)  # about half of 80
+    assert {sum(site in sites for sites in hidden) for site in open_sites} == {5}
+    assert hidden == hidden_sites(open_sites, loops, 10)
+
+
+def test_each_reading_is_a_pass(tmp_path):
+    nets = load_antiberty(batch=8, folder=write_antiberty(tmp_path))
+    redesign = tt.Redesign(nets, tokens_of(PARENT), OPEN, (), LOOPS)
+    x = torch.tensor([[0, 1], [2, 1], [2, 3]])
+    redesign.log_species(readings=3)(x, 0.0)
+    assert nets.net.evaluated == 2 + 2  # of nine readings, those that differ
+    redesign.log_species(readings=3)(x, 0.0)
+    redesign.log_species()(x, 0.0)
+    assert nets.net.evaluated == 4 + 3
 
 
 def test_another_order_is_another_law(nets):
@@ -162,6 +219,7 @@ def test_loops_are_kept_and_may_be_unseen(nets):
     redesign = nets.redesign(chain, unseen_cdrs=(2,), domain=numbered)
     assert redesign.open_sites == numbered.open_framework
     assert redesign.unseen == numbered.cdrs[1] == tuple(range(39, 45))
+    assert redesign.loops == tuple(sorted(site for loop in numbered.cdrs for site in loop))
     assert [site for site, token in enumerate(redesign.given) if token is None] == list(redesign.open_sites)
 
 
@@ -224,6 +282,8 @@ def test_bad_questions_are_refused(nets):
         (lambda: redesign.target(pull=math.nan)): "pull",
         (lambda: redesign.target(sharpness=0)): "sharpness is 0",
         (lambda: redesign.target(order=(0, 0))): "order is",
+        (lambda: redesign.target(readings=-1)): "readings is -1",
+        (lambda: redesign.annealed(readings=65)): "readings is 65",
     }.items():
         with pytest.raises(tt.InvalidInput, match=words):
             call()
@@ -249,10 +309,11 @@ def test_a_package_that_is_not_there_is_named():
         tt.load("antiberty", compile=True)
 
 
-def test_annealing_ends_in_the_same_law(nets):
+@pytest.mark.parametrize("readings", [0, 2])
+def test_annealing_ends_in_the_same_law(nets, readings):
     """With one open residue the conditionals agree with themselves: the limit of annealing is the target exactly."""
-    redesign = nets.redesign(PARENT, OPEN[:1])
-    asked = {"alpha": 3.0, "pull": 2.0, "sharpness": 1.7}
+    redesign = tt.Redesign(nets, tokens_of(PARENT), OPEN[:1], (), LOOPS)
+    asked = {"alpha": 3.0, "pull": 2.0, "sharpness": 1.7, "readings": readings}
     fk, plain = redesign.annealed(**asked, start=0.3, sweeps=3), redesign.target(**asked)
     found, exact = tt.flow(fk, fk.grid, 21, 1), tt.flow(plain, plain.grid, 21, 1)
     torch.testing.assert_close(found.law, exact.law, atol=1e-6, rtol=1e-4)

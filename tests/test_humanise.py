@@ -4,7 +4,6 @@ import gzip
 import json
 
 import pytest
-import torch
 from typer.testing import CliRunner
 
 import truetilt as tt
@@ -28,6 +27,8 @@ from truetilt.paper.humanise_designs import (
     chains_to_json,
     one_chain,
 )
+from truetilt.paper.humanise_front import FrontPoint, at_identity, beside_front, front_of
+from truetilt.paper.humanise_samplers import one_baseline
 
 POSITIONS = (*range(20, 40), *range(60, 66), *range(90, 105))  # 41 residues with three loops
 CHAIN = ("QVQLKWSGPE" * 5)[: len(POSITIONS)]
@@ -49,8 +50,13 @@ def test_designs_of_a_file(tmp_path, folder, monkeypatch):
     (tmp_path / "in.fa").write_text(f">one VH\n{CHAIN}\n>two\n{CHAIN[::-1]}\n")
     asked = command.HumaniseRequest(str(tmp_path / "in.fa"), designs=3, particles=4, populations=2, sweeps=0, steps=5)
     passes = []
-    summary = command.humanise(asked, tmp_path / "out", lambda done, total: passes.append((done, total)), folder)
+    told = []
+    asked = asked._replace(readings=2)
+    summary = command.humanise(
+        asked, tmp_path / "out", lambda done, total: passes.append((done, total)), folder, told.append
+    )
     assert passes == [(k, 12) for k in range(1, 13)]
+    assert "112 passes of the network at most" in told[0]  # two chains, 8 particles: five steps and two readings
     found = read_fasta(tmp_path / "out" / "designs.fa")
     assert [row["chain"] for row in summary["rows"]] == ["one VH", "two"]
     assert found[0].name.startswith("one_VH_design_1 weight=")
@@ -107,7 +113,10 @@ def test_bad_input_is_one_line_before_any_work(tmp_path, text, options, words):
 def test_a_file_that_is_not_there_is_one_line(tmp_path):
     done = CliRunner().invoke(app, ["humanise", str(tmp_path / "no.fa")])
     assert done.exit_code == 2
-    assert "no.fa" in done.stderr
+    assert "there is no file" in done.stderr
+    assert "no.fa; give the path of a FASTA file" in done.stderr.replace("\n", " ")
+    assert "Errno" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
 
 
 def test_several_sites_a_step_and_sweeps_of_annealing(folder):
@@ -122,12 +131,30 @@ def test_several_sites_a_step_and_sweeps_of_annealing(folder):
     assert result.settings["measured"]["moving"]
 
 
-def test_a_run_costs_a_pass_a_step(folder):
-    """The head is asked about the states that the next site is drawn for: both come from one pass."""
+@pytest.mark.parametrize(("readings", "passes"), [(0, 1), (1, 1), (4, 4)])
+def test_a_run_costs_a_pass_a_step(folder, readings, passes):
+    """The head is asked about the states that the next site is drawn for, in one pass; at the end a pass a reading."""
     nets = load_antiberty(batch=8, folder=folder)
-    fk, grid = DesignPlan(2.0, 1.0, 1.0, 0, 6).of(nets.redesign(CHAIN, unseen_cdrs=(1, 2), domain=DOMAIN))
+    plan = DesignPlan(2.0, 1.0, 1.0, 0, 6, readings)
+    fk, grid = plan.of(nets.redesign(CHAIN, unseen_cdrs=(1, 2), domain=DOMAIN))
     tt.run(fk, grid, particles=8, seed=0)
-    assert nets.net.evaluated <= 8 * 6 + 1
+    assert nets.net.evaluated <= 1 + 8 * 5 + 8 * passes
+
+
+@pytest.mark.parametrize(("sweeps", "readings"), [(0, 0), (1, 2)])
+def test_no_run_takes_more_passes_than_it_is_told(folder, sweeps, readings):
+    nets = load_antiberty(batch=8, folder=folder)
+    plan = DesignPlan(2.0, 1.0, 1.0, sweeps, 6, readings)
+    redesign = nets.redesign(CHAIN, unseen_cdrs=(1, 2), domain=DOMAIN)
+    fk, grid = plan.of(redesign)
+    asked = []
+    tt.run(fk, grid, particles=8, seed=0, callback_on_step_end=lambda *_: asked.append(nets.net.evaluated))
+    assert 0.3 < asked[-1] / (8 * plan.passes(len(redesign.open_sites))) <= 1
+
+
+def test_how_long_it_takes_is_said():
+    assert "about 10 to 33 minutes" in command.duration(100_000, 0.06)
+    assert "about 33 seconds" in command.duration(1_000, 0.1)
 
 
 def test_oasis_counts_words(tmp_path):
@@ -145,7 +172,7 @@ def test_oasis_counts_words(tmp_path):
 def test_the_experiment_judges_designs(tmp_path, folder, monkeypatch):
     """From files of chains to the rows: designs drawn elsewhere, read from a file, beside published ones."""
     cell = DesignSetting((1, 2), 2.0, 4.0, 2.0, 0)
-    assert cell_named(cell.name) == cell
+    assert all(cell_named(one.name) == one for one in (cell, cell._replace(readings=4)))
     monkeypatch.setattr(experiment, "peptide_file", lambda: tmp_path / "words.txt")
     (tmp_path / "words.txt").write_text("\n".join({CHAIN[k : k + 9] for k in range(len(CHAIN) - 8)}))
     data = tmp_path / "data" / "humanisation"
@@ -157,6 +184,9 @@ def test_the_experiment_judges_designs(tmp_path, folder, monkeypatch):
     )
     nets = load_antiberty(batch=8, folder=folder)
     lines = [one_chain(chain, cell, RunSize(2, 4, 5), 0, nets) for chain in chains]
+    for method, evaluations in (("importance", 100), ("particle-gibbs", 10)):
+        asked = (chains[0], cell._replace(method=method), RunSize(2, 4, 5), 0, nets, evaluations)
+        lines.append(one_baseline(*asked))
     (tmp_path / "designs.jsonl").write_text("\n".join(map(json.dumps, lines)))
     more = (("designs", str(tmp_path / "designs.jsonl")),)
     result = run_experiment(
@@ -166,15 +196,41 @@ def test_the_experiment_judges_designs(tmp_path, folder, monkeypatch):
     assert rows["parental"]["oasis"] == rows["sapiens1"]["oasis"] == 1
     assert rows["truetilt"]["chains"] == 2
     assert rows["truetilt"]["oasis"] < 1
-    assert rows["truetilt"]["above"] < 0
+    assert rows["truetilt"]["paired"] < 0
+    assert rows["truetilt"]["pairs"] == 2
+    assert rows["truetilt"]["incomplete"]  # two chains of 25
+    assert rows["truetilt"]["reward_calls"] == 8
+    assert rows["importance"]["network_evaluations"] <= 200
+    assert rows["importance"]["budget"] == [100, 100]
+    assert rows["particle-gibbs"]["chains"] == 0
+    assert "its smallest run takes 672" in rows["particle-gibbs"]["reason"]
     assert (tmp_path / "out" / "figure.png").is_file()
     (data / "humab.fa").unlink()
     with pytest.raises(tt.InvalidInput, match=r"no humab\.fa"):
         experiment.jobs(Settings(True, data=str(tmp_path / "data")))
 
 
-def test_how_far_above_the_front():
-    front = [(0.8, 0.77), (0.9, 0.72), (1.0, 0.5)]
-    assert experiment.above(front, 0.85, 0.755) == pytest.approx(0.01)
-    assert experiment.above(front, 0.7, 0.7) == pytest.approx(-0.07)
-    torch.testing.assert_close(experiment.above(front, 1.0, 0.5), 0.0)
+def test_where_designs_lie_beside_the_front():
+    """Between two methods the front is their mixture, chain by chain; a chain that one of them lacks is no pair."""
+    published = {
+        "parental": {name: {"identity": 1.0, "oasis": 0.5} for name in "ABCD"},
+        "graft": {"A": {"identity": 0.8, "oasis": 0.8}, "B": {"identity": 0.8, "oasis": 0.7}},
+        "worse": {name: {"identity": 0.79, "oasis": 0.6} for name in "ABCD"},
+    }
+    mine = {name: {"identity": 0.9, "oasis": oasis} for name, oasis in (("A", 0.7), ("B", 0.5), ("C", 0.6))}
+    found = beside_front(published, mine)
+    assert found["beside"] == ["graft", "parental"]
+    assert found["above"] == pytest.approx(0.6 - (0.75 + 0.5) / 2)
+    assert found["pairs"] == 2
+    assert found["paired"] == pytest.approx((0.05 - 0.1) / 2)  # .7 - .65 and .5 - .6
+    assert found["paired_median"] == pytest.approx(-0.025)
+    assert found["paired_half_width"] == pytest.approx(12.7062 * 0.075, rel=1e-4)  # Student's, one degree of freedom
+    low = {"A": {"identity": 0.7, "oasis": 0.7}}
+    assert beside_front(published, low)["above"] == pytest.approx(-0.1)
+    assert beside_front({"graft": published["graft"]}, {"A": {"identity": 0.9, "oasis": 0.7}})["above"] is None
+
+
+def test_the_front_leaves_out_what_is_beaten_at_both():
+    points = [FrontPoint(0.8, 0.77, "a"), FrontPoint(0.9, 0.72, "b"), FrontPoint(0.79, 0.76, "c"), FrontPoint(1.0, 0.5)]
+    assert [point.method for point in front_of(points)] == ["a", "b", ""]
+    assert at_identity(front_of(points), 0.85).oasis == pytest.approx(0.745)

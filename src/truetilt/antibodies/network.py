@@ -30,7 +30,8 @@ _FIRST = len(_SPECIAL)  # the first amino acid among the network's tokens
 _HEADS = {"species": len(SPECIES), "chain": len(CHAINS), "graft": 2}
 _UNUSED = "bert.embeddings.position_ids"  # 0, 1, 2, ...: not saved by later versions of transformers
 _INSTALL = "pip install 'truetilt[antibody]'"
-_KEPT = 8192  # sequences in the cache
+_KEPT = 16384  # sequences in the cache
+_PARTS = 16  # passes for a batch of which nothing is cached
 
 
 @dataclass(frozen=True)
@@ -68,23 +69,30 @@ class AntibodyNet(nn.Module):
     def answer(self, x: Tokens) -> NetAnswer:
         """All outputs for sequences [B, L], from the cache for recent ones.
 
-        New sequences are evaluated in batches of fixed size, so that no output depends on what is cached.
+        New sequences are evaluated in passes of a sixteenth of the batch, so that no output depends on what is cached
+        and a batch of which little is new costs little.
         """
         if self.training:
             return self._pass(x)
         keys = [bytes(row) for row in x.to(torch.uint8).cpu().numpy()]
         new = {key: row for row, key in enumerate(keys) if key not in self._kept}
-        if new:
-            rows = list(new.values())
-            filled = x[torch.tensor(rows + rows[:1] * (len(x) - len(rows)), device=x.device)]
-            found = self._pass(filled)
-            self.evaluated += len(rows)
-            each = zip(*(part[: len(rows)].clone().unbind() for part in found), strict=True)
-            self._kept |= {key: NetAnswer(*parts) for key, parts in zip(new, each, strict=True)}
+        size = -(-len(x) // _PARTS)
+        for first in range(0, len(new), size):
+            self._learn(x, dict(list(new.items())[first : first + size]), size)
+        for key in keys:
+            self._kept.move_to_end(key)
         told = [self._kept[key] for key in keys]
         while len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
         return NetAnswer(*(torch.stack(parts) for parts in zip(*told, strict=True)))
+
+    def _learn(self, x: Tokens, new: dict[bytes, int], size: int) -> None:
+        """Ask about these rows in one pass of this size, and keep the answers by their keys."""
+        rows = list(new.values())
+        found = self._pass(x[torch.tensor(rows + rows[:1] * (size - len(rows)), device=x.device)])
+        self.evaluated += len(rows)
+        each = zip(*(part[: len(rows)].clone().unbind() for part in found), strict=True)
+        self._kept |= {key: NetAnswer(*parts) for key, parts in zip(new, each, strict=True)}
 
     def _pass(self, x: Tokens) -> NetAnswer:
         hidden = self.bert.bert(framed(x)).last_hidden_state

@@ -9,8 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import torch
+from torch import Tensor
+
 from ..core.target import Constant, Remedies
-from ..core.types import InvalidInput, Target
+from ..core.types import InvalidInput, Target, Tokens
 from ..targets.composed import Composed
 from ..targets.stage import Stage
 
@@ -34,6 +37,12 @@ class PulledTarget(Composed):
 
     def guide(self, ends: Stage) -> Stage:
         return ends._replace(potentials=(self.guide_values,))
+
+    def reward_of(self, x: Tokens) -> Tensor:
+        """What finished states [B, D] are worth, in nats; 0 without a reward."""
+        if self.reward is None:
+            return torch.zeros(len(x), dtype=torch.float64, device=x.device)
+        return self.strength * self.reward(x, 0.0)
 
     @property
     def target(self) -> Target:

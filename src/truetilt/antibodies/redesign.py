@@ -29,6 +29,7 @@ from ..viz.logo import SequenceLogo
 from .network import SPECIES, AntibodyNet, HeadOf, package_folder, read_network
 from .numbering import VariableDomain, number_domains
 from .pulled import PulledTarget
+from .readings import MOST_READINGS, MaskedReadings, hidden_sites
 from .rewards import Likeness, Promise, Pull, PullGuide
 from .sequences import check_protein, spelled, tokens_of
 from .unseen import UnseeingPotential, UnseeingScore
@@ -97,8 +98,8 @@ class Antibodies:
             open_sites: Residues that may change, counted from 0. None (the default): the framework without the
                 residues that all variable domains share (cysteines, tryptophan, ...).
             cdrs: Scheme that defines the CDRs, "kabat" (the default) or "imgt".
-            unseen_cdrs: CDRs, such as (1, 2), that are hidden from p0; the species head sees all of a finished chain.
-                Empty by default. A mouse's loops make the network draw a mouse's framework.
+            unseen_cdrs: CDRs, such as (1, 2), hidden from p0. None by default. A mouse's loops make the network
+                draw a mouse's framework. `target` sets what the species head sees of a finished chain.
             domain: The numbered domain, if known already. None (the default): it is numbered by anarcii.
 
         Returns:
@@ -115,8 +116,10 @@ class Antibodies:
         )
         if not sites or len(set(sites)) < len(sites):
             raise InvalidInput(f"open_sites has {len(sites)} residues, {len(set(sites))} of them different; {need}")
-        unseen = {site for number in loops for site in domain.cdrs[number - 1]} if domain is not None else set()
-        return Redesign(self, tokens, tuple(sorted(sites)), tuple(sorted(unseen - set(sites))))
+        cdrs_of = domain.cdrs if domain is not None else ()
+        unseen = {site for number in loops for site in cdrs_of[number - 1]} - set(sites)
+        kept = {site for loop in cdrs_of for site in loop} - set(sites)
+        return Redesign(self, tokens, tuple(sorted(sites)), tuple(sorted(unseen)), tuple(sorted(kept)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +130,7 @@ class Redesign:
     parent: Tensor  # tokens of the whole chain
     open_sites: tuple[int, ...]
     unseen: tuple[int, ...] = ()  # sites hidden from p0
+    loops: tuple[int, ...] = ()  # sites of all CDRs, if the chain was numbered
 
     @property
     def given(self) -> tuple[int | None, ...]:
@@ -151,9 +155,18 @@ class Redesign:
         score = NetScore(nets.net, Masking(MASK), None, nets.batch, nets.dtype)
         return Infill(UnseeingScore(score, self.unseen, MASK) if self.unseen else score, self.given)
 
-    def log_species(self, species: str = "human") -> Around:
-        """log p(species | x) as a function of the open residues, all others seen."""
-        return Around(self._head(species), self.infill)
+    def log_species(self, species: str = "human", readings: int = 0) -> Around:
+        """log p(species | x) as a function of the open residues.
+
+        Args:
+            species: As in `target`.
+            readings: 0 (the default): the head reads the chain once, as it is. M: the mean over M fixed readings, in
+                each of which the CDRs and half of the open residues are masked; a pass each.
+        """
+        head, count = self._head(species), whole("readings", readings, 0, MOST_READINGS)
+        if count:
+            head = MaskedReadings(head, hidden_sites(self.open_sites, self.loops, count), MASK)
+        return Around(head, self.infill)
 
     def log_species_on_the_way(self, species: str = "human") -> Around:
         """The same with the residues hidden from p0 masked, so that the base's own pass computes it."""
@@ -181,6 +194,7 @@ class Redesign:
         sharpness: float = 1.0,
         order: tuple[int, ...] | None = None,
         costs: Tensor | None = None,
+        readings: int = 0,
     ) -> PulledTarget:
         """pi ~ p0(x)^sharpness p(species|x)^alpha exp(-pull * distance to the parent), as a Feynman-Kac model for
         `tt.run`.
@@ -192,8 +206,10 @@ class Redesign:
             sharpness: Exponent of p0, above 0; 1 by default.
             order: The order that defines p0. None (the default): `order()`.
             costs: Costs of changes, as in `Pull`. None (the default): each counts 1.
+            readings: How many masked readings of the finished chain log p(species|x) is the mean of, as in
+                `log_species`. 0 (the default): the head reads it once, as it is. On the way it is asked once anyhow.
         """
-        likeness = self._likeness(species, alpha, pull, costs)
+        likeness = self._likeness(self.log_species(species, readings), alpha, pull, costs)
         return self._pulled(self.model(species), species, likeness, sharpness, 1.0, order)
 
     def annealed(
@@ -207,6 +223,7 @@ class Redesign:
         sweeps: int = 2,
         order: tuple[int, ...] | None = None,
         costs: Tensor | None = None,
+        readings: int = 0,
         reveal_steps: int | None = None,
     ) -> Annealed:
         """Designs for the same target by annealing: chains are drawn from an easier target, and moved while it
@@ -219,21 +236,18 @@ class Redesign:
         drift.
 
         Args:
-            species: "human" (the default), "mouse", "camel", "rabbit", "rat" or "rhesus".
-            alpha: Exponent of p(species|x), 0 or more; 1 by default.
-            pull: Cost of each change, in nats; 0 by default.
-            sharpness: Exponent of p0, above 0; 1 by default.
+            species, alpha, pull, sharpness, order, costs, readings: As in `target`; a move costs a pass, and one a
+                reading.
             start: Share of alpha and pull in the first draws, above 0, at most 1; 0.25 by default.
             sweeps: Number of times each residue is redrawn, 1 or more; 2 by default.
-            order: The order that defines p0. None (the default): `order()`.
-            costs: Costs of changes, as in `Pull`. None (the default): each counts 1.
             reveal_steps: Steps in which chains are drawn. None (the default): one residue per step.
         """
         need = "give a share of the exponents, above 0 and at most 1"
         start = number("start", start, need)
         if not 0 < start <= 1:
             raise InvalidInput(f"start is {start}; {need}")
-        model, likeness = self.model(species), self._likeness(species, alpha, pull, costs)
+        model = self.model(species)
+        likeness = self._likeness(self.log_species(species, readings), alpha, pull, costs)
         kernel = partial(Metropolis, scan=systematic_scan, surrogate=likeness.pull)
         return Annealed(
             self._pulled(model, species, likeness, sharpness, 1.0, order),
@@ -243,12 +257,12 @@ class Redesign:
             reveal_steps,
         )
 
-    def _likeness(self, species: str, alpha: float, pull: float, costs: Tensor | None) -> Likeness:
+    def _likeness(self, log_species: Around, alpha: float, pull: float, costs: Tensor | None) -> Likeness:
         need = "give an exponent of 0 or more"
         alpha = number("alpha", alpha, need)
         if not 0 <= alpha < float("inf"):
             raise InvalidInput(f"alpha is {alpha}; {need}")
-        return Likeness(self.log_species(species), alpha, Pull(self.own, pull, costs))
+        return Likeness(log_species, alpha, Pull(self.own, pull, costs))
 
     def _pulled(
         self,

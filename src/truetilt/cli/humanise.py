@@ -41,6 +41,9 @@ def humanise(
     populations: Annotated[int, typer.Option(help="Independent populations.", min=1)] = 4,
     sweeps: Annotated[int, typer.Option(help="Sweeps of annealing: nearer to the parent, slower; 0: none.", min=0)] = 2,
     steps: Annotated[int | None, typer.Option(help="Passes that reveal a chain; else one a residue.")] = None,
+    readings: Annotated[
+        int, typer.Option(help="Masked readings that p(species) is the mean of, a pass each; 0: one, unmasked.", min=0)
+    ] = 4,
     seed: Seed = 0,
     device: Device = "cpu",
     out: Annotated[Path | None, typer.Option(help="Folder for the result; runs/humanise if not given.")] = None,
@@ -57,9 +60,9 @@ def humanise(
 
         asked = HumaniseRequest(
             str(fasta), species, alpha, pull, sharpness, cdrs.value, unseen, designs, particles, populations, sweeps,
-            steps, seed, found_device(device),
+            steps, readings, seed, found_device(device),
         )  # fmt: skip
-        bar = progress(0, "passes")
+        bar = progress(0, "steps")
         with bar:
-            summary = work(asked, folder, bar.reach)
+            summary = work(asked, folder, bar.reach, tell=lambda words: typer.echo(words, err=True))
         show(summary, _COLUMNS, folder, as_json, (FILE, "figure.png"))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from torch import Tensor
+
 from ..antibodies.pulled import PulledTarget
+from ..antibodies.readings import READINGS
 from ..antibodies.redesign import Redesign
-from ..core.types import InvalidInput, whole
+from ..core.types import InvalidInput, Tokens, whole
 from ..diffusion.schedules import masked_fraction_grid
 from ..result import Result
 from ..targets.annealed import Annealed
@@ -25,7 +28,8 @@ class Design(NamedTuple):
 class DesignPlan(NamedTuple):
     """A target and its sampler: the exponents, annealing sweeps (0: none), and reveal steps (None: one per site).
 
-    Sites revealed in the same step are drawn independently, so their number and order are part of the definition of p0.
+    `readings` is the number of masked copies over which p(species) of a finished chain is averaged (0: the chain as it
+    is). Sites revealed in one step are drawn independently, so their number and order are part of p0's definition.
     """
 
     alpha: float
@@ -33,12 +37,19 @@ class DesignPlan(NamedTuple):
     sharpness: float
     sweeps: int = 0
     steps: int | None = None
+    readings: int = READINGS
+
+    def passes(self, sites: int) -> int:
+        """Passes of the network for one particle of a chain with so many open sites, if no state is met twice."""
+        judged = max(self.readings, 1)
+        return min(self.steps or sites, sites) + judged + self.sweeps * sites * (1 + judged)
 
     def of(self, redesign: Redesign, species: str = "human") -> tuple[PulledTarget | Annealed, tuple[float, ...]]:
         """The Feynman-Kac model that `tt.run` takes for a chain, and its time grid."""
         sites = len(redesign.open_sites)
         steps = sites if self.steps is None else min(whole("steps", self.steps, 1), sites)
         exponents: dict[str, Any] = {"alpha": self.alpha, "pull": self.pull, "sharpness": self.sharpness}
+        exponents |= {"readings": self.readings}
         if whole("sweeps", self.sweeps, 0, 1000):
             fk = redesign.annealed(species, **exponents, sweeps=self.sweeps, reveal_steps=steps)
             return fk, fk.grid
@@ -49,11 +60,19 @@ class DesignPlan(NamedTuple):
 
 def distinct_designs(redesign: Redesign, result: Result, most: int) -> list[Design]:
     """The distinct sequences of a run by weight, the heaviest first; at most `most`."""
-    x, weights = result.particles.flatten(0, 1), result.weights.reshape(-1)
+    return designs_of(redesign, result.particles.flatten(0, 1), result.weights.reshape(-1), most)
+
+
+def designs_of(
+    redesign: Redesign, x: Tokens, weights: Tensor, most: int, rewards: Tensor | None = None
+) -> list[Design]:
+    """The distinct sequences of weighted states [n, D], the heaviest first; of equal ones the better rewarded."""
     found: dict[str, float] = {}
-    for sequence, weight in zip(redesign.spell(x), weights.tolist(), strict=True):
+    worth = [0.0] * len(x) if rewards is None else rewards.tolist()
+    spelled = redesign.spell(x)
+    for sequence, weight in zip(spelled, weights.tolist(), strict=True):
         found[sequence] = found.get(sequence, 0.0) + weight
-    parent = redesign.parent_letters
+    value, parent = dict(zip(spelled, worth, strict=True)), redesign.parent_letters
     designs = [
         Design(sequence, weight, sum(a != b for a, b in zip(sequence, parent, strict=True)))
         for sequence, weight in found.items()
@@ -61,4 +80,5 @@ def distinct_designs(redesign: Redesign, result: Result, most: int) -> list[Desi
     ]
     if not designs:
         raise InvalidInput("no particle has any weight; ask less of it (a smaller alpha, pull or sharpness)")
-    return sorted(designs, key=lambda one: (-one.weight, one.sequence))[: whole("designs", most, 1)]
+    designs.sort(key=lambda one: (-one.weight, -value[one.sequence], one.sequence))
+    return designs[: whole("designs", most, 1)]

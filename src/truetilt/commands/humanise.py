@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 from ..antibodies.network import package_folder
 from ..antibodies.numbering import VariableDomain, number_domains
+from ..antibodies.readings import READINGS
 from ..antibodies.redesign import Antibodies, Redesign, check_species, load_antiberty
-from ..antibodies.sequences import ProteinSequence, read_fasta, write_fasta
+from ..antibodies.sequences import ProteinSequence, read_fasta, tokens_of, write_fasta
 from ..api import run
 from ..core.storage import check_folder, write_json, write_with
 from ..core.types import InvalidInput, StepInfo, whole
+from ..models.padded import Padded
 from ..result import Result
 from .antibody_designs import ALPHA_TO_PULL, Design, DesignPlan, distinct_designs
 from .outputs import command, noted, rows_of, summary_of
@@ -36,17 +41,26 @@ class HumaniseRequest(NamedTuple):
     populations: int = 4
     sweeps: int = 2
     steps: int | None = None
+    readings: int = READINGS
     seed: int = 0
     device: str = "cpu"
 
 
+def _silent(words: str) -> None:
+    """Whoever is told nothing."""
+
+
 def humanise(
-    asked: HumaniseRequest, folder: Path, progress: Callable[[int, int], Any], folder_of_net: Path | None = None
+    asked: HumaniseRequest,
+    folder: Path,
+    progress: Callable[[int, int], Any],
+    folder_of_net: Path | None = None,
+    tell: Callable[[str], Any] = _silent,
 ) -> dict[str, Any]:
     """Designs of every chain, in one FASTA file; for each chain the run, its figures and its verdict in a folder.
 
-    The whole file is checked before the first run. `progress` gets (passes done, passes in all); designs are written
-    chain by chain.
+    The whole file is checked before the first run. `tell` gets the expected duration in words, `progress` (steps done,
+    steps in all); designs are written chain by chain.
     """
     chains, loops = _chains(Path(asked.fasta)), unseen_loops(asked.unseen)
     check_species(asked.species)
@@ -60,8 +74,10 @@ def humanise(
     nets = load_antiberty(asked.device, None, None, folder_of_net)
     redesigns = [nets.redesign(one.letters, unseen_cdrs=loops, domain=domains[one.name]) for one in chains]
     alpha = ALPHA_TO_PULL * asked.pull if asked.alpha is None else asked.alpha
-    plan = DesignPlan(alpha, asked.pull, asked.sharpness, asked.sweeps, asked.steps)
+    plan = DesignPlan(alpha, asked.pull, asked.sharpness, asked.sweeps, asked.steps, asked.readings)
     targets = [plan.of(one, asked.species) for one in redesigns]
+    most = asked.particles * asked.populations * sum(plan.passes(len(one.open_sites)) for one in redesigns)
+    tell(duration(most, seconds_a_pass(nets, chains[0].letters)))
     rows, written, told = [], [], []
     passes = Passes(progress, sum(len(grid) for _, grid in targets))
     for number, (chain, redesign, (fk, grid)) in enumerate(zip(chains, redesigns, targets, strict=True), start=1):
@@ -86,6 +102,30 @@ NOTE = (
     "p(species) is what was steered by, so it is no measure of success: judge designs by something else (OASis "
     "content, an assay)"
 )
+
+
+def seconds_a_pass(nets: Antibodies, letters: str) -> float:
+    """How long the network takes for a sequence in a full batch; the first pass, which warms up, is not timed."""
+    x = tokens_of(letters).to(nets.device)
+    others = torch.stack([x.roll(1 + number) for number in range(2 * nets.batch)])  # none that the run will ask about
+    asked = Padded(nets.net, nets.batch, nets.dtype)
+    begun = []
+    for part in others.split(nets.batch):
+        begun.append(time.perf_counter())
+        for answer in asked(part, 0.0):
+            answer[:1].cpu()
+    return (time.perf_counter() - begun[-1]) / nets.batch
+
+
+def duration(passes: int, seconds: float) -> str:
+    """What is said of how long a run will take: copies of a chain are passed through the network once."""
+    most = passes * seconds / 60
+    low, high = most / 10, most / 3
+    usual = f"about {low:.0f} to {high:.0f} minutes" if high >= 2 else f"about {60 * high:.0f} seconds"
+    return (
+        f"{passes:,} passes of the network at most, {1000 * seconds:.0f} ms each here; equal chains share one, which "
+        f"leaves a third to a tenth: {usual}"
+    )
 
 
 class Passes:

@@ -7,19 +7,17 @@ nothing here. Network and metric come from one database, the Observed Antibody S
 
 from __future__ import annotations
 
-import math
 import statistics
-from itertools import pairwise
 from pathlib import Path
 
 from ..commands.jobs import Answer, Experiment, Job, Settings
 from ..core.types import InvalidInput
 from ..metrics.oasis import human_peptides, identity, oasis_content, peptide_file
-from ..smc.uncertainty import student_quantile
 from .humanise_designs import (
     CELLS,
     FOLDER,
     METHODS,
+    OURS,
     PARENT,
     QUICK_CELLS,
     QUICK_SIZE,
@@ -33,11 +31,15 @@ from .humanise_designs import (
     ready_designs,
 )
 from .humanise_figure import draw
+from .humanise_front import beside_front, front_of, interval, means
 
-QUICK_CHAINS, LEVEL = 3, 0.95
-OURS, DESIGNS = "truetilt", "designs"
-BATCH, GPU_BATCH = 16, 512
-COLUMNS = ("method", "unseen", "pull", "sweeps", "chains", "oasis", "half_width", "identity", "above", "distinct")
+QUICK_CHAINS, ALL_CHAINS, FEWEST = 3, 25, 5  # of a quick run; of a whole one; distinct designs of each
+DESIGNS = "designs"
+BATCH, GPU_BATCH = 16, 2048
+COLUMNS = (
+    "method", "readings", "pull", "sweeps", "chains", "oasis", "half_width", "identity", "paired", "paired_half_width",
+    "paired_median", "distinct", "network_evaluations", "reward_calls", "incomplete",
+)  # fmt: skip
 
 
 def cells_of(settings: Settings) -> tuple[DesignSetting, ...]:
@@ -85,17 +87,22 @@ def collect(settings: Settings, answers: dict[str, Answer]) -> Answer:
     published = {name: _published(heavy_chains(folder, name), parent, peptides) for name in METHODS}
     published = {PARENT: _published(parent, parent, peptides)} | published
     rows = [_row(name, list(found.values())) for name, found in published.items()]
-    front = _front(rows)
     for cell in cells_of(settings):
-        mine = {name: answers.get(f"{name}-{cell.name}", {}) for name in parent}
-        judged = [_judged(answer, parent[name], peptides) for name, answer in mine.items() if answer]
-        if judged:
-            told = [answer for answer in mine.values() if answer]
-            same = {one["chain"] for one in told}
-            beside = [[point for name, point in found.items() if name in same] for found in published.values()]
-            theirs = _front([_row("", points) for points in beside if points])
-            rows.append(_row(OURS, judged) | _facts(cell, told, theirs, judged))
-    return {"experiment": "humanise", "rows": rows, "front": front}
+        answers_of = {name: answers.get(f"{name}-{cell.name}", {}) for name in parent}
+        refused = [one for one in answers_of.values() if one.get("reason")]
+        told = {name: answer for name, answer in answers_of.items() if answer.get("designs")}
+        if told:
+            mine = {name: _judged(answer, parent[name], peptides) for name, answer in told.items()}
+            row = _row(cell.method, list(mine.values())) | _facts(cell, list(told.values()), list(mine.values()))
+            rows.append(row | beside_front(published, mine) | _refusals(refused))
+        elif refused:
+            rows.append({"method": cell.method, "chains": 0, **_cell_facts(cell), **_refusals(refused)})
+    return {"experiment": "humanise", "rows": rows, "front": [point[:2] for point in front_of(means(published))]}
+
+
+def _refusals(refused: list[Answer]) -> Answer:
+    """Why a method could not run, where it could not."""
+    return {"cannot_run": len(refused), "reason": refused[0]["reason"]} if refused else {}
 
 
 def _published(found: dict[str, str], parent: dict[str, str], peptides: frozenset[str]) -> dict[str, Answer]:
@@ -121,49 +128,43 @@ def _judged(answer: Answer, parent: str, peptides: frozenset[str]) -> Answer:
 
 def _row(method: str, each: list[Answer]) -> Answer:
     """Means over chains, with the 95 % interval of OASis over them."""
-    values = [one["oasis"] for one in each]
-    half = None
-    if len(values) > 1:
-        half = student_quantile(LEVEL, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
-    means = {name: statistics.fmean(one[name] for one in each) for name in ("oasis", "identity")}
-    return {"method": method, "chains": len(each), **means, "half_width": half}
+    half = interval([one["oasis"] for one in each])
+    mean = {name: statistics.fmean(one[name] for one in each) for name in ("oasis", "identity")}
+    return {"method": method, "chains": len(each), **mean, "half_width": half}
 
 
-def _front(rows: list[Answer]) -> list[tuple[float, float]]:
-    """The Pareto front of identity and OASis among the published methods and the parent."""
-    points = [(row["identity"], row["oasis"]) for row in rows]
-    best = [p for p in points if not any(q != p and q[0] >= p[0] and q[1] >= p[1] for q in points)]
-    return sorted(best)
-
-
-def above(front: list[tuple[float, float]], kept: float, oasis: float) -> float | None:
-    """How far a point lies above the front (linearly interpolated) at its identity; None outside its range."""
-    for (a, low), (b, high) in pairwise(front):
-        if a <= kept <= b:
-            share = (kept - a) / (b - a) if b > a else 0.0
-            return oasis - (low + share * (high - low))
-    return oasis - front[0][1] if kept < front[0][0] else None
-
-
-def _facts(
-    cell: DesignSetting, answers: list[Answer], front: list[tuple[float, float]], judged: list[Answer]
-) -> Answer:
-    """The diagnostics of a cell's runs, and the position of its mean relative to the front."""
-    names = ("log_z", "ess", "p_human", "disagreement", "seconds")
-    mean: dict[str, float | None] = {name: statistics.fmean(one[name] for one in answers) for name in names}
-    if cell.sweeps:  # moves drift, so log Z belongs to no law
+def _facts(cell: DesignSetting, answers: list[Answer], judged: list[Answer]) -> Answer:
+    """The diagnostics of a cell's runs."""
+    names = ("log_z", "ess", "p_human", "disagreement", "seconds", "log_pi", "network_evaluations", "reward_calls")
+    mean: dict[str, float | None] = {name: _mean(answers, name) for name in names}
+    if cell.sweeps and cell.method == OURS:  # moves drift, so log Z belongs to no law
         mean["log_z"] = None
-    kept, oasis = (statistics.fmean(one[name] for one in judged) for name in ("identity", "oasis"))
+    distinct = min(len(one["designs"]) for one in answers)
     return mean | {
-        **cell._asdict(),
-        "unseen": "".join(map(str, cell.unseen)) or "none",
-        "above": above(front, kept, oasis),
-        "distinct": min(len(one["designs"]) for one in answers),
+        **_cell_facts(cell),
+        "distinct": distinct,
+        "incomplete": distinct < FEWEST or len(answers) < ALL_CHAINS,
         "size": answers[0].get("size"),
-        "network_evaluations": round(statistics.fmean(one["network_evaluations"] for one in answers)),
-        "verdicts": [one["verdict"] for one in answers],
+        "budget": [round(value) for value in _mean_budget(answers)],
+        "verdicts": [one.get("verdict") for one in answers],
         "each": [{"chain": a["chain"], **j} for a, j in zip(answers, judged, strict=True)],
     }
+
+
+def _cell_facts(cell: DesignSetting) -> Answer:
+    return {**cell._asdict(), "unseen": "".join(map(str, cell.unseen)) or "none"}
+
+
+def _mean(answers: list[Answer], name: str) -> float | None:
+    """The mean over the chains that have this figure; None where one has not."""
+    values = [one.get(name) for one in answers]
+    return None if None in values else statistics.fmean(value for value in values if value is not None)
+
+
+def _mean_budget(answers: list[Answer]) -> list[float]:
+    """What a baseline was given, passes that draw and calls, on the mean; empty for ours."""
+    given = [one["budget"] for one in answers if one.get("budget")]
+    return [statistics.fmean(values) for values in zip(*given, strict=True)]
 
 
 EXPERIMENT = Experiment(

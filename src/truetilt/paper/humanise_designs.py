@@ -17,33 +17,46 @@ from typing import Any, NamedTuple
 import torch
 
 from ..antibodies.numbering import VariableDomain, number_domains
-from ..antibodies.redesign import Antibodies, load_antiberty
-from ..antibodies.sequences import read_fasta
+from ..antibodies.pulled import PulledTarget
+from ..antibodies.readings import READINGS
+from ..antibodies.redesign import Antibodies, Redesign, load_antiberty
+from ..antibodies.sequences import read_fasta, tokens_of
 from ..api import run
-from ..commands.antibody_designs import ALPHA_TO_PULL, DesignPlan, distinct_designs
+from ..commands.antibody_designs import ALPHA_TO_PULL, Design, DesignPlan, distinct_designs
 from ..core.storage import read_text
 from ..core.types import InvalidInput
 from ..targets.consistency import disagreement
+from ..targets.measures import log_prob_in_order
 
 METHODS = ("humab", "sapiens1", "sapiens3", "vernier_grafts", "straight_grafts", "experimental")
 PARENT, FOLDER = "parental", "humanisation"
+OURS = "truetilt"
 KEPT = 16  # designs kept per cell
-_NAME = re.compile(r"unseen-(none|[123]+)-sharp-([\d.]+)-alpha-([\d.]+)-pull-([\d.]+)-sweeps-(\d+)")
+_NAME = re.compile(
+    r"unseen-(none|[123]+)-sharp-([\d.]+)-alpha-([\d.]+)-pull-([\d.]+)-sweeps-(\d+)(?:-readings-(\d+))?(?:-by-([a-z-]+))?"
+)
 
 
 class DesignSetting(NamedTuple):
-    """One target for all chains: CDRs hidden from p0, exponents, the pull, and annealing sweeps."""
+    """One target for all chains: CDRs hidden from p0, exponents, pull, sweeps, readings of the head.
+
+    `method` samples it: ours or one of `BASELINES`.
+    """
 
     unseen: tuple[int, ...]
     sharpness: float
     alpha: float
     pull: float
     sweeps: int
+    readings: int = 0
+    method: str = OURS
 
     @property
     def name(self) -> str:
         loops = "".join(map(str, self.unseen)) or "none"
-        return f"unseen-{loops}-sharp-{self.sharpness:g}-alpha-{self.alpha:g}-pull-{self.pull:g}-sweeps-{self.sweeps}"
+        law = f"unseen-{loops}-sharp-{self.sharpness:g}-alpha-{self.alpha:g}-pull-{self.pull:g}-sweeps-{self.sweeps}"
+        law += f"-readings-{self.readings}" if self.readings else ""
+        return law if self.method == OURS else f"{law}-by-{self.method}"
 
 
 def cell_named(name: str) -> DesignSetting:
@@ -51,9 +64,9 @@ def cell_named(name: str) -> DesignSetting:
     found = _NAME.fullmatch(name)
     if found is None:
         raise InvalidInput(f"{name!r} names no cell of the humanise experiment")
-    loops, sharpness, alpha, pull, sweeps = found.groups()
+    loops, *numbers, sweeps, readings, method = found.groups()
     unseen = () if loops == "none" else tuple(map(int, loops))
-    return DesignSetting(unseen, float(sharpness), float(alpha), float(pull), int(sweeps))
+    return DesignSetting(unseen, *map(float, numbers), int(sweeps), int(readings or 0), method or OURS)
 
 
 class RunSize(NamedTuple):
@@ -67,9 +80,9 @@ class RunSize(NamedTuple):
 SIZE, QUICK_SIZE = RunSize(4, 64, None), RunSize(4, 4, 12)
 SHARPNESS, PULLS, SWEEPS = 3.0, (8.0, 12.0, 16.0, 4.0, 24.0), 2
 CELLS = (
-    *(DesignSetting((1, 2), SHARPNESS, ALPHA_TO_PULL * pull, pull, SWEEPS) for pull in PULLS),
-    DesignSetting((1, 2), SHARPNESS, ALPHA_TO_PULL * PULLS[0], PULLS[0], 0),
-    DesignSetting((), SHARPNESS, ALPHA_TO_PULL * PULLS[0], PULLS[0], SWEEPS),
+    *(DesignSetting((1, 2), SHARPNESS, ALPHA_TO_PULL * pull, pull, SWEEPS, READINGS) for pull in PULLS),
+    DesignSetting((1, 2), SHARPNESS, ALPHA_TO_PULL * PULLS[0], PULLS[0], SWEEPS),  # read as it is
+    DesignSetting((1, 2), SHARPNESS, ALPHA_TO_PULL * PULLS[0], PULLS[0], 0, READINGS),
 )
 QUICK_CELLS = (DesignSetting((1, 2), SHARPNESS, 4.0, 2.0, 0), DesignSetting((), SHARPNESS, 4.0, 2.0, 0))
 
@@ -105,31 +118,49 @@ def network(device: str, batch: int, folder: str | None = None) -> Antibodies:
 
 
 def one_chain(chain: ParentChain, cell: DesignSetting, size: RunSize, seed: int, nets: Antibodies) -> dict[str, Any]:
-    """The distinct designs of one chain in one cell, with the diagnostics of the run."""
+    """The distinct designs of one chain in one cell by our sampler, with the diagnostics of the run."""
     redesign = nets.redesign(chain.parent, unseen_cdrs=cell.unseen, domain=chain.domain)
-    fk, grid = DesignPlan(cell.alpha, cell.pull, cell.sharpness, cell.sweeps, size.steps).of(redesign)
+    fk, grid = DesignPlan(cell.alpha, cell.pull, cell.sharpness, cell.sweeps, size.steps, cell.readings).of(redesign)
     begun, asked = time.perf_counter(), nets.net.evaluated
     result = run(fk, grid, particles=size.particles, populations=size.populations, seed=seed)
-    x = result.draw(16)
-    off = disagreement(fk, x)
+    spent = {"network_evaluations": nets.net.evaluated - asked, "reward_calls": result.spent.calls}
+    seconds, off = time.perf_counter() - begun, disagreement(fk, result.draw(16))
     human = redesign.log_species()(result.particles.flatten(0, 1), 0.0)
     designs = distinct_designs(redesign, result, KEPT)
-    return {
-        "chain": chain.name,
-        "cell": cell.name,
-        "designs": [one._asdict() for one in designs],
+    told = {
         "distinct": len({tuple(row) for row in result.particles.flatten(0, 1).tolist()}),
         "log_z": result.log_z,
+        "log_z_stderr": result.log_z_stderr,
         "ess": float(result.final_ess.sum()),
         "roots": int(result.roots.sum()),
         "p_human": float((result.weights.reshape(-1) * human.exp()).sum()),
         "disagreement": float(off.mean()),
+        "verdict": str(result.trust().verdict),
+        "seconds": seconds,
+    }
+    return line_of(chain, cell, size, redesign, designs) | told | spent
+
+
+def line_of(
+    chain: ParentChain, cell: DesignSetting, size: RunSize, redesign: Redesign, designs: list[Design]
+) -> dict[str, Any]:
+    """What the file of designs says of any method: whose, which, and log pi of the heaviest in the order of p0."""
+    target = target_of(cell, redesign)
+    x = tokens_of(designs[0].sequence)[None, list(redesign.open_sites)].to(redesign.nets.device)
+    log_pi = cell.sharpness * log_prob_in_order(target, x, redesign.order()) + target.reward_of(x)
+    return {
+        "chain": chain.name,
+        "cell": cell.name,
+        "designs": [one._asdict() for one in designs],
+        "log_pi": float(log_pi),
         "open": len(redesign.open_sites),
         "size": list(size),
-        "network_evaluations": nets.net.evaluated - asked,
-        "verdict": str(result.trust().verdict),
-        "seconds": time.perf_counter() - begun,
     }
+
+
+def target_of(cell: DesignSetting, redesign: Redesign) -> PulledTarget:
+    """The target of a cell for a chain."""
+    return redesign.target(alpha=cell.alpha, pull=cell.pull, sharpness=cell.sharpness, readings=cell.readings)
 
 
 def chains_to_json(chains: tuple[ParentChain, ...]) -> list[dict[str, Any]]:
