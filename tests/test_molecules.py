@@ -1,6 +1,7 @@
 """Molecules: sampling against enumeration on a tiny network, what masked rows are worth, fragments, and refusals."""
 
 import math
+from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
@@ -11,6 +12,7 @@ import truetilt as tt
 from tiny_molecules import LENGTH, V, keeping, tiny_molecules, write_tiny
 from truetilt.cli.main import app
 from truetilt.core import chemistry
+from truetilt.core.batch import Batch, Meter, ask
 from truetilt.models.hub import embedded
 from truetilt.models.pretrained import read_card
 from truetilt.models.score import Padded, class_log_probs
@@ -40,7 +42,9 @@ def log_p0(nets, rows, given):
         x[:, [k for k in range(site, LENGTH) if given[k] is None]] = V
         sigma = torch.ones(len(x))
         law = nets.net.head(nets.net.trunk(x, sigma)[:, site], sigma)[:, :V].double().log_softmax(-1)
-        found += law.gather(-1, rows[:, site : site + 1])[:, 0]
+        by_net, at_end = law.gather(-1, rows[:, site : site + 1])[:, 0], rows[:, site] == END
+        behind = (rows[:, :site] == END).any(-1)  # there all is end, by definition
+        found += torch.where(behind, torch.where(at_end, 0.0, -math.inf), by_net)
     return found
 
 
@@ -52,6 +56,39 @@ def worth(rows):
 def ended(rows):
     """The rows with nothing behind an end, which nobody reads."""
     return torch.where((rows == END).cumsum(-1) > 0, END, rows)
+
+
+def test_behind_an_end_no_network_is_asked(nets):
+    """p(end) = 1 exactly at masked sites behind an end; a row with no other masked site costs no evaluation."""
+    score, inner = nets.model().base, nets.model().base.score
+    x = torch.tensor([[C, END, V], [C, V, V], [V, END, V], [END, V, V], [C, C, V]])
+    batch = Batch(x, Meter())
+    law = nets.process.posterior(ask(score, batch, 0.5), x, 0.5).dense()
+    assert batch.meter.evaluations == 3
+    ends = torch.tensor([0.0, -math.inf, -math.inf, -math.inf])
+    assert all(law[row, site].equal(ends) for row, site in ((0, 2), (2, 2), (3, 1), (3, 2)))
+    by_net = nets.process.posterior(inner(x, 0.5), x, 0.5).dense()
+    assert all(law[row, site].equal(by_net[row, site]) for row, site in ((1, 1), (1, 2), (2, 0), (4, 2)))
+    assert score(x[1:2], 0.5).dense().equal(inner(x[1:2], 0.5).dense())
+    rates = score(x, 0.5).dense().exp().sum(-1)[0, 2]
+    assert float(rates) == pytest.approx(math.exp(nets.process.log_odds_kept(0.5)))
+
+
+def test_wrong_when_the_network_is_asked_behind_an_end(nets):
+    """The same sampler on the network's own answers: rows would go on behind their end."""
+    own = replace(nets.model(), base=nets.model().base.score)
+    drawn = [tt.run(tt.Composed(model, order=ORDER), particles=256, seed=0) for model in (nets.model(), own)]
+    rows = [result.particles.reshape(-1, LENGTH) for result in drawn]
+    assert rows[0].equal(ended(rows[0]))
+    assert not rows[1].equal(ended(rows[1]))
+    assert drawn[0].spent.evaluations < drawn[1].spent.evaluations
+
+
+@pytest.mark.parametrize("order", [None, ORDER])
+def test_every_sampler_ends_a_row(nets, order):
+    """Also out of order, and in clock time: an end that is seen has only ends behind it from then on."""
+    found = tt.run(tt.Composed(nets.model(), order=order), particles=64, seed=1).particles.reshape(-1, LENGTH)
+    assert found.max() < V
 
 
 @pytest.mark.parametrize("given", [(None,) * LENGTH, (None, C, None)])

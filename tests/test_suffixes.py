@@ -33,13 +33,13 @@ def every():
     truth = torch.zeros(len(rows), 3, 3, dtype=torch.float64)
     for place, (row, at) in enumerate(pairs):
         alike = (ROWS[:, :at] == ROWS[row, :at]).all(-1).double() * P
-        truth[place] = torch.stack([(alike[:, None] * (ROWS == token)).sum(0) for token in range(3)], -1) / alike.sum()
+        truth[place] = torch.stack([(alike[:, None] * (token == ROWS)).sum(0) for token in range(3)], -1) / alike.sum()
     return noised, P[rows] / USED[rows], truth.clamp(min=1e-300).log(), seen
 
 
 def slope(weighted):
     """The largest gradient, at the truth, of the expected loss in the answers at one beginning of a text."""
-    noised, chance, log_p, seen = every()
+    noised, chance, log_p, _ = every()
     log_odds = (noised.noise.keep / noised.noise.lost).log()[:, None, None]
     answers = (log_p + log_odds).requires_grad_()
     loss = (chance * score_entropy(PROCESS, answers, weighted(noised))).sum()

@@ -76,12 +76,15 @@ class EndedExactly:
     mask: int
 
     def __call__(self, x: Tokens, t: float) -> Tensor:
-        found = self.twist(x, t)
         before = ((x == self.mask).cumsum(-1) == 0) & (x == self.end)  # an end token before the first mask
         ended = before.any(-1)
-        if bool(ended.any()):
-            behind = (x == self.end).cumsum(-1) > 0
-            found[ended] = self.reward(torch.where(behind, self.end, x)[ended]).to(found)
+        if not bool(ended.any()):
+            return self.twist(x, t)
+        found = torch.empty(len(x), dtype=torch.float64, device=x.device)
+        if not bool(ended.all()):
+            found[~ended] = self.twist(x[~ended], t).to(found)
+        behind = (x == self.end).cumsum(-1) > 0
+        found[ended] = self.reward(torch.where(behind, self.end, x)[ended]).to(found)
         return found
 
 
