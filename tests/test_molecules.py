@@ -1,5 +1,6 @@
 """Molecules: sampling against enumeration on a tiny network, what masked rows are worth, fragments, and refusals."""
 
+import json
 import math
 from dataclasses import replace
 from importlib.util import find_spec
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 import truetilt as tt
 from tiny_molecules import LENGTH, V, keeping, tiny_molecules, write_tiny
 from truetilt.cli.main import app
+from truetilt.commands.sample_molecules import molecule_twist
 from truetilt.core import chemistry
 from truetilt.core.batch import Batch, Meter, ask
 from truetilt.models.hub import embedded
@@ -189,6 +191,11 @@ def test_a_missing_rdkit_is_one_line(nets, monkeypatch, tmp_path):
     [
         (["sample", "molecules", "--reward", "taste"], "the reward 'taste' is not known; give qed"),
         (["sample", "molecules", "--reward", "logp=much"], "'much' is no number"),
+        (
+            ["sample", "molecules", "--reward", "qed>2"],
+            "no molecule has qed between 2 and inf; qed lies between 0 and 1",
+        ),
+        (["sample", "molecules", "--reward", "qed<-1"], "no molecule has qed"),
         (["sample", "molecules", "--strength", "2"], "none is given; add --reward"),
         (["sample", "molecules", "--steps", "2"], "reveals one piece a step"),
         (["sample", "mnist", "--reward", "qed"], "--reward is an option of molecules"),
@@ -291,6 +298,11 @@ def test_commands_write_tables_and_drawn_molecules(drawn, tmp_path, monkeypatch)
         assert CliRunner().invoke(app, ["report", str(out)]).exit_code == 0
         assert "data:image/svg+xml;base64," in (out / "report.html").read_text()
         assert (out / "samples.smi").read_text().split()
+        report = (out / "report.html").read_text()
+        assert "r = " in report
+        assert "<svg" in (out / "sheet.svg").read_text()
+        assert (out / "molecules.csv").read_text().startswith("smiles,weight,count")
+        assert json.loads(told.stdout)["sheet"] == "sheet.svg"
     table = (tmp_path / "sample" / "molecules.csv").read_text().splitlines()
     assert table[0] == "smiles,weight,count,valid,reward,qed,logp"
     rows = [line.split(",") for line in table[1:]]
@@ -298,3 +310,27 @@ def test_commands_write_tables_and_drawn_molecules(drawn, tmp_path, monkeypatch)
     assert sum(int(row[2]) for row in rows) == 160
     assert len({row[0] for row in rows}) == len(rows)
     assert "<svg" in (tmp_path / "sample" / "sheet.svg").read_text()
+
+
+@needs_rdkit
+def test_steering_by_a_named_property_takes_the_potential_as_twist(drawn, tmp_path, monkeypatch):
+    """`truetilt steer --reward qed` learns no twist: the potential is given, for few pieces, and the story says so."""
+    monkeypatch.setattr("truetilt.molecules.bundle.embedded", lambda name: tmp_path)
+    words = ["steer", "molecules", "--reward", "5*qed", "--evaluations", "2000", "--route", "twisted", "--json"]
+    told = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "run")])
+    assert told.exit_code == 0, told.output
+    assert "the twist is given: the potential of QED and logP" in str(json.loads(told.stdout)["story"])
+    reward = drawn.reward(qed)
+    kept = drawn.fix("N*")
+    for nets in (drawn, kept):
+        twist = nets.twist(qed, 1.0, nets.reward(qed))
+        assert (twist.candidates, twist.told) == (8, "the potential of QED and logP")
+    assert molecule_twist(drawn, drawn.reward(lambda mol: 1.0), 1.0) is None
+    assert molecule_twist(drawn, drawn.reward(), 1.0) is None
+    assert molecule_twist(drawn, reward, 2.0) is not None
+
+
+def test_a_view_keeps_the_rewards_it_shows(nets):
+    view = replace(nets.view, rewards=(("CN", 1.25),))
+    assert view_of(json.loads(json.dumps(view.described()))) == view
+    assert "rewards" not in nets.view.described()

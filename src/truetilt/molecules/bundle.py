@@ -134,8 +134,9 @@ class Molecules:
         """These networks with a fragment kept, a SMILES; a star marks an open end, `*c1ccc(*)cc1`; without stars both
         are open.
 
-        The fragment is placed where the network finds it likeliest, and rewards forbid molecules that do not contain it
-        (a ring opened before it may close in it).
+        Free is the length of what follows the last kept piece: there the network writes its end. Before a kept piece
+        the number of pieces is fixed: the fragment stands at the one place that the network finds likeliest. Rewards
+        forbid molecules that do not contain it (a ring opened before it may close in it).
         """
         if self.given is not None:
             raise InvalidInput(f"{self.fragment} is kept already; call fix on what tt.load returned")
