@@ -76,6 +76,15 @@ def molecule_twist(nets: Molecules, reward: Reward, strength: float) -> Any:
     return None if score is None else nets.twist(score, strength, reward)
 
 
+def molecule_target(nets: Molecules, reward: Reward, strength: float) -> Composed:
+    """p0 times exp(strength reward) from left to right, led by the potential where it predicts the reward."""
+    twist = molecule_twist(nets, reward, strength)
+    return Composed(
+        nets.model(), reward=reward, strength=strength, twist=twist, order=tuple(range(nets.length)),
+        candidates=None if twist is None else min(CANDIDATES, nets.vocabulary),
+    )  # fmt: skip
+
+
 def sample_molecules(
     asked: MoleculeRequest, noise: TableNoise, request: SampleRequest, folder: Path, tick: Callable[..., Any]
 ) -> dict[str, Any]:
@@ -89,11 +98,7 @@ def sample_molecules(
     sizes = (PARTICLES if request.particles is None else request.particles, request.populations or POPULATIONS)
     check_run((*sizes, nets.length), nets.length, SNAPSHOTS, request.device)
     reward = molecule_reward(nets, score)
-    twist = molecule_twist(nets, reward, strength)
-    fk = Composed(
-        nets.model(), reward=reward, strength=strength, twist=twist, order=tuple(range(nets.length)),
-        candidates=None if twist is None else min(CANDIDATES, nets.vocabulary),
-    )  # fmt: skip
+    fk = molecule_target(nets, reward, strength)
     result = run(
         fk, particles=sizes[0], populations=sizes[1], seed=request.seed, snapshots=SNAPSHOTS, callback_on_step_end=tick
     )

@@ -9,8 +9,8 @@ import base64
 import io
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -146,6 +146,11 @@ class MoleculeView:
         reward = dict(self.rewards).get(one.smiles)
         first = f"{100 * one.weight:.2g} %" if reward is None else f"r = {reward:.4g}"
         return first + (f"  {one.count} times" if one.count > 1 else "")
+
+    def rated(self, x: np.ndarray, weights: np.ndarray, score: Callable[[Any], float]) -> MoleculeView:
+        """The view with the rewards of the heaviest molecules among these rows, by a function of RDKit molecules."""
+        found = [one for one in self.distinct(x, weights) if one.valid and one.weight > 0][:SHEET]
+        return replace(self, rewards=tuple((one.smiles, float(score(parsed(one.smiles)))) for one in found))
 
     def distinct(self, x: np.ndarray, weights: np.ndarray) -> list[DistinctMolecule]:
         """The distinct molecules among finished rows [n, D]; none without RDKit."""
