@@ -138,9 +138,8 @@ class StudioRun(Background):
         told: dict[str, Any] = {"bundle": problem.name, "command": command_of(problem, self.form)}
         told |= {"condition": problem.condition, "net": problem.net, "length": problem.length}
         told = {name: value for name, value in told.items() if value is not None}
-        if problem.backbone is not None and self.form.sampler == "guidance":  # its model is made by itself
-            told.pop("condition", None)
-        elif problem.target is not None:  # a reward is no condition
+        by_itself = problem.backbone is not None and self.form.sampler == "guidance"  # its model is made by itself
+        if by_itself or problem.target is not None:  # a reward is no condition
             told.pop("condition", None)
         elif problem.backbone is not None:  # it may have no condition
             told |= {"condition": problem.condition, "backbone": problem.backbone}
