@@ -357,7 +357,7 @@ def test_a_reward_that_fails_ends_the_comparison_and_names_itself(file, table, t
     done = CliRunner().invoke(app, [*given, "--calls", "20", "--evaluations", "90", "--out", str(tmp_path / "out")])
     assert done.exit_code == 2
     assert done.output.count("the reward has no value for") == 1
-    assert done.output.count("call again to go on") == 1
+    assert " ".join(done.output.split()).count("called again, it goes on from there") == 1
     assert "RuntimeError: no" in done.output
 
 

@@ -1,6 +1,8 @@
 """Molecules: sampling against enumeration on a tiny network, what masked rows are worth, fragments, and refusals."""
 
+import json
 import math
+from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
@@ -10,7 +12,9 @@ from typer.testing import CliRunner
 import truetilt as tt
 from tiny_molecules import LENGTH, V, keeping, tiny_molecules, write_tiny
 from truetilt.cli.main import app
+from truetilt.commands.sample_molecules import molecule_twist
 from truetilt.core import chemistry
+from truetilt.core.batch import Batch, Meter, ask
 from truetilt.models.hub import embedded
 from truetilt.models.pretrained import read_card
 from truetilt.models.score import Padded, class_log_probs
@@ -40,7 +44,9 @@ def log_p0(nets, rows, given):
         x[:, [k for k in range(site, LENGTH) if given[k] is None]] = V
         sigma = torch.ones(len(x))
         law = nets.net.head(nets.net.trunk(x, sigma)[:, site], sigma)[:, :V].double().log_softmax(-1)
-        found += law.gather(-1, rows[:, site : site + 1])[:, 0]
+        by_net, at_end = law.gather(-1, rows[:, site : site + 1])[:, 0], rows[:, site] == END
+        behind = (rows[:, :site] == END).any(-1)  # there all is end, by definition
+        found += torch.where(behind, torch.where(at_end, 0.0, -math.inf), by_net)
     return found
 
 
@@ -52,6 +58,39 @@ def worth(rows):
 def ended(rows):
     """The rows with nothing behind an end, which nobody reads."""
     return torch.where((rows == END).cumsum(-1) > 0, END, rows)
+
+
+def test_behind_an_end_no_network_is_asked(nets):
+    """p(end) = 1 exactly at masked sites behind an end; a row with no other masked site costs no evaluation."""
+    score, inner = nets.model().base, nets.model().base.score
+    x = torch.tensor([[C, END, V], [C, V, V], [V, END, V], [END, V, V], [C, C, V]])
+    batch = Batch(x, Meter())
+    law = nets.process.posterior(ask(score, batch, 0.5), x, 0.5).dense()
+    assert batch.meter.evaluations == 3
+    ends = torch.tensor([0.0, -math.inf, -math.inf, -math.inf])
+    assert all(law[row, site].equal(ends) for row, site in ((0, 2), (2, 2), (3, 1), (3, 2)))
+    by_net = nets.process.posterior(inner(x, 0.5), x, 0.5).dense()
+    assert all(law[row, site].equal(by_net[row, site]) for row, site in ((1, 1), (1, 2), (2, 0), (4, 2)))
+    assert score(x[1:2], 0.5).dense().equal(inner(x[1:2], 0.5).dense())
+    rates = score(x, 0.5).dense().exp().sum(-1)[0, 2]
+    assert float(rates) == pytest.approx(math.exp(nets.process.log_odds_kept(0.5)))
+
+
+def test_wrong_when_the_network_is_asked_behind_an_end(nets):
+    """The same sampler on the network's own answers: rows would go on behind their end."""
+    own = replace(nets.model(), base=nets.model().base.score)
+    drawn = [tt.run(tt.Composed(model, order=ORDER), particles=256, seed=0) for model in (nets.model(), own)]
+    rows = [result.particles.reshape(-1, LENGTH) for result in drawn]
+    assert rows[0].equal(ended(rows[0]))
+    assert not rows[1].equal(ended(rows[1]))
+    assert drawn[0].spent.evaluations < drawn[1].spent.evaluations
+
+
+@pytest.mark.parametrize("order", [None, ORDER])
+def test_every_sampler_ends_a_row(nets, order):
+    """Also out of order, and in clock time: an end that is seen has only ends behind it from then on."""
+    found = tt.run(tt.Composed(nets.model(), order=order), particles=64, seed=1).particles.reshape(-1, LENGTH)
+    assert found.max() < V
 
 
 @pytest.mark.parametrize("given", [(None,) * LENGTH, (None, C, None)])
@@ -152,6 +191,11 @@ def test_a_missing_rdkit_is_one_line(nets, monkeypatch, tmp_path):
     [
         (["sample", "molecules", "--reward", "taste"], "the reward 'taste' is not known; give qed"),
         (["sample", "molecules", "--reward", "logp=much"], "'much' is no number"),
+        (
+            ["sample", "molecules", "--reward", "qed>2"],
+            "no molecule has qed between 2 and inf; qed lies between 0 and 1",
+        ),
+        (["sample", "molecules", "--reward", "qed<-1"], "no molecule has qed"),
         (["sample", "molecules", "--strength", "2"], "none is given; add --reward"),
         (["sample", "molecules", "--steps", "2"], "reveals one piece a step"),
         (["sample", "mnist", "--reward", "qed"], "--reward is an option of molecules"),
@@ -254,6 +298,11 @@ def test_commands_write_tables_and_drawn_molecules(drawn, tmp_path, monkeypatch)
         assert CliRunner().invoke(app, ["report", str(out)]).exit_code == 0
         assert "data:image/svg+xml;base64," in (out / "report.html").read_text()
         assert (out / "samples.smi").read_text().split()
+        report = (out / "report.html").read_text()
+        assert "r = " in report
+        assert "<svg" in (out / "sheet.svg").read_text()
+        assert (out / "molecules.csv").read_text().startswith("smiles,weight,count")
+        assert json.loads(told.stdout)["sheet"] == "sheet.svg"
     table = (tmp_path / "sample" / "molecules.csv").read_text().splitlines()
     assert table[0] == "smiles,weight,count,valid,reward,qed,logp"
     rows = [line.split(",") for line in table[1:]]
@@ -261,3 +310,27 @@ def test_commands_write_tables_and_drawn_molecules(drawn, tmp_path, monkeypatch)
     assert sum(int(row[2]) for row in rows) == 160
     assert len({row[0] for row in rows}) == len(rows)
     assert "<svg" in (tmp_path / "sample" / "sheet.svg").read_text()
+
+
+@needs_rdkit
+def test_steering_by_a_named_property_takes_the_potential_as_twist(drawn, tmp_path, monkeypatch):
+    """`truetilt steer --reward qed` learns no twist: the potential is given, for few pieces, and the story says so."""
+    monkeypatch.setattr("truetilt.molecules.bundle.embedded", lambda name: tmp_path)
+    words = ["steer", "molecules", "--reward", "5*qed", "--evaluations", "2000", "--route", "twisted", "--json"]
+    told = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "run")])
+    assert told.exit_code == 0, told.output
+    assert "the twist is given: the potential of QED and logP" in str(json.loads(told.stdout)["story"])
+    reward = drawn.reward(qed)
+    kept = drawn.fix("N*")
+    for nets in (drawn, kept):
+        twist = nets.twist(qed, 1.0, nets.reward(qed))
+        assert (twist.candidates, twist.told) == (8, "the potential of QED and logP")
+    assert molecule_twist(drawn, drawn.reward(lambda mol: 1.0), 1.0) is None
+    assert molecule_twist(drawn, drawn.reward(), 1.0) is None
+    assert molecule_twist(drawn, reward, 2.0) is not None
+
+
+def test_a_view_keeps_the_rewards_it_shows(nets):
+    view = replace(nets.view, rewards=(("CN", 1.25),))
+    assert view_of(json.loads(json.dumps(view.described()))) == view
+    assert "rewards" not in nets.view.described()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,17 +16,18 @@ from ..core.types import InvalidInput
 from ..models.hub import load
 from ..molecules.bundle import NAME, Molecules
 from ..molecules.named import named_score
+from ..molecules.rewards import MoleculeFunction
+from ..molecules.twist import CANDIDATES
 from ..result import Result
 from ..rewards.reward import Reward
 from ..runtime.memory import check_run
 from ..targets.composed import Composed
-from ..viz.molecules import SHEET, sheet_svg
+from ..viz.molecules import SHEET, MoleculeView, sheet_svg
 from .outputs import SNAPSHOTS, command, noted, rows_of, summary_of, write_outputs
 from .python_file import is_named, load_named
 from .request import SampleRequest, TableNoise
 
 PARTICLES, POPULATIONS = 16, 4  # defaults
-CANDIDATES = 8  # candidate pieces per site for which the potential is evaluated
 CSV, SMILES, SHEET_FILE = "molecules.csv", "samples.smi", "sheet.svg"
 A_FUNCTION = "a reward: a function of one RDKit molecule, or a tt.Reward"
 
@@ -68,6 +70,21 @@ def molecule_reward(nets: Molecules, score: Any) -> Reward:
     return score if isinstance(score, Reward) else nets.reward(score)
 
 
+def molecule_twist(nets: Molecules, reward: Reward, strength: float) -> Any:
+    """The potential as twist for a reward that `Molecules.reward` made; None if it predicts no part of it."""
+    score = reward.function.score if isinstance(reward.function, MoleculeFunction) else None
+    return None if score is None else nets.twist(score, strength, reward)
+
+
+def molecule_target(nets: Molecules, reward: Reward, strength: float) -> Composed:
+    """p0 times exp(strength reward) from left to right, led by the potential where it predicts the reward."""
+    twist = molecule_twist(nets, reward, strength)
+    return Composed(
+        nets.model(), reward=reward, strength=strength, twist=twist, order=tuple(range(nets.length)),
+        candidates=None if twist is None else min(CANDIDATES, nets.vocabulary),
+    )  # fmt: skip
+
+
 def sample_molecules(
     asked: MoleculeRequest, noise: TableNoise, request: SampleRequest, folder: Path, tick: Callable[..., Any]
 ) -> dict[str, Any]:
@@ -81,11 +98,7 @@ def sample_molecules(
     sizes = (PARTICLES if request.particles is None else request.particles, request.populations or POPULATIONS)
     check_run((*sizes, nets.length), nets.length, SNAPSHOTS, request.device)
     reward = molecule_reward(nets, score)
-    twist = None if score is None else nets.twist(score, strength, reward)
-    fk = Composed(
-        nets.model(), reward=reward, strength=strength, twist=twist, order=tuple(range(nets.length)),
-        candidates=None if twist is None else min(CANDIDATES, nets.vocabulary),
-    )  # fmt: skip
+    fk = molecule_target(nets, reward, strength)
     result = run(
         fk, particles=sizes[0], populations=sizes[1], seed=request.seed, snapshots=SNAPSHOTS, callback_on_step_end=tick
     )
@@ -118,20 +131,33 @@ def _written(nets: Molecules, result: Result, reward: Reward | None, folder: Pat
     if reward is not None:
         figures["mean reward"] = sum(row["weight"] * row["reward"] for row in kept)
     drawn = nets.decode(result.draw(result.log_weights.numel(), result.settings["seed"]))
-    result.save(folder, nets.view)
-    write_text(folder / CSV, table_text(rows))
+    view = with_rewards(nets.view, kept)
+    result.save(folder, view)
     write_text(folder / SMILES, nets.written(drawn)[1])
-    write_text(folder / SHEET_FILE, sheet_svg([(row["smiles"], caption(row)) for row in kept[:SHEET]]))
+    write_tables(rows, folder)
     summary = summary_of(result, figures | rows_of(result)) | {"molecules": kept, "table": CSV, "sheet": SHEET_FILE}
-    write_outputs(folder, summary, _drawn(nets, result))
+    write_outputs(folder, summary, _drawn(view, result))
     return summary
 
 
-def _drawn(nets: Molecules, result: Result) -> Any:
+def write_tables(rows: list[dict[str, Any]], folder: Path) -> None:
+    """The table of `Molecules.table` as molecules.csv, and its heaviest molecules drawn as sheet.svg."""
+    kept = [row for row in rows if row["valid"] and row["weight"] > 0]
+    write_text(folder / CSV, table_text(rows))
+    write_text(folder / SHEET_FILE, sheet_svg([(row["smiles"], caption(row)) for row in kept[:SHEET]]))
+
+
+def with_rewards(view: MoleculeView, rows: list[dict[str, Any]]) -> MoleculeView:
+    """The view with the rewards of the heaviest molecules, which it shows under them."""
+    shown = [(row["smiles"], row["reward"]) for row in rows[:SHEET] if row["valid"] and row["reward"] is not None]
+    return replace(view, rewards=tuple(shown))
+
+
+def _drawn(view: MoleculeView, result: Result) -> Any:
     """The heaviest molecules in one figure."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 6.6), layout="constrained")
     x, weights = result.particles.flatten(0, 1).cpu().numpy(), result.weights.reshape(-1).cpu().numpy()
-    nets.view.draw(figure.subplots(), x, weights)
+    view.draw(figure.subplots(), x, weights)
     return figure

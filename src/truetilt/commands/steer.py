@@ -14,6 +14,7 @@ from ..core.errors import FolderTaken
 from ..core.storage import check_folder, write_text
 from ..core.types import InvalidInput, Tokens, settle
 from ..exact.tables import Table
+from ..molecules.bundle import Molecules
 from ..result import Result
 from ..rewards.reward import Reward
 from ..runtime.stopping import Stoppable
@@ -21,10 +22,12 @@ from ..steering.steer import steer
 from ..steering.work import Progress
 from ..viz.gained import gain_words, without_states
 from ..viz.logo import SequenceLogo
+from ..viz.molecules import MoleculeView
 from ..viz.views import View
 from .outputs import command, noted, rows_of, summary_of, write_outputs
 from .python_file import is_named
 from .request import Backbone
+from .sample_molecules import CSV, SHEET_FILE, molecule_twist, with_rewards, write_tables
 from .sample_protein import NAME, check_other, steered_protein
 from .steer_figure import draw_steered
 from .steerable import Steerable, StringsAsked, named_reward, steerable
@@ -92,13 +95,18 @@ def steer_named(asked: SteerRequest, folder: Path, progress: Progress, calls: Ca
             settle(reward, progress=calls)
         result = steer(
             made.model, reward, asked.strength, alpha=asked.alpha, evaluations=asked.evaluations, calls=asked.calls,
-            order=asked.order, num_inference_steps=asked.steps, route=asked.route, populations=asked.populations,
-            seed=asked.seed, progress=progress, checkpoint=folder / STAGES,
+            order=asked.order, num_inference_steps=asked.steps, route=asked.route, twist=_twist(made, reward, asked),
+            populations=asked.populations, seed=asked.seed, progress=progress, checkpoint=folder / STAGES,
         )  # fmt: skip
         given = asked._asdict() | {"model": None, "strength": None if asked.reward is None else asked.strength}
         given |= {"backbone": None} | asked.backbone.given
         result = noted(result, bundle=asked.model, command=command(["steer", asked.model], given))
         summary, view = _summary(result, made, reward), _view(made, reward)
+        if isinstance(made.tokenizer, Molecules) and isinstance(view, MoleculeView):
+            rows = made.tokenizer.table(result, reward)
+            view = with_rewards(view, rows)
+            write_tables(rows, folder)
+            summary |= {"table": CSV, "sheet": SHEET_FILE}
         result.save(folder, view)
         if made.written is not None and made.spell is not None:
             ending, text = made.written(made.spell(result.draw(result.log_weights.numel(), asked.seed)))
@@ -107,6 +115,12 @@ def steer_named(asked: SteerRequest, folder: Path, progress: Progress, calls: Ca
         write_outputs(folder, summary, draw_steered(result, view))
         shutil.rmtree(folder / STAGES, ignore_errors=True)
         return summary
+
+
+def _twist(made: Steerable, reward: Reward | None, asked: SteerRequest) -> Any:
+    """The potential of molecules as twist, if it predicts a part of the reward; elsewhere twists are learned."""
+    nets = made.tokenizer
+    return molecule_twist(nets, reward, asked.strength) if isinstance(nets, Molecules) and reward is not None else None
 
 
 def _check(asked: SteerRequest) -> None:

@@ -27,9 +27,9 @@ def rdkit() -> Any:
     """The package rdkit.Chem, whose messages about every molecule that it rejects are turned off."""
     if not has_rdkit():
         raise InvalidInput(f"molecules are read by RDKit, which is not installed: {NEED}")
-    from rdkit import Chem, RDLogger
+    from rdkit import Chem, rdBase
 
-    RDLogger.DisableLog("rdApp.*")
+    rdBase.DisableLog("rdApp.*")
     return Chem
 
 
@@ -83,9 +83,9 @@ def qed_value(mol: Any) -> float:
 def logp_value(mol: Any) -> float:
     """Crippen's log P, of octanol over water: how greasy it is."""
     rdkit()
-    from rdkit.Chem import Crippen
+    from rdkit.Chem.rdMolDescriptors import CalcCrippenDescriptors
 
-    return Crippen.MolLogP(mol)
+    return CalcCrippenDescriptors(mol)[0]
 
 
 PROPERTIES: Mapping[str, Callable[[Any], float]] = {"qed": qed_value, "logp": logp_value}

@@ -146,6 +146,16 @@ class Around:
     def __call__(self, x: Tokens, t: float) -> Tensor:
         return self.potential(self.infill.whole(x), t)
 
+    @property
+    def candidates(self) -> int | None:
+        """Tokens of a site that it should be asked about as a twist; None: all."""
+        return getattr(self.potential, "candidates", None)
+
+    @property
+    def told(self) -> str | None:
+        """What it is, in words."""
+        return getattr(self.potential, "told", None)
+
 
 def open_sites(given: Sequence[int | None]) -> Tensor:
     """Indices of the sites without a given token, int64."""

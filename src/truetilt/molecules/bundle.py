@@ -1,6 +1,7 @@
 """The networks of molecules in one folder: net (p0 of rows of pieces), potential (bins of QED and logP), tokenizer.
 
-A row is the pieces of a molecule's string, an end token, and more end tokens. Not every row is a molecule: strings with
+A row is the pieces of a molecule's string, an end token, and more end tokens: behind an end p0 has nothing but ends, by
+definition, and the network is not asked. Not every row is a molecule: strings with
 an open ring, or one that cannot be aromatic, are drawn too. Rewards made here forbid those, so that steering starts
 from p0 restricted to molecules.
 """
@@ -32,6 +33,7 @@ from ..core.types import (
     whole,
 )
 from ..diffusion.processes import Masking
+from ..models.ended import Ended
 from ..models.hub import embedded
 from ..models.infilling import Around, Infill
 from ..models.layers import placed
@@ -124,16 +126,17 @@ class Molecules:
         return Model(self.process, self.length, score, None, None, self.device)
 
     @property
-    def _score(self) -> TextScore:
-        """The Score of whole rows."""
-        return TextScore(self.net, self.process, None, self.batch, self.dtype)
+    def _score(self) -> Ended:
+        """The Score of whole rows; behind an end token all is end, without the network."""
+        return Ended(TextScore(self.net, self.process, None, self.batch, self.dtype), self.tokenizer.end)
 
     def fix(self, fragment: str) -> Molecules:
         """These networks with a fragment kept, a SMILES; a star marks an open end, `*c1ccc(*)cc1`; without stars both
         are open.
 
-        The fragment is placed where the network finds it likeliest, and rewards forbid molecules that do not contain it
-        (a ring opened before it may close in it).
+        Free is the length of what follows the last kept piece: there the network writes its end. Before a kept piece
+        the number of pieces is fixed: the fragment stands at the one place that the network finds likeliest. Rewards
+        forbid molecules that do not contain it (a ring opened before it may close in it).
         """
         if self.given is not None:
             raise InvalidInput(f"{self.fragment} is kept already; call fix on what tt.load returned")

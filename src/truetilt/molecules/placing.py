@@ -2,7 +2,7 @@
 
 A star marks an open end, as in `*c1ccc(*)cc1`; without stars both ends are open. The number of sites in each gap is not
 known beforehand. The likeliest placement under the network is chosen: log p(the pieces there | nothing else), one pass
-for each piece.
+for each piece. From then on every gap before a kept piece has that fixed number of pieces; only the tail is free.
 """
 
 from __future__ import annotations

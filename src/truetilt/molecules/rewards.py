@@ -16,6 +16,7 @@ from ..core.chemistry import PROPERTIES, parsed, rdkit
 from ..core.types import InvalidInput, function, number, settle, shown
 
 MoleculeScore = Callable[[Any], float]  # of an RDKit molecule
+RANGES = {"qed": (0.0, 1.0)}  # of a property
 
 
 def property_values(smiles: str) -> dict[str, float | None]:
@@ -69,6 +70,11 @@ def logp_near(value: float, width: float = 0.25) -> PropertyScore:
 def within(name: str, least: float = -math.inf, most: float = math.inf) -> PropertyScore:
     """A property inside an interval, all else forbidden: within("qed", 0.94) is QED of at least .94."""
     least, most = (number(f"the limit of {name}", value, "give a number") for value in (least, most))
+    low, high = RANGES.get(name, (-math.inf, math.inf))
+    if least > high or most < low or least > most:
+        raise InvalidInput(
+            f"no molecule has {name} between {least:g} and {most:g}; {name} lies between {low:g} and {high:g}"
+        )
     return PropertyScore(name, partial(step, least=least, most=most))
 
 

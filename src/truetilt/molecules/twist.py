@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ from .rewards import PropertyScore, Together
 
 _POINTS = 33  # points of a bin at which a reward is evaluated
 _LEAST = -60.0  # smallest log m_b, so that the twist is finite
+CANDIDATES = 8  # likeliest pieces of a site that the potential is asked about: more cost a pass each
 
 
 def bin_values(edges: Sequence[float], means: Sequence[float], score: PropertyScore, strength: float) -> Tensor:
@@ -49,6 +50,9 @@ class PropertyTwist:
     batch: int = 64
     dtype: torch.dtype | None = None
 
+    candidates: ClassVar[int] = CANDIDATES
+    told: ClassVar[str] = "the potential of QED and logP"
+
     def __call__(self, x: Tokens, t: float) -> Tensor:
         log_p = class_log_probs(Padded(self.net, self.batch, self.dtype), x, t)
         mine = log_p[..., self.first : self.first + len(self.values)]
@@ -61,6 +65,9 @@ class SumOfTwists:
     """The sum of several twists, each for its part of a reward."""
 
     parts: tuple[Any, ...]
+
+    candidates: ClassVar[int] = CANDIDATES
+    told: ClassVar[str] = PropertyTwist.told
 
     def __call__(self, x: Tokens, t: float) -> Tensor:
         return sum((part(x, t) for part in self.parts[1:]), self.parts[0](x, t))
@@ -75,13 +82,19 @@ class EndedExactly:
     end: int
     mask: int
 
+    candidates: ClassVar[int] = CANDIDATES
+    told: ClassVar[str] = PropertyTwist.told
+
     def __call__(self, x: Tokens, t: float) -> Tensor:
-        found = self.twist(x, t)
         before = ((x == self.mask).cumsum(-1) == 0) & (x == self.end)  # an end token before the first mask
         ended = before.any(-1)
-        if bool(ended.any()):
-            behind = (x == self.end).cumsum(-1) > 0
-            found[ended] = self.reward(torch.where(behind, self.end, x)[ended]).to(found)
+        if not bool(ended.any()):
+            return self.twist(x, t)
+        found = torch.empty(len(x), dtype=torch.float64, device=x.device)
+        if not bool(ended.all()):
+            found[~ended] = self.twist(x[~ended], t).to(found)
+        behind = (x == self.end).cumsum(-1) > 0
+        found[ended] = self.reward(torch.where(behind, self.end, x)[ended]).to(found)
         return found
 
 

@@ -256,12 +256,16 @@ class Reward:
         given = chosen[0] if self.one_at_a_time else chosen
         return given if self._crew is None else given.cpu().numpy()
 
+    def _kept_words(self) -> str:
+        where = "in this reward's memory" if self.cache_file is None else f"in {self.cache_file}"
+        return f". What was computed before is kept {where}: called again, it goes on from there"
+
     def _told(self, x: Tokens, failure: Failure, begun: int) -> str:
         row = failure.rows[0]
         several = f"{len(failure.rows)} sequences, the first of them " if len(failure.rows) > 1 else ""
         spell = self._spelling is None and failure.error is not None and wants_strings(failure.error)
         kept = f", given tokens; {SPELL}" if spell else ""
-        kept += ". What was computed before is kept; call again to go on" if self.keeps else ""
+        kept += self._kept_words() if self.keeps else ""
         return (
             f"the reward has no value for {several}{quoted(x[row], self._spelling)} (state {row} of its batch, "
             f"counting from 0; call {begun + row + 1:,}): the function {failure.words}{kept}"

@@ -93,7 +93,11 @@ class SteerProblem:
             return Composed(
                 self.model, conditions=[(cast("Score", self.model.conditional), self.strength)], order=self.order
             )
-        return Composed(self.model, reward=self.reward, strength=self.strength, twist=twist, order=self.order)
+        few = getattr(twist, "candidates", None)  # a twist that is a network says how many tokens it is asked about
+        return Composed(
+            self.model, reward=self.reward, strength=self.strength, twist=twist, order=self.order,
+            candidates=None if few is None else min(few, self.vocabulary),
+        )  # fmt: skip
 
     def nats(self, goal: Composed, x: Tokens) -> Tensor:
         """strength * reward of clean states, by the counted reward of a goal."""

@@ -124,4 +124,5 @@ def _dear(problem: SteerProblem, account: Account) -> bool:
 def kernel(problem: SteerProblem, account: Account, twist: Potential | None) -> Callable[[Any], MoveKernel]:
     """The move kernel: Gibbs if its calls are cheap; else Metropolis, proposed by the twist (or base) and accepted by
     the reward."""
-    return partial(Metropolis, scan=systematic_scan, surrogate=twist) if _dear(problem, account) else scan_gibbs
+    surrogate = twist if getattr(twist, "candidates", None) is None else None  # a network is too dear for every token
+    return partial(Metropolis, scan=systematic_scan, surrogate=surrogate) if _dear(problem, account) else scan_gibbs

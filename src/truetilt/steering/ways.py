@@ -86,7 +86,7 @@ def _twist(work: Work) -> Potential | None:
 
 
 def _of_twist(twist: Potential) -> str:
-    held = getattr(twist, "held_out", None)
-    return (
-        "the twist is given" if held is None else f"the twist ({held.family}) leaves {held.spread:.2g} nats of spread"
-    )
+    held, told = getattr(twist, "held_out", None), getattr(twist, "told", None)
+    if held is None:
+        return "the twist is given" + ("" if told is None else f": {told}")
+    return f"the twist ({held.family}) leaves {held.spread:.2g} nats of spread"

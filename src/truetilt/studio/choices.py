@@ -72,6 +72,15 @@ MODELS: Mapping[str, Choice] = {
         ("soluble", "vanilla"),
         "in-order",
     ),
+    "molecules": Choice(
+        "Molecules",
+        "An embedded network of drug-like molecules, drawn piece by piece. Half a minute on a CPU.",
+        "Reward: qed, logp=3, sa, …; several joined by “and”; empty: none",
+        Start(1.0, 16, 4, 1),
+        "qed",
+        ("qed", "logp=4", "qed and lacks=C#N", "sa", "contains=c1ccncc1"),
+        "in-order",
+    ),
     "own": Choice(
         "My own table or networks",
         "A JSON table with p0 and likelihood, or a folder: networks as `truetilt train` writes them, one text net, or "
@@ -83,7 +92,7 @@ SAMPLERS: Mapping[str, tuple[str, str]] = {
     "tilted": ("Tilted (recommended)", "Moves by the conditional model, weighs by a potential that grows."),
     "tempered": ("Tempered (the paper’s)", "Moves by guidance of strength β, weighs by ratios of the two models."),
     "any-order": ("Any order", "Reveals masked sites in random order and weighs before it draws: no time error."),
-    "in-order": ("In the network’s order", "Reveals residues as the network decodes them, weighs before it draws."),
+    "in-order": ("In the network’s order", "Reveals sites as the network decodes them, weighs before it draws."),
     "guidance": ("Guidance only", "No weights: what everybody does, with α as its strength."),
 }
 ORDERED = ("in-order", "guidance")  # samplers for a network that decodes in one order

@@ -16,6 +16,7 @@ _MOST = 10_000  # classes listed, at most
 TABLE, DIGITS, REVIEWS, TEXT = "table", "digits", "reviews", "text"
 STRINGS = "strings"  # a public network in a transformers folder
 BACKBONE = "backbone"  # a protein's structure
+MOLECULES = "molecules"  # the embedded network of them
 
 
 class Found(NamedTuple):

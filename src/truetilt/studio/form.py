@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from ..core.types import InvalidInput
 from ..models.hub import embedded
 from .choices import MODELS, ORDERED, PACES, PROCESSES, RESAMPLING, SAMPLERS, WEIGHTS
-from .folders import BACKBONE, DIGITS, REVIEWS, STRINGS, TABLE, TEXT, Found, found_at
+from .folders import BACKBONE, DIGITS, MOLECULES, REVIEWS, STRINGS, TABLE, TEXT, Found, found_at
+from .molecules import molecule_faults
 
 MOST = 200_000  # particles of all populations together
 STEPS = 5_000
@@ -83,6 +84,8 @@ def what_is_there(values: Mapping[str, Any]) -> Found:
         return found_at(trimmed(values["path"]))
     if values["model"] == "protein":
         return Found(BACKBONE)
+    if values["model"] == "molecules":
+        return Found(MOLECULES)
     if values["model"] == "tiny-reviews":
         return found_at(embedded("tiny-reviews"))
     return Found({"mnist": DIGITS, "plane": "plane"}.get(values["model"], TABLE), masked=values["model"] == "nine")
@@ -163,6 +166,8 @@ def _model_faults(values: Mapping[str, Any]) -> dict[str, str]:
         return {"path": "There is nothing at this path; name a table (.json) or a folder of networks on this machine."}
     if there.kind == BACKBONE:
         return _protein_faults(values)
+    if there.kind == MOLECULES:
+        return molecule_faults(trimmed(values["condition"]), values["sampler"])
     if values["sampler"] == "in-order":
         return {"sampler": "This model has no order of its own; choose another sampler."}
     masked = values["process"] == "masking" if (values["model"], there.kind) == ("own", TABLE) else there.masked

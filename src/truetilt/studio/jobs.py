@@ -148,13 +148,15 @@ class StudioRun(Background):
         told: dict[str, Any] = {"bundle": problem.name, "command": command_of(problem, self.form)}
         told |= {"condition": problem.condition, "net": problem.net, "length": problem.length}
         told = {name: value for name, value in told.items() if value is not None}
-        if problem.backbone is not None and self.form.sampler == "guidance":  # its model is made by itself
+        by_itself = problem.backbone is not None and self.form.sampler == "guidance"  # its model is made by itself
+        if by_itself or problem.target is not None:  # a reward is no condition
             told.pop("condition", None)
         elif problem.backbone is not None:  # it may have no condition
             told |= {"condition": problem.condition, "backbone": problem.backbone}
         result = replace(result, settings=result.settings | told)
         self.lanes["run"].result = result
-        self.write_report(result, problem.view)
+        x, weights = result.particles.flatten(0, 1).cpu().numpy(), result.weights.reshape(-1).cpu().numpy()
+        self.write_report(result, problem.looked_at(x, weights))
 
     def free(self) -> None:
         """Release networks and particles from the device; what the page shows is kept in host memory."""

@@ -22,6 +22,8 @@ from .steer_page import steer_tab
 POLL = 0.2  # seconds between updates
 OWN, PROTEIN = ("process", "prompt"), ("open", "weights")  # fields that only some models have
 SUITED = ("model", "path", *OWN, "condition", *PROTEIN, "sampler", "alpha", "particles", "populations", "steps")
+ONE_ORDER = ("protein", "molecules")  # networks that are drawn site by site in one order
+ALPHA = "α, the exponent"
 PATHS = {  # label and example of the field
     "own": ("Path", "/home/me/table.json"),
     "protein": ("Structure, PDB or mmCIF: its path on this machine", "/home/me/1pga.pdb"),
@@ -107,7 +109,7 @@ def _form() -> dict[str, Any]:
         info=SAMPLERS["tilted"][1], filterable=False,
     )  # fmt: skip
     with gr.Row(elem_classes="pair"):
-        out["alpha"] = gr.Number(first.alpha, label="α, the exponent", elem_id="alpha", min_width=120)
+        out["alpha"] = gr.Number(first.alpha, label=ALPHA, elem_id="alpha", min_width=120)
         out["beta"] = gr.Number(1.0, label="β, of the proposal", elem_id="beta", visible=False, min_width=120)
     with gr.Row(elem_classes="pair"):
         out["particles"] = gr.Number(first.particles, label="Particles", elem_id="particles", min_width=120)
@@ -165,7 +167,8 @@ def _suit(model: str) -> list[Any]:
     told |= {name: told[name] | {"visible": model == "protein"} for name in PROTEIN}
     told["path"] = {"visible": model in ("own", "protein"), "label": PATHS.get(model, PATHS["own"])[0]}
     told["path"]["placeholder"] = PATHS.get(model, PATHS["own"])[1]
-    told["steps"] |= {"visible": model != "protein"}
+    told["steps"] |= {"visible": model not in ONE_ORDER}
+    told["alpha"] |= {"label": "Strength of the reward" if model == "molecules" else ALPHA}
     told["model"], told["sampler"] = {}, told["sampler"] | {"choices": _samplers(model)}
     told["condition"] |= {"visible": choice.condition is not None, "choices": list(choice.offered)}
     told["condition"]["label"] = choice.condition or "Condition"
@@ -175,7 +178,9 @@ def _suit(model: str) -> list[Any]:
 
 def _samplers(model: str) -> list[tuple[str, str]]:
     """The samplers that a model may take, in words."""
-    ordered = model == "protein"
+    if model == "molecules":
+        return [(SAMPLERS["in-order"][0], "in-order")]
+    ordered = model in ONE_ORDER
     return [(words, key) for key, (words, _) in SAMPLERS.items() if (key in ORDERED if ordered else key != "in-order")]
 
 

@@ -41,7 +41,8 @@ def stage(job: StudioRun) -> str:
     """The display of a job: pictures, ESS curve, figures."""
     if not any(lane.frame for lane in job.lanes.values()):
         return ""
-    names = {"run": NAMES[job.form.sampler], "plain": "plain guidance"}
+    rewarded = job.problem is not None and job.problem.score is not None
+    names = {"run": NAMES[job.form.sampler], "plain": "without the reward" if rewarded else "plain guidance"}
     panes = [_pane(job, lane, names[key], key) for key, lane in job.lanes.items()]
     panes += _target(job)
     return f'<div class="panes n{len(panes)}">{"".join(panes)}</div>{_course(job.lanes["run"])}{_figures(job)}'
@@ -110,11 +111,12 @@ def _pane(job: StudioRun, lane: Lane, name: str, kind: str) -> str:
     frame = lane.frame
     if frame is None:
         return f'<section class="pane {kind}"><h3>{escape(name)}</h3><p class="sub">starting …</p></section>'
-    alike = job.form.sampler == "guidance" or kind == "plain"
+    rewarded = job.problem is not None and job.problem.score is not None
+    alike = job.form.sampler == "guidance" or (kind == "plain" and not rewarded)
     kind, weighted = (f"{kind} plain", "counted alike") if alike else (kind, "weighted")
     kind = f"{kind} veiled" if job.problem and job.problem.veiled else kind
     sub = f"step {frame.step} of {lane.steps} · {weighted}"
-    miss, known = _miss(job, lane), job.problem.view if job.problem else None
+    miss, known = _miss(job, lane), job.problem.looked_at(frame.x, frame.weights) if job.problem else None
     view = known or suggested_view(torch.as_tensor(frame.x))
     over = view.shape == "text" and lane.result is not None
     look = final_texts(view, frame, lane, not alike) if over else _look(view, frame)

@@ -41,6 +41,8 @@ def plan(problem: Problem, form: RunForm) -> PlannedRun:
     if form.sampler == "guidance":
         return guidance(problem, form)
     scheme = RESAMPLING[form.resampling]
+    if problem.target is not None:
+        return _revealed(*problem.target(form.alpha), scheme)
     if form.sampler == "any-order":
         return _any_order(problem, form, scheme)
     if problem.order is not None:
@@ -75,8 +77,10 @@ def _written(model: Model) -> tuple[str, str]:
 
 
 def guidance(problem: Problem, form: RunForm) -> PlannedRun:
-    """Plain guidance of the same model, with alpha as its strength."""
+    """Plain guidance of the same model, with alpha as its strength; of a reward, draws without it."""
     model = problem.model
+    if problem.target is not None:  # of a reward: the same draws without it
+        return _revealed(*problem.target(None), RESAMPLING["half"])
     if problem.order is not None:
         return _guided_in_order(problem, form)
     if model.conditional is None:
@@ -121,7 +125,7 @@ def command_of(problem: Problem, form: RunForm) -> str | None:
     }
     steps = form.steps if problem.order is None else None
     told |= {"particles": form.particles, "populations": form.populations, "steps": steps, "seed": form.seed}
-    told |= {"alpha": None} if problem.order is not None and form.condition is None else {}
+    told |= {"alpha": None} if problem.target or (problem.order is not None and form.condition is None) else {}
     told["device"] = None if form.device == "cpu" else form.device
     return f"{problem.prepare}{command_line('sample', name, told)}"
 

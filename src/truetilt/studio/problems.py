@@ -27,9 +27,12 @@ from ..models.text import Text
 from ..paper.figures import LIKELIHOOD_6, LIKELIHOOD_9, P0_6, P0_9
 from ..proteins.bundle import NAME, load_protein
 from ..viz.clouds import LARGEST_TABLE, Disks, Points
+from ..viz.molecules import MoleculeView
 from ..viz.views import View
 from ..viz.words import is_veiled
+from .folders import MOLECULES
 from .form import RunForm
+from .molecules import molecule_targets
 from .residues import WholeChain
 
 NINE = {"p0": P0_9, "likelihood": LIKELIHOOD_9}
@@ -65,6 +68,8 @@ class Problem(NamedTuple):
     order: tuple[int, ...] | None = None  # decoding order, if the network has one
     spell: Callable[[np.ndarray], str] | None = None  # a state as HTML, if the view shows less
     backbone: Mapping[str, str] | None = None  # of a protein, as requested
+    target: Callable[[float | None], tuple[Any, str]] | None = None  # of a reward: of its strength, with its Python
+    score: Callable[[Any], float] | None = None  # the reward of one RDKit molecule, shown under it
     lacks: str = ""  # what `truetilt sample` does not support, if there is no command
     judge: Callable[[torch.Tensor], np.ndarray] | None = None  # p(condition | state) of states [n, D], by a judge
 
@@ -84,7 +89,12 @@ class Problem(NamedTuple):
             exact = Table(exact.process, exact.p0.cpu(), exact.likelihood.cpu())
         elif exact is not None:
             exact = exact.to("cpu")
-        return self._replace(model=None, exact=exact, judge=None)
+        return self._replace(model=None, target=None, exact=exact, judge=None)
+
+    def looked_at(self, x: np.ndarray, weights: np.ndarray) -> View | None:
+        """The view of these states; of molecules with their rewards."""
+        view = self.view
+        return view.rated(x, weights, self.score) if isinstance(view, MoleculeView) and self.score else view
 
 
 def problem_of(form: RunForm) -> Problem:
@@ -163,6 +173,17 @@ def _protein(form: RunForm) -> Problem:
     )  # fmt: skip
 
 
+def _molecules(form: RunForm) -> Problem:
+    """Molecules under a reward by its name, or without one."""
+    name = None if form.condition is None else str(form.condition)
+    targets, python = molecule_targets(name, form.device)
+    nets, told = targets.nets, {"reward": name, "strength": None if name is None else form.alpha}
+    return Problem(
+        MOLECULES, nets.model(), nets.view, python, command=SampleCall(MOLECULES, told), look="nets.view",
+        condition=name, order=tuple(range(nets.length)), target=targets, score=targets.score,
+    )  # fmt: skip
+
+
 _PROBLEMS: Mapping[str, Callable[[RunForm], Problem]] = {
     "nine": lambda form: _listed("nine states", "masking", NINE, form),
     "six": lambda form: _listed("six states", "uniform", SIX, form),
@@ -170,6 +191,7 @@ _PROBLEMS: Mapping[str, Callable[[RunForm], Problem]] = {
     "tiny-reviews": lambda form: nets_problem("tiny-reviews", form),
     "plane": _plane,
     "protein": _protein,
+    "molecules": _molecules,
     "own": _own,
 }
 

@@ -16,9 +16,12 @@ from ..core.types import Tokens
 from ..diffusion.processes import Masking, Uniform
 from ..smc.stream import Stream
 from .losses import Noise, Noised, corrupt
+from .suffixes import mixed_in, suffixes
 from .task import Rows, TrainingBatch
 
-ORDER, TIMES, NOISE, LABELS, SHIFTS, EVALUATION = range(6)  # purposes: one stream each, so no uniform is used twice
+ORDER, TIMES, NOISE, LABELS, SHIFTS, EVALUATION, SUFFIXES = range(
+    7
+)  # purposes: one stream each, so no uniform is used twice
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class Batches:
     clean: bool = False
     max_shift: int = 0
     max_blank: float = 0.0
+    suffix_share: float = 0.0  # share of the rows of which a suffix is masked, in place of random sites
 
     def at(self, step: int) -> TrainingBatch:
         """The batch of this step."""
@@ -44,7 +48,12 @@ class Batches:
             x0 = shifted(x0, self._uniforms(step, SHIFTS, 2), self.max_shift)
         instead = self.rows.told_instead(label, self.classes)
         told = torch.where(self._uniforms(step, LABELS, 1)[:, 0] < self.label_dropout, instead, label)
-        return TrainingBatch(self._noised(x0, step), label, told)
+        noised = self._noised(x0, step)
+        if self.suffix_share and isinstance(self.process, Masking):
+            u, used = self._uniforms(step, SUFFIXES, 2), self.rows.used
+            used = torch.full_like(chosen, x0.shape[1]) if used is None else used[chosen]
+            noised = mixed_in(noised, suffixes(self.process, x0, used, u[:, 1]), u[:, 0] < self.suffix_share)
+        return TrainingBatch(noised, label, told)
 
     def _noised(self, x0: Tokens, step: int) -> Noised:
         if self.clean:

@@ -38,7 +38,15 @@ _FREE = (  # settings that may change on resuming, because they do not affect wh
     "evaluation_passes",
     "export_dtype",
 )
-_LATER = ("modality", "rows", "mix", "prompts", "lora", "max_blank")  # part of a fingerprint only if set
+_LATER = (
+    "modality",
+    "rows",
+    "mix",
+    "prompts",
+    "lora",
+    "max_blank",
+    "suffix_share",
+)  # part of a fingerprint only if set
 
 
 @dataclass(frozen=True)
@@ -77,6 +85,7 @@ class TrainConfig:
     prompts: Mapping[str, Any] = field(default_factory=dict)  # text, conditional: words for a class, in place of labels
     lora: Mapping[str, Any] = field(default_factory=dict)  # text: {rank, alpha} of adapters; empty: train all weights
     max_blank: float = 0.3  # for augment: mask, the largest share of a row that is masked
+    suffix_share: float = 0.0  # text, masking: share of the rows that are masked as in drawing from left to right
     note: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -94,6 +103,7 @@ class TrainConfig:
                 raise InvalidInput(f"{name} is {getattr(self, name)}; it must be below 2^63")
         self._check_ranges()
         self._check_modality()
+        self._check_suffixes()
 
     def _check_ranges(self) -> None:
         if not 0 < self.share <= 1:
@@ -123,6 +133,16 @@ class TrainConfig:
             raise InvalidInput(f"prompts are for the task conditional, not for {self.task}; leave them out")
         if self.lora and (not self.base or self.task not in ("conditional", "unconditional")):
             raise InvalidInput("lora adapts a diffusion net that is there already; name its folder as `base`")
+
+    def _check_suffixes(self) -> None:
+        if not 0 <= self.suffix_share <= 1:
+            raise InvalidInput(f"suffix_share is {self.suffix_share}; it is a share of the rows, from 0 to 1")
+        fits = self.modality == "text" and self.process == "masking" and self.task in ("unconditional", "conditional")
+        if self.suffix_share and not fits:
+            raise InvalidInput(
+                f"suffix_share is {self.suffix_share}; it is for the tasks unconditional and conditional on text with "
+                "the process masking, leave it out here"
+            )
 
     def noising(self) -> Masking | Uniform:
         """The noising process over the network's vocabulary."""

@@ -2,20 +2,26 @@
 
 Each test row is evaluated once per pass, at a time of its own. The times of a pass are stratified over (0, 1), one row
 per stratum, which estimates the continuous-time integral with little noise. For texts the bound is also given per
-token: the same nats divided by the number of sites that are not padding.
+token: the same nats divided by the number of sites that are not padding. The bound is of random masks: it bounds
+-log p(x) of drawing in a random order. A network that is also trained from left to right gets a second figure,
+`in_order`: -log p(x) of drawing from left to right up to the end token, no bound but the likelihood itself, estimated
+at one site of each row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
+from ..diffusion.processes import Masking
 from ..models.score import normalised
 from ..smc.stream import Stream
-from .batches import EVALUATION, times
+from .batches import EVALUATION, SUFFIXES, times
 from .losses import Noise, Noised, bound, corrupt, corrupt_from_all
+from .suffixes import next_token_nats, suffixes
 from .task import LogScores, Rows, TrainingTask
 
 POTENTIAL_TIMES = (0.0, 0.25, 0.5, 0.75, 0.9)
@@ -49,11 +55,33 @@ def _bounds(
         for noised, label in _noised(task, rows, t, Stream(seed, number, rows.tokens.device), corrupt_from_all):
             known = label if told else rows.told_instead(label, task.classes)
             values.append(bound(task.process, log_scores(task.net, noised, known), noised).double())
-    every = torch.cat(values)
-    found = {"bound": float(every.mean()), "bound_stderr": float(every.std() / len(every) ** 0.5)}
+    found = _figures("bound", torch.cat(values), rows)
+    return found | (_in_order(log_scores, task, rows, seed, passes, told) if task.in_order else {})
+
+
+def _figures(name: str, every: Tensor, rows: Rows) -> dict[str, float]:
+    """Mean and standard error of nats per dimension; for texts also the mean per token."""
+    found = {name: float(every.mean()), f"{name}_stderr": float(every.std() / len(every) ** 0.5)}
     if rows.used is None:
         return found
-    return found | {"bound_per_token": found["bound"] * rows.tokens.shape[1] / float(rows.used.double().mean())}
+    return found | {f"{name}_per_token": found[name] * rows.tokens.shape[1] / float(rows.used.double().mean())}
+
+
+def _in_order(
+    log_scores: LogScores, task: TrainingTask, rows: Rows, seed: int, passes: int, told: bool
+) -> dict[str, float]:
+    """-log p(x) of drawing from left to right in nats a dimension, at one drawn site of each row and pass."""
+    values, length = [], rows.tokens.shape[1]
+    used = torch.full_like(rows.labels, length) if rows.used is None else rows.used
+    for number in range(passes):
+        u = Stream(seed, number, rows.tokens.device).uniforms(0, SUFFIXES, 1, (0, rows.count))[0]
+        for first in range(0, rows.count, _BATCH):
+            part, label = slice(first, first + _BATCH), rows.labels[first : first + _BATCH]
+            noised = suffixes(cast("Masking", task.process), rows.tokens[part].long(), used[part], u[part])
+            known = label if told else rows.told_instead(label, task.classes)
+            nats = next_token_nats(noised, log_scores(task.net, noised, known))
+            values.append(nats / length)
+    return _figures("in_order", torch.cat(values), rows)
 
 
 def _answers_at(task: TrainingTask, rows: Rows, seed: int, t: float) -> dict[str, float]:

@@ -48,6 +48,7 @@ class Noised(NamedTuple):
     x0: Tokens  # [B, D]
     x: Tokens  # [B, D]
     noise: Noise
+    weight: Tensor | None = None  # [B, D]; a factor of each masked site's term in the score entropy; None: 1
 
 
 def corrupt(process: Masking | Uniform, x0: Tokens, noise: Noise, u: Tensor) -> Noised:
@@ -104,6 +105,7 @@ def score_entropy(process: Masking | Uniform, log_score: Tensor, noised: Noised)
         log_odds = (noise.keep.log() - noise.lost.log())[:, None].to(log_score)
         log_true = log_score.gather(-1, noised.x0[..., None])[..., 0]
         terms = log_score.exp().sum(-1) + log_odds.exp() * (log_odds - 1 - log_true)
+        terms = terms if noised.weight is None else terms * noised.weight.to(terms)
         return torch.where(noised.x == process.mask, terms, 0.0).sum(-1) * noise.rate.to(log_score)
     size = process.vocabulary
     log_ratio = _uniform_log_ratio(noised, size).to(log_score)

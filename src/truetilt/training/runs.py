@@ -56,7 +56,10 @@ class TrainingRun:
         most = config.max_shift if config.augment == "shift" else 0
         blank = config.max_blank if config.augment == "mask" else 0.0
         rows, task = self.train, self.task
-        return Batches(rows, task.process, config.batch, config.seed, task.classes, dropout, task.clean, most, blank)
+        return Batches(
+            rows, task.process, config.batch, config.seed, task.classes, dropout, task.clean, most, blank,
+            config.suffix_share,
+        )  # fmt: skip
 
 
 def _check_device(device: torch.device | str) -> None:

@@ -77,6 +77,7 @@ class TrainingTask:
     clean: bool = False  # whether it sees only t = 0
     base: nn.Module | None = None  # frozen network under a guide
     started_from: str = ""  # hash of the pretrained weights that training started from, if any
+    in_order: bool = False  # whether it is also trained and evaluated as drawn from left to right
     given: int = 0  # sites taken by a prompt
     plain: Callable[[Any], Any] = lambda net: net  # the network as it is saved
     leave: Callable[[Path], None] = lambda folder: None  # writes further files beside the saved network

@@ -135,7 +135,10 @@ def _diffusion(config: TrainConfig, corpus: Corpus, device: torch.device | str) 
     def loss(net: nn.Module, batch: TrainingBatch) -> Tensor:
         return score_entropy(process, answer(net, batch.noised, batch.told), batch.noised)
 
-    task = TrainingTask(net, process, loss, answer, told=config.task == "conditional", started_from=before)
+    told, in_order = config.task == "conditional", config.suffix_share > 0
+    if in_order and not isinstance(process, Masking):
+        raise InvalidInput(f"suffix_share is {config.suffix_share} and {config.base} has no mask; leave it out")
+    task = TrainingTask(net, process, loss, answer, told, started_from=before, in_order=in_order)
     if prompts is not None:
         task = replace(task, given=prompts.shape[1], facts={"prompts": prompts.tolist()})
     if config.lora:

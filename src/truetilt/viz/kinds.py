@@ -25,7 +25,8 @@ def _text(found: dict[str, Any]) -> TextView:
 def _molecules(found: dict[str, Any]) -> MoleculeView:
     pieces, given = tuple(str(piece) for piece in found["pieces"]), found["given"]
     kept = None if given is None else tuple(None if token is None else int(token) for token in given)
-    return MoleculeView(pieces, int(found["end"]), int(found["mask"]), str(found["notation"]), kept)
+    worth = tuple((str(smiles), float(reward)) for smiles, reward in found.get("rewards", ()))
+    return MoleculeView(pieces, int(found["end"]), int(found["mask"]), str(found["notation"]), kept, worth)
 
 
 _KINDS: Mapping[str, Callable[[dict[str, Any]], View]] = {

@@ -9,8 +9,8 @@ import base64
 import io
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -87,10 +87,11 @@ def _as_image(svg: str, words: str) -> str:
     )
 
 
-def _figure(one: DistinctMolecule) -> str:
-    """A molecule with its share of the weight, and how often it is there."""
+def _figure(one: DistinctMolecule, reward: float | None) -> str:
+    """A molecule with its reward, its share of the weight, and how often it is there."""
     times = f", {one.count} times" if one.count > 1 else ""
-    words = f"{100 * one.weight:.3g} % of the weight{times}"
+    worth = "" if reward is None else f"r = {reward:.4g} · "
+    words = f"{worth}{100 * one.weight:.3g} % of the weight{times}"
     return f'<li>{_as_image(structure_svg(one.smiles), one.smiles)}<span class="worth">{words}</span></li>'
 
 
@@ -103,6 +104,7 @@ class MoleculeView:
     mask: int
     notation: str = "smiles"
     given: tuple[int | None, ...] | None = None
+    rewards: tuple[tuple[str, float], ...] = ()  # of SMILES, shown under their structures
 
     shape = "structure"
 
@@ -117,7 +119,8 @@ class MoleculeView:
         found = [one for one in self.distinct(x, weights) if one.valid and one.weight > 0]
         if not found:
             return ""
-        figures = "".join(_figure(one) for one in found[:SHEET])
+        worth = dict(self.rewards)
+        figures = "".join(_figure(one, worth.get(one.smiles)) for one in found[:SHEET])
         more = f", the heaviest {SHEET} here" if len(found) > SHEET else ""
         words = f"{len(found):,} distinct molecules among {len(x):,} particles{more}."
         return f'<p class="fine">{words}</p><ol class="tiles structure">{figures}</ol>'
@@ -129,13 +132,25 @@ class MoleculeView:
             self._text_view().draw(ax, self._whole(x), weights)
             return
         columns = math.ceil(math.sqrt(len(found)))
-        ax.imshow(_sheet_pixels([one.smiles for one in found], columns))
+        ax.imshow(_sheet_pixels([(one.smiles, self._caption(one)) for one in found], columns))
         ax.axis("off")
 
     def described(self) -> dict[str, Any]:
         given = None if self.given is None else list(self.given)
         told = {"end": self.end, "mask": self.mask, "notation": self.notation, "given": given}
-        return {"kind": "molecules", "pieces": list(self.pieces), **told}
+        worth = {"rewards": [list(one) for one in self.rewards]} if self.rewards else {}
+        return {"kind": "molecules", "pieces": list(self.pieces), **told, **worth}
+
+    def _caption(self, one: DistinctMolecule) -> str:
+        """The reward of a molecule (its share of the weight without one), and how often it is there."""
+        reward = dict(self.rewards).get(one.smiles)
+        first = f"{100 * one.weight:.2g} %" if reward is None else f"r = {reward:.4g}"
+        return first + (f"  {one.count} times" if one.count > 1 else "")
+
+    def rated(self, x: np.ndarray, weights: np.ndarray, score: Callable[[Any], float]) -> MoleculeView:
+        """The view with the rewards of the heaviest molecules among these rows, by a function of RDKit molecules."""
+        found = [one for one in self.distinct(x, weights) if one.valid and one.weight > 0][:SHEET]
+        return replace(self, rewards=tuple((one.smiles, float(score(parsed(one.smiles)))) for one in found))
 
     def distinct(self, x: np.ndarray, weights: np.ndarray) -> list[DistinctMolecule]:
         """The distinct molecules among finished rows [n, D]; none without RDKit."""
@@ -169,14 +184,15 @@ class MoleculeView:
         return TextView(pieces.__getitem__, len(pieces), self.mask)
 
 
-def _sheet_pixels(smiles: Sequence[str], columns: int) -> Any:
-    """A sheet of molecules as an array of pixels."""
+def _sheet_pixels(molecules: Sequence[tuple[str, str]], columns: int) -> Any:
+    """A sheet of molecules (SMILES and what stands under each) as an array of pixels."""
     from matplotlib.image import imread
     from rdkit.Chem.Draw import rdMolDraw2D
 
-    lines = -(-len(smiles) // columns)
+    lines = -(-len(molecules) // columns)
     pen = rdMolDraw2D.MolDraw2DCairo(2 * _WIDE * columns, 2 * _HIGH * lines, 2 * _WIDE, 2 * _HIGH)
     pen.drawOptions().bondLineWidth = 2.0
-    pen.DrawMolecules([parsed(one) for one in smiles])
+    pen.drawOptions().legendFontSize = 30
+    pen.DrawMolecules([parsed(smiles) for smiles, _ in molecules], legends=[words for _, words in molecules])
     pen.FinishDrawing()
     return imread(io.BytesIO(pen.GetDrawingText()), format="png")

@@ -1,0 +1,61 @@
+"""Rows that end: behind a seen end token every masked site is an end token, and no network is asked for it.
+
+This is part of the definition of p0, whoever samples it: a text that has ended goes on with nothing but ends. A row
+whose masked sites all lie behind an end is answered without the network, and is not counted as an evaluation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..core.logits import stacked
+from ..core.types import NEG_INF, Batch, InvalidInput, SiteLogits, Tokens, ask
+from ..diffusion.processes import Masking
+from .distinct import WrappingScore
+
+
+@dataclass(frozen=True)
+class Ended(WrappingScore):
+    """A Score of masked rows in which p(end) = 1 at every masked site behind a seen end token."""
+
+    score: Any
+    end: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.process, Masking):
+            raise InvalidInput(f"rows end where tokens are revealed, and the process is {self.process!r}; use masking")
+        if not 0 <= self.end < self.process.vocabulary:
+            raise InvalidInput(f"the end token is {self.end} of {self.process.vocabulary} tokens; give one of them")
+
+    @property
+    def net(self) -> Any:
+        return getattr(self.score, "net", None)
+
+    def ask(self, batch: Batch, t: float) -> SiteLogits:
+        masked = batch.x == self.process.mask
+        behind = masked & behind_end(batch.x, self.end)
+        if not bool(behind.any()):
+            return ask(self.score, batch, t)
+        law = torch.full((1, self.process.vocabulary), NEG_INF, device=batch.x.device)
+        law[0, self.end] = self.process.log_odds_kept(t)
+        wanted = (masked & ~behind).any(-1)
+        index = torch.zeros_like(batch.x)
+        if not bool(wanted.any()):
+            return SiteLogits(law, index)
+        answer = ask(self.score, Batch(batch.x[wanted], batch.meter), t)
+        index[wanted] = answer.index + 1
+        return SiteLogits(stacked([law.to(_dtype(answer)), answer.store]), index.masked_fill(behind, 0))
+
+
+def behind_end(x: Tokens, end: int) -> Tensor:
+    """The sites that have an end token before them, bool [..., D]."""
+    ends = (x == end).long()
+    return ends.cumsum(-1) > ends
+
+
+def _dtype(answer: SiteLogits) -> torch.dtype:
+    return answer.store.dtype if isinstance(answer.store, Tensor) else torch.float32
