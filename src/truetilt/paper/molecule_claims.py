@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from ..commands.jobs import Answer
 from ..smc.uncertainty import student_quantile
-from .molecule_samplers import CHARGED, OURS, TRUETILT
+from .molecule_samplers import BY_POTENTIAL, CHARGED, OURS
 from .molecule_tasks import TRUTH
 from .molecule_truth import FUNCTIONS, agreement, error_ratios, ours_of, reference_of
 
@@ -20,12 +20,13 @@ HALF, LEVEL = 0.5, 0.95
 
 def truth_of(rows: Sequence[Answer], base: Sequence[Answer], evaluations: int, length: int) -> list[Answer]:
     """For each hard task: the reference, and for each way of counting the potential agreement and ratios of errors."""
-    comparisons, out = len(TRUTH) * 2 * (1 + len(FUNCTIONS)), []
-    for task in TRUTH:
+    tasks = [task for task in TRUTH if any((row["part"], row["task"]) == ("truth", task.name) for row in rows)]
+    comparisons, out = len(tasks) * len(BY_POTENTIAL) * (1 + len(FUNCTIONS)), []
+    for task in tasks:
         reference = reference_of(base, task.name)
         found: Answer = {"task": task.name, "title": task.title, "draws": sum(one["draws"] for one in base)}
         found["hits"] = sum(one["hits"][task.name]["count"] for one in base)
-        for way in (TRUETILT, CHARGED):
+        for way in BY_POTENTIAL:
             mine = [row for row in rows if (row["part"], row["task"], row["key"]) == ("truth", task.name, way)]
             if reference is None or len(mine) < 2 or all(row["log_z"] is None for row in mine):
                 continue
@@ -91,7 +92,7 @@ def _none(found: list[str]) -> Answer:
 
 def _truth_claims(one: Answer) -> Answer:
     out: Answer = {}
-    for way in (TRUETILT, CHARGED):
+    for way in BY_POTENTIAL:
         head = f"{one['title']}, {OURS[way]}"
         if way not in one:
             out[f"{head}: measured"] = {"found": one["hits"], "limit": 2, "holds": False}

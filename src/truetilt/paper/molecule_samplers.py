@@ -32,8 +32,14 @@ from ..targets.composed import Composed
 from .molecule_tasks import Task, networks
 from .molecule_values import RelaxedTwist
 
-TRUETILT, CHARGED, STEER, TAYLOR, BASE = "truetilt", "truetilt-charged", "steer", "taylor", "base"
-OURS = {TRUETILT: "truetilt", CHARGED: "truetilt, potential charged", STEER: "tt.steer"}
+TRUETILT, LAST, CHARGED, STEER = "truetilt", "truetilt-last", "truetilt-charged", "steer"
+TAYLOR, BASE = "taylor", "base"
+BY_POTENTIAL = {
+    TRUETILT: "truetilt",  # as `truetilt sample molecules`: rows that have ended are worth their reward
+    LAST: "truetilt, reward last",  # the reward is called at the end only, once per particle
+    CHARGED: "truetilt, potential charged",  # as the first; passes of the potential are paid for too
+}
+OURS = BY_POTENTIAL | {STEER: "tt.steer"}
 RIVALS = {**TITLES, TAYLOR: "Taylor guidance", BASE: "base draws"}
 NAMES = OURS | RIVALS
 WITH_TARGET = {*OURS, *(name for name, method in METHODS.items() if method.has_target)}
@@ -81,10 +87,10 @@ def shared_reward(task: Task, device: str) -> Reward:
 
 def drawn(name: str, on: Problem) -> MoleculeDraws:
     """Molecules by the method of this name, until either budget is spent."""
-    if name in OURS or name == TAYLOR:
-        return {TRUETILT: _twisted, CHARGED: _charged, STEER: _steered, TAYLOR: _guided}[name](on)
-    if name == BASE:
-        return _base(on)
+    if name in BY_POTENTIAL:
+        return _twisted(name, on)
+    if name in (STEER, TAYLOR, BASE):
+        return {STEER: _steered, TAYLOR: _guided, BASE: _base}[name](on)
     found: Baseline = run_method(name, on.contest())
     return MoleculeDraws(found.states, found.weights.cpu(), found.spent, 0, found.log_z)
 
@@ -100,14 +106,14 @@ class Counted:
         return self.function(x, t)
 
 
-def potential_run(on: Problem, particles: int) -> MoleculeDraws:
-    """`tt.Composed` with the potential as twist, as `truetilt sample molecules` does, in 16 populations.
+def potential_run(name: str, on: Problem, particles: int) -> MoleculeDraws:
+    """`tt.Composed` with the potential as twist in 16 populations, one of `BY_POTENTIAL`.
 
     Calls of the reward by the twist, for rows that have ended, are counted too.
     """
     reward: Any = afresh(on.reward)
     nets, task = on.nets, on.task
-    value = nets.twist(task.score, task.strength, reward)
+    value = nets.twist(task.score, task.strength, None if name == LAST else reward)
     if value is None:
         raise InvalidInput(f"the potential predicts no part of the reward of {task.name}; give networks with one")
     twist = Counted(value)
@@ -121,15 +127,17 @@ def potential_run(on: Problem, particles: int) -> MoleculeDraws:
     return MoleculeDraws(x, weights, spent, twist.rows, result.log_z, str(result.trust().verdict))
 
 
-def _twisted(on: Problem, passes: int = 0) -> MoleculeDraws:
-    """The largest such run within the budget; `passes` of the potential are charged for every network evaluation."""
-    length = on.nets.length
-    particles = on.budget.most(POPULATIONS * length * (1 + passes), POPULATIONS, "particles of each of 16 populations")
-    return within_budget(lambda size: potential_run(on, size), particles * POPULATIONS, on.budget, bool(passes))
+def cost_of(name: str, length: int) -> int:
+    """Evaluations that a particle is charged: a pass of the network at each site, and, charged, those of the potential
+    at its candidates and before them."""
+    return length * (CANDIDATES + 2 if name == CHARGED else 1)
 
 
-def _charged(on: Problem) -> MoleculeDraws:
-    return _twisted(on, CANDIDATES + 1)
+def _twisted(name: str, on: Problem) -> MoleculeDraws:
+    """The largest such run within the budget."""
+    each = POPULATIONS * cost_of(name, on.nets.length)
+    particles = on.budget.most(each, POPULATIONS, f"particles of each of {POPULATIONS} populations") * POPULATIONS
+    return within_budget(lambda size: potential_run(name, on, size), particles, on.budget, name == CHARGED)
 
 
 def within_budget(

@@ -14,7 +14,7 @@ from ..core.budget import Budget
 from ..core.chemistry import parsed
 from ..core.types import InvalidInput, TruetiltError
 from .molecule_claims import claims, summaries, truth_of
-from .molecule_samplers import CANDIDATES, CHARGED, NAMES, TRUETILT, WITH_TARGET, drawn, potential_run, problem_of
+from .molecule_samplers import BY_POTENTIAL, NAMES, WITH_TARGET, cost_of, drawn, potential_run, problem_of
 from .molecule_scores import Moments, distance, judged, novelty, read_training_set
 from .molecule_tasks import TRUTH, USE, networks, task_of
 from .molecule_truth import FUNCTIONS, reference_job
@@ -88,7 +88,8 @@ def _truth_jobs(sizes: Sizes, settings: Settings, k: int) -> list[Job]:
     return [
         Job(f"truth-{task.name}-{way}-{seed}", one_truth, (task.name, way, seed, sizes.evaluations, settings.device))
         for task in TRUTH
-        for way in (TRUETILT, CHARGED)
+        if task.name in sizes.tasks
+        for way in BY_POTENTIAL
     ]
 
 
@@ -105,9 +106,8 @@ def one_truth(name: str, way: str, seed: int, evaluations: int, device: str) -> 
     """Our run of a hard task at so many evaluations, of the network or, charged, of both; calls are not limited."""
     task = task_of(name, TRUTH)
     on = problem_of(task, Budget(evaluations), seed, device)
-    each = on.nets.length * (1 if way == TRUETILT else CANDIDATES + 2)
     try:
-        found = potential_run(on, evaluations // each)
+        found = potential_run(way, on, evaluations // cost_of(way, on.nets.length))
     except TruetiltError as error:
         return {"failed": str(error), "log_z": None} | dict.fromkeys(FUNCTIONS)
     alive = found.weights > 0

@@ -7,8 +7,13 @@ from typing import Any
 
 from ..commands.jobs import Answer
 
-OURS = {"truetilt": ("#009E73", "o"), "truetilt-charged": ("#56B4E9", "s"), "steer": ("#CC79A7", "^")}
-GREY, MARKS = "#7a7a7a", ("v", "<", ">", "p", "h", "P", "*", "d", "X", "D", "H", "8")
+OURS = {
+    "truetilt": ("#009E73", "o"),
+    "truetilt-last": ("#0072B2", "D"),
+    "truetilt-charged": ("#56B4E9", "s"),
+    "steer": ("#CC79A7", "^"),
+}
+GREY, MARKS = "#7a7a7a", ("v", "<", ">", "p", "h", "P", "*", "d", "X", "H", "8", "1")
 AXES = {"diversity": "internal diversity", "distance": "Fréchet distance to the base"}
 
 
