@@ -77,7 +77,7 @@ class MoleculeOptions(ExperimentOptions):
         Path | None, typer.Option("--data", help="Folder moses/dataset/data of the package molsets; for novelty.")
     ] = None
     draws: Annotated[
-        int | None, typer.Option(help="Draws of the base that answers are checked by; a million, quick 400.", min=1)
+        int | None, typer.Option(help="Draws of the base that answers are checked by; a million, quick 200.", min=1)
     ] = None
 
     @property

@@ -44,6 +44,7 @@ RIVALS = {**TITLES, TAYLOR: "Taylor guidance", BASE: "base draws"}
 NAMES = OURS | RIVALS
 WITH_TARGET = {*OURS, *(name for name, method in METHODS.items() if method.has_target)}
 POPULATIONS, CANDIDATES = 16, 8
+_CALLS = 3  # reward calls of a particle whose twist calls it for rows that have ended, for a first guess
 _TRIES, _FULL, _AIM = 5, 0.9, 0.97  # runs tried, share of a budget that will do, and share that is aimed at
 
 
@@ -136,8 +137,9 @@ def cost_of(name: str, length: int) -> int:
 def _twisted(name: str, on: Problem) -> MoleculeDraws:
     """The largest such run within the budget."""
     each = POPULATIONS * cost_of(name, on.nets.length)
-    particles = on.budget.most(each, POPULATIONS, f"particles of each of {POPULATIONS} populations") * POPULATIONS
-    return within_budget(lambda size: potential_run(name, on, size), particles, on.budget, name == CHARGED)
+    most = on.budget.most(each, POPULATIONS, f"particles of each of {POPULATIONS} populations")
+    first = max(most // _CALLS, 1) if name == TRUETILT and on.task.fix is None else most
+    return within_budget(lambda size: potential_run(name, on, size), first * POPULATIONS, on.budget, name == CHARGED)
 
 
 def within_budget(

@@ -56,7 +56,7 @@ class Sizes(NamedTuple):
 
 
 FULL = Sizes()
-QUICK = Sizes(3_040, 64, 1, 2, 400, 100, ("qed", "scaffold"))
+QUICK = Sizes(3_040, 32, 1, 2, 200, 50, ("qed", "scaffold"))
 
 
 def sizes_of(settings: Settings) -> Sizes:
