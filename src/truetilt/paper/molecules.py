@@ -14,7 +14,7 @@ from ..core.budget import Budget
 from ..core.chemistry import parsed
 from ..core.types import InvalidInput, TruetiltError
 from .molecule_claims import claims, summaries, truth_of
-from .molecule_samplers import BY_POTENTIAL, NAMES, WITH_TARGET, cost_of, drawn, potential_run, problem_of
+from .molecule_samplers import BY_POTENTIAL, NAMES, POPULATIONS, WITH_TARGET, cost_of, drawn, potential_run, problem_of
 from .molecule_scores import Moments, distance, judged, novelty, read_training_set
 from .molecule_tasks import TRUTH, USE, networks, task_of
 from .molecule_truth import FUNCTIONS, reference_job
@@ -45,6 +45,7 @@ class Sizes(NamedTuple):
     evaluations: int = 200_000
     calls: int = 5_000
     seeds: int = 10
+    truth_evaluations: int = 200_000  # of a run that is checked; its calls are not limited
     truth_seeds: int = 20
     draws: int = 1_000_000
     each: int = 5_000  # draws of the base in a job
@@ -56,7 +57,7 @@ class Sizes(NamedTuple):
 
 
 FULL = Sizes()
-QUICK = Sizes(3_040, 32, 1, 2, 200, 50, ("qed", "scaffold"))
+QUICK = Sizes(3_040, 32, 1, 608, 2, 200, 50, ("qed", "scaffold"))
 
 
 def sizes_of(settings: Settings) -> Sizes:
@@ -86,7 +87,11 @@ def jobs(settings: Settings) -> list[Job]:
 def _truth_jobs(sizes: Sizes, settings: Settings, k: int) -> list[Job]:
     seed = settings.seed + k
     return [
-        Job(f"truth-{task.name}-{way}-{seed}", one_truth, (task.name, way, seed, sizes.evaluations, settings.device))
+        Job(
+            f"truth-{task.name}-{way}-{seed}",
+            one_truth,
+            (task.name, way, seed, sizes.truth_evaluations, settings.device),
+        )
         for task in TRUTH
         if task.name in sizes.tasks
         for way in BY_POTENTIAL
@@ -107,7 +112,8 @@ def one_truth(name: str, way: str, seed: int, evaluations: int, device: str) -> 
     task = task_of(name, TRUTH)
     on = problem_of(task, Budget(evaluations), seed, device)
     try:
-        found = potential_run(way, on, evaluations // cost_of(way, on.nets.length))
+        particles = on.budget.most(POPULATIONS * cost_of(way, on.nets.length), 0, "particles of each population")
+        found = potential_run(way, on, particles * POPULATIONS)
     except TruetiltError as error:
         return {"failed": str(error), "log_z": None} | dict.fromkeys(FUNCTIONS)
     alive = found.weights > 0
@@ -141,7 +147,7 @@ def collect(settings: Settings, answers: dict[str, Answer]) -> Answer:
     rows = [_row(job, answers[job.name]) for job in done if not job.name.startswith("draws-")]
     use = [row for row in rows if row["part"] == "use" and "failed" not in row]
     _finish(use, base, read_training_set(settings.data))
-    truth = truth_of(rows, base, sizes_of(settings).evaluations, networks("cpu").length)
+    truth = truth_of(rows, base, sizes_of(settings).truth_evaluations, networks("cpu").length)
     found = {"rows": rows, "truth": truth, "summary": summaries(use)}
     failures = sorted({f"{row['task']}, {row['method']}: {row['failed']}" for row in rows if "failed" in row})
     missing = len(every) - len(done)
