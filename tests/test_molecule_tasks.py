@@ -272,7 +272,7 @@ def test_the_experiment_runs_and_draws_on_a_tiny_network(monkeypatch):
     nets = tiny_molecules(6)
     for module in (molecule_tasks, molecule_samplers, molecule_truth, molecules):
         monkeypatch.setattr(module, "networks", lambda device, fix=None: nets)
-    monkeypatch.setattr(molecules, "QUICK", molecules.Sizes(1200, 60, 1, 1200, 2, 60, 20, ("qed", "logp")))
+    monkeypatch.setattr(molecules, "QUICK", molecules.Sizes(1200, 60, 1, 1200, 2, 60, 20, ("qed", "logp"), ("qed",)))
     molecule_samplers.shared_reward.cache_clear()
     settings = Settings(quick=True)
     answers = {job.name: job.work(*job.arguments) for job in molecules.jobs(settings)}

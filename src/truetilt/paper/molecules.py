@@ -14,7 +14,17 @@ from ..core.budget import Budget
 from ..core.chemistry import parsed
 from ..core.types import InvalidInput, TruetiltError
 from .molecule_claims import claims, summaries, truth_of
-from .molecule_samplers import BY_POTENTIAL, NAMES, POPULATIONS, WITH_TARGET, cost_of, drawn, potential_run, problem_of
+from .molecule_samplers import (
+    BASE,
+    BY_POTENTIAL,
+    NAMES,
+    POPULATIONS,
+    WITH_TARGET,
+    cost_of,
+    drawn,
+    potential_run,
+    problem_of,
+)
 from .molecule_scores import Moments, distance, judged, novelty, read_training_set
 from .molecule_tasks import TRUTH, USE, networks, task_of
 from .molecule_truth import FUNCTIONS, reference_job
@@ -50,6 +60,7 @@ class Sizes(NamedTuple):
     draws: int = 1_000_000
     each: int = 5_000  # draws of the base in a job
     tasks: tuple[str, ...] = tuple(task.name for task in USE)
+    truths: tuple[str, ...] = tuple(task.name for task in TRUTH)
 
     @property
     def blocks(self) -> int:
@@ -57,7 +68,7 @@ class Sizes(NamedTuple):
 
 
 FULL = Sizes()
-QUICK = Sizes(3_040, 32, 1, 608, 2, 200, 50, ("qed", "scaffold"))
+QUICK = Sizes(2_000, 360, 1, 608, 2, 200, 50, ("scaffold",), ("qed",))
 
 
 def sizes_of(settings: Settings) -> Sizes:
@@ -93,7 +104,7 @@ def _truth_jobs(sizes: Sizes, settings: Settings, k: int) -> list[Job]:
             (task.name, way, seed, sizes.truth_evaluations, settings.device),
         )
         for task in TRUTH
-        if task.name in sizes.tasks
+        if task.name in sizes.truths
         for way in BY_POTENTIAL
     ]
 
@@ -167,9 +178,14 @@ def _finish(rows: Sequence[Answer], base: Sequence[Answer], known: frozenset[str
     own = {name: _base_of(name, rows, base) for name in {row["task"] for row in rows}}
     for row in rows:
         smiles, moments = row.pop("smiles"), Moments.read(row.pop("moments"))
-        law = own[row["task"]]
+        law = None if _is_own_base(row) else own[row["task"]]
         row |= {"novelty": novelty(smiles, known), "examples": smiles[:4]}
         row["distance"] = None if law is None else distance(moments, law)
+
+
+def _is_own_base(row: Answer) -> bool:
+    """Whether the row is the sample that distances are measured from."""
+    return row["key"] == BASE and task_of(row["task"]).fix is not None
 
 
 def _base_of(name: str, rows: Sequence[Answer], base: Sequence[Answer]) -> Moments | None:
@@ -177,7 +193,7 @@ def _base_of(name: str, rows: Sequence[Answer], base: Sequence[Answer]) -> Momen
     if task_of(name).fix is None:
         found = [answer["moments"] for answer in base]
     else:
-        found = [row["moments"] for row in rows if row["task"] == name and row["key"] == "base"]
+        found = [row["moments"] for row in rows if row["task"] == name and _is_own_base(row)]
     return Moments.total([Moments.read(one) for one in found]) if found else None
 
 

@@ -49,6 +49,8 @@ def _panel(ax: Any, mine: list[Answer], axis: str, marks: dict[str, str]) -> Non
         )
     if axis == "distance":
         ax.set_xscale("log")
+        for side in (ax.xaxis.set_major_formatter, ax.xaxis.set_minor_formatter):
+            side("{x:g}")
         ax.invert_xaxis()
     ax.grid(alpha=0.25, lw=0.4)
 
