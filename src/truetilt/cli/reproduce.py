@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -65,8 +65,24 @@ class HumaniseOptions(ExperimentOptions):
     ] = None
 
     @property
-    def more(self) -> dict[str, Path | None]:
+    def more(self) -> dict[str, Any]:
         return {"designs": self.designs}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoleculeOptions(ExperimentOptions):
+    """Options of the experiment on molecules."""
+
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Folder moses/dataset/data of the package molsets; for novelty.")
+    ] = None
+    draws: Annotated[
+        int | None, typer.Option(help="Draws of the base that answers are checked by; a million, quick 200.", min=1)
+    ] = None
+
+    @property
+    def more(self) -> dict[str, Any]:
+        return {"draws": self.draws}
 
 
 COMMANDS: dict[str, tuple[type[ExperimentOptions], str]] = {
@@ -93,6 +109,10 @@ COMMANDS: dict[str, tuple[type[ExperimentOptions], str]] = {
     "humanise": (
         HumaniseOptions,
         "25 mouse antibodies made human: OASis content against identity, beside five methods.",
+    ),
+    "molecules": (
+        MoleculeOptions,
+        "Drug-like molecules: four tasks at equal cost beside every baseline, two answers checked by base draws.",
     ),
     "tfbind8": (LandscapeOptions, "All 65,536 DNA 8-mers with measured binding (TF Bind 8): every sampler, exactly."),
 }

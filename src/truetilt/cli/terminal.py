@@ -72,8 +72,8 @@ class ExperimentOptions:
     as_json: Json = False
 
     @property
-    def more(self) -> dict[str, Path | None]:
-        """The experiment's own options that are files, by name."""
+    def more(self) -> dict[str, Any]:
+        """The experiment's own options, by name."""
         return {}
 
 

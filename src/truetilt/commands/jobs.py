@@ -24,6 +24,7 @@ from .outputs import write_outputs
 
 Answer = dict[str, Any]
 RANK, RANKS = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
+PROCESSES = int(os.environ.get("TRUETILT_PROCESSES", "1"))  # jobs at a time on a GPU, each in a process of its own
 _PAUSE = 0.2  # seconds between polls for answers of other ranks
 
 
@@ -99,7 +100,7 @@ def _unheard(name: str) -> None:
 def answers(
     experiment: Experiment, settings: Settings, folder: Path, begun: Callable[[str], object] = _unheard
 ) -> Iterator[tuple[str, Answer]]:
-    """Every job's name and answer as it finishes; on the CPU one job per core or rank at a time.
+    """Every job's name and answer as it finishes; one job per core or rank at a time, on a GPU `PROCESSES` of them.
 
     `begun` is called with the name of each job that this process computes, as it begins.
     """
@@ -129,8 +130,9 @@ def forget(folder: Path, names: Iterable[str]) -> None:
 
 
 def _run(jobs: list[Job], settings: Settings, begun: Callable[[str], object]) -> Iterator[tuple[Job, Answer]]:
-    workers = min(len(jobs), os.cpu_count() or 1) if RANKS == 1 else 1
-    if settings.device != "cpu" or workers < 2 or len(jobs) < 4:
+    most = (os.cpu_count() or 1) if settings.device == "cpu" else PROCESSES
+    workers = min(len(jobs), most) if RANKS == 1 else 1
+    if workers < 2 or len(jobs) < 4:
         for job in jobs:
             begun(job.name)
             yield job, job.work(*job.arguments)

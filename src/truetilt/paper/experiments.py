@@ -6,9 +6,9 @@ Experiments on texts are built for a corpus and a folder: see `controlled` and `
 from __future__ import annotations
 
 from ..commands.jobs import Experiment
-from . import chain, figure3, figure4, figures, gb1, humanise, rewards, sde, soluble, steer, table1, tfbind8
+from . import chain, figure3, figure4, figures, gb1, humanise, molecules, rewards, sde, soluble, steer, table1, tfbind8
 
-_OF_A_MODULE = (table1, chain, sde, rewards, steer, tfbind8, gb1, soluble, figure3, figure4, humanise)
+_OF_A_MODULE = (table1, chain, sde, rewards, steer, tfbind8, gb1, soluble, figure3, figure4, humanise, molecules)
 EXPERIMENTS: dict[str, Experiment] = {
     one.name: one for one in (figures.FIGURE1, figures.FIGURE2, *(module.EXPERIMENT for module in _OF_A_MODULE))
 }
