@@ -67,7 +67,7 @@ def table(folder: Path, sealed: bool) -> None:
 
 
 def result(folder: Path, sealed: bool) -> None:
-    from truetilt.viz.kinds import saved_view
+    from truetilt.viz.view_choice import saved_view
 
     found = tt.Result.load(folder)
     weights = found.weights

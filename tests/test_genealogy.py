@@ -7,7 +7,7 @@ import torch
 import truetilt as tt
 from problems import table
 from truetilt.smc.genealogy import lineage, roots
-from truetilt.viz.genealogy import columns, forest, leads_to, parents_between, places
+from truetilt.viz.genealogy_layout import columns, forest, leads_to, parents_between, places
 
 
 def history(steps, particles, seed=0, often=1.0):

@@ -21,8 +21,8 @@ from truetilt.models.score import Padded, class_log_probs
 from truetilt.molecules.placing import likeliest, places
 from truetilt.molecules.rewards import PropertyScore, bell, logp_near, qed, together, within
 from truetilt.molecules.twist import PropertyBins, bin_values
-from truetilt.viz.kinds import view_of
 from truetilt.viz.molecules import MoleculeView
+from truetilt.viz.view_choice import view_of
 
 pytest.importorskip("tokenizers")
 needs_rdkit = pytest.mark.skipif(find_spec("rdkit") is None, reason="needs truetilt[chem]")

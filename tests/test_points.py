@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import truetilt as tt
-from truetilt.metrics.points import median_distance, mmd, sliced_wasserstein, sphere, wasserstein
+from truetilt.metrics.cloud_distances import median_distance, mmd, sliced_wasserstein, sphere, wasserstein
 
 
 def normals(*shape, seed=0):

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 import truetilt as tt
 from test_transformer import TINY, by_hand, inputs, stirred
-from truetilt.models.published import PICKLED, read_published
+from truetilt.models.sedd_checkpoints import PICKLED, read_published
 from truetilt.models.transformer import SEDDConfig
 from truetilt.models.unet import UNet, UNetConfig
 

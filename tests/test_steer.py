@@ -16,14 +16,14 @@ import truetilt as tt
 from truetilt.core.errors import FolderTaken
 from truetilt.core.types import InvalidInput
 from truetilt.exact.tables import flat_index
-from truetilt.runtime.story import story_lines
+from truetilt.runtime.steer_story import story_lines
 from truetilt.steering import stage_folder
 from truetilt.steering.drift import LIMIT, drift_of
-from truetilt.steering.joined import joined
+from truetilt.steering.join_runs import joined
 from truetilt.steering.problem import SteerProblem
 from truetilt.steering.routes import importance
 from truetilt.targets.annealed import scan_gibbs
-from truetilt.twists import promise
+from truetilt.twists import forecast
 from truetilt.twists.learn import learnable
 
 S, D = 3, 5
@@ -445,11 +445,11 @@ def test_joined_runs_are_one_run():
 def test_tables_that_are_too_large_promise_nothing_and_are_not_learned(monkeypatch):
     """A pair of neighbours among 800 tokens has more entries than a guess may have, a site of four million too."""
     tried = []
-    monkeypatch.setattr(promise, "_share", lambda lessons, layout, ridge: tried.append(layout.reach) or 0.5)
+    monkeypatch.setattr(forecast, "_share", lambda lessons, layout, ridge: tried.append(layout.reach) or 0.5)
     x = torch.zeros(64, 3, dtype=torch.int64)
-    assert promise.promised_share(x, torch.zeros(64), 800) == 0.5
+    assert forecast.promised_share(x, torch.zeros(64), 800) == 0.5
     assert tried == [0]
-    assert promise.promised_share(x, torch.zeros(64), 1 << 22) is None
+    assert forecast.promised_share(x, torch.zeros(64), 1 << 22) is None
     assert not learnable(3, 1 << 22)
     huge = tt.Masking(1 << 22)
     law = torch.zeros(1, dtype=torch.float64)

@@ -17,7 +17,7 @@ from truetilt.commands.steer_figure import draw_steered
 from truetilt.commands.steerable import Steerable
 from truetilt.core.types import InvalidInput
 from truetilt.smc.genealogy import LINES, shown_lines
-from truetilt.viz.gained import binned, gain_words
+from truetilt.viz.reward_gain import binned, gain_words
 
 LENGTH = 12
 

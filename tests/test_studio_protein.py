@@ -16,8 +16,8 @@ from truetilt.studio.folders import DIGITS, STRINGS, TEXT, Found, sampler_for
 from truetilt.studio.form import faults, first_form, form_of
 from truetilt.studio.jobs import StudioRun
 from truetilt.studio.residues import WholeChain
-from truetilt.viz.kinds import view_of
 from truetilt.viz.logo import SequenceLogo
+from truetilt.viz.view_choice import view_of
 from truetilt.viz.words import run_settings
 
 pytest.importorskip("gemmi", reason="pip install 'truetilt[protein]'")

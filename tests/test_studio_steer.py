@@ -25,7 +25,7 @@ from truetilt.studio.rivals import AIMING, BEST, FK, IMPORTANCE, OURS, SHARES, P
 from truetilt.studio.steer_choices import EXAMPLES, SUBJECTS, named_rewards, rewards_for
 from truetilt.studio.steer_form import SteerForm, first_steer_form, steer_faults, steer_form_of
 from truetilt.studio.steer_jobs import SteerRun
-from truetilt.viz.gained import reward_bars
+from truetilt.viz.reward_gain import reward_bars
 
 MINE = """
 import truetilt as tt

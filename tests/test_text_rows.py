@@ -8,7 +8,7 @@ import torch
 
 import truetilt as tt
 from truetilt.paper import text_rows
-from truetilt.paper.controlled import all_claims
+from truetilt.paper.text_conditions import all_claims
 from truetilt.paper.text_rows import ScoredText, claims, difference, distinct_2, mean_interval, perplexity_of, ratio
 
 

@@ -13,7 +13,7 @@ from sayings import LENGTH
 from truetilt.cli.main import app
 from truetilt.commands.jobs import Settings, command, run_experiment
 from truetilt.metrics.perplexity import CausalLM
-from truetilt.paper import controlled, text_grid, text_plots, text_rows, text_scoring
+from truetilt.paper import text_conditions, text_grid, text_plots, text_rows, text_scoring
 from truetilt.paper.populations import draws_by_mass, draws_of_each
 from truetilt.paper.text_grid import TextTask
 from truetilt.paper.text_rows import ScoredText
@@ -107,14 +107,14 @@ def test_draws_by_mass_are_the_results_own_draws():
 def test_weighted_rows_tell_log_z_and_the_verdict(bundle_folder, nets):
     case = Case("annealed", ("high",), 2.0, None, 10, (4, 16))
     settings = Settings(True, 0, "cpu", None, (("model", str(bundle_folder)), ("reference", "none")))
-    answer = controlled.one_case(MOOD, case, settings)
+    answer = text_conditions.one_case(MOOD, case, settings)
     (row,) = answer["rows"]
     assert row["log_z_low"] < row["log_z"] < row["log_z_high"]
     assert row["log_z"] <= 0  # p(zeta|x) is at most 1
     assert row["trust"] in {"trust", "use with care", "do not trust"}
     assert 1 <= row["populations_by_mass"] <= 4
     assert len(answer["lines"]) == 64
-    plain = controlled.one_case(MOOD, Case("smc", ("high",), 2.0, 1.0, 4, (1, 4)), settings)
+    plain = text_conditions.one_case(MOOD, Case("smc", ("high",), 2.0, 1.0, 4, (1, 4)), settings)
     assert "log_z" not in plain["rows"][0]
 
 
@@ -141,7 +141,7 @@ def small(task, folder, bundle_folder, monkeypatch, quick=True, only=None):
     monkeypatch.setattr(text_grid, "QUICK_BETAS", (0.0, 1.0))
     settings = Settings(quick, 0, "cpu", None, (("model", str(bundle_folder)), ("reference", "none")))
     monkeypatch.setattr("os.cpu_count", lambda: 1)  # in this process, which knows the smaller numbers
-    return run_experiment(controlled.experiment(task, folder, only), settings, folder, lambda: None), settings
+    return run_experiment(text_conditions.experiment(task, folder, only), settings, folder, lambda: None), settings
 
 
 def chain_lm():
@@ -165,9 +165,9 @@ def test_a_task_writes_rows_texts_and_a_figure_then_perplexity(bundle_folder, tm
     assert by_name["smc-partial-high-a4-b1-6"]["score"] > 0.7
     kept = text_rows.read_lines(tmp_path)
     assert len(kept) == sum(row["runs"] * row["particles"] for row in result["rows"])
-    assert command(controlled.experiment(MOOD, tmp_path), settings).count(str(bundle_folder)) == 1
+    assert command(text_conditions.experiment(MOOD, tmp_path), settings).count(str(bundle_folder)) == 1
     monkeypatch.setattr(text_scoring, "reference", lambda *_: chain_lm())
-    again = text_scoring.score_folder(tmp_path, MOOD, text_scoring.Scoring("toy"), controlled.draw_curves)
+    again = text_scoring.score_folder(tmp_path, MOOD, text_scoring.Scoring("toy"), text_conditions.draw_curves)
     assert all(row["perplexity"] > 1 for row in again["rows"])
     line = next(line for line in text_rows.read_lines(tmp_path) if line.nats is not None)
     mine = chain_lm()
@@ -187,7 +187,7 @@ def test_claims_come_with_the_full_protocol(bundle_folder, tmp_path, monkeypatch
     assert found["perplexity_ratio"] is None
     assert found["accuracy_difference"]["low"] <= found["accuracy_difference"]["value"]
     alone = result | {"rows": [row for row in result["rows"] if row["claim"]]}
-    assert len(controlled.draw_curves(alone).axes) == 2  # no perplexity, no panel
+    assert len(text_conditions.draw_curves(alone).axes) == 2  # no perplexity, no panel
 
 
 def test_a_mean_that_says_nothing_is_not_drawn():
@@ -202,7 +202,7 @@ def test_a_mean_that_says_nothing_is_not_drawn():
 
 def test_toxicity_goes_both_ways_and_shows_no_text(bundle_folder, tmp_path, monkeypatch):
     assert text_grid.TASKS["toxicity"].conditions == ("toxic", "non-toxic")
-    score = controlled.score_of(TONE, "rude"), controlled.score_of(TONE, "calm")
+    score = text_conditions.score_of(TONE, "rude"), text_conditions.score_of(TONE, "calm")
     line = ScoredText("r", 0, "n x rude", True, math.log(0.8))
     assert [f(line) for f in score] == pytest.approx([0.8, 0.2])
     result, _ = small(TONE, tmp_path, bundle_folder, monkeypatch, only="guidance")

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import truetilt as tt
-from truetilt.viz.kinds import saved_view, suggested_view, view_of
 from truetilt.viz.png import png
+from truetilt.viz.view_choice import saved_view, suggested_view, view_of
 
 HOSTILE = "</script><img src=x onerror=alert(1)>&\"'"
 

@@ -34,7 +34,7 @@ _HOME = {
     "targets.jumps.uniformised": ("Uniformised", "least_bound"),
     "diffusion.kernels": ("euler", "tau_leaping", "tweedie"),
     "proteins.bundle": ("Protein",),
-    "models.distinct": ("Distinct",),
+    "models.deduplication": ("Distinct",),
     "models.families": ("Family",),
     "models.from_transformers": ("from_transformers",),
     "models.hub": ("Digits", "from_pretrained", "load"),

@@ -23,7 +23,7 @@ from .runtime.memory import check_fits
 from .runtime.saved import load_tensors, names_of, save_tensors
 from .runtime.settings import constant_of, known_of, repeated, runs_of
 from .runtime.snapshots import Snapshots, no_snapshots, united
-from .runtime.story import story_lines
+from .runtime.steer_story import story_lines
 from .smc.figures import STIRRED, Stirring, figures_of, lines_of
 from .smc.genealogy import roots
 from .smc.resampling import effective_sample_size, log_mean_exp, multinomial, normalised

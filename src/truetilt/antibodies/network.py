@@ -20,7 +20,7 @@ from ..core.fasta import AMINO_ACIDS
 from ..core.storage import read_text
 from ..core.types import InvalidInput, Tokens
 from ..models.pretrained import CONFIG, check_finite, check_shapes, read_json
-from ..models.published import PICKLED, unpickled
+from ..models.sedd_checkpoints import PICKLED, unpickled
 
 PACKAGE, VERSION = "antiberty", "0.1.3"
 SPECIES = ("camel", "human", "mouse", "rabbit", "rat", "rhesus")

@@ -28,8 +28,8 @@ from ..targets.scans import systematic_scan
 from ..viz.logo import SequenceLogo
 from .network import SPECIES, AntibodyNet, HeadOf, package_folder, read_network
 from .numbering import VariableDomain, number_domains
-from .pulled import PulledTarget
 from .readings import MOST_READINGS, MaskedReadings, hidden_sites
+from .redesign_target import PulledTarget
 from .rewards import Likeness, Promise, Pull, PullGuide
 from .sequences import check_protein, spelled, tokens_of
 from .unseen import UnseeingPotential, UnseeingScore

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..core.types import Batch, Potential, Score, SiteLogits, Tokens, ask
-from ..models.distinct import WrappingScore
+from ..models.deduplication import WrappingScore
 
 
 def masked_at(x: Tokens, sites: tuple[int, ...], mask: int) -> Tokens:

@@ -15,10 +15,10 @@ from ..core.types import InvalidInput, Model
 from ..twists.calls import Rewarding
 from ..twists.lookahead import Lookahead, plain_mean
 from .adalead import adalead
+from .budget_search import afresh, largest
 from .draws import best_of_n, importance
 from .fk_steering import LogPotential, difference, fk_steering, largest_so_far, sum_so_far
 from .record import Baseline
-from .sizes import afresh, largest
 from .svdd import Regressed, svdd
 from .tds import default_value, tds
 from .trajectory_gibbs import gibbs_until_spent, trajectory_gibbs

@@ -101,7 +101,7 @@ def report(
     with OneLineErrors():
         from ..core.storage import check_writable
         from ..result import Result
-        from ..viz.kinds import saved_view
+        from ..viz.view_choice import saved_view
 
         path = out or folder / "report.html"
         check_writable(path)

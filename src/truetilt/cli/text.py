@@ -97,14 +97,14 @@ def infill(
 def _task(name: str, asked: TaskOptions) -> None:
     """Sample, then score with the given reference and judge; with `score` only the second part."""
     with OneLineErrors():
-        from ..paper import controlled, infill, text_scoring
+        from ..paper import infill, text_conditions, text_scoring
         from ..paper.text_grid import TASKS
 
         folder, task = asked.score or asked.out or Path("runs") / name, TASKS.get(name)
         if task is None:
             experiment = infill.experiment(folder, asked.only)
         else:
-            experiment = controlled.experiment(task, folder, asked.only)
+            experiment = text_conditions.experiment(task, folder, asked.only)
         judge, perspective = getattr(asked, "judge", text_scoring.OWN), getattr(asked, "perspective", None)
         data, perspective = (None if path is None else str(path) for path in (asked.data, perspective))
         how = text_scoring.Scoring(asked.reference, judge, data, perspective)

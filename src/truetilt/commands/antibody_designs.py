@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from ..antibodies.pulled import PulledTarget
 from ..antibodies.readings import READINGS
 from ..antibodies.redesign import Redesign
+from ..antibodies.redesign_target import PulledTarget
 from ..core.types import InvalidInput, Tokens, whole
 from ..diffusion.schedules import masked_fraction_grid
 from ..result import Result

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from .. import __version__
+from ..baselines.budget_search import afresh, said_by_reward
 from ..baselines.draws import best_of_n
 from ..baselines.methods import METHODS, TITLES, Contest, run_method
 from ..baselines.record import Baseline
-from ..baselines.sizes import afresh, said_by_reward
 from ..core.budget import Budget, BudgetTooSmall
 from ..core.spent import Spent
 from ..core.storage import check_folder, sha256_of, write_json, write_with

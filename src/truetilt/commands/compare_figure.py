@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..viz.gained import told
 from ..viz.plots import ALIVE, SOFT
+from ..viz.reward_gain import told
 
 _LOOKS = tuple(
     zip(

@@ -18,11 +18,11 @@ from ..molecules.bundle import Molecules
 from ..result import Result
 from ..rewards.reward import Reward
 from ..runtime.stopping import Stoppable
+from ..steering.stages import Progress
 from ..steering.steer import steer
-from ..steering.work import Progress
-from ..viz.gained import gain_words, without_states
 from ..viz.logo import SequenceLogo
 from ..viz.molecules import MoleculeView
+from ..viz.reward_gain import gain_words, without_states
 from ..viz.views import View
 from .outputs import command, noted, rows_of, summary_of, write_outputs
 from .python_file import is_named

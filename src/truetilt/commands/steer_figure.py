@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ..result import Result
-from ..viz.gained import GainWords, binned, gain_words, told
 from ..viz.plots import ALIVE, SOFT
+from ..viz.reward_gain import GainWords, binned, gain_words, told
 from ..viz.views import View
 
 IMAGES = 16  # images per sheet

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ..core.types import LONGEST, InvalidInput, shown, whole
 from .gaps import has_gaps, parts_of
-from .public import Public
+from .public_net import Public
 
 OPEN = None  # an open site of a row
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..core.logits import stacked
 from ..core.types import NEG_INF, Batch, InvalidInput, SiteLogits, Tokens, ask
 from ..diffusion.processes import Masking
-from .distinct import WrappingScore
+from .deduplication import WrappingScore
 
 
 @dataclass(frozen=True)

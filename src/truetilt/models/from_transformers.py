@@ -21,10 +21,10 @@ from ..runtime.memory import free_bytes
 from .alphabet import drawable, is_place, special_ids, tokenizer_of
 from .checkpoint_folders import load_folder, load_tokenizer_of
 from .families import Family, family_of, first_of, longest_row
-from .first_look import looked_at
 from .padded import check_batch
-from .public import Public
+from .public_net import Public
 from .sequences import Sequences
+from .trial_evaluation import looked_at
 
 BATCH = 16  # rows in a batch, if memory allows
 _SHARE = 4  # a batch may take one part in this many of the free memory

@@ -29,9 +29,9 @@ from .from_transformers import from_transformers
 from .layers import compiled, placed
 from .padded import Padded
 from .pretrained import CARD, CONFIG, WEIGHTS, Pretrained, find_folder, read_architecture, read_card
-from .published import is_published, read_published
 from .reviews import FILES, is_reviews, read_reviews
 from .score import class_log_probs, digit_model, part_of_bundle
+from .sedd_checkpoints import is_published, read_published
 from .text import Text
 from .text_classifier import TextClassifier
 from .tokenizer import TOKENIZER, Tokenizer, load_tokenizer

@@ -18,7 +18,7 @@ from ..core.arguments import LONGEST, function, listed, plain, settle, shown, wh
 from ..core.batch import Needs, needs_of
 from ..core.types import Batch, BatchScore, InvalidInput, Model, Potential, Score, SiteLogits, Tokens, ask
 from ..diffusion.processes import Masking
-from .distinct import WrappingScore
+from .deduplication import WrappingScore
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,10 @@ from ..viz.views import END, TextView, View
 from .conditions import PerConditionScore
 from .contexts import OPEN, Context, context_of, masked, room
 from .families import MOLECULE, PROTEIN, TEXT
-from .framed import Framed
 from .gaps import has_gaps
 from .infilling import Retimed
-from .public import Public
+from .public_net import Public
+from .rows_in_context import Framed
 from .text import TextScore
 
 FILES = {TEXT: "txt", PROTEIN: "fasta", MOLECULE: "smi"}  # file endings for each form of string

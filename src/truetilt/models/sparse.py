@@ -16,7 +16,7 @@ from torch import Tensor
 from ..core.logits import LazyRows
 from ..core.types import Batch, InvalidInput, SiteLogits, function, listed, settle, shown
 from .conditions import label_of_each_state
-from .distinct import WrappingScore
+from .deduplication import WrappingScore
 from .padded import check_class
 from .text import TextScore
 

@@ -21,7 +21,7 @@ from ..core.eval_mode import evaluating
 from ..core.logits import LazyRows, SiteLogits
 from ..core.types import Model, Process, Tokens, check_process
 from ..diffusion.processes import Masking
-from .distinct import all_equal, first_answer
+from .deduplication import all_equal, first_answer
 from .infilling import prompted
 from .padded import Padded, SitesRead, check_batch, check_class, rows_of, sites_read, too_long
 

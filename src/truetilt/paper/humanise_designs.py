@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import torch
 
 from ..antibodies.numbering import VariableDomain, number_domains
-from ..antibodies.pulled import PulledTarget
 from ..antibodies.readings import READINGS
 from ..antibodies.redesign import Antibodies, Redesign, load_antiberty
+from ..antibodies.redesign_target import PulledTarget
 from ..antibodies.sequences import read_fasta, tokens_of
 from ..api import run
 from ..commands.antibody_designs import ALPHA_TO_PULL, Design, DesignPlan, distinct_designs

@@ -19,21 +19,21 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from ..antibodies.pulled import PulledTarget
 from ..antibodies.redesign import Antibodies
+from ..antibodies.redesign_target import PulledTarget
 from ..baselines.adalead import adalead
+from ..baselines.budget_search import afresh, largest
 from ..baselines.draws import best_of_n
 from ..baselines.fk_steering import looks_of
 from ..baselines.methods import ADALEAD, CANDIDATES, COMPLETIONS, TITLES, Contest, run_method
 from ..baselines.record import Baseline
-from ..baselines.sizes import afresh, largest
 from ..baselines.trajectory_gibbs import PARTICLES
 from ..baselines.walks import site_by_site
 from ..commands.antibody_designs import designs_of
 from ..core.budget import Budget, BudgetTooSmall
 from ..core.types import Batch, InvalidInput, Model, Score, SiteLogits, Tokens, ask
 from ..diffusion.processes import Masking
-from ..models.distinct import WrappingScore
+from ..models.deduplication import WrappingScore
 from ..rewards.reward import Reward
 from .humanise_designs import KEPT, DesignSetting, ParentChain, RunSize, line_of, target_of
 

@@ -27,8 +27,8 @@ from ..models.infilling import Retimed
 from ..models.reviews import Reviews
 from ..smc.stream import OUTPUT, Stream
 from ..training.corpus import Corpus
-from .controlled import COLUMNS as TASK_COLUMNS
 from .gap_fillers import PROMPTING, RECONSTRUCTION, Filled, FillRun, Way, fill, prompt_fits
+from .text_conditions import COLUMNS as TASK_COLUMNS
 from .text_grid import ALPHAS, BETAS
 from .text_parts import Part, chosen, identity, in_order, joined, nets_of
 from .text_plots import draw_curves

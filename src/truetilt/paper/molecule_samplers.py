@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from ..api import run
+from ..baselines.budget_search import afresh
 from ..baselines.methods import METHODS, TITLES, Contest, run_method
 from ..baselines.record import Baseline
-from ..baselines.sizes import afresh
 from ..baselines.walks import base_draws, site_by_site
 from ..commands.jobs import PROCESSES, RANKS
 from ..core.budget import Budget, BudgetTooSmall

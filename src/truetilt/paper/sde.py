@@ -26,7 +26,7 @@ from ..continuous.observed import Observed
 from ..continuous.processes import VP
 from ..continuous.quadrature import line_flow
 from ..diffusion.schedules import uniform_grid
-from ..metrics.points import median_distance, mmd, sliced_wasserstein, sphere
+from ..metrics.cloud_distances import median_distance, mmd, sliced_wasserstein, sphere
 from ..smc.resampling import adaptive, never, systematic
 from ..smc.stream import OUTPUT, Stream
 from ..targets.base import Clockwork

@@ -20,7 +20,7 @@ from ..metrics.bertscore import bertscore
 from ..metrics.encoders import minilm
 from ..metrics.perplexity import CausalLM, perplexity
 from ..metrics.references import causal_lm, needed, package_folder, smollm2
-from .controlled import all_claims, score_of
+from .text_conditions import all_claims, score_of
 from .text_grid import TextTask
 from .text_judges import MINILM, OWN, Verdicts, kept_judge, second_judge, tuned_reference
 from .text_rows import TEXTS, ScoredText, by_population, mean_interval, perplexity_of, read_lines, write_lines

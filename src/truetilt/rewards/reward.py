@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.asking import SPELL, wants_strings
 from ..core.fingerprints import fingerprint
 from ..core.types import InvalidInput, Tokens, function, number, path_of, settle, truth, whole
+from ..core.user_functions import SPELL, wants_strings
 from .cache import Cache
-from .spelling import Spelling, check_vocabulary, quoted, spelling_of
+from .tokens_as_strings import Spelling, check_vocabulary, quoted, spelling_of
 from .workers import Failure, Rows, Workers, ask_here
 
 _SHARES = 4  # tasks per worker for a function of batches, so that no worker idles long while the last one finishes

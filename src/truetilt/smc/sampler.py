@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import plain, settle, shown, whole
+from ..core.condition_count import check_parts
 from ..core.device import Questions, asks_freely
 from ..core.errors import InvalidInput
 from ..core.logits import take
-from ..core.parts import check_parts
 from ..core.types import ByKernel, FeynmanKac, LogWeights, Move, Particles, Redraw, Resampler, State, Step, StepInfo
 from .coupling import Coupling, independent
 from .rejuvenation import Moved, Rejuvenation

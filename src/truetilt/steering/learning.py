@@ -9,7 +9,7 @@ from ..core.types import Potential
 from ..smc.weight_findings import FEW
 from .account import Account
 from .problem import SteerProblem
-from .work import Work
+from .stages import Work
 
 LEARN, HARD = 0.35, 0.55  # shares of the remaining budget for learning: normally, and if the base alone is hopeless
 NEEDED = 2.0 * FEW  # effective base draws that the whole budget buys, below which a twist is always learned

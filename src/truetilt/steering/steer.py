@@ -10,9 +10,9 @@ from typing import Any, cast
 import torch
 
 from ..core.budget import Budget
+from ..core.condition_count import parts_of
 from ..core.fingerprints import fingerprint
 from ..core.parameter_names import spelled
-from ..core.parts import parts_of
 from ..core.spent import Spent
 from ..core.target import tempered
 from ..core.types import InvalidInput, Model, Potential, check_model, function, listed, path_of, plain, shown, whole
@@ -24,14 +24,14 @@ from ..smc.stream import check_seed
 from ..targets.base import check_alpha
 from ..twists.calls import Rewarding, check_reward_of
 from .account import Account
+from .candidates import ways_of
 from .choose import chosen
+from .findings import findings, record, remedies
 from .gain import gain
 from .problem import SteerProblem
 from .stage_folder import WHOSE, StageFolder
+from .stages import Progress, Work
 from .tried import Tried
-from .ways import ways_of
-from .words import findings, record, remedies
-from .work import Progress, Work
 
 DRAWS = 4_000  # the default budget is the cost of this many base draws
 PER_CALL = 20  # base draws per call, if only calls are limited

@@ -9,7 +9,7 @@ from ..result import Result
 from .account import Price
 from .drift import Drift
 from .routes import Route
-from .work import Work
+from .stages import Work
 
 SEVERAL = 8  # populations needed to estimate worth from their spread
 

@@ -9,8 +9,8 @@ from ..core.types import InvalidInput
 from ..models.checkpoint_folders import is_transformers
 from ..models.families import FAMILIES
 from ..models.pretrained import CONFIG, read_card, read_json
-from ..models.published import is_published
 from ..models.reviews import is_reviews
+from ..models.sedd_checkpoints import is_published
 
 _MOST = 10_000  # classes listed, at most
 TABLE, DIGITS, REVIEWS, TEXT = "table", "digits", "reviews", "text"

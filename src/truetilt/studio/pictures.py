@@ -19,7 +19,7 @@ from ..metrics.divergences import total_variation
 from ..runtime.snapshots import evenly
 from ..smc.trust import Trust
 from ..smc.weight_findings import Verdict
-from ..viz.kinds import suggested_view
+from ..viz.view_choice import suggested_view
 from ..viz.views import View
 from .background import CANCELLED, DONE, FAILED, RUNNING
 from .final_texts import final_texts, mean_score

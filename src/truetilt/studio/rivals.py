@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ..baselines.budget_search import afresh
 from ..baselines.draws import best_of_n, importance
 from ..baselines.fk_steering import fk_steering
 from ..baselines.methods import COMPLETIONS, LOOKS, TITLES, Contest, run_method
 from ..baselines.record import Baseline
-from ..baselines.sizes import afresh
 from ..baselines.walks import site_by_site
 from ..commands.comparison import Comparison, judged
 from ..commands.steerable import Steerable

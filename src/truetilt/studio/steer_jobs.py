@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from ..baselines.budget_search import said_by_reward
 from ..baselines.record import Baseline
-from ..baselines.sizes import said_by_reward
 from ..commands.comparison import exact_law
 from ..core.types import DegenerateWeights, InvalidInput, InvalidWeights, Tokens
 from ..result import Result

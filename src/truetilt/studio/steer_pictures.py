@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from ..viz.clouds import Disks
-from ..viz.gained import reward_bars
-from ..viz.kinds import suggested_view
+from ..viz.reward_gain import reward_bars
 from ..viz.steered import BudgetRow, steer_words
+from ..viz.view_choice import suggested_view
 from ..viz.views import View
 from .background import CANCELLED, DONE, FAILED, RUNNING
 from .curves import error_chart

@@ -14,7 +14,7 @@ from ..core.types import Batch, InvalidInput, Model, SiteLogits, ask
 from ..diffusion.processes import Masking
 from ..exact.files import read_law
 from ..exact.tables import Table
-from ..models.distinct import WrappingScore
+from ..models.deduplication import WrappingScore
 from ..models.gaps import has_gaps
 from ..models.hub import Digits, load
 from ..models.reviews import Reviews

@@ -20,12 +20,12 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import LARGEST, called, function, listed, number, settle, tensor_of
-from ..core.asking import check_strings
 from ..core.batch import highest_of
 from ..core.device import Questions, check
 from ..core.errors import InvalidInput, InvalidWeights
 from ..core.spent import Spent
 from ..core.types import NEG_INF, Potential, Schedule, State, Tokens
+from ..core.user_functions import check_strings
 
 Ramp = Callable[[float], float]  # elapsed time u = 1 - t to the share of the exponent in force; 1 at u = 1
 

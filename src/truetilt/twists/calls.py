@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.asking import ask
 from ..core.batch import MeteredReward
 from ..core.types import LARGEST, NEG_INF, InvalidInput, Tokens, function, number, tensor_of
+from ..core.user_functions import ask
 
 Rewarding = Callable[..., Any]  # of clean states [B, D], or of them and a time; one number a state
 

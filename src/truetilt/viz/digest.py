@@ -15,7 +15,7 @@ from ..runtime.snapshots import Snapshots, evenly
 from ..smc.resampling import log_mean_exp
 from ..smc.trust import Trust
 from ..smc.uncertainty import History, across_populations, interval, of_log_z
-from .genealogy import COLUMNS, Forest, forest
+from .genealogy_layout import COLUMNS, Forest, forest
 
 POINTS = 300  # of a curve over steps
 BARS = 160  # of sorted weights

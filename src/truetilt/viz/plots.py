@@ -10,7 +10,7 @@ import numpy as np
 
 from ..core.types import InvalidInput, has, whole
 from . import digest
-from .kinds import suggested_view
+from .view_choice import suggested_view
 from .views import View, check_view
 
 if TYPE_CHECKING:

@@ -25,10 +25,10 @@ from ..runtime.snapshots import evenly
 from ..smc.figures import Figures
 from ..smc.weight_findings import Verdict
 from . import digest
-from .gained import GainWords, gain_words, reward_bars, told, without_states
-from .kinds import suggested_view
+from .reward_gain import GainWords, gain_words, reward_bars, told, without_states
 from .steered import steer_words
 from .tiles import frames
+from .view_choice import suggested_view
 from .views import View, check_view
 from .words import is_veiled, run_settings
 

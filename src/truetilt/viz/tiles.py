@@ -15,7 +15,7 @@ from ..runtime.snapshots import evenly
 from ..smc.genealogy import LINES, shown_lines
 from ..smc.resampling import normalised
 from .digest import ResultLike, plain
-from .gained import gain_words
+from .reward_gain import gain_words
 from .views import View
 
 FRAMES = 16

@@ -43,7 +43,7 @@ class View(Protocol):
         ...
 
     def described(self) -> dict[str, Any]:
-        """The view as JSON; `viz.kinds.view_of` reads it."""
+        """The view as JSON; `viz.view_choice.view_of` reads it."""
         ...
 
 

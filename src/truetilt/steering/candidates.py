@@ -20,8 +20,8 @@ from .routes import (
     importance,
     twisted,
 )
+from .stages import Work
 from .tried import Candidate
-from .work import Work
 
 _FIRST = "how far the simplest way goes is the first thing to know"
 Built = tuple[Route, str] | None

@@ -5,11 +5,11 @@ from __future__ import annotations
 from ..core.budget import BudgetTooSmall
 from ..result import Result
 from ..smc.resampling import effective_sample_size
-from ..twists.promise import promised_share
-from .joined import joined
+from ..twists.forecast import promised_share
+from .join_runs import joined
 from .routes import Route
+from .stages import FirstLook, Work
 from .tried import Candidate, Tried, rounded, worth_of
-from .work import FirstLook, Work
 
 LOOK, MOST_LOOK = 0.1, 0.25  # shares of the remaining budget: for the first pilot run, and for the whole pilot
 HALF = 0.5  # share of the remaining budget that goes to base draws before other routes are ruled out

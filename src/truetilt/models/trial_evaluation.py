@@ -11,7 +11,7 @@ from torch import Tensor
 from ..core.eval_mode import check_logits, evaluating
 from ..core.types import InvalidInput
 from .heads import find_head
-from .public import Public
+from .public_net import Public
 
 
 @torch.no_grad()

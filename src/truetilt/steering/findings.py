@@ -13,8 +13,8 @@ from .account import Account
 from .drift import Drift
 from .problem import SteerProblem
 from .routes import IMPORTANCE, TWISTED
+from .stages import Work
 from .tried import Tried
-from .work import Work
 
 LARGER = "a larger budget"
 _SATURATED = 0.7  # share of the largest possible variation of Z-hat, above which the true variation may be any larger

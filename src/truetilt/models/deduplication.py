@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from ..core.batch import Needs, needs_of
-from ..core.parts import parts_of
+from ..core.condition_count import parts_of
 from ..core.types import Batch, BatchScore, InvalidInput, Score, SiteLogits, Tokens, ask, function, shown
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..core.types import InvalidInput, Process, SiteLogits, Tokens
 from .contexts import OPEN, Context
-from .public import Public
+from .public_net import Public
 from .score import score_of_prediction
 
 
