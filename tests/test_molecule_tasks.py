@@ -12,9 +12,9 @@ from truetilt.commands.jobs import Settings
 from truetilt.core.budget import Budget
 from truetilt.molecules.rewards import qed, together
 from truetilt.paper import molecule_claims, molecule_samplers, molecule_tasks, molecule_truth, molecules
-from truetilt.paper.molecule_samplers import NAMES, OURS, MoleculeDraws, Problem, guided_model, within_budget
+from truetilt.paper.molecule_samplers import NAMES, OURS, MoleculeDraws, MoleculeProblem, guided_model, within_budget
 from truetilt.paper.molecule_scores import Moments, by_weight, distance, diversity, novelty, read_training_set
-from truetilt.paper.molecule_values import RelaxedTwist, whole_rows
+from truetilt.paper.molecule_values import RelaxedPotential, whole_rows
 
 pytest.importorskip("tokenizers")
 needs_rdkit = pytest.mark.skipif(find_spec("rdkit") is None, reason="needs truetilt[chem]")
@@ -28,7 +28,7 @@ def nets():
 
 def problem(nets, task=None):
     task = task or molecule_tasks.Task("qed", "QED", together((qed, 3.0)), lambda mol: qed(mol) >= 0.35)
-    return Problem(task, nets, nets.reward(task.score), Budget(1500, 120), 0)
+    return MoleculeProblem(task, nets, nets.reward(task.score), Budget(1500, 120), 0)
 
 
 def every_row(sites=LENGTH):
@@ -66,12 +66,12 @@ def test_the_relaxed_potential_is_the_twist_on_one_hot_rows(nets, given):
     x = torch.tensor([[C, V, V], [V, V, END], [C, 2, END]])[:, : mine.length]
     twist = mine.twist(together((qed, 3.0)), 2.0)
     hot = torch.nn.functional.one_hot(x, V + 1).float()
-    found = RelaxedTwist.of(twist, 2.0)(hot, 0.5)
+    found = RelaxedPotential.of(twist, 2.0)(hot, 0.5)
     assert torch.allclose(found, 2.0 * twist(x, 0.5), atol=1e-5)
     if given[1] is not None:
         assert (whole_rows(mine.model().base, hot).argmax(-1)[:, 1] == C).all()
     with pytest.raises(tt.InvalidInput, match="no twist of the potential for this strength"):
-        RelaxedTwist.of(twist, 1.0)
+        RelaxedPotential.of(twist, 1.0)
 
 
 # ------------------------------------------------------------------------------------------------ budgets
@@ -272,7 +272,9 @@ def test_the_experiment_runs_and_draws_on_a_tiny_network(monkeypatch):
     nets = tiny_molecules(6)
     for module in (molecule_tasks, molecule_samplers, molecule_truth, molecules):
         monkeypatch.setattr(module, "networks", lambda device, fix=None: nets)
-    monkeypatch.setattr(molecules, "QUICK", molecules.Sizes(1200, 60, 1, 1200, 2, 60, 20, ("qed", "logp"), ("qed",)))
+    monkeypatch.setattr(
+        molecules, "QUICK", molecules.MoleculeSizes(1200, 60, 1, 1200, 2, 60, 20, ("qed", "logp"), ("qed",))
+    )
     molecule_samplers.shared_reward.cache_clear()
     settings = Settings(quick=True)
     answers = {job.name: job.work(*job.arguments) for job in molecules.jobs(settings)}

@@ -30,7 +30,7 @@ from ..rewards.reward import Reward
 from ..steering.steer import steer
 from ..targets.composed import Composed
 from .molecule_tasks import Task, networks
-from .molecule_values import RelaxedTwist
+from .molecule_values import RelaxedPotential
 
 TRUETILT, LAST, CHARGED, STEER = "truetilt", "truetilt-last", "truetilt-charged", "steer"
 TAYLOR, BASE = "taylor", "base"
@@ -60,7 +60,7 @@ class MoleculeDraws:
     verdict: str | None = None
 
 
-class Problem(NamedTuple):
+class MoleculeProblem(NamedTuple):
     """A task on a device, with its networks, reward and budget."""
 
     task: Task
@@ -73,9 +73,9 @@ class Problem(NamedTuple):
         return Contest(self.nets.model(), self.reward, self.task.strength, self.budget, self.seed)
 
 
-def problem_of(task: Task, budget: Budget, seed: int, device: str) -> Problem:
+def problem_of(task: Task, budget: Budget, seed: int, device: str) -> MoleculeProblem:
     """A task with its networks and its reward, loaded once in each process."""
-    return Problem(task, networks(device, task.fix), shared_reward(task, device), budget, seed)
+    return MoleculeProblem(task, networks(device, task.fix), shared_reward(task, device), budget, seed)
 
 
 @lru_cache(maxsize=4)
@@ -86,7 +86,7 @@ def shared_reward(task: Task, device: str) -> Reward:
     return networks(device, task.fix).reward(task.score, workers=workers)
 
 
-def drawn(name: str, on: Problem) -> MoleculeDraws:
+def drawn(name: str, on: MoleculeProblem) -> MoleculeDraws:
     """Molecules by the method of this name, until either budget is spent."""
     if name in BY_POTENTIAL:
         return _twisted(name, on)
@@ -107,7 +107,7 @@ class Counted:
         return self.function(x, t)
 
 
-def potential_run(name: str, on: Problem, particles: int) -> MoleculeDraws:
+def potential_run(name: str, on: MoleculeProblem, particles: int) -> MoleculeDraws:
     """`tt.Composed` with the potential as twist in 16 populations, one of `BY_POTENTIAL`.
 
     Calls of the reward by the twist, for rows that have ended, are counted too.
@@ -134,7 +134,7 @@ def cost_of(name: str, length: int) -> int:
     return length * (CANDIDATES + 2 if name == CHARGED else 1)
 
 
-def _twisted(name: str, on: Problem) -> MoleculeDraws:
+def _twisted(name: str, on: MoleculeProblem) -> MoleculeDraws:
     """The largest such run within the budget."""
     each = POPULATIONS * cost_of(name, on.nets.length)
     most = on.budget.most(each, POPULATIONS, f"particles of each of {POPULATIONS} populations")
@@ -166,7 +166,7 @@ def _told(budget: Budget) -> str:
     return f"{budget.evaluations} network evaluations and {budget.calls} reward calls"
 
 
-def _steered(on: Problem) -> MoleculeDraws:
+def _steered(on: MoleculeProblem) -> MoleculeDraws:
     evaluations, calls = on.budget
     how: dict[str, Any] = {"evaluations": evaluations, "calls": calls, "populations": POPULATIONS, "seed": on.seed}
     result = steer(on.nets.model(), afresh(on.reward), on.task.strength, **how)
@@ -174,20 +174,20 @@ def _steered(on: Problem) -> MoleculeDraws:
     return MoleculeDraws(x, weights, result.spent, 0, result.log_z, str(result.trust().verdict))
 
 
-def guided_model(on: Problem, value: Callable[[Tensor, float], Tensor], dtype: torch.dtype) -> Model:
+def guided_model(on: MoleculeProblem, value: Callable[[Tensor, float], Tensor], dtype: torch.dtype) -> Model:
     """The model whose base leans by the gradient of strength * value: classifier guidance by `tt.Taylor`."""
     model = on.nets.model()
     return replace(model, base=Taylor(model.process, model.base, value, dtype))
 
 
-def _guided(on: Problem) -> MoleculeDraws:
+def _guided(on: MoleculeProblem) -> MoleculeDraws:
     """Draws of the guided model without weights; the reward only counts them, as many as both budgets afford."""
     task, nets, contest = on.task, on.nets, on.contest()
     value: Any = None
     before, dtype = Spent(), torch.float64
     twist = nets.twist(task.score, task.strength) if task.known else None
     if twist is not None:
-        value, dtype = Counted(RelaxedTwist.of(twist, task.strength)), torch.float32
+        value, dtype = Counted(RelaxedPotential.of(twist, task.strength)), torch.float32
     else:
         learned = contest._replace(reward=afresh(on.reward)).value()
         value, before = Counted(lambda onehot, t: task.strength * learned.relaxed(onehot, t)), learned.spent
@@ -199,7 +199,7 @@ def _guided(on: Problem) -> MoleculeDraws:
     )
 
 
-def _base(on: Problem) -> MoleculeDraws:
+def _base(on: MoleculeProblem) -> MoleculeDraws:
     length = on.nets.length
     count = on.budget.most(length, 1, "draws")
     x = base_draws(site_by_site(on.nets.model(), order=range(length)), count, on.seed)

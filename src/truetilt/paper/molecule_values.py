@@ -16,7 +16,7 @@ from ..molecules.twist import EndedExactly, PropertyTwist, SumOfTwists
 
 
 @dataclass(frozen=True, eq=False)
-class RelaxedTwist:
+class RelaxedPotential:
     """strength * h of one-hot open sites [B, D, S + 1], the mask last: log E[exp(strength f) | x_t] by the potential.
 
     h is the value of `PropertyTwist`, without its bound from below, which has no gradient.
@@ -26,7 +26,7 @@ class RelaxedTwist:
     infill: Infill | None = None
 
     @staticmethod
-    def of(twist: Any, strength: float) -> RelaxedTwist:
+    def of(twist: Any, strength: float) -> RelaxedPotential:
         """The relaxed form of a twist of `Molecules.twist`, made for this strength."""
         infill = None
         if isinstance(twist, Around):
@@ -35,7 +35,7 @@ class RelaxedTwist:
         parts = twist.parts if isinstance(twist, SumOfTwists) else (twist,)
         if not all(isinstance(part, PropertyTwist) and part.strength == strength for part in parts):
             raise InvalidInput("this is no twist of the potential for this strength; give one of Molecules.twist")
-        return RelaxedTwist(tuple(parts), infill)
+        return RelaxedPotential(tuple(parts), infill)
 
     def __call__(self, onehot: Tensor, t: float) -> Tensor:
         rows = onehot if self.infill is None else whole_rows(self.infill, onehot)

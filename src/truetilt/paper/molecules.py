@@ -49,7 +49,7 @@ COLUMNS = (
 )
 
 
-class Sizes(NamedTuple):
+class MoleculeSizes(NamedTuple):
     """The budget of a run, and how many seeds, tasks and draws of the base there are."""
 
     evaluations: int = 200_000
@@ -67,11 +67,11 @@ class Sizes(NamedTuple):
         return max(self.draws // self.each, 1)
 
 
-FULL = Sizes()
-QUICK = Sizes(2_000, 360, 1, 608, 2, 200, 50, ("scaffold",), ("qed",))
+FULL = MoleculeSizes()
+QUICK = MoleculeSizes(2_000, 360, 1, 608, 2, 200, 50, ("scaffold",), ("qed",))
 
 
-def sizes_of(settings: Settings) -> Sizes:
+def sizes_of(settings: Settings) -> MoleculeSizes:
     """The sizes: full or quick, with another number of draws of the base if one is given."""
     found, given = QUICK if settings.quick else FULL, dict(settings.more).get("draws")
     if given is None:
@@ -95,7 +95,7 @@ def jobs(settings: Settings) -> list[Job]:
     return rounds
 
 
-def _truth_jobs(sizes: Sizes, settings: Settings, k: int) -> list[Job]:
+def _truth_jobs(sizes: MoleculeSizes, settings: Settings, k: int) -> list[Job]:
     seed = settings.seed + k
     return [
         Job(
@@ -109,7 +109,7 @@ def _truth_jobs(sizes: Sizes, settings: Settings, k: int) -> list[Job]:
     ]
 
 
-def _use_jobs(sizes: Sizes, settings: Settings, k: int) -> list[Job]:
+def _use_jobs(sizes: MoleculeSizes, settings: Settings, k: int) -> list[Job]:
     seed, budget = settings.seed + k, (sizes.evaluations, sizes.calls)
     return [
         Job(f"use-{task}-{method}-{seed}", one_use, (task, method, seed, budget, settings.device))
