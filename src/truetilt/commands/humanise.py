@@ -11,7 +11,6 @@ import torch
 
 from ..antibodies.network import package_folder
 from ..antibodies.numbering import VariableDomain, number_domains
-from ..antibodies.readings import READINGS
 from ..antibodies.redesign import Antibodies, Redesign, check_species, load_antiberty
 from ..antibodies.sequences import ProteinSequence, read_fasta, tokens_of, write_fasta
 from ..api import run
@@ -41,7 +40,7 @@ class HumaniseRequest(NamedTuple):
     populations: int = 4
     sweeps: int = 2
     steps: int | None = None
-    readings: int = READINGS
+    readings: int = 0
     seed: int = 0
     device: str = "cpu"
 
