@@ -43,7 +43,7 @@ def humanise(
     steps: Annotated[int | None, typer.Option(help="Passes that reveal a chain; else one a residue.")] = None,
     readings: Annotated[
         int, typer.Option(help="Masked readings that p(species) is the mean of, a pass each; 0: one, unmasked.", min=0)
-    ] = 4,
+    ] = 0,
     seed: Seed = 0,
     device: Device = "cpu",
     out: Annotated[Path | None, typer.Option(help="Folder for the result; runs/humanise if not given.")] = None,
