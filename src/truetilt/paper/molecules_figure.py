@@ -45,7 +45,16 @@ def _panel(ax: Any, mine: list[Answer], axis: str, marks: dict[str, str]) -> Non
         bars = {"xerr": one[f"{axis}_half"], "yerr": one["reward_half"]}
         front = 3 if one["key"] in OURS else 2
         ax.errorbar(
-            one[axis], one["reward"], **bars, fmt=mark, color=colour, ms=8, elinewidth=0.8, mew=0.3, zorder=front
+            one[axis],
+            one["reward"],
+            **bars,
+            ls="",
+            marker=mark,
+            color=colour,
+            ms=8,
+            elinewidth=0.8,
+            mew=0.3,
+            zorder=front,
         )
     if axis == "distance":
         ax.set_xscale("log")
