@@ -17,6 +17,7 @@ from .molecule_claims import claims, summaries, truth_of
 from .molecule_samplers import (
     BASE,
     BY_POTENTIAL,
+    LAST,
     NAMES,
     POPULATIONS,
     WITH_TARGET,
@@ -115,6 +116,7 @@ def _use_jobs(sizes: MoleculeSizes, settings: Settings, k: int) -> list[Job]:
         Job(f"use-{task}-{method}-{seed}", one_use, (task, method, seed, budget, settings.device))
         for task in sizes.tasks
         for method in NAMES
+        if method != LAST or task_of(task).fix is None  # around a fragment the twist never calls the reward
     ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import cycle
 from typing import Any
 
 from ..commands.jobs import Answer
@@ -13,20 +12,21 @@ OURS = {
     "truetilt-charged": ("#56B4E9", "s"),
     "steer": ("#CC79A7", "^"),
 }
-GREY, MARKS = "#7a7a7a", ("v", "<", ">", "p", "h", "P", "*", "d", "X", "H", "8", "1")
+GREY = "#555555"  # of baselines, which are numbered
 AXES = {"diversity": "internal diversity", "distance": "Fréchet distance to the base"}
 
 
 def draw(result: Answer) -> Any:
-    """A column for each task; ours in colour, baselines in grey with a marker each, 95 % intervals over seeds."""
+    """A column for each task; ours in colour, baselines as numbers in grey, 95 % intervals over seeds."""
     from matplotlib.figure import Figure
 
     summary = result["summary"]
     tasks = list(dict.fromkeys(one["task"] for one in summary))
-    figure = Figure(figsize=(4.6 * max(len(tasks), 1), 8.6), layout="constrained")
+    figure = Figure(figsize=(max(4.6 * len(tasks), 9.2), 8.6), layout="constrained")
     panels = figure.subplots(2, max(len(tasks), 1), squeeze=False)
     names = list(dict.fromkeys((one["key"], one["method"]) for one in summary))
-    marks = dict(zip([key for key, _ in names if key not in OURS], cycle(MARKS), strict=False))
+    theirs = [key for key, _ in names if key not in OURS]
+    marks = {key: f"${number}$" for number, key in enumerate(theirs, start=1)}
     for column, task in enumerate(tasks):
         mine = [one for one in summary if one["task"] == task and one["reward"] is not None]
         for row, (axis, label) in enumerate(AXES.items()):
@@ -45,7 +45,16 @@ def _panel(ax: Any, mine: list[Answer], axis: str, marks: dict[str, str]) -> Non
         bars = {"xerr": one[f"{axis}_half"], "yerr": one["reward_half"]}
         front = 3 if one["key"] in OURS else 2
         ax.errorbar(
-            one[axis], one["reward"], **bars, fmt=mark, color=colour, ms=8, lw=1, mec="white", mew=0.5, zorder=front
+            one[axis],
+            one["reward"],
+            **bars,
+            ls="",
+            marker=mark,
+            color=colour,
+            ms=8,
+            elinewidth=0.8,
+            mew=0.3,
+            zorder=front,
         )
     if axis == "distance":
         ax.set_xscale("log")
@@ -62,6 +71,6 @@ def _legend(figure: Any, names: list[tuple[str, str]], marks: dict[str, str]) ->
     handles = []
     for key, title in names:
         colour, mark = OURS.get(key, (GREY, marks.get(key, ".")))
-        handles.append(Line2D([], [], ls="", marker=mark, color=colour, ms=8, mec="white", mew=0.5, label=title))
+        handles.append(Line2D([], [], ls="", marker=mark, color=colour, ms=8, mew=0.3, label=title))
     figure.legend(handles=handles, loc="outside lower center", ncol=5, fontsize=9, frameon=False)
     figure.suptitle("up and to the right is better; bars: 95 % over seeds", fontsize=10, x=0.01, ha="left")
