@@ -12,7 +12,7 @@ OURS = {
     "truetilt-charged": ("#56B4E9", "s"),
     "steer": ("#CC79A7", "^"),
 }
-GREY = "#555555"  # of baselines, which are numbered
+GREY, PALE = "#333333", "#c4c4c4"  # of baselines, which are numbered, and of their bars
 AXES = {"diversity": "internal diversity", "distance": "Fréchet distance to the base"}
 
 
@@ -42,7 +42,8 @@ def _panel(ax: Any, mine: list[Answer], axis: str, marks: dict[str, str]) -> Non
         if one[axis] is None:
             continue
         colour, mark = OURS.get(one["key"], (GREY, marks.get(one["key"], ".")))
-        bars = {"xerr": one[f"{axis}_half"], "yerr": one["reward_half"]}
+        tint = colour if one["key"] in OURS else PALE
+        bars = {"ecolor": tint, "xerr": one[f"{axis}_half"], "yerr": one["reward_half"]}
         front = 3 if one["key"] in OURS else 2
         ax.errorbar(
             one[axis],
