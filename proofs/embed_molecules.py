@@ -34,7 +34,7 @@ from truetilt.models.pretrained import CARD, read_card
 from truetilt.models.text_classifier import TextClassifier
 from truetilt.models.tokenizer import TOKENIZER, load_tokenizer
 from truetilt.models.transformer import SEDD
-from truetilt.training.config import TrainConfig, read_config
+from truetilt.training.config import TrainConfig
 from truetilt.training.corpus import Corpus
 from truetilt.training.evaluation import evaluate
 from truetilt.training.tasks import build_task
@@ -57,9 +57,9 @@ def say(*words: object) -> None:
     print(time.strftime("%H:%M:%S"), *words, flush=True)
 
 
-def measured(kind: str, net: Any, corpus: Path, rows: int) -> dict[str, float]:
-    """The figures of a network on the first held-out rows."""
-    config: TrainConfig = read_config(Path("configs/molecules") / f"{kind}.yaml", data=str(corpus))
+def measured(trained: Path, net: Any, corpus: Path, rows: int) -> dict[str, float]:
+    """The figures of a network on the first held-out rows, by the configuration on the card of what was trained."""
+    config = TrainConfig(**(read_card(trained)["config"] | {"data": str(corpus)}))
     task = build_task(config)
     _, test = load_texts(config, task)
     kept = torch.arange(min(rows, test.count))
@@ -71,7 +71,7 @@ def embed(kind: str, trained: Path, corpus: Path, rows: int, out: Path) -> dict[
     before = KINDS[kind].from_pretrained(trained)
     before.save_pretrained(out / kind, torch.int8)
     after = KINDS[kind].from_pretrained(out / kind)
-    figures = [measured(kind, net, corpus, rows) for net in (before, after)]
+    figures = [measured(trained, net, corpus, rows) for net in (before, after)]
     name = "bound_per_token" if kind == "net" else "cross_entropy_t0.5"
     was, now = (each[name] for each in figures)
     say(kind, name, "of the trained weights", was, "in eight bits", now, f"({(now - was) / was:+.3%})", rows, "rows")

@@ -268,7 +268,9 @@ def test_a_reward_that_raises_on_the_third_call_goes_on_from_there():
         return functions.count_gc(text)
 
     reward = strings(reward_of)
-    error = refused(r"'AAAG' \(state 2 .*call 3\).*OSError: the laboratory is closed.*called again", lambda: reward(ALL))
+    error = refused(
+        r"'AAAG' \(state 2 .*call 3\).*OSError: the laboratory is closed.*called again", lambda: reward(ALL)
+    )
     assert isinstance(error.__cause__, OSError)
     assert (reward.calls, reward.distinct) == (256, 2)
     broken.clear()

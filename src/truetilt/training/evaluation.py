@@ -74,7 +74,7 @@ def _in_order(
     values, length = [], rows.tokens.shape[1]
     used = torch.full_like(rows.labels, length) if rows.used is None else rows.used
     for number in range(passes):
-        u = Stream(seed, number, rows.tokens.device).uniforms(0, SUFFIXES, 1, (0, rows.count))[0]
+        u = Stream(seed, number, rows.tokens.device).uniforms(0, SUFFIXES, 1, rows.count)[0]
         for first in range(0, rows.count, _BATCH):
             part, label = slice(first, first + _BATCH), rows.labels[first : first + _BATCH]
             noised = suffixes(cast("Masking", task.process), rows.tokens[part].long(), used[part], u[part])
