@@ -122,7 +122,14 @@ def test_the_reference_loop_draws_what_the_network_says(nets):
 
 def block(hits, logp, draws=1000):
     sums = {"logP": [logp * hits, logp**2 * hits], "weight": [300.0 * hits, 0.0], "rings": [2.0 * hits, 0.0]}
-    return {"draws": draws, "valid": 800, "hits": {"qed": {"count": hits, **sums}, "logp": {"count": 0, **sums}}}
+    cost = {"draws": draws, "network_evaluations": 19 * draws}
+    return cost | {"valid": 800, "hits": {"qed": {"count": hits, **sums}, "logp": {"count": 0, **sums}}}
+
+
+def test_rows_cost_an_evaluation_for_each_site_up_to_their_end():
+    """As every sampler is charged: what lies behind an end is not asked."""
+    x = torch.tensor([[5, 0, 0, 0], [0, 0, 0, 0], [5, 6, 7, 5]])
+    assert molecule_truth.asked_sites(x, 0) == 2 + 1 + 4
 
 
 def test_the_reference_is_the_table_of_its_blocks():
@@ -175,7 +182,7 @@ def test_agreement_and_errors_can_fail():
     assert ratio["low"] < ratio["ratio"] < ratio["high"] < 0.5
     assert ratio["ratio"] == pytest.approx(float(right.ratios.std()) / math.sqrt(0.98 / 0.02 / 10_000), rel=0.1)
     none = [row | {"task": "logp"} for row in runs(0.02)]  # a task of which the base draws had no hit
-    found = molecule_claims.truth_of(runs(0.02) + none, base, 200_000, 19)
+    found = molecule_claims.truth_of(runs(0.02) + none, base, 200_000)
     told = molecule_claims.claims({"truth": found, "rows": []}, (1, 1))
     assert not told["logP from 4.75 to 5.25, truetilt: measured"]["holds"]
     assert any("QED ≥ .94, truetilt: Z, relative agrees" in name for name in told)
@@ -270,7 +277,7 @@ def test_jobs_come_in_rounds_and_the_number_of_draws_is_a_setting():
 def test_the_experiment_runs_and_draws_on_a_tiny_network(monkeypatch):
     """All parts on a network of six sites; a method that cannot run and jobs that are missing are told."""
     nets = tiny_molecules(6)
-    for module in (molecule_tasks, molecule_samplers, molecule_truth, molecules):
+    for module in (molecule_tasks, molecule_samplers, molecule_truth):
         monkeypatch.setattr(module, "networks", lambda device, fix=None: nets)
     monkeypatch.setattr(
         molecules, "QUICK", molecules.MoleculeSizes(1200, 60, 1, 1200, 2, 60, 20, ("qed", "logp"), ("qed",))

@@ -18,7 +18,7 @@ from ..core.types import Potential, Tokens
 from .unseen import masked_at
 
 HIDDEN_SHARE = 0.5  # of the open residues, masked in each reading; docs/antibodies.md says why half
-READINGS, MOST_READINGS = 4, 64  # of a command that is not told; at most
+READINGS, MOST_READINGS = 4, 64  # readings of the experiment with masked ones; at most
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 

@@ -1,6 +1,6 @@
 """Rows that end: behind a seen end token every masked site is an end token, and no network is asked for it.
 
-This is part of the definition of p0, whoever samples it: a text that has ended goes on with nothing but ends. A row
+This is part of the definition of p0 for every sampler: a text that has ended goes on with nothing but ends. A row
 whose masked sites all lie behind an end is answered without the network, and is not counted as an evaluation.
 """
 

@@ -18,8 +18,12 @@ FRONTS = {"diversity": 1.0, "distance": -1.0}  # the second axis of a front, and
 HALF, LEVEL = 0.5, 0.95
 
 
-def truth_of(rows: Sequence[Answer], base: Sequence[Answer], evaluations: int, length: int) -> list[Answer]:
-    """For each hard task: the reference, and for each way of counting the potential agreement and ratios of errors."""
+def truth_of(rows: Sequence[Answer], base: Sequence[Answer], evaluations: int) -> list[Answer]:
+    """For each hard task: the reference, and for each way of counting the potential agreement and ratios of errors.
+
+    Rejection sampling has as many draws as the evaluations buy at the measured cost of a draw.
+    """
+    each = sum(one["network_evaluations"] for one in base) / max(sum(one["draws"] for one in base), 1)
     tasks = [task for task in TRUTH if any((row["part"], row["task"]) == ("truth", task.name) for row in rows)]
     comparisons, out = len(tasks) * len(BY_POTENTIAL) * (1 + len(FUNCTIONS)), []
     for task in tasks:
@@ -36,7 +40,7 @@ def truth_of(rows: Sequence[Answer], base: Sequence[Answer], evaluations: int, l
                 "log_z_reference": math.log(float(reference.estimates[0])),
                 "log_z_ours": math.log(float(reference.estimates[0])) + math.log(float(ours.ratios.mean())),
                 "agreement": agreement(ours, reference, comparisons),
-                "errors": error_ratios(ours, reference, evaluations / length),
+                "errors": error_ratios(ours, reference, evaluations / each),
             }
         out.append(found)
     return out

@@ -21,7 +21,9 @@ from ..baselines.methods import METHODS, TITLES, Contest, run_method
 from ..baselines.record import Baseline
 from ..baselines.walks import base_draws, site_by_site
 from ..commands.jobs import PROCESSES, RANKS
+from ..core.batch import Meter
 from ..core.budget import Budget, BudgetTooSmall
+from ..core.meter import metered
 from ..core.spent import Spent
 from ..core.types import InvalidInput, Model, Tokens
 from ..diffusion.predictors import Taylor
@@ -192,15 +194,21 @@ def _guided(on: MoleculeProblem) -> MoleculeDraws:
         learned = contest._replace(reward=afresh(on.reward)).value()
         value, before = Counted(lambda onehot, t: task.strength * learned.relaxed(onehot, t)), learned.spent
     count = on.budget.less(before).most(nets.length, 1, "draws")
-    x = base_draws(site_by_site(guided_model(on, value, dtype), order=range(nets.length)), count, on.seed)
-    spent = Spent(nets.length, count * nets.length, count, count).plus(before)
+    x, asked = _plain_draws(guided_model(on, value, dtype), count, on.seed)
+    spent = asked._replace(calls=count, distinct=count).plus(before)
     return MoleculeDraws(
         x, torch.full((count,), 1 / count, dtype=torch.float64), spent, value.rows * (not before.calls)
     )
 
 
 def _base(on: MoleculeProblem) -> MoleculeDraws:
-    length = on.nets.length
-    count = on.budget.most(length, 1, "draws")
-    x = base_draws(site_by_site(on.nets.model(), order=range(length)), count, on.seed)
-    return MoleculeDraws(x, torch.full((count,), 1 / count, dtype=torch.float64), Spent(length, count * length))
+    count = on.budget.most(on.nets.length, 1, "draws")
+    x, asked = _plain_draws(on.nets.model(), count, on.seed)
+    return MoleculeDraws(x, torch.full((count,), 1 / count, dtype=torch.float64), asked)
+
+
+def _plain_draws(model: Model, count: int, seed: int) -> tuple[Tokens, Spent]:
+    """Draws of a model from left to right, and the network evaluations that they cost, as measured."""
+    meter = Meter()
+    walk = site_by_site(metered(model, meter), order=range(model.length))
+    return base_draws(walk, count, seed), meter.spent

@@ -17,6 +17,7 @@ from torch import Tensor
 from ..commands.jobs import Answer
 from ..core.chemistry import logp_value, parsed
 from ..core.types import Tokens
+from ..models.ended import behind_end
 from ..molecules.bundle import Molecules
 from ..smc.uncertainty import student_quantile
 from .molecule_scores import Moments
@@ -54,7 +55,12 @@ def left_to_right(nets: Molecules, count: int, seed: int) -> Tokens:
         token = torch.multinomial(torch.cat(law), 1, generator=noise)[:, 0]
         x[open_rows, site] = token
         open_rows = open_rows[token != end]
-    return torch.where((x == end).cumsum(-1) > 0, end, x)
+    return torch.where(behind_end(x, end), end, x)
+
+
+def asked_sites(x: Tokens, end: int) -> int:
+    """How many network evaluations the rows [B, D] cost: one for each site up to the end token."""
+    return int((~behind_end(x, end)).sum())
 
 
 def _law(nets: Molecules, x: Tokens, site: int) -> Tensor:
@@ -72,10 +78,12 @@ def reference_job(count: int, seed: int, device: str) -> Answer:
     nets = networks(device)
     step = _ROWS if device == "cpu" else count
     sizes = [min(step, count - first) for first in range(0, count, step)]
-    texts = [one for k, size in enumerate(sizes) for one in nets.decode(left_to_right(nets, size, seed * 1009 + k))]
+    x = torch.cat([left_to_right(nets, size, seed * 1009 + k) for k, size in enumerate(sizes)])
+    texts, asked = nets.decode(x), asked_sites(x, nets.tokenizer.end)
     mols = [mol for mol in map(parsed, texts) if mol is not None]
     hits = {task.name: hits_of(task, mols) for task in TRUTH}
-    return {"draws": count, "valid": len(mols), "hits": hits, "moments": Moments.of(mols[:_ROWS]).told()}
+    counts = {"draws": count, "network_evaluations": asked, "valid": len(mols)}
+    return counts | {"hits": hits, "moments": Moments.of(mols[:_ROWS]).told()}
 
 
 def hits_of(task: Task, mols: Sequence[Any]) -> Answer:

@@ -27,7 +27,7 @@ from .molecule_samplers import (
     problem_of,
 )
 from .molecule_scores import Moments, distance, judged, novelty, read_training_set
-from .molecule_tasks import TRUTH, USE, networks, task_of
+from .molecule_tasks import TRUTH, USE, task_of
 from .molecule_truth import FUNCTIONS, reference_job
 from .molecules_figure import draw
 
@@ -160,7 +160,7 @@ def collect(settings: Settings, answers: dict[str, Answer]) -> Answer:
     rows = [_row(job, answers[job.name]) for job in done if not job.name.startswith("draws-")]
     use = [row for row in rows if row["part"] == "use" and "failed" not in row]
     _finish(use, base, read_training_set(settings.data))
-    truth = truth_of(rows, base, sizes_of(settings).truth_evaluations, networks("cpu").length)
+    truth = truth_of(rows, base, sizes_of(settings).truth_evaluations)
     found = {"rows": rows, "truth": truth, "summary": summaries(use)}
     failures = sorted({f"{row['task']}, {row['method']}: {row['failed']}" for row in rows if "failed" in row})
     missing = len(every) - len(done)
