@@ -56,3 +56,15 @@ def test_a_step_crosses_few_files():
         "any order, text": (14, 68),
     }
     assert {case: tuple(map(min, found[case], most[case])) for case in most} == found
+
+
+def test_the_operations_of_a_step_are_recorded():
+    """A step of a text net holds the products of its two trunk passes, one of a table none with a bias."""
+    run = subprocess.run(
+        [sys.executable, str(BENCHMARKS / "step_ops.py"), "--json"],
+        capture_output=True, text=True, check=True, timeout=300,
+    )  # fmt: skip
+    found = {
+        case: sum(line.startswith("aten.addmm") for line in lines) for case, lines in json.loads(run.stdout).items()
+    }
+    assert found == {"tilted, table": 0, "any order, table": 0, "tempered, text": 36, "any order, text": 36}
