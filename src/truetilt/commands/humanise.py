@@ -11,6 +11,7 @@ import torch
 
 from ..antibodies.network import package_folder
 from ..antibodies.numbering import VariableDomain, number_domains
+from ..antibodies.readings import READINGS
 from ..antibodies.redesign import Antibodies, Redesign, check_species, load_antiberty
 from ..antibodies.sequences import ProteinSequence, read_fasta, tokens_of, write_fasta
 from ..api import run
@@ -18,7 +19,7 @@ from ..core.storage import check_folder, write_json, write_with
 from ..core.types import InvalidInput, StepInfo, whole
 from ..models.padded import Padded
 from ..result import Result
-from .antibody_designs import ALPHA_TO_PULL, Design, DesignPlan, distinct_designs
+from .antibody_designs import ALPHA_TO_PULL, STEPS, Design, DesignPlan, distinct_designs
 from .outputs import command, noted, rows_of, summary_of
 
 FILE = "designs.fa"
@@ -36,11 +37,11 @@ class HumaniseRequest(NamedTuple):
     cdrs: str = "kabat"
     unseen: str = "1,2"
     designs: int = 8
-    particles: int = 32
+    particles: int = 8
     populations: int = 4
-    sweeps: int = 2
-    steps: int | None = None
-    readings: int = 0
+    sweeps: int = 1
+    steps: int | None = STEPS
+    readings: int = READINGS
     seed: int = 0
     device: str = "cpu"
 
