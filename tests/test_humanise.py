@@ -28,7 +28,7 @@ from truetilt.paper.humanise_designs import (
     one_chain,
 )
 from truetilt.paper.humanise_front import FrontPoint, at_identity, beside_front, front_of
-from truetilt.paper.humanise_samplers import one_baseline
+from truetilt.paper.humanise_samplers import BASELINES, one_baseline
 
 POSITIONS = (*range(20, 40), *range(60, 66), *range(90, 105))  # 41 residues with three loops
 CHAIN = ("QVQLKWSGPE" * 5)[: len(POSITIONS)]
@@ -208,6 +208,27 @@ def test_the_experiment_judges_designs(tmp_path, folder, monkeypatch):
     (data / "humab.fa").unlink()
     with pytest.raises(tt.InvalidInput, match=r"no humab\.fa"):
         experiment.jobs(Settings(True, data=str(tmp_path / "data")))
+
+
+def test_a_job_draws_ours_and_then_baselines_at_what_ours_spent(folder, monkeypatch):
+    cell = DesignSetting((1, 2), 2.0, 4.0, 2.0, 0)
+    monkeypatch.setattr(experiment, "parents", lambda _: (ParentChain("A", CHAIN, DOMAIN),))
+    monkeypatch.setattr(experiment, "network", lambda *_: load_antiberty(batch=8, folder=folder))
+    cells = (cell, cell._replace(method="importance"))
+    found = experiment.one_job("A", cells, True, 0, "cpu", "", None)
+    ours, other = (found[one.name] for one in cells)
+    assert ours["designs"]
+    assert other["budget"] == [ours["network_evaluations"]] * 2  # a call is a pass of the head
+
+
+def test_every_baseline_stands_beside_the_first_target(tmp_path):
+    settings = Settings(False, data=str(tmp_path))
+    for name in ("parental", *METHODS):
+        (tmp_path / f"{name}.fa").write_text(f">A VH\n{CHAIN}\n")
+    first, *others = [job.arguments[1] for job in experiment.jobs(settings)]
+    assert [cell.method for cell in first] == ["truetilt", *BASELINES]
+    assert {cell.name for cell in first} == {first[0]._replace(method=cell.method).name for cell in first}
+    assert all(len(cells) == 1 for cells in others)
 
 
 def test_where_designs_lie_beside_the_front():

@@ -77,7 +77,7 @@ def test_every_baseline_runs_within_both_budgets(nets, name):
     evaluations = 6000
     found = one_baseline(CHAIN, CELL._replace(method=name), SIZE, 0, nets, evaluations)
     assert found["designs"]
-    asking = passes_of_call(name, 2, 5) * found["reward_calls"]
+    asking = passes_of_call(name, 2, 5) * found["distinct_calls"]
     draws = found["network_evaluations"] - asking
     assert 0 < draws <= evaluations
     assert 0 < asking <= evaluations

@@ -219,7 +219,7 @@ class Redesign:
         alpha: float = 1.0,
         pull: float = 0.0,
         sharpness: float = 1.0,
-        start: float = 0.1,
+        start: float = 0.15,
         sweeps: int = 2,
         order: tuple[int, ...] | None = None,
         costs: Tensor | None = None,
@@ -238,7 +238,7 @@ class Redesign:
         Args:
             species, alpha, pull, sharpness, order, costs, readings: As in `target`; a move costs a pass, and one a
                 reading.
-            start: Share of alpha and pull in the first draws, above 0, at most 1; 0.1 by default.
+            start: Share of alpha and pull in the first draws, above 0, at most 1; 0.15 by default.
             sweeps: Number of times each residue is redrawn, 1 or more; 2 by default.
             reveal_steps: Steps in which chains are drawn. None (the default): one residue per step.
         """

@@ -37,8 +37,8 @@ class HumaniseRequest(NamedTuple):
     cdrs: str = "kabat"
     unseen: str = "1,2"
     designs: int = 8
-    particles: int = 8
-    populations: int = 4
+    particles: int = 4
+    populations: int = 16
     sweeps: int = 1
     steps: int | None = STEPS
     readings: int = READINGS

@@ -32,6 +32,7 @@ from .humanise_designs import (
 )
 from .humanise_figure import draw
 from .humanise_front import beside_front, front_of, interval, means
+from .humanise_samplers import BASELINES, one_baseline
 
 QUICK_CHAINS, ALL_CHAINS, FEWEST = 3, 25, 5  # of a quick run; of a whole one; distinct designs of each
 DESIGNS = "designs"
@@ -43,19 +44,27 @@ COLUMNS = (
 
 
 def cells_of(settings: Settings) -> tuple[DesignSetting, ...]:
-    """The cells of a run; for designs that were drawn elsewhere, the cells in their file."""
+    """The cells of a run, the first with every baseline; of designs that were drawn elsewhere those in their file."""
     ready = dict(settings.more).get(DESIGNS)
     if ready is not None:
         return tuple(map(cell_named, dict.fromkeys(cell for _, cell in ready_designs(ready))))
-    return QUICK_CELLS if settings.quick else CELLS
+    ours = QUICK_CELLS if settings.quick else CELLS
+    return (*ours, *(ours[0]._replace(method=method) for method in BASELINES))
 
 
 def jobs(settings: Settings) -> list[Job]:
-    """A job for each chain and cell."""
+    """A job for each chain and target: ours, then the baselines, which may spend what ours did."""
     folder, ready = _folder(settings), dict(settings.more).get(DESIGNS)
     names = list(heavy_chains(folder, PARENT))[: QUICK_CHAINS if settings.quick and ready is None else None]
     shared = (settings.quick, settings.seed, settings.device, str(folder), ready)
-    return [Job(f"{name}-{cell.name}", one_job, (name, cell, *shared)) for cell in cells_of(settings) for name in names]
+    targets: dict[DesignSetting, list[DesignSetting]] = {}
+    for cell in cells_of(settings):
+        targets.setdefault(cell._replace(method=OURS), []).append(cell)
+    return [
+        Job(f"{name}-{target.name}", one_job, (name, tuple(cells), *shared))
+        for target, cells in targets.items()
+        for name in names
+    ]
 
 
 def _folder(settings: Settings) -> Path:
@@ -70,25 +79,29 @@ def _folder(settings: Settings) -> Path:
 
 
 def one_job(
-    name: str, cell: DesignSetting, quick: bool, seed: int, device: str, folder: str, ready: str | None
+    name: str, cells: tuple[DesignSetting, ...], quick: bool, seed: int, device: str, folder: str, ready: str | None
 ) -> Answer:
-    """The designs of one chain in one cell: drawn now, or read from a file."""
+    """The designs of one chain for one target by each method, by cell: drawn now, or read from a file."""
     if ready is not None:
-        return ready_designs(ready).get((name, cell.name), {})
+        return {cell.name: ready_designs(ready).get((name, cell.name), {}) for cell in cells}
     chain = next(one for one in parents(Path(folder)) if one.name == name)
-    nets = network(device, BATCH if device == "cpu" else GPU_BATCH)
-    return one_chain(chain, cell, QUICK_SIZE if quick else SIZE, seed, nets)
+    size, nets = QUICK_SIZE if quick else SIZE, network(device, BATCH if device == "cpu" else GPU_BATCH)
+    ours, *others = cells
+    found = {ours.name: one_chain(chain, ours, size, seed, nets)}
+    spent = found[ours.name]["network_evaluations"]
+    return found | {cell.name: one_baseline(chain, cell, size, seed, nets, spent) for cell in others}
 
 
 def collect(settings: Settings, answers: dict[str, Answer]) -> Answer:
     """Means over chains with intervals; how far each cell lies above the published methods on the same chains."""
     folder, peptides = _folder(settings), human_peptides(peptide_file())
     parent = heavy_chains(folder, PARENT)
+    drawn = {(one["chain"], cell): one for found in answers.values() for cell, one in found.items() if one}
     published = {name: _published(heavy_chains(folder, name), parent, peptides) for name in METHODS}
     published = {PARENT: _published(parent, parent, peptides)} | published
     rows = [_row(name, list(found.values())) for name, found in published.items()]
     for cell in cells_of(settings):
-        answers_of = {name: answers.get(f"{name}-{cell.name}", {}) for name in parent}
+        answers_of = {name: drawn.get((name, cell.name), {}) for name in parent}
         refused = [one for one in answers_of.values() if one.get("reason")]
         told = {name: answer for name, answer in answers_of.items() if answer.get("designs")}
         if told:

@@ -22,7 +22,7 @@ from ..antibodies.redesign import Antibodies, Redesign, load_antiberty
 from ..antibodies.redesign_target import PulledTarget
 from ..antibodies.sequences import read_fasta, tokens_of
 from ..api import run
-from ..commands.antibody_designs import ALPHA_TO_PULL, Design, DesignPlan, distinct_designs
+from ..commands.antibody_designs import ALPHA_TO_PULL, STEPS, Design, DesignPlan, distinct_designs
 from ..core.storage import read_text
 from ..core.types import InvalidInput
 from ..targets.consistency import disagreement
@@ -77,13 +77,9 @@ class RunSize(NamedTuple):
     steps: int | None
 
 
-SIZE, QUICK_SIZE = RunSize(4, 64, None), RunSize(4, 4, 12)
-SHARPNESS, PULLS, SWEEPS = 3.0, (8.0, 12.0, 16.0, 4.0, 24.0), 2
-CELLS = (
-    *(DesignSetting((1, 2), SHARPNESS, ALPHA_TO_PULL * pull, pull, SWEEPS, READINGS) for pull in PULLS),
-    DesignSetting((1, 2), SHARPNESS, ALPHA_TO_PULL * PULLS[0], PULLS[0], SWEEPS),  # read as it is
-    DesignSetting((1, 2), SHARPNESS, ALPHA_TO_PULL * PULLS[0], PULLS[0], 0, READINGS),
-)
+SIZE, QUICK_SIZE = RunSize(16, 4, STEPS), RunSize(4, 4, 12)
+SHARPNESS, PULLS, SWEEPS = 3.0, (8.0, 16.0, 12.0), 1
+CELLS = tuple(DesignSetting((1, 2), SHARPNESS, ALPHA_TO_PULL * pull, pull, SWEEPS, READINGS) for pull in PULLS)
 QUICK_CELLS = (DesignSetting((1, 2), SHARPNESS, 4.0, 2.0, 0), DesignSetting((), SHARPNESS, 4.0, 2.0, 0))
 
 

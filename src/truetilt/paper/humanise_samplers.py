@@ -118,7 +118,8 @@ def one_baseline(
         "log_z": found.log_z,
         "p_human": float((found.weights.to(x.device) * redesign.log_species()(x, 0.0).exp()).sum()),
         "network_evaluations": spent.evaluations + each * spent.distinct,
-        "reward_calls": spent.distinct,
+        "reward_calls": spent.calls,
+        "distinct_calls": spent.distinct,
         "budget": list(budget),
         "seconds": seconds,
     }
