@@ -180,7 +180,7 @@ if __name__ == "__main__":
     parser.add_argument("source", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--batch", type=int, help='as tt.load("antiberty", batch=...)')
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--jobs", type=int, default=1, help="draw: processes that share the work")
     parser.add_argument("--part", default="", help="draw: one of them, such as 0/12; --jobs starts them")

@@ -4,6 +4,7 @@ import gzip
 import json
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import truetilt as tt
@@ -69,6 +70,19 @@ def test_designs_of_a_file(tmp_path, folder, monkeypatch):
     assert len({design.letters for design in found if design.name.startswith("one")}) == summary["rows"][0]["designs"]
     for name in ("result.json", "figure.png", "chain-1/particles.json", "chain-2/particles.json"):
         assert (tmp_path / "out" / name).is_file()
+
+
+def test_half_precision_draws_designs_and_the_heads_stay_in_float32(tmp_path, folder, monkeypatch):
+    monkeypatch.setattr(command, "number_domains", counted)
+    (tmp_path / "in.fa").write_text(f">one\n{CHAIN}\n")
+    asked = command.HumaniseRequest(
+        str(tmp_path / "in.fa"), designs=2, particles=2, populations=2, sweeps=0, steps=5, dtype="bfloat16"
+    )
+    assert command.humanise(asked, tmp_path / "out", lambda *_: None, folder)["rows"][0]["designs"] > 0
+    full, half = (load_antiberty(dtype=dtype, folder=folder).log_species([CHAIN]) for dtype in (None, torch.bfloat16))
+    assert half.dtype == full.dtype == torch.float64
+    assert not torch.equal(full, half)
+    assert torch.allclose(full, half, atol=0.05)
 
 
 def test_residues_beside_the_domain_are_left_out_and_said(tmp_path, folder, monkeypatch):

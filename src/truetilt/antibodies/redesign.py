@@ -36,7 +36,7 @@ from .unseen import UnseeingPotential, UnseeingScore
 
 MASK = len(AMINO_ACIDS)
 _GOLDEN = (math.sqrt(5) - 1) / 2
-BATCH = 16  # sequences per network evaluation
+BATCH, GPU_BATCH = 64, 2048  # sequences per network evaluation, on the CPU and on a GPU
 
 
 @dataclass(frozen=True)
@@ -307,7 +307,15 @@ def load_antiberty(
     dtype: torch.dtype | None = None,
     folder: Path | None = None,
 ) -> Antibodies:
-    """AntiBERTy of the installed package, or of a folder in its format."""
+    """AntiBERTy of the installed package, or of a folder in its format.
+
+    Args:
+        device: Where it runs; "cpu" by default.
+        batch: Sequences per network evaluation. None (the default): 64 on the CPU, 2,048 on a GPU.
+        dtype: `torch.bfloat16` for passes in half precision, the heads excepted. None (the default): float32.
+        folder: A folder with config.json and pytorch_model.bin. None (the default): that of the package.
+    """
     device_here(device)
     net = read_network(package_folder() if folder is None else Path(folder))
-    return Antibodies(net.to(device), BATCH if batch is None else batch, dtype)
+    fitting = BATCH if torch.device(device).type == "cpu" else GPU_BATCH
+    return Antibodies(net.to(device), fitting if batch is None else batch, dtype)

@@ -19,6 +19,11 @@ class SchemeName(StrEnum):
     imgt = "imgt"
 
 
+class DtypeName(StrEnum):
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+
+
 def register(app: typer.Typer) -> None:
     """Add the command to those of the command line."""
     app.command("humanise")(humanise)
@@ -50,6 +55,9 @@ def humanise(
     ] = 4,
     seed: Seed = 0,
     device: Device = "cpu",
+    dtype: Annotated[
+        DtypeName, typer.Option(help="Precision of the passes; bfloat16 is faster on GPUs and on recent CPUs.")
+    ] = DtypeName.float32,
     out: Annotated[Path | None, typer.Option(help="Folder for the result; runs/humanise if not given.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -64,7 +72,7 @@ def humanise(
 
         asked = HumaniseRequest(
             str(fasta), species, alpha, pull, sharpness, cdrs.value, unseen, designs, particles, populations, sweeps,
-            steps, readings, seed, found_device(device),
+            steps, readings, seed, found_device(device), dtype.value,
         )  # fmt: skip
         bar = progress(0, "steps")
         with bar:

@@ -24,6 +24,7 @@ from .outputs import command, noted, rows_of, summary_of
 
 FILE = "designs.fa"
 MOST_CHAINS = 1000
+PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
 
 
 class HumaniseRequest(NamedTuple):
@@ -44,6 +45,7 @@ class HumaniseRequest(NamedTuple):
     readings: int = READINGS
     seed: int = 0
     device: str = "cpu"
+    dtype: str = "float32"  # or bfloat16
 
 
 def _silent(words: str) -> None:
@@ -71,7 +73,7 @@ def humanise(
     notes = [*_left_out(chains, numbered), NOTE]
     chains = [one._replace(letters=one.letters[slice(*numbered[one.name].span)]) for one in chains]
     domains = {name: domain._replace(start=0) for name, domain in numbered.items()}  # the network sees no more
-    nets = load_antiberty(asked.device, None, None, folder_of_net)
+    nets = load_antiberty(asked.device, None, PRECISIONS[asked.dtype], folder_of_net)
     redesigns = [nets.redesign(one.letters, unseen_cdrs=loops, domain=domains[one.name]) for one in chains]
     alpha = ALPHA_TO_PULL * asked.pull if asked.alpha is None else asked.alpha
     plan = DesignPlan(alpha, asked.pull, asked.sharpness, asked.sweeps, asked.steps, asked.readings)

@@ -36,7 +36,6 @@ from .humanise_samplers import BASELINES, one_baseline
 
 QUICK_CHAINS, ALL_CHAINS, FEWEST = 3, 25, 5  # of a quick run; of a whole one; distinct designs of each
 DESIGNS = "designs"
-BATCH, GPU_BATCH = 16, 2048
 COLUMNS = (
     "method", "readings", "pull", "sweeps", "chains", "oasis", "half_width", "identity", "paired", "paired_half_width",
     "paired_median", "distinct", "network_evaluations", "reward_calls", "incomplete",
@@ -85,7 +84,7 @@ def one_job(
     if ready is not None:
         return {cell.name: ready_designs(ready).get((name, cell.name), {}) for cell in cells}
     chain = next(one for one in parents(Path(folder)) if one.name == name)
-    size, nets = QUICK_SIZE if quick else SIZE, network(device, BATCH if device == "cpu" else GPU_BATCH)
+    size, nets = QUICK_SIZE if quick else SIZE, network(device)
     ours, *others = cells
     found = {ours.name: one_chain(chain, ours, size, seed, nets)}
     spent = found[ours.name]["network_evaluations"]

@@ -108,7 +108,7 @@ def parents(folder: Path) -> tuple[ParentChain, ...]:
 
 
 @lru_cache(maxsize=1)
-def network(device: str, batch: int, folder: str | None = None) -> Antibodies:
+def network(device: str, batch: int | None = None, folder: str | None = None) -> Antibodies:
     """AntiBERTy, in half precision on devices where that is fast."""
     return load_antiberty(device, batch, torch.bfloat16, None if folder is None else Path(folder))
 
