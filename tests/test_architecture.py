@@ -40,7 +40,7 @@ ONLY = {  # stricter than its rank: all that a folder may import of ours
     "molecules": {"core", "diffusion", "rewards", "viz", "models"},
 }
 MIRRORED = {  # classes of continuous/ that are for real vectors what the class of this name is for tokens
-    *("Process", "Kernel", "NetScore", "Guided", "Predictor"),
+    *("Process", "Kernel", "Score", "NetScore", "Guided", "Predictor"),
     *("OnClock", "Tempered", "Tilted", "Steered", "Unweighted", "Growing"),
 }
 RANDOM = {"rand", "randn", "randint", "randperm", "rand_like", "randn_like", "normal", "bernoulli", "multinomial"}
@@ -166,13 +166,21 @@ def test_nothing_is_handed_over_behind_the_back(module):
 
 
 def homes_of_classes(modules):
-    """The modules that define each public class, by its name."""
+    """The modules that define each public class or alias of a type, by its name."""
     homes = {}
     for module, tree in modules.items():
         for node in tree.body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                homes.setdefault(node.name, []).append(module)
+            for name in type_names(node):
+                homes.setdefault(name, []).append(module)
     return homes
+
+
+def type_names(node):
+    """The names of types that a statement defines: a class, or an alias, which is capitalised as one."""
+    if isinstance(node, ast.ClassDef):
+        return [] if node.name.startswith("_") else [node.name]
+    names = [one.id for one in node.targets if isinstance(one, ast.Name)] if isinstance(node, ast.Assign) else []
+    return [name for name in names if name[0].isupper() and not name.isupper()]
 
 
 def test_a_class_name_has_one_meaning():
@@ -183,8 +191,9 @@ def test_a_class_name_has_one_meaning():
 
 
 def test_a_second_class_of_a_name_is_seen():
-    twice = {name: ast.parse("class Plan: ...\nclass _Own: ...") for name in ("paper.a", "studio.b")}
-    assert homes_of_classes(twice) == {"Plan": ["paper.a", "studio.b"]}
+    text = "class Plan: ...\nclass _Own: ...\nAnswer = dict[str, int]\nMOST = 3"
+    twice = {name: ast.parse(text) for name in ("paper.a", "studio.b")}
+    assert homes_of_classes(twice) == {"Plan": ["paper.a", "studio.b"], "Answer": ["paper.a", "studio.b"]}
 
 
 @each_module

@@ -315,7 +315,7 @@ def test_a_checkpoint_is_checked_beyond_its_checksum(how, tmp_path):
 
 
 def test_a_training_checkpoint_with_other_shapes_changes_nothing(tmp_path):
-    from truetilt.training.checkpoints import Learner, Progress, save_checkpoint
+    from truetilt.training.checkpoints import Learner, TrainingProgress, save_checkpoint
 
     net = torch.nn.Linear(2, 2)
     learner = Learner(
@@ -323,7 +323,7 @@ def test_a_training_checkpoint_with_other_shapes_changes_nothing(tmp_path):
     )
     net(torch.ones(1, 2)).sum().backward()
     learner.optimizer.step()
-    path = save_checkpoint(tmp_path, learner, Progress(3), "f")
+    path = save_checkpoint(tmp_path, learner, TrainingProgress(3), "f")
     tensors = load_file(path / "state.safetensors")
     save_file(tensors | {"net.bias": torch.zeros(1), "net.weight": torch.zeros(2, 2)}, path / "state.safetensors")
     before = net.weight.detach().clone()

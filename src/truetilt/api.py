@@ -14,9 +14,9 @@ from . import __version__
 from .core.arguments import path_of, whole
 from .core.batch import Meter
 from .core.condition_count import check_parts
+from .core.counting import metered, rewards_of, spent_before
 from .core.errors import InvalidInput
 from .core.fingerprints import fingerprint
-from .core.meter import metered, rewards_of, spent_before
 from .core.parameter_names import spelled
 from .core.target import contract_of
 from .core.types import FeynmanKac, Model, OwnGrid, Resampler, Schedule, check_model, check_sampled

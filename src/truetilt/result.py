@@ -24,9 +24,9 @@ from .runtime.saved import load_tensors, names_of, save_tensors
 from .runtime.settings import constant_of, known_of, repeated, runs_of
 from .runtime.snapshots import Snapshots, no_snapshots, united
 from .runtime.steer_story import story_lines
-from .smc.figures import STIRRED, Stirring, figures_of, lines_of
 from .smc.genealogy import roots
 from .smc.resampling import effective_sample_size, log_mean_exp, multinomial, normalised
+from .smc.statistics import STIRRED, Stirring, figures_of, lines_of
 from .smc.stream import OUTPUT, Stream
 from .smc.trust import Trust, judge
 from .smc.uncertainty import (

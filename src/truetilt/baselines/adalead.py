@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..core.batch import Meter, MeteredReward
 from ..core.budget import Budget
-from ..core.meter import metered
+from ..core.counting import metered
 from ..core.types import NEG_INF, InvalidInput, Model, Tokens, number, whole
 from ..smc.stream import CHOOSE, DRAW, OUTPUT, Stream
 from ..twists.calls import Rewarding, call_reward, check_reward_of

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..core.batch import Meter, MeteredReward
 from ..core.budget import Budget
-from ..core.meter import metered
+from ..core.counting import metered
 from ..core.spent import Spent
 from ..core.types import Model, Tokens, whole
 from ..twists.calls import Rewarding, call_reward, check_reward_of, scaled

@@ -15,9 +15,9 @@ from torch import Tensor
 from ..core.arguments import function, whole
 from ..core.batch import Meter, MeteredReward
 from ..core.budget import Budget, BudgetTooSmall
+from ..core.counting import metered
 from ..core.errors import InvalidInput
 from ..core.logits import batch_of, draw_from, take
-from ..core.meter import metered
 from ..core.spent import Spent
 from ..core.types import NEG_INF, Model, Particles, Potential, Tokens, check_model
 from ..diffusion.processes import Masking

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from ..core.batch import Meter, MeteredReward
 from ..core.budget import Budget
+from ..core.counting import metered
 from ..core.errors import InvalidInput, InvalidWeights
 from ..core.logits import SiteLogits, batch_of, take
-from ..core.meter import metered
 from ..core.spent import Spent
 from ..core.target import Remedies, Target
 from ..core.types import NEG_INF, Aux, LogWeights, Model, Particles, Resampler, Tokens

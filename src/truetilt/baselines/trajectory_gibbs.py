@@ -17,7 +17,7 @@ from ..core.batch import Meter, MeteredReward
 from ..core.budget import Budget, BudgetTooSmall
 from ..core.spent import Spent
 from ..core.types import LogWeights, Model, Tokens, function, whole
-from ..smc.conditional import Rule, check_shape, swept
+from ..smc.conditional import Rule, check_chains, swept
 from ..smc.stream import Stream
 from ..twists.calls import Rewarding, check_reward_of
 from ..twists.lookahead import Lookahead
@@ -113,7 +113,7 @@ def _planned(
     every: int,
 ) -> int:  # fmt: skip
     """Number of sweeps that a budget affords after a first path if no call is repeated."""
-    way, (chains, particles) = walk(model), check_shape((chains, particles))
+    way, (chains, particles) = walk(model), check_chains((chains, particles))
     calls = chains * particles * (looks_of(way, whole("every", every, 1)) * completions + 1)
     each = chains * particles * way.steps
     left = budget.less(Spent(0, each, calls, calls))
@@ -127,7 +127,7 @@ def _sweeps(
     """A first path, then one sweep after another, endlessly."""
     strength, every = check_reward_of(reward, strength), whole("every", every, 1)
     function("potential", potential, "(now, last, largest, total)")
-    meter, shape = Meter(), check_shape((chains, particles))
+    meter, shape = Meter(), check_chains((chains, particles))
     own = remembering(model, meter)
     way, counted = walk(own), MeteredReward(reward, meter)
     value = Lookahead(own, counted, strength, completions, seed=seed)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, cast
 import torch
 
 from ..core.batch import Batch, BatchScore, Meter, Needs, ask, needs_of
-from ..core.meter import metered
+from ..core.counting import metered
 from ..core.types import FeynmanKac, InvalidInput, Model, SiteLogits, Tokens, check_model
 from ..diffusion.kernels import tweedie
 from ..diffusion.processes import Masking

@@ -15,7 +15,7 @@ from ..core.storage import write_text
 from ..core.types import InvalidInput
 from ..models.hub import load
 from ..molecules.bundle import NAME, Molecules
-from ..molecules.named import named_score
+from ..molecules.reward_names import named_score
 from ..molecules.rewards import MoleculeFunction
 from ..molecules.twist import CANDIDATES
 from ..result import Result

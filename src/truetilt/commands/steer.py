@@ -18,7 +18,7 @@ from ..molecules.bundle import Molecules
 from ..result import Result
 from ..rewards.reward import Reward
 from ..runtime.stopping import Stoppable
-from ..steering.stages import Progress
+from ..steering.stages import BudgetProgress
 from ..steering.steer import steer
 from ..viz.logo import SequenceLogo
 from ..viz.molecules import MoleculeView
@@ -63,7 +63,7 @@ class SteerRequest(NamedTuple):
 
 
 def steer_by_default(
-    asked: SteerRequest, progress: Progress, calls: Calls | None, say: Callable[[str], object]
+    asked: SteerRequest, progress: BudgetProgress, calls: Calls | None, say: Callable[[str], object]
 ) -> tuple[dict[str, Any], Path]:
     """Steer into runs/steer, or the first of runs/steer-2, -3, ... without another unfinished run; with the folder."""
     folder, number = DEFAULT, 1
@@ -76,7 +76,9 @@ def steer_by_default(
             say(f"note: {taken}. Without --out this run goes to {folder}")
 
 
-def steer_named(asked: SteerRequest, folder: Path, progress: Progress, calls: Calls | None = None) -> dict[str, Any]:
+def steer_named(
+    asked: SteerRequest, folder: Path, progress: BudgetProgress, calls: Calls | None = None
+) -> dict[str, Any]:
     """Steer, save the particles and the summary; an unfinished run is resumed from the stages in the folder.
 
     `calls` gets the progress within a batch of states, for a reward without a `progress` of its own.

@@ -5,7 +5,7 @@ Public names are imported when first used: `tt.continuous.Tilted`, `tt.continuou
 
 from __future__ import annotations
 
-from ..core.lazy import lazy_names
+from ..core.lazy_imports import lazy_names
 
 _HOME = {
     "feynman_kac": ("Girsanov", "Steered", "Tempered", "Tilted", "Unweighted"),

@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 _FREE = frozenset({"cpu"})  # kinds of device whose values are read without a synchronisation
-Problem = Callable[[], Exception]  # makes the error to raise, or the Warning to give; called only if a check fails
+MakeError = Callable[[], Exception]  # makes the error to raise, or the Warning to give; called only if a check fails
 
 
 class Doubt(NamedTuple):
     """A check that is not made yet: `bad`, a boolean tensor [] that must be false, and the problem if it is true."""
 
     bad: Tensor
-    problem: Problem
+    problem: MakeError
 
 
 def asks_freely(tensor: Tensor) -> bool:
@@ -29,7 +29,7 @@ def asks_freely(tensor: Tensor) -> bool:
     return tensor.device.type in _FREE
 
 
-def check(bad: Tensor, problem: Problem, questions: Questions | None = None) -> None:
+def check(bad: Tensor, problem: MakeError, questions: Questions | None = None) -> None:
     """Raise the problem if `bad`, a boolean tensor [], is true: now, or with the other checks of the step.
 
     A problem that is a Warning is issued instead, once a run.
@@ -68,7 +68,7 @@ def sites_where(
     return flat, *reversed(where)
 
 
-Answer = Callable[[], int]  # waits for the transfer, raises what a check found, and returns the sum of the counts
+SentChecks = Callable[[], int]  # waits for the transfer, raises what a check found, and returns the sum of the counts
 
 
 class Questions:
@@ -79,8 +79,8 @@ class Questions:
     """
 
     def __init__(self) -> None:
-        self.pending: list[tuple[Tensor, Problem]] = []
-        self._sent: Answer = int
+        self.pending: list[tuple[Tensor, MakeError]] = []
+        self._sent: SentChecks = int
         self._asked_now = False
         self.told: set[str] = set()  # the warnings given so far
 
@@ -90,7 +90,7 @@ class Questions:
             self._sent = self.send()
         self._asked_now = False
 
-    def send(self, *counts: Tensor) -> Answer:
+    def send(self, *counts: Tensor) -> SentChecks:
         """Send all pending checks in one transfer; the function returned reads it and sums the counts given."""
         before, self._sent = self._sent, int
         questions, self.pending, self._asked_now = self.pending, [], True

@@ -22,7 +22,7 @@ from .arguments import shown, tensor_of
 from .errors import InvalidInput
 
 _ROWS = "give log-values of every token at every site, a tensor [..., D, S]"
-Make = Callable[[Tensor], Tensor]  # numbers of rows, int64 [k], to those rows [k, S]
+MakeRows = Callable[[Tensor], Tensor]  # numbers of rows, int64 [k], to those rows [k, S]
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class LazyRows:
     """
 
     shape: tuple[int, int]
-    make: Make
+    make: MakeRows
     begin: Callable[[], object] = bool
     kept: list[tuple[Tensor, Tensor]] = field(default_factory=list, init=False, repr=False, compare=False)
     _law: list[weakref.ref[LazyRows]] = field(default_factory=list, init=False, repr=False, compare=False)

@@ -12,7 +12,7 @@ from .types import InvalidInput
 SPELL = "spell states for it, tt.Reward(function, tokenizer=letters, one_at_a_time=True)"
 
 
-def ask(name: str, function: Callable[..., Any], *given: Any) -> Any:
+def call_user(name: str, function: Callable[..., Any], *given: Any) -> Any:
     """Call a function; if it fails because it expects strings, the error advises tt.Reward."""
     try:
         return function(*given)

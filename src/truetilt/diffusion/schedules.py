@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..core.types import LONGEST, InvalidInput, listed, number, plain, reals, settle, shown, whole
 
-Method = TypeVar("Method", bound=Callable[..., Any])
+AnyMethod = TypeVar("AnyMethod", bound=Callable[..., Any])
 Grid = tuple[float, ...]  # 1 = t_0 > t_1 > ... > t_T = 0
 MOST_STEPS = LONGEST - 1
 
@@ -49,7 +49,7 @@ def _time(t: float | Tensor) -> Tensor:
     return t
 
 
-def _remembered(schedule: Method) -> Method:
+def _remembered(schedule: AnyMethod) -> AnyMethod:
     """A step asks for the same two times again and again: what was said of a plain number is said again."""
     known = lru_cache(maxsize=256)(schedule)
 
@@ -57,7 +57,7 @@ def _remembered(schedule: Method) -> Method:
     def sigma(self: Any, t: float | Tensor) -> Sigma:
         return known(self, t) if isinstance(t, float) else schedule(self, t)
 
-    return cast("Method", sigma)
+    return cast("AnyMethod", sigma)
 
 
 def _fraction(name: str, eps: float) -> float:

@@ -21,7 +21,7 @@ from ..core.measures import as_numbers, from_numbers, worst
 from ..core.types import DegenerateWeights, FeynmanKac, InvalidInput, whole
 from ..result import Result
 from ..smc.sampler import WHOLE, Whole
-from ..smc.shards import Settings, Shard
+from ..smc.shards import Shard, SharedSettings
 from .ranks import Ranks, compare, gathered
 from .world import World, world
 
@@ -77,7 +77,7 @@ def run_populations(
     return _united(own, here, cuts)
 
 
-def _compare_shared(here: World, settings: Settings) -> None:
+def _compare_shared(here: World, settings: SharedSettings) -> None:
     """Compare settings between ranks, except for the populations, of which each rank has its own."""
     compare(here, {name: value for name, value in settings.items() if name not in ("populations", "first_population")})
 

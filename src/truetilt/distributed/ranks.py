@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ..core.types import InvalidInput, Move, Particles
-from ..smc.shards import Drawing, Drawn, Origin, Settings
+from ..smc.shards import Drawing, Drawn, Origin, SharedSettings
 from .exchange import Exchange, packed, plan, visits
 from .world import World
 
@@ -69,7 +69,7 @@ class Ranks:
         self.world.together(lambda: dist.all_reduce(asked, dist.ReduceOp.MAX))
         return bool(asked)
 
-    def compare(self, settings: Settings) -> None:
+    def compare(self, settings: SharedSettings) -> None:
         compare(self.world, settings)
 
     def draw(self, move: Move, ancestors: Tensor, origin: Origin | None, how: Drawing) -> Drawn:
@@ -118,7 +118,7 @@ class Ranks:
         return [tensor.unflatten(0, found.row.shape) for tensor in unpack(taken)]
 
 
-def compare(world: World, settings: Settings) -> None:
+def compare(world: World, settings: SharedSettings) -> None:
     """Raise on every rank if the settings of one differ from the first's, and name the setting and the rank."""
     if world.size == 1:
         return

@@ -18,12 +18,12 @@ from torch import Tensor
 
 from ..core.types import InvalidInput, Tokens
 
-Text = Sequence[Hashable]
+Words = Sequence[Hashable]
 Grams = Counter[tuple[Hashable, ...]]
 _ALMOST_NONE = 0.1  # matches assumed for an order that has none (Chen & Cherry 2014, smoothing 1)
 
 
-def distinct(texts: Sequence[Text], n: int = 2) -> float:
+def distinct(texts: Sequence[Words], n: int = 2) -> float:
     """Different n-grams over all n-grams of the texts together (Li et al. 2016): 1 if none is repeated."""
     seen: Grams = Counter()
     for text in _checked(texts, n):
@@ -54,7 +54,7 @@ def invented_words(texts: Sequence[str], known: Collection[str]) -> float:
     return sum(word not in known for word in found) / len(found)
 
 
-def self_bleu(texts: Sequence[Text], n: int = 4) -> float:
+def self_bleu(texts: Sequence[Words], n: int = 4) -> float:
     """The mean BLEU of each text against all others (Zhu et al. 2018): 1 for copies, near 0 if no two are similar."""
     texts = _checked(texts, n)
     if len(texts) < 2:
@@ -70,7 +70,7 @@ def self_bleu(texts: Sequence[Text], n: int = 4) -> float:
     return total / len(texts)
 
 
-def bleu(text: Text, references: Sequence[Text], n: int = 4) -> float:
+def bleu(text: Words, references: Sequence[Words], n: int = 4) -> float:
     """BLEU of one text (Papineni et al. 2002): clipped n-gram precision to order n, with the brevity penalty.
 
     An order without a match counts as a tenth of one; a text that shares no token with its references scores 0.
@@ -103,7 +103,7 @@ class Gleu:
         return self.matched / self.counted
 
 
-def gleu(texts: Sequence[Text], references: Sequence[Text], n: int = 4) -> Gleu:
+def gleu(texts: Sequence[Words], references: Sequence[Words], n: int = 4) -> Gleu:
     """GLEU (Wu et al. 2016): the smaller of precision and recall of all n-grams up to n, each text with its own."""
     texts, references = _checked(texts, n), _checked(references, n)
     if len(texts) != len(references):
@@ -145,7 +145,7 @@ def _given(x: Tokens, given: Sequence[int | None]) -> tuple[Tensor, Tensor]:
     return sites, tokens.to(x.dtype)
 
 
-def _checked(texts: Sequence[Text], n: int) -> Sequence[Text]:
+def _checked(texts: Sequence[Words], n: int) -> Sequence[Words]:
     if n < 1:
         raise InvalidInput(f"n is {n}; an n-gram has at least one token")
     if isinstance(texts, str) or any(isinstance(text, str) for text in texts):
@@ -160,7 +160,7 @@ def _checked(texts: Sequence[Text], n: int) -> Sequence[Text]:
     return texts
 
 
-def _grams(text: Text, n: int) -> Grams:
+def _grams(text: Words, n: int) -> Grams:
     return Counter(zip(*(text[k:] for k in range(n)), strict=False))
 
 

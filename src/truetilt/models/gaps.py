@@ -7,12 +7,12 @@ import re
 from ..core.types import InvalidInput
 
 _GAP = re.compile(r"\[mask(?::(\d+))?\]", re.IGNORECASE)
-Part = str | int  # a piece of text, or the size of a gap
+TextOrGap = str | int  # a piece of text, or the size of a gap
 
 
-def parts_of(text: str, most: int) -> list[Part]:
+def parts_of(text: str, most: int) -> list[TextOrGap]:
     """A text split at its gaps: non-empty pieces of text, and sizes of gaps, each at most `most`."""
-    out: list[Part] = []
+    out: list[TextOrGap] = []
     for number, part in enumerate(_GAP.split(text)):
         if number % 2:
             out.append(_size(part, most))
@@ -26,7 +26,7 @@ def has_gaps(text: str) -> bool:
     return _GAP.search(text) is not None
 
 
-def parts_with_gaps(text: str, most: int) -> list[Part]:
+def parts_with_gaps(text: str, most: int) -> list[TextOrGap]:
     """The same split; raises if the text has no gap."""
     if not text.strip():
         raise InvalidInput("the text is empty; write one with a gap, such as 'the film was [MASK:8].'")

@@ -20,7 +20,7 @@ from ..core.types import NEG_INF, InvalidInput, Process, SiteLogits, Tokens, lis
 from .padded import too_long
 from .score import score_of_prediction
 
-Answer = Callable[..., Any]  # logits, or an output object that has them
+LogitsFunction = Callable[..., Any]  # logits, or an output object that has them
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class MaskedLM(nn.Module):
         *,
         shift: bool = False,
         never: Sequence[int] = (),
-        parts: tuple[Answer, Answer] | None = None,
+        parts: tuple[LogitsFunction, LogitsFunction] | None = None,
         vocabulary: int | None = None,
         length: int | None = None,
     ) -> None:

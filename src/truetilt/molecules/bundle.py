@@ -44,7 +44,7 @@ from ..models.tokenizer import TOKENIZER, Tokenizer, load_tokenizer
 from ..models.transformer import SEDD
 from ..rewards.reward import Reward
 from ..viz.molecules import MoleculeView, distinct_molecules
-from .placing import Row, likeliest, placed_rows, read_fragment
+from .placing import GivenRow, likeliest, placed_rows, read_fragment
 from .rewards import Contains, MoleculeFunction, property_values
 from .twist import EndedExactly, PropertyBins
 
@@ -68,7 +68,7 @@ class Molecules:
     bins: PropertyBins = field(default_factory=lambda: PropertyBins({}))
     batch: int = BATCH
     dtype: torch.dtype | None = None
-    given: Row | None = None  # tokens that are kept, None at open sites
+    given: GivenRow | None = None  # tokens that are kept, None at open sites
     fragment: str | None = None  # the fragment that they spell
     process: Masking = field(init=False)
 

@@ -20,7 +20,7 @@ from ..models.smiles import plain_smiles
 
 _MOST = 512  # placements that are compared, at most
 
-Row = tuple[int | None, ...]  # tokens of a row, None at open sites
+GivenRow = tuple[int | None, ...]  # tokens of a row, None at open sites
 
 
 class Fragment(NamedTuple):
@@ -49,7 +49,7 @@ def read_fragment(text: str) -> Fragment:
     return Fragment(tuple(parts), rdkit().MolToSmarts(found).replace("[#0]", "*"))
 
 
-def places(parts: Sequence[Sequence[int]], length: int, end: int) -> Iterator[Row]:
+def places(parts: Sequence[Sequence[int]], length: int, end: int) -> Iterator[GivenRow]:
     """Every row with these parts of tokens in this order and an open gap of at least one site between two of them.
 
     An empty first part leaves the beginning open, an empty last part the end; otherwise the row ends there.
@@ -68,7 +68,7 @@ def places(parts: Sequence[Sequence[int]], length: int, end: int) -> Iterator[Ro
         yield (*row, *[end] * (length - len(row)))
 
 
-def placed_rows(parts: Sequence[Sequence[int]], length: int, end: int, text: str) -> list[Row]:
+def placed_rows(parts: Sequence[Sequence[int]], length: int, end: int, text: str) -> list[GivenRow]:
     """These rows, evenly thinned to at most `_MOST`; raises if there are none."""
     found = list(places(parts, length, end))
     if not found:
@@ -80,7 +80,7 @@ def placed_rows(parts: Sequence[Sequence[int]], length: int, end: int, text: str
     return found[:: -(-len(found) // _MOST)]
 
 
-def likeliest(rows: Sequence[Row], log_posterior: Callable[[Tensor], Tensor], mask: int, end: int) -> Row:
+def likeliest(rows: Sequence[GivenRow], log_posterior: Callable[[Tensor], Tensor], mask: int, end: int) -> GivenRow:
     """The row whose given pieces are likeliest with nothing else known; of the end tokens after them only the first
     counts.
 

@@ -26,7 +26,7 @@ from ..targets.scans import Scan, random_scan, systematic_scan
 from .ordered import STEPS, EdgeSweep, by_ordered_ratio
 
 Goal = Callable[[Model, float], Composed]
-Kernel = Callable[[Any], MoveKernel]
+MakeKernel = Callable[[Any], MoveKernel]
 PILOT = 256  # particles of the pilot run that finds a ladder
 
 
@@ -51,7 +51,7 @@ class Annealing:
 
     goal: Goal
     shares: int
-    moves: Callable[[Model], Kernel]  # makes the kernel from the model
+    moves: Callable[[Model], MakeKernel]  # makes the kernel from the model
     reveal_steps: int | None = None  # None: one site per step
     piloted: bool = True  # whether a pilot run spaces the shares; else they are equal
 
@@ -65,12 +65,12 @@ class Annealing:
         return replace(fk, shares=ladder.shares, spent=ladder.spent)
 
 
-def one_site(kernel: Any, scan: Scan) -> Callable[[Model], Kernel]:
+def one_site(kernel: Any, scan: Scan) -> Callable[[Model], MakeKernel]:
     """A kernel that moves one site per step, chosen by a scan."""
     return lambda model: partial(kernel, scan=scan)
 
 
-def sweeps(model: Model) -> Kernel:
+def sweeps(model: Model) -> MakeKernel:
     """A kernel that moves every site per step, under the edge ratios of the model's two scores."""
     return partial(EdgeSweep, model=model)
 

@@ -16,7 +16,7 @@ from ..commands.jobs import Answer
 from ..smc.uncertainty import student_quantile
 
 LEVEL = 0.95
-Points = Mapping[str, Mapping[str, Answer]]  # by method, then by chain: identity and oasis
+PublishedPoints = Mapping[str, Mapping[str, Answer]]  # by method, then by chain: identity and oasis
 
 
 class FrontPoint(NamedTuple):
@@ -46,7 +46,7 @@ def interval(values: list[float]) -> float | None:
     return student_quantile(LEVEL, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
 
 
-def means(found: Points) -> list[FrontPoint]:
+def means(found: PublishedPoints) -> list[FrontPoint]:
     """Each method's means over its chains."""
     named = [(method, list(each.values())) for method, each in found.items() if each]
     fmean = statistics.fmean
@@ -68,7 +68,7 @@ def at_identity(front: list[FrontPoint], kept: float) -> Mixture | None:
     return Mixture(front[0], front[0], 0.0) if kept < front[0].identity else None
 
 
-def beside_front(published: Points, mine: Mapping[str, Answer]) -> Answer:
+def beside_front(published: PublishedPoints, mine: Mapping[str, Answer]) -> Answer:
     """How far above the front designs of these chains lie: at their mean identity, and paired over antibodies.
 
     The pairs are those chains that both methods at that point of the front have; the others are left out of them.

@@ -23,7 +23,7 @@ from ..baselines.walks import base_draws, site_by_site
 from ..commands.jobs import PROCESSES, RANKS
 from ..core.batch import Meter
 from ..core.budget import Budget, BudgetTooSmall
-from ..core.meter import metered
+from ..core.counting import metered
 from ..core.spent import Spent
 from ..core.types import InvalidInput, Model, Tokens
 from ..diffusion.predictors import Taylor

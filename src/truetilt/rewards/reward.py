@@ -18,7 +18,7 @@ from ..core.types import InvalidInput, Tokens, function, number, path_of, settle
 from ..core.user_functions import SPELL, wants_strings
 from .cache import Cache
 from .tokens_as_strings import Spelling, check_vocabulary, quoted, spelling_of
-from .workers import Failure, Rows, Workers, ask_here
+from .workers import Failure, RowNumbers, Workers, ask_here
 
 _SHARES = 4  # tasks per worker for a function of batches, so that no worker idles long while the last one finishes
 
@@ -197,7 +197,7 @@ class Reward:
         weakref.finalize(self, cache.keep, True)  # runs at the latest when the interpreter exits
         return cache
 
-    def _evaluate(self, x: Tokens, rows: Rows, keep: Callable[[int, float], None], begun: int) -> None:
+    def _evaluate(self, x: Tokens, rows: RowNumbers, keep: Callable[[int, float], None], begun: int) -> None:
         """Call the function on rows of x and pass each value to `keep` as it comes; raise if a row has no value."""
         done = [0, len(rows)]
         failure = self._asked(x, self._shares(rows), keep, done)
@@ -211,11 +211,13 @@ class Reward:
                 error.add_note(failure.trace)
             raise error from failure.error
 
-    def _asked(self, x: Tokens, tasks: Sequence[Rows], keep: Callable[[int, float], None], done: list[int]) -> Any:
+    def _asked(
+        self, x: Tokens, tasks: Sequence[RowNumbers], keep: Callable[[int, float], None], done: list[int]
+    ) -> Any:
         """Run tasks through the function; the first failure, or None."""
         failures: list[Failure] = []
 
-        def make(rows: Rows) -> Any:
+        def make(rows: RowNumbers) -> Any:
             return self._given(x, rows)
 
         if self._crew is None:
@@ -238,7 +240,7 @@ class Reward:
                     self.progress(*done)
         return min(failures, key=lambda failure: failure.rows[0], default=None)
 
-    def _shares(self, rows: Rows) -> list[Rows]:
+    def _shares(self, rows: RowNumbers) -> list[RowNumbers]:
         """The batches of rows that the function is called with."""
         size = len(rows)
         if self.one_at_a_time or self.timeout is not None:
@@ -247,7 +249,7 @@ class Reward:
             size = math.ceil(len(rows) / (_SHARES * self.workers))
         return [list(rows[start : start + size]) for start in range(0, len(rows), max(size, 1))]
 
-    def _given(self, x: Tokens, rows: Rows) -> Any:
+    def _given(self, x: Tokens, rows: RowNumbers) -> Any:
         """The function's argument for some rows: strings or tokens, a batch or a single one; copies of x."""
         chosen = x[torch.tensor(rows, device=x.device)]
         if self._spelling is not None:

@@ -25,9 +25,9 @@ from typing import Any, NamedTuple
 
 from ..core.errors import InvalidInput, Stopped
 
-Rows = Sequence[int]  # row numbers of a batch that make one task
-Make = Callable[[Rows], Any]  # makes the function's argument for these rows
-Answered = Generator[tuple[Rows, list[float]], None, None]
+RowNumbers = Sequence[int]  # row numbers of a batch that make one task
+MakeArgument = Callable[[RowNumbers], Any]  # makes the function's argument for these rows
+Answered = Generator[tuple[RowNumbers, list[float]], None, None]
 _READY = "ready"
 _LOOK = 1.0  # seconds between a worker's checks that its parent process is still alive
 
@@ -35,7 +35,7 @@ _LOOK = 1.0  # seconds between a worker's checks that its parent process is stil
 class Failure(NamedTuple):
     """Why these rows have no value; `raised` is True if the function itself raised."""
 
-    rows: Rows
+    rows: RowNumbers
     words: str
     raised: bool = False
     error: Exception | None = None
@@ -69,7 +69,11 @@ def _told(value: Any) -> str:
 
 
 def ask_here(
-    function: Callable[[Any], Any], single: bool, tasks: Sequence[Rows], make: Make, failures: list[Failure]
+    function: Callable[[Any], Any],
+    single: bool,
+    tasks: Sequence[RowNumbers],
+    make: MakeArgument,
+    failures: list[Failure],
 ) -> Answered:
     """The function's answers, computed in this process task by task, up to the first failure."""
     for rows in tasks:
@@ -85,7 +89,7 @@ def ask_here(
             yield rows, found
 
 
-def _failure(rows: Rows, error: Exception, trace: str = "") -> Failure:
+def _failure(rows: RowNumbers, error: Exception, trace: str = "") -> Failure:
     if isinstance(error, InvalidInput):
         return Failure(rows, str(error), error=error)
     return Failure(rows, f"raised {type(error).__name__}: {error}", True, error, trace)
@@ -106,7 +110,7 @@ class Workers:
         self._crew: list[_Worker] = []
         self._owner = os.getpid()
 
-    def ask(self, tasks: Sequence[Rows], make: Make, failures: list[Failure]) -> Answered:
+    def ask(self, tasks: Sequence[RowNumbers], make: MakeArgument, failures: list[Failure]) -> Answered:
         """The answers in order of completion. After a failure no new task is started; those under way are finished."""
         if self._owner != os.getpid():  # after a fork the pipes belong to the parent process
             self._crew, self._owner = [], os.getpid()
@@ -124,7 +128,7 @@ class Workers:
         while self._crew and self._owner == os.getpid():
             self._dismiss(self._crew[0])
 
-    def _hand_out(self, waiting: deque[Rows], make: Make, failures: list[Failure]) -> None:
+    def _hand_out(self, waiting: deque[RowNumbers], make: MakeArgument, failures: list[Failure]) -> None:
         for worker in [worker for worker in self._crew if not worker.process.is_alive() and not worker.rows]:
             self._dismiss(worker)
         while waiting and not failures:
@@ -171,18 +175,18 @@ class _Worker:
         self.process = context.Process(target=_serve, args=(theirs, os.getpid()), daemon=True)
         self.process.start()
         theirs.close()
-        self.rows: Rows = ()
+        self.rows: RowNumbers = ()
         self.deadline, self._loaded = math.inf, False
         with contextlib.suppress(OSError):  # the process ended at once; the next `hear` reports it
             self.pipe.send(brief)
 
-    def give(self, rows: Rows, given: Any, timeout: float) -> None:
+    def give(self, rows: RowNumbers, given: Any, timeout: float) -> None:
         self.rows = rows
         self.deadline = time.monotonic() + timeout if self._loaded else math.inf
         with contextlib.suppress(OSError):
             self.pipe.send(given)
 
-    def hear(self, timeout: float) -> tuple[Rows, list[float] | tuple[Any, ...] | None]:
+    def hear(self, timeout: float) -> tuple[RowNumbers, list[float] | tuple[Any, ...] | None]:
         """The rows of its task with their values, or with the reason why there are none; None when it reports ready.
 
         The deadline of the first task counts from that report, so loading the function is not timed.

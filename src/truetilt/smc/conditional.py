@@ -122,7 +122,7 @@ def swept(
 ) -> tuple[Trajectory, Particles]:
     """A sweep as `conditional_smc` makes it: the new path of each chain, and all particles that it was drawn from."""
     check_sampled(fk)
-    shape, (stream, sweep) = check_shape((_pair("shape", shape)[0], shape[1])), _pair("at", at)
+    shape, (stream, sweep) = check_chains((_pair("shape", shape)[0], shape[1])), _pair("at", at)
     grid = tuple(number("a time of the grid", t) for t in listed("the time grid", grid, "give times from 1 to 0"))
     sweep = whole("the number of the sweep", sweep, 0)
     if not isinstance(stream, Stream) or not isinstance(rule, Rule) or not isinstance(reference, Trajectory | None):
@@ -166,17 +166,19 @@ def generations(
     log_w = torch.zeros(shape, dtype=torch.float64, device=stream.device)
     kept = None if reference is None else reference.states[0]
     no_choices = log_w.new_zeros(*shape, 0)
-    now = advance(fk.start(shape, grid[0]), log_w, no_choices, kept, NO_RESAMPLING, places[0])
+    now = advance_with_reference(fk.start(shape, grid[0]), log_w, no_choices, kept, NO_RESAMPLING, places[0])
     yield now
     for k, (t, s) in enumerate(pairwise(grid), start=1):
         u = places[k].uniforms(CHOOSE, shape, fk.choices(t, s))
         if reference is not None:
             kept, u = reference.states[k], hold(u, reference.choices[k - 1])
-        now = advance(fk.move(now.particles, t, s, u), now.particles.log_w, u, kept, rule, places[k])
+        now = advance_with_reference(fk.move(now.particles, t, s, u), now.particles.log_w, u, kept, rule, places[k])
         yield now
 
 
-def advance(move: Move, log_w: LogWeights, choices: Tensor, kept: State | None, rule: Rule, place: Place) -> Generation:
+def advance_with_reference(
+    move: Move, log_w: LogWeights, choices: Tensor, kept: State | None, rule: Rule, place: Place
+) -> Generation:
     """Carry out a move as the sampler does, with the reference's next state, if any, instead of slot 0's draw."""
     log_w = log_w + move.log_before
     check_weights(log_w, place.words)
@@ -208,7 +210,7 @@ def hold(values: Tensor, kept: Tensor) -> Tensor:
     return torch.cat([kept.unsqueeze(1), values[:, 1:]], 1)
 
 
-def check_shape(shape: tuple[int, int]) -> tuple[int, int]:
+def check_chains(shape: tuple[int, int]) -> tuple[int, int]:
     """Chains and particles as plain whole numbers; at least 2 particles, because a reference alone cannot move."""
     shape = whole("the number of chains", shape[0], 0), whole("the number of particles", shape[1], 0)
     if shape[0] < 1 or shape[1] < 2:

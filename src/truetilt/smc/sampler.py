@@ -25,11 +25,11 @@ from ..core.types import ByKernel, FeynmanKac, LogWeights, Move, Particles, Redr
 from .coupling import Coupling, independent
 from .rejuvenation import Moved, Rejuvenation
 from .resampling import check_weights, effective_sample_size, log_mean_exp, never, resampled
-from .shards import Drawing, Drawn, Origin, Settings, Shard
+from .shards import Drawing, Drawn, Origin, Shard, SharedSettings
 from .stream import CHOOSE, COUPLE, DRAW, PURPOSES, RESAMPLE, Stream
 
 
-def _alone(settings: Settings) -> None:
+def _alone(settings: SharedSettings) -> None:
     """A single process has no other settings to compare with."""
 
 
@@ -42,7 +42,7 @@ class Whole:
 
     first: int = 0
     complete: bool = True
-    meet: Callable[[Settings], None] = _alone
+    meet: Callable[[SharedSettings], None] = _alone
 
     def share(self, particles: int) -> int:
         return particles
@@ -62,7 +62,7 @@ class Whole:
     def agreed(self, flag: bool) -> bool:
         return flag
 
-    def compare(self, settings: Settings) -> None:
+    def compare(self, settings: SharedSettings) -> None:
         self.meet(settings)
 
 

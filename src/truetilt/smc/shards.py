@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..core.types import Aux, FeynmanKac, LogWeights, Move, Particles, State, Step
 
-Settings = Mapping[str, Any]  # how a run goes, as plain data
+SharedSettings = Mapping[str, Any]  # how a run goes, as plain data
 
 
 class Origin(NamedTuple):
@@ -78,6 +78,6 @@ class Shard(Protocol):
         """All-reduce: whether the flag of any rank is true; the same answer on every rank."""
         ...
 
-    def compare(self, settings: Settings) -> None:
+    def compare(self, settings: SharedSettings) -> None:
         """Raise before any work if the settings of another rank differ from these."""
         ...

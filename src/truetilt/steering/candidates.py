@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..core.types import Potential
 from ..twists.learn import learnable
 from .account import Account
+from .candidate_routes import Candidate
 from .learning import learned, worth_learning
 from .problem import SteerProblem
 from .routes import (
@@ -21,7 +22,6 @@ from .routes import (
     twisted,
 )
 from .stages import Work
-from .tried import Candidate
 
 _FIRST = "how far the simplest way goes is the first thing to know"
 Built = tuple[Route, str] | None

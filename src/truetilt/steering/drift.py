@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..core.batch import Meter
-from ..core.meter import metered
+from ..core.counting import metered
 from ..core.spent import Spent
 from ..core.types import MoveKernel, Particles, Step
 from ..result import Result

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from ..api import run
 from ..core.batch import Meter
-from ..core.meter import metered
+from ..core.counting import metered
 from ..core.spent import Spent
 from ..core.storage import read_json, write_json
 from ..core.types import Potential
@@ -25,7 +25,7 @@ from .stage_folder import StageFolder
 
 APART = 1 << 40  # distance of population numbers between two stages, so that no two share random numbers
 WITHIN = " · "  # separates a stage from its progress in the messages that `progress` gets
-Progress = Callable[[str, float], object]  # (what is being done, share of the budget spent)
+BudgetProgress = Callable[[str, float], object]  # (what is being done, share of the budget spent)
 T = TypeVar("T")
 
 
@@ -65,7 +65,7 @@ class Work:
     account: Account
     folder: StageFolder
     seed: int
-    progress: Progress | None = None
+    progress: BudgetProgress | None = None
     twist: Potential | None = None  # the user's, or the learned one
     first: FirstLook | None = None
     learned: bool = False  # whether learning a twist was tried

@@ -24,14 +24,14 @@ from ..smc.stream import check_seed
 from ..targets.base import check_alpha
 from ..twists.calls import Rewarding, check_reward_of
 from .account import Account
+from .candidate_routes import Tried
 from .candidates import ways_of
 from .choose import chosen
 from .findings import findings, record, remedies
 from .gain import gain
 from .problem import SteerProblem
 from .stage_folder import WHOSE, StageFolder
-from .stages import Progress, Work
-from .tried import Tried
+from .stages import BudgetProgress, Work
 
 DRAWS = 4_000  # the default budget is the cost of this many base draws
 PER_CALL = 20  # base draws per call, if only calls are limited
@@ -55,7 +55,7 @@ def steer(
     twist: Potential | None = None,
     populations: int = 16,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: BudgetProgress | None = None,
     checkpoint: str | Path | None = None,
 ) -> Result:
     """Weighted samples of p0(x) exp(strength * reward(x)), or of p0(x) p(zeta|x)^alpha, within a budget.

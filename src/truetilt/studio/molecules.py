@@ -9,7 +9,7 @@ from ..core.chemistry import has_rdkit
 from ..core.types import InvalidInput
 from ..models.hub import load
 from ..molecules.bundle import NAME, Molecules
-from ..molecules.named import named_score
+from ..molecules.reward_names import named_score
 from ..molecules.twist import CANDIDATES
 
 
@@ -35,7 +35,7 @@ def molecule_targets(name: str | None, device: str) -> tuple[MoleculeTargets, st
     lines = ["import truetilt as tt", "", f"nets = tt.load({NAME!r}{place})", "model = nets.model()"]
     if name is None:
         return targets, "\n".join([*lines, "reward = nets.reward()  # forbids what is no molecule"])
-    lines.insert(1, "from truetilt.molecules.named import named_score")
+    lines.insert(1, "from truetilt.molecules.reward_names import named_score")
     return targets, "\n".join([*lines, f"score = named_score({name!r})", "reward = nets.reward(score)"])
 
 

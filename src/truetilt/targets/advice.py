@@ -7,7 +7,7 @@ from typing import Any
 from .tilts import Frozen, Learned, OfFinished
 
 
-def growing(ramp: Any, call: str) -> str:
+def advise_pilot(ramp: Any, call: str) -> str:
     """Another ramp, where no pilot has found this one."""
     return "" if isinstance(ramp, Frozen) else f"an exponent that grows as tt.pilot says ({call})"
 

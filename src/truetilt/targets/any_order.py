@@ -27,7 +27,7 @@ from ..core.types import NEG_INF, Aux, Model, Particles, Schedule, Score, Tokens
 from ..diffusion.guidance import check_strength, interpolate, strength
 from ..diffusion.processes import Masking, RevealStep, reveal_step
 from ..diffusion.schedules import masked_fraction_grid
-from .advice import annealing, growing, listed_ways
+from .advice import advise_pilot, annealing, listed_ways
 from .base import check_alpha, most_log_ratio
 from .reveal_move import RevealLaw, RevealMove, log_strayed, token_lift
 from .stage import Answers, SiteLaws, SiteTarget, Stage, nothing_known
@@ -274,7 +274,7 @@ class AnyOrder(RevealClock):
     @property
     def remedies(self) -> Remedies:
         goal = f"tt.Composed(model, conditions=[(model.conditional, {self.alpha:g})])"
-        weigh = listed_ways(growing(self.ramp, "ramp=tt.pilot(fk, fk.grid)"), annealing(goal, self.model.length))
+        weigh = listed_ways(advise_pilot(self.ramp, "ramp=tt.pilot(fk, fk.grid)"), annealing(goal, self.model.length))
         return Remedies("a smaller alpha", weigh, "moves (tt.Gibbs)", steps="")
 
     @property

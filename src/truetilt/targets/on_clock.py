@@ -24,7 +24,7 @@ from ..core.types import Aux, Model, Schedule, Score, SitewiseLaw, Tokens
 from ..diffusion.guidance import Guide, NoisyState, check_guide, check_strength, guided, rate_level, strength
 from ..diffusion.kernels import Kernel, SiteLaw, euler, tweedie
 from ..diffusion.processes import Masking
-from .advice import growing, listed_ways
+from .advice import advise_pilot, listed_ways
 from .base import Clockwork, Proposal, both_times, check_alpha, most_log_ratio, powers
 from .stage import SiteTarget, Stage
 from .tilts import (
@@ -218,7 +218,7 @@ class Tilted(OnClockSites):
 
     @property
     def remedies(self) -> Remedies:
-        weigh = growing(self.ramp, "ramp=tt.pilot(fk, grid)")
+        weigh = advise_pilot(self.ramp, "ramp=tt.pilot(fk, grid)")
         return Remedies("a smaller alpha", weigh, self._moves("tt.Metropolis"), FINER)
 
     @property

@@ -18,7 +18,7 @@ from ..core.target import contract_of
 from ..core.types import LONGEST, FeynmanKac, InvalidInput, State, check_sampled, shown, whole
 from ..diffusion.schedules import check_whole
 from ..runtime.memory import check_room
-from ..smc.conditional import Lineage, Rule, check_shape, conditional_smc, keep_lineage
+from ..smc.conditional import Lineage, Rule, check_chains, conditional_smc, keep_lineage
 from ..smc.paths import Trajectory
 from ..smc.stream import Stream
 
@@ -61,7 +61,7 @@ def particle_gibbs(
     if chains is None:
         chains = 64 if reference is None else reference.states.shape[1]
     stream = Stream(seed, first_chain, contract_of(fk).device)
-    shape = check_shape((chains, particles))
+    shape = check_chains((chains, particles))
     check_room(fk, shape, 2 * len(grid), stream.device)
     path = conditional_smc(fk, grid, None, shape, (stream, 0), rule) if reference is None else reference
     states, movement = [], []

@@ -14,7 +14,7 @@ from ..core.target import Remedies, steered
 from ..core.types import NEG_INF, InvalidInput, Potential, Score, SiteLogits, Target, Tokens, function, settle
 from ..diffusion.kernels import tweedie
 from ..diffusion.processes import Masking
-from .advice import growing, listed_ways, named_twist
+from .advice import advise_pilot, listed_ways, named_twist
 from .base import Proposal
 from .on_clock import FINER, OnClockSites
 from .tilts import (
@@ -89,7 +89,7 @@ class Steered(OnClockSites):
     @property
     def remedies(self) -> Remedies:
         masking, blind = isinstance(self.model.process, Masking), self.ramp is at_end
-        grown = "" if blind or self.twist is not None else growing(self.ramp, "ramp=tt.pilot(fk, grid)")
+        grown = "" if blind or self.twist is not None else advise_pilot(self.ramp, "ramp=tt.pilot(fk, grid)")
         if self.twist is not None:
             weigh = "tt.Composed with the same twist" if masking else "a better twist"
         elif masking:

@@ -7,7 +7,7 @@ same verdict on the same code every time. Names are imported when first used.
 
 from __future__ import annotations
 
-from ..core.lazy import lazy_names
+from ..core.lazy_imports import lazy_names
 
 _HOME = {
     "kernels": ("check_kernel",),

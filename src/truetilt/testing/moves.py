@@ -13,7 +13,7 @@ from ..diffusion.schedules import masked_fraction_grid
 from ..exact.flow import push, push_branches, support
 from ..exact.tables import Table, flat_index
 from .forms import check_move_form, check_tensor
-from .tables import MASKING, Exact, built, law_of, small_table, uniforms
+from .tables import MASKING, ExactLaw, built, law_of, small_table, uniforms
 from .verdicts import common, require, used, z_limit, z_scores
 
 REPLICATES = 5000
@@ -22,7 +22,7 @@ LENGTH = 3  # sites
 
 def check_move(
     make: Callable[[Model], MoveKernel],
-    exact: Exact,
+    exact: ExactLaw,
     along: Callable[[Model], FeynmanKac] | None = None,
     process: Process = MASKING,
 ) -> None:

@@ -80,7 +80,7 @@ def _listed(numbers: tuple[int, ...] | list[float], form: str = ".1e") -> str:
     return ", ".join(f"{value:{form}}" for value in numbers)
 
 
-Exact = Callable[[Table], Tensor]  # a table to a law on its clean states, up to a constant
+ExactLaw = Callable[[Table], Tensor]  # a table to a law on its clean states, up to a constant
 
 
 def built(name: str, make: object, model: Model, parts: tuple[str, ...], need: str) -> Any:
@@ -93,7 +93,7 @@ def built(name: str, make: object, model: Model, parts: tuple[str, ...], need: s
     return value
 
 
-def law_of(exact: Exact, problem: Table) -> Tensor:
+def law_of(exact: ExactLaw, problem: Table) -> Tensor:
     """The law that `exact` gives for a problem, normalised."""
     function("exact", exact, "(table)", "that returns a law of its clean states")
     with used("exact"):

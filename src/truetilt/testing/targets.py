@@ -21,15 +21,15 @@ from ..smc.resampling import adaptive, systematic
 from ..smc.sampler import Source, last_of, trace
 from ..smc.stream import Stream
 from .forms import check_move_form, check_tensor
-from .tables import MASKING, Exact, built, check_time_error, law_of, small_table, uniforms
+from .tables import MASKING, ExactLaw, built, check_time_error, law_of, small_table, uniforms
 from .verdicts import common, require, used, z_limit, z_scores
 
-Make = Callable[[Model], FeynmanKac]
+MakeTarget = Callable[[Model], FeynmanKac]
 POPULATIONS, PARTICLES, STEPS = 20_000, 4, 6
 OFTEN: Resampler = adaptive(systematic, 0.9)
 
 
-def check_target(make: Make, exact: Exact, process: Process = MASKING) -> None:
+def check_target(make: MakeTarget, exact: ExactLaw, process: Process = MASKING) -> None:
     """Reject a Feynman-Kac model whose weighted particles do not have a given law as limit, on a small table of two
     sites.
 
@@ -122,7 +122,7 @@ def _check_bits(fk: FeynmanKac) -> None:
     require(same, "a population comes out otherwise beside another than alone")
 
 
-def _check_nan(make: Make, problem: Table) -> None:
+def _check_nan(make: MakeTarget, problem: Table) -> None:
     """Check that NaN from a network of the model raises InvalidWeights."""
     model, asked = problem.model(), list[str]()
 

@@ -17,7 +17,7 @@ from ..diffusion.processes import Masking, Uniform
 from ..smc.stream import Stream
 from .losses import Noise, Noised, corrupt
 from .suffixes import mixed_in, suffixes
-from .task import Rows, TrainingBatch
+from .task_record import TrainingBatch, TrainingRows
 
 ORDER, TIMES, NOISE, LABELS, SHIFTS, EVALUATION, SUFFIXES = range(
     7
@@ -28,7 +28,7 @@ ORDER, TIMES, NOISE, LABELS, SHIFTS, EVALUATION, SUFFIXES = range(
 class Batches:
     """The batches of a run; with `clean` all rows stay at t = 0."""
 
-    rows: Rows  # on the device
+    rows: TrainingRows  # on the device
     process: Masking | Uniform
     size: int
     seed: int

@@ -20,7 +20,7 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 _KEPT = 2
 
 
-class Progress(NamedTuple):
+class TrainingProgress(NamedTuple):
     """The counters of a run, which its checkpoint holds besides the tensors."""
 
     step: int = 0
@@ -38,7 +38,7 @@ class Learner(NamedTuple):
     loss_sum: Tensor  # float64 scalar
 
 
-def save_checkpoint(folder: Path, learner: Learner, progress: Progress, fingerprint: str) -> Path:
+def save_checkpoint(folder: Path, learner: Learner, progress: TrainingProgress, fingerprint: str) -> Path:
     """Write step-N atomically, then remove all but the last two."""
     target = folder / f"step-{progress.step:08d}"
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in _tensors(learner).items()}
@@ -53,12 +53,12 @@ def save_checkpoint(folder: Path, learner: Learner, progress: Progress, fingerpr
     return target
 
 
-def load_checkpoint(path: Path, learner: Learner, fingerprint: str) -> Progress:
+def load_checkpoint(path: Path, learner: Learner, fingerprint: str) -> TrainingProgress:
     """Restore the state of a learner from a checkpoint of the same run."""
     try:
         facts: dict[str, Any] = read_json(path / _FACTS)
         tensors = load_file(check_plain(path / _TENSORS))
-        progress = Progress(facts["step"], facts["window"], float(facts["seconds"]))
+        progress = TrainingProgress(facts["step"], facts["window"], float(facts["seconds"]))
         if any(type(count) is not int or count < 0 for count in progress[:2]) or not 0 <= progress.seconds < 1e12:
             raise ValueError("its step, window or seconds are no such numbers")
     except (OSError, ValueError, KeyError, TypeError, OverflowError, SafetensorError) as e:

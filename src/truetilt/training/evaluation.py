@@ -22,14 +22,14 @@ from ..smc.stream import Stream
 from .batches import EVALUATION, SUFFIXES, times
 from .losses import Noise, Noised, bound, corrupt, corrupt_from_all
 from .suffixes import next_token_nats, suffixes
-from .task import LogScores, Rows, TrainingTask
+from .task_record import LogScores, TrainingRows, TrainingTask
 
 POTENTIAL_TIMES = (0.0, 0.25, 0.5, 0.75, 0.9)
 _BATCH = 250
 
 
 @torch.no_grad()
-def evaluate(task: TrainingTask, rows: Rows, seed: int = 0, passes: int = 1) -> dict[str, float]:
+def evaluate(task: TrainingTask, rows: TrainingRows, seed: int = 0, passes: int = 1) -> dict[str, float]:
     """Every figure of this task's network on these rows, computed in float32."""
     task.net.eval()
     if task.log_scores is None:
@@ -45,7 +45,7 @@ def evaluate(task: TrainingTask, rows: Rows, seed: int = 0, passes: int = 1) -> 
 
 
 def _bounds(
-    log_scores: LogScores, task: TrainingTask, rows: Rows, seed: int, passes: int, told: bool
+    log_scores: LogScores, task: TrainingTask, rows: TrainingRows, seed: int, passes: int, told: bool
 ) -> dict[str, float]:
     """The mean of the bound over rows and passes, and its standard error."""
     values = []
@@ -59,7 +59,7 @@ def _bounds(
     return found | (_in_order(log_scores, task, rows, seed, passes, told) if task.in_order else {})
 
 
-def _figures(name: str, every: Tensor, rows: Rows) -> dict[str, float]:
+def _figures(name: str, every: Tensor, rows: TrainingRows) -> dict[str, float]:
     """Mean and standard error of nats per dimension; for texts also the mean per token."""
     found = {name: float(every.mean()), f"{name}_stderr": float(every.std() / len(every) ** 0.5)}
     if rows.used is None:
@@ -68,7 +68,7 @@ def _figures(name: str, every: Tensor, rows: Rows) -> dict[str, float]:
 
 
 def _in_order(
-    log_scores: LogScores, task: TrainingTask, rows: Rows, seed: int, passes: int, told: bool
+    log_scores: LogScores, task: TrainingTask, rows: TrainingRows, seed: int, passes: int, told: bool
 ) -> dict[str, float]:
     """-log p(x) of drawing from left to right in nats a dimension, at one drawn site of each row and pass."""
     values, length = [], rows.tokens.shape[1]
@@ -84,7 +84,7 @@ def _in_order(
     return _figures("in_order", torch.cat(values), rows)
 
 
-def _answers_at(task: TrainingTask, rows: Rows, seed: int, t: float) -> dict[str, float]:
+def _answers_at(task: TrainingTask, rows: TrainingRows, seed: int, t: float) -> dict[str, float]:
     """Accuracy and cross-entropy at one time, overall and for each kind of row."""
     moments = torch.full((rows.count,), t, dtype=torch.float64)
     right, cost = [], []
@@ -107,7 +107,7 @@ def _likeliest(log_p: Tensor, label: Tensor, net: nn.Module) -> Tensor:
 
 
 def _noised(
-    task: TrainingTask, rows: Rows, t: Tensor, stream: Stream, noised_by: Callable[..., Noised]
+    task: TrainingTask, rows: TrainingRows, t: Tensor, stream: Stream, noised_by: Callable[..., Noised]
 ) -> Iterator[tuple[Noised, Tensor]]:
     """The rows in batches, each row at its time, with their labels."""
     length, noise = rows.tokens.shape[1], Noise.at(task.process, t).to(rows.tokens.device)

@@ -12,7 +12,7 @@ from .. import __version__
 from ..core.storage import read_json, write_json
 from ..models.layers import placed
 from ..models.pretrained import CARD
-from .checkpoints import Learner, Progress
+from .checkpoints import Learner, TrainingProgress
 from .evaluation import evaluate
 from .journal import read_losses
 from .runs import TrainingRun
@@ -20,7 +20,7 @@ from .runs import TrainingRun
 _ONE = {"images": "digit", "rows": "text"}
 
 
-def export(run: TrainingRun, learner: Learner, progress: Progress) -> dict[str, Any]:
+def export(run: TrainingRun, learner: Learner, progress: TrainingProgress) -> dict[str, Any]:
     """Save the running mean as a pretrained network, measure what was saved, and write its card."""
     config, folder = run.config, run.folder / "model"
     learner.net.load_state_dict({**learner.net.state_dict(), **learner.ema})

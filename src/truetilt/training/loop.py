@@ -19,12 +19,12 @@ from torch import Tensor, nn
 
 from ..core.storage import write_json
 from ..core.types import TruetiltError
-from .checkpoints import Learner, Progress, save_checkpoint
+from .checkpoints import Learner, TrainingProgress, save_checkpoint
 from .config import TrainConfig
 from .export import export
 from .journal import Journal
 from .runs import TrainingRun, fresh, start
-from .task import TrainingBatch
+from .task_record import TrainingBatch
 
 Report = Callable[[int, float], None]  # the step and the mean loss since the last report
 
@@ -49,7 +49,7 @@ def train_run(run: TrainingRun, resume: bool = False, report: Report | None = No
     return export(run, learner, progress)
 
 
-def learn(run: TrainingRun, learner: Learner, progress: Progress, report: Report) -> Progress:
+def learn(run: TrainingRun, learner: Learner, progress: TrainingProgress, report: Report) -> TrainingProgress:
     """Run all remaining steps, or as many as the time limit allows."""
     config, batches, mark = run.config, run.batches(), run.fingerprint()
     learner.net.train()
@@ -59,7 +59,7 @@ def learn(run: TrainingRun, learner: Learner, progress: Progress, report: Report
         while progress.step < config.steps and not _late(config, progress):
             value = step(run, learner, batches.at(progress.step), progress.step)
             learner.loss_sum.add_(value)
-            progress = Progress(progress.step + 1, progress.window + 1, time.monotonic() - began)
+            progress = TrainingProgress(progress.step + 1, progress.window + 1, time.monotonic() - began)
             last = _late(config, progress) or progress.step == config.steps
             if progress.step % config.log_every == 0 or last:
                 loss = _mean_loss(learner, progress)
@@ -75,7 +75,7 @@ def learn(run: TrainingRun, learner: Learner, progress: Progress, report: Report
     return progress
 
 
-def _late(config: TrainConfig, progress: Progress) -> bool:
+def _late(config: TrainConfig, progress: TrainingProgress) -> bool:
     return config.max_seconds is not None and progress.seconds >= config.max_seconds
 
 
@@ -140,7 +140,7 @@ def follow(learner: Learner, decay: float) -> None:
     torch._foreach_lerp_(list(learner.ema.values()), list(learner.weights.values()), 1 - decay)
 
 
-def _mean_loss(learner: Learner, progress: Progress) -> float:
+def _mean_loss(learner: Learner, progress: TrainingProgress) -> float:
     """The mean since the last report; the running sum starts again."""
     loss = float(learner.loss_sum) / progress.window
     learner.loss_sum.zero_()

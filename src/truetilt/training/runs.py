@@ -12,10 +12,10 @@ from torch import nn
 from ..core.types import InvalidInput
 from ..runtime.checkpoints import found as found_checkpoints
 from .batches import Batches
-from .checkpoints import Learner, Progress, load_checkpoint
+from .checkpoints import Learner, TrainingProgress, load_checkpoint
 from .config import TrainConfig
 from .data import DigitImages, load_digits, subset, tokens_of
-from .task import Rows, TrainingTask, quick, weights_fingerprint
+from .task_record import TrainingRows, TrainingTask, quick, weights_fingerprint
 from .tasks import build_task
 from .text_tasks import load_texts
 
@@ -27,8 +27,8 @@ class TrainingRun:
     config: TrainConfig
     task: TrainingTask
     forward: nn.Module  # the network, possibly compiled
-    train: Rows
-    test: Rows
+    train: TrainingRows
+    test: TrainingRows
     folder: Path
     device: torch.device
 
@@ -81,12 +81,12 @@ def fresh(run: TrainingRun) -> Learner:
     return Learner(run.task.net, weights, ema, optimizer, torch.zeros((), dtype=torch.float64, device=run.device))
 
 
-def start(run: TrainingRun, resume: bool) -> tuple[Learner, Progress]:
+def start(run: TrainingRun, resume: bool) -> tuple[Learner, TrainingProgress]:
     """A fresh learner, or that of the last checkpoint."""
     learner = fresh(run)
     found = found_checkpoints(run.checkpoints)
     if not found:
-        return learner, Progress()
+        return learner, TrainingProgress()
     if not resume:
         raise InvalidInput(f"{run.folder} holds a run already; add --resume to go on with it, or choose another --out")
     return learner, load_checkpoint(found[-1], learner, run.fingerprint())

@@ -21,7 +21,7 @@ from ..models.pretrained import config_of
 from ..models.unet import UNet, UNetConfig
 from .config import TrainConfig
 from .losses import Noised, deft_edges, log_scores, posterior_cross_entropy, potential_cross_entropy, score_entropy
-from .task import LogScores, Loss, TrainingBatch, TrainingTask
+from .task_record import LogScores, Loss, TrainingBatch, TrainingTask
 from .text_tasks import text_task
 
 

@@ -31,9 +31,7 @@ from .config import TrainConfig
 from .corpus import Corpus, Texts, mixed
 from .data import subset
 from .losses import Noised, score_entropy
-from .task import TrainingBatch, TrainingTask, quick, weights_fingerprint
-
-Answer = Callable[[nn.Module, Noised, Tensor], Tensor]  # (network, noised tokens, given labels) to outputs [B, D, V]
+from .task_record import LogScores, TrainingBatch, TrainingTask, quick, weights_fingerprint
 
 
 def text_task(config: TrainConfig, device: torch.device | str = "cpu") -> TrainingTask:
@@ -207,7 +205,7 @@ def _check_agree(base: Any, own: Any, names: tuple[str, ...]) -> None:
             )
 
 
-def _by_label(net: SEDD) -> Answer:
+def _by_label(net: SEDD) -> LogScores:
     """Conditioning on labels by an embedding; a network without classes gets none."""
     size, told_labels = net.config.vocabulary, bool(net.config.classes)
 
@@ -217,7 +215,7 @@ def _by_label(net: SEDD) -> Answer:
     return answer
 
 
-def _by_prompt(prompts: Tensor) -> Answer:
+def _by_prompt(prompts: Tensor) -> LogScores:
     """Conditioning on labels by a prompt before the text, which is never noised and does not enter the loss."""
 
     def answer(net: Any, noised: Noised, told: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..core.batch import MeteredReward
 from ..core.types import LARGEST, NEG_INF, InvalidInput, Tokens, function, number, tensor_of
-from ..core.user_functions import ask
+from ..core.user_functions import call_user
 
 Rewarding = Callable[..., Any]  # of clean states [B, D], or of them and a time; one number a state
 
@@ -28,7 +28,7 @@ def check_reward_of(reward: object, strength: object) -> float:
 
 def call_reward(reward: Rewarding, x: Tokens) -> Tensor:
     """The reward of clean states [B, D], float64 [B] on their device, with its shape and NaN checked."""
-    found = ask("the reward", reward, x, 0.0) if _takes_time(reward) else ask("the reward", reward, x)
+    found = call_user("the reward", reward, x, 0.0) if _takes_time(reward) else call_user("the reward", reward, x)
     value = tensor_of("what the reward returned", found, "return one number a state", x.device).double()
     if value.shape != x.shape[:1]:
         raise InvalidInput(

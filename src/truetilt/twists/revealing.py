@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..core.batch import Meter
-from ..core.meter import metered
+from ..core.counting import metered
 from ..core.spent import Spent
 from ..core.types import Model, Particles, Potential, Tokens
 from ..diffusion.processes import RevealStep
@@ -47,7 +47,7 @@ class RecordedDraws(Composed):
         return move
 
 
-class Drawn(NamedTuple):
+class RevealedDraws(NamedTuple):
     """Clean states [n, D] of p0 exp(twist), their log-weights [n], the steps that made them, and what they cost.
 
     The mean of exp(log_w) is an estimate of the normaliser of p0 exp(twist); weights are 1 without a twist.
@@ -69,7 +69,7 @@ def draws(
 
 def weighed_draws(
     model: Model, count: int, twist: Potential | None, order: tuple[int, ...] | None, seed: int, number: int
-) -> Drawn:
+) -> RevealedDraws:
     """Draws of p0 exp(twist) (of p0 without a twist) with their weights."""
     width, meter = model.length * min(model.process.vocabulary, TOKENS), Meter()
     asked = metered(model, meter)  # values come from the twist; the reward is not called
@@ -80,7 +80,7 @@ def weighed_draws(
         x, log_w = particles.x[0], particles.log_w[0]
         parents.append(info.ancestors[0].cpu())
     steps = Steps(*(torch.cat(column) for column in zip(*_lines(fk.kept, parents[1:]), strict=True)))
-    return Drawn(x, log_w.cpu(), steps, Spent(meter.rounds, meter.evaluations))
+    return RevealedDraws(x, log_w.cpu(), steps, Spent(meter.rounds, meter.evaluations))
 
 
 def _lines(kept: list[Steps], parents: list[Tensor]) -> list[Steps]:

@@ -22,7 +22,7 @@ from ..core.storage import write_text
 from ..core.types import InvalidInput, folder_of, shown
 from ..runtime.settings import runs_of
 from ..runtime.snapshots import evenly
-from ..smc.figures import Figures
+from ..smc.statistics import Figures
 from ..smc.weight_findings import Verdict
 from . import digest
 from .reward_gain import GainWords, gain_words, reward_bars, told, without_states

@@ -1,6 +1,6 @@
 """A training task as a record of functions, so that loop and evaluation are the same for all tasks.
 
-`Rows` is the interface of a data set: tokens and labels; `DigitImages` and `Texts` implement it.
+`TrainingRows` is the interface of a data set: tokens and labels; `DigitImages` and `Texts` implement it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .losses import Noised
 Net = UNet | Classifier | SEDD | TextClassifier
 
 
-class Rows(Protocol):
+class TrainingRows(Protocol):
     """Rows of tokens and their labels."""
 
     unit: ClassVar[str]  # their name on a model card
