@@ -45,21 +45,31 @@ from .targets.on_clock import Tempered
 from .targets.tilts import FULL, Ramp
 
 
-class RunOptions(TypedDict, total=False):
-    """The parameters of `run` that `sample` and `reveal` hand on to it."""
+class StepOptions(TypedDict, total=False):
+    """The parameters of `run` that mean the same on every rank."""
 
-    populations: int
     seed: int
     resample: Resampler | None
     couple: Coupling
     moves: Rejuvenation | None
     chunk: int | Literal["auto"] | None
-    first_population: int
     snapshots: int | Sequence[int] | None
     callback_on_step_end: Callback | None
     watch: Watch | None
-    checkpoint: str | Path | None
     checkpoint_every: int
+
+
+class PopulationOptions(StepOptions, total=False):
+    """Those, and which populations are run and where they are kept."""
+
+    populations: int
+    first_population: int
+    checkpoint: str | Path | None
+
+
+class RunOptions(PopulationOptions, total=False):
+    """The parameters of `run` that `sample` and `reveal` hand on to it."""
+
     shard: Shard
 
 

@@ -101,10 +101,10 @@ def _by_rank(chosen: Tensor, rank: Tensor, ranks: int) -> tuple[tuple[Tensor, ..
     return tuple(part[order] for part in where), torch.bincount(of, minlength=ranks).tolist()
 
 
-Unpack = Callable[[Tensor], list[Tensor]]
+Unpacker = Callable[[Tensor], list[Tensor]]
 
 
-def packed(tensors: Sequence[Tensor]) -> tuple[Tensor, Unpack]:
+def packed(tensors: Sequence[Tensor]) -> tuple[Tensor, Unpacker]:
     """Tensors [populations, n, ...] as one row of bytes a particle [populations * n, bytes], and the inverse."""
     flat = [tensor.flatten(0, 1) for tensor in tensors]
     rows = [tensor.reshape(len(tensor), -1).contiguous().view(torch.uint8) for tensor in flat]

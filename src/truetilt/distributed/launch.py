@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import torch
 from torch.distributed.elastic.multiprocessing.errors import record
 
-from ..api import run
+from ..api import PopulationOptions, StepOptions, run
 from ..core.measures import as_numbers, from_numbers, worst
 from ..core.types import DegenerateWeights, FeynmanKac, InvalidInput, whole
 from ..result import Result
@@ -33,7 +33,9 @@ def particle_shard(particles: int) -> Shard:
 
 
 @record
-def run_sharded(fk: FeynmanKac, grid: Sequence[float] | None = None, *, particles: int = 64, **options: Any) -> Result:
+def run_sharded(
+    fk: FeynmanKac, grid: Sequence[float] | None = None, *, particles: int = 64, **options: Unpack[PopulationOptions]
+) -> Result:
     """`tt.run` with the particles of each population sharded over all ranks: for populations too large for one machine.
 
     Ranks synchronise twice a step, to gather weights; particles are sent when resampling assigns them to another rank.
@@ -47,16 +49,19 @@ def run_populations(
     fk: FeynmanKac,
     grid: Sequence[float] | None = None,
     *,
+    particles: int = 64,
     populations: int = 1,
     first_population: int = 0,
     checkpoint: str | Path | None = None,
-    **options: Any,
+    **options: Unpack[StepOptions],
 ) -> Result:
     """`tt.run` with whole populations on each rank; ranks synchronise only at the start and at the end."""
     here = world()
     if here.size == 1:
-        alone = partial(run, populations=populations, first_population=first_population, checkpoint=checkpoint)
-        return alone(fk, grid, **options)
+        return run(
+            fk, grid, particles=particles, populations=populations, first_population=first_population,
+            checkpoint=checkpoint, **options,
+        )  # fmt: skip
     populations = whole("populations", populations, 1)
     compare(here, {"populations": populations, "first_population": first_population})
     if populations < here.size:
@@ -65,16 +70,17 @@ def run_populations(
         )
     cuts = here.cuts(populations)
     begin, end = cuts[here.rank], cuts[here.rank + 1]
-    own = run(
+    share = run(
         fk,
         grid,
+        particles=particles,
         populations=end - begin,
         first_population=first_population + begin,
         checkpoint=None if checkpoint is None else _own_folder(Path(checkpoint), here, populations),
         shard=Whole(complete=False, meet=partial(_compare_shared, here)),
         **options,
     )
-    return _united(own, here, cuts)
+    return _united(share, here, cuts)
 
 
 def _compare_shared(here: World, settings: SharedSettings) -> None:

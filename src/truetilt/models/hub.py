@@ -7,7 +7,7 @@ folder of its own: unet (with and without label), deft (the guide), potential (a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
@@ -15,7 +15,7 @@ from importlib.resources import files
 from importlib.util import find_spec
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -115,6 +115,20 @@ class Digits:
         return class_log_probs(Padded(judge, self.batch, self.dtype), x.to(self.device))
 
 
+class BackboneOptions(TypedDict, total=False):
+    """The options of `load("proteinmpnn", ...)`."""
+
+    structure: str | Path
+    open: str | None
+    weights: str | Path
+    noise: str
+    chains: str | Sequence[str] | None
+    fixed: str | None
+    forbid: str
+    tied: str | None
+    order: Sequence[int] | None
+
+
 def load(
     name_or_folder: str | Path,
     device: torch.device | str = "cpu",
@@ -123,7 +137,7 @@ def load(
     dtype: torch.dtype | None = None,
     compile: bool = False,
     trust_remote_code: bool = False,
-    **more: Any,
+    **more: Unpack[BackboneOptions],
 ) -> Any:
     """Load networks: a bundle for digits (`tt.Digits`) or texts (`tt.Reviews`), a text network (`tt.Text`), a protein.
 
@@ -136,13 +150,18 @@ def load(
             network of another package: "proteinmpnn" (`truetilt[protein]`), "antiberty" (`truetilt[antibody]`); or
             "molecules" (embedded, needs `truetilt[chem]`).
         device: Where the networks run: "cpu" (the default), "cuda", ...
-        batch: States per network evaluation, 1 or more. None (the default): 64 digits, or 16 texts or antibodies.
+        batch: States per network evaluation, 1 or more. None (the default): 64 digits or antibodies (2,048 antibodies
+            on a GPU), 16 texts.
         dtype: Floating-point type the networks compute in, such as `torch.bfloat16`. None (the default): float32.
         compile: Whether torch compiles each network on first use: half a minute, then about three times as fast on a
             GPU. False by default. For networks of this package.
         trust_remote_code: Whether code shipped with the weights of another project's network may run. False by default.
-        **more: Options of a network of another package: for "proteinmpnn" `structure`, `open`, `weights`, `noise`,
-            `chains`, `fixed`, `forbid`, `tied` and `order`; see the page on proteins.
+        **more: For "proteinmpnn" alone. `structure`: a PDB or mmCIF file, which must be given. `open`: residues to
+            design, "39-41,54" or "A10-20,B7"; all by default. `weights`: "vanilla" (the default), "soluble", or a .pt
+            file. `noise`: that of their training, "002", "010", "020" (the default) or "030". `chains`: those designed,
+            "A,B"; all by default. `fixed`: residues that keep their letters; none by default. `forbid`: letters that
+            come only where the file has them, "C"; none by default. `tied`: what shares a letter, "A=B"; nothing by
+            default. `order`: a permutation of the open sites; that of the file by default.
 
     Returns:
         A `tt.Digits`, `tt.Reviews`, `tt.Text`, `tt.Sequences` or `tt.Protein`; its `model(...)` is what samplers take.
@@ -158,7 +177,7 @@ def load(
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise InvalidInput(f"dtype is {shown(dtype)}; give torch.bfloat16, torch.float16, or None for float32")
     if str(name_or_folder) in PACKAGED:
-        return _packaged(str(name_or_folder), compile, more | {"device": device, "batch": batch, "dtype": dtype})
+        return _packaged(str(name_or_folder), compile, {**more, "device": device, "batch": batch, "dtype": dtype})
     folder = _bundle(name_or_folder)
     if is_transformers(folder) and not is_published(folder):
         if compile:
