@@ -11,7 +11,7 @@ import truetilt as tt
 from problems import table
 from truetilt import continuous as c
 from truetilt.core.batch import evaluate_all
-from truetilt.core.target import NO_WEIGHTS, Target
+from truetilt.core.target import NO_WEIGHTS, UNKNOWN, Contract, Target, contract_of
 
 ONE, OTHER = table(tt.Masking, 3, 2, seed=1), table(tt.Masking, 3, 2, seed=2)
 MODEL, CLOCK = ONE.model(), tt.uniform_grid(8)
@@ -122,6 +122,46 @@ def test_a_model_that_does_not_say_what_it_aims_at_is_named():
 
     with pytest.warns(UserWarning, match="Silent does not say what its target is"):
         run(tt.AnyOrder(MODEL, 3.0), Silent(tt.Gibbs(tt.AnyOrder(MODEL, 3.0))), REVEALS, at_end=1)
+
+
+class Bare:
+    """Says nothing of itself."""
+
+
+class Delegating:
+    """Says what it wraps says."""
+
+    def __init__(self, fk):
+        self.inner = fk
+
+    def __getattr__(self, name):
+        return getattr(self.__dict__["inner"], name)
+
+
+def test_what_a_value_does_not_say_of_itself_has_a_default():
+    assert contract_of(Bare()) == Contract("cpu", None, UNKNOWN, "", None)
+    fk = tt.Tilted(MODEL, 3.0)
+    assert contract_of(Delegating(fk)).how == fk.how
+    assert contract_of(Delegating(Bare())) == Contract()
+
+
+@pytest.mark.parametrize("name", Contract._fields)
+def test_an_error_inside_what_a_value_says_of_itself_is_seen(name):
+    """A typing error in a property is no absent property."""
+    broken = type("Broken", (tt.Tilted,), {name: property(lambda self: self.modle.device)})
+    with pytest.raises(AttributeError, match="modle"):
+        contract_of(broken(MODEL, 3.0))
+
+
+def test_a_run_shows_the_error_inside_a_target():
+    @dataclass(frozen=True)
+    class Broken(tt.Metropolis):
+        @property
+        def target(self):
+            return self.fk.tarjet
+
+    with pytest.raises(AttributeError, match="tarjet"):
+        run(tt.Tilted(MODEL, 3.0), Broken(tt.Tilted(MODEL, 3.0)), at_end=1)
 
 
 def test_parts_that_only_one_side_has_are_not_compared():

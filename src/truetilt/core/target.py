@@ -7,6 +7,7 @@ exponent of ratios needs no potential, one of potentials no base.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -16,6 +17,7 @@ import torch
 from .fingerprints import alike
 
 _SHORT = 48  # characters of a part that are told as they are
+_ABSENT = object()
 
 
 class Constant(NamedTuple):
@@ -89,10 +91,16 @@ class OnDevice(Protocol):
 
 def contract_of(value: Any) -> Contract:
     """The contract of a Feynman-Kac value or a move kernel, ours or a user's, with defaults for what is left out."""
-    said = {name: part for name in Contract._fields if (part := getattr(value, name, None)) is not None}
+    said = {name: part for name in Contract._fields if (part := _said(value, name)) is not None}
     if "device" not in said and isinstance(value, OfModel) and isinstance(value.model, OnDevice):
         said["device"] = value.model.device
     return Contract(**said)
+
+
+def _said(value: Any, name: str) -> Any:
+    """The attribute of this name, None where there is none; an error inside a property is seen, not taken for that."""
+    absent = inspect.getattr_static(value, name, _ABSENT) is _ABSENT
+    return getattr(value, name, None) if absent else getattr(value, name)  # absent: of `__getattr__`, or nowhere
 
 
 @runtime_checkable
