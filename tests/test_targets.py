@@ -12,6 +12,7 @@ from problems import table
 from truetilt import continuous as c
 from truetilt.core.batch import evaluate_all
 from truetilt.core.target import NO_WEIGHTS, UNKNOWN, Contract, Target, contract_of
+from truetilt.targets.stage import SiteTarget
 
 ONE, OTHER = table(tt.Masking, 3, 2, seed=1), table(tt.Masking, 3, 2, seed=2)
 MODEL, CLOCK = ONE.model(), tt.uniform_grid(8)
@@ -122,6 +123,27 @@ def test_a_model_that_does_not_say_what_it_aims_at_is_named():
 
     with pytest.warns(UserWarning, match="Silent does not say what its target is"):
         run(tt.AnyOrder(MODEL, 3.0), Silent(tt.Gibbs(tt.AnyOrder(MODEL, 3.0))), REVEALS, at_end=1)
+
+
+@dataclass(frozen=True)
+class Own(SiteTarget):
+    """A user's value that says nothing of its target: its sites are those of an any-order one."""
+
+    fk: tt.AnyOrder
+
+    model = property(lambda self: self.fk.model)
+    scores = property(lambda self: self.fk.scores)
+
+    def stage(self, t):
+        return self.fk.stage(t)
+
+
+def test_moves_of_a_value_that_does_not_say_what_it_aims_at():
+    fk = Own(tt.AnyOrder(MODEL, 3.0))
+    assert (fk.target, fk.remedies, fk.how) == (None, UNKNOWN, "")
+    assert tt.Metropolis(fk).target is tt.Block(fk, 2).target is None
+    with pytest.warns(UserWarning, match="Gibbs does not say what its target is"):
+        run(tt.Tempered(MODEL, 3.0), tt.Gibbs(fk), at_end=1)
 
 
 class Bare:
