@@ -11,7 +11,9 @@ import truetilt as tt
 from problems import table
 from truetilt import continuous as c
 from truetilt.core.batch import evaluate_all
-from truetilt.core.target import NO_WEIGHTS, UNKNOWN, Contract, Target, contract_of
+from truetilt.core.target import NO_WEIGHTS, UNKNOWN, Contract, Described, Target, contract_of
+from truetilt.core.types import FeynmanKac
+from truetilt.exact.joint import JointTempered
 from truetilt.targets.stage import SiteTarget
 
 ONE, OTHER = table(tt.Masking, 3, 2, seed=1), table(tt.Masking, 3, 2, seed=2)
@@ -165,6 +167,24 @@ def test_what_a_value_does_not_say_of_itself_has_a_default():
     fk = tt.Tilted(MODEL, 3.0)
     assert contract_of(Delegating(fk)).how == fk.how
     assert contract_of(Delegating(Bare())) == Contract()
+
+
+def test_a_value_that_only_moves_can_be_run():
+    """The protocol asks for no more than this: what a value may say of itself has defaults."""
+    fk = JointTempered(ONE, 2.0)
+    assert not [name for name in Contract._fields if hasattr(fk, name)]
+    result = tt.run(fk, CLOCK, particles=64)
+    assert result.log_z_words == "a constant that this model does not name"
+    assert result.settings["target"] == result.settings["weights"] == ""
+    assert "how" not in result.settings["model"]
+
+
+def test_what_a_value_may_say_is_in_one_protocol():
+    said = {name for name in vars(Described) if not name.startswith("_")}
+    assert said == set(Contract._fields)
+    assert not said & set(vars(FeynmanKac))
+    for fk in (tt.Tilted(MODEL, 3.0), tt.AnyOrder(MODEL, 3.0), Own(tt.AnyOrder(MODEL, 3.0))):
+        assert all(hasattr(fk, name) for name in said)
 
 
 @pytest.mark.parametrize("name", Contract._fields)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from .core.logits import SiteLogits, draw_from
-from .core.target import Target
+from .core.target import Described, Target
 from .core.types import (
     FeynmanKac,
     Jumps,
@@ -39,6 +39,7 @@ __all__ = [
     "AcceptLaw",
     "AcceptMove",
     "ClockMove",
+    "Described",
     "FeynmanKac",
     "Jumps",
     "Kernel",

@@ -71,8 +71,26 @@ class Target:
 NO_WEIGHTS = Target(formula="none: the proposal as it is, every particle counted alike")
 
 
+class Described(Protocol):
+    """What a Feynman-Kac value or a move kernel may say of itself beside how it moves; any part may be left out.
+
+    `contract_of` reads it: a part that is left out, or None, has the default of `Contract`.
+    """
+
+    @property
+    def device(self) -> torch.device | str: ...  # where its tensors are; by default where its model's are, else "cpu"
+    @property
+    def target(self) -> Target | None: ...  # what the weighted particles aim at; without it no moves are checked
+    @property
+    def remedies(self) -> Remedies: ...  # what may help where its weights are bad; by default general advice
+    @property
+    def how(self) -> str: ...  # how it samples, in a few words for the report; by default none
+    @property
+    def most_log_weight(self) -> float | None: ...  # log of the most that a state can weigh; by default not known
+
+
 class Contract(NamedTuple):
-    """What a Feynman-Kac value or a move kernel may say of itself; each field is the default where it does not."""
+    """What a value says of itself (`Described`); each field is the default where it does not."""
 
     device: torch.device | str = "cpu"  # where its tensors are; by default where its model's are
     target: Target | None = None  # what the weighted particles aim at

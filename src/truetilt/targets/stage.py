@@ -185,6 +185,11 @@ class SiteTarget(ABC):
         return UNKNOWN
 
     @property
+    def most_log_weight(self) -> float | None:
+        """log of the most that a state can weigh, where that is known."""
+        return None
+
+    @property
     @abstractmethod
     def scores(self) -> Mapping[str, Score | None]:
         """The scores that it asks, by name; first the one that plays the base."""
