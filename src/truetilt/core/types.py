@@ -196,6 +196,13 @@ class MoveKernel(Protocol):
 
 
 @runtime_checkable
+class ListedKernel(Protocol):
+    """A move kernel that lists all it may choose: moves with the log-probability of each, for exact answers."""
+
+    def branches(self, particles: Particles, t: float, number: int) -> Sequence[tuple[Tensor, Redraw]]: ...
+
+
+@runtime_checkable
 class MadeFrom(Protocol):
     """A move kernel that is made from a Feynman-Kac value `fk`, whose target it leaves alone."""
 
@@ -331,6 +338,13 @@ def check_sampled(fk: object) -> None:
     """What a run can sample."""
     need = "give what to sample, such as tt.Tilted(model, alpha) or tt.AnyOrder(model, alpha)"
     has("fk", fk, ("start", "choices", "move"), need + ("; or call tt.sample" if isinstance(fk, Model) else ""))
+
+
+def check_listed(name: str, kernel: object, need: str) -> ListedKernel:
+    """The same kernel, if it lists its choices."""
+    if isinstance(kernel, type) or not isinstance(kernel, ListedKernel):
+        raise InvalidInput(f"{name} is {shown(kernel)}; {need}")
+    return kernel
 
 
 def check_process(process: object) -> None:
