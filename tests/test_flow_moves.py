@@ -173,6 +173,18 @@ def test_bad_input():
     assert tt.run(annealed, particles=4).log_weights.isfinite().all()
 
 
+def test_a_kernel_that_lists_its_choices_need_not_say_its_target():
+    class Nameless:
+        def __init__(self, kernel):
+            self.choices, self.move, self.branches = kernel.choices, kernel.move, kernel.branches
+
+    fk = R.composed(strength=1.0)
+    assert isinstance(Nameless(tt.Gibbs(fk)), tt.feynman_kac.ListedKernel)
+    moves = [tt.Rejuvenation(kernel, at_end=1) for kernel in (tt.Gibbs(fk), Nameless(tt.Gibbs(fk)))]
+    named, nameless = (R.flow(fk, moves=each).log_mass for each in moves)
+    assert torch.equal(named, nameless)
+
+
 class _Sealed:
     """A kernel that moves, and does not say all that it may do."""
 

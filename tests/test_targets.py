@@ -11,7 +11,10 @@ import truetilt as tt
 from problems import table
 from truetilt import continuous as c
 from truetilt.core.batch import evaluate_all
-from truetilt.core.target import NO_WEIGHTS, Target
+from truetilt.core.target import NO_WEIGHTS, UNKNOWN, Contract, Described, Target, contract_of
+from truetilt.core.types import FeynmanKac
+from truetilt.exact.joint import JointTempered
+from truetilt.targets.stage import SiteTarget
 
 ONE, OTHER = table(tt.Masking, 3, 2, seed=1), table(tt.Masking, 3, 2, seed=2)
 MODEL, CLOCK = ONE.model(), tt.uniform_grid(8)
@@ -122,6 +125,85 @@ def test_a_model_that_does_not_say_what_it_aims_at_is_named():
 
     with pytest.warns(UserWarning, match="Silent does not say what its target is"):
         run(tt.AnyOrder(MODEL, 3.0), Silent(tt.Gibbs(tt.AnyOrder(MODEL, 3.0))), REVEALS, at_end=1)
+
+
+@dataclass(frozen=True)
+class Own(SiteTarget):
+    """A user's value that says nothing of its target: its sites are those of an any-order one."""
+
+    fk: tt.AnyOrder
+
+    model = property(lambda self: self.fk.model)
+    scores = property(lambda self: self.fk.scores)
+
+    def stage(self, t):
+        return self.fk.stage(t)
+
+
+def test_moves_of_a_value_that_does_not_say_what_it_aims_at():
+    fk = Own(tt.AnyOrder(MODEL, 3.0))
+    assert (fk.target, fk.remedies, fk.how) == (None, UNKNOWN, "")
+    assert tt.Metropolis(fk).target is tt.Block(fk, 2).target is None
+    with pytest.warns(UserWarning, match="Gibbs does not say what its target is"):
+        run(tt.Tempered(MODEL, 3.0), tt.Gibbs(fk), at_end=1)
+
+
+class Bare:
+    """Says nothing of itself."""
+
+
+class Delegating:
+    """Says what it wraps says."""
+
+    def __init__(self, fk):
+        self.inner = fk
+
+    def __getattr__(self, name):
+        return getattr(self.__dict__["inner"], name)
+
+
+def test_what_a_value_does_not_say_of_itself_has_a_default():
+    assert contract_of(Bare()) == Contract("cpu", None, UNKNOWN, "", None)
+    fk = tt.Tilted(MODEL, 3.0)
+    assert contract_of(Delegating(fk)).how == fk.how
+    assert contract_of(Delegating(Bare())) == Contract()
+
+
+def test_a_value_that_only_moves_can_be_run():
+    """The protocol asks for no more than this: what a value may say of itself has defaults."""
+    fk = JointTempered(ONE, 2.0)
+    assert not [name for name in Contract._fields if hasattr(fk, name)]
+    result = tt.run(fk, CLOCK, particles=64)
+    assert result.log_z_words == "a constant that this model does not name"
+    assert result.settings["target"] == result.settings["weights"] == ""
+    assert "how" not in result.settings["model"]
+
+
+def test_what_a_value_may_say_is_in_one_protocol():
+    said = {name for name in vars(Described) if not name.startswith("_")}
+    assert said == set(Contract._fields)
+    assert not said & set(vars(FeynmanKac))
+    for fk in (tt.Tilted(MODEL, 3.0), tt.AnyOrder(MODEL, 3.0), Own(tt.AnyOrder(MODEL, 3.0))):
+        assert all(hasattr(fk, name) for name in said)
+
+
+@pytest.mark.parametrize("name", Contract._fields)
+def test_an_error_inside_what_a_value_says_of_itself_is_seen(name):
+    """A typing error in a property is no absent property."""
+    broken = type("Broken", (tt.Tilted,), {name: property(lambda self: self.modle.device)})
+    with pytest.raises(AttributeError, match="modle"):
+        contract_of(broken(MODEL, 3.0))
+
+
+def test_a_run_shows_the_error_inside_a_target():
+    @dataclass(frozen=True)
+    class Broken(tt.Metropolis):
+        @property
+        def target(self):
+            return self.fk.tarjet
+
+    with pytest.raises(AttributeError, match="tarjet"):
+        run(tt.Tilted(MODEL, 3.0), Broken(tt.Tilted(MODEL, 3.0)), at_end=1)
 
 
 def test_parts_that_only_one_side_has_are_not_compared():

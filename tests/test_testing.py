@@ -586,6 +586,12 @@ def with_moves(change):
         (lambda m: Broken(tt.Tilted(m, 2.0), branches=lambda *_: [3]), "`branches` returned .3.; it must return pairs"),
         (lambda m: Broken(tt.Tilted(m, 2.0), branches=raising), "`branches` raised"),
         (with_moves(lambda move: Broken(move, uniforms="two")), "`uniforms` of .* is 'two'; it must be a whole number"),
+        (with_moves(lambda move: Broken(move, lazy=None)), "the move that `move` returned is .* and has no lazy"),
+        (with_moves(lambda move: Broken(move, lazy="no")), "`lazy` of .* is 'no'; it must be True where no network"),
+        (with_moves(lambda move: Broken(move, labels=None)), "the move that `move` returned is .* and has no labels"),
+        (with_moves(lambda move: Broken(move, labels=move.x[:, 0])), r"`labels` of .*; it must be a tensor \[5, m\]"),
+        (with_moves(lambda move: Broken(move, labels=move.x.double())), "`labels` of .* of whole numbers"),
+        (with_moves(lambda move: Broken(move, labels=list(move.x))), "`labels` of .* of whole numbers"),
         (with_moves(lambda move: Broken(move, log_before=0.0)), "`log_before` of the move that `move` .* is 0.0"),
         (
             with_moves(lambda move: Broken(move, after=lambda y: None)),
@@ -600,6 +606,23 @@ def with_moves(change):
 def test_malformed_targets(make, words):
     with pytest.raises((Rejected, tt.InvalidInput), match=words):
         check_target(make, tempered(2.0))
+
+
+def test_an_error_inside_a_target_is_told_and_no_absent_one():
+    class Misspelt(tt.Tilted):
+        @property
+        def target(self):
+            return self.modle
+
+    class MisspeltMove(tt.Metropolis):
+        @property
+        def target(self):
+            return self.fkk
+
+    with rejected("what the value says of itself raised AttributeError: .*modle"):
+        check_target(lambda m: Misspelt(m, 2.0), tempered(2.0))
+    with rejected("what the kernel says of itself raised AttributeError: .*fkk"):
+        check_move(lambda m: MisspeltMove(tt.Tilted(m, 2.0)), tempered(2.0))
 
 
 def test_a_target_that_fails_later_in_its_run_is_rejected_in_words():

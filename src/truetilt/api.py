@@ -315,17 +315,20 @@ def _result(run: CheckedRun, whole: Record, settings: dict[str, Any], meter: Met
     if measured.disagreement is not None and (problem := disagreeing(measured.disagreement)):
         warnings.warn(problem, stacklevel=4)
     infos, counts = whole.infos, torch.stack([info.spent for info in whole.infos])
+    kept = stacked(whole.kept)
     counts[-1] += run.source.shard.summed(torch.tensor(meter.lap())).to(counts.device)
     return Result(
-        whole.particles.x,
-        whole.particles.log_w,
-        torch.tensor([info.s for info in infos], dtype=torch.float64),
-        torch.stack([info.ess for info in infos]),
-        torch.stack([info.log_z for info in infos]),
-        torch.stack([info.ancestors for info in infos]),
-        settings | {"weights": weights_of(run.fk), "measured": measured.told()},
-        torch.stack([info.moved for info in infos]),
-        torch.stack([info.accepted for info in infos]),
-        *stacked(whole.kept),
-        counts,
+        particles=whole.particles.x,
+        log_weights=whole.particles.log_w,
+        times=torch.tensor([info.s for info in infos], dtype=torch.float64),
+        ess=torch.stack([info.ess for info in infos]),
+        log_z_path=torch.stack([info.log_z for info in infos]),
+        ancestors=torch.stack([info.ancestors for info in infos]),
+        settings=settings | {"weights": weights_of(run.fk), "measured": measured.told()},
+        moved=torch.stack([info.moved for info in infos]),
+        accepted=torch.stack([info.accepted for info in infos]),
+        snapshot_steps=kept.steps,
+        snapshot_particles=kept.particles,
+        snapshot_log_weights=kept.log_weights,
+        counts=counts,
     )

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from .core.logits import SiteLogits, draw_from
-from .core.target import Target
+from .core.target import Described, Target
 from .core.types import (
     FeynmanKac,
     Jumps,
     Law,
+    ListedKernel,
     ListedLaw,
     Model,
     Move,
@@ -39,10 +40,12 @@ __all__ = [
     "AcceptLaw",
     "AcceptMove",
     "ClockMove",
+    "Described",
     "FeynmanKac",
     "Jumps",
     "Kernel",
     "Law",
+    "ListedKernel",
     "ListedLaw",
     "Model",
     "Move",

@@ -17,7 +17,7 @@ from ..core.arguments import function, whole
 from ..core.batch import Meter, MeteredReward
 from ..core.budget import Budget
 from ..core.logits import batch_of, take
-from ..core.target import Remedies, Target
+from ..core.target import Remedies, Target, contract_of
 from ..core.types import Aux, FeynmanKac, Law, LogWeights, Model, Move, Particles, Potential, Resampler, Tokens
 from ..smc.resampling import adaptive, log_mean_exp, systematic
 from ..smc.sampler import Source, last_of, trace
@@ -113,7 +113,7 @@ class Steering:
 
     @property
     def device(self) -> torch.device | str:
-        return self.inner.device
+        return contract_of(self.inner).device
 
     def start(self, shape: tuple[int, ...], t: float) -> SteeringMove:
         none = torch.zeros(shape, dtype=torch.float64, device=self.device)

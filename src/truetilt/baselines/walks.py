@@ -10,6 +10,7 @@ import torch
 
 from ..core.batch import Batch, BatchScore, Meter, Needs, ask, needs_of
 from ..core.counting import metered
+from ..core.target import contract_of
 from ..core.types import FeynmanKac, InvalidInput, Model, SiteLogits, Tokens, check_model
 from ..diffusion.kernels import tweedie
 from ..diffusion.processes import Masking
@@ -62,7 +63,7 @@ def check_masked(model: object) -> None:
 
 def base_draws(walk: Walk, count: int, seed: int, population: int = 0) -> Tokens:
     """Clean states [count, D] of the base, from the random stream of a population."""
-    source = Source(Stream(seed, population, walk.fk.device))
+    source = Source(Stream(seed, population, contract_of(walk.fk).device))
     return last_of(trace(walk.fk, walk.grid, (1, count), never, source)).x[0]
 
 

@@ -153,8 +153,31 @@ def ask(score: AnyScore, batch: Batch, t: float) -> SiteLogits:
     return score.ask(batch, t) if isinstance(score, BatchScore) else score(batch.x, t)
 
 
+@runtime_checkable
+class OfTokens(Protocol):
+    """Something that says how many tokens there are, the mask not counted: a process, ours or a user's."""
+
+    @property
+    def vocabulary(self) -> int: ...
+
+
+@runtime_checkable
+class OfProcess(Protocol):
+    """Something that says which process it is for: a model, or a score of ours."""
+
+    @property
+    def process(self) -> OfTokens: ...
+
+
+class AskedModel(OfProcess, Protocol):
+    """A model as those who ask its scores see it: its process, and the meter that counts, if any."""
+
+    @property
+    def meter(self) -> Meter | None: ...
+
+
 def evaluate_all(
-    model: Any, x: Tensor, t: float, **scores: Callable[[Tensor, float], SiteLogits] | None
+    model: AskedModel, x: Tensor, t: float, **scores: Callable[[Tensor, float], SiteLogits] | None
 ) -> list[SiteLogits]:
     """Every score of a `Model` at x [..., D]: all are asked about one batch, and the shape of each answer is checked.
 
@@ -164,7 +187,7 @@ def evaluate_all(
     return over_sites(x.shape, [_checked(model, name, score, batch, t) for name, score in scores.items()])
 
 
-def _checked(model: Any, name: str, score: AnyScore | None, batch: Batch, t: float) -> SiteLogits:
+def _checked(model: OfProcess, name: str, score: AnyScore | None, batch: Batch, t: float) -> SiteLogits:
     """A score's answer about a batch, with its shape checked against the process."""
     if score is None:
         raise InvalidInput(f"this sampler needs a {name} score and the model has none")

@@ -17,6 +17,20 @@ _FREE = frozenset({"cpu"})  # kinds of device whose values are read without a sy
 MakeError = Callable[[], Exception]  # makes the error to raise, or the Warning to give; called only if a check fails
 
 
+def nothing() -> None:
+    """Do nothing: for work that somebody may have to do, and here nobody has."""
+
+
+def _none_found() -> int:
+    """The answer to checks of which none was sent."""
+    return 0
+
+
+def _no_numbers() -> list[int]:
+    """What is read of a transfer that holds nothing."""
+    return []
+
+
 class Doubt(NamedTuple):
     """A check that is not made yet: `bad`, a boolean tensor [] that must be false, and the problem if it is true."""
 
@@ -50,7 +64,7 @@ def _tell(problem: Exception, told: set[str]) -> None:
 
 
 def sites_where(
-    mask: Tensor, questions: Questions | None = None, meanwhile: Callable[[], object] = bool
+    mask: Tensor, questions: Questions | None = None, meanwhile: Callable[[], object] = nothing
 ) -> tuple[Tensor, ...]:
     """Where a mask is true, as `nonzero(as_tuple=True)` gives it; pending checks are answered by the same transfer.
 
@@ -80,7 +94,7 @@ class Questions:
 
     def __init__(self) -> None:
         self.pending: list[tuple[Tensor, MakeError]] = []
-        self._sent: SentChecks = int
+        self._sent: SentChecks = _none_found
         self._asked_now = False
         self.told: set[str] = set()  # the warnings given so far
 
@@ -92,10 +106,10 @@ class Questions:
 
     def send(self, *counts: Tensor) -> SentChecks:
         """Send all pending checks in one transfer; the function returned reads it and sums the counts given."""
-        before, self._sent = self._sent, int
+        before, self._sent = self._sent, _none_found
         questions, self.pending, self._asked_now = self.pending, [], True
         values = [*(bad.long().reshape(1) for bad, _ in questions), *(count.reshape(1) for count in counts)]
-        numbers = _sent(torch.cat(values)) if values else list
+        numbers = _sent(torch.cat(values)) if values else _no_numbers
 
         def answer() -> int:
             found = numbers()

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from .arguments import shown, tensor_of
+from .device import nothing
 from .errors import InvalidInput
 
 _ROWS = "give log-values of every token at every site, a tensor [..., D, S]"
@@ -34,7 +35,7 @@ class LazyRows:
 
     shape: tuple[int, int]
     make: MakeRows
-    begin: Callable[[], object] = bool
+    begin: Callable[[], object] = nothing
     kept: list[tuple[Tensor, Tensor]] = field(default_factory=list, init=False, repr=False, compare=False)
     _law: list[weakref.ref[LazyRows]] = field(default_factory=list, init=False, repr=False, compare=False)
 

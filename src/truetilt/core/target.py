@@ -7,6 +7,7 @@ exponent of ratios needs no potential, one of potentials no base.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -16,6 +17,7 @@ import torch
 from .fingerprints import alike
 
 _SHORT = 48  # characters of a part that are told as they are
+_ABSENT = object()
 
 
 class Constant(NamedTuple):
@@ -69,8 +71,26 @@ class Target:
 NO_WEIGHTS = Target(formula="none: the proposal as it is, every particle counted alike")
 
 
+class Described(Protocol):
+    """What a Feynman-Kac value or a move kernel may say of itself beside how it moves; any part may be left out.
+
+    `contract_of` reads it: a part that is left out, or None, has the default of `Contract`.
+    """
+
+    @property
+    def device(self) -> torch.device | str: ...  # where its tensors are; by default where its model's are, else "cpu"
+    @property
+    def target(self) -> Target | None: ...  # what the weighted particles aim at; without it no moves are checked
+    @property
+    def remedies(self) -> Remedies: ...  # what may help where its weights are bad; by default general advice
+    @property
+    def how(self) -> str: ...  # how it samples, in a few words for the report; by default none
+    @property
+    def most_log_weight(self) -> float | None: ...  # log of the most that a state can weigh; by default not known
+
+
 class Contract(NamedTuple):
-    """What a Feynman-Kac value or a move kernel may say of itself; each field is the default where it does not."""
+    """What a value says of itself (`Described`); each field is the default where it does not."""
 
     device: torch.device | str = "cpu"  # where its tensors are; by default where its model's are
     target: Target | None = None  # what the weighted particles aim at
@@ -89,10 +109,16 @@ class OnDevice(Protocol):
 
 def contract_of(value: Any) -> Contract:
     """The contract of a Feynman-Kac value or a move kernel, ours or a user's, with defaults for what is left out."""
-    said = {name: part for name in Contract._fields if (part := getattr(value, name, None)) is not None}
+    said = {name: part for name in Contract._fields if (part := _said(value, name)) is not None}
     if "device" not in said and isinstance(value, OfModel) and isinstance(value.model, OnDevice):
         said["device"] = value.model.device
     return Contract(**said)
+
+
+def _said(value: Any, name: str) -> Any:
+    """The attribute of this name, None where there is none; an error inside a property is seen, not taken for that."""
+    absent = inspect.getattr_static(value, name, _ABSENT) is _ABSENT
+    return getattr(value, name, None) if absent else getattr(value, name)  # absent: of `__getattr__`, or nowhere
 
 
 @runtime_checkable

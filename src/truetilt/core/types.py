@@ -49,6 +49,7 @@ from .logits import SiteLogits as SiteLogits
 from .logits import Sites as Sites
 from .logits import batch_of as batch_of
 from .logits import take as take
+from .target import Described as Described
 from .target import OfModel as OfModel
 from .target import Remedies as Remedies
 from .target import Target as Target
@@ -151,18 +152,10 @@ class FeynmanKac(Protocol):
     """What is sampled: a first move out of nothing, then a move for each interval t -> s.
 
     A move may hang on a choice that comes before its weight (which site to reveal): it takes `choices` uniforms a
-    particle, and `branches` lists every choice with its log-probability, for exact answers. `target` says what the
-    weighted particles aim at; None where a model does not say, and then no moves can be checked against it.
+    particle, and `branches` lists every choice with its log-probability, for exact answers. What else a value may say
+    of itself, its target among it, is in `Described`, `OwnGrid` and `OfModel`.
     """
 
-    @property
-    def device(self) -> torch.device | str: ...
-    @property
-    def target(self) -> Target | None: ...
-    @property
-    def remedies(self) -> Remedies: ...
-    @property
-    def how(self) -> str: ...
     def start(self, shape: tuple[int, ...], t: float) -> Move: ...
     def choices(self, t: float, s: float) -> int: ...
     def move(self, particles: Particles, t: float, s: float, u: Tensor) -> Move: ...
@@ -200,6 +193,13 @@ class MoveKernel(Protocol):
     @property
     def choices(self) -> int: ...
     def move(self, particles: Particles, t: float, number: int, u: Tensor) -> Redraw: ...
+
+
+@runtime_checkable
+class ListedKernel(Protocol):
+    """A move kernel that lists all it may choose: moves with the log-probability of each, for exact answers."""
+
+    def branches(self, particles: Particles, t: float, number: int) -> Sequence[tuple[Tensor, Redraw]]: ...
 
 
 @runtime_checkable
@@ -338,6 +338,13 @@ def check_sampled(fk: object) -> None:
     """What a run can sample."""
     need = "give what to sample, such as tt.Tilted(model, alpha) or tt.AnyOrder(model, alpha)"
     has("fk", fk, ("start", "choices", "move"), need + ("; or call tt.sample" if isinstance(fk, Model) else ""))
+
+
+def check_listed(name: str, kernel: object, need: str) -> ListedKernel:
+    """The same kernel, if it lists its choices."""
+    if isinstance(kernel, type) or not isinstance(kernel, ListedKernel):
+        raise InvalidInput(f"{name} is {shown(kernel)}; {need}")
+    return kernel
 
 
 def check_process(process: object) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import function, shown, tensor_of
-from ..core.batch import Batch, BatchScore, ask
+from ..core.batch import Batch, BatchScore, OfProcess, OfTokens, ask
 from ..core.device import check
 from ..core.errors import InvalidInput, InvalidWeights
 from ..core.eval_mode import evaluating
@@ -155,9 +155,11 @@ def check_base(process: Process, base: Score) -> None:
     """A process, and a base of as many tokens."""
     check_process(process)
     function("base", base, "(x, t)")
-    known = getattr(getattr(base, "process", None), "vocabulary", process.vocabulary)
-    if known != process.vocabulary:
-        raise InvalidInput(f"the base knows {known} tokens and the process {process.vocabulary}; they must agree")
+    known = base.process if isinstance(base, OfProcess) else None
+    if isinstance(known, OfTokens) and known.vocabulary != process.vocabulary:
+        raise InvalidInput(
+            f"the base knows {known.vocabulary} tokens and the process {process.vocabulary}; they must agree"
+        )
 
 
 def dense_base(process: Process, base: Score, batch: Batch, t: float) -> Tensor:

@@ -80,7 +80,7 @@ class Ranks:
         found = None if origin is None else plan(ancestors.cpu(), self.cuts, self.world.rank)
         if origin is None or found is None:
             return how(move.take(self.mine(ancestors) - self.first))
-        if not getattr(move, "lazy", False):  # a user's move may lack the attribute
+        if not move.lazy:
             return self._draw_at_home(move, ancestors, how)
         (x, log_w, aux, _), u = origin.particles, origin.u
         x, log_w, u, *rest = self._exchange([x, log_w, u, *aux.values()], found)

@@ -7,26 +7,29 @@ between the steps (a `Rejuvenation`) are included, summed over all choices that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..core.arguments import has, whole
+from ..core.arguments import whole
 from ..core.errors import InvalidInput
 from ..core.types import (
     NEG_INF,
     Aux,
     FeynmanKac,
     Law,
+    ListedKernel,
     ListedLaw,
     Model,
     Move,
+    OfModel,
     Particles,
     SiteOdds,
     Tokens,
+    check_listed,
     check_sampled,
 )
 from ..diffusion.schedules import check_grid
@@ -36,6 +39,7 @@ from ..smc.resampling import check_weights
 from ..targets.base import ClockMove
 from .tables import enumerate_states, flat_index
 
+_LISTED = "flow sums over all that a move may do; give a kernel that has them, such as tt.Gibbs, or no moves"
 _CHUNK = 1 << 18  # numbers in an intermediate product, at most: fits into the CPU cache
 
 
@@ -63,7 +67,7 @@ def flow(fk: FeynmanKac, grid: Sequence[float], size: int, length: int, moves: R
     check_sampled(fk)
     _check_moves(moves)
     grid, size, length = check_grid(grid), whole("size", size, 2), whole("length", length, 1)
-    _check_model(getattr(fk, "model", None), size, length)
+    _check_model(fk.model if isinstance(fk, OfModel) else None, size, length)
     check_fits(8 * size**length * (length + 2), f"all {size}^{length} states")
     first = fk.start((1,), grid[0])
     states = enumerate_states(size, length, first.log_before.device)
@@ -71,9 +75,8 @@ def flow(fk: FeynmanKac, grid: Sequence[float], size: int, length: int, moves: R
     for number, (t, s) in enumerate(pairwise(grid), start=1):
         particles = _alive(states, log_mass, aux, t)
         log_mass, aux = push_branches(fk.branches(particles, t, s), particles.log_w, states, size)
-        for move in _numbers(moves, number, last=number == len(grid) - 1):
+        for kernel, move in _moves_after(moves, number, last=number == len(grid) - 1):
             particles = _alive(states, log_mass, aux, s)
-            kernel = cast("Any", moves).kernel
             log_mass, aux = push_branches(kernel.branches(particles, s, move), particles.log_w, states, size)
     check_weights(log_mass, f"exact flow at t = {grid[-1]:.6g}")
     return Limit(states, log_mass)
@@ -86,12 +89,13 @@ def _alive(states: Tokens, log_mass: Tensor, aux: Aux, t: float) -> Particles:
     return Particles(states[alive], log_mass[alive], {k: v[alive] for k, v in aux.items()})
 
 
-def _numbers(moves: Rejuvenation | None, step: int, last: bool) -> range:
-    """The numbers of the moves after a step, as the sampler counts them."""
+def _moves_after(moves: Rejuvenation | None, step: int, last: bool) -> Iterator[tuple[ListedKernel, int]]:
+    """The kernel and the number of each move after a step, as the sampler counts them."""
     if moves is None:
-        return range(0)
-    first = moves.before(step)
-    return range(first, first + moves.each_step + moves.at_end * last)
+        return
+    kernel, first = check_listed("the kernel of the moves", moves.kernel, _LISTED), moves.before(step)
+    for number in range(first, first + moves.each_step + moves.at_end * last):
+        yield kernel, number
 
 
 def _check_moves(moves: object) -> None:
@@ -105,8 +109,7 @@ def _check_moves(moves: object) -> None:
             "moves after a step that resampled hang on the weights of finitely many particles, and flow has none; "
             "give each_step or at_end"
         )
-    need = "flow sums over all that a move may do; give a kernel that has them, such as tt.Gibbs, or no moves"
-    has("the kernel of the moves", moves.kernel, ("branches",), need)
+    check_listed("the kernel of the moves", moves.kernel, _LISTED)
 
 
 def _check_model(model: object, size: int, length: int) -> None:

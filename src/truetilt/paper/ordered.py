@@ -22,7 +22,7 @@ from ..targets.annealed import Annealed
 from ..targets.annealing_pilot import AtShare
 from ..targets.any_order import AnyOrder
 from ..targets.composed import Composed
-from ..targets.moves import Proposed, accepting, hide, target_of
+from ..targets.moves import Proposed, accepting, hide
 from ..targets.reveal_move import RevealLaw
 
 STEPS = 16  # steps in which a state is evaluated: every sixteenth site at a time
@@ -77,7 +77,7 @@ class EdgeSweep:
 
     @property
     def target(self) -> Target | None:
-        return target_of(self.fk)
+        return self.fk.target
 
     @property
     def choices(self) -> int:

@@ -21,7 +21,18 @@ from ..core.arguments import has, listed, number, settle, shown, whole
 from ..core.errors import InvalidInput
 from ..core.spent import Spent
 from ..core.target import Remedies, Target
-from ..core.types import NEG_INF, Aux, LogWeights, Model, Move, MoveKernel, Particles, Score, Tokens
+from ..core.types import (
+    NEG_INF,
+    Aux,
+    LogWeights,
+    Model,
+    Move,
+    MoveKernel,
+    Particles,
+    Score,
+    Tokens,
+    check_listed,
+)
 from ..diffusion.processes import Masking
 from ..diffusion.schedules import MOST_STEPS, masked_fraction_grid
 from .accept_move import WeighedMove
@@ -240,8 +251,8 @@ class Annealed(SiteTarget):
             return list(self.begin.branches(particles, here.t, there.t))
         particles, log_before = self._weighed(particles, t, s)
         need = "exact answers sum over all that a move may do; give a kernel that has `branches`, such as tt.Gibbs"
-        has("the kernel", self.moves, ("branches",), need)
-        every = cast("Any", self.moves).branches(particles, s, here.done - cast("int", self.reveal_steps))
+        kernel = check_listed("the kernel", self.moves, need)
+        every = kernel.branches(particles, s, here.done - cast("int", self.reveal_steps))
         return [(log_p, WeighedMove(move, log_before)) for log_p, move in every]
 
     def _weighed(self, particles: Particles, t: float, s: float) -> tuple[Particles, LogWeights]:

@@ -139,6 +139,11 @@ class Clockwork(ABC):
         """What may help where its weights are bad."""
         return UNKNOWN
 
+    @property
+    def most_log_weight(self) -> float | None:
+        """log of the most that a state can weigh, where that is known."""
+        return None
+
     @abstractmethod
     def propose(self, x: Any, t: float, s: float) -> Proposal[Any]: ...
 

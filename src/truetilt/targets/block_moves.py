@@ -31,7 +31,6 @@ from .moves import (
     lift_of,
     picked,
     revealed,
-    target_of,
     with_surrogate,
 )
 from .reveal_move import RevealLaw
@@ -66,7 +65,7 @@ class Block:
 
     @property
     def target(self) -> Target | None:
-        return target_of(self.fk) if self.fk.level else at_end_target(self.fk)
+        return self.fk.target if self.fk.level else at_end_target(self.fk)
 
     @property
     def choices(self) -> int:

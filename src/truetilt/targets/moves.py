@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, cast
+from typing import ClassVar, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -49,7 +49,7 @@ class Gibbs:
 
     @property
     def target(self) -> Target | None:
-        return target_of(self.fk)
+        return self.fk.target
 
     @property
     def choices(self) -> int:
@@ -109,7 +109,7 @@ class Metropolis:
 
     @property
     def target(self) -> Target | None:
-        return target_of(self.fk)
+        return self.fk.target
 
     @property
     def choices(self) -> int:
@@ -231,11 +231,6 @@ def check_still(kernel: object, fk: SiteTarget, keeps: bool) -> None:
         )
 
 
-def target_of(fk: SiteTarget) -> Target | None:
-    """The target of the model a move is made from."""
-    return cast("Any", fk).target
-
-
 class SiteKernel(Protocol):
     """A move kernel that can be told which site to redraw, and how to draw."""
 
@@ -290,5 +285,5 @@ def check_revealed(fk: SiteTarget, t: float) -> int:
 
 def at_end_target(fk: SiteTarget) -> Target | None:
     """The target of moves that are right on clean states only."""
-    target = target_of(fk)
+    target = fk.target
     return None if target is None else target.at_end_only()

@@ -184,12 +184,16 @@ class _Ends:
         return 1.0 if u == 1 else self.last if u == self.end else self.first
 
 
+def uncounted(states: int) -> None:
+    """Count nothing."""
+
+
 @dataclass
 class _Once:
     """A network that remembers its last answer: a step is weighed many times, and asked about only once."""
 
     net: Any
-    count: Callable[[int], object] = bool  # told how many states it is asked about
+    count: Callable[[int], object] = uncounted  # told how many states it is asked about
     asked: tuple[Tokens, float] | None = None
     answer: Any = field(default=None, repr=False)
 
@@ -200,18 +204,25 @@ class _Once:
         return self.answer
 
 
+def _functions(fk: Ramped) -> dict[str, Any]:
+    """The functions that a value asks besides its model's, by name; None for one that is not given."""
+    if isinstance(fk, Steered):
+        return {"reward": fk.reward, "proposal": fk.proposal, "twist": fk.twist}
+    return {"reward": fk.reward, "twist": fk.twist} if isinstance(fk, Composed) else {}
+
+
 def remembering(fk: Ramped, meter: Meter) -> Ramped:
     """The same model with networks that remember, and that are counted."""
     nets = {"base": fk.model.base, "conditional": fk.model.conditional, "potential": fk.model.potential}
     model = replace(fk.model, **{name: _Once(net, meter.asked) for name, net in nets.items() if net is not None})
-    own: dict[str, Any] = {name: getattr(fk, name, None) for name in ("reward", "proposal", "twist")}
-    counts = {"reward": lambda states: meter.called(states, states), "proposal": meter.asked, "twist": bool}
+    own = _functions(fk)
+    counts = {"reward": lambda states: meter.called(states, states), "proposal": meter.asked, "twist": uncounted}
     once = {
         id(net): _Once(net, counts[name])
         for name, net in reversed(own.items())
         if net is not None and not isinstance(net, SiteValued)
     }
-    own = {name: once[id(net)] for name, net in own.items() if id(net) in once}
+    remembered: dict[str, Any] = {name: once[id(net)] for name, net in own.items() if id(net) in once}
     if isinstance(fk, Composed):
-        own["conditions"] = tuple((_Once(score, meter.asked), alpha) for score, alpha in fk.conditions)
-    return replace(fk, model=model, **own)
+        remembered["conditions"] = tuple((_Once(score, meter.asked), alpha) for score, alpha in fk.conditions)
+    return replace(fk, model=model, **remembered)

@@ -32,6 +32,17 @@ def check_tokens(what: str, value: Any, shape: tuple[int, ...], process: Process
     require(inside, f"{what} holds tokens outside 0 to {process.states - 1}")
 
 
+def check_labels(what: str, value: object, n: int) -> None:
+    """Reject a value that is not a row of whole numbers for each of n particles."""
+    whole = isinstance(value, Tensor) and not value.is_floating_point() and not value.is_complex()
+    fits = isinstance(value, Tensor) and value.dim() == 2 and len(value) == n
+    require(
+        whole and fits,
+        f"{what} is {shown(value)}; it must be a tensor [{n}, m] of whole numbers, with equal rows only for particles "
+        "that draw from the same law, such as their states",
+    )
+
+
 def check_has(what: str, value: object, parts: tuple[str, ...]) -> None:
     """Reject a value that lacks one of these attributes."""
     lacking = [part for part in parts if not hasattr(value, part)]
@@ -70,8 +81,11 @@ def check_move_form(what: str, move: Any, shape: tuple[int, int], process: Proce
     """Reject a move whose parts do not have the form that `Move` prescribes; return a draw and its auxiliary values."""
     n = shape[0]
     with used(f"a property of {what}"):
-        check_has(what, move, ("law", "uniforms", "log_before", "after", "take"))
-        law, count, log_before = move.law, move.uniforms, move.log_before
+        check_has(what, move, ("law", "uniforms", "lazy", "labels", "log_before", "after", "take"))
+        lazy, labels, law, count, log_before = move.lazy, move.labels, move.law, move.uniforms, move.log_before
+    said = "it must be True where no network is asked before `law` is read, else False"
+    require(isinstance(lazy, bool), f"`lazy` of {what} is {shown(lazy)}; {said}")
+    check_labels(f"`labels` of {what}", labels, n)
     require(isinstance(count, int) and count >= 0, f"`uniforms` of {what} is {shown(count)}; it must be a whole number")
     check_tensor(f"`log_before` of {what}", log_before, (n,))
     y = check_law_form(f"the law of {what}", law, shape, process, count)

@@ -8,6 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from ..core.target import contract_of
 from ..core.types import NEG_INF, Aux, FeynmanKac, Model, MoveKernel, Particles, Process, Target, whole
 from ..diffusion.schedules import masked_fraction_grid
 from ..exact.flow import push, push_branches, support
@@ -43,7 +44,8 @@ def check_move(
     problem = small_table(process, LENGTH)
     kernel = built("make", make, problem.model(), ("move", "choices"), "moves, such as tt.Gibbs")
     whole("the number of choices of the kernel", kernel.choices, 0)
-    target = getattr(kernel, "target", None)
+    with used("what the kernel says of itself"):
+        target = contract_of(kernel).target
     require(isinstance(target, Target), f"`target` of {type(kernel).__name__} is {target!r}; return that of its fk")
     with used("what along returned"):
         on_the_way = [] if along is None else list(_flowing(along, problem))

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..core.arguments import shown, whole
 from ..core.errors import InvalidWeights
 from ..core.logits import SiteLogits
-from ..core.target import Target
+from ..core.target import Target, contract_of
 from ..core.types import FeynmanKac, Model, Particles, Process, Resampler, Tokens
 from ..diffusion.schedules import uniform_grid
 from ..exact.flow import flow
@@ -45,7 +45,8 @@ def check_target(make: MakeTarget, exact: ExactLaw, process: Process = MASKING) 
     """
     problem = small_table(process)
     fk = built("make", make, problem.model(), ("start", "choices", "move", "branches"), "a Feynman-Kac value")
-    target = getattr(fk, "target", None)
+    with used("what the value says of itself"):
+        target = contract_of(fk).target
     require(
         isinstance(target, Target),
         f"`target` of {type(fk).__name__} is {target!r}; return a tt.Target of named parts, so that moves for another "

@@ -9,7 +9,7 @@ independent of the draws that its twist was fitted to.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 
@@ -220,7 +220,13 @@ def _tried(family: TwistFamily, parts: Sequence[tuple[Lessons, Lessons]], least:
     return _Tried(family, first, judge(family.name, twists, [held, *(one for _, one in others)]))
 
 
+@runtime_checkable
+class MovesToDevice(Protocol):
+    """A twist that can be moved, as a network can."""
+
+    def to(self, device: torch.device | str) -> Potential: ...
+
+
 def _moved(twist: Potential, device: torch.device | str) -> Potential:
     """The twist moved to the model's device, if it has a method `to`."""
-    to = getattr(twist, "to", None)
-    return twist if to is None else cast("Potential", to(device))
+    return twist.to(device) if isinstance(twist, MovesToDevice) else twist

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -27,6 +27,14 @@ _FORMAT, _VERSION = "truetilt-twist", 1
 _MOST = 1 << 24  # entries of a twist that is read from a file, at most
 _FEWEST = 5  # held-out draws with all their steps that are needed to estimate the ESS from whole log-weights
 _EFFECTIVE = 5  # effective held-out draws that tempering of their weights must leave
+
+
+@runtime_checkable
+class LaidOut(Protocol):
+    """A twist that says how its entries are laid out, and so for which states: those of the library's families."""
+
+    @property
+    def layout(self) -> TableLayout: ...
 
 
 class HeldOut(NamedTuple):
@@ -75,8 +83,8 @@ class LearnedTwist:
     @property
     def length(self) -> int | None:
         """The number of sites it was learned for; None for a user's family without a `layout`."""
-        layout = getattr(self.twist, "layout", None)
-        return layout.length if isinstance(layout, TableLayout) else None
+        known = isinstance(self.twist, LaidOut) and isinstance(self.twist.layout, TableLayout)
+        return self.twist.layout.length if known else None
 
     def __call__(self, x: Tokens, t: float) -> Tensor:
         return self.twist(x, t).double() / self.strength
