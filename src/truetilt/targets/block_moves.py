@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import permutations, product
 from typing import ClassVar, NamedTuple
 
@@ -78,7 +79,7 @@ class Block:
         length = self.fk.model.length
         seen = revealed(self.fk, particles.x)
         sites = torch.where(seen, u[..., :length], 2.0).topk(size, largest=False).indices
-        return self.at(particles, t, sites, lambda j, law: law.sample(u[..., length + j : length + j + 1]))
+        return self.at(particles, t, sites, _Drawing(u[..., length:]))
 
     def branches(self, particles: Particles, t: float, number: int) -> list[tuple[Tensor, Redraw]]:
         """Every block in every order with every fill, with the probability of each, for exact answers on few sites."""
@@ -102,7 +103,7 @@ class Block:
         hidden = hide(fk, x, sites)
         first = fk.answers(hidden, fk.asked_at(t, sites.shape[-1]))
         new = self._walk(hidden, t, sites, draw, first)
-        old = self._walk(hidden, t, sites, lambda j, law: law.x.scatter(-1, law.sites, x.gather(-1, law.sites)), first)
+        old = self._walk(hidden, t, sites, _Restoring(x), first)
         mine, values = fk.values(particles, t), stage.values(new.x)
         here = stage.total(mine)
         log_accept = less(stage.total(values) + new.log_mass, here + old.log_mass).clamp(max=0.0)
@@ -133,6 +134,24 @@ class Block:
             here = laws.parts(token)
             log_p, log_ratios = log_p + here[0], log_ratios + here[1]
         return _Walk(x, log_mass, log_p, log_ratios)
+
+
+class _Drawing(NamedTuple):
+    """Draws the token of each site of a block by a uniform of its own [..., k]."""
+
+    u: Tensor
+
+    def __call__(self, j: int, law: RevealLaw) -> Tokens:
+        return law.sample(self.u[..., j : j + 1])
+
+
+class _Restoring(NamedTuple):
+    """Puts the tokens of given states [..., D] back, one site of a block after another."""
+
+    x: Tokens
+
+    def __call__(self, j: int, law: RevealLaw) -> Tokens:
+        return law.x.scatter(-1, law.sites, self.x.gather(-1, law.sites))
 
 
 class _Fill(NamedTuple):
@@ -195,7 +214,7 @@ class Pair:
 
     def move(self, particles: Particles, t: float, number: int, u: Tensor) -> AcceptMove:
         site = scanned(self.scan, revealed(self.fk, particles.x), number, u[..., :1])
-        return self.at(particles, t, self._both(site), lambda cdf: draw_from(cdf, u[..., 1:]))
+        return self.at(particles, t, self._both(site), partial(draw_from, u=u[..., 1:]))
 
     def _both(self, site: Tensor) -> Tensor:
         return torch.cat([site, (site + self.apart) % self.fk.model.length], -1)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 import torch
@@ -58,7 +59,7 @@ class Gibbs:
     def move(self, particles: Particles, t: float, number: int, u: Tensor) -> Redraw:
         seen = movable(self.fk, particles, t)
         site = scanned(self.scan, seen, number, u[..., :1], particles.questions)
-        return self.at(particles, t, site, None if self.fk.level else lambda law: law.sample(u[..., 1:]))
+        return self.at(particles, t, site, None if self.fk.level else partial(RevealLaw.sample, u=u[..., 1:]))
 
     def branches(self, particles: Particles, t: float, number: int) -> list[tuple[Tensor, Redraw]]:
         """Every site and, where it is drawn before, every token, with the probability of each."""
@@ -118,7 +119,7 @@ class Metropolis:
     def move(self, particles: Particles, t: float, number: int, u: Tensor) -> AcceptMove:
         seen = movable(self.fk, particles, t)
         site = scanned(self.scan, seen, number, u[..., :1], particles.questions)
-        return self.at(particles, t, site, lambda law: law.sample(u[..., 1:]))
+        return self.at(particles, t, site, partial(RevealLaw.sample, u=u[..., 1:]))
 
     def branches(self, particles: Particles, t: float, number: int) -> list[tuple[Tensor, Redraw]]:
         """Every site and every token it may propose, with the probability of each."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -60,7 +61,7 @@ class WholeSequence:
 
     def move(self, particles: Particles, t: float, number: int, u: Tensor) -> AcceptMove:
         site = scanned(self.scan, revealed(self.fk, particles.x), number, u[..., :1])
-        return self.at(particles, t, site, lambda law: law.sample(u[..., 1:]))
+        return self.at(particles, t, site, partial(RevealLaw.sample, u=u[..., 1:]))
 
     def branches(self, particles: Particles, t: float, number: int) -> list[tuple[Tensor, Redraw]]:
         """Every site and every token it may propose, with the probability of each."""
