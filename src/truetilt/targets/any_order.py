@@ -169,7 +169,7 @@ class RevealClock(SiteTarget):
         """The move that reveals these sites; `log_odds` is log (uniform / actual) probability of choosing them."""
         x, aux, ends = particles.x, particles.aux, self.stage(over.s)
         guide = self.guide(ends)
-        log_grown = guide.grown(self.stage(over.t), aux)
+        log_grown = guide.grown(self.stage(over.t), aux, particles.questions)
         laws = SiteLaws.of(self, over.t, answers, sites, particles.questions)
         lift, values = None, None
         if any(guide.factors):
