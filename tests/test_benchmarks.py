@@ -43,19 +43,33 @@ def test_the_quality_of_texts_is_measured(bundle_folder, corpus, tmp_path):
     assert 0 < rows["sharpness 1.25"]["roots"] <= rows["sharpness 1.25"]["particles"] == 32
 
 
-def test_a_step_crosses_few_files():
-    """What a debugger meets: files entered and switches between files in one step, as counted on any machine."""
+@pytest.fixture(scope="module")
+def traced():
+    """The figures of one step of each case, by its name."""
     run = subprocess.run(
         [sys.executable, str(BENCHMARKS / "step_trace.py")], capture_output=True, text=True, check=True, timeout=300
     )
-    found = {case: (figures["files"], figures["switches"]) for case, figures in json.loads(run.stdout).items()}
+    assert not run.stderr  # no case was left out
+    return json.loads(run.stdout)
+
+
+def test_a_step_crosses_few_files(traced):
+    """What a debugger meets: files entered and switches between files in one step, as counted on any machine."""
     most = {
         "tilted, table": (13, 45),
         "any order, table": (12, 47),
         "tempered, text": (15, 86),
         "any order, text": (14, 68),
     }
+    found = {case: (traced[case]["files"], traced[case]["switches"]) for case in most}
     assert {case: tuple(map(min, found[case], most[case])) for case in most} == found
+
+
+def test_a_step_calls_no_lambda_and_no_getattr(traced):
+    """A stack trace names every function, and a reader finds every attribute: with moves, rewards and wrappers too."""
+    found = {case: (figures["lambdas"], figures["getattr"]) for case, figures in traced.items()}
+    assert found == dict.fromkeys(traced, (0, 0))
+    assert len(found) == 15
 
 
 def test_the_operations_of_a_step_are_recorded():

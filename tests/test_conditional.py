@@ -21,7 +21,7 @@ from truetilt.exact.flow import push, push_branches
 from truetilt.exact.joint import JointTempered
 from truetilt.exact.tables import enumerate_states, flat_index
 from truetilt.smc import conditional
-from truetilt.smc.conditional import NO_RESAMPLING, Rule, generations, resample
+from truetilt.smc.conditional import NO_RESAMPLING, Rule, Sweep, generations, resample
 from truetilt.smc.paths import trace_back
 from truetilt.smc.stream import OUTPUT, Stream
 
@@ -97,7 +97,7 @@ def onward(fk, grid, states, weighed):
 def weighted_paths(name, seed=0):
     """Independent paths of the proposal, and their weights."""
     fk, grid, *_ = setting(name)
-    history = list(generations(fk, grid, None, (CHAINS, 1), (Stream(seed), 0), NO_RESAMPLING))
+    history = list(generations(fk, grid, None, (CHAINS, 1), Sweep(Stream(seed), 0), NO_RESAMPLING))
     return trace_back(history, torch.zeros(CHAINS, 1, dtype=torch.int64)), history[-1].particles.log_w[:, 0].exp()
 
 
@@ -192,7 +192,7 @@ def test_wrong_lineage_of_the_reference_not_protected(name, monkeypatch):
 def test_wrong_new_path_chosen_uniformly(name):
     fk, grid, *_ = setting(name)
     path, w = weighted_paths(name)
-    history = list(generations(fk, grid, path, (CHAINS, 3), (Stream(1), 1), NO_RESAMPLING))
+    history = list(generations(fk, grid, path, (CHAINS, 3), Sweep(Stream(1), 1), NO_RESAMPLING))
     u = Stream(1).uniforms(0, OUTPUT, CHAINS, 1)
     by_weight = tt.multinomial(history[-1].particles.log_w, u).ancestors[:, :1]
     assert worst(name, trace_back(history, by_weight), w) < LIMIT

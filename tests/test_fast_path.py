@@ -1,6 +1,7 @@
 """The fast path changes no bit: what a device is asked together, states asked about once, chunks that fit."""
 
 import collections
+import functools
 import gc
 import math
 from dataclasses import replace
@@ -128,6 +129,92 @@ def test_the_counter_of_waits_sees_them():
     with Waits() as waits:
         next(path)
     assert sum(waits.found.values()) > 5  # on the CPU all questions are asked where they come up
+
+
+def moving(change=lambda score: score):
+    """Runs with moves: annealing by each kind of kernel, and moves between steps; `change` is made to the scores."""
+    model = MASKED.model()
+    model = replace(model, base=change(model.base), conditional=change(model.conditional))
+    plain = tt.Composed(model, reward=total)
+    against = replace(plain, conditions=[(model.conditional, -0.5)])  # asks for the support of the base
+    twisted = replace(plain, twist=lambda x, t: total(x))
+    kernels = {
+        "gibbs": (tt.Gibbs, against),
+        "metropolis": (tt.Metropolis, against),
+        "surrogate": (functools.partial(tt.Metropolis, surrogate=lambda x, t: total(x)), against),
+        "block": (functools.partial(tt.Block, size=2), against),
+        "block, surrogate": (functools.partial(tt.Block, size=2, surrogate=lambda x, t: total(x)), against),
+        "pair": (tt.Pair, against),
+        "whole": (functools.partial(tt.WholeSequence, log_prob=log_p0, proposal=model.base), plain),
+    }
+    annealed = {name: tt.Annealed(goal, 4, kernel=kernel, reveal_steps=1) for name, (kernel, goal) in kernels.items()}
+    runs = {name: (fk, fk.grid, None) for name, fk in annealed.items()}
+    tilted = tt.Tilted(model, 3.0, kernel=tt.tweedie)
+    runs["gibbs in clock time"] = tilted, tt.uniform_grid(6), tt.Rejuvenation(tt.Gibbs(tilted), each_step=1)
+    runs["gibbs in any order"] = twisted, twisted.grid, tt.Rejuvenation(tt.Gibbs(twisted), each_step=1)
+    return runs
+
+
+def total(x):
+    return x.sum(-1).double()
+
+
+def log_p0(x):
+    return MASKED.p0[tuple(x.unbind(-1))].log()
+
+
+@pytest.mark.parametrize("name", moving())
+@torch.no_grad()
+def test_no_check_of_a_step_with_moves_is_answered_at_once(name, as_on_a_device):
+    fk, grid, moves = moving()[name]
+    path = trace(fk, grid, (1, 8), tt.adaptive(tt.systematic, 0.5), Source(Stream(0)), moves)
+    next(path)
+    with Waits() as waits:
+        next(path)
+        next(path)
+    assert not [where for where in waits.found if where.endswith(" device.py")]
+
+
+def spoilt(score):
+    """A score that is NaN for states with one masked site, about which moves ask."""
+
+    def ask(x, t):
+        found = score(x, t)
+        bad = ((x == MASKED.process.mask).sum(-1) == 1)[..., None, None]
+        return tt.SiteLogits.of(torch.where(bad, math.nan, found.dense()))
+
+    return ask
+
+
+@pytest.mark.parametrize("name", moving())
+def test_moves_report_a_nan_in_the_same_words_though_they_ask_later(name, monkeypatch):
+    fk, grid, moves = moving(spoilt)[name]
+    words = []
+    for free in ({"cpu"}, set()):
+        monkeypatch.setattr(checks, "_FREE", free)
+        with pytest.raises(tt.InvalidWeights, match=r"t = .* score returned NaN") as error:
+            tt.run(fk, grid, particles=5, moves=moves)
+        words.append(str(error.value))
+    assert words[0] == words[1]
+
+
+def test_a_surrogate_that_is_nan_is_reported_with_the_time_of_its_move(as_on_a_device):
+    fk = tt.Tilted(MASKED.model(), 3.0, kernel=tt.tweedie)
+    kernel = tt.Metropolis(fk, surrogate=lambda x, t: torch.full(x.shape[:-1], math.nan if t < 0.45 else 0.0))
+    with pytest.raises(tt.InvalidWeights, match=r"NaN for \d+ of \d+ states at t = 0\.25"):
+        tt.run(fk, tt.uniform_grid(4), particles=5, moves=tt.Rejuvenation(kernel, each_step=1))
+
+
+@pytest.mark.parametrize("kernel", [tt.Gibbs, tt.Metropolis, tt.Pair])
+def test_a_scan_that_leaves_the_sequence_is_named_though_it_was_asked_about_later(kernel, as_on_a_device):
+    """Until then no tensor is indexed outside, which would end the process of a GPU."""
+    fk = tt.Annealed(tt.Composed(MASKED.model(), reward=total), 4, kernel=functools.partial(kernel, scan=beyond))
+    with pytest.raises(tt.InvalidInput, match="the scan named a site outside 0 to 2"):
+        tt.run(fk, particles=5)
+
+
+def beyond(revealed, number, u):
+    return torch.full_like(u, 3, dtype=torch.int64)
 
 
 class Mixed(TorchDispatchMode):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import truetilt as tt
 from problems import FIXED, TOP
-from truetilt.core.logits import draw_by_row, draw_from, invert_cdf
+from truetilt.core.logits import draw_by_row, draw_from, invert_cdf, pick_at
 from truetilt.core.types import SiteOdds
 from truetilt.diffusion.kernels import SiteLaw, skip_mass
 
@@ -175,6 +175,13 @@ def test_invert_cdf_is_the_first_entry_above_the_height(masses, fraction):
     padded = torch.cat([torch.full((5,), 9.0, dtype=torch.float64), cdf])  # a row that does not begin at 0
     got = invert_cdf(padded, torch.tensor([5]), len(masses), torch.tensor([height], dtype=torch.float64))
     assert int(got) == next(v for v, c in enumerate(cdf.tolist()) if c > height)
+
+
+def test_what_is_picked_at_a_height_is_the_first_entry_that_reaches_it_or_the_last():
+    cdf = torch.tensor([[0.0, 0.25, 0.25, 1.0], [0.5, 0.5, 0.75, 0.75]], dtype=torch.float64)
+    heights = torch.tensor([[0.1, 0.25, 0.3, 1.5], [0.1, 0.5, 0.6, 0.75]], dtype=torch.float64)
+    assert pick_at(cdf, heights).tolist() == [[1, 1, 3, 3], [0, 0, 2, 2]]
+    assert pick_at(cdf[0], heights[0]).tolist() == [1, 1, 3, 3]  # one row
 
 
 def test_invert_cdf_past_the_end_is_the_last_entry():

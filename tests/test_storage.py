@@ -25,7 +25,7 @@ from truetilt.exact.files import read_table
 from truetilt.models.pretrained import check_finite, config_of
 from truetilt.models.reviews import Facts
 from truetilt.models.unet import UNet, UNetConfig
-from truetilt.runtime.memory import check_fits, check_run, told_bytes
+from truetilt.runtime.memory import RunSizes, check_fits, check_run, told_bytes
 from truetilt.studio.folders import Found, found_at
 from truetilt.studio.form import faults, first_form
 from truetilt.training.checkpoints import load_checkpoint
@@ -206,10 +206,10 @@ def test_sizes_that_cannot_fit_are_refused_by_name():
     with pytest.raises(tt.InvalidInput, match=r"a cube would take more than 1,000 TiB"):
         check_fits(10**40, "a cube")
     with pytest.raises(tt.InvalidInput, match="9,223,372,036,854,775,807 particles"):
-        check_run((2**63 - 1, 1, 10), 2, 0)
+        check_run(RunSizes(2**63 - 1, 1, 10), 2, 0)
     with pytest.raises(tt.InvalidInput, match="steps"):
-        check_run((1, 1, 10**20), 2, 0)
-    check_run((1000, 1, 100), 64, 8)
+        check_run(RunSizes(1, 1, 10**20), 2, 0)
+    check_run(RunSizes(1000, 1, 100), 64, 8)
     assert told_bytes(3 << 30) == "3 GiB"
 
 

@@ -24,7 +24,7 @@ from ..diffusion.processes import Masking
 from ..smc.sampler import Draws, Source, first_draw, steps_of
 from ..smc.stream import CHOOSE, RESAMPLE, Stream
 from ..twists.calls import Rewarding, call_reward, check_reward_of, scaled
-from ..twists.least_squares import Equations, solve
+from ..twists.least_squares import Accuracy, Equations, solve
 from ..twists.lookahead import Lookahead
 from ..twists.revealing import draws as recorded_draws
 from .record import Baseline
@@ -32,7 +32,7 @@ from .walks import WalkMaker, base_draws, remembering, site_by_site
 
 _NUMBERS = 1 << 27  # entries of a dense matrix, or of all rows, in the regression of values
 _APART = 1 << 40  # a population number that no run uses
-_SOLVING = (100, 1e-6)  # iterations and tolerance of the matrix-free solve
+_SOLVING = Accuracy(100, 1e-6)  # of the matrix-free solve
 
 
 @torch.no_grad()
@@ -195,4 +195,4 @@ def _least_squares(rows: Tokens, goal: Tensor, states: int) -> Tensor:
     index = rows[::every] + torch.arange(length) * states
     equations = Equations(index, torch.ones(index.shape, dtype=torch.float64), goal[::every])
     size = torch.ones(length * states, dtype=torch.float64)
-    return solve([equations], size * ridge / every, size, *_SOLVING).reshape(-1, states)
+    return solve([equations], size * ridge / every, size, _SOLVING).reshape(-1, states)

@@ -17,7 +17,7 @@ from ..core.batch import Meter, MeteredReward
 from ..core.budget import Budget, BudgetTooSmall
 from ..core.spent import Spent
 from ..core.types import LogWeights, Model, Tokens, function, whole
-from ..smc.conditional import Rule, check_chains, swept
+from ..smc.conditional import Rule, Sweep, check_chains, swept
 from ..smc.stream import Stream
 from ..twists.calls import Rewarding, check_reward_of
 from ..twists.lookahead import Lookahead
@@ -134,7 +134,7 @@ def _sweeps(
     fk = Steering(way.fk, value, counted, strength, potential, way.grid[::every])
     stream, path = Stream(seed, device=model.device), None
     for number in count():
-        path, found = swept(fk, way.grid, path, shape, (stream, number), Rule())
+        path, found = swept(fk, way.grid, path, shape, Sweep(stream, number), Rule())
         yield _Sweep(found.x.flatten(0, 1), found.log_w.log_softmax(-1).flatten(), meter.spent)
 
 

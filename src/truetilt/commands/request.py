@@ -5,13 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-
-class RunSizes(NamedTuple):
-    """The sizes of a run."""
-
-    particles: int
-    populations: int
-    steps: int
+from ..runtime.memory import RunSizes
 
 
 class SampleRequest(NamedTuple):

@@ -20,7 +20,7 @@ from ..molecules.rewards import MoleculeFunction
 from ..molecules.twist import CANDIDATES
 from ..result import Result
 from ..rewards.reward import Reward
-from ..runtime.memory import check_run
+from ..runtime.memory import RunSizes, check_run
 from ..targets.composed import Composed
 from ..viz.molecules import SHEET, MoleculeView, sheet_svg
 from .outputs import SNAPSHOTS, command, noted, rows_of, summary_of, write_outputs
@@ -95,14 +95,20 @@ def sample_molecules(
     if score is None and asked.strength is not None:
         raise InvalidInput("--strength is of a reward, and none is given; add --reward")
     nets, strength = load_fixed(asked.fix, request.device), 1.0 if asked.strength is None else asked.strength
-    sizes = (PARTICLES if request.particles is None else request.particles, request.populations or POPULATIONS)
-    check_run((*sizes, nets.length), nets.length, SNAPSHOTS, request.device)
+    particles = PARTICLES if request.particles is None else request.particles
+    populations = request.populations or POPULATIONS
+    check_run(RunSizes(particles, populations, nets.length), nets.length, SNAPSHOTS, request.device)
     reward = molecule_reward(nets, score)
     fk = molecule_target(nets, reward, strength)
     result = run(
-        fk, particles=sizes[0], populations=sizes[1], seed=request.seed, snapshots=SNAPSHOTS, callback_on_step_end=tick
+        fk,
+        particles=particles,
+        populations=populations,
+        seed=request.seed,
+        snapshots=SNAPSHOTS,
+        callback_on_step_end=tick,
     )
-    options = asked.given | {"particles": sizes[0], "populations": sizes[1], "seed": request.seed}
+    options = asked.given | {"particles": particles, "populations": populations, "seed": request.seed}
     result = noted(result, bundle=NAME, command=command(["sample", NAME], options))
     return _written(nets, result, None if score is None else reward, folder)
 

@@ -13,7 +13,7 @@ from ..core.types import FeynmanKac, InvalidInput, Tokens
 from ..proteins.bundle import NAME, Protein, load_protein
 from ..result import Result
 from ..runtime.checkpoints import check_states
-from ..runtime.memory import check_run
+from ..runtime.memory import RunSizes, check_run
 from ..targets.any_order import AnyOrder
 from ..targets.composed import Composed
 from .outputs import SNAPSHOTS, command, noted, rows_of, summary_of, write_outputs
@@ -53,7 +53,7 @@ def sample_protein(asked: Backbone, request: SampleRequest, folder: Path, option
     given: dict[str, Any] = {**asked.given}
     protein = load_protein(**given, device=request.device)
     particles, populations = request.particles or 0, request.populations or 0
-    check_run((particles, populations, protein.length), protein.length, SNAPSHOTS, request.device)
+    check_run(RunSizes(particles, populations, protein.length), protein.length, SNAPSHOTS, request.device)
     check_states(options.get("checkpoint"), protein.length, protein.model().process.states)
     result = run(
         protein_target(protein, request.condition, request.alpha, request.beta),

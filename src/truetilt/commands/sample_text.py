@@ -20,7 +20,7 @@ from ..models.gaps import parts_with_gaps
 from ..models.infilling import Infill, given_text
 from ..models.reviews import Reviews
 from ..result import Result
-from ..runtime.memory import check_run
+from ..runtime.memory import RunSizes, check_run
 from ..targets.any_order import AnyOrder
 from ..targets.on_clock import Tilted
 from ..training.text_data import normalise
@@ -66,7 +66,8 @@ def fill_gaps(name: str, nets: Reviews, asked: Gaps, folder: Path) -> dict[str, 
     """Fill the gaps of a text, one token per step; save the particles and return the summary."""
     given = row_with_gaps(nets, asked.text)
     fk, inside = _filling(nets, given, asked)
-    check_run((asked.particles, asked.populations, inside.length), nets.length, SNAPSHOTS, asked.device)
+    sizes = RunSizes(asked.particles, asked.populations, inside.length)
+    check_run(sizes, nets.length, SNAPSHOTS, asked.device)
     grid = masked_fraction_grid(nets.process.schedule, inside.length)
     result = run(
         fk, grid, particles=asked.particles, populations=asked.populations, seed=asked.seed, snapshots=SNAPSHOTS

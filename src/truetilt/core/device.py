@@ -55,7 +55,7 @@ def check(bad: Tensor, problem: MakeError, questions: Questions | None = None) -
 
 
 def _tell(problem: Exception, told: set[str]) -> None:
-    """Raise an error; give a warning whose words are not among those told."""
+    """Raise an error. Issue a warning, unless one with the same text has been issued (`told`)."""
     if not isinstance(problem, Warning):
         raise problem
     if str(problem) not in told:

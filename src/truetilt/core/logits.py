@@ -2,8 +2,9 @@
 
 Rows may be lazy, computed when they are read: then a vocabulary head runs only at the sites that are revealed, and code
 that combines, normalises or draws from rows is the same for both kinds. A draw inverts a CDF, a row of cumulated masses
-that need not end at 1; this module is the one place where that is done. A uniform times the total is a height in the
-row, kept below the total, so that rounding never reaches past the last entry and no token of mass 0 is drawn.
+that need not end at 1; tokens and particles are drawn and picked by mass here alone. A uniform times the total is a
+height in the row, kept below the total, so that rounding never reaches past the last entry and no token of mass 0 is
+drawn.
 """
 
 from __future__ import annotations
@@ -285,6 +286,14 @@ def draw_from(cdf: Tensor, u: Tensor) -> Tensor:
     total = cdf[-1] if cdf.dim() == 1 else cdf[..., -1:]
     height = kept_below(u * total, total).contiguous()
     return torch.searchsorted(cdf, height, right=True).clamp(max=cdf.shape[-1] - 1)
+
+
+def pick_at(cdf: Tensor, height: Tensor) -> Tensor:
+    """The first entry of a row [..., n] whose cumulated mass reaches a height [..., k], or the last entry.
+
+    For heights that are given, not drawn. An entry of mass 0 is not picked at a height above 0 and within the total.
+    """
+    return torch.searchsorted(cdf, height).clamp(max=cdf.shape[-1] - 1)
 
 
 def draw_by_row(cdf: Tensor, row: Tensor, u: Tensor) -> Tensor:

@@ -50,7 +50,7 @@ def _time(t: float | Tensor) -> Tensor:
 
 
 def _remembered(schedule: AnyMethod) -> AnyMethod:
-    """A step asks for the same two times again and again: what was said of a plain number is said again."""
+    """The same method with a cache of its values at plain numbers: a step asks for two times again and again."""
     known = lru_cache(maxsize=256)(schedule)
 
     @wraps(schedule)

@@ -10,6 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from torch import Tensor
+
 from ..core.arguments import function, number, settle
 from ..core.batch import Batch, BatchScore, ask
 from ..core.errors import InvalidInput
@@ -41,5 +43,8 @@ class LocalTemperature(BatchScore):
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         posterior = self.process.posterior(ask(self.score, batch, t), batch.x, t)
-        cooled = posterior.map(lambda log_p: log_p / self.temperature)
+        cooled = posterior.map(self._cooled)
         return self.process.score(cooled.normalised(), batch.x, t)
+
+    def _cooled(self, log_p: Tensor) -> Tensor:
+        return log_p / self.temperature

@@ -10,6 +10,7 @@ import math
 import torch
 from torch import Tensor
 
+from ..core.logits import pick_at
 from ..core.types import InvalidInput
 from ..smc.stream import OUTPUT, Stream
 
@@ -87,7 +88,7 @@ def _quantiles(x: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
 
 def _at(x: Tensor, heights: Tensor, u: Tensor) -> Tensor:
     """The quantile at u: the first point whose height reaches it."""
-    return x.gather(-1, torch.searchsorted(heights, u).clamp(max=x.shape[-1] - 1))
+    return x.gather(-1, pick_at(heights, u))
 
 
 def _check_clouds(x: Tensor, y: Tensor) -> None:

@@ -104,7 +104,10 @@ class MaskedLM(nn.Module):
         self.train(net.training)
         self.config = ForeignConfig(vocabulary, _longest(theirs) if length is None else length)
         self.never = tuple({mask_token, *never})
-        self.read, self.write = parts or (lambda x: _checked(_logits(net(x)), x, self), lambda hidden: hidden)
+        self.read, self.write = parts or (self._checked_logits, _unchanged)
+
+    def _checked_logits(self, x: Tokens) -> Tensor:
+        return _checked(_logits(self.net(x)), x, self)
 
     def trunk(self, x: Tokens, sigma: Tensor, label: Tensor | None = None) -> Tensor:
         if x.shape[-1] > self.config.length:
@@ -120,6 +123,11 @@ class MaskedLM(nn.Module):
         return score_of_prediction(process, logits, x, t)
 
 
+def _unchanged(hidden: Tensor) -> Tensor:
+    """The head of a net whose trunk returns logits already."""
+    return hidden
+
+
 def _check_net(net: object) -> None:
     if not isinstance(net, nn.Module):
         raise InvalidInput(f"the net is {shown(net)}; give a torch.nn.Module")
@@ -133,7 +141,7 @@ def _longest(config: Any) -> int:
 
 def _logits(answer: Any) -> Tensor:
     """The logits in a network's output: the output itself, or its field `logits`."""
-    found = getattr(answer, "logits", answer)
+    found = answer if isinstance(answer, Tensor) else getattr(answer, "logits", answer)
     if not isinstance(found, Tensor):
         raise InvalidInput(f"the net returned a {type(answer).__name__}; it must return logits, or an output with them")
     return found

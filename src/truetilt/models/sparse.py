@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -50,17 +51,17 @@ class Sparing(WrappingScore):
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         x, labels = batch.x, label_of_each_state(self.labels, batch.x) if self.labels else None
-        shape = (x.numel(), self.process.vocabulary)
+        shape = (x.numel(), self.score.process.vocabulary)
         index = batch.known.get("site numbers")
         if index is None:
             index = batch.known["site numbers"] = torch.arange(x.numel(), device=x.device).reshape(x.shape)
-        return SiteLogits(LazyRows(shape, lambda numbers: self._rows(batch, labels, numbers, t)), index)
+        return SiteLogits(LazyRows(shape, partial(self._rows, batch, labels, t)), index)
 
-    def _rows(self, batch: Batch, labels: Tensor | None, numbers: Tensor, t: float) -> Tensor:
+    def _rows(self, batch: Batch, labels: Tensor | None, t: float, numbers: Tensor) -> Tensor:
         """Rows by number; rows are numbered state by state, then site by site."""
         flat = batch.x
         if not len(numbers):  # no site is revealed
-            return torch.empty(0, self.process.vocabulary, device=flat.device)
+            return torch.empty(0, self.score.process.vocabulary, device=flat.device)
         length = flat.shape[-1]
         states, which = (numbers // length).unique(return_inverse=True)
         if self.seen is not None:

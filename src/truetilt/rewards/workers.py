@@ -46,20 +46,29 @@ def answers(function: Callable[[Any], Any], given: Any, single: bool) -> list[fl
     """The function's values for the sequences it is given, one float each; any other return value is an error."""
     found = function(given)
     if single:
-        return [_number(found, f"returned {_told(found)}; return one number")]
-    need = f"returned {_told(found)} for {len(given)} sequences; return one number each, [{len(given)}]"
+        value = _number(found)
+        if value is None:
+            raise InvalidInput(f"returned {_told(found)}; return one number")
+        return [value]
     entries = found.tolist() if hasattr(found, "tolist") else found
     if not isinstance(entries, list | tuple) or len(entries) != len(given):
-        raise InvalidInput(need + ", or say one_at_a_time=True")
-    return [float(entry) if type(entry) in (float, int) else _number(entry, need) for entry in entries]
+        raise InvalidInput(_needed(found, len(given)) + ", or say one_at_a_time=True")
+    numbers = [float(entry) if type(entry) in (float, int) else _number(entry) for entry in entries]
+    known = [value for value in numbers if value is not None]
+    if len(known) < len(numbers):
+        raise InvalidInput(_needed(found, len(given)))
+    return known
 
 
-def _number(value: Any, need: str) -> float:
+def _number(value: Any) -> float | None:
+    """A number, or an array of one, as a float; None for anything else."""
     with contextlib.suppress(ValueError, RuntimeError):  # an array of several has no single value
         value = value.item() if hasattr(value, "item") else value
-    if not isinstance(value, Real):
-        raise InvalidInput(need)
-    return float(value)
+    return float(value) if isinstance(value, Real) else None
+
+
+def _needed(found: Any, count: int) -> str:
+    return f"returned {_told(found)} for {count} sequences; return one number each, [{count}]"
 
 
 def _told(value: Any) -> str:

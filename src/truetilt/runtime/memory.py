@@ -5,7 +5,7 @@ A run is refused before any allocation, by a lower bound of its memory, which th
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 
@@ -31,6 +31,14 @@ class OfVectors(Protocol):
     """A model of real vectors, of this dimension."""
 
     dimension: int
+
+
+class RunSizes(NamedTuple):
+    """The sizes of a run."""
+
+    particles: int
+    populations: int
+    steps: int
 
 
 def fitting_chunk(fk: FeynmanKac, shape: tuple[int, int], device: torch.device | str) -> int | None:
@@ -76,8 +84,8 @@ def check_fits(needed: int, what: str, device: torch.device | str = "cpu") -> No
         raise InvalidInput(f"{what} would take {told_bytes(needed)} and {told_bytes(free)} are free; take fewer")
 
 
-def check_run(sizes: tuple[int, int, int], length: int, kept: int, device: torch.device | str = "cpu") -> None:
-    """Refuse (particles, populations, steps) whose genealogy and states alone do not fit."""
+def check_run(sizes: RunSizes, length: int, kept: int, device: torch.device | str = "cpu") -> None:
+    """Refuse a run whose genealogy and states alone do not fit; `kept` is how many of its steps are snapshots."""
     particles, populations, steps = sizes
     if min(sizes) < 1:
         return  # the run itself refuses sizes below 1
@@ -88,7 +96,8 @@ def check_run(sizes: tuple[int, int, int], length: int, kept: int, device: torch
 
 def check_room(fk: FeynmanKac, shape: tuple[int, int], steps: int, device: torch.device | str) -> None:
     """Refuse a run of this model, of (populations, particles), whose genealogy and states alone do not fit."""
-    check_run((shape[1], shape[0], steps), _width(fk), 1, device)
+    populations, particles = shape
+    check_run(RunSizes(particles, populations, steps), _width(fk), 1, device)
 
 
 def _width(fk: FeynmanKac) -> int:

@@ -109,7 +109,7 @@ def conditional_smc(
     same uniforms. Each particle of every step is held until the sweep ends, (steps + 1) x chains x particles x (state +
     choices + memory + 2) words of 8 bytes; run the chains in parts (`Stream.first_population`) to hold less.
     """
-    return swept(fk, grid, reference, shape, at, rule)[0]
+    return swept(fk, grid, reference, shape, Sweep(*_pair("at", at)), rule)[0]
 
 
 def swept(
@@ -117,14 +117,15 @@ def swept(
     grid: Sequence[float],
     reference: Trajectory | None,
     shape: tuple[int, int],
-    at: Sweep | tuple[Stream, int],
+    at: Sweep,
     rule: Rule = USUAL,
 ) -> tuple[Trajectory, Particles]:
     """A sweep as `conditional_smc` makes it: the new path of each chain, and all particles that it was drawn from."""
     check_sampled(fk)
-    shape, (stream, sweep) = check_chains((_pair("shape", shape)[0], shape[1])), _pair("at", at)
+    chains, particles = _pair("shape", shape)
+    shape, stream = check_chains((chains, particles)), at.stream
     grid = tuple(number("a time of the grid", t) for t in listed("the time grid", grid, "give times from 1 to 0"))
-    sweep = whole("the number of the sweep", sweep, 0)
+    sweep = whole("the number of the sweep", at.number, 0)
     if not isinstance(stream, Stream) or not isinstance(rule, Rule) or not isinstance(reference, Trajectory | None):
         raise InvalidInput(
             f"the stream is {shown(stream)}, the rule {shown(rule)}, the reference {shown(reference)}; give tt.Stream, "
@@ -155,11 +156,11 @@ def generations(
     grid: Sequence[float],
     reference: Trajectory | None,
     shape: tuple[int, int],
-    at: Sweep | tuple[Stream, int],
+    at: Sweep,
     rule: Rule = USUAL,
 ) -> Iterator[Generation]:
     """The population after the first draw and after every step, its slot 0 held to the reference."""
-    stream, sweep = at
+    stream, sweep = at.stream, at.number
     places = [
         Place(stream, sweep * len(grid) + k, f"sweep {sweep}, step {k} (to t = {t:.6g})") for k, t in enumerate(grid)
     ]

@@ -15,6 +15,7 @@ import torch
 from ..baselines.budget_search import said_by_reward
 from ..baselines.record import Baseline
 from ..commands.comparison import exact_law
+from ..core.logits import pick_at
 from ..core.types import DegenerateWeights, InvalidInput, InvalidWeights, Tokens
 from ..result import Result
 from ..rewards.reward import Reward
@@ -159,8 +160,8 @@ class SteerRun(Background):
 
 def _shown(states: Tokens, weights: torch.Tensor, reward: Reward) -> Shown:
     x, weights = states.cpu(), weights.cpu()
-    order = torch.arange(SHOWN, dtype=torch.float64).add(0.5).div(SHOWN)
-    chosen = torch.searchsorted(weights.double().cumsum(0), order).clamp(max=len(x) - 1)
+    heights = torch.arange(SHOWN, dtype=torch.float64).add(0.5).div(SHOWN)
+    chosen = pick_at(weights.double().cumsum(0), heights)
     value = reward(states).cpu()
     allowed = (weights > 0) & value.isfinite()
     mean = float((weights * value)[allowed].sum() / weights[allowed].sum())

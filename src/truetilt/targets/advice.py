@@ -18,7 +18,7 @@ def annealing(goal: str, length: int) -> str:
 
 
 def listed_ways(*ways: str) -> str:
-    """ "a, or b", of what there is."""
+    """The pieces of advice that are not empty, joined by ", or "."""
     return ", or ".join(way for way in ways if way)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Protocol, cast
 
 import torch
@@ -168,7 +169,7 @@ class RevealClock(SiteTarget):
         """The move that reveals these sites; `log_odds` is log (uniform / actual) probability of choosing them."""
         x, aux, ends = particles.x, particles.aux, self.stage(over.s)
         guide = self.guide(ends)
-        log_grown = guide.grown(self.stage(over.t), aux)
+        log_grown = guide.grown(self.stage(over.t), aux, particles.questions)
         laws = SiteLaws.of(self, over.t, answers, sites, particles.questions)
         lift, values = None, None
         if any(guide.factors):
@@ -218,7 +219,7 @@ class RevealClock(SiteTarget):
         return site, -log_choice.gather(-1, site).squeeze(-1) - math.log(over.masked)
 
     def _log_choice(self, particles: Particles, answers: Answers, masked: Tensor, over: RevealStep) -> Tensor:
-        found = self.choose(masked, lambda: self.log_masses(particles, answers, over))
+        found = self.choose(masked, partial(self.log_masses, particles, answers, over))
         if self.choose is uniform_sites or self.choose is adapted_sites:
             return found
         if not isinstance(found, Tensor) or found.shape != masked.shape or not found.is_floating_point():

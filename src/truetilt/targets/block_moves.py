@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import permutations, product
 from typing import ClassVar, NamedTuple
 
@@ -77,7 +78,7 @@ class Block:
         length = self.fk.model.length
         seen = revealed(self.fk, particles.x)
         sites = torch.where(seen, u[..., :length], 2.0).topk(size, largest=False).indices
-        return self.at(particles, t, sites, lambda j, law: law.sample(u[..., length + j : length + j + 1]))
+        return self.at(particles, t, sites, _Drawing(u[..., length:]))
 
     def branches(self, particles: Particles, t: float, number: int) -> list[tuple[Tensor, Redraw]]:
         """Every block in every order with every fill, with the probability of each, for exact answers on few sites."""
@@ -98,11 +99,11 @@ class Block:
     def at(self, particles: Particles, t: float, sites: Tensor, draw: Fill) -> AcceptMove:
         """Redraw these sites [..., k] in their order, with `draw` filling the j-th."""
         fk, x, stage = self.fk, particles.x, self.fk.stage(t)
-        hidden = hide(fk, x, sites)
-        first = fk.answers(hidden, fk.asked_at(t, sites.shape[-1]))
+        hidden = particles._replace(x=hide(fk, x, sites))
+        first = fk.answers(hidden.x, fk.asked_at(t, sites.shape[-1]))
         new = self._walk(hidden, t, sites, draw, first)
-        old = self._walk(hidden, t, sites, lambda j, law: law.x.scatter(-1, law.sites, x.gather(-1, law.sites)), first)
-        mine, values = fk.values(particles, t), stage.values(new.x)
+        old = self._walk(hidden, t, sites, _Restoring(x), first)
+        mine, values = fk.values(particles, t), stage.values(new.x, particles.questions)
         here = stage.total(mine)
         log_accept = less(stage.total(values) + new.log_mass, here + old.log_mass).clamp(max=0.0)
         ratios = fk.recall(particles, t)["log_ratios"]
@@ -113,18 +114,20 @@ class Block:
         after["log_ratios"] = torch.where(ratios == NEG_INF, NEG_INF, ratios - old.log_ratios + new.log_ratios)
         return accepting(fk, particles, t, Proposed(new.x, after, log_accept), mine)
 
-    def _walk(self, x: Tokens, t: float, sites: Tensor, draw: Fill, first: Answers) -> _Walk:
+    def _walk(self, hidden: Particles, t: float, sites: Tensor, draw: Fill, first: Answers) -> _Walk:
         """Reveal the sites in order: the final states, and the log of target over proposal collected on the way."""
         fk, stage, count = self.fk, self.fk.stage(t), sites.shape[-1]
-        guide = with_surrogate(stage, self.surrogate)
+        guide, x, questions = with_surrogate(stage, self.surrogate), hidden.x, hidden.questions
         log_mass = log_p = torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
         log_ratios = log_p.new_zeros(*log_p.shape, len(fk.scores) - 1)
         for j in range(count):
             site, now = sites[..., j : j + 1], fk.asked_at(t, count - j)
-            laws = SiteLaws.of(fk, now, first if j == 0 else fk.answers(x, now), site)
+            laws = SiteLaws.of(fk, now, first if j == 0 else fk.answers(x, now), site, questions)
             then = t if j == count - 1 else fk.asked_at(t, count - j - 1)  # sites after this one are still masked
-            lift, _ = (None, None) if self.surrogate is None else lift_of(guide._replace(t=then), x, site, laws)
-            adapted, mass = laws.tilted(stage, lift)
+            lift = None
+            if self.surrogate is not None:
+                lift, _ = lift_of(guide._replace(t=then), x, site, laws, questions=questions)
+            adapted, mass = laws.tilted(stage, lift, questions)
             x = draw(j, RevealLaw(x, site, adapted))
             token = x.gather(-1, site)
             part = mass.squeeze(-1) if lift is None else less(mass.squeeze(-1), picked(lift, token))
@@ -132,6 +135,24 @@ class Block:
             here = laws.parts(token)
             log_p, log_ratios = log_p + here[0], log_ratios + here[1]
         return _Walk(x, log_mass, log_p, log_ratios)
+
+
+class _Drawing(NamedTuple):
+    """Draws the token of each site of a block by a uniform of its own [..., k]."""
+
+    u: Tensor
+
+    def __call__(self, j: int, law: RevealLaw) -> Tokens:
+        return law.sample(self.u[..., j : j + 1])
+
+
+class _Restoring(NamedTuple):
+    """Puts the tokens of given states [..., D] back, one site of a block after another."""
+
+    x: Tokens
+
+    def __call__(self, j: int, law: RevealLaw) -> Tokens:
+        return law.x.scatter(-1, law.sites, self.x.gather(-1, law.sites))
 
 
 class _Fill(NamedTuple):
@@ -193,8 +214,8 @@ class Pair:
         return 2
 
     def move(self, particles: Particles, t: float, number: int, u: Tensor) -> AcceptMove:
-        site = scanned(self.scan, revealed(self.fk, particles.x), number, u[..., :1])
-        return self.at(particles, t, self._both(site), lambda cdf: draw_from(cdf, u[..., 1:]))
+        site = scanned(self.scan, revealed(self.fk, particles.x), number, u[..., :1], particles.questions)
+        return self.at(particles, t, self._both(site), partial(draw_from, u=u[..., 1:]))
 
     def _both(self, site: Tensor) -> Tensor:
         return torch.cat([site, (site + self.apart) % self.fk.model.length], -1)
@@ -217,17 +238,20 @@ class Pair:
     def _joint(self, particles: Particles, t: float, sites: Tensor) -> _Joint:
         """The exact law of both tokens given the other sites."""
         fk, x, stage, size = self.fk, particles.x, self.fk.stage(t), self.fk.model.process.vocabulary
-        one, two = sites[..., :1], sites[..., 1:]
+        one, two, questions = sites[..., :1], sites[..., 1:], particles.questions
         hidden = hide(fk, x, sites)
         half = _filled(hidden, one, size)  # [..., S, D]
         wide = two[..., None, :].expand(*half.shape[:-1], 1)
-        laws = fk.site_laws(hidden, fk.asked_at(t, 2), one), fk.site_laws(half, fk.asked_at(t, 1), wide)
-        log_joint = laws[0].mixed(stage).dense()[..., 0, :, None] + laws[1].mixed(stage).dense()[..., 0, :]
+        first = fk.site_laws(hidden, fk.asked_at(t, 2), one, questions)
+        second = fk.site_laws(half, fk.asked_at(t, 1), wide, questions)
+        log_p = [laws.mixed(stage, questions).dense()[..., 0, :] for laws in (first, second)]
+        log_joint = log_p[0][..., None] + log_p[1]
         full = torch.where((log_joint > NEG_INF)[..., None], _filled(half, wide, size), x[..., None, None, :])
-        values = stage.values(full)
+        values = stage.values(full, questions)
         log_joint = torch.where(log_joint > NEG_INF, log_joint + stage.total(values), NEG_INF).flatten(-2)
         alive = log_joint.logsumexp(-1, keepdim=True) > NEG_INF  # else nothing can be drawn, and x stays
-        return _Joint(torch.where(alive, log_joint, 0.0).log_softmax(-1), alive.squeeze(-1), sites, laws, full, values)
+        log_law = torch.where(alive, log_joint, 0.0).log_softmax(-1)
+        return _Joint(log_law, alive.squeeze(-1), sites, (first, second), full, values)
 
     def _moved(self, particles: Particles, t: float, joint: _Joint, chosen: Tensor) -> AcceptMove:
         """The move to the chosen pair [..., 1]; a state of target mass 0 stays where it is."""

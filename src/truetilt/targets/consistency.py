@@ -44,7 +44,7 @@ def disagreement(fk: SiteTarget, x: Tokens) -> Tensor:
 
 
 def disagreeing(nats: float) -> UserWarning | None:
-    """What to say of conditionals that disagree so much; None where they agree well enough."""
+    """The warning about conditionals that disagree by more than `ALLOWED` nats; None if they disagree by less."""
     if nats <= ALLOWED:
         return None
     return UserWarning(

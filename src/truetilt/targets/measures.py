@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..core.batch import BatchScore
+from ..core.logits import pick_at
 from ..core.measures import Measures, as_numbers, from_numbers
 from ..core.target import contract_of
 from ..core.types import NEG_INF, FeynmanKac, MoveKernel, Particles, RedrawsSites, Tokens
@@ -180,7 +181,7 @@ def _drawn(particles: Particles, count: int) -> Tensor:
     share = normalised(torch.where(alive, log_w, 0.0))
     each = min(max(count // populations, 1), n)
     heights = (torch.arange(each, dtype=torch.float64, device=log_w.device) + 0.5) / each
-    inside = torch.searchsorted(share.cumsum(-1), heights.repeat(populations, 1)).clamp(max=n - 1)
+    inside = pick_at(share.cumsum(-1), heights.repeat(populations, 1))
     return (inside + n * torch.arange(populations, device=log_w.device)[:, None]).reshape(-1)
 
 

@@ -18,7 +18,7 @@ from ..core.target import contract_of
 from ..core.types import LONGEST, FeynmanKac, InvalidInput, State, check_sampled, shown, whole
 from ..diffusion.schedules import check_whole
 from ..runtime.memory import check_room
-from ..smc.conditional import Lineage, Rule, check_chains, conditional_smc, keep_lineage
+from ..smc.conditional import Lineage, Rule, Sweep, check_chains, conditional_smc, keep_lineage
 from ..smc.paths import Trajectory
 from ..smc.stream import Stream
 
@@ -63,10 +63,10 @@ def particle_gibbs(
     stream = Stream(seed, first_chain, contract_of(fk).device)
     shape = check_chains((chains, particles))
     check_room(fk, shape, 2 * len(grid), stream.device)
-    path = conditional_smc(fk, grid, None, shape, (stream, 0), rule) if reference is None else reference
+    path = conditional_smc(fk, grid, None, shape, Sweep(stream, 0), rule) if reference is None else reference
     states, movement = [], []
     for sweep in range(first_sweep + 1, first_sweep + sweeps + 1):
-        before, path = path, conditional_smc(fk, grid, path, shape, (stream, sweep), rule)
+        before, path = path, conditional_smc(fk, grid, path, shape, Sweep(stream, sweep), rule)
         states.append(path.end)
         movement.append((path.states != before.states).flatten(2).any(-1).double().mean(-1))
     return Sweeps(torch.stack(states), torch.stack(movement), path)

@@ -90,7 +90,7 @@ class RevealMove:
         return log_w, self.laws.grown(self.aux, drawn) | {"values": values}
 
     def _held(self, log_held: Tensor, drawn: Tensor) -> Tensor:
-        """What the weight and the law together hold of the values of the states drawn."""
+        """The part of the drawn states' values that the weight before the draw and the law have counted already."""
         if self.lift is None:
             return log_held
         return log_held + self.lift.gather(-1, drawn[..., None]).squeeze(-1).sum(-1)
@@ -123,9 +123,10 @@ class RevealMove:
 def token_lift(
     guide: Stage, particles: Particles, laws: SiteLaws, sites: Tensor, fewest: int | None
 ) -> tuple[Tensor | None, Tensor | None]:
-    """What a stage's values, some of which count, add to the log of each token at masked sites [..., k, S]; and they.
+    """What a stage's values add to the log-probability of each token at masked sites [..., k, S], and those values.
 
-    Only the base's `fewest` likeliest tokens are asked about (None: all that it can draw); the others add 0.
+    At least one factor of the stage must differ from 0. The values are computed for the base's `fewest` likeliest
+    tokens only (None: all that it can draw); the others add 0. Without sites both results are None.
     """
     if sites.shape[-1] == 0:
         return None, None

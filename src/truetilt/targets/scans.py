@@ -52,7 +52,7 @@ def scanned(scan: Scan, seen: Tensor, number: int, u: Tensor, questions: Questio
         lambda: InvalidInput(f"the scan named a site outside 0 to {seen.shape[-1] - 1}"),
         questions,
     )
-    return site
+    return site.clamp(0, seen.shape[-1] - 1)  # a check that waits has refused nothing yet
 
 
 def sites_of(scan: Scan, seen: Tensor, number: int) -> list[tuple[Tensor, Tensor]]:

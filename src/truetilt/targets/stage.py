@@ -65,7 +65,7 @@ class Stage(NamedTuple):
             total = total if factor == 0 else total + torch.where(value == NEG_INF, NEG_INF, factor * value)
         return total
 
-    def grown(self, before: Stage, aux: Aux) -> Tensor:
+    def grown(self, before: Stage, aux: Aux, questions: Questions | None = None) -> Tensor:
         """What this stage adds to the log-weight of a state that comes from an earlier one and stays as it is."""
         total = torch.zeros_like(aux["log_p"])
         if any(self.factors) or any(before.factors):
@@ -73,7 +73,7 @@ class Stage(NamedTuple):
         ratios = aux["log_ratios"].unbind(-1)
         for alpha, ratio in zip(self.conditions, ratios, strict=True):
             if alpha < 0:
-                check((ratio == NEG_INF).any(), _lost_support)
+                check((ratio == NEG_INF).any(), _lost_support, questions)
         conditions = zip(self.conditions, before.conditions, ratios, strict=True)
         parts = [(self.sharpness - before.sharpness, aux["log_p"]), *((b - a, ratio) for b, a, ratio in conditions)]
         for change, log_part in parts:

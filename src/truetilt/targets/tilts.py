@@ -90,7 +90,7 @@ class EndsIn:
 
 
 def as_potential(name: str, given: Any) -> Potential:
-    """A function of (x, t) as it is, a function of x alone made one."""
+    """A function of (x, t) is returned unchanged; one of x alone is wrapped in a function that ignores the time."""
     takes = "of a batch of states [B, D], or of it and a time, that returns one number a state"
     called = given.forward if isinstance(given, torch.nn.Module) else given
     try:

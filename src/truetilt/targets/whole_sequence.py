@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -59,8 +60,8 @@ class WholeSequence:
         return 2
 
     def move(self, particles: Particles, t: float, number: int, u: Tensor) -> AcceptMove:
-        site = scanned(self.scan, revealed(self.fk, particles.x), number, u[..., :1])
-        return self.at(particles, t, site, lambda law: law.sample(u[..., 1:]))
+        site = scanned(self.scan, revealed(self.fk, particles.x), number, u[..., :1], particles.questions)
+        return self.at(particles, t, site, partial(RevealLaw.sample, u=u[..., 1:]))
 
     def branches(self, particles: Particles, t: float, number: int) -> list[tuple[Tensor, Redraw]]:
         """Every site and every token it may propose, with the probability of each."""
@@ -69,11 +70,11 @@ class WholeSequence:
 
     def at(self, particles: Particles, t: float, site: Tensor, draw: Draw) -> AcceptMove:
         """Propose a token at this site [..., 1] of clean states."""
-        fk, x, stage = self.fk, particles.x, self.fk.stage(t)
-        law = self._proposal(x, t, site)
+        fk, x, stage, questions = self.fk, particles.x, self.fk.stage(t), particles.questions
+        law = self._proposal(particles, t, site)
         y = draw(law)
-        mine, new = fk.values(particles, t), stage.values(y)
-        log_p = [value_of(self._log_p0, states, t) for states in (x, y)]
+        mine, new = fk.values(particles, t), stage.values(y, questions)
+        log_p = [value_of(self._log_p0, states, t, questions) for states in (x, y)]
         here, there = (stage.sharpness * p + stage.total(v) for p, v in zip(log_p, (mine, new), strict=True))
         back, forth = (law.logits.pick(state.gather(-1, site)).sum(-1) for state in (x, y))
         log_accept = torch.where(here > NEG_INF, less(there + back, here + forth), NEG_INF).clamp(max=0.0)
@@ -84,12 +85,12 @@ class WholeSequence:
     def _log_p0(self, x: Tokens, t: float) -> Tensor:
         return self.log_prob(x)
 
-    def _proposal(self, x: Tokens, t: float, site: Tensor) -> RevealLaw:
-        hidden, model = hide(self.fk, x, site), self.fk.model
+    def _proposal(self, particles: Particles, t: float, site: Tensor) -> RevealLaw:
+        hidden, model = hide(self.fk, particles.x, site), self.fk.model
         if self.proposal is None:
             size = model.process.vocabulary
-            flat = torch.full((1, size), -math.log(size), dtype=torch.float64, device=x.device)
+            flat = torch.full((1, size), -math.log(size), dtype=torch.float64, device=hidden.device)
             return RevealLaw(hidden, site, SiteLogits(flat, torch.zeros_like(site)))
         now = self.fk.asked_at(t, 1)
         (answer,) = evaluate_all(model, hidden, now, proposal=self.proposal)
-        return RevealLaw(hidden, site, SiteLaws.of(self.fk, now, (answer,), site).base)
+        return RevealLaw(hidden, site, SiteLaws.of(self.fk, now, (answer,), site, particles.questions).base)

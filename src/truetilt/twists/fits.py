@@ -6,17 +6,17 @@ import torch
 from torch import Tensor
 
 from .layout import TableLayout
-from .least_squares import Equations, solve, times
+from .least_squares import Accuracy, Equations, solve, times
 from .lessons import Lessons, Steps
 
 _ENTRIES = 1 << 20  # table entries in one block of equations; beyond this, steps are thinned out
 _ROUNDS, _HALVINGS, _ENOUGH = 8, 5, 1e-3
-_EXACT, _ROUGH = (300, 1e-10), (60, 1e-4)  # iterations and relative tolerance of a linear solve
+_EXACT, _ROUGH = Accuracy(300, 1e-10), Accuracy(60, 1e-4)
 _CUTS = 6  # refits in which the goals of values below `low` are adjusted
 
 
 def _fit_values(
-    layout: TableLayout, lessons: Lessons, ridge: Tensor, free: Tensor, near: tuple[int, float] = _EXACT
+    layout: TableLayout, lessons: Lessons, ridge: Tensor, free: Tensor, accuracy: Accuracy = _EXACT
 ) -> Tensor:
     """Entries of clean tokens, by least squares on values of draws and on differences of mutants from draws."""
     every = layout.everywhere(lessons.x)
@@ -29,7 +29,7 @@ def _fit_values(
         factor = torch.ones(index.shape, dtype=torch.float64)
         factor[:, index.shape[1] // 2 :] = -1
         blocks.append(Equations(index, factor, mutants.value - lessons.value[mutants.draw]))
-    return solve(blocks, ridge, free.double(), *near)
+    return solve(blocks, ridge, free.double(), accuracy)
 
 
 def fit_clean(layout: TableLayout, lessons: Lessons, ridge: Tensor, free: Tensor, low: float) -> Tensor:
@@ -56,7 +56,7 @@ def fit_masked(layout: TableLayout, lessons: Lessons, entries: Tensor, ridge: Te
         factor = torch.cat([share, -torch.ones_like(share[:, :1])], -1)
         factor = factor[:, None].expand(index.shape).flatten(1)
         rows = Equations(index.flatten(1), factor, times(index.flatten(1), factor, entries * free) - weight)
-        change = torch.where(layout.masked, solve([rows], ridge, free, *_ROUGH) - entries, 0.0)
+        change = torch.where(layout.masked, solve([rows], ridge, free, _ROUGH) - entries, 0.0)
         before, stride = float((weight**2).mean()), 1.0
         for _ in range(_HALVINGS):
             trial = entries + stride * change

@@ -17,16 +17,20 @@ class Equations(NamedTuple):
     target: Tensor
 
 
+class Accuracy(NamedTuple):
+    """When a solve stops: after so many iterations, or at a residual of `within` times the first one."""
+
+    iterations: int
+    within: float
+
+
 def times(index: Tensor, factor: Tensor, theta: Tensor) -> Tensor:
     """sum_k factor[r, k] * theta[index[r, k]], [R]."""
     return (theta.index_select(0, index.reshape(-1)).reshape(index.shape) * factor).sum(-1)
 
 
-def solve(blocks: Sequence[Equations], ridge: Tensor, free: Tensor, steps: int, within: float) -> Tensor:
-    """The theta that minimises the squared errors of all equations plus ridge * theta^2; 0 where it is not free.
-
-    At most `steps` iterations; stops once the residual is `within` times the first one.
-    """
+def solve(blocks: Sequence[Equations], ridge: Tensor, free: Tensor, accuracy: Accuracy) -> Tensor:
+    """The theta that minimises the squared errors of all equations plus ridge * theta^2; 0 where it is not free."""
     blocks = [rows._replace(factor=rows.factor * free[rows.index]) for rows in blocks]
     right = torch.zeros_like(ridge)
     size = ridge.clone()
@@ -45,8 +49,8 @@ def solve(blocks: Sequence[Equations], ridge: Tensor, free: Tensor, steps: int, 
     scaled = left / size
     way, goal = scaled, float((left * scaled).sum())
     first = goal
-    for _ in range(steps):
-        if goal <= within**2 * first:
+    for _ in range(accuracy.iterations):
+        if goal <= accuracy.within**2 * first:
             break
         turned = normal(way)
         stride = goal / float((way * turned).sum())

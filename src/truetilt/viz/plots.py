@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
+from ..core.logits import pick_at
 from ..core.types import InvalidInput, has, whole
 from . import digest
 from .view_choice import suggested_view
@@ -82,7 +84,8 @@ class Plots:
         states = x.numpy()
         if not view.picture(states[:1], np.ones(1)):  # it has no picture of all: some, by mass
             middle = (np.arange(min(SHOWN, len(states))) + 0.5) / min(SHOWN, len(states))
-            chosen = np.searchsorted(weights.cumsum() / weights.sum(), middle)
+            cdf = weights.cumsum() / weights.sum()
+            chosen = pick_at(torch.from_numpy(cdf), torch.from_numpy(middle)).numpy()
             states, weights = states[chosen], np.full(len(chosen), 1 / len(chosen))
         view.draw(ax, states, weights)
         return ax

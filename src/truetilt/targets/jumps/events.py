@@ -63,7 +63,10 @@ class JumpLaw:
 
 @dataclass(frozen=True)
 class JumpMove:
-    """A candidate event: the step I + A / bound, drawn by `law` and weighed by what is left of it."""
+    """A candidate event, the step I + A / bound: drawn from `law`, and weighed by the ratio of that step to `law`.
+
+    Where the law is adapted, its mass is the weight before the draw (`log_before`) and the ratio after it is 1.
+    """
 
     lazy: ClassVar[bool] = False  # its networks have been asked
     law: JumpLaw
