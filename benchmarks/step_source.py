@@ -49,8 +49,13 @@ def packed(function: ast.FunctionDef) -> int:
 
 
 def binds_state(node: ast.stmt) -> bool:
-    """Whether a statement of a module binds a name to something that can change: a call of a class that keeps state."""
+    """Whether a statement binds a name to something that can change: a call of a class that keeps state.
+
+    A name that is declared a `Mapping` or a `Sequence` is a constant table.
+    """
     value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+    if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation).startswith(("Mapping", "Sequence")):
+        return False
     return isinstance(value, ast.Call) and name_of(value.func) in STATEFUL
 
 

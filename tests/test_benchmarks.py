@@ -82,3 +82,14 @@ def test_the_operations_of_a_step_are_recorded():
         case: sum(line.startswith("aten.addmm") for line in lines) for case, lines in json.loads(run.stdout).items()
     }
     assert found == {"tilted, table": 0, "any order, table": 0, "tempered, text": 36, "any order, text": 36}
+
+
+def test_the_source_of_a_step_keeps_its_figures():
+    """Nothing at module level can change, and what runs a step packs and looks up no more than it did."""
+    run = subprocess.run(
+        [sys.executable, str(BENCHMARKS / "step_source.py")], capture_output=True, text=True, check=True, timeout=300
+    )
+    found = json.loads(run.stdout)
+    most = {"files": 20, "lines": 4600, "getattr": 7, "lambdas": 6, "packed tuples": 2}
+    assert found["module state, whole package"] == 0
+    assert {name: min(found[name], limit) for name, limit in most.items()} == {name: found[name] for name in most}

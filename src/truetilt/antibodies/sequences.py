@@ -13,7 +13,7 @@ from ..core.fasta import AMINO_ACIDS, fasta_text
 from ..core.storage import read_text, write_text
 from ..core.types import InvalidInput, Tokens, shown
 
-_DNA = set("ACGTUN")
+_DNA = frozenset("ACGTUN")
 _LARGEST = 10_000_000  # bytes of a file to read, at most
 
 
