@@ -42,10 +42,10 @@ def humanise(
         str, typer.Option(help="CDRs that p0 does not see, lest it draw a mouse's framework; or none.")
     ] = "1,2",
     designs: Annotated[int, typer.Option(help="Distinct designs of each chain, at most.", min=1)] = 8,
-    particles: Annotated[int, typer.Option(help="Particles in each population.", min=1)] = 4,
+    particles: Annotated[int, typer.Option(help="Particles in each population.", min=1)] = 32,
     populations: Annotated[
         int, typer.Option(help="Independent populations; each settles on one framework.", min=1)
-    ] = 16,
+    ] = 4,
     sweeps: Annotated[int, typer.Option(help="Sweeps of annealing: nearer to the parent, slower; 0: none.", min=0)] = 1,
     steps: Annotated[
         int, typer.Option(help="Passes that reveal a chain; with as many as residues, one at a time.", min=1)

@@ -38,8 +38,8 @@ class HumaniseRequest(NamedTuple):
     cdrs: str = "kabat"
     unseen: str = "1,2"
     designs: int = 8
-    particles: int = 4
-    populations: int = 16
+    particles: int = 32
+    populations: int = 4
     sweeps: int = 1
     steps: int | None = STEPS
     readings: int = READINGS

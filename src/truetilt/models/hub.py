@@ -115,7 +115,7 @@ class Digits:
         return class_log_probs(Padded(judge, self.batch, self.dtype), x.to(self.device))
 
 
-class BackboneOptions(TypedDict, total=False):
+class ProteinOptions(TypedDict, total=False):
     """The options of `load("proteinmpnn", ...)`."""
 
     structure: str | Path
@@ -137,7 +137,7 @@ def load(
     dtype: torch.dtype | None = None,
     compile: bool = False,
     trust_remote_code: bool = False,
-    **more: Unpack[BackboneOptions],
+    **more: Unpack[ProteinOptions],
 ) -> Any:
     """Load networks: a bundle for digits (`tt.Digits`) or texts (`tt.Reviews`), a text network (`tt.Text`), a protein.
 

@@ -77,7 +77,7 @@ class RunSize(NamedTuple):
     steps: int | None
 
 
-SIZE, QUICK_SIZE = RunSize(16, 4, STEPS), RunSize(4, 4, 12)
+SIZE, QUICK_SIZE = RunSize(4, 32, STEPS), RunSize(4, 4, 12)
 SHARPNESS, PULLS, SWEEPS = 3.0, (8.0, 16.0, 12.0), 1
 CELLS = tuple(DesignSetting((1, 2), SHARPNESS, ALPHA_TO_PULL * pull, pull, SWEEPS, READINGS) for pull in PULLS)
 QUICK_CELLS = (DesignSetting((1, 2), SHARPNESS, 4.0, 2.0, 0), DesignSetting((), SHARPNESS, 4.0, 2.0, 0))
