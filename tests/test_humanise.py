@@ -70,6 +70,15 @@ def test_designs_of_a_file(tmp_path, folder, monkeypatch):
     assert len({design.letters for design in found if design.name.startswith("one")}) == summary["rows"][0]["designs"]
     for name in ("result.json", "figure.png", "chain-1/particles.json", "chain-2/particles.json"):
         assert (tmp_path / "out" / name).is_file()
+    assert summary["verdict"][0].startswith(f"one VH: {tt.Result.load(summary['saved_runs'][0]).trust().lines[0]}")
+    with pytest.raises(tt.InvalidInput, match="one of the folders in it that do: chain-1, chain-2"):
+        tt.Result.load(tmp_path / "out")
+
+
+def test_fewer_designs_than_asked_for_are_told():
+    rows = [{"chain": "a", "designs": 3}, {"chain": "b", "designs": 8}]
+    assert command._fewer(rows, 8) == ["fewer than 8 distinct designs (a: 3); more particles or populations find more"]
+    assert command._fewer(rows, 3) == []
 
 
 def test_half_precision_draws_designs_and_the_heads_stay_in_float32(tmp_path, folder, monkeypatch):

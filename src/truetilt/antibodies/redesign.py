@@ -296,9 +296,10 @@ class Redesign:
 
 def check_species(species: object) -> int:
     """The index of a species that the head knows; raises for others."""
-    if not isinstance(species, str) or species not in SPECIES:
+    name = species.lower() if isinstance(species, str) else species
+    if name not in SPECIES:
         raise InvalidInput(f"species is {species!r}; AntiBERTy knows {', '.join(SPECIES)}")
-    return SPECIES.index(species)
+    return SPECIES.index(name)
 
 
 def load_antiberty(

@@ -93,7 +93,12 @@ def demo(
 
 @app.command()
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that sample, demo or Result.save wrote.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR", help="A folder that sample, steer, demo or Result.save wrote, or chain-1, ... of humanise."
+        ),
+    ],
     out: Annotated[Path | None, typer.Option(help="The file to write; DIR/report.html if not given.")] = None,
     title: Annotated[str | None, typer.Option(help="Heading of the report.")] = None,
 ) -> None:

@@ -144,8 +144,9 @@ def show(
         typer.echo(line, err=True)
     if "page" in result:
         typer.echo(f"open in a browser: {Path(result['page']).as_uri()}", err=True)
-    elif (folder / "particles.json").is_file():
-        typer.echo(f"look at it: truetilt report {folder}", err=True)
+        return
+    for saved in result.get("saved_runs", [folder] if (folder / "particles.json").is_file() else []):
+        typer.echo(f"look at it: truetilt report {saved}", err=True)
 
 
 _WIDEST = 400  # table width if the output is not a terminal, where nothing is cut

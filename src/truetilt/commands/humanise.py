@@ -87,14 +87,18 @@ def humanise(
             fk, grid, particles=asked.particles, populations=asked.populations, seed=asked.seed,
             callback_on_step_end=passes,
         )  # fmt: skip
-        result = noted(result, bundle="antiberty", command=command(["humanise", asked.fasta], _options(asked)))
+        result = noted(
+            result, bundle="antiberty", chain=chain.name, command=command(["humanise", asked.fasta], _options(asked))
+        )
         found = distinct_designs(redesign, result, asked.designs)
         rows.append(_row(chain, domains[chain.name], redesign, found, nets, result, asked.species))
         written.append([_named(chain, k, design) for k, design in enumerate(found, start=1)])
         result.save(folder / f"chain-{number}", redesign.view)
         told.append({"chain": chain.name} | summary_of(result, rows_of(result)))
         write_fasta(folder / FILE, [design for designs in written for design in designs])
-    summary = {"request": asked._asdict(), "rows": rows, "runs": told, "notes": notes}
+    notes += _fewer(rows, asked.designs)
+    summary = {"request": asked._asdict(), "rows": rows, "runs": told, "notes": notes, "verdict": _verdicts(told)}
+    summary["saved_runs"] = [str(folder / f"chain-{number}") for number in range(1, len(chains) + 1)]
     write_json(folder / "result.json", summary)
     write_with(folder / "figure.png", lambda path: draw(chains, redesigns, written).savefig(path, dpi=150))
     return summary
@@ -104,6 +108,19 @@ NOTE = (
     "p(species) is what was steered by, so it is no measure of success: judge designs by something else (OASis "
     "content, an assay)"
 )
+
+
+def _fewer(rows: list[dict[str, Any]], asked: int) -> list[str]:
+    """A note on chains that have fewer distinct designs than were asked for."""
+    few = [f"{row['chain']}: {row['designs']}" for row in rows if row["designs"] < asked]
+    if not few:
+        return []
+    return [f"fewer than {asked} distinct designs ({', '.join(few)}); more particles or populations find more"]
+
+
+def _verdicts(told: list[dict[str, Any]]) -> list[str]:
+    """What is said of the runs: the verdict of each chain with its first reason."""
+    return [f"{one['chain']}: {' '.join(one['verdict'][:2])}" for one in told]
 
 
 def seconds_a_pass(nets: Antibodies, letters: str) -> float:
@@ -123,10 +140,10 @@ def duration(passes: int, seconds: float) -> str:
     """What is said of how long a run will take: copies of a chain are passed through the network once."""
     most = passes * seconds / 60
     low, high = most / 10, most / 3
-    usual = f"about {low:.0f} to {high:.0f} minutes" if high >= 2 else f"about {60 * high:.0f} seconds"
+    usual = f"about {low:.0f} to {high:.0f} minutes" if high >= 2 else f"about {max(60 * high, 1):.0f} seconds"
     return (
-        f"{passes:,} passes of the network at most, {1000 * seconds:.0f} ms each here; equal chains share one, which "
-        f"leaves a third to a tenth: {usual}"
+        f"{passes:,} passes of the network at most, {1000 * seconds:.0f} ms each here; a sequence that was seen before "
+        f"takes none, so that as a rule a tenth to a third are made: {usual}"
     )
 
 
@@ -198,7 +215,7 @@ def _row(
         "designs": len(found),
         "changes": found[0].changes,
         "identity": 1 - found[0].changes / len(chain.letters),
-        "p(species)": f"{before:.3f} to {after:.3f}",
+        "p(species)": f"parent {before:.3f}, first design {after:.3f}",
         "verdict": str(result.trust().verdict),
     }
 

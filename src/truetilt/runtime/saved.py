@@ -48,7 +48,9 @@ def load_tensors(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         header = read_json(folder / _HEADER)
     except (FileNotFoundError, NotADirectoryError) as e:
-        raise InvalidInput(f"{folder} holds no {_HEADER}; give the folder that Result.save wrote") from e
+        inside = sorted(path.parent.name for path in folder.glob(f"*/{_HEADER}"))
+        which = f"one of the folders in it that do: {', '.join(inside[:3])}" if inside else "the folder of a saved run"
+        raise InvalidInput(f"{folder} holds no {_HEADER}; give {which}") from e
     except (OSError, ValueError) as e:
         raise InvalidInput(f"{folder / _HEADER} is not JSON ({e}); the file is damaged or foreign") from e
     ours = isinstance(header, dict) and header.get("format") == _FORMAT and header.get("version") == _VERSION

@@ -197,8 +197,8 @@ def _drawn(run: digest.ResultLike) -> dict[str, Any]:
 
 def _title(run: digest.ResultLike) -> str:
     one = runs_of(run.settings)[0]
-    parts = [str(one[key]) for key in ("bundle",) if key in one]
-    parts += [f"condition {one['condition']}"] if "condition" in one else []
+    parts = [str(one[key]) for key in ("bundle", "chain") if key in one]
+    parts += [f"condition {one['condition']}"] if one.get("condition") is not None else []
     model = one.get("model")
     alpha = model.get("alpha") if isinstance(model, dict) else None
     parts += [f"α = {alpha:g}"] if isinstance(alpha, int | float) else []
