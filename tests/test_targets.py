@@ -190,8 +190,8 @@ def test_what_a_value_may_say_is_in_one_protocol():
 @pytest.mark.parametrize("name", Contract._fields)
 def test_an_error_inside_what_a_value_says_of_itself_is_seen(name):
     """A typing error in a property is no absent property."""
-    broken = type("Broken", (tt.Tilted,), {name: property(lambda self: self.modle.device)})
-    with pytest.raises(AttributeError, match="modle"):
+    broken = type("Broken", (tt.Tilted,), {name: property(lambda self: self.no_such_part.device)})
+    with pytest.raises(AttributeError, match="no_such_part"):
         contract_of(broken(MODEL, 3.0))
 
 

@@ -612,14 +612,14 @@ def test_an_error_inside_a_target_is_told_and_no_absent_one():
     class Misspelt(tt.Tilted):
         @property
         def target(self):
-            return self.modle
+            return self.no_such_part
 
     class MisspeltMove(tt.Metropolis):
         @property
         def target(self):
             return self.fkk
 
-    with rejected("what the value says of itself raised AttributeError: .*modle"):
+    with rejected("what the value says of itself raised AttributeError: .*no_such_part"):
         check_target(lambda m: Misspelt(m, 2.0), tempered(2.0))
     with rejected("what the kernel says of itself raised AttributeError: .*fkk"):
         check_move(lambda m: MisspeltMove(tt.Tilted(m, 2.0)), tempered(2.0))
