@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
 
@@ -87,6 +87,27 @@ class Described(Protocol):
     def how(self) -> str: ...  # how it samples, in a few words for the report; by default none
     @property
     def most_log_weight(self) -> float | None: ...  # log of the most that a state can weigh; by default not known
+
+
+class SaysNothing:
+    """The defaults of `Described` for our own values, which say what they know in place of them."""
+
+    how: ClassVar[str] = ""  # how it samples, in a few words
+
+    @property
+    def target(self) -> Target | None:
+        """What the weighted particles aim at; None where a model does not say."""
+        return None
+
+    @property
+    def remedies(self) -> Remedies:
+        """What may help where its weights are bad."""
+        return UNKNOWN
+
+    @property
+    def most_log_weight(self) -> float | None:
+        """log of the most that a state can weigh, where that is known."""
+        return None
 
 
 class Contract(NamedTuple):

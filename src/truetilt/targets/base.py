@@ -20,7 +20,7 @@ from ..core.arguments import LARGEST, number
 from ..core.device import Questions, check
 from ..core.errors import InvalidInput
 from ..core.logits import take
-from ..core.target import UNKNOWN, Remedies, Target
+from ..core.target import SaysNothing
 from ..core.types import NEG_INF, Aux, Law, LogWeights, Move, Particles, State
 from ..diffusion.kernels import SiteLaw
 from .tilts import Tilt
@@ -115,7 +115,7 @@ class ClockMove(Generic[AnyLaw]):
         return replace(self, x=take(self.x, ancestors), log_tilt=take(self.log_tilt, ancestors))
 
 
-class Clockwork(ABC):
+class Clockwork(SaysNothing, ABC):
     """A model in clock time: say where it starts, how it proposes and what tilt it carries; the moves follow."""
 
     @property
@@ -126,23 +126,6 @@ class Clockwork(ABC):
     @abstractmethod
     def device(self) -> torch.device | str:
         """Where its tensors live."""
-
-    @property
-    def target(self) -> Target | None:
-        """What the weighted particles aim at; None where a model does not say."""
-        return None
-
-    how: ClassVar[str] = ""
-
-    @property
-    def remedies(self) -> Remedies:
-        """What may help where its weights are bad."""
-        return UNKNOWN
-
-    @property
-    def most_log_weight(self) -> float | None:
-        """log of the most that a state can weigh, where that is known."""
-        return None
 
     @abstractmethod
     def propose(self, x: Any, t: float, s: float) -> Proposal[Any]: ...

@@ -22,7 +22,7 @@ from ..core.batch import evaluate_all
 from ..core.device import Questions, check
 from ..core.errors import InvalidInput, InvalidWeights
 from ..core.logits import SiteLogits
-from ..core.target import UNKNOWN, Remedies, Target
+from ..core.target import SaysNothing
 from ..core.types import NEG_INF, Aux, Model, Particles, Potential, Score, Tokens
 from ..diffusion.processes import Masking
 from .tilts import token_values, value_of
@@ -159,10 +159,9 @@ def nothing_known(x: Tokens, conditions: int, potentials: int = 1) -> Aux:
     }
 
 
-class SiteTarget(ABC):
+class SiteTarget(SaysNothing, ABC):
     """A model whose target is known site by site at every time: what moves that redraw sites are made from."""
 
-    how: ClassVar[str] = ""  # how it samples, in a few words
     level: ClassVar[bool] = False  # whether at every time all particles have equally many sites revealed
 
     if TYPE_CHECKING:
@@ -173,21 +172,6 @@ class SiteTarget(ABC):
     @property
     def device(self) -> torch.device | str:
         return self.model.device
-
-    @property
-    def target(self) -> Target | None:
-        """What the weighted particles aim at; None where a model does not say."""
-        return None
-
-    @property
-    def remedies(self) -> Remedies:
-        """What may help where its weights are bad."""
-        return UNKNOWN
-
-    @property
-    def most_log_weight(self) -> float | None:
-        """log of the most that a state can weigh, where that is known."""
-        return None
 
     @property
     @abstractmethod
