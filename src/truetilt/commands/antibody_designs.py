@@ -10,9 +10,9 @@ from ..antibodies.readings import READINGS
 from ..antibodies.redesign import Redesign
 from ..antibodies.redesign_target import PulledTarget
 from ..core.types import InvalidInput, Tokens, whole
-from ..diffusion.schedules import masked_fraction_grid
 from ..result import Result
 from ..targets.annealed import Annealed
+from .samplers import reveal_grid
 
 ALPHA_TO_PULL = 8.0  # default ratio of alpha to pull; with a much smaller one the parent is not changed
 STEPS = 20  # steps that reveal a chain: a quarter of its open residues, as docs/antibodies.md was measured
@@ -55,8 +55,7 @@ class DesignPlan(NamedTuple):
             fk = redesign.annealed(species, **exponents, sweeps=self.sweeps, reveal_steps=steps)
             return fk, fk.grid
         target = redesign.target(species, **exponents)
-        process: Any = target.model.process
-        return target, tuple(masked_fraction_grid(process.schedule, steps))
+        return target, reveal_grid(target.model, steps)
 
 
 def distinct_designs(redesign: Redesign, result: Result, most: int) -> list[Design]:

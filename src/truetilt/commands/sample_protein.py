@@ -9,15 +9,14 @@ from typing import Any
 from ..api import run
 from ..core.fasta import fasta_text
 from ..core.storage import write_text
-from ..core.types import FeynmanKac, InvalidInput, Tokens
+from ..core.types import InvalidInput, Tokens
 from ..proteins.bundle import NAME, Protein, load_protein
 from ..result import Result
 from ..runtime.checkpoints import check_states
 from ..runtime.memory import RunSizes, check_run
-from ..targets.any_order import AnyOrder
-from ..targets.composed import Composed
 from .outputs import SNAPSHOTS, command, noted, rows_of, summary_of, write_outputs
 from .request import Backbone, SampleRequest
+from .samplers import in_order
 from .steerable import Steerable
 
 PARTICLES = 64  # default, in all
@@ -52,11 +51,12 @@ def sample_protein(asked: Backbone, request: SampleRequest, folder: Path, option
     """
     given: dict[str, Any] = {**asked.given}
     protein = load_protein(**given, device=request.device)
+    condition = None if request.condition is None else str(request.condition)
     particles, populations = request.particles or 0, request.populations or 0
     check_run(RunSizes(particles, populations, protein.length), protein.length, SNAPSHOTS, request.device)
     check_states(options.get("checkpoint"), protein.length, protein.model().process.states)
     result = run(
-        protein_target(protein, request.condition, request.alpha, request.beta),
+        in_order(protein.model(condition), request.alpha, request.beta, protein.order),
         particles=particles,
         populations=populations,
         seed=request.seed,
@@ -69,15 +69,6 @@ def sample_protein(asked: Backbone, request: SampleRequest, folder: Path, option
     given |= {"particles": particles, "populations": populations, "seed": request.seed}
     result = noted(result, **facts, command=command(["sample", NAME], given))
     return _written(protein, result, folder)
-
-
-def protein_target(
-    protein: Protein, condition: str | int | None, alpha: float = 1.0, beta: float | None = None
-) -> FeynmanKac:
-    """The target: p0 itself, or p0 tempered towards other weights."""
-    if condition is None:
-        return Composed(protein.model(), order=protein.order)
-    return AnyOrder(protein.model(str(condition)), alpha, beta, protein.order)
 
 
 def steered_protein(asked: Backbone, device: str, condition: str | None) -> Steerable:

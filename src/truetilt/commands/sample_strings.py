@@ -9,7 +9,6 @@ from ..api import run, sample
 from ..core.storage import write_text
 from ..core.types import InvalidInput
 from ..diffusion.processes import Masking
-from ..diffusion.schedules import masked_fraction_grid
 from ..models.gaps import has_gaps
 from ..models.sequences import Sequences
 from ..result import Result
@@ -19,6 +18,7 @@ from ..targets.any_order import AnyOrder
 from .outputs import SNAPSHOTS, command, noted, rows_of, summary_of, write_outputs
 from .request import SampleRequest
 from .sample_text import drawn_texts
+from .samplers import reveal_grid
 from .steerable import open_length
 
 PARTICLES, STEPS = 16, 64  # defaults for strings
@@ -70,7 +70,7 @@ def _sampled(nets: Sequences, request: SampleRequest, options: dict[str, Any]) -
         if model.conditional is None and (request.alpha != 1 or request.beta is not None):
             raise InvalidInput("alpha and beta are of a condition, and there is none; give a --prompt")
         return sample(model, alpha, request.beta, num_inference_steps=sizes.steps, **how)
-    grid = masked_fraction_grid(model.process.schedule, min(sizes.steps, model.length))
+    grid = reveal_grid(model, min(sizes.steps, model.length))
     return run(AnyOrder(model, request.alpha, request.beta), grid, **how)
 
 

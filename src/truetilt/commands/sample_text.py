@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from ..api import run
-from ..core.types import FeynmanKac, InvalidInput, Model
+from ..core.types import InvalidInput, Model
 from ..diffusion.kernels import tweedie
-from ..diffusion.schedules import masked_fraction_grid
 from ..models.gaps import parts_with_gaps
 from ..models.infilling import Infill, given_text
 from ..models.reviews import Reviews
@@ -27,6 +26,7 @@ from ..training.text_data import normalise
 from ..viz.words import is_veiled
 from .outputs import SNAPSHOTS, command, noted, rows_of, sample_model, summary_of, write_outputs
 from .request import SampleRequest
+from .samplers import reveal_grid
 from .sharper_text import facts_of, notes_of, sample_sharper
 
 PARTICLES, STEPS = 16, 64  # defaults for texts
@@ -68,10 +68,10 @@ def fill_gaps(name: str, nets: Reviews, asked: Gaps, folder: Path) -> dict[str, 
     fk, inside = _filling(nets, given, asked)
     sizes = RunSizes(asked.particles, asked.populations, inside.length)
     check_run(sizes, nets.length, SNAPSHOTS, asked.device)
-    grid = masked_fraction_grid(nets.process.schedule, inside.length)
     result = run(
-        fk, grid, particles=asked.particles, populations=asked.populations, seed=asked.seed, snapshots=SNAPSHOTS
-    )
+        fk, reveal_grid(fk.model), particles=asked.particles, populations=asked.populations, seed=asked.seed,
+        snapshots=SNAPSHOTS,
+    )  # fmt: skip
     told = command(["infill", asked.text], {"model": name} | asked._asdict() | {"text": None})
     result = noted(result, bundle=name, condition=asked.condition, text=asked.text, command=told)
     result = replace(result, particles=inside.whole(result.particles))
@@ -80,12 +80,12 @@ def fill_gaps(name: str, nets: Reviews, asked: Gaps, folder: Path) -> dict[str, 
     return _written(nets, asked.condition, result, given, folder)
 
 
-def _filling(nets: Reviews, given: Given, asked: Gaps) -> tuple[FeynmanKac, Infill]:
+def _filling(nets: Reviews, given: Given, asked: Gaps) -> tuple[AnyOrder | Tilted, Infill]:
     """The Feynman-Kac model of the gaps, and the Score that inserts a state into the whole text."""
     if asked.condition is None:
         plain = Model(nets.process, nets.length, nets.base(), None, None, nets.device)
         model = given_text(plain, nets.checked(given))
-        fk: FeynmanKac = AnyOrder(model, asked.alpha, asked.beta)
+        fk: AnyOrder | Tilted = AnyOrder(model, asked.alpha, asked.beta)
     elif asked.beta is None:
         model = nets.model(asked.condition, "potential", given)
         fk = Tilted(model, asked.alpha, kernel=tweedie)

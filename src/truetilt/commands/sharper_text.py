@@ -8,7 +8,7 @@ from ..api import run
 from ..core.types import FeynmanKac, InvalidInput, Model
 from ..diffusion.guidance import Guided, posterior_level
 from ..diffusion.kernels import tweedie
-from ..diffusion.schedules import masked_fraction_grid, uniform_grid
+from ..diffusion.schedules import uniform_grid
 from ..diffusion.temperature import LocalTemperature
 from ..result import Result
 from ..runtime.checkpoints import check_states
@@ -17,6 +17,7 @@ from ..targets.on_clock import Unweighted
 from ..targets.sharper import sharpened
 from .outputs import SNAPSHOTS
 from .request import SampleRequest
+from .samplers import reveal_grid
 
 COOLED = (
     "local temperature has no weights and is not the law p0^(1/temperature): every site is sharpened by itself; "
@@ -46,8 +47,7 @@ def sample_sharper(model: Model, request: SampleRequest, options: dict[str, Any]
         fk, grid = _cooled(model, request.alpha, request.temperature), uniform_grid(sizes.steps)
     else:
         fk = sharpened(model, request.alpha, request.sharpness or 0.0)
-        process: Any = model.process
-        grid = masked_fraction_grid(process.schedule, min(sizes.steps, model.length))
+        grid = reveal_grid(model, min(sizes.steps, model.length))
     how: dict[str, Any] = {"particles": sizes.particles, "populations": sizes.populations, "seed": request.seed}
     return run(fk, grid, snapshots=SNAPSHOTS, **how, **options)
 

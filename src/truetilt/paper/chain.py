@@ -17,6 +17,7 @@ from torch import Tensor
 from ..api import run
 from ..commands.costs import RoundCounter
 from ..commands.jobs import Answer, Experiment, Job, Settings
+from ..commands.samplers import HALF, Build, any_order, guidance, in_order, tempered, tilted
 from ..core.types import Model, Resampler
 from ..diffusion.guidance import posterior_level
 from ..diffusion.processes import Masking
@@ -28,7 +29,6 @@ from ..smc.resampling import adaptive, never, systematic
 from ..smc.stream import OUTPUT, Stream
 from ..targets.moves import Gibbs
 from ..targets.scans import systematic_scan
-from .samplers import HALF, Build, any_order, guidance, in_order, one_site_a_step, tempered, tilted
 
 VOCABULARY, ALPHA, PARTICLES = 8, 3.0, 500
 DIMENSIONS, QUICK_DIMENSIONS = (16, 64, 256), (16, 64)
@@ -69,7 +69,7 @@ def _any_order(build: Build, sweeps: int = 0) -> ChainSampler:
         fk: Any = build(model, ALPHA)
         moves = Rejuvenation(Gibbs(fk, systematic_scan), at_end=sweeps * model.length) if sweeps else None
         resample = _OFTEN if sweeps else HALF
-        return run(fk, one_site_a_step(model), particles=PARTICLES, seed=seed, resample=resample, moves=moves)
+        return run(fk, particles=PARTICLES, seed=seed, resample=resample, moves=moves)
 
     return ChainSampler(go, True)
 
@@ -79,8 +79,7 @@ def _gibbs(sweeps: int) -> ChainSampler:
 
     def go(model: Model, seed: int) -> Result:
         moves = Rejuvenation(Gibbs(in_order(model, ALPHA), systematic_scan), at_end=sweeps * model.length)
-        grid = one_site_a_step(model)
-        return run(in_order(model, 1.0), grid, particles=PARTICLES, seed=seed, resample=never, moves=moves)
+        return run(in_order(model, 1.0), particles=PARTICLES, seed=seed, resample=never, moves=moves)
 
     return ChainSampler(go, False)
 

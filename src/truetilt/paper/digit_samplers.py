@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..api import run
 from ..commands.costs import Cost, StateCounter, cost_of
+from ..commands.samplers import HALF, PARTIAL, Build, conditional, guidance, tempered, tilted
 from ..core.types import FeynmanKac, Model, Particles, Resampler, Target
 from ..diffusion.guidance import posterior_level
 from ..diffusion.schedules import uniform_grid
@@ -28,7 +29,6 @@ from ..targets.moves import hide, without
 from ..targets.reveal_move import RevealLaw, RevealMove
 from ..targets.tilts import FULL
 from .annealing import DIGITS, Annealing, of_learned_nets
-from .samplers import HALF, PARTIAL, Build, conditional, guidance, tempered, tilted
 
 STEPS, QUICK_STEPS = 100, 50
 MOVES, SITES = 100, 8  # Gibbs moves: their number, and the sites that each redraws

@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..commands.jobs import Answer, Experiment, Job, Settings
 from ..core.types import InvalidInput
-from ..diffusion.processes import Masking
-from ..diffusion.schedules import masked_fraction_grid
 from ..models.hub import Digits
 from ..smc.resampling import effective_sample_size, never
 from ..targets.any_order import AnyOrder
@@ -97,8 +95,8 @@ def spread(form: str, settings: Settings) -> Answer:
     model = joint_model(nets, classes, form.split("-")[0])
     if form == "cfg-one-site":
         plan = DigitRun(classes, (1, ONE_SITE_SAMPLES), model.length, settings.seed)
-        one_by_one = masked_fraction_grid(cast("Masking", model.process).schedule, model.length)
-        result = launch(AnyOrder(model, 2.0, beta=1.0), plan, never, grid=one_by_one)
+        fk = AnyOrder(model, 2.0, beta=1.0)
+        result = launch(fk, plan, never, grid=fk.grid)
     else:
         plan = DigitRun(classes, (1, SAMPLES), STEPS, settings.seed)
         result = launch(Tempered(model, 2.0), plan, never)

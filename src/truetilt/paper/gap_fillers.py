@@ -8,7 +8,7 @@ samples the whole text after it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -18,22 +18,19 @@ from ..api import run
 from ..commands.costs import StateCounter
 from ..commands.sample_text import Given
 from ..core.types import Batch, BatchScore, FeynmanKac, InvalidInput, Model, Score, SiteLogits, Tokens, ask
-from ..diffusion.guidance import posterior_level
 from ..diffusion.kernels import tweedie
-from ..diffusion.schedules import masked_fraction_grid, uniform_grid
+from ..diffusion.schedules import uniform_grid
 from ..models.conditions import row_of_each_state
 from ..models.infilling import Retimed
 from ..models.reviews import Reviews
-from ..smc.rejuvenation import Rejuvenation
 from ..smc.resampling import never
 from ..targets.any_order import AnyOrder
-from ..targets.moves import Gibbs
 from ..targets.on_clock import Unweighted
 from .populations import draws_of_each
-from .samplers import HALF, PARTIAL, guidance, tempered
-from .text_samplers import Lots, watched
+from .text_samplers import SAMPLERS, Lots, watched
 
 RECONSTRUCTION, PROMPTING = "reconstruction", "prompting"
+OF_TEXTS = {"smc-partial": "smc-posterior"}  # what `text_samplers` calls a method, where that is another name
 EVERY_ROW = (RECONSTRUCTION, "guidance-rate")  # methods that read the score at every site
 MARK = " ..."  # stands for a gap in a prompt
 
@@ -206,9 +203,7 @@ def _fill_lot(
     """Whole rows [texts, draws, D] of some texts, the share of given tokens kept if they were drawn, and the steps."""
     noted = Noted()
     fk, inside, options = _built(nets, rows, way, meter, noted)
-    length = getattr(fk, "model").length  # noqa: B009
-    clock = masked_fraction_grid(nets.process.schedule, length)
-    grid = clock if isinstance(fk, AnyOrder) else uniform_grid(plan.steps)
+    grid = fk.grid if isinstance(fk, AnyOrder) else uniform_grid(plan.steps)
     populations, particles = plan.shape
     result = run(
         fk, grid, particles=particles, populations=populations * len(rows), seed=plan.seed,
@@ -234,26 +229,19 @@ def _built(
     nets: Reviews, rows: Tensor, way: Way, meter: StateCounter, noted: Noted
 ) -> tuple[FeynmanKac, Gapped | None, dict[str, Any]]:
     """The Feynman-Kac model of a method, the Score that completes its states to whole rows, and options of the run."""
-    options: dict[str, Any] = {"resample": never}
     if way.method == RECONSTRUCTION:
         plain = meter.watch(Model(nets.process, nets.length, nets.base(), None, None, nets.device))
         score = Overwritten(plain.base, rows, nets.process.mask, noted)
-        return Unweighted(plain, score, kernel=tweedie), None, options
+        return Unweighted(plain, score, kernel=tweedie), None, {"resample": never}
     model = watched(gap_model(nets, rows), meter, way.method in EVERY_ROW)
     inside: Any = model.conditional
     whole = Gapped(nets.base(), rows, _sites(rows))
     alpha, beta = 1.0 if way.alpha is None else way.alpha, 1.0 if way.beta is None else way.beta
     if way.method == PROMPTING:
-        return Unweighted(model, inside, kernel=tweedie), whole, options
-    if way.method.startswith("any-order"):
-        return AnyOrder(model, alpha), whole, {"resample": HALF}
-    if way.method == "smc-partial":
-        return tempered(posterior_level, tweedie)(model, alpha, beta), whole, {"resample": PARTIAL}
-    build = guidance() if way.method == "guidance-rate" else guidance(posterior_level, tweedie)
-    if way.method == "guidance-gibbs":
-        options["moves"] = Rejuvenation(Gibbs(AnyOrder(model, alpha)), at_end=model.length)
-        beta = alpha
-    return build(model, alpha, beta), whole, options
+        return Unweighted(model, inside, kernel=tweedie), whole, {"resample": never}
+    sampler = SAMPLERS[OF_TEXTS.get(way.method, way.method)]
+    fk, options = replace(sampler, moves=model.length if sampler.moves else 0).built(model, alpha, beta)
+    return fk, whole, options
 
 
 def _sites(rows: Tensor) -> Tensor:

@@ -40,7 +40,6 @@ from ..twists.learn import learn_twist
 from ..twists.lessons import TwistFamily
 from ..twists.lookahead import Lookahead, plain_mean
 from ..twists.tables import PairTables
-from .toys import one_site_a_step
 
 VOCABULARY, ALPHA, PARTICLES = 8, 3.0, 500
 EVALUATIONS = 10  # evaluations per site and particle that a method may spend, fits included
@@ -130,7 +129,7 @@ def _twisted(
     twist = learn_twist(model, reward, calls=LESSONS * length, draws=DRAWS, order=order, family=family, seed=seed)
     goal = Composed(model, reward=reward, twist=twist, order=order)
     if sweeps == 0:
-        return _ours(run(goal, one_site_a_step(model), particles=PARTICLES, seed=seed))
+        return _ours(run(goal, particles=PARTICLES, seed=seed))
     surrogate = partial(Metropolis, scan=systematic_scan, surrogate=twist)
     kernel: Any = partial(Gibbs, scan=systematic_scan) if gibbs else surrogate
     fk = Annealed(goal, _shares(_moves(sweeps, length), 0.6, 1.0), kernel=kernel)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ..api import run
 from ..commands.jobs import Answer, Experiment, Job, Settings
+from ..commands.samplers import HALF
 from ..continuous.feynman_kac import Steered, Tempered, Tilted, Unweighted
 from ..continuous.kernels import Kernel, euler_maruyama, exponential, heun
 from ..continuous.mixtures import GaussianMixture, Observation
@@ -27,7 +28,7 @@ from ..continuous.processes import VP
 from ..continuous.quadrature import line_flow
 from ..diffusion.schedules import uniform_grid
 from ..metrics.cloud_distances import median_distance, mmd, sliced_wasserstein, sphere
-from ..smc.resampling import adaptive, never, systematic
+from ..smc.resampling import never
 from ..smc.stream import OUTPUT, Stream
 from ..targets.base import Clockwork
 from ..targets.tilts import SQUARE
@@ -174,7 +175,7 @@ def one_cell(cell: Cell, seed: int, settings: Settings) -> Answer:
             uniform_grid(cell.steps),
             particles=cell.particles,
             seed=settings.seed * 1000 + seed,
-            resample=never if method.log_z is None else adaptive(systematic, 0.5),
+            resample=never if method.log_z is None else HALF,
         )
         error = None if method.log_z is None else abs(result.log_z - method.log_z(p, cell.alpha))
         out[name] = measure(result.particles[0], result.weights[0])

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..api import run
 from ..baselines.methods import ADALEAD, TITLES, Contest, run_method
+from ..commands.samplers import in_order
 from ..core.budget import Budget
 from ..core.fasta import AMINO_ACIDS
 from ..core.spent import Spent
@@ -21,7 +22,6 @@ from ..core.types import Tokens
 from ..proteins.bundle import Protein
 from ..rewards.reward import Reward
 from ..smc.resampling import never
-from ..targets.any_order import AnyOrder
 
 TRUETILT, GUIDANCE = "truetilt", "guidance"
 BASELINES = ("best-of-n", "importance", "svdd-mc", "tds", ADALEAD)
@@ -47,7 +47,7 @@ def drawn(name: str, design: Protein, alpha: float, sizes: tuple[int, int], seed
 
 
 def _ours(design: Protein, alpha: float, sizes: tuple[int, int], seed: int) -> WeightedDesigns:
-    fk = AnyOrder(design.model(CONDITION), alpha, None, design.order)
+    fk = in_order(design.model(CONDITION), alpha, None, design.order)
     result = run(fk, particles=sizes[1], populations=sizes[0], seed=seed)
     x, weights, trust = result.particles.flatten(0, 1), result.weights.reshape(-1).cpu(), result.trust()
     return WeightedDesigns(x, weights, result.spent, result.log_z, str(trust.verdict), tuple(trust.reasons))
@@ -55,7 +55,7 @@ def _ours(design: Protein, alpha: float, sizes: tuple[int, int], seed: int) -> W
 
 def _guided(design: Protein, alpha: float, sizes: tuple[int, int], seed: int) -> WeightedDesigns:
     """Every site drawn from its guided law, without weights."""
-    fk = AnyOrder(design.model(CONDITION), alpha, alpha, design.order)
+    fk = in_order(design.model(CONDITION), alpha, alpha, design.order)
     result = run(fk, particles=sizes[1], populations=sizes[0], seed=seed, resample=never)
     x = result.particles.flatten(0, 1)
     return WeightedDesigns(x, torch.full((len(x),), 1 / len(x), dtype=torch.float64), result.spent)

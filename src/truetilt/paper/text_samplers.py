@@ -19,10 +19,11 @@ import torch
 
 from ..api import run
 from ..commands.costs import Cost, StateCounter, cost_of
+from ..commands.samplers import HALF, PARTIAL, Build, any_order, guidance, reveal_grid, tempered, tilted
 from ..core.types import FeynmanKac, InvalidInput, Model, Resampler
 from ..diffusion.guidance import posterior_level
 from ..diffusion.kernels import tweedie
-from ..diffusion.schedules import masked_fraction_grid, uniform_grid
+from ..diffusion.schedules import uniform_grid
 from ..models.conditions import PerConditionScore, per_condition
 from ..models.hub import load
 from ..models.infilling import filled
@@ -37,7 +38,6 @@ from ..targets.moves import Gibbs
 from ..targets.on_clock import Unweighted
 from .annealing import TEXT, TEXT_EDGES, TEXT_ORDERED, Annealing, annealed
 from .populations import draws_by_mass, draws_of_each, part_of
-from .samplers import HALF, PARTIAL, Build, any_order, guidance, tempered, tilted
 
 PARTICLES, FEW = 50, 4  # particles of a population: as in the paper, and with many populations
 MOVES = 64  # Gibbs moves at the end, as many as sites
@@ -85,6 +85,14 @@ class TextSampler:
     each_step: int = 0  # Gibbs moves after each step
     by_mass: bool = False  # whether texts are drawn from the union by mass; else populations count equally
     annealing: Annealing | None = None  # replaces `build`: clean states are drawn, then annealed class by class
+
+    def built(self, model: Model, alpha: float, beta: float) -> tuple[FeynmanKac, dict[str, Any]]:
+        """The Feynman-Kac model and the options of its run; moves start from guidance as strong as the target."""
+        options: dict[str, Any] = {"resample": self.resample}
+        if not self.moves:
+            return self.build(model, alpha, beta), options
+        moves = Rejuvenation(Gibbs(AnyOrder(model, alpha)), each_step=self.each_step, at_end=self.moves)
+        return self.build(model, alpha, alpha), options | {"moves": moves}
 
 
 def _base_alone(model: Model, alpha: float, beta: float | None = None) -> FeynmanKac:
@@ -145,11 +153,8 @@ def sample_texts(nets: Reviews, case: Case, seed: int, prompt: str | None = None
         return [_annealed(nets, case, condition, seed) for condition in case.conditions]
     model = watched(_model(nets, case, sampler.form, prompt), meter, sampler.every_row, asked_at_once(nets, case))
     alpha, beta = 1.0 if case.alpha is None else case.alpha, 1.0 if case.beta is None else case.beta
-    fk = sampler.build(model, alpha, alpha if sampler.moves else beta)
-    kernel = Gibbs(AnyOrder(model, alpha)) if sampler.moves else None
-    moves = kernel and Rejuvenation(kernel, each_step=sampler.each_step, at_end=sampler.moves)
+    fk, options = sampler.built(model, alpha, beta)
     begin, many = time.perf_counter(), len(case.conditions)
-    options = {"resample": sampler.resample, "moves": moves}
     results = in_lots(fk, grid_of(nets, case, model), Lots(case.shape, seed, many, sampler.every_row), options)
     texts = [[nets.decode(own) for own in _drawn(result, case, seed)] for result in results]
     cost = cost_of(meter, many * case.shape[0] * case.shape[1], (time.perf_counter() - begin) / many)
@@ -225,7 +230,7 @@ def grid_of(nets: Reviews, case: Case, model: Model) -> tuple[float, ...]:
     if not SAMPLERS[case.method].any_order:
         return tuple(uniform_grid(case.steps))
     sites = max(1, round(model.length / case.steps))
-    return tuple(masked_fraction_grid(nets.process.schedule, math.ceil(model.length / sites)))
+    return reveal_grid(model, math.ceil(model.length / sites))
 
 
 class Lots(NamedTuple):

@@ -10,6 +10,7 @@ from typing import Any
 from ..api import run
 from ..commands.costs import RoundCounter
 from ..commands.jobs import Answer, Experiment, Job, Settings
+from ..commands.samplers import HALF, in_order
 from ..core.types import Model
 from ..result import Result
 from ..smc.rejuvenation import Rejuvenation
@@ -21,7 +22,6 @@ from . import toys
 from .binding import FIGURES, PRIORS, BindingMeasure, lean_model, problem
 from .landscape import read_landscape
 from .landscape_files import LENGTH
-from .samplers import HALF, in_order, one_site_a_step
 from .table1 import hash_words
 
 QUICK_PRIORS = ("uniform", "markov1")
@@ -75,15 +75,14 @@ def one_cell(prior: str, alpha: float, number: int, settings: Settings) -> Answe
 
 def sample(model: Model, alpha: float, name: str, seed: int) -> Result:
     """Run a method."""
-    one_by_one = one_site_a_step(model)
     if name == "any-order-moves":
         fk = in_order(model, alpha)
         moves = Rejuvenation(Gibbs(fk, systematic_scan), at_end=SWEEPS * LENGTH)
-        return run(fk, one_by_one, particles=PARTICLES, seed=seed, resample=HALF, moves=moves)
+        return run(fk, particles=PARTICLES, seed=seed, resample=HALF, moves=moves)
     if name == "any-order-pilot":
         fk = AnyOrder(model, alpha)
-        fk = replace(fk, ramp=pilot(fk, one_by_one, particles=PARTICLES, seed=seed))
-        return run(fk, one_by_one, particles=PARTICLES, seed=seed, resample=HALF)
+        fk = replace(fk, ramp=pilot(fk, fk.grid, particles=PARTICLES, seed=seed))
+        return run(fk, particles=PARTICLES, seed=seed, resample=HALF)
     method = toys.METHODS[name]
     fk, grid = method.build(model, alpha), method.grid(model)
     return run(fk, grid, particles=PARTICLES, seed=seed, resample=method.resample, couple=method.couple)

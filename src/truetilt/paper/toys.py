@@ -12,6 +12,7 @@ from torch import Tensor
 from ..api import run
 from ..commands.costs import RoundCounter
 from ..commands.sample_table import weighted_law as weighted_law
+from ..commands.samplers import HALF, MULTINOMIAL, Build, any_order, guidance, in_order, reveal_grid, tempered, tilted
 from ..core.types import Model, Resampler
 from ..diffusion.guidance import posterior_level
 from ..diffusion.schedules import Grid, uniform_grid
@@ -20,9 +21,8 @@ from ..exact.tables import Table, flat_index
 from ..metrics.divergences import histogram, kl
 from ..result import Result
 from ..smc.coupling import Coupling, independent, systematic_draws
-from ..smc.resampling import adaptive, multinomial, never, systematic
+from ..smc.resampling import never, systematic
 from ..targets.any_order import adapted_sites
-from .samplers import HALF, Build, any_order, guidance, in_order, one_site_a_step, tempered, tilted
 
 STEPS = 100
 FLOOR = 1e-10  # floor of empty cells in KL(pi || empirical)
@@ -41,12 +41,12 @@ METHODS = {
     "guidance-rate": ToyMethod(guidance(), never),
     "guidance-posterior": ToyMethod(guidance(posterior_level), never),
     "smc-clock": ToyMethod(tempered(), HALF),
-    "smc-clock-multinomial": ToyMethod(tempered(), adaptive(multinomial, 0.5)),
+    "smc-clock-multinomial": ToyMethod(tempered(), MULTINOMIAL),
     "smc-tilted": ToyMethod(tilted(), HALF),
-    "any-order": ToyMethod(any_order(choose=adapted_sites), HALF, grid=one_site_a_step),
-    "any-order-uniform": ToyMethod(any_order(), HALF, grid=one_site_a_step),
-    "any-order-systematic": ToyMethod(any_order(choose=adapted_sites), systematic, systematic_draws, one_site_a_step),
-    "any-order-systematic-in-order": ToyMethod(in_order, systematic, systematic_draws, one_site_a_step),
+    "any-order": ToyMethod(any_order(choose=adapted_sites), HALF, grid=reveal_grid),
+    "any-order-uniform": ToyMethod(any_order(), HALF, grid=reveal_grid),
+    "any-order-systematic": ToyMethod(any_order(choose=adapted_sites), systematic, systematic_draws, reveal_grid),
+    "any-order-systematic-in-order": ToyMethod(in_order, systematic, systematic_draws, reveal_grid),
 }
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ..commands.samplers import HALF, MULTINOMIAL, PARTIAL
 from ..core.types import Resampler
-from ..smc.resampling import adaptive, multinomial, never, partial, systematic
+from ..smc.resampling import never, systematic
 
 
 class Start(NamedTuple):
@@ -110,15 +111,9 @@ class Scheme(NamedTuple):
 
 
 RESAMPLING: Mapping[str, Scheme] = {
-    "half": Scheme("When ESS falls below half", "tt.adaptive(tt.systematic, 0.5)", adaptive(systematic, 0.5)),
-    "multinomial": Scheme(
-        "The same, multinomial", "tt.adaptive(tt.multinomial, 0.5)", adaptive(multinomial, 0.5)
-    ),
-    "partial": Scheme(
-        "The same, half of the particles",
-        "tt.adaptive(tt.partial(tt.systematic, 0.5), 0.5)",
-        adaptive(partial(systematic, 0.5), 0.5),
-    ),
+    "half": Scheme("When ESS falls below half", "tt.adaptive(tt.systematic, 0.5)", HALF),
+    "multinomial": Scheme("The same, multinomial", "tt.adaptive(tt.multinomial, 0.5)", MULTINOMIAL),
+    "partial": Scheme("The same, half of the particles", "tt.adaptive(tt.partial(tt.systematic, 0.5), 0.5)", PARTIAL),
     "always": Scheme("At every step", "tt.systematic", systematic),
     "never": Scheme("Never", "tt.never", never),
-}  # fmt: skip
+}

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from .. import continuous
 from ..api import reveal, run
 from ..commands.outputs import SNAPSHOTS
+from ..commands.samplers import in_order
 from ..core.types import FeynmanKac, InvalidInput, Model
 from ..diffusion.guidance import Guided, posterior_level
 from ..diffusion.kernels import tweedie
@@ -180,11 +181,9 @@ def _any_order(problem: Problem, form: RunForm, resample: Scheme) -> PlannedRun:
 
 def _in_order(problem: Problem, form: RunForm, resample: Scheme) -> PlannedRun:
     """The law of one decoding order: p0 itself, or tempered by the condition."""
-    model, order = problem.model, problem.order
-    if model.conditional is None:
-        return _revealed(Composed(model, order=order), "tt.Composed(model, order=protein.order)", resample)
-    fk = AnyOrder(model, form.alpha, order=order)
-    return _revealed(fk, f"tt.AnyOrder(model, {form.alpha!r}, order=protein.order)", resample)
+    fk = in_order(problem.model, form.alpha, order=problem.order)
+    made = "tt.Composed(model" if isinstance(fk, Composed) else f"tt.AnyOrder(model, {form.alpha!r}"
+    return _revealed(fk, f"{made}, order=protein.order)", resample)
 
 
 def _guided_in_order(problem: Problem, form: RunForm) -> PlannedRun:

@@ -1,12 +1,13 @@
-"""Builders of the samplers that the paper's tables and figures compare, each named once here.
+"""The samplers of the commands, the paper and the studio: how each is built, its resampling and its time grid.
 
 A builder makes a Feynman-Kac model from a model, `alpha` (the exponent of the target) and `beta` (the strength of
 guidance). Without `beta`, plain guidance has the strength of the target (alpha), and a weighted proposal is the
-conditional model (1).
+conditional model (1). What `tt.sample` takes by default is in `targets/defaults`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
 from ..core.types import FeynmanKac, InvalidInput, Model
@@ -14,11 +15,13 @@ from ..diffusion.guidance import Guide, Guided, rate_level
 from ..diffusion.kernels import Kernel, euler
 from ..diffusion.processes import Masking
 from ..diffusion.schedules import Grid, masked_fraction_grid
-from ..smc.resampling import adaptive, partial, systematic
+from ..smc.resampling import adaptive, multinomial, partial, systematic
 from ..targets.any_order import AnyOrder
+from ..targets.composed import Composed
 from ..targets.on_clock import Tempered, Tilted, Unweighted
 
-HALF = adaptive(systematic, 0.5)
+HALF = adaptive(systematic, 0.5)  # where the effective sample size is below half of the particles
+MULTINOMIAL = adaptive(multinomial, 0.5)
 PARTIAL = adaptive(partial(systematic, 0.5), 0.5)
 
 
@@ -62,11 +65,14 @@ def any_order(**options: Any) -> Build:
     return lambda model, alpha, beta=None: AnyOrder(model, alpha, **options)
 
 
-def in_order(model: Model, alpha: float, beta: float | None = None) -> AnyOrder:
-    """One site per step, from the first to the last."""
-    return AnyOrder(model, alpha, order=tuple(range(model.length)))
+def in_order(
+    model: Model, alpha: float, beta: float | None = None, order: Sequence[int] | None = None
+) -> AnyOrder | Composed:
+    """One site per step in one order, from the first to the last if none is given; p0 itself if nothing conditions."""
+    order = tuple(range(model.length) if order is None else order)
+    return Composed(model, order=order) if model.conditional is None else AnyOrder(model, alpha, beta, order)
 
 
-def one_site_a_step(model: Model) -> Grid:
-    """The time grid of the any-order samplers: as many steps as sites."""
-    return masked_fraction_grid(cast("Masking", model.process).schedule, model.length)
+def reveal_grid(model: Model, steps: int | None = None) -> Grid:
+    """The time grid of the any-order samplers: equally many sites in each step, by default one."""
+    return masked_fraction_grid(cast("Masking", model.process).schedule, model.length if steps is None else steps)
