@@ -102,7 +102,7 @@ def run(
             the grid that the value has of its own (`tt.Composed`, `tt.AnyOrder`: one site a step; `tt.Annealed`).
         particles: Particles in each population, 1 or more; 64 by default.
         populations: Populations that never mix, 1 or more; 1 by default, 16 for error bars.
-        seed: Seed of the run, 0 to 2^63 - 1; 0 by default. The same seed gives the same bits.
+        seed: Seed of the run, 0 to $2^63 - 1$; 0 by default. The same seed gives the same bits.
         resample: Resampling scheme, a function of (log-weights, uniforms). None (the default) is
             `tt.adaptive(tt.systematic, 0.5)`: resample where the effective sample size is below half.
         couple: How the uniforms of particles in equal states depend on one another: `tt.independent` (the default),
@@ -110,8 +110,8 @@ def run(
         moves: Rejuvenation moves, `tt.Rejuvenation(kernel, ...)`, for the same target. None (the default): no moves.
         chunk: Particles that are drawn at a time, 1 or more, to bound memory; "auto" is as many as fit. None (the
             default) draws all at once. It changes no bit.
-        first_population: Number of the first population, 0 to 2^62; 0 by default. Population k of a run is the run with
-            `first_population=k` alone.
+        first_population: Number of the first population, 0 to $2^62$; 0 by default. Population k of a run is the run
+            with `first_population=k` alone.
         snapshots: Particles to keep on the way: how many steps, evenly spaced with the first draw and the end among
             them, or a list of steps from 0 to the last. None (the default) keeps none.
         callback_on_step_end: Called after every step as f(steps done, steps in all, `StepInfo`). None by default.
@@ -159,7 +159,7 @@ def sample(
     kernel: Kernel | None = None,
     **options: Unpack[RunOptions],
 ) -> Result:
-    """Weighted samples of p0(x) p(zeta|x)^alpha: the first function to call.
+    """Weighted samples of $p0(x) p(zeta|x)^alpha$: the first function to call.
 
     With a potential the conditional model is tilted (recommended); without one, or when a proposal strength `beta` is
     given, the paper's edge ratios are used.
@@ -177,7 +177,7 @@ def sample(
 
     Keyword Args:
         populations: Populations that never mix, 1 or more; 1 by default, 16 for error bars.
-        seed: Seed of the run, 0 to 2^63 - 1; 0 by default. The same seed gives the same bits.
+        seed: Seed of the run, 0 to $2^63 - 1$; 0 by default. The same seed gives the same bits.
         resample: Resampling scheme, a function of (log-weights, uniforms). None (the default) is
             `tt.adaptive(tt.systematic, 0.5)`: resample where the effective sample size is below half.
         couple: How the uniforms of particles in equal states depend on one another: `tt.independent` (the default),
@@ -185,8 +185,8 @@ def sample(
         moves: Rejuvenation moves, `tt.Rejuvenation(kernel, ...)`, for the same target. None (the default): no moves.
         chunk: Particles that are drawn at a time, 1 or more, to bound memory; "auto" is as many as fit. None (the
             default) draws all at once. It changes no bit.
-        first_population: Number of the first population, 0 to 2^62; 0 by default. Population k of a run is the run with
-            `first_population=k` alone.
+        first_population: Number of the first population, 0 to $2^62$; 0 by default. Population k of a run is the run
+            with `first_population=k` alone.
         snapshots: Particles to keep on the way: how many steps, evenly spaced with the first draw and the end among
             them, or a list of steps from 0 to the last. None (the default) keeps none.
         callback_on_step_end: Called after every step as f(steps done, steps in all, `StepInfo`). None by default.
@@ -226,7 +226,7 @@ def reveal(
     particles: int = 64,
     **options: Unpack[RunOptions],
 ) -> Result:
-    """Weighted samples of p0(x) p(zeta|x)^alpha on the any-order clock: for masking, and exact at one site a step.
+    """Weighted samples of $p0(x) p(zeta|x)^alpha$ on the any-order clock: for masking, and exact at one site a step.
 
     Several sites a step are drawn as if independent given the rest: that factorisation is the only error of the limit.
     Weights are ratios of the two scores; a potential is not used, so for learned networks `sample` may aim at a
@@ -236,7 +236,7 @@ def reveal(
         model: What to sample: a `tt.Model` on `tt.Masking` with a base and a conditional score.
         alpha: Exponent of the condition, 0 to 1e9.
         beta: Strength of the guided proposal, a number or a function of time. None (the default) draws from the adapted
-            law p (p_zeta / p)^alpha, whose weight is known before the draw.
+            law $p (p_zeta / p)^alpha$, whose weight is known before the draw.
         sites_per_step: Sites that each step reveals, 1 to the model's length; 1 by default.
         order: The order in which sites are revealed, a permutation of 0 .. D - 1. None (the default): a random order.
         ramp: How the exponent grows with elapsed time, a function from [0, 1] that ends at 1. By default it is in full
@@ -245,7 +245,7 @@ def reveal(
 
     Keyword Args:
         populations: Populations that never mix, 1 or more; 1 by default, 16 for error bars.
-        seed: Seed of the run, 0 to 2^63 - 1; 0 by default. The same seed gives the same bits.
+        seed: Seed of the run, 0 to $2^63 - 1$; 0 by default. The same seed gives the same bits.
         resample: Resampling scheme, a function of (log-weights, uniforms). None (the default) is
             `tt.adaptive(tt.systematic, 0.5)`: resample where the effective sample size is below half.
         couple: How the uniforms of particles in equal states depend on one another: `tt.independent` (the default),
@@ -253,8 +253,8 @@ def reveal(
         moves: Rejuvenation moves, `tt.Rejuvenation(kernel, ...)`, for the same target. None (the default): no moves.
         chunk: Particles that are drawn at a time, 1 or more, to bound memory; "auto" is as many as fit. None (the
             default) draws all at once. It changes no bit.
-        first_population: Number of the first population, 0 to 2^62; 0 by default. Population k of a run is the run with
-            `first_population=k` alone.
+        first_population: Number of the first population, 0 to $2^62$; 0 by default. Population k of a run is the run
+            with `first_population=k` alone.
         snapshots: Particles to keep on the way: how many steps, evenly spaced with the first draw and the end among
             them, or a list of steps from 0 to the last. None (the default) keeps none.
         callback_on_step_end: Called after every step as f(steps done, steps in all, `StepInfo`). None by default.

@@ -111,12 +111,12 @@ class Result:
 
     @property
     def log_z_words(self) -> str:
-        """Which constant `log_z` estimates; samplers of one target differ in how often they divide by p(zeta)."""
+        """Which constant `log_z` estimates; samplers of one target differ in how often they divide by $p(zeta)$."""
         constant = constant_of(self.settings)
         return "a constant that this model does not name" if constant is None else constant.words
 
     def log_z_less(self, share: float, log_p_zeta: float) -> float:
-        """log sum of p0(x) p(zeta|x)^alpha minus `share` times log p(zeta), converted from whichever share `log_z` has.
+        """$log sum p0(x) p(zeta|x)^alpha$ less `share` times $log p(zeta)$, converted from whichever share `log_z` has.
 
         share 0 is the sum alone, 1 what `Tilted` estimates, alpha what `Tempered` and `AnyOrder` do.
         """

@@ -63,11 +63,11 @@ class Antibodies:
         return self.net.config.length
 
     def log_species(self, sequences: Sequence[str]) -> Tensor:
-        """log p(species | sequence), float64 [B, 6], in the order of `SPECIES`: camel, human, mouse, rabbit, ..."""
+        """$log p(species | sequence)$, float64 [B, 6], in the order of `SPECIES`: camel, human, mouse, rabbit, ..."""
         return self._classes("species", sequences)
 
     def log_chain(self, sequences: Sequence[str]) -> Tensor:
-        """log p(chain | sequence), float64 [B, 2]: heavy, light."""
+        """$log p(chain | sequence)$, float64 [B, 2]: heavy, light."""
         return self._classes("chain", sequences)
 
     def _classes(self, head: str, sequences: Sequence[str]) -> Tensor:
@@ -156,7 +156,7 @@ class Redesign:
         return Infill(UnseeingScore(score, self.unseen, MASK) if self.unseen else score, self.given)
 
     def log_species(self, species: str = "human", readings: int = 0) -> Around:
-        """log p(species | x) as a function of the open residues.
+        """$log p(species | x)$ as a function of the open residues.
 
         Args:
             species: As in `target`.
@@ -177,7 +177,7 @@ class Redesign:
         return NetPotential(HeadOf(nets.net, "species"), check_species(species), nets.batch, nets.dtype)
 
     def model(self, species: str = "human") -> Model:
-        """The open residues given the others, with log p(species | x) as the potential."""
+        """The open residues given the others, with $log p(species | x)$ as the potential."""
         infill = self.infill
         return Model(infill.process, infill.length, infill, None, self.log_species(species), self.nets.device)
 
@@ -196,17 +196,17 @@ class Redesign:
         costs: Tensor | None = None,
         readings: int = 0,
     ) -> PulledTarget:
-        """pi ~ p0(x)^sharpness p(species|x)^alpha exp(-pull * distance to the parent), as a Feynman-Kac model for
+        """$pi ~ p0(x)^sharpness p(species|x)^alpha exp(-pull * distance to the parent)$, as a Feynman-Kac model for
         `tt.run`.
 
         Args:
             species: "human" (the default), "mouse", "camel", "rabbit", "rat" or "rhesus".
-            alpha: Exponent of p(species|x), 0 or more; 1 by default.
+            alpha: Exponent of $p(species|x)$, 0 or more; 1 by default.
             pull: Cost of each change, in nats; 0 by default.
             sharpness: Exponent of p0, above 0; 1 by default.
             order: The order that defines p0. None (the default): `order()`.
             costs: Costs of changes, as in `Pull`. None (the default): each counts 1.
-            readings: How many masked readings of the finished chain log p(species|x) is the mean of, as in
+            readings: How many masked readings of the finished chain $log p(species|x)$ is the mean of, as in
                 `log_species`. 0 (the default): the head reads it once, as it is. On the way it is asked once anyhow.
         """
         likeness = self._likeness(self.log_species(species, readings), alpha, pull, costs)
@@ -229,8 +229,8 @@ class Redesign:
         """Designs for the same target by annealing: chains are drawn from an easier target, and moved while it
         sharpens.
 
-        The first draws use exponents alpha * start and pull * start and a sharpness of at most 1; moves then redraw one
-        residue after another, `sweeps` times each. The network's conditionals disagree with one another: moves keep
+        The first draws use exponents $alpha * start$ and $pull * start$ and a sharpness of at most 1; moves then redraw
+        one residue after another, `sweeps` times each. The network's conditionals disagree with one another: moves keep
         another law than the order's, and the log p0 in the weights drifts away from it. The run measures by how much,
         and `trust()` reports it: use these as designs; weights and log Z are those of `target` only if there is no
         drift.

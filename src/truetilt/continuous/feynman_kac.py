@@ -92,7 +92,7 @@ class _Edges(OnClock):
 
 @dataclass(frozen=True)
 class Tempered(_Edges):
-    """pi ~ p0(x) p(zeta|x)^alpha by ratios of transition densities: weight p/q (p_zeta/p)^alpha (Prop. E.1).
+    """$pi ~ p0(x) p(zeta|x)^alpha$ by ratios of transition densities: weight $p/q (p_zeta/p)^alpha$ (Prop. E.1).
 
     The proposal's mean moves by beta from the base step's to the conditional step's, with their common noise.
     """
@@ -112,7 +112,7 @@ class Tempered(_Edges):
 class Girsanov(_Edges):
     """The same target by path integrals in elapsed time (Prop. D.1, signs corrected), for any kernel.
 
-    log dP/dQ = int (f - b) dY / g^2 - 1/2 int (|f|^2 - |b|^2) du / g^2, taken at the start of each step. For
+    $log dP/dQ = int (f - b) dY / g^2 - 1/2 int (|f|^2 - |b|^2) du / g^2$, taken at the start of each step. For
     Euler-Maruyama that is the ratio of densities; for other kernels both have the same limit.
     """
 
@@ -156,12 +156,13 @@ class Growing:
 
 @dataclass(frozen=True)
 class Tilted(OnClock):
-    """pi ~ p(x|zeta) p(zeta|x)^(alpha-1): the conditional diffusion as base and proposal, weighed by a potential.
+    """$pi ~ p(x|zeta) p(zeta|x)^(alpha-1)$: the conditional diffusion as base and proposal, weighed by a potential.
 
-    The increment (a_s - 1) h(y, s) - (a_t - 1) h(x, t) telescopes: it does not depend on the path, and is exact at the
-    end for any finite h in between (a particle that h kills on the way stays dead: for hard constraints only
+    The increment $(a_s - 1) h(y, s) - (a_t - 1) h(x, t)$ telescopes: it does not depend on the path, and is exact at
+    the end for any finite h in between (a particle that h kills on the way stays dead: for hard constraints only
     `ramps.at_end` is exact). `ramp` says how the exponent grows with elapsed time. Proposals guided by beta other than
-    1 are corrected by p_zeta/q; with `leaned` the guidance grows with the exponent, towards where the weights will be.
+    1 are corrected by $p_zeta/q$; with `leaned` the guidance grows with the exponent, towards where the weights will
+    be.
     """
 
     how: ClassVar[str] = "moves by the conditional model, weighs by a potential whose exponent grows"
@@ -190,10 +191,10 @@ class Tilted(OnClock):
         return None if h is None else growing(h, self.alpha - 1, self.ramp)
 
     def leaned(self, share: float = 0.5) -> Tilted:
-        """The same target, proposed by guidance of strength 1 + share (alpha - 1) ramp; it evaluates the base score
+        """The same target, proposed by guidance of strength $1 + share (alpha - 1) ramp$; it evaluates the base score
         too.
 
-        With share 1 guidance starves some modes, and p_zeta/q compensates by a few heavy weights, which the effective
+        With share 1 guidance starves some modes, and $p_zeta/q$ compensates by a few heavy weights, which the effective
         sample size does not show; a share of one half leaves the other half to the potential.
         """
         share = number("the share of guidance", share)
@@ -211,9 +212,9 @@ class Tilted(OnClock):
 
 @dataclass(frozen=True)
 class Steered(OnClock):
-    """pi ~ p0(x) exp(strength * reward(x)): the base weighed by a reward whose share grows as `ramp`.
+    """$pi ~ p0(x) exp(strength * reward(x))$: the base weighed by a reward whose share grows as `ramp`.
 
-    A `proposal` score other than the base is corrected by p/q; `Predictor(base, reward, beta)` climbs the reward.
+    A `proposal` score other than the base is corrected by $p/q$; `Predictor(base, reward, beta)` climbs the reward.
     """
 
     how: ClassVar[str] = "moves by the base model, weighs by a reward whose share grows"

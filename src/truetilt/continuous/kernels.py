@@ -24,7 +24,7 @@ class Kernel(Protocol):
 
 
 def euler_maruyama(process: Process, score: Score, x: State, t: float, s: float) -> Gaussian:
-    """y = x + (t - s) [-a x + g^2 score] + g sqrt(t - s) noise, all taken at t."""
+    """$y = x + (t - s) [-a x + g^2 score] + g sqrt(t - s) noise$, all taken at t."""
     h, g2 = t - s, process.diffusion(t)
     return _affine(AffineStep(1 - process.drift(t) * h, g2 * h, math.sqrt(g2 * h)), score, x, t)
 
@@ -38,7 +38,7 @@ def heun(process: Process, score: Score, x: State, t: float, s: float) -> Gaussi
     """Heun's method: the mean by the trapezium rule, with a second evaluation after a noiseless Euler step; noise added
     once.
 
-    A step into s = 0 is Euler's: a noise predictor has no score there.
+    A step into $s = 0$ is Euler's: a noise predictor has no score there.
     """
     h, g2 = t - s, process.diffusion(t)
     first = reverse_drift(process, score, x, t)

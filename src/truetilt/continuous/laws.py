@@ -16,7 +16,7 @@ _LOG_ROOT_TAU = 0.5 * math.log(2 * math.pi)
 
 @dataclass(frozen=True)
 class Gaussian:
-    """Independent coordinates: y = mean + std * noise."""
+    """Independent coordinates: $y = mean + std * noise$."""
 
     mean: Tensor  # float64 [..., D]
     std: float
@@ -39,7 +39,7 @@ class Gaussian:
         return -0.5 * z.square().sum(-1) - y.shape[-1] * (math.log(self.std) + _LOG_ROOT_TAU)
 
     def towards(self, other: Gaussian, beta: float) -> Gaussian:
-        """The same noise around mean + beta (other.mean - mean): guidance. Both laws must have the same noise."""
+        """The same noise around $mean + beta (other mean - mean)$: guidance. Both laws must have the same noise."""
         if other.std != self.std:
             raise InvalidInput(
                 f"two steps over one interval have noises {self.std} and {other.std}; a kernel's noise must depend on "

@@ -40,12 +40,12 @@ class Observation:
             raise InvalidInput(f"an observation needs finite values and a positive error, not std = {self.std}")
 
     def log_likelihood(self, x: State) -> Tensor:
-        """log p(zeta|x) of clean states [..., D]."""
+        """$log p(zeta|x)$ of clean states [..., D]."""
         z = (x[..., list(self.coordinates)] - self.value) / self.std
         return -0.5 * z.square().sum(-1) - len(self.coordinates) * (math.log(self.std) + 0.5 * _LOG_TAU)
 
     def power(self, alpha: float) -> tuple[Observation, float]:
-        """p(zeta|x)^alpha as e^constant times the density of an observation with error std / sqrt(alpha)."""
+        """$p(zeta|x)^alpha$ as $e^constant$ times the density of an observation with error $std / sqrt(alpha)$."""
         sharp = Observation(self.value, self.coordinates, self.std / math.sqrt(alpha))
         log_square = 2 * math.log(self.std) + _LOG_TAU
         return sharp, 0.5 * len(self.coordinates) * ((1 - alpha) * log_square - math.log(alpha))
@@ -53,7 +53,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class GaussianMixture:
-    """sum_k w_k N(mean_k, diag std_k^2); `std` is a number, one a coordinate [D] or all of them [K, D]."""
+    """$sum_k w_k N(mean_k, diag std_k^2)$; `std` is a number, one a coordinate [D] or all of them [K, D]."""
 
     weights: Tensor  # [K]
     means: Tensor  # [K, D]
@@ -100,7 +100,7 @@ class GaussianMixture:
         return shares @ (inverse * self.means) - x * (shares @ inverse)
 
     def noised(self, m: float, s: float) -> GaussianMixture:
-        """The law of m x + s noise."""
+        """The law of $m x + s noise$."""
         return GaussianMixture(self.weights, m * self.means, (m * m * self.variances + s * s).sqrt())
 
     def draw(self, u: Tensor) -> State:
@@ -109,7 +109,7 @@ class GaussianMixture:
         return self.means[k] + torch.as_tensor(self.std)[k] * normal_quantile(u[..., 1:])
 
     def given(self, seen: Observation) -> tuple[GaussianMixture, float]:
-        """The law of x given zeta, and log p(zeta)."""
+        """The law of x given zeta, and $log p(zeta)$."""
         if not isinstance(seen, Observation):
             raise InvalidInput(f"what is seen is {shown(seen)}; give a continuous.Observation")
         if max(seen.coordinates, default=0) >= self.dimension or min(seen.coordinates, default=0) < 0:

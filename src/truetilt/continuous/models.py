@@ -19,9 +19,9 @@ from .processes import Process, check_noise
 
 @dataclass(frozen=True)
 class Diffusion:
-    """A diffusion model: process, number of coordinates, base score, conditional score, potential log p_t(zeta|x).
+    """A diffusion model: process, number of coordinates, base score, conditional score, potential $log p_t(zeta|x)$.
 
-    A score maps a batch of float64 states [B, D] and a time to grad log p_t(x) of the same shape; a potential to [B].
+    A score maps a batch of float64 states [B, D] and a time to $grad log p_t(x)$ of the same shape; a potential to [B].
     """
 
     counted: ClassVar[tuple[str, ...]] = ("base", "conditional", "potential")
@@ -43,7 +43,7 @@ class Diffusion:
 
 @dataclass(frozen=True)
 class Guided:
-    """Classifier-free guidance: base + beta (conditional - base)."""
+    """Classifier-free guidance: $base + beta (conditional - base)$."""
 
     base: Score
     conditional: Score
@@ -61,9 +61,9 @@ class Guided:
 
 @dataclass(frozen=True)
 class Predictor:
-    """base + beta grad potential(x, t): classifier guidance, or a proposal that climbs a reward.
+    """$base + beta grad potential(x, t)$: classifier guidance, or a proposal that climbs a reward.
 
-    With beta = 1 and the potential log p_t(zeta|x) it is the conditional score.
+    With $beta = 1$ and the potential $log p_t(zeta|x)$ it is the conditional score.
     """
 
     base: Score
@@ -91,7 +91,7 @@ def _answer(score: Score, x: State, t: float) -> Tensor:
 
 
 def gradient(potential: Potential, x: State, t: float) -> Tensor:
-    """grad of potential(x, t) in x by automatic differentiation, even under `torch.no_grad`."""
+    """$grad potential(x, t)$ in x by automatic differentiation, even under `torch.no_grad`."""
     function("potential", potential, "(x, t)")
     if not isinstance(x, Tensor) or not x.is_floating_point():
         x = reals("x", x, "give states, float64 [..., D]")

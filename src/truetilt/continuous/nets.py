@@ -22,17 +22,17 @@ Clock = Callable[[float, Process], float]  # the time that a network is given
 
 
 def noise(predicted: Tensor, x: State, m: float, s: float) -> Tensor:
-    """The network returns eps."""
+    """The network returns $eps$."""
     return predicted
 
 
 def velocity(predicted: Tensor, x: State, m: float, s: float) -> Tensor:
-    """The network returns v = m eps - s x_0, so eps = (s x + m v) / (m^2 + s^2)."""
+    """The network returns $v = m eps - s x_0$, so $eps = (s x + m v) / (m^2 + s^2)$."""
     return (s * x + m * predicted) / (m * m + s * s)
 
 
 def data(predicted: Tensor, x: State, m: float, s: float) -> Tensor:
-    """The network returns x_0, so eps = (x - m x_0) / s."""
+    """The network returns $x_0$, so $eps = (x - m x_0) / s$."""
     return (x - m * predicted) / s
 
 

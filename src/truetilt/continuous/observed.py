@@ -22,7 +22,7 @@ from .processes import Process, check_noise
 
 @dataclass(frozen=True)
 class Observed:
-    """p0 a mixture, p(zeta|x) an observation, noised by a process."""
+    """p0 a mixture, $p(zeta|x)$ an observation, noised by a process."""
 
     process: Process
     p0: GaussianMixture
@@ -40,12 +40,12 @@ class Observed:
 
     @property
     def conditional_law(self) -> GaussianMixture:
-        """p0(x|zeta)."""
+        """$p0(x|zeta)$."""
         return self._given[0]
 
     @property
     def log_evidence(self) -> float:
-        """log p(zeta)."""
+        """$log p(zeta)$."""
         return self._given[1]
 
     def noised(self, law: GaussianMixture, t: float) -> GaussianMixture:
@@ -53,15 +53,15 @@ class Observed:
         return law.noised(self.process.mean(t), self.process.std(t))
 
     def base(self, x: State, t: float) -> Tensor:
-        """grad log p_t(x)."""
+        """$grad log p_t(x)$."""
         return self.noised(self.p0, t).score(x)
 
     def conditional(self, x: State, t: float) -> Tensor:
-        """grad log p_t(x|zeta)."""
+        """$grad log p_t(x|zeta)$."""
         return self.noised(self.conditional_law, t).score(x)
 
     def potential(self, x: State, t: float) -> Tensor:
-        """log p_t(zeta|x), by Bayes."""
+        """$log p_t(zeta|x)$, by Bayes."""
         if t == 0:
             return self.seen.log_likelihood(x)
         log_joint = self.log_evidence + self.noised(self.conditional_law, t).log_prob(x)
@@ -73,28 +73,28 @@ class Observed:
         return Diffusion(self.process, self.p0.dimension, self.base, self.conditional, self.potential, device)
 
     def target(self, alpha: float) -> GaussianMixture:
-        """pi ~ p0(x) p(zeta|x)^alpha, again a mixture."""
+        """$pi ~ p0(x) p(zeta|x)^alpha$, again a mixture."""
         return self._tempered(alpha)[0]
 
     def log_z(self, alpha: float) -> float:
-        """log E_p0[p(zeta|x)^alpha]."""
+        """$log E_p0[p(zeta|x)^alpha]$."""
         return self._tempered(alpha)[1]
 
     def log_z_tempered(self, alpha: float) -> float:
-        """The constant that edge weights estimate: log E_p0[p(zeta|x)^alpha] - alpha log p(zeta)."""
+        """The constant that edge weights estimate: $log E_p0[p(zeta|x)^alpha] - alpha log p(zeta)$."""
         return self.log_z(alpha) - check_alpha(alpha) * self.log_evidence
 
     def log_z_tilted(self, alpha: float) -> float:
-        """The constant that the tilted conditional estimates: log E_p0[p(zeta|x)^alpha] - log p(zeta)."""
+        """The constant that the tilted conditional estimates: $log E_p0[p(zeta|x)^alpha] - log p(zeta)$."""
         return self.log_z(alpha) - self.log_evidence
 
     def true_tempered(self, alpha: float) -> Score:
-        """The score whose reverse diffusion ends in the target: grad log p_t(x) E[p(zeta|X_0)^alpha | x]."""
+        """The score whose reverse diffusion ends in the target: $grad log p_t(x) E[p(zeta|X_0)^alpha | x]$."""
         target = self.target(alpha)
         return lambda x, t: self.noised(target, t).score(x)
 
     def prior_gap(self, alpha: float = 1.0) -> float:
-        """The error of a run before its first step: KL of the prior to the target noised to t = 1.
+        """The error of a run before its first step: KL of the prior to the target noised to $t = 1$.
 
         The noised target is approximated by the Gaussian of its moments, accurate at so much noise.
         """

@@ -97,7 +97,7 @@ class _Shrinking(ABC):
 
 @dataclass(frozen=True)
 class VP(_Shrinking):
-    """Variance preserving: g^2 = beta and s^2 = 1 - exp(-B)."""
+    """Variance preserving: $g^2 = beta$ and $s^2 = 1 - exp(-B)$."""
 
     def std(self, t: float) -> float:
         return math.sqrt(-math.expm1(-self.total(t)))
@@ -106,14 +106,14 @@ class VP(_Shrinking):
         return self.rate(t)
 
     def frozen(self, t: float, s: float) -> AffineStep:
-        """With b = B(t) - B(s): scale e^(b/2), gain 2 (e^(b/2) - 1), variance e^b - 1."""
+        """With $b = B(t) - B(s)$: scale $e^(b/2)$, gain $2 (e^(b/2) - 1)$, variance $e^b - 1$."""
         b = self.total(t) - self.total(s)
         return AffineStep(math.exp(b / 2), 2 * math.expm1(b / 2), math.sqrt(math.expm1(b)))
 
 
 @dataclass(frozen=True)
 class SubVP(_Shrinking):
-    """Less noise than variance preserving has: g^2 = beta (1 - exp(-2B)) and s = 1 - exp(-B)."""
+    """Less noise than variance preserving has: $g^2 = beta (1 - exp(-2B))$ and $s = 1 - exp(-B)$."""
 
     def std(self, t: float) -> float:
         return -math.expm1(-self.total(t))
@@ -122,7 +122,7 @@ class SubVP(_Shrinking):
         return self.rate(t) * -math.expm1(-2 * self.total(t))
 
     def frozen(self, t: float, s: float) -> AffineStep:
-        """Those of `VP`, less e^(-2 B(s)) times (2/3) (1 - e^(-3b/2)) of the gain and (1 - e^-b) of the variance."""
+        """Those of `VP`, less $e^(-2 B(s))$ times $(2/3)(1 - e^(-3b/2))$ of the gain and $1 - e^-b$ of the variance."""
         faded, b = math.exp(-2 * self.total(s)), self.total(t) - self.total(s)
         gain = 2 * math.expm1(b / 2) + faded * (2 / 3) * math.expm1(-1.5 * b)
         return AffineStep(math.exp(b / 2), gain, math.sqrt(math.expm1(b) + faded * math.expm1(-b)))
@@ -130,7 +130,7 @@ class SubVP(_Shrinking):
 
 @dataclass(frozen=True)
 class VE:
-    """Variance exploding: a = 0, m = 1, s^2 = sigma(t)^2 - sigma_min^2 with sigma = sigma_min^(1-t) sigma_max^t."""
+    """Variance exploding: $a = 0, m = 1, s^2 = sigma(t)^2 - sigma_min^2$ with $sigma = sigma_min^(1-t) sigma_max^t$."""
 
     sigma_min: float = 0.01
     sigma_max: float = 50.0

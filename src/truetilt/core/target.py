@@ -63,7 +63,7 @@ class Target:
         return found + (_differing("way", self.way, other.way) if on_the_way else [])
 
     def at_end_only(self) -> Target:
-        """The same final law for moves that are right at t = 0 alone: a run refuses to make them earlier."""
+        """The same final law for moves that are right at $t = 0$ alone: a run refuses to make them earlier."""
         return Target(self.final, dict.fromkeys(self.way or ("times",), "at the end only"), self.constant, self.formula)
 
 

@@ -40,7 +40,7 @@ class Guide(Protocol):
 
 
 def rate_level(process: Process, base: SiteLogits, conditional: SiteLogits, beta: float, at: NoisyState) -> SiteLogits:
-    """The paper's guided rate R^beta = R (R^1 / R)^beta (Definition 3.1); at beta = 1 the conditional rate itself."""
+    """The paper's guided rate $R^beta = R (R^1 / R)^beta$ (Definition 3.1); at beta = 1 the conditional rate itself."""
     if beta == 1:
         return conditional
     return base.join(conditional, partial(interpolate, beta=beta))
@@ -49,7 +49,7 @@ def rate_level(process: Process, base: SiteLogits, conditional: SiteLogits, beta
 def posterior_level(
     process: Process, base: SiteLogits, conditional: SiteLogits, beta: float, at: NoisyState
 ) -> SiteLogits:
-    """softmax of (1 - beta) log p(x0|x) + beta log p(x0|x, zeta), at the base's unmasking rate."""
+    """softmax of $(1 - beta) log p(x0|x) + beta log p(x0|x, zeta)$, at the base's unmasking rate."""
     x, t = at
     p, p_zeta = process.posterior(base, x, t), process.posterior(conditional, x, t)
     return process.score(p.join(p_zeta, partial(interpolate, beta=beta)).normalised(), x, t)
@@ -93,7 +93,7 @@ class Guided(BatchScore):
 
 @dataclass(frozen=True)
 class PosteriorScore:
-    """The `Score` of a network that predicts clean tokens, p(x_0 = v | x_t). A torch module is called in eval mode.
+    """The `Score` of a network that predicts clean tokens, $p(x_0 = v | x_t)$. A torch module is called in eval mode.
 
     Args:
         process: The noising process the network was trained with: `tt.Masking(S)` or `tt.Uniform(S)`.

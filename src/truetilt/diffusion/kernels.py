@@ -24,7 +24,7 @@ from ..core.types import NEG_INF, Jumps, Process, SiteOdds, SitewiseLaw, Tokens
 
 @dataclass(frozen=True)
 class SiteLaw:
-    """Independent sites: stay at x with probability exp(log_hold), else jump to v with exp(log_move + logits[v])."""
+    """Independent sites: stay at x with probability $exp(log_hold)$, else jump to v with $exp(log_move+logits[v])$."""
 
     x: Tokens
     odds: SiteOdds
@@ -106,13 +106,13 @@ def skip_mass(u: Tensor, below: Tensor, above: Tensor, total: Tensor) -> Tensor:
 
 
 class Kernel(Protocol):
-    """One reverse step t -> s of the states x [..., D] under a score: the law of what comes next, never a draw."""
+    """One reverse step $t -> s$ of the states x [..., D] under a score: the law of what comes next, never a draw."""
 
     def __call__(self, process: Process, log_score: SiteLogits, x: Tokens, t: float, s: float) -> SitewiseLaw: ...
 
 
 def euler(process: Process, log_score: SiteLogits, x: Tokens, t: float, s: float) -> SiteLaw:
-    """Hold with exp(-integrated exit rate), else jump in proportion to the rates (the paper's Eq. 7, unclamped)."""
+    """Hold with $exp(-integrated exit rate)$, else jump in proportion to the rates (the paper's Eq. 7, unclamped)."""
     j = process.jumps(log_score, x, t, s)
     rate = (j.log_clock + j.log_total).exp()
     return _site_law(x, j, -rate, log1mexp(rate))

@@ -27,7 +27,7 @@ _RELAXED = "(onehot, t)"
 
 @dataclass(frozen=True)
 class Predictor(BatchScore):
-    """The conditional Score of a classifier log p_t(zeta|x), by exact ratios over every neighbour of x."""
+    """The conditional Score of a classifier $log p_t(zeta|x)$, by exact ratios over every neighbour of x."""
 
     asks_others: ClassVar[bool] = True
     process: Process
@@ -67,11 +67,11 @@ class Predictor(BatchScore):
 class Taylor(BatchScore):
     """The Score guided by a differentiable log-value h, whose ratios to all neighbours come from one gradient.
 
-    h(y, t) - h(x, t), for y = x with site d set to v, is taken to be grad[d, v] - grad[d, x_d]: exact where h is linear
-    in the one-hot of each site while the others hold, else a first-order guess. Every ratio is finite, so what the base
-    can draw can be drawn (on the uniform process by `tt.euler` or `tt.tau_leaping` steps; `tt.tweedie` there may lose
-    states under any guidance). Use it as `tt.Steered(model, reward, strength, proposal=tt.Taylor(...))`, whose weight
-    corrects the guess; `tt.Guided(process, base, taylor, beta)` leans by a multiple of it.
+    $h(y, t) - h(x, t)$, for y = x with site d set to v, is taken to be `grad[d, v] - grad[d, x_d]`: exact where h is
+    linear in the one-hot of each site while the others hold, else a first-order guess. Every ratio is finite, so what
+    the base can draw can be drawn (on the uniform process by `tt.euler` or `tt.tau_leaping` steps; `tt.tweedie` there
+    may lose states under any guidance). Use it as `tt.Steered(model, reward, strength, proposal=tt.Taylor(...))`, whose
+    weight corrects the guess; `tt.Guided(process, base, taylor, beta)` leans by a multiple of it.
 
     Args:
         process: The noising process of the base: `tt.Masking(S)` or `tt.Uniform(S)`.

@@ -71,11 +71,11 @@ def _share_lost(sigma: float, top: float) -> float:
 
 @dataclass(frozen=True)
 class Masking:
-    """The masking (absorbing) process: each site is kept with probability exp(-sigma(t)), else it is the mask.
+    """The masking (absorbing) process: each site is kept with probability $exp(-sigma(t))$, else it is the mask.
 
     Args:
         vocabulary: Number of tokens S, 2 or more, numbered 0 .. S - 1; the mask is token S.
-        schedule: The noise sigma(t), such as `tt.Geometric(...)` or `tt.Cosine()`. `tt.LogLinear()` by default.
+        schedule: The noise $sigma(t)$, such as `tt.Geometric(...)` or `tt.Cosine()`. `tt.LogLinear()` by default.
     """
 
     vocabulary: int
@@ -96,11 +96,11 @@ class Masking:
         return self.vocabulary + 1
 
     def corrupt(self, x0: Tokens, t: float, u: Tensor) -> Tokens:
-        """Draw x_t given x_0 from uniforms of the shape of x0."""
+        """Draw $x_t$ given $x_0$ from uniforms of the shape of x0."""
         return torch.where(u < torch.exp(-self.schedule(t).value), x0, self.mask)
 
     def prior(self, shape: tuple[int, ...], device: torch.device | str = "cpu") -> SiteLaw:
-        """Every site masked. Exact whatever sigma(1): which sites are masked says nothing about their tokens."""
+        """Every site masked. Exact whatever $sigma(1)$: which sites are masked says nothing about their tokens."""
         x = torch.full(shape, self.mask, device=device)
         zeros = torch.zeros(shape, dtype=torch.float64, device=device)
         return SiteLaw(x, SiteOdds(_flat_row(x, self.vocabulary), zeros, zeros + NEG_INF))
@@ -127,11 +127,11 @@ class Masking:
         return max(time, _SOON) if count > 0 else time
 
     def log_odds_kept(self, t: float) -> float:
-        """log of exp(-sigma) / (1 - exp(-sigma)): a score is a posterior times this."""
+        """log of $exp(-sigma) / (1 - exp(-sigma))$: a score is a posterior times this."""
         return -self.sigma(t) - _log_lost(self.sigma(t))
 
     def posterior(self, log_score: SiteLogits, x: Tokens, t: float) -> SiteLogits:
-        """p(x0 = v | x) at masked sites, normalised."""
+        """$p(x0 = v | x)$ at masked sites, normalised."""
         return log_score.normalised()
 
     def posteriors(self, sites: Tensor, log_scores: Sequence[SiteLogits]) -> list[SiteLogits]:
@@ -150,14 +150,14 @@ class Masking:
         return log_rates.with_rows(log_rates.rows - self.schedule(t).rate.log())
 
     def jumps(self, log_score: SiteLogits, x: Tokens, t: float, s: float) -> Jumps:
-        """The posterior is frozen at t; the schedule is integrated: the clock is log (1-e^-sigma_t)/(1-e^-sigma_s)."""
+        """The posterior is frozen at t; the schedule is integrated: the clock is $log(1-e^-sigma_t)/(1-e^-sigma_s)$."""
         hazard = log_score.map(partial(torch.Tensor.sub, other=self.log_odds_kept(t)))
         log_clock = _log_clock(self.sigma(t), self.sigma(s))
         total = hazard.per_site(hazard.rows.logsumexp(-1))
         return Jumps(hazard, x == self.mask, torch.zeros_like(total), total, log_clock)
 
     def bridge(self, log_score: SiteLogits, x: Tokens, t: float, s: float) -> SiteOdds:
-        """Exact law of one site at s given x at t: still masked with (1-e^-sigma_s)/(1-e^-sigma_t), else revealed."""
+        """Exact law of one site at s given x at t: still masked with $(1-e^-sigma_s)/(1-e^-sigma_t)$, else revealed."""
         stay = _log_lost(self.sigma(s)) - _log_lost(self.sigma(t))
         leave, fixed, posterior = _log_lost(-stay), x != self.vocabulary, log_score.normalised()
         hold = (posterior.flaws() + stay).masked_fill_(fixed, 0.0)  # NaN where the score is, or is only -inf
@@ -183,7 +183,7 @@ def reveal_step(process: Masking, length: int, t: float, s: float) -> RevealStep
 
 @dataclass(frozen=True)
 class Uniform:
-    """Each site is kept with probability exp(-sigma(t)), else it is redrawn uniformly over the vocabulary."""
+    """Each site is kept with probability $exp(-sigma(t))$, else it is redrawn uniformly over the vocabulary."""
 
     vocabulary: int
     schedule: NoiseSchedule = field(default_factory=LogLinear)
@@ -202,26 +202,26 @@ class Uniform:
         return float(self.schedule(t).value)
 
     def corrupt(self, x0: Tokens, t: float, u: Tensor) -> Tokens:
-        """Draw x_t given x_0 from uniforms of the shape of x0."""
+        """Draw $x_t$ given $x_0$ from uniforms of the shape of x0."""
         keep = torch.exp(-self.schedule(t).value)
         redraw = ((u - keep) / (1 - keep) * self.vocabulary).clamp(0, self.vocabulary - 1).long()
         return torch.where(u < keep, x0, redraw)
 
     def prior(self, shape: tuple[int, ...], device: torch.device | str = "cpu") -> SiteLaw:
-        """Uniform tokens: p_1 itself up to the exp(-sigma(1)) of data that survives."""
+        """Uniform tokens: $p_1$ itself up to the $exp(-sigma(1))$ of data that survives."""
         x = torch.zeros(shape, dtype=torch.int64, device=device)
         each = torch.full(shape, 1 / self.vocabulary, dtype=torch.float64, device=device).log()
         return SiteLaw(x, SiteOdds(_flat_row(x, self.vocabulary), each, each))
 
     def posterior(self, log_score: SiteLogits, x: Tokens, t: float) -> SiteLogits:
-        """p(x0 = v | x) is proportional to (score - (1-e^-sigma) mean score)[v] times the chance of v -> x."""
+        """$p(x0 = v | x)$ is proportional to $(score - (1-e^-sigma) mean score)[v]$ times the chance of $v -> x$."""
         clean = self._unmix(log_score, self.schedule(t).value).dense()
         stay, switch = self._forward(self.schedule(t).value)
         log_forward = switch.log().expand_as(clean).scatter(-1, x[..., None], stay.log().expand(*x.shape, 1))
         return SiteLogits.of(torch.log_softmax(clean + log_forward, -1))
 
     def score(self, log_posterior: SiteLogits, x: Tokens, t: float) -> SiteLogits:
-        """score[v] = sum over x0 of p(x0 | x) q(v | x0) / q(x | x0)."""
+        """$score[v] = sum_x0 p(x0|x) q(v|x0) / q(x|x0)$."""
         keep, (stay, switch) = torch.exp(-self.schedule(t).value), self._forward(self.schedule(t).value)
         posterior = log_posterior.dense().exp()
         forward = switch.expand_as(posterior).scatter(-1, x[..., None], stay.expand(*x.shape, 1))
@@ -229,13 +229,13 @@ class Uniform:
         return SiteLogits.of((keep * weight + switch * weight.sum(-1, keepdim=True)).log())
 
     def score_given_others(self, log_law: SiteLogits, x: Tokens, t: float) -> SiteLogits:
-        """The score of p(x0 = v | the other sites): that law after the noise of its own site, over its value at x."""
+        """The score of $p(x0 = v | the other sites)$: that law after the noise of its own site, over its value at x."""
         keep, (_, switch) = torch.exp(-self.schedule(t).value), self._forward(self.schedule(t).value)
         mixed = (keep * log_law.dense().exp() + switch).log()
         return SiteLogits.of(mixed - mixed.gather(-1, x[..., None]))
 
     def rates(self, log_score: SiteLogits, x: Tokens, t: float) -> SiteLogits:
-        """log of the reverse rate to each v != x; -inf at v = x."""
+        """log of the reverse rate to each $v != x$; -inf at $v = x$."""
         values = log_score.dense()
         here = x[..., None]
         ratio = values - values.gather(-1, here)
@@ -247,7 +247,7 @@ class Uniform:
         return SiteLogits.of((log_rates.dense() - scale).scatter(-1, x[..., None], 0.0))
 
     def jumps(self, log_score: SiteLogits, x: Tokens, t: float, s: float) -> Jumps:
-        """The score is frozen at t; the clock is (sigma_t - sigma_s) / S."""
+        """The score is frozen at t; the clock is $(sigma_t - sigma_s) / S$."""
         here = log_score.pick(x)
         every = log_score.per_site(log_score.rows.logsumexp(-1))
         clock = (self.schedule(t).value - self.schedule(s).value) / self.vocabulary
@@ -255,7 +255,7 @@ class Uniform:
         return Jumps(log_score, torch.ones_like(x, dtype=torch.bool), -here, others.log(), clock.log())
 
     def bridge(self, log_score: SiteLogits, x: Tokens, t: float, s: float) -> SiteOdds:
-        """Exact law of one site at s given x at t: the row un-mixed back to s, times the chance of s -> t."""
+        """Exact law of one site at s given x at t: the row un-mixed back to s, times the chance of $s -> t$."""
         noise = self.schedule(t).value - self.schedule(s).value
         earlier = self._unmix(log_score, noise)
         stay, switch = self._forward(noise)

@@ -69,7 +69,7 @@ def _fraction(name: str, eps: float) -> float:
 
 @dataclass(frozen=True)
 class LogLinear:
-    """sigma(t) = -log(1 - (1 - eps) t): the noised fraction grows linearly in t."""
+    """$sigma(t) = -log(1 - (1 - eps) t)$: the noised fraction grows linearly in t."""
 
     eps: float = 1e-3
 
@@ -87,7 +87,7 @@ class LogLinear:
 
 @dataclass(frozen=True)
 class Geometric:
-    """sigma(t) = low^(1-t) high^t for t > 0, and 0 at t = 0."""
+    """$sigma(t) = low^(1-t) high^t$ for $t > 0$, and 0 at $t = 0$."""
 
     low: float = 1e-4
     high: float = 20.0
@@ -111,7 +111,7 @@ class Geometric:
 
 @dataclass(frozen=True)
 class Cosine:
-    """exp(-sigma(t)) = eps + (1 - eps) cos(pi t / 2)."""
+    """$exp(-sigma(t)) = eps + (1 - eps) cos(pi t / 2)$."""
 
     eps: float = 1e-3
 
@@ -131,7 +131,7 @@ class Cosine:
 
 
 def uniform_grid(steps: int) -> Grid:
-    """The time grid of equal steps from t = 1 (noise) to t = 0 (data): a tuple of `steps` + 1 times.
+    """The time grid of equal steps from $t = 1$ (noise) to $t = 0$ (data): a tuple of `steps` + 1 times.
 
     Args:
         steps: Number of steps, 1 to 999,999; no default. More steps, less time error, more network evaluations.
@@ -141,7 +141,7 @@ def uniform_grid(steps: int) -> Grid:
 
 
 def masked_fraction_grid(schedule: NoiseSchedule, steps: int) -> Grid:
-    """Times between which the noised fraction 1 - exp(-sigma) falls by equal amounts."""
+    """Times between which the noised fraction $1 - exp(-sigma)$ falls by equal amounts."""
     steps = whole("steps", steps, 1, MOST_STEPS)
     if not isinstance(schedule, NoiseSchedule):
         raise InvalidInput(f"schedule is {shown(schedule)}; give a noise schedule such as tt.LogLinear()")

@@ -21,7 +21,7 @@ from ..core.types import Process, Score, check_process
 
 @dataclass(frozen=True)
 class LocalTemperature(BatchScore):
-    """The `Score` whose posterior of each site is softmax(log p(v|x) / temperature); the rate of revealing is kept.
+    """The `Score` whose posterior of each site is $softmax(log p(v|x) / temperature)$; the rate of revealing is kept.
 
     Args:
         process: The noising process of the score.

@@ -28,7 +28,7 @@ _LARGEST_TABLE = 1 << 23  # entries of the lookup table for masked states, at mo
 
 @dataclass(frozen=True)
 class ChainLaw:
-    """The law initial(x^1) prod_d transitions(x^d, x^d+1) prod_d exp(log_factors_d(x^d)), up to its constant."""
+    """The law $initial(x^1) prod_d transitions(x^d, x^(d+1)) prod_d exp(log_factors_d(x^d))$, up to its constant."""
 
     initial: Tensor  # [V], normalised on construction
     transitions: Tensor  # [V, V] shared or [D-1, V, V], rows normalised on construction
@@ -62,7 +62,7 @@ class ChainLaw:
 
     @cached_property
     def log_z(self) -> Tensor:
-        """log of sum p0 prod_d f_d."""
+        """$log sum p0 prod_d f_d$."""
         return self.log_total(self._unseen)[0]
 
     def marginals(self) -> Tensor:
@@ -96,11 +96,11 @@ class ChainLaw:
         return torch.stack(x[1:], -1)
 
     def log_total(self, log_seen: Tensor) -> Tensor:
-        """log of sum p0 prod f_d seen_d [B], for further site factors [B, D, V]."""
+        """$log sum p0 prod_d f_d seen_d$ [B], for further site factors [B, D, V]."""
         return self._forward(log_seen)[1]
 
     def log_total_given(self, process: Masking | Uniform, x: Tokens, t: float) -> Tensor:
-        """log of sum p0 prod f_d p_t(x|.) for noised states [B, D]; for masking up to a factor set by the number of
+        """$log sum p0 prod_d f_d p_t(x|.)$ for noised states [B, D]; for masking up to a factor set by the number of
         masks."""
         if self._spans is not None and isinstance(process, Masking):
             return self._spans.log_total(x)
@@ -113,7 +113,7 @@ class ChainLaw:
         return self.log_alone(_log_seen(process, x, t))
 
     def log_alone(self, log_seen: Tensor) -> Tensor:
-        """log of the law of x^d given the evidence at other sites [B, D, V]; all -inf only if that is impossible."""
+        """log of the law of $x^d$ given the evidence at other sites [B, D, V]; all -inf only if that is impossible."""
         before, after = self._messages(log_seen)
         return normalised(before + self.log_factors + after)[0]
 
@@ -147,7 +147,7 @@ class ChainLaw:
 
 @dataclass(frozen=True)
 class Chain:
-    """p0 a Markov chain and p(zeta|x) = prod_d f_d(x^d), under a noising process. Hard constraints are legal."""
+    """p0 a Markov chain and $p(zeta|x) = prod_d f_d(x^d)$, under a noising process. Hard constraints are legal."""
 
     process: Masking | Uniform
     initial: Tensor  # [V], normalised on construction
@@ -178,33 +178,33 @@ class Chain:
 
     @cached_property
     def given(self) -> ChainLaw:
-        """p0(x|zeta)."""
+        """$p0(x|zeta)$."""
         return replace(self.p0, log_factors=self.factors.log())
 
     def target(self, alpha: float) -> ChainLaw:
-        """pi_alpha ~ p0 p(zeta|x)^alpha; 0^0 counts as 1."""
+        """$pi_alpha ~ p0 p(zeta|x)^alpha$; $0^0$ counts as 1."""
         alpha = check_alpha(alpha)
         return replace(self.p0, log_factors=alpha * self.factors.log()) if alpha != 0 else self.p0
 
     @property
     def log_evidence(self) -> Tensor:
-        """log p(zeta)."""
+        """$log p(zeta)$."""
         return self.given.log_z
 
     def log_z(self, alpha: float) -> Tensor:
-        """log of sum p0 p(zeta|x)^alpha; `log_z_tempered` and `log_z_tilted` subtract a multiple of log p(zeta)."""
+        """$log sum p0 p(zeta|x)^alpha$; `log_z_tempered` and `log_z_tilted` subtract a multiple of $log p(zeta)$."""
         return self.target(alpha).log_z
 
     def log_z_tempered(self, alpha: float) -> Tensor:
-        """What `Tempered` estimates: log_z(alpha) - alpha log p(zeta)."""
+        """What `Tempered` estimates: $log Z(alpha) - alpha log p(zeta)$."""
         return self.log_z(alpha) - check_alpha(alpha) * self.log_evidence
 
     def log_z_tilted(self, alpha: float) -> Tensor:
-        """What `Tilted` estimates: log_z(alpha) - log p(zeta)."""
+        """What `Tilted` estimates: $log Z(alpha) - log p(zeta)$."""
         return self.log_z(alpha) - self.log_evidence
 
     def potential(self, x: Tokens, t: float) -> Tensor:
-        """log p_t(zeta|x); -inf where x is impossible. For masking it does not depend on t, not even at 0."""
+        """$log p_t(zeta|x)$; -inf where x is impossible. For masking it does not depend on t, not even at 0."""
         _check_states(x, self.length, self.process.states)
         joint, alone = (
             law.log_total_given(self.process, x.reshape(-1, x.shape[-1]), t) for law in (self.given, self.p0)

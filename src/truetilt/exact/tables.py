@@ -27,13 +27,13 @@ _TABLE = "give a table of probabilities, one axis a site: a tensor, an array or 
 
 @dataclass(frozen=True)
 class Table:
-    """p0 and p(zeta|x) on an enumerable space, under a noising process: a small problem whose answers are all exact.
+    """p0 and $p(zeta|x)$ on an enumerable space, under a noising process: a small problem whose answers are all exact.
 
     Args:
         process: The noising process, `tt.Masking(S)` or `tt.Uniform(S)`.
         p0: Probabilities of all clean states, one axis of length S for each site, finite and at least 0; they are
             normalised on construction.
-        likelihood: p(zeta|x) of every state, of the same shape, finite and at least 0, up to a constant. Zeros (hard
+        likelihood: $p(zeta|x)$ of every state, of the same shape, finite and at least 0, up to a constant. Zeros (hard
             constraints) are legal.
     """
 
@@ -74,7 +74,7 @@ class Table:
 
     @property
     def evidence(self) -> Tensor:
-        """p(zeta) = sum of p0 p(zeta|x)."""
+        """$p(zeta) = sum_x p0(x) p(zeta|x)$."""
         return (self.p0 * self.likelihood).sum()
 
     @cached_property
@@ -83,33 +83,33 @@ class Table:
         return enumerate_states(self.process.states, self.length, self.p0.device)
 
     def target(self, alpha: float) -> Tensor:
-        """pi_alpha ~ p0 p(zeta|x)^alpha as a table; 0^0 counts as 1."""
+        """$pi_alpha ~ p0 p(zeta|x)^alpha$ as a table; $0^0$ counts as 1."""
         alpha = check_alpha(alpha)
         tilted = self.p0 * self.likelihood**alpha
         return tilted / tilted.sum()
 
     def log_z(self, alpha: float) -> Tensor:
-        """log of sum p0 p(zeta|x)^alpha; `log_z_tempered` and `log_z_tilted` subtract a multiple of log p(zeta)."""
+        """$log sum p0 p(zeta|x)^alpha$; `log_z_tempered` and `log_z_tilted` subtract a multiple of $log p(zeta)$."""
         return (self.p0 * self.likelihood ** check_alpha(alpha)).sum().log()
 
     def log_z_tempered(self, alpha: float) -> Tensor:
-        """What `Tempered` estimates: log_z(alpha) - alpha log p(zeta)."""
+        """What `Tempered` estimates: $log Z(alpha) - alpha log p(zeta)$."""
         return self.log_z(alpha) - check_alpha(alpha) * self.evidence.log()
 
     def log_z_tilted(self, alpha: float) -> Tensor:
-        """What `Tilted` estimates: log_z(alpha) - log p(zeta)."""
+        """What `Tilted` estimates: $log Z(alpha) - log p(zeta)$."""
         return self.log_z(alpha) - self.evidence.log()
 
     def marginal(self, t: float) -> Tensor:
-        """p_t as a table over the noised space."""
+        """$p_t$ as a table over the noised space."""
         return noised(self.process, self.p0, t)
 
     def conditional_marginal(self, t: float) -> Tensor:
-        """p_t(x|zeta) as a table over the noised space."""
+        """$p_t(x|zeta)$ as a table over the noised space."""
         return noised(self.process, self.p0 * self.likelihood / self.evidence, t)
 
     def expected(self, alpha: float, t: float) -> Tensor:
-        """log E[p(zeta|X_0)^alpha | X_t = x] over the noised space (Prop. 3.2); -inf where x is impossible."""
+        """$log E[p(zeta|X_0)^alpha | X_t = x]$ over the noised space (Prop. 3.2); -inf where x is impossible."""
         return self._expected(self.p0 * self.likelihood ** check_alpha(alpha), t)
 
     def _expected(self, joint: Tensor, t: float) -> Tensor:
@@ -119,7 +119,7 @@ class Table:
         return torch.where(joint > 0, joint.log() - marginal.log(), NEG_INF)
 
     def potential(self, x: Tokens, t: float) -> Tensor:
-        """log p_t(zeta|x)."""
+        """$log p_t(zeta|x)$."""
         return self.lookup(self._expected(self.p0 * self.likelihood, t), x)
 
     def lookup(self, table: Tensor, x: Tokens) -> Tensor:

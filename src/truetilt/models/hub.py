@@ -101,7 +101,7 @@ class Digits:
         return digit_model(self.nets, condition, form, process=self.process, batch=self.batch, dtype=self.dtype)
 
     def judge(self, x: Tokens) -> Tensor:
-        """log p(class | x) of clean digits [..., D] by the judge, float64 [..., classes]."""
+        """$log p(class | x)$ of clean digits [..., D] by the judge, float64 [..., classes]."""
         judge = part_of_bundle(self.nets, "judge", "judging")
         top = _shape(judge)[1] - 1
         if not isinstance(x, Tensor) or x.is_complex() or x.dim() < 1 or x.shape[-1] != self.side**2:

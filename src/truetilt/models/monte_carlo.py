@@ -29,11 +29,11 @@ class MonteCarloGuidance(BatchScore):
     """The Score guided by a black-box reward: completions of each state are drawn, scored, and vote on its tokens.
 
     K completions are drawn in one shot, each masked site from the base's law of its clean token. The law of a site is
-    estimated by its tokens in them, weighed by exp(strength * reward): E[1(x0_d = v) e^(strength r) | x] over
-    E[e^(strength r) | x]. A share of the base is mixed in, so that p/q at a revealed site is at most 1 / share and no
-    state is lost. The completions are a deterministic function of the state and the seed, whatever the rest of the
-    batch. Use it as `tt.Steered(model, reward, strength, proposal=...)`, whose weight corrects the estimate. It costs K
-    calls of the reward for each state that has masks, at every step.
+    estimated by its tokens in them, weighed by $exp(strength * reward)$: $E[1(x0_d = v) e^(strength r) | x]$ over
+    $E[e^(strength r) | x]$. A share of the base is mixed in, so that $p/q$ at a revealed site is at most $1 / share$
+    and no state is lost. The completions are a deterministic function of the state and the seed, whatever the rest of
+    the batch. Use it as `tt.Steered(model, reward, strength, proposal=...)`, whose weight corrects the estimate. It
+    costs K calls of the reward for each state that has masks, at every step.
 
     Args:
         process: The noising process of the base: `tt.Masking(S)`; there is nothing to complete without masks.
@@ -43,7 +43,7 @@ class MonteCarloGuidance(BatchScore):
         strength: Factor of the reward, finite, -1e9 to 1e9; 1 by default.
         completions: Number of completions per state, K, 2 or more; 16 by default.
         share: Share of the base in the proposal, above 0 and at most 1 (the base itself); .5 by default.
-        seed: Seed of the completions, 0 to 2^63 - 1; 0 by default.
+        seed: Seed of the completions, 0 to $2^63 - 1$; 0 by default.
     """
 
     asks_others: ClassVar[bool] = True

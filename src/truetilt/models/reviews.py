@@ -204,7 +204,7 @@ class Reviews:
         return tuple(given)
 
     def judge(self, texts: Sequence[str]) -> Tensor:
-        """log p(class | text) by the judge, a network not used for guidance: float64 [n, classes], normalised in each
+        """$log p(class | text)$ by the judge, a network not used for guidance: float64 [n, classes], normalised in each
         group.
 
         The columns are `facts.judged`, the classes of all groups. `verdicts` says whether a text has a class.
@@ -215,7 +215,7 @@ class Reviews:
         return class_log_probs(net, self.rows(texts)).cpu()
 
     def verdicts(self, texts: Sequence[str], condition: str | int) -> tuple[Tensor, Tensor]:
-        """log p(condition | text) and whether no other class of its group is likelier, each [n]."""
+        """$log p(condition | text)$ and whether no other class of its group is likelier, each [n]."""
         number = self.facts.number(condition)
         log_p = self.judge(texts)
         return log_p[:, number], log_p[:, number] >= log_p[:, list(self.facts.rivals(number))].amax(-1)

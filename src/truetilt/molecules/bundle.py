@@ -178,7 +178,7 @@ class Molecules:
         return Reward(MoleculeFunction(score, kept), tokenizer=self, one_at_a_time=True, **options)
 
     def twist(self, score: Any, strength: float = 1.0, reward: Reward | None = None) -> Any:
-        """The value of partly masked molecules for a reward of QED or logP, by the potential: log E[exp(r) | x_t].
+        """The value of partly masked molecules for a reward of QED or logP, by the potential: $log E[exp(r) | x_t]$.
 
         For `tt.Composed(..., twist=...)`. With the `reward` made from the score, the value of a row that has ended is
         that reward. None if the potential predicts no part of the score.

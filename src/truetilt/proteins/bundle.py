@@ -73,7 +73,7 @@ class Protein:
     def model(self, condition: str | Path | None = None, log_p_condition: float | None = None) -> Model:
         """The model to sample; with a `condition` ("soluble", or a file of weights) those weights are its conditional.
 
-        A target p0(x) p(zeta|x)^alpha is then built from the ratio of the two networks.
+        A target $p0(x) p(zeta|x)^alpha$ is then built from the ratio of the two networks.
         """
         if condition is not None and str(condition) == self.weights and self.weights in FOLDERS:
             raise InvalidInput(
@@ -91,7 +91,7 @@ class Protein:
         return OrderedLaw(net, self.structure, self.choice, self.law.batch)
 
     def log_prob(self, x: Tokens) -> Tensor:
-        """log p(x | order) of finished states [B, D], in one pass; for `tt.WholeSequence` and `tt.recycled`."""
+        """$log p(x | order)$ of finished states [B, D], in one pass; for `tt.WholeSequence` and `tt.recycled`."""
         return self.law.log_prob(x)
 
     @property

@@ -12,7 +12,7 @@ from ..core.types import LARGEST, NEG_INF, DegenerateWeights, InvalidInput, Toke
 
 
 class Recycled(NamedTuple):
-    """All evaluated states and their weights under p0 exp(strength r), which sum to 1.
+    """All evaluated states and their weights under $p0 exp(strength r)$, which sum to 1.
 
     Biased: states that were never evaluated are missing, so `log_z` is always below the truth. It uses every
     evaluation, not only the states in which particles ended, so where a few states hold most of the mass it is much the
@@ -33,7 +33,7 @@ class Recycled(NamedTuple):
 
 
 def recycled(reward: Any, log_prob: Callable[[Tokens], Tensor], strength: float = 1.0) -> Recycled:
-    """p0 exp(strength r) renormalised over all states that a `tt.Reward` was evaluated on; biased, see `Recycled`.
+    """$p0 exp(strength r)$ renormalised over all states that a `tt.Reward` was evaluated on; biased, see `Recycled`.
 
     Args:
         reward: The `tt.Reward` of one or several runs, with `cached=True`.

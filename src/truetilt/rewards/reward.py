@@ -43,7 +43,7 @@ class Reward:
             the tokenizer's; without a tokenizer masks go unnoticed.
         cached: Whether values are cached, True by default. Use False for a function cheaper than the lookup.
         noisy: Whether the function returns another number on each call; False by default. Nothing is cached then. The
-            run is exact for the target with exp(strength r) replaced by its mean over the noise, as long as each
+            run is exact for the target with $exp(strength r)$ replaced by its mean over the noise, as long as each
             particle keeps the number it was weighed by (`tt.Steered` does; a move must compare the new state's fresh
             number with the old state's kept one). Evaluating the old state again would sample neither law.
         workers: Number of worker processes that call the function, which must be importable there; 0 by default: it is

@@ -119,7 +119,7 @@ def systematic(log_w: LogWeights, u: Tensor) -> Resampled:
 
 
 def residual(log_w: LogWeights, u: Tensor) -> Resampled:
-    """Residual resampling: floor(N w) copies of each particle for sure, the other places drawn from the remainders."""
+    """Residual resampling: $floor(N w)$ copies of each particle for sure, other places drawn from the remainders."""
     _check(log_w, u)
     expected = normalised(log_w) * log_w.shape[-1]
     sure = (expected * (1 + 1e-14)).floor()  # N w that rounding left just under a whole number is that number
@@ -131,7 +131,7 @@ def residual(log_w: LogWeights, u: Tensor) -> Resampled:
 
 
 def ssp(log_w: LogWeights, u: Tensor) -> Resampled:
-    """Srinivasan sampling process (Gerber, Chopin & Whiteley 2019), pairs matched in a tournament of log2 N rounds.
+    """Srinivasan sampling process (Gerber, Chopin & Whiteley 2019), pairs matched in a tournament of $log2 N$ rounds.
 
     Each round pairs the fractional counts. One of a pair becomes 0 or 1, the other carries their remainder on.
     """
@@ -222,7 +222,7 @@ def _check_scheme(scheme: object) -> None:
 
 
 def partial(scheme: Resampler, size: int | float) -> Partial:
-    """Partial resampling: the floor(M/2) heaviest and ceil(M/2) lightest particles are resampled among themselves.
+    """Partial resampling: the $floor(M/2)$ heaviest and $ceil(M/2)$ lightest particles are resampled among themselves.
 
     `size` is M, or a fraction of N. The other particles keep their weights, and the subset keeps its mass. This is the
     paper's Algorithm 4, corrected.

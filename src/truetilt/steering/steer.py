@@ -58,7 +58,7 @@ def steer(
     progress: BudgetProgress | None = None,
     checkpoint: str | Path | None = None,
 ) -> Result:
-    """Weighted samples of p0(x) exp(strength * reward(x)), or of p0(x) p(zeta|x)^alpha, within a budget.
+    """Weighted samples of $p0(x) exp(strength * reward(x))$, or of $p0(x) p(zeta|x)^alpha$, within a budget.
 
     A pilot draws from the model. If those draws are enough, importance weights give the answer; else a twist is
     learned, and if that is not enough its draws are annealed. What a particle of each route is worth is measured. The
@@ -85,7 +85,7 @@ def steer(
         twist: Log-values of masked states in units of the reward, a function (x, t), such as `tt.learn_twist` learns.
             None (the default): learned if needed.
         populations: Populations that never mix, 2 or more; 16 by default.
-        seed: Seed, 0 to 2^63 - 1; 0 by default. The same seed gives the same bits.
+        seed: Seed, 0 to $2^63 - 1$; 0 by default. The same seed gives the same bits.
         progress: Function (what is being done, share of the budget spent), called when a stage begins, as it proceeds
             ("stage · step 3 of 24") and when it ends, and once at the start of a resumed call. None by default.
         checkpoint: Folder where every finished stage and every answer of the reward is stored: the same call, repeated

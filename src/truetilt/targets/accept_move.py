@@ -16,7 +16,7 @@ from ..core.types import NEG_INF, Aux, LogWeights, Redraw, Tokens, take
 
 @dataclass(frozen=True)
 class AcceptLaw:
-    """Go from x to y with probability exp(log_accept), else stay."""
+    """Go from x to y with probability $exp(log_accept)$, else stay."""
 
     x: Tokens
     y: Tokens

@@ -43,7 +43,7 @@ Fill = Callable[[int, RevealLaw], Tokens]  # (which site of the block, its law) 
 
 @dataclass(frozen=True)
 class Block:
-    """Redraw several revealed sites one after another and accept by Metropolis: 2 size - 1 rounds of evaluations.
+    """Redraw several revealed sites one after another and accept by Metropolis: $2 size - 1$ rounds of evaluations.
 
     While fewer are revealed, all of those are the block. A surrogate of partly masked states (a twist) leads the draws;
     the target's own values accept.
@@ -185,7 +185,7 @@ def _counted(alphas: tuple[float, ...], ratios: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Pair:
-    """Redraw two sites at once from their exact joint law: 1 + S evaluations and S^2 calls, always accepted.
+    """Redraw two sites at once from their exact joint law: $1 + S$ evaluations and $S^2$ calls, always accepted.
 
     For sites that single moves cannot change alone. The two are neighbours, or `apart` sites from each other.
     """
@@ -231,7 +231,7 @@ class Pair:
         return out
 
     def at(self, particles: Particles, t: float, sites: Tensor, draw: Callable[[Tensor], Tensor]) -> AcceptMove:
-        """Redraw two sites [..., 2] of clean states; `draw` picks one of the S^2 pairs from their CDF."""
+        """Redraw two sites [..., 2] of clean states; `draw` picks one of the $S^2$ pairs from their CDF."""
         joint = self._joint(particles, t, sites)
         return self._moved(particles, t, joint, draw(joint.log_law.exp().cumsum(-1)))
 

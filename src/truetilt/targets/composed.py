@@ -27,16 +27,16 @@ _PAIRS = "give pairs of a conditional score and its exponent, such as [(model.co
 
 @dataclass(frozen=True)
 class Composed(RevealClock):
-    """pi ~ p0(x)^sharpness prod_k p(zeta_k|x)^alpha_k exp(strength * reward(x)), revealed site by site.
+    """$pi ~ p0(x)^sharpness prod_k p(zeta_k|x)^alpha_k exp(strength * reward(x))$, revealed site by site.
 
     Args:
         model: A `tt.Model` on `tt.Masking`; its base score is used, and the scores named in `conditions`.
-        sharpness: Exponent gamma of the base, above 0; 1 by default. More than 1 is what a low temperature aims at.
-        conditions: Pairs (conditional score, exponent alpha_k), any number of them; none by default. A negative
+        sharpness: Exponent $gamma$ of the base, above 0; 1 by default. More than 1 is what a low temperature aims at.
+        conditions: Pairs (conditional score, exponent $alpha_k$), any number of them; none by default. A negative
             exponent avoids the condition.
         reward: Function of finished states [B, D] (or of them and a time) that returns one number a state: `tt.Reward`
             or your own; -inf forbids. None (the default): no reward.
-        strength: Factor lambda of the reward, -1e9 to 1e9; 1 by default.
+        strength: Factor $lambda$ of the reward, -1e9 to 1e9; 1 by default.
         twist: Function (x, t) of partly masked states, what they are worth in units of the reward: from
             `tt.learn_twist`, `tt.Lookahead`, or the reward itself where it understands masks. It is finite: -inf rules
             out all that the state may become. None (the default): the reward is seen at the end only.

@@ -17,12 +17,12 @@ from .tilts import FULL, Ramp
 
 
 def sharpened(model: Model, alpha: float = 1.0, sharpness: float = 1.0, ramp: Ramp = FULL) -> Composed:
-    """The target p0(x)^sharpness p(zeta|x)^alpha, revealed site by site (`tt.run(tt.sharpened(...))`).
+    """The target $p0(x)^sharpness p(zeta|x)^alpha$, revealed site by site (`tt.run(tt.sharpened(...))`).
 
     Args:
         model: A `tt.Model` on `tt.Masking` with a conditional score; its potential is used if it has one.
         alpha: Exponent of the condition.
-        sharpness: Exponent gamma of the base, above 0; 1 is the base itself.
+        sharpness: Exponent $gamma$ of the base, above 0; 1 is the base itself.
         ramp: How the exponents grow with elapsed time; in full force from the start by default.
     """
     check_model(model)

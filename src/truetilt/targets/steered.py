@@ -37,21 +37,21 @@ from .tilts import (
 
 @dataclass(frozen=True)
 class Steered(OnClockSites):
-    """pi ~ p0(x) exp(strength * reward(x)) in clock time: the base model weighed by a reward, led there by a twist.
+    """$pi ~ p0(x) exp(strength * reward(x))$ in clock time: the base model weighed by a reward, led there by a twist.
 
-    With reward log p(zeta|x) and strength alpha this is the tempered target in potential form. On a masking process
+    With reward $log p(zeta|x)$ and strength alpha this is the tempered target in potential form. On a masking process
     `tt.Composed` reaches the same target without time error.
 
     Args:
         model: A `tt.Model`; only its base score is used.
         reward: Function of a batch of states [B, D], or of it and a time, that returns one number a state [B]. Its
-            value at t = 0 defines the target; -inf there is a hard constraint.
+            value at $t = 0$ defines the target; -inf there is a hard constraint.
         strength: Factor of the reward, finite, -1e9 to 1e9; 1 by default.
         ramp: How the value's share grows with elapsed time, a function from [0, 1] that ends at 1. None (the default):
             full force throughout with a twist, linear without one; `tt.at_end` for a reward that makes sense on clean
             states only and has no twist.
-        proposal: Score to draw steps from in place of the base, corrected by p/q. None (the default): with a twist the
-            base led by it, else the base.
+        proposal: Score to draw steps from in place of the base, corrected by $p/q$. None (the default): with a twist
+            the base led by it, else the base.
         twist: Function (x, t) of noised states, what they are worth in units of the reward. None (the default): the
             reward itself, which must then understand noised states.
         kernel: How a step is taken: `tt.euler` (the default), `tt.tweedie` or `tt.tau_leaping`.

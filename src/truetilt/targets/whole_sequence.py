@@ -26,10 +26,10 @@ from .tilts import value_of
 
 @dataclass(frozen=True)
 class WholeSequence:
-    """For a base that knows log p0(x) of finished sequences: change a token, accept by the ratio of the target.
+    """For a base that knows $log p0(x)$ of finished sequences: change a token, accept by the ratio of the target.
 
-    `log_prob` is a function of clean states [B, D] that returns log p0 [B]: of a causal model under its order, one
-    pass. (Of a `tt.Tilted`, whose base is the conditional model, it returns log p(x|zeta).) The token is proposed
+    `log_prob` is a function of clean states [B, D] that returns $log p0$ [B]: of a causal model under its order, one
+    pass. (Of a `tt.Tilted`, whose base is the conditional model, it returns $log p(x|zeta)$.) The token is proposed
     uniformly, or by `proposal`, a score that is asked with the site masked.
     """
 

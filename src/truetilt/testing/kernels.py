@@ -28,12 +28,12 @@ STRONG = 8.0  # strength of guidance
 
 
 def check_kernel(kernel: Kernel, processes: Sequence[Process] = (MASKING, UNIFORM)) -> None:
-    """Reject a kernel whose laws are not those of a reverse step t -> s, on small tables of each process.
+    """Reject a kernel whose laws are not those of a reverse step $t -> s$, on small tables of each process.
 
     Each law is proper: the probabilities of a site sum to 1 (1e-12), also with zeros in the table and under strong
     guidance, and `log_prob` is their product over sites. `sample` draws with these probabilities: never anything of
-    probability 0, and the rest by a z-test of 10,000 draws of each state, with one false alarm in 10^8 checks. A
-    revealed site stays, and a step into s = 0 leaves no mask. The support of the base is kept: by rate-level guidance
+    probability 0, and the rest by a z-test of 10,000 draws of each state, with one false alarm in $10^8$ checks. A
+    revealed site stays, and a step into $s = 0$ leaves no mask. The support of the base is kept: by rate-level guidance
     of strength 8 on the masking process, by a conditional score on the uniform one. The error of base steps halves as
     their number doubles.
 

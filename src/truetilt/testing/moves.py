@@ -32,7 +32,7 @@ def check_move(
     The mass of all states is propagated by the exact law of each move, for 5,000 draws of the kernel's random choices
     and for as many moves in a row as there are sites. A kernel without random choices (a systematic scan) must
     reproduce the law to 1e-12; any other on average, by a z-test of the states that hold at least 1 % of the mass, with
-    one false alarm in 10^8 checks. A move has no weight, has an acceptance probability, and has a `target`.
+    one false alarm in $10^8$ checks. A move has no weight, has an acceptance probability, and has a `target`.
 
     Parameters:
         make: builds the kernel on a `tt.Model`.

@@ -15,13 +15,13 @@ BESIDE = 64  # populations resampled twice, to detect random numbers drawn by th
 
 
 def check_resampler(resample: Resampler, particles: int = 9) -> None:
-    """Reject a resampler that is not properly weighted: E[sum w~ phi(x_a)] = sum w phi(x) for every phi.
+    """Reject a resampler that is not properly weighted: $E[sum w~ phi(x_a)] = sum w phi(x)$ for every phi.
 
     For every draw: ancestors are int64 indices of particles; weights are neither NaN nor +inf; the mass of each
     population is preserved (1e-12 of its log); a particle of weight zero has no offspring of positive weight; a
     population gives the same result alone and beside others, of which one may be dead; the input weights are not
     written to. On average: the mass that descends from each particle is its weight, by a z-test of 20,000 populations
-    under four kinds of weights, with one false alarm in 10^8 checks.
+    under four kinds of weights, with one false alarm in $10^8$ checks.
 
     Parameters:
         resample: maps log-weights and uniforms, float64 [populations, N] each, to `Resampled`.

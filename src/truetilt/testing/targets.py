@@ -35,8 +35,8 @@ def check_target(make: MakeTarget, exact: ExactLaw, process: Process = MASKING) 
 
     The error of its exact limit (`tt.flow`) halves as steps double, or is zero at any number of steps; an error below
     about 1e-3 in total variation is not noticed. The sampler's mean mass at each state is the flow's, by a z-test of
-    20,000 populations of 4 particles, with one false alarm in 10^8 checks. Neither chunks nor other populations change
-    a bit. A score or potential of the model that returns NaN raises `InvalidWeights`. `target` names the target.
+    20,000 populations of 4 particles, with one false alarm in $10^8$ checks. Neither chunks nor other populations
+    change a bit. A score or potential of the model that returns NaN raises `InvalidWeights`. `target` names the target.
 
     Parameters:
         make: builds the Feynman-Kac model on a `tt.Model`.

@@ -52,7 +52,7 @@ def learn_twist(
     seed: int = 0,
     progress: Callable[[str, float], object] | None = None,
 ) -> LearnedTwist:
-    """A learned twist for exp(strength * reward): the value of a partly masked state, fitted to draws of the model.
+    """A learned twist for $exp(strength * reward)$: the value of a partly masked state, fitted to draws of the model.
 
     Every twist gives the same target; a better one needs fewer particles. It costs `draws` network evaluations per site
     in each of 1 + `refits` rounds; the total is in `spent`. `held_out.ess` says how good it is.

@@ -41,10 +41,10 @@ class HeldOut(NamedTuple):
     """How good a family's twist is on held-out draws, to which it was not fitted.
 
     `ess` estimates the effective share of particles drawn with the twist and never resampled: 1 is perfect. The other
-    figures are standard deviations in nats over draws of equal weight, and 0 is perfect. `closing` is that of strength
-    * (reward - twist) on clean states of the last round. `constant` is that of strength * reward, which a constant
-    twist would leave. `steps[m - 1]` is that of the sampler's log-weight at the step that reveals one of m masked
-    sites. Only `ess` weighs draws by their share in the target.
+    figures are standard deviations in nats over draws of equal weight, and 0 is perfect. `closing` is that of
+    $strength * (reward - twist)$ on clean states of the last round. `constant` is that of $strength * reward$, which a
+    constant twist would leave. `steps[m - 1]` is that of the sampler's log-weight at the step that reveals one of m
+    masked sites. Only `ess` weighs draws by their share in the target.
     """
 
     family: str
@@ -66,8 +66,8 @@ class HeldOut(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LearnedTwist:
-    """A learned value of a state, clean or partly masked, in units of the reward: log E[exp(strength r) | x] /
-    strength.
+    """A learned value of a state, clean or partly masked, in units of the reward: $log E[exp(strength r) | x] /
+    strength$.
 
     Made by `tt.learn_twist`; give it to a sampler as its `twist`. It is finite on every state and deterministic.
     """

@@ -49,7 +49,7 @@ class Mutants(NamedTuple):
 class Lessons(NamedTuple):
     """Training data of a twist family: draws [n, D] with values [n], mutants, steps. `mask` is the mask's token.
 
-    `log_weight` [n] is the log importance weight of each draw towards p0 exp(value), up to a constant. `latest` [n]
+    `log_weight` [n] is the log importance weight of each draw towards $p0 exp(value)$, up to a constant. `latest` [n]
     says which draws belong to the last round.
     """
 
@@ -133,8 +133,8 @@ def effective(log_weight: Tensor) -> float:
 class TwistFamily(Protocol):
     """A form of twist: `fit` returns a function (x, t) of states [B, D], clean or partly masked.
 
-    The function should approximate log E[exp(value) | x], in nats, and must be finite on every state. If it also has a
-    method `site_values(x, site, t)` [B, S], the value of x [B, D] with `site` [B] set to each token, a run calls that
+    The function should approximate $log E[exp(value) | x]$, in nats, and must be finite on every state. If it also has
+    a method `site_values(x, site, t)` [B, S], the value of x [B, D] with `site` [B] set to each token, a run calls that
     instead.
     """
 

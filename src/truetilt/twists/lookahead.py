@@ -34,7 +34,8 @@ class Average(Protocol):
 
 
 def soft_mean(rewards: Tensor, strength: float) -> Tensor:
-    """log mean exp(strength * reward) / strength over the completions, as in FK steering: approximates the ideal twist.
+    """$log mean exp(strength * reward) / strength$ over the completions, as in FK steering: approximates the ideal
+    twist.
 
     If good completions are rare it needs many of them, and is too low with few.
     """
@@ -59,7 +60,7 @@ class Lookahead:
         strength: Factor of the reward in the target, not 0; 1 by default.
         completions: Number of completions per state, 16 by default.
         average: `tt.soft_mean` (the default) or `tt.plain_mean`, or a function (rewards [B, K], strength) of your own.
-        lowest: Value of strength * reward that a forbidden completion (-inf) counts as, -100 by default: a state with
+        lowest: Value of $strength * reward$ that a forbidden completion (-inf) counts as, -100 by default: a state with
             forbidden completions may still have allowed ones.
         seed: Seed of the completions, 0 by default.
     """

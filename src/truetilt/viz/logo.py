@@ -45,7 +45,7 @@ class SequenceLogo:
     def heights(self, x: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Height in bits of every letter at every site [D, letters]: its share times what the site tells.
 
-        A site tells log2(letters) less the entropy of the revealed letters, times the mass that is revealed.
+        A site tells $log2(letters)$ less the entropy of the revealed letters, times the mass that is revealed.
         """
         size = len(self.alphabet)
         mass = np.stack([((x == letter) * weights[:, None]).sum(0) for letter in range(size)], 1)

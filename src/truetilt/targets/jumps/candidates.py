@@ -53,7 +53,7 @@ class Candidates:
 
 
 def poisson_times(process: Uniform, bound: float | Schedule, seed: int) -> Candidates:
-    """A Poisson process of candidate times, at rate `bound` a unit of the clock sigma(t) / S, exact for any seed.
+    """A Poisson process of candidate times, at rate `bound` a unit of the clock $sigma(t) / S$, exact for any seed.
 
     A bound that changes with time is held over each of 64 pieces of the clock at the larger of its values at the ends.
     """

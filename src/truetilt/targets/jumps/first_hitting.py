@@ -31,7 +31,7 @@ class _PathSoFar(NamedTuple):
 
 @dataclass(frozen=True)
 class FirstHitting(JumpTarget):
-    """pi ~ p0(x) p(zeta|x)^alpha, masking: every particle reveals its sites one by one, each at its own exact time.
+    """$pi ~ p0(x) p(zeta|x)^alpha$, masking: every particle reveals its sites one by one, each at its own exact time.
 
     Hazards stand still between jumps, so waiting times are exponential in the clock, and an interval has at most D
     jumps: nothing is cut off. Networks see the current state but the time of the interval's start; where posteriors do

@@ -26,13 +26,13 @@ from .rates import Generator, JumpTarget, Rates
 
 @dataclass(frozen=True)
 class Uniformised(JumpTarget):
-    """pi ~ p0(x) p(zeta|x)^alpha, uniform process: at each candidate a particle jumps at one site, or stays.
+    """$pi ~ p0(x) p(zeta|x)^alpha$, uniform process: at each candidate a particle jumps at one site, or stays.
 
     Run it on `grid`. Given its candidates this is an ordinary model in discrete time; over their law the mean of its
     mass is that of continuous time, whatever the bound. All populations of a run share the candidates: their spread
-    does not show how mass scatters from grid to grid (as 1 / sqrt(bound)), and more particles do not lessen it. Run
+    does not show how mass scatters from grid to grid (as $1 / sqrt(bound)$), and more particles do not lessen it. Run
     several grids and weigh them by mass, or raise the bound. `beta` is how jumps are proposed: None for the adapted
-    law, known before the draw, a number for rates R g^beta.
+    law, known before the draw, a number for rates $R g^beta$.
     """
 
     candidates: Candidates
@@ -72,7 +72,7 @@ class Uniformised(JumpTarget):
         return 0
 
     def move(self, particles: Particles, t: float, s: float, u: Tensor | None = None) -> PathMove | JumpMove:
-        """At a candidate t: P(y) = A / bound and P(stay) = 1 - exit / bound, drawn by Q or adapted."""
+        """At a candidate t: $P(y) = A / bound$ and $P(stay) = 1 - exit / bound$, drawn by Q or adapted."""
         bound, x, zeros = self.candidates.bound(t, s), particles.x, torch.zeros_like(particles.log_w)
         if bound is None:
             return PathMove(PointLaw(x), zeros, zeros)
