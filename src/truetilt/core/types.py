@@ -149,7 +149,7 @@ class Move(Protocol):
 
 
 class FeynmanKac(Protocol):
-    """What is sampled: a first move out of nothing, then a move for each interval t -> s.
+    """What is sampled: a first move out of nothing, then a move for each interval $t -> s$.
 
     A move may hang on a choice that comes before its weight (which site to reveal): it takes `choices` uniforms a
     particle, and `branches` lists every choice with its log-probability, for exact answers. What else a value may say
@@ -219,13 +219,13 @@ class RedrawsSites(MadeFrom, Protocol):
 
 
 class Resampler(Protocol):
-    """Properly weighted: E[sum_i w~_i phi(x_{a_i})] = sum_i w_i phi(x_i) for every phi. u is uniform [..., N]."""
+    """Properly weighted: $E[sum_i w~_i phi(x_(a_i))] = sum_i w_i phi(x_i)$ for every phi. u is uniform [..., N]."""
 
     def __call__(self, log_w: LogWeights, u: Tensor) -> Resampled: ...
 
 
 class Score(Protocol):
-    """log p_t(y) / p_t(x) for every y that differs from x at one site (up to a constant a row, see `processes`).
+    """$log p_t(y) / p_t(x)$ for every y that differs from x at one site (up to a constant a row, see `processes`).
 
     A sampler asks about a batch of states x [B, D]; all its particles of all populations are in one batch.
     """
@@ -234,7 +234,7 @@ class Score(Protocol):
 
 
 class Potential(Protocol):
-    """A log-value of each state at time t: log p_t(zeta|x), a reward, a noisy classifier; [B] for a batch x [B, D].
+    """A log-value of each state at time t: $log p_t(zeta|x)$, a reward, a noisy classifier; [B] for a batch x [B, D].
 
     Between the ends it may be any finite number. -inf kills a particle for good, so on the way it must be the truth: a
     hard constraint on clean states goes with the ramp `at_end`.
@@ -261,7 +261,7 @@ class Process(Protocol):
 
 
 class Jumps(NamedTuple):
-    """Integrated intensity of each jump over t -> s: exp(log_clock + log_reference + logits[v]) to v != x."""
+    """Integrated intensity of each jump over $t -> s$: $exp(log_clock + log_reference + logits[v])$ to $v != x$."""
 
     logits: SiteLogits
     movable: Tensor  # bool [..., D]; where it is false, the other fields of the site have no meaning
@@ -271,7 +271,7 @@ class Jumps(NamedTuple):
 
 
 class SiteOdds(NamedTuple):
-    """Per site: P(stay) = exp(log_hold), P(v) = exp(log_move + logits[v]) for v != x."""
+    """Per site: $P(stay) = exp(log_hold)$, $P(v) = exp(log_move + logits[v])$ for $v != x$."""
 
     logits: SiteLogits
     log_hold: Tensor  # [..., D]
@@ -291,12 +291,12 @@ class Model:
         base: Score of the unconditional model, a function (x, t) of a batch [B, D] of tokens and a time that returns
             `tt.SiteLogits`; `tt.PosteriorScore` makes one of a network of posteriors.
         conditional: Score of the model given zeta, of the same form. None (the default): only rewards (`tt.Steered`)
-            and unconditional samples (alpha = 0) are possible.
-        potential: log p_t(zeta|x), a function (x, t) that returns one number a state [B], at most 0. None (the
+            and unconditional samples ($alpha = 0$) are possible.
+        potential: $log p_t(zeta|x)$, a function (x, t) that returns one number a state [B], at most 0. None (the
             default): `tt.sample` weighs by edge ratios.
         device: Where states live, "cpu" (the default), "cuda", ...: the device of the networks.
-        log_p_condition: log p(zeta), at most 0: how common the condition is among draws of the base; -log K for one of
-            K equal classes. Nothing is sampled by it: log p(x|zeta)/p(x) cannot exceed its negative, so that
+        log_p_condition: $log p(zeta)$, at most 0: how common the condition is among draws of the base; $-log K$ for one
+            of K equal classes. Nothing is sampled by it: $log p(x|zeta)/p(x)$ cannot exceed its negative, so that
             `Result.trust` can tell a ratio of networks that broke down. None (the default): not known.
     """
 

@@ -235,9 +235,9 @@ class RevealClock(SiteTarget):
 
 @dataclass(frozen=True)
 class AnyOrder(RevealClock):
-    """pi ~ p0(x) p(zeta|x)^alpha, revealing sites chosen at random (`choose`), or in a given `order`.
+    """$pi ~ p0(x) p(zeta|x)^alpha$, revealing sites chosen at random (`choose`), or in a given `order`.
 
-    `beta` is how tokens are proposed: None for the adapted law p (p_zeta/p)^alpha, a number for posterior guidance.
+    `beta` is how tokens are proposed: None for the adapted law $p (p_zeta/p)^alpha$, a number for posterior guidance.
     `ramp` lets the exponent grow from 1 to alpha with elapsed time; it is in full force from the start by default.
     """
 

@@ -30,13 +30,13 @@ AnyLaw = TypeVar("AnyLaw", bound=Law)
 
 @dataclass(frozen=True)
 class Proposal(Generic[AnyLaw]):
-    """The law that draws y and the laws whose log-probabilities weigh it: log weight = sum of c * log law(y)."""
+    """The law that draws y and the laws whose log-probabilities weigh it: log weight = sum of $c * log law(y)$."""
 
     law: AnyLaw
     ratios: tuple[tuple[float, AnyLaw], ...] = ()
 
     def log_ratio(self, y: State, zero: LogWeights) -> LogWeights:
-        """sum of c * log law(y), added to zeros; laws over sites share which of them the draw changed."""
+        """sum of $c * log law(y)$, added to zeros; laws over sites share which of them the draw changed."""
         changed = self.law.changed(y) if self.ratios and isinstance(self.law, SiteLaw) else None
         log_ratio = zero
         for c, law in self.ratios:
@@ -56,13 +56,13 @@ def both_times(t: float | tuple[float, float], s: float | None) -> tuple[float, 
 
 
 def powers(*ratios: tuple[float, Any]) -> tuple[tuple[float, Any], ...]:
-    """The (exponent, law) pairs without those of exponent 0, since 0 log 0 counts as 0."""
+    """The (exponent, law) pairs without those of exponent 0, since $0 log 0$ counts as 0."""
     return tuple((c, law) for c, law in ratios if c != 0)
 
 
 @dataclass(frozen=True)
 class ClockMove(Generic[AnyLaw]):
-    """A lazy move over t -> s: nothing is evaluated before `law` is read, so `take` costs no network."""
+    """A lazy move over $t -> s$: nothing is evaluated before `law` is read, so `take` costs no network."""
 
     lazy: ClassVar[bool] = True
     x: State

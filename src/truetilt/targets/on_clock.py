@@ -69,13 +69,13 @@ class OnClock(Clockwork):
     def law(
         self, name: str, log_score: SiteLogits, x: Tokens, t: float | tuple[float, float], s: float | None = None
     ) -> SitewiseLaw:
-        """One reverse step t -> s of a score; the move that draws from it checks it for NaN."""
+        """One reverse step $t -> s$ of a score; the move that draws from it checks it for NaN."""
         return self.laws(x, t, s, **{name: log_score})[0]
 
     def laws(
         self, x: Tokens, t: float | tuple[float, float], s: float | None = None, **scores: SiteLogits
     ) -> list[SitewiseLaw]:
-        """One reverse step t -> s of each score, by its name; the move that draws from one checks all for NaN."""
+        """One reverse step $t -> s$ of each score, by its name; the move that draws from one checks all for NaN."""
         if s is None or isinstance(t, tuple):
             t, s = both_times(t, s)
         laws, flaws, bad = [], {}, None
@@ -119,7 +119,7 @@ def evaluate(model: Model, name: str, score: Score | None, x: Tokens, t: float) 
 
 @dataclass(frozen=True)
 class Tempered(OnClock):
-    """pi ~ p0(x) p(zeta|x)^alpha by edge ratios: weight p/q (p_zeta/p)^alpha, proposal guided by beta (Prop. E.1)."""
+    """$pi ~ p0(x) p(zeta|x)^alpha$ by edge ratios: weight $p/q (p_zeta/p)^alpha$, guided by beta (Prop. E.1)."""
 
     how: ClassVar[str] = "moves as guidance does, weighs by the ratios of the two models (edge ratios)"
     alpha: float
@@ -187,13 +187,13 @@ class OnClockSites(OnClock, SiteTarget):
 
 @dataclass(frozen=True)
 class Tilted(OnClockSites):
-    """pi ~ p(x|zeta) p(zeta|x)^(alpha-1): the conditional model as base and proposal, weighed by a potential.
+    """$pi ~ p(x|zeta) p(zeta|x)^(alpha-1)$: the conditional model as base and proposal, weighed by a potential.
 
-    The increment (a_s - 1) h(y, s) - (a_t - 1) h(x, t) telescopes: bounded, free of the path, exact at the end whatever
-    finite h is in between.
+    The increment $(a_s - 1) h(y, s) - (a_t - 1) h(x, t)$ telescopes: bounded, free of the path, exact at the end
+    whatever finite h is in between.
 
     Args:
-        model: A `tt.Model` with a conditional score and a potential log p_t(zeta|x).
+        model: A `tt.Model` with a conditional score and a potential $log p_t(zeta|x)$.
         alpha: Exponent of the condition, 0 to 1e9; 1 is the conditional model itself.
         ramp: How the exponent grows with elapsed time, a function from [0, 1] that ends at 1. The square,
             `tt.Power(2.0)`, by default.
@@ -213,7 +213,7 @@ class Tilted(OnClockSites):
 
     @property
     def most_log_weight(self) -> float | None:
-        """p(zeta|x)^(alpha - 1) is at most 1."""
+        """$p(zeta|x)^(alpha - 1)$ is at most 1."""
         return 0.0 if self.alpha > 1 else None
 
     @property

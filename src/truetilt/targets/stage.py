@@ -58,7 +58,7 @@ class Stage(NamedTuple):
         return torch.stack([none if h is None or f == 0 else ask(h) for h, f in each], -1)
 
     def total(self, values: Tensor) -> Tensor:
-        """sum_m f_m h_m of values [..., M]; a value of -inf is impossible at any factor but 0."""
+        """$sum_m f_m h_m$ of values [..., M]; a value of -inf is impossible at any factor but 0."""
         total = torch.zeros(values.shape[:-1], dtype=torch.float64, device=values.device)
         for value, factor in zip(values.unbind(-1), self.factors, strict=False):
             value = value if self.floor == NEG_INF else value.clamp(min=self.floor)

@@ -173,7 +173,7 @@ def _by_site(potential: SiteValued, x: Tokens, site: Tensor, t: float, size: int
 
 @dataclass(frozen=True)
 class Power:
-    """The exponent grows as u^p; p = 0 is the full exponent throughout."""
+    """The exponent grows as $u^p$; $p = 0$ is the full exponent throughout."""
 
     p: float
 
@@ -234,7 +234,7 @@ def check_ramp(ramp: Ramp) -> None:
 
 @dataclass(frozen=True)
 class Tilt:
-    """log-weight exponent(t) * potential(x, t) that a particle carries; differences of it telescope.
+    """log-weight $exponent(t) * potential(x, t)$ that a particle carries; differences of it telescope.
 
     A potential that is a log-probability is at most 0: `most` is what rounding allows, and a larger value is warned of.
     """
