@@ -14,8 +14,9 @@ import torch
 
 import truetilt as tt
 from truetilt.commands.jobs import device_name
+from truetilt.core.logits import SiteLogits
 from truetilt.core.storage import write_json
-from truetilt.core.types import Model, SiteLogits
+from truetilt.core.types import Model
 from truetilt.paper.table1 import random_table
 from truetilt.smc.resampling import SCHEMES
 

@@ -13,7 +13,9 @@ from truetilt.cli.main import app
 from truetilt.commands import real_digits
 from truetilt.commands import sample as own_digits
 from truetilt.commands.jobs import Settings, run_experiment
-from truetilt.core.types import InvalidInput, Particles, SiteLogits
+from truetilt.core.errors import InvalidInput
+from truetilt.core.logits import SiteLogits
+from truetilt.core.types import Particles
 from truetilt.metrics.images import mean_distance
 from truetilt.models.classifier import Classifier, ClassifierConfig
 from truetilt.models.conditions import (

@@ -19,7 +19,7 @@ from problems import hard_table, table, z_limit
 from test_unbiased import N, z_scores
 from truetilt import distributed
 from truetilt.commands import jobs
-from truetilt.core.types import take
+from truetilt.core.logits import take
 from truetilt.distributed.exchange import packed, plan, visits
 from truetilt.distributed.world import World
 from truetilt.runtime.checkpoints import found

@@ -4,7 +4,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from truetilt.core.types import InvalidInput
+from truetilt.core.errors import InvalidInput
 from truetilt.models.eight_bits import from_eight_bits, in_eight_bits, scale_of
 from truetilt.models.transformer import SEDD, SEDDConfig
 

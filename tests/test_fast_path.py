@@ -17,11 +17,10 @@ import truetilt as tt
 from cases import MASKED, cases, run, same, text
 from problems import table
 from truetilt import api
-from truetilt.core import device as checks
-from truetilt.core.batch import evaluate_all
-from truetilt.core.device import Questions, check, sites_where
+from truetilt.core import evaluation as checks
+from truetilt.core.evaluation import Batch, Questions, check, evaluate_all, sites_where
 from truetilt.core.logits import Sites
-from truetilt.core.types import Batch, SiteOdds
+from truetilt.core.types import SiteOdds
 from truetilt.diffusion import kernels
 from truetilt.diffusion.processes import log1mexp
 from truetilt.models.padded import sites_read

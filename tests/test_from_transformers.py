@@ -331,7 +331,7 @@ def test_fewer_rows_are_asked_at_a_time_where_memory_is_short(nets, monkeypatch)
 def test_one_batch_gives_the_answers_of_two(bundles):
     bundle = bundles["BERT"]
     model, x = bundle.model("the film", length=D), half_masked(bundle)
-    from truetilt.core.batch import Batch, ask
+    from truetilt.core.evaluation import Batch, ask
 
     batch = Batch(x)
     base, conditional = ask(model.base, batch, 0.5), ask(model.conditional, batch, 0.5)

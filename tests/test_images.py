@@ -7,7 +7,7 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from truetilt.core.types import InvalidInput
+from truetilt.core.errors import InvalidInput
 from truetilt.metrics.images import accuracy, coverage, diversity_ratio, mean_distance, surviving_roots
 from truetilt.viz.sheets import sheet, tiled
 

@@ -6,7 +6,7 @@ from torch import nn
 
 import truetilt as tt
 from problems import clean, flow, table, tv
-from truetilt.core.types import Batch
+from truetilt.core.evaluation import Batch
 from truetilt.models.classifier import Classifier, ClassifierConfig
 from truetilt.models.layers import grey_features
 from truetilt.models.padded import Padded

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from truetilt.core.types import InvalidInput
+from truetilt.core.errors import InvalidInput
 from truetilt.training import molecules
 from truetilt.training.corpus import Corpus
 from truetilt.training.prepare import main

@@ -14,7 +14,7 @@ from tiny_molecules import LENGTH, V, keeping, tiny_molecules, write_tiny
 from truetilt.cli.main import app
 from truetilt.commands.sample_molecules import molecule_twist
 from truetilt.core import chemistry
-from truetilt.core.batch import Batch, Meter, ask
+from truetilt.core.evaluation import Batch, Meter, ask
 from truetilt.models.hub import embedded
 from truetilt.models.pretrained import read_card
 from truetilt.models.score import Padded, class_log_probs

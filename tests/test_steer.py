@@ -13,8 +13,7 @@ import pytest
 import torch
 
 import truetilt as tt
-from truetilt.core.errors import FolderTaken
-from truetilt.core.types import InvalidInput
+from truetilt.core.errors import FolderTaken, InvalidInput
 from truetilt.exact.tables import flat_index
 from truetilt.runtime.steer_story import story_lines
 from truetilt.steering import stage_folder

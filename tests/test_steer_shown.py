@@ -15,7 +15,7 @@ from truetilt.cli.terminal import stages
 from truetilt.commands.steer import _draws, _notes
 from truetilt.commands.steer_figure import draw_steered
 from truetilt.commands.steerable import Steerable
-from truetilt.core.types import InvalidInput
+from truetilt.core.errors import InvalidInput
 from truetilt.smc.genealogy import LINES, shown_lines
 from truetilt.viz.reward_gain import binned, gain_words
 

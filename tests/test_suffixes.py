@@ -10,7 +10,7 @@ import torch
 
 import truetilt as tt
 from sayings import LENGTH, V, settings, texts
-from truetilt.core.types import InvalidInput
+from truetilt.core.errors import InvalidInput
 from truetilt.training import loop
 from truetilt.training.batches import SUFFIXES, Batches
 from truetilt.training.losses import score_entropy

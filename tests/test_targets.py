@@ -10,7 +10,7 @@ import torch
 import truetilt as tt
 from problems import table
 from truetilt import continuous as c
-from truetilt.core.batch import evaluate_all
+from truetilt.core.evaluation import evaluate_all
 from truetilt.core.target import NO_WEIGHTS, UNKNOWN, Contract, Described, Target, contract_of
 from truetilt.core.types import FeynmanKac
 from truetilt.exact.joint import JointTempered

@@ -8,9 +8,8 @@ import torch
 import truetilt as tt
 from problems import table
 from test_transformer import TINY, inputs, stirred
-from truetilt.core.batch import evaluate_all
-from truetilt.core.logits import LazyRows
-from truetilt.core.types import Batch, SiteLogits, batch_of
+from truetilt.core.evaluation import Batch, evaluate_all
+from truetilt.core.logits import LazyRows, SiteLogits, batch_of
 from truetilt.models.conditions import per_condition
 from truetilt.models.score import DeftScore
 from truetilt.models.transformer import SEDDConfig

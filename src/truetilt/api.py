@@ -12,10 +12,10 @@ import torch
 
 from . import __version__
 from .core.arguments import path_of, whole
-from .core.batch import Meter
 from .core.condition_count import check_parts
 from .core.counting import metered, rewards_of, spent_before
 from .core.errors import InvalidInput
+from .core.evaluation import Meter
 from .core.fingerprints import fingerprint
 from .core.parameter_names import spelled
 from .core.target import contract_of

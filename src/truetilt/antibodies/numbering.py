@@ -7,7 +7,7 @@ from contextlib import redirect_stdout
 from io import StringIO
 from typing import Any, NamedTuple
 
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 
 HEAVY, LIGHT = "heavy", "light"
 _LIMITS = {  # first and last position of CDR 1, 2 and 3

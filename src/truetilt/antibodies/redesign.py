@@ -16,8 +16,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ..core.arguments import device_here, listed, number, settle, whole
+from ..core.errors import InvalidInput
 from ..core.fasta import AMINO_ACIDS
-from ..core.types import InvalidInput, Model, Tokens, device_here, listed, number, settle, whole
+from ..core.types import Model, Tokens
 from ..diffusion.processes import Masking
 from ..models.infilling import Around, Infill
 from ..models.padded import Padded

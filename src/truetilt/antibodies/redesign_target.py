@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..core.target import Constant, Remedies
-from ..core.types import InvalidInput, Target, Tokens
+from ..core.errors import InvalidInput
+from ..core.target import Constant, Remedies, Target
+from ..core.types import Tokens
 from ..targets.composed import Composed
 from ..targets.stage import Stage
 

@@ -14,8 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.arguments import number, settle, shown, tensor_of
+from ..core.errors import InvalidInput
+from ..core.evaluation import Batch, ask
 from ..core.fasta import AMINO_ACIDS
-from ..core.types import Batch, InvalidInput, Potential, Score, Tokens, ask, number, settle, shown, tensor_of
+from ..core.types import Potential, Score, Tokens
 from ..diffusion.processes import Masking
 
 ANY_TIME = 1.0  # the network does not take the time

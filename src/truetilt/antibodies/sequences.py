@@ -9,9 +9,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..core.arguments import shown
+from ..core.errors import InvalidInput
 from ..core.fasta import AMINO_ACIDS, fasta_text
 from ..core.storage import read_text, write_text
-from ..core.types import InvalidInput, Tokens, shown
+from ..core.types import Tokens
 
 _DNA = frozenset("ACGTUN")
 _LARGEST = 10_000_000  # bytes of a file to read, at most

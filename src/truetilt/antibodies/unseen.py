@@ -11,7 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core.types import Batch, Potential, Score, SiteLogits, Tokens, ask
+from ..core.evaluation import Batch, ask
+from ..core.logits import SiteLogits
+from ..core.types import Potential, Score, Tokens
 from ..models.deduplication import WrappingScore
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..core.batch import Meter, MeteredReward
+from ..core.arguments import number, whole
 from ..core.budget import Budget
 from ..core.counting import metered
-from ..core.types import NEG_INF, InvalidInput, Model, Tokens, number, whole
+from ..core.errors import InvalidInput
+from ..core.evaluation import Meter, MeteredReward
+from ..core.types import NEG_INF, Model, Tokens
 from ..smc.stream import CHOOSE, DRAW, OUTPUT, Stream
 from ..twists.calls import Rewarding, call_reward, check_reward_of
 from .record import Baseline

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..core.arguments import LONGEST
 from ..core.budget import Budget, BudgetTooSmall
-from ..core.types import LONGEST, InvalidInput
+from ..core.errors import InvalidInput
 from ..rewards.reward import Reward
 from ..twists.calls import Rewarding
 from .record import Baseline

@@ -7,11 +7,12 @@ import math
 import torch
 from torch import Tensor
 
-from ..core.batch import Meter, MeteredReward
+from ..core.arguments import whole
 from ..core.budget import Budget
 from ..core.counting import metered
+from ..core.evaluation import Meter, MeteredReward
 from ..core.spent import Spent
-from ..core.types import Model, Tokens, whole
+from ..core.types import Model, Tokens
 from ..twists.calls import Rewarding, call_reward, check_reward_of, scaled
 from .record import Baseline
 from .walks import WalkMaker, base_draws, site_by_site

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import function, whole
-from ..core.batch import Meter, MeteredReward
 from ..core.budget import Budget
+from ..core.evaluation import Meter, MeteredReward
 from ..core.logits import batch_of, take
 from ..core.target import Remedies, Target, contract_of
 from ..core.types import Aux, FeynmanKac, Law, LogWeights, Model, Move, Particles, Potential, Resampler, Tokens

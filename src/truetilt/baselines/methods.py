@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ..core.budget import Budget
-from ..core.types import InvalidInput, Model
+from ..core.errors import InvalidInput
+from ..core.types import Model
 from ..twists.calls import Rewarding
 from ..twists.lookahead import Lookahead, plain_mean
 from .adalead import adalead

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.types import InvalidInput, function
+from ..core.arguments import function
+from ..core.errors import InvalidInput
 from ..twists.learned import LearnedTwist
 from ..twists.network import NetworkTwist
 from ..twists.tables import TableTwist

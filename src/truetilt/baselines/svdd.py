@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import function, whole
-from ..core.batch import Meter, MeteredReward
 from ..core.budget import Budget, BudgetTooSmall
 from ..core.counting import metered
 from ..core.errors import InvalidInput
+from ..core.evaluation import Meter, MeteredReward
 from ..core.logits import batch_of, draw_from, take
 from ..core.spent import Spent
 from ..core.types import NEG_INF, Model, Particles, Potential, Tokens, check_model

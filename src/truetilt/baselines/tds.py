@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..core.batch import Meter, MeteredReward
 from ..core.budget import Budget
 from ..core.counting import metered
 from ..core.errors import InvalidInput, InvalidWeights
+from ..core.evaluation import Meter, MeteredReward
 from ..core.logits import SiteLogits, batch_of, take
 from ..core.spent import Spent
 from ..core.target import Remedies, Target

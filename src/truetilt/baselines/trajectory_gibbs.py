@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..core.batch import Meter, MeteredReward
+from ..core.arguments import function, whole
 from ..core.budget import Budget, BudgetTooSmall
+from ..core.evaluation import Meter, MeteredReward
 from ..core.spent import Spent
-from ..core.types import LogWeights, Model, Tokens, function, whole
+from ..core.types import LogWeights, Model, Tokens
 from ..smc.conditional import Rule, Sweep, check_chains, swept
 from ..smc.stream import Stream
 from ..twists.calls import Rewarding, check_reward_of

@@ -8,10 +8,12 @@ from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 import torch
 
-from ..core.batch import Batch, BatchScore, Meter, Needs, ask, needs_of
 from ..core.counting import metered
+from ..core.errors import InvalidInput
+from ..core.evaluation import Batch, BatchScore, Meter, Needs, ask, needs_of
+from ..core.logits import SiteLogits
 from ..core.target import contract_of
-from ..core.types import FeynmanKac, InvalidInput, Model, SiteLogits, Tokens, check_model
+from ..core.types import FeynmanKac, Model, Tokens, check_model
 from ..diffusion.kernels import tweedie
 from ..diffusion.processes import Masking
 from ..diffusion.schedules import Grid, masked_fraction_grid, uniform_grid

@@ -153,7 +153,7 @@ def _sample_molecules(
     model: str, chemical: Any, noise: Any, request: Any, every: int | None, folder: Path, as_json: bool
 ) -> None:
     from ..commands.sample_molecules import MoleculeRequest, check_not_molecules, sample_molecules
-    from ..core.types import InvalidInput
+    from ..core.errors import InvalidInput
 
     asked = MoleculeRequest(**chemical)
     check_not_molecules(model, asked)

@@ -274,7 +274,7 @@ class OneLineErrors:
             _fail(self.stopped, 130)
         if error is None or isinstance(error, SystemExit | typer.Exit | typer.BadParameter):
             return
-        from ..core.types import InvalidInput, Stopped, TruetiltError
+        from ..core.errors import InvalidInput, Stopped, TruetiltError
 
         if isinstance(error, InvalidInput):
             _fail(str(error), 2)

@@ -9,7 +9,9 @@ from torch import Tensor
 from ..antibodies.readings import READINGS
 from ..antibodies.redesign import Redesign
 from ..antibodies.redesign_target import PulledTarget
-from ..core.types import InvalidInput, Tokens, whole
+from ..core.arguments import whole
+from ..core.errors import InvalidInput
+from ..core.types import Tokens
 from ..result import Result
 from ..targets.annealed import Annealed
 from .samplers import reveal_grid

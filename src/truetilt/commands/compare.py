@@ -23,10 +23,12 @@ from ..baselines.budget_search import afresh, said_by_reward
 from ..baselines.draws import best_of_n
 from ..baselines.methods import METHODS, TITLES, Contest, run_method
 from ..baselines.record import Baseline
+from ..core.arguments import number, whole
 from ..core.budget import Budget, BudgetTooSmall
+from ..core.errors import DegenerateWeights, InvalidInput, InvalidWeights
 from ..core.spent import Spent
 from ..core.storage import check_folder, sha256_of, write_json, write_with
-from ..core.types import DegenerateWeights, InvalidInput, InvalidWeights, Tokens, number, whole
+from ..core.types import Tokens
 from ..exact.tables import flat_index
 from ..metrics.states import mean_difference
 from ..rewards.reward import Reward

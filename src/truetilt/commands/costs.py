@@ -8,8 +8,9 @@ from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
 
-from ..core.batch import Meter, MeteredPotential
-from ..core.types import Batch, BatchScore, Model, SiteLogits, ask
+from ..core.evaluation import Batch, BatchScore, Meter, MeteredPotential, ask
+from ..core.logits import SiteLogits
+from ..core.types import Model
 
 
 def wrapped(model: Model, wrap: Callable[[str, Any], Any]) -> Model:

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import torch
 
 from ..api import run, sample
+from ..core.errors import InvalidInput
 from ..core.storage import write_text
-from ..core.types import InvalidInput
 from ..diffusion.schedules import uniform_grid
 from ..metrics.images import accuracy, diversity_ratio, grey_levels
 from ..models.hub import Digits, load

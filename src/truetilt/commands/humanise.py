@@ -15,8 +15,10 @@ from ..antibodies.readings import READINGS
 from ..antibodies.redesign import Antibodies, Redesign, check_species, load_antiberty
 from ..antibodies.sequences import ProteinSequence, read_fasta, tokens_of, write_fasta
 from ..api import run
+from ..core.arguments import whole
+from ..core.errors import InvalidInput
 from ..core.storage import check_folder, write_json, write_with
-from ..core.types import InvalidInput, StepInfo, whole
+from ..core.types import StepInfo
 from ..models.padded import Padded
 from ..result import Result
 from .antibody_designs import ALPHA_TO_PULL, STEPS, Design, DesignPlan, distinct_designs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 from ..models.gaps import parts_with_gaps
 from ..models.hub import load
 from ..models.reviews import Reviews

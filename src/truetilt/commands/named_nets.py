@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 from ..models.checkpoint_folders import is_transformers
 from ..models.hub import EMBEDDED
 from ..models.pretrained import CONFIG, find_folder, is_hub_id

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 
 
 def is_named(text: str) -> bool:

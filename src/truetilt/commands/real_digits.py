@@ -13,8 +13,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from ..core.errors import InvalidInput
 from ..core.storage import write_json
-from ..core.types import InvalidInput
 from ..metrics.images import coverage, mean_distance
 from ..smc.stream import OUTPUT, Stream
 

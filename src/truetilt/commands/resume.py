@@ -8,8 +8,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from ..core.errors import InvalidInput, TruetiltError
 from ..core.storage import read_bytes, read_json, remove_written, write_bytes, write_json
-from ..core.types import InvalidInput, StepInfo, TruetiltError
+from ..core.types import StepInfo
 from ..models.hub import EMBEDDED
 from ..runtime.checkpoints import forget, found
 from .jobs import RANK, RANKS

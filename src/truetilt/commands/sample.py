@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 from ..metrics.images import accuracy, grey_levels, mean_distance
 from ..models.hub import EMBEDDED, Digits, load
 from ..models.reviews import Reviews, is_reviews

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from ..api import run
 from ..core.chemistry import PROPERTIES
+from ..core.errors import InvalidInput
 from ..core.storage import write_text
-from ..core.types import InvalidInput
 from ..models.hub import load
 from ..molecules.bundle import NAME, Molecules
 from ..molecules.reward_names import named_score

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from ..api import run
+from ..core.errors import InvalidInput
 from ..core.fasta import fasta_text
 from ..core.storage import write_text
-from ..core.types import InvalidInput, Tokens
+from ..core.types import Tokens
 from ..proteins.bundle import NAME, Protein, load_protein
 from ..result import Result
 from ..runtime.checkpoints import check_states

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ..api import run, sample
+from ..core.errors import InvalidInput
 from ..core.storage import write_text
-from ..core.types import InvalidInput
 from ..diffusion.processes import Masking
 from ..models.gaps import has_gaps
 from ..models.sequences import Sequences

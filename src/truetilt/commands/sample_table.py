@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 from ..exact.files import read_table
 from ..exact.tables import Table, flat_index
 from ..metrics.divergences import histogram, total_variation

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from ..api import run
-from ..core.types import InvalidInput, Model
+from ..core.errors import InvalidInput
+from ..core.types import Model
 from ..diffusion.kernels import tweedie
 from ..models.gaps import parts_with_gaps
 from ..models.infilling import Infill, given_text

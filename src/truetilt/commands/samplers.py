@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
-from ..core.types import FeynmanKac, InvalidInput, Model
+from ..core.errors import InvalidInput
+from ..core.types import FeynmanKac, Model
 from ..diffusion.guidance import Guide, Guided, rate_level
 from ..diffusion.kernels import Kernel, euler
 from ..diffusion.processes import Masking

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..api import run
-from ..core.types import FeynmanKac, InvalidInput, Model
+from ..core.errors import InvalidInput
+from ..core.types import FeynmanKac, Model
 from ..diffusion.guidance import Guided, posterior_level
 from ..diffusion.kernels import tweedie
 from ..diffusion.schedules import uniform_grid

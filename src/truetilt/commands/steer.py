@@ -10,9 +10,10 @@ from typing import Any, NamedTuple, cast
 
 import torch
 
-from ..core.errors import FolderTaken
+from ..core.arguments import settle
+from ..core.errors import FolderTaken, InvalidInput
 from ..core.storage import check_folder, write_text
-from ..core.types import InvalidInput, Tokens, settle
+from ..core.types import Tokens
 from ..exact.tables import Table
 from ..molecules.bundle import Molecules
 from ..result import Result

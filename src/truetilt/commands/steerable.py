@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..core.types import InvalidInput, Model, Tokens
+from ..core.errors import InvalidInput
+from ..core.types import Model, Tokens
 from ..diffusion.processes import Masking
 from ..exact.files import read_law, read_table
 from ..exact.tables import Table

@@ -13,8 +13,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..core.target import NO_WEIGHTS, Remedies, steered, tempered
-from ..core.types import InvalidInput, Potential, Schedule, State, Target, function, number, settle, shown, take
+from ..core.arguments import function, number, settle, shown
+from ..core.errors import InvalidInput
+from ..core.logits import take
+from ..core.target import NO_WEIGHTS, Remedies, Target, steered, tempered
+from ..core.types import Potential, Schedule, State
 from ..diffusion.guidance import check_strength, strength
 from ..targets.base import Clockwork, Proposal, both_times, check_alpha, powers
 from ..targets.tilts import LINEAR, SQUARE, Ramp, Tilt, check_ramp, check_reward, growing

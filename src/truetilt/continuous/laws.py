@@ -8,7 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core.types import InvalidInput, State, number, reals, settle, take
+from ..core.arguments import number, reals, settle
+from ..core.errors import InvalidInput
+from ..core.logits import take
+from ..core.types import State
 
 _HALF_CELL = 2.0**-54  # uniforms are multiples of 2^-53: each stands for the middle of its cell
 _LOG_ROOT_TAU = 0.5 * math.log(2 * math.pi)

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..core.arguments import listed, number, reals, settle, shown, whole
+from ..core.errors import InvalidInput
 from ..core.logits import draw_from
-from ..core.types import InvalidInput, State, listed, number, reals, settle, shown, whole
+from ..core.types import State
 from .laws import normal_quantile
 
 _LOG_TAU = math.log(2 * math.pi)

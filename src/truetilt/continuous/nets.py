@@ -13,8 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.arguments import function, listed, reals, settle, shown, whole
+from ..core.errors import InvalidInput
 from ..core.eval_mode import evaluating
-from ..core.types import InvalidInput, State, function, listed, reals, settle, shown, whole
+from ..core.types import State
 from .processes import Process, check_noise
 
 Reading = Callable[[Tensor, State, float, float], Tensor]  # (the network's output, x, m, s) to eps

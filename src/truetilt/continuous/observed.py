@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 from torch.distributions import MultivariateNormal, kl_divergence
 
-from ..core.types import InvalidInput, State, device_here, shown
+from ..core.arguments import device_here, shown
+from ..core.errors import InvalidInput
+from ..core.types import State
 from ..targets.base import check_alpha
 from .kernels import Score
 from .mixtures import GaussianMixture, Observation

@@ -13,7 +13,8 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from ..core.types import LARGEST, InvalidInput, has, number, settle
+from ..core.arguments import LARGEST, has, number, settle
+from ..core.errors import InvalidInput
 from .laws import Gaussian
 
 _MOST_NOISE = 700.0  # its exp is still a float64

@@ -13,7 +13,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.types import InvalidInput, Particles, reals, shown
+from ..core.arguments import reals, shown
+from ..core.errors import InvalidInput
+from ..core.types import Particles
 from ..diffusion.schedules import check_whole
 from ..targets.base import ClockMove, Clockwork
 

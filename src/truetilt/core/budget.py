@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from .arguments import plain, shown
+from .errors import InvalidInput
 from .spent import Spent
-from .types import InvalidInput, plain, shown
 
 
 class BudgetTooSmall(InvalidInput):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from .batch import Meter, MeteredPotential, MeteredReward
+from .evaluation import Meter, MeteredPotential, MeteredReward
 from .spent import Spent
 
 T = TypeVar("T")

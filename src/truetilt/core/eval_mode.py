@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from .device import check
+from .evaluation import check
 
 
 @contextmanager

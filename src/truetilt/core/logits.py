@@ -20,11 +20,14 @@ import torch
 from torch import Tensor
 
 from .arguments import shown, tensor_of
-from .device import nothing
 from .errors import InvalidInput
 
 _ROWS = "give log-values of every token at every site, a tensor [..., D, S]"
 MakeRows = Callable[[Tensor], Tensor]  # numbers of rows, int64 [k], to those rows [k, S]
+
+
+def nothing() -> None:
+    """Do nothing: the default of work that lazy rows may have to begin."""
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from .errors import InvalidInput
 from .storage import check_plain
-from .types import InvalidInput
 
 
 def read_pickled(path: Path) -> Any:

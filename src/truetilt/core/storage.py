@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 
 from safetensors import SafetensorError
 
-from .types import InvalidInput
+from .errors import InvalidInput
 
 TEXT = 128 << 20  # bytes of the longest text or JSON file that is read
 BINARY = 16 << 30  # and of the longest file that is read into memory whole

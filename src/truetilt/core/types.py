@@ -14,45 +14,11 @@ from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from .arguments import LARGEST as LARGEST
-from .arguments import LONGEST as LONGEST
-from .arguments import called as called
-from .arguments import device_here as device_here
-from .arguments import folder_of as folder_of
-from .arguments import function as function
-from .arguments import has as has
-from .arguments import listed as listed
-from .arguments import number as number
-from .arguments import path_of as path_of
-from .arguments import plain as plain
-from .arguments import reals as reals
-from .arguments import settle as settle
-from .arguments import shown as shown
-from .arguments import tensor_of as tensor_of
-from .arguments import truth as truth
-from .arguments import whole as whole
-from .batch import Batch as Batch
-from .batch import BatchScore as BatchScore
-from .batch import Meter as Meter
-from .batch import ask as ask
-from .device import Doubt as Doubt
-from .device import Questions as Questions
-from .device import asks_freely as asks_freely
-from .device import check as check
-from .device import sites_where as sites_where
-from .errors import DegenerateWeights as DegenerateWeights
-from .errors import InvalidInput as InvalidInput
-from .errors import InvalidWeights as InvalidWeights
-from .errors import Stopped as Stopped
-from .errors import TruetiltError as TruetiltError
-from .logits import SiteLogits as SiteLogits
-from .logits import Sites as Sites
-from .logits import batch_of as batch_of
-from .logits import take as take
-from .target import Described as Described
-from .target import OfModel as OfModel
-from .target import Remedies as Remedies
-from .target import Target as Target
+from .arguments import device_here, function, has, number, settle, shown, whole
+from .errors import InvalidInput
+from .evaluation import Meter, Questions
+from .logits import SiteLogits, take
+from .target import Target
 
 State = Tensor  # any dtype; [..., N, D] tokens (int64) or reals: the sampler never looks inside
 Tokens = Tensor  # int64 [..., D]

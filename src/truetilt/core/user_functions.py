@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .types import InvalidInput
+from .errors import InvalidInput
 
 SPELL = "spell states for it, tt.Reward(function, tokenizer=letters, one_at_a_time=True)"
 

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import LARGEST, called, function, number, settle, shown, tensor_of
-from ..core.batch import Batch, BatchScore, ask
 from ..core.errors import InvalidInput
 from ..core.eval_mode import check_logits, evaluating
+from ..core.evaluation import Batch, BatchScore, ask
 from ..core.logits import SiteLogits, batch_of
 from ..core.types import NEG_INF, Process, Schedule, Score, Tokens, check_process
 

@@ -16,8 +16,8 @@ from typing import Protocol, cast
 import torch
 from torch import Tensor
 
-from ..core.device import Doubt, Questions, check, sites_where
 from ..core.errors import InvalidWeights
+from ..core.evaluation import Doubt, Questions, check, sites_where
 from ..core.logits import SiteLogits, Sites, begin, invert_cdf, kept_below, take
 from ..core.types import NEG_INF, Jumps, Process, SiteOdds, SitewiseLaw, Tokens
 

@@ -15,10 +15,9 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import function, shown, tensor_of
-from ..core.batch import Batch, BatchScore, OfProcess, OfTokens, ask
-from ..core.device import check
 from ..core.errors import InvalidInput, InvalidWeights
 from ..core.eval_mode import evaluating
+from ..core.evaluation import Batch, BatchScore, OfProcess, OfTokens, ask, check
 from ..core.logits import SiteLogits, batch_of
 from ..core.types import NEG_INF, Potential, Process, Score, Tokens, check_process
 

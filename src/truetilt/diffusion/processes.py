@@ -16,8 +16,10 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.logits import normalised_at
-from ..core.types import NEG_INF, InvalidInput, Jumps, SiteLogits, SiteOdds, Tokens, settle, shown, whole
+from ..core.arguments import settle, shown, whole
+from ..core.errors import InvalidInput
+from ..core.logits import SiteLogits, normalised_at
+from ..core.types import NEG_INF, Jumps, SiteOdds, Tokens
 from .kernels import SiteLaw, log1mexp
 from .schedules import LogLinear, NoiseSchedule
 

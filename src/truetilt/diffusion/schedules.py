@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 import torch
 from torch import Tensor
 
-from ..core.types import LONGEST, InvalidInput, listed, number, plain, reals, settle, shown, whole
+from ..core.arguments import LONGEST, listed, number, plain, reals, settle, shown, whole
+from ..core.errors import InvalidInput
 
 AnyMethod = TypeVar("AnyMethod", bound=Callable[..., Any])
 Grid = tuple[float, ...]  # 1 = t_0 > t_1 > ... > t_T = 0

@@ -13,8 +13,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from ..core.arguments import function, number, settle
-from ..core.batch import Batch, BatchScore, ask
 from ..core.errors import InvalidInput
+from ..core.evaluation import Batch, BatchScore, ask
 from ..core.logits import SiteLogits
 from ..core.types import Process, Score, check_process
 

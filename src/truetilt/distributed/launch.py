@@ -17,8 +17,10 @@ import torch
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from ..api import PopulationOptions, StepOptions, run
+from ..core.arguments import whole
+from ..core.errors import DegenerateWeights, InvalidInput
 from ..core.measures import as_numbers, from_numbers, worst
-from ..core.types import DegenerateWeights, FeynmanKac, InvalidInput, whole
+from ..core.types import FeynmanKac
 from ..result import Result
 from ..smc.sampler import WHOLE, Whole
 from ..smc.shards import Shard, SharedSettings

@@ -16,7 +16,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ..core.types import InvalidInput, Move, Particles
+from ..core.errors import InvalidInput
+from ..core.types import Move, Particles
 from ..smc.shards import Drawing, Drawn, Origin, SharedSettings
 from .exchange import Exchange, packed, plan, visits
 from .world import World

@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from ..core.types import LONGEST, InvalidInput, TruetiltError, number, settle, whole
+from ..core.arguments import LONGEST, number, settle, whole
+from ..core.errors import InvalidInput, TruetiltError
 
 PATIENCE = 600.0  # seconds a rank waits for the others
 _GRACE = 3.0  # seconds in which a living rank must report

@@ -15,8 +15,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from ..core.logits import draw_by_row
-from ..core.types import NEG_INF, InvalidInput, Model, SiteLogits, Tokens, check_process, reals, shown
+from ..core.arguments import reals, shown
+from ..core.errors import InvalidInput
+from ..core.logits import SiteLogits, draw_by_row
+from ..core.types import NEG_INF, Model, Tokens, check_process
 from ..diffusion.processes import Masking, Uniform
 from ..targets.on_clock import check_alpha
 from .messages import normalised, sweep

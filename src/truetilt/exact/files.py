@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.errors import InvalidInput
 from ..core.storage import read_json
-from ..core.types import InvalidInput
 from ..diffusion.processes import Masking, Uniform
 from ..diffusion.schedules import LogLinear
 from ..runtime.memory import check_fits

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..core.arguments import whole
 from ..core.errors import InvalidInput
+from ..core.target import OfModel
 from ..core.types import (
     NEG_INF,
     Aux,
@@ -25,7 +26,6 @@ from ..core.types import (
     ListedLaw,
     Model,
     Move,
-    OfModel,
     Particles,
     SiteOdds,
     Tokens,

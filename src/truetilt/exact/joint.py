@@ -13,8 +13,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..core.logits import draw_by_row
-from ..core.types import NEG_INF, Aux, LogWeights, Particles, Tokens, take
+from ..core.logits import draw_by_row, take
+from ..core.types import NEG_INF, Aux, LogWeights, Particles, Tokens
 from .tables import Table, flat_index, noised
 
 

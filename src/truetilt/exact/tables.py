@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import number, reals, settle
-from ..core.batch import Batch, BatchScore, Needs
 from ..core.errors import InvalidInput
+from ..core.evaluation import Batch, BatchScore, Needs
 from ..core.logits import SiteLogits
 from ..core.types import NEG_INF, Model, Tokens, check_process
 from ..diffusion.processes import Masking, Uniform

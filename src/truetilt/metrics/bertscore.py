@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 
 
 class Embedded(NamedTuple):

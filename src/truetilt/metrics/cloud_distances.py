@@ -10,8 +10,8 @@ import math
 import torch
 from torch import Tensor
 
+from ..core.errors import InvalidInput
 from ..core.logits import pick_at
-from ..core.types import InvalidInput
 from ..smc.stream import OUTPUT, Stream
 
 _ROWS = 1024  # rows of a kernel matrix computed at a time

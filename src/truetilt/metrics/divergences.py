@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 
 
 def total_variation(p: Tensor, q: Tensor) -> Tensor:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from ..core.errors import InvalidInput
 from ..core.eval_mode import evaluating
-from ..core.types import InvalidInput
 from .bertscore import Embedded
 from .references import needed, package_folder
 

@@ -16,8 +16,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from ..core.errors import InvalidInput
 from ..core.storage import write_json, write_with
-from ..core.types import InvalidInput
 from ..models.pretrained import CONFIG, WEIGHTS, config_of, find_folder, read_config, read_weights
 from .images import accuracy
 from .regression import least_cross_entropy

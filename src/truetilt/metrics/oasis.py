@@ -10,8 +10,8 @@ from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
+from ..core.errors import InvalidInput
 from ..core.storage import read_unpacked
-from ..core.types import InvalidInput
 
 LENGTH = 9
 _FILE = "OASis_9mers_v1_10perc_subjects.txt.gz"

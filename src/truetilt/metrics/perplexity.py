@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from ..core.errors import InvalidInput
 from ..core.eval_mode import evaluating
-from ..core.types import InvalidInput, Tokens
+from ..core.types import Tokens
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from ..core.types import InvalidInput, TruetiltError
+from ..core.errors import InvalidInput, TruetiltError
 from ..smc.stream import DRAW, OUTPUT, Stream
 from .perplexity import CausalLM, logits_of
 

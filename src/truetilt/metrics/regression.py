@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..core.types import InvalidInput, TruetiltError
+from ..core.errors import InvalidInput, TruetiltError
 
 
 @torch.enable_grad()

@@ -8,9 +8,10 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from ..core.batch import Batch, ask
+from ..core.errors import InvalidInput
+from ..core.evaluation import Batch, ask
 from ..core.logits import draw_from
-from ..core.types import NEG_INF, InvalidInput, Model, Tokens, check_model
+from ..core.types import NEG_INF, Model, Tokens, check_model
 from ..diffusion.processes import Masking
 from ..diffusion.schedules import masked_fraction_grid
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core.types import InvalidInput, Tokens
+from ..core.errors import InvalidInput
+from ..core.types import Tokens
 
 Words = Sequence[Hashable]
 Grams = Counter[tuple[Hashable, ...]]

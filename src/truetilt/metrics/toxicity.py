@@ -16,8 +16,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..core.errors import InvalidInput
 from ..core.storage import read_unpacked
-from ..core.types import InvalidInput
 from .judges import Encode, LinearJudge, calibrated, fitted
 from .regression import pearson, spearman
 

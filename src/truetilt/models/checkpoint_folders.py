@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 from .pretrained import CONFIG, find_folder, read_json
 
 _FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")

@@ -12,8 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.batch import Needs
-from ..core.types import Batch, BatchScore, InvalidInput, Model, Score, SiteLogits, Tokens, ask
+from ..core.errors import InvalidInput
+from ..core.evaluation import Batch, BatchScore, Needs, ask
+from ..core.logits import SiteLogits
+from ..core.types import Model, Score, Tokens
 from .padded import Padded
 from .score import DeftScore, NetPotential, NetScore, class_log_probs
 from .text import TextScore

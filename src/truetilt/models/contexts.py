@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..core.types import LONGEST, InvalidInput, shown, whole
+from ..core.arguments import LONGEST, shown, whole
+from ..core.errors import InvalidInput
 from .gaps import has_gaps, parts_of
 from .public_net import Public
 

@@ -7,9 +7,12 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from ..core.batch import Needs, needs_of
+from ..core.arguments import function, shown
 from ..core.condition_count import parts_of
-from ..core.types import Batch, BatchScore, InvalidInput, Score, SiteLogits, Tokens, ask, function, shown
+from ..core.errors import InvalidInput
+from ..core.evaluation import Batch, BatchScore, Needs, ask, needs_of
+from ..core.logits import SiteLogits
+from ..core.types import Score, Tokens
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.logits import stacked
-from ..core.types import NEG_INF, Batch, InvalidInput, SiteLogits, Tokens, ask
+from ..core.errors import InvalidInput
+from ..core.evaluation import Batch, ask
+from ..core.logits import SiteLogits, stacked
+from ..core.types import NEG_INF, Tokens
 from ..diffusion.processes import Masking
 from .deduplication import WrappingScore
 

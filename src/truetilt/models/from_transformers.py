@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..core.types import LONGEST, InvalidInput, device_here, listed, shown, truth, whole
+from ..core.arguments import LONGEST, device_here, listed, shown, truth, whole
+from ..core.errors import InvalidInput
 from ..diffusion.processes import Masking, Uniform
 from ..runtime.memory import free_bytes
 from .alphabet import drawable, is_place, special_ids, tokenizer_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 
 _GAP = re.compile(r"\[mask(?::(\d+))?\]", re.IGNORECASE)
 TextOrGap = str | int  # a piece of text, or the size of a gap

@@ -20,7 +20,9 @@ from typing import Any, TypedDict, Unpack
 import torch
 from torch import Tensor, nn
 
-from ..core.types import InvalidInput, Model, Process, Tokens, check_process, device_here, settle, shown, truth, whole
+from ..core.arguments import device_here, settle, shown, truth, whole
+from ..core.errors import InvalidInput
+from ..core.types import Model, Process, Tokens, check_process
 from ..diffusion.processes import Masking, Uniform
 from ..viz.views import Images
 from .checkpoint_folders import is_transformers

@@ -15,8 +15,10 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import LONGEST, function, listed, plain, settle, shown, whole
-from ..core.batch import Needs, needs_of
-from ..core.types import Batch, BatchScore, InvalidInput, Model, Potential, Score, SiteLogits, Tokens, ask
+from ..core.errors import InvalidInput
+from ..core.evaluation import Batch, BatchScore, Needs, ask, needs_of
+from ..core.logits import SiteLogits
+from ..core.types import Model, Potential, Score, Tokens
 from ..diffusion.processes import Masking
 from .deduplication import WrappingScore
 

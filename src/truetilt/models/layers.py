@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..core.types import InvalidInput, Tokens
+from ..core.errors import InvalidInput
+from ..core.types import Tokens
 from ..smc.stream import DRAW, Stream
 from .pretrained import Config, Pretrained
 

@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from ..core.errors import InvalidInput
 from ..core.storage import write_json, write_with
-from ..core.types import InvalidInput
 from ..smc.stream import DRAW, Stream
 from .transformer import SEDD
 

@@ -15,8 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..core.arguments import listed, shown, truth, whole
+from ..core.errors import InvalidInput
 from ..core.eval_mode import check_logits
-from ..core.types import NEG_INF, InvalidInput, Process, SiteLogits, Tokens, listed, shown, truth, whole
+from ..core.logits import SiteLogits
+from ..core.types import NEG_INF, Process, Tokens
 from .padded import too_long
 from .score import score_of_prediction
 

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import LARGEST, function, number, settle, tensor_of, whole
-from ..core.batch import Batch, BatchScore
-from ..core.device import check
 from ..core.errors import InvalidInput, InvalidWeights
+from ..core.evaluation import Batch, BatchScore, check
 from ..core.logits import SiteLogits, draw_from
 from ..core.types import NEG_INF, Potential, Process, Score, Tokens
 from ..diffusion.predictors import check_base, dense_base

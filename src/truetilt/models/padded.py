@@ -15,10 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from ..core.arguments import LONGEST, shown, whole
-from ..core.batch import Batch
-from ..core.device import asks_freely
 from ..core.errors import InvalidInput
 from ..core.eval_mode import evaluating
+from ..core.evaluation import Batch, asks_freely
 from ..core.types import Process, Tokens
 from ..diffusion.processes import Masking
 

@@ -19,9 +19,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from ..core.arguments import shown
+from ..core.errors import InvalidInput
 from ..core.storage import check_plain, write_json, write_with
 from ..core.storage import read_json as read_values
-from ..core.types import InvalidInput, shown
 from ..runtime.memory import check_fits
 from ..smc.stream import check_seed
 from .eight_bits import from_eight_bits, in_eight_bits, scale_of

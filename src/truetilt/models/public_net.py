@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 from .alphabet import Alphabet
 from .families import Family
 from .heads import Head

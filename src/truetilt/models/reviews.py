@@ -17,7 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core.types import InvalidInput, Model, Tokens
+from ..core.errors import InvalidInput
+from ..core.types import Model, Tokens
 from ..diffusion.processes import Masking
 from ..viz.views import TextView, view_of_tokens
 from .infilling import check_tokens, with_gaps

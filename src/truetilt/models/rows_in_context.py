@@ -11,7 +11,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..core.types import InvalidInput, Process, SiteLogits, Tokens
+from ..core.errors import InvalidInput
+from ..core.logits import SiteLogits
+from ..core.types import Process, Tokens
 from .contexts import OPEN, Context
 from .public_net import Public
 from .score import score_of_prediction

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from ..core.arguments import settle
-from ..core.batch import Batch, BatchScore, Needs, ask
 from ..core.errors import InvalidInput
+from ..core.evaluation import Batch, BatchScore, Needs, ask
 from ..core.logits import SiteLogits
 from ..core.types import Model, Process, Score, Tokens
 from ..diffusion.processes import Masking, Uniform

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.errors import InvalidInput
 from ..core.pickled import read_pickled
-from ..core.types import InvalidInput, Process
+from ..core.types import Process
 from ..diffusion.processes import Masking, Uniform
 from ..diffusion.schedules import Geometric, LogLinear, NoiseSchedule
 from .pretrained import CONFIG, WEIGHTS, check_finite, check_shapes, find_folder, read_json, read_weights

@@ -17,8 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.arguments import LONGEST, listed, shown, whole
+from ..core.errors import InvalidInput
 from ..core.fasta import fasta_text
-from ..core.types import LONGEST, InvalidInput, Model, Process, Score, Tokens, listed, shown, whole
+from ..core.types import Model, Process, Score, Tokens
 from ..viz.logo import SequenceLogo
 from ..viz.views import END, TextView, View
 from .conditions import PerConditionScore

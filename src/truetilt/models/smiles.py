@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 from .tokenizer import END, Tokenizer, tokenizers_library
 
 SMILES_SYMBOLS = ("[nH]", "Br", "Cl")  # symbols of several characters; all others have one

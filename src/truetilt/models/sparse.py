@@ -14,8 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.logits import LazyRows
-from ..core.types import Batch, InvalidInput, SiteLogits, function, listed, settle, shown
+from ..core.arguments import function, listed, settle, shown
+from ..core.errors import InvalidInput
+from ..core.evaluation import Batch
+from ..core.logits import LazyRows, SiteLogits
 from .conditions import label_of_each_state
 from .deduplication import WrappingScore
 from .padded import check_class

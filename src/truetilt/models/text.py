@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import plain, settle, shown, whole
-from ..core.batch import Batch, BatchScore, Needs
 from ..core.errors import InvalidInput
 from ..core.eval_mode import evaluating
+from ..core.evaluation import Batch, BatchScore, Needs
 from ..core.logits import LazyRows, SiteLogits
 from ..core.types import Model, Process, Tokens, check_process
 from ..diffusion.processes import Masking

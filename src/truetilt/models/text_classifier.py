@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..core.types import InvalidInput, Tokens
+from ..core.errors import InvalidInput
+from ..core.types import Tokens
 from .layers import TimeEmbedding
 from .pretrained import Pretrained
 from .transformer import (

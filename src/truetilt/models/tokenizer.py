@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..core.arguments import has, path_of, shown, whole
+from ..core.errors import InvalidInput
 from ..core.storage import TEXT, check_plain, parse_json, read_text, write_text
-from ..core.types import InvalidInput, has, path_of, shown, whole
 from .pretrained import read_card
 
 TOKENIZER = "tokenizer.json"

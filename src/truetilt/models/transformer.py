@@ -15,7 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..core.types import InvalidInput, Process, SiteLogits, Tokens
+from ..core.errors import InvalidInput
+from ..core.logits import SiteLogits
+from ..core.types import Process, Tokens
 from ..diffusion.processes import Masking
 from ..smc.stream import DRAW, Stream
 from .padded import too_long

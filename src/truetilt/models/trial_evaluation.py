@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.errors import InvalidInput
 from ..core.eval_mode import check_logits, evaluating
-from ..core.types import InvalidInput
 from .heads import find_head
 from .public_net import Public
 

@@ -17,21 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..core.arguments import device_here, function, listed, path_of, settle, shown, whole
 from ..core.chemistry import SELFIES, SMILES, canonical, in_notation, parsed, rdkit, selfies_library, smiles_of
-from ..core.types import (
-    Batch,
-    InvalidInput,
-    Model,
-    Tokens,
-    ask,
-    device_here,
-    function,
-    listed,
-    path_of,
-    settle,
-    shown,
-    whole,
-)
+from ..core.errors import InvalidInput
+from ..core.evaluation import Batch, ask
+from ..core.types import Model, Tokens
 from ..diffusion.processes import Masking
 from ..models.ended import Ended
 from ..models.hub import embedded

@@ -14,8 +14,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..core.arguments import shown
 from ..core.chemistry import rdkit
-from ..core.types import InvalidInput, shown
+from ..core.errors import InvalidInput
 from ..models.smiles import plain_smiles
 
 _MOST = 512  # placements that are compared, at most

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 from .rewards import Contains, Lacks, MoleculeScore, SimilarTo, Together, easy_to_make, logp_near, qed, within
 
 KNOWN = "qed, qed>0.9, logp=3, logp>3, sa, similar=SMILES, contains=SMARTS, lacks=SMARTS; several joined by ' and '"

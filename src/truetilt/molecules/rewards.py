@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
+from ..core.arguments import function, number, settle, shown
 from ..core.chemistry import PROPERTIES, parsed, rdkit
-from ..core.types import InvalidInput, function, number, settle, shown
+from ..core.errors import InvalidInput
 
 MoleculeScore = Callable[[Any], float]  # of an RDKit molecule
 RANGES = {"qed": (0.0, 1.0)}  # of a property

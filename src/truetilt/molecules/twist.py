@@ -18,7 +18,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..core.types import InvalidInput, Tokens, number
+from ..core.arguments import number
+from ..core.errors import InvalidInput
+from ..core.types import Tokens
 from ..models.score import Padded, class_log_probs
 from .rewards import PropertyScore, Together
 

@@ -16,7 +16,8 @@ from typing import Any
 
 from ..api import run
 from ..commands.jobs import Answer
-from ..core.types import InvalidInput, Model, MoveKernel
+from ..core.errors import InvalidInput
+from ..core.types import Model, MoveKernel
 from ..result import Result
 from ..targets.annealed import Annealed
 from ..targets.composed import Composed

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from ..commands.jobs import Answer
-from ..core.types import Model, Score, SiteLogits, Tokens
+from ..core.logits import SiteLogits
+from ..core.types import Model, Score, Tokens
 from ..diffusion.processes import Masking
 from ..exact.tables import Table, flat_index, line_index
 from .landscape import COUNT, Landscape

@@ -16,7 +16,8 @@ from torch import Tensor
 from ..api import run
 from ..commands.costs import Cost, StateCounter, cost_of
 from ..commands.samplers import HALF, PARTIAL, Build, conditional, guidance, tempered, tilted
-from ..core.types import FeynmanKac, Model, Particles, Resampler, Target
+from ..core.target import Target
+from ..core.types import FeynmanKac, Model, Particles, Resampler
 from ..diffusion.guidance import posterior_level
 from ..diffusion.schedules import uniform_grid
 from ..models.conditions import per_condition

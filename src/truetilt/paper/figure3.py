@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..commands.jobs import Answer, Experiment, Job, Settings
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 from ..models.hub import Digits
 from ..smc.resampling import effective_sample_size, never
 from ..targets.any_order import AnyOrder

@@ -17,7 +17,10 @@ from torch import Tensor
 from ..api import run
 from ..commands.costs import StateCounter
 from ..commands.sample_text import Given
-from ..core.types import Batch, BatchScore, FeynmanKac, InvalidInput, Model, Score, SiteLogits, Tokens, ask
+from ..core.errors import InvalidInput
+from ..core.evaluation import Batch, BatchScore, ask
+from ..core.logits import SiteLogits
+from ..core.types import FeynmanKac, Model, Score, Tokens
 from ..diffusion.kernels import tweedie
 from ..diffusion.schedules import uniform_grid
 from ..models.conditions import row_of_each_state

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..api import run
 from ..commands.jobs import Answer, Experiment, Job, Settings
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 from ..proteins.bundle import Protein, load_protein
 from ..rewards.recycled import recycled
 from ..smc.resampling import never

@@ -11,7 +11,7 @@ import statistics
 from pathlib import Path
 
 from ..commands.jobs import Answer, Experiment, Job, Settings
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 from ..metrics.oasis import human_peptides, identity, oasis_content, peptide_file
 from .humanise_designs import (
     CELLS,

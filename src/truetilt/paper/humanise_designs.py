@@ -23,8 +23,8 @@ from ..antibodies.redesign_target import PulledTarget
 from ..antibodies.sequences import read_fasta, tokens_of
 from ..api import run
 from ..commands.antibody_designs import ALPHA_TO_PULL, STEPS, Design, DesignPlan, distinct_designs
+from ..core.errors import InvalidInput
 from ..core.storage import read_text
-from ..core.types import InvalidInput
 from ..targets.consistency import disagreement
 from ..targets.measures import log_prob_in_order
 

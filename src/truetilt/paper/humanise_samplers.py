@@ -31,7 +31,10 @@ from ..baselines.trajectory_gibbs import PARTICLES
 from ..baselines.walks import site_by_site
 from ..commands.antibody_designs import designs_of
 from ..core.budget import Budget, BudgetTooSmall
-from ..core.types import Batch, InvalidInput, Model, Score, SiteLogits, Tokens, ask
+from ..core.errors import InvalidInput
+from ..core.evaluation import Batch, ask
+from ..core.logits import SiteLogits
+from ..core.types import Model, Score, Tokens
 from ..diffusion.processes import Masking
 from ..models.deduplication import WrappingScore
 from ..rewards.reward import Reward

@@ -21,7 +21,8 @@ from torch import Tensor
 
 from ..commands.jobs import Answer, Experiment, Job, Settings
 from ..commands.sample_text import Given, words_of
-from ..core.types import InvalidInput, Tokens
+from ..core.errors import InvalidInput
+from ..core.types import Tokens
 from ..metrics.text import gleu
 from ..models.infilling import Retimed
 from ..models.reviews import Reviews

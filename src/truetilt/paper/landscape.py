@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 from .landscape_files import FORMATS, LENGTH, LETTERS, array_pairs, is_table, read_arrays, read_text
 
 COUNT = len(LETTERS) ** LENGTH

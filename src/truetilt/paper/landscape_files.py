@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ..core.errors import InvalidInput
 from ..core.storage import TEXT, read_array, read_unpacked
-from ..core.types import InvalidInput
 
 LETTERS, LENGTH = "ACGT", 8
 SEQUENCE_NAMES = ("sequence", "seq", "8mer", "kmer", "dna", "x")

@@ -21,11 +21,12 @@ from ..baselines.methods import METHODS, TITLES, Contest, run_method
 from ..baselines.record import Baseline
 from ..baselines.walks import base_draws, site_by_site
 from ..commands.jobs import PROCESSES, RANKS
-from ..core.batch import Meter
 from ..core.budget import Budget, BudgetTooSmall
 from ..core.counting import metered
+from ..core.errors import InvalidInput
+from ..core.evaluation import Meter
 from ..core.spent import Spent
-from ..core.types import InvalidInput, Model, Tokens
+from ..core.types import Model, Tokens
 from ..diffusion.predictors import Taylor
 from ..molecules.bundle import Molecules
 from ..rewards.reward import Reward

@@ -18,8 +18,9 @@ from torch import Tensor
 
 from ..commands.jobs import Answer
 from ..core.chemistry import parsed
+from ..core.errors import InvalidInput
 from ..core.logits import draw_from
-from ..core.types import InvalidInput, Tokens
+from ..core.types import Tokens
 from ..molecules.bundle import Molecules
 from .molecule_tasks import Task
 

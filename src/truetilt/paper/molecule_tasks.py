@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 from ..molecules.bundle import Molecules, load_molecules
 from ..molecules.rewards import MoleculeScore, SimilarTo, easy_to_make, logp_near, qed, together, within
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 from ..models.infilling import Around, Infill, open_sites
 from ..models.score import normalised
 from ..molecules.twist import EndedExactly, PropertyTwist, SumOfTwists

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ..commands.jobs import Answer, Experiment, Job, Settings
 from ..core.budget import Budget
 from ..core.chemistry import parsed
-from ..core.types import InvalidInput, TruetiltError
+from ..core.errors import InvalidInput, TruetiltError
 from .molecule_claims import claims, summaries, truth_of
 from .molecule_samplers import (
     BASE,

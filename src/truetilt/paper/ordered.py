@@ -14,8 +14,11 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor
 
-from ..core.batch import evaluate_all
-from ..core.types import InvalidInput, Model, Particles, Sites, Target, Tokens
+from ..core.errors import InvalidInput
+from ..core.evaluation import evaluate_all
+from ..core.logits import Sites
+from ..core.target import Target
+from ..core.types import Model, Particles, Tokens
 from ..diffusion.processes import Masking
 from ..targets.accept_move import AcceptMove
 from ..targets.annealed import Annealed

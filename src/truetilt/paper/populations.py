@@ -6,8 +6,9 @@ from dataclasses import fields, replace
 
 import torch
 
+from ..core.errors import InvalidInput
 from ..core.logits import draw_from
-from ..core.types import InvalidInput, Tokens
+from ..core.types import Tokens
 from ..result import Result
 from ..smc.stream import OUTPUT, Stream
 

@@ -19,8 +19,10 @@ from ..baselines.fk_steering import fk_steering
 from ..baselines.walks import base_draws, site_by_site
 from ..commands.jobs import Answer
 from ..core.budget import Budget
+from ..core.errors import InvalidInput
+from ..core.logits import SiteLogits
 from ..core.storage import TEXT, read_unpacked
-from ..core.types import InvalidInput, Model, SiteLogits, Tokens
+from ..core.types import Model, Tokens
 from ..diffusion.processes import Masking
 from ..exact.tables import TableScore, flat_index, line_index
 from ..rewards.recycled import recycled

@@ -11,7 +11,7 @@ import statistics
 from pathlib import Path
 
 from ..commands.jobs import Answer, Experiment, Job, Settings
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 from .reward_chains import ADDITIVE, ALPHA, CALLS, EVALUATIONS, METHODS, PARTICLES, one_chain
 from .reward_tables import DISTINCT, one_binding, one_fitness
 from .rewards_figure import draw

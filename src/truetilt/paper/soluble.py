@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ..commands.jobs import Answer, Experiment, Job, Settings
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 from ..proteins.bundle import Protein, load_protein
 from ..proteins.surface import exposure, hydrophobic_share
 from .soluble_figure import draw

@@ -15,7 +15,7 @@ from typing import Any
 from ..baselines.methods import METHODS, TITLES, Contest, run_method
 from ..commands.jobs import Answer, Experiment, Job, Settings
 from ..core.budget import Budget
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 from ..rewards.reward import Reward
 from ..smc.uncertainty import student_quantile
 from ..steering.steer import steer

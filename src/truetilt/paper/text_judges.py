@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from ..commands.jobs import Answer
+from ..core.errors import InvalidInput
 from ..core.storage import write_json
-from ..core.types import InvalidInput
 from ..metrics.encoders import minilm
 from ..metrics.judges import LinearJudge, calibrated, fitted
 from ..metrics.perplexity import CausalLM

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..commands.jobs import Answer, Job, Settings
+from ..core.errors import InvalidInput
 from ..core.fingerprints import fingerprint
 from ..core.storage import read_json
-from ..core.types import InvalidInput
 from ..models.reviews import Reviews
 from .text_rows import ScoredText, read_lines
 from .text_samplers import bundle

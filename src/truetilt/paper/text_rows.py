@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..commands.jobs import Answer
+from ..core.errors import InvalidInput
 from ..core.storage import parse_json, read_text, write_text
-from ..core.types import InvalidInput
 from ..metrics.text import distinct
 from ..smc.uncertainty import student_quantile
 

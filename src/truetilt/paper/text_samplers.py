@@ -20,7 +20,8 @@ import torch
 from ..api import run
 from ..commands.costs import Cost, StateCounter, cost_of
 from ..commands.samplers import HALF, PARTIAL, Build, any_order, guidance, reveal_grid, tempered, tilted
-from ..core.types import FeynmanKac, InvalidInput, Model, Resampler
+from ..core.errors import InvalidInput
+from ..core.types import FeynmanKac, Model, Resampler
 from ..diffusion.guidance import posterior_level
 from ..diffusion.kernels import tweedie
 from ..diffusion.schedules import uniform_grid

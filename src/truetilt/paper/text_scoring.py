@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from ..commands.jobs import Answer
 from ..commands.outputs import write_outputs
+from ..core.errors import InvalidInput
 from ..core.storage import read_json
-from ..core.types import InvalidInput
 from ..metrics.bertscore import bertscore
 from ..metrics.encoders import minilm
 from ..metrics.perplexity import CausalLM, perplexity

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..core.arguments import listed, shown
+from ..core.errors import InvalidInput
 from ..core.fasta import AMINO_ACIDS
-from ..core.types import InvalidInput, listed, shown
 from .structure import UNKNOWN, Structure
 
 _PART = re.compile(r"([A-Za-z_]*):?(-?\d+)([A-Za-z]?)(?:-(?:([A-Za-z_]+):?)?(-?\d+)([A-Za-z]?))?")

@@ -13,10 +13,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..core.batch import Needs
+from ..core.errors import InvalidInput
+from ..core.evaluation import Batch, BatchScore, Meter, Needs
 from ..core.fasta import AMINO_ACIDS
-from ..core.logits import LazyRows
-from ..core.types import Batch, BatchScore, InvalidInput, Meter, SiteLogits, Tokens
+from ..core.logits import LazyRows, SiteLogits
+from ..core.types import Tokens
 from ..diffusion.processes import Masking
 from .decoding import distinct_rows
 from .law import OrderedLaw

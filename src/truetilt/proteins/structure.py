@@ -18,9 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..core.arguments import path_of
+from ..core.errors import InvalidInput
 from ..core.fasta import AMINO_ACIDS
 from ..core.storage import check_plain, read_bytes
-from ..core.types import InvalidInput, path_of
 
 UNKNOWN = "X"  # its 21st token
 ATOMS = ("N", "CA", "C", "O")

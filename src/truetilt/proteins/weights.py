@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.arguments import shown
+from ..core.errors import InvalidInput
 from ..core.pickled import read_pickled
-from ..core.types import InvalidInput, shown
 from .network import _PAIRS, FARTHEST_OFFSET, ProteinMPNN, Sizes
 
 FOLDERS = {"vanilla": "vanilla_model_weights", "soluble": "soluble_model_weights"}

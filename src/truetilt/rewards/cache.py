@@ -22,8 +22,10 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from ..core.arguments import reals, tensor_of
+from ..core.errors import InvalidInput
 from ..core.storage import check_folder, check_plain, check_writable, write_with
-from ..core.types import NEG_INF, InvalidInput, reals, tensor_of
+from ..core.types import NEG_INF
 from .answer_log import AnswerLog
 
 _FORMAT, _VERSION = "truetilt-reward", "1"

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.types import LARGEST, NEG_INF, DegenerateWeights, InvalidInput, Tokens, function, has, number, tensor_of
+from ..core.arguments import LARGEST, function, has, number, tensor_of
+from ..core.errors import DegenerateWeights, InvalidInput
+from ..core.types import NEG_INF, Tokens
 
 
 class Recycled(NamedTuple):

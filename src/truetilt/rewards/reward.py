@@ -13,8 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.arguments import function, number, path_of, settle, truth, whole
+from ..core.errors import InvalidInput
 from ..core.fingerprints import fingerprint
-from ..core.types import InvalidInput, Tokens, function, number, path_of, settle, truth, whole
+from ..core.types import Tokens
 from ..core.user_functions import SPELL, wants_strings
 from .cache import Cache
 from .tokens_as_strings import Spelling, check_vocabulary, quoted, spelling_of

@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from ..core.types import InvalidInput, function, shown, whole
+from ..core.arguments import function, shown, whole
+from ..core.errors import InvalidInput
 
 _SHOWN = 400  # characters of a sequence that an error message quotes
 

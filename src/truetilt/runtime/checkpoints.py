@@ -20,8 +20,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from ..core.errors import InvalidInput, Stopped
 from ..core.storage import check_plain, read_json, remove_written, sha256_of, write_folder, write_json, write_with
-from ..core.types import InvalidInput, Particles, StepInfo, Stopped
+from ..core.types import Particles, StepInfo
 from ..smc.shards import Shard
 from .stopping import stops_at_once
 

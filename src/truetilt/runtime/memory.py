@@ -9,8 +9,10 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 
-from ..core.batch import needs_of
-from ..core.types import FeynmanKac, InvalidInput, Model, OfModel
+from ..core.errors import InvalidInput
+from ..core.evaluation import needs_of
+from ..core.target import OfModel
+from ..core.types import FeynmanKac, Model
 
 _SHARE = 0.5  # fraction of the free memory to use; the other half covers what this estimate leaves out
 _COPIES = 6  # copies of a row at each site: scores, laws and weights of base, conditional and proposal

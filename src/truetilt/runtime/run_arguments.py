@@ -5,9 +5,11 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 
+from ..core.arguments import function, has, whole
+from ..core.errors import InvalidInput
 from ..core.eval_mode import hidden_in_training
 from ..core.target import contract_of
-from ..core.types import FeynmanKac, InvalidInput, Resampler, function, has, whole
+from ..core.types import FeynmanKac, Resampler
 from ..smc.rejuvenation import Rejuvenation
 from ..smc.resampling import never
 

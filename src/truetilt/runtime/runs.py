@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import torch
 
-from ..core.types import FeynmanKac, Meter, Particles, Resampler, StepInfo
+from ..core.evaluation import Meter
+from ..core.types import FeynmanKac, Particles, Resampler, StepInfo
 from ..smc.rejuvenation import Rejuvenation
 from ..smc.sampler import Begun, Source, trace
 from .checkpoints import Checkpoints, Record

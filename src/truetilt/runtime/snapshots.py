@@ -8,7 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.types import InvalidInput, Particles, listed, plain
+from ..core.arguments import listed, plain
+from ..core.errors import InvalidInput
+from ..core.types import Particles
 
 
 class Snapshots(NamedTuple):

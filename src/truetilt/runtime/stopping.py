@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from ..core.types import Stopped
+from ..core.errors import Stopped
 
 
 class Terminated(KeyboardInterrupt):

@@ -14,7 +14,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.types import Aux, FeynmanKac, InvalidInput, Particles, State, take
+from ..core.errors import InvalidInput
+from ..core.logits import take
+from ..core.types import Aux, FeynmanKac, Particles, State
 
 REMEDY = "give a path made with this model and grid (reference=None makes one)"
 

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from ..core.arguments import LONGEST, has, settle, whole
 from ..core.target import NO_WEIGHTS, Target, contract_of
-from ..core.types import LONGEST, MoveKernel, has, settle, whole
+from ..core.types import MoveKernel
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import function, number, settle, shown
-from ..core.device import Questions, asks_freely, check
 from ..core.errors import DegenerateWeights, InvalidInput, InvalidWeights, TruetiltError
+from ..core.evaluation import Questions, asks_freely, check
 from ..core.logits import draw_from
 from ..core.types import NEG_INF, LogWeights, Resampled, Resampler
 

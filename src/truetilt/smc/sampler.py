@@ -18,8 +18,8 @@ from torch import Tensor
 
 from ..core.arguments import plain, settle, shown, whole
 from ..core.condition_count import check_parts
-from ..core.device import Questions, asks_freely
 from ..core.errors import InvalidInput
+from ..core.evaluation import Questions, asks_freely
 from ..core.logits import take
 from ..core.types import ByKernel, FeynmanKac, LogWeights, Move, Particles, Redraw, Resampler, State, Step, StepInfo
 from .coupling import Coupling, independent

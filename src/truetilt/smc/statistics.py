@@ -9,9 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..core.errors import InvalidInput
 from ..core.measures import NOTHING_MEASURED, Measures
 from ..core.target import UNKNOWN, Remedies
-from ..core.types import InvalidInput
 from .genealogy import lineage, roots
 from .resampling import effective_sample_size, log_mean_exp, normalised
 from .uncertainty import History, Interval, across_populations, genealogy, interval, of_log_z

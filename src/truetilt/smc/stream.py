@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.types import device_here, settle, whole
+from ..core.arguments import device_here, settle, whole
 
 DRAW, RESAMPLE, OUTPUT, CHOOSE, COUPLE = range(5)  # purposes: each has its own key, so that no uniform is used twice
 PURPOSES = 16  # keys of one lap of a step: one for each purpose, and COUPLE added to each

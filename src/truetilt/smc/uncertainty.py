@@ -18,7 +18,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.types import InvalidInput, LogWeights, plain, settle, shown
+from ..core.arguments import plain, settle, shown
+from ..core.errors import InvalidInput
+from ..core.types import LogWeights
 from .descriptions import described, in_words
 from .genealogy import lineage
 from .resampling import adaptive, log_mean_exp, multinomial, never, normalised

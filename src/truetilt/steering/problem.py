@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from ..core.spent import Spent
-from ..core.types import Model, Potential, Score, Target, Tokens
+from ..core.target import Target
+from ..core.types import Model, Potential, Score, Tokens
 from ..diffusion.processes import Masking
 from ..diffusion.schedules import Grid, masked_fraction_grid, uniform_grid
 from ..result import Result

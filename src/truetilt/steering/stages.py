@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 from ..api import run
-from ..core.batch import Meter
 from ..core.counting import metered
+from ..core.evaluation import Meter
 from ..core.spent import Spent
 from ..core.storage import read_json, write_json
 from ..core.types import Potential

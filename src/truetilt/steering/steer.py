@@ -9,13 +9,15 @@ from typing import Any, cast
 
 import torch
 
+from ..core.arguments import function, listed, path_of, plain, shown, whole
 from ..core.budget import Budget
 from ..core.condition_count import parts_of
+from ..core.errors import InvalidInput
 from ..core.fingerprints import fingerprint
 from ..core.parameter_names import spelled
 from ..core.spent import Spent
 from ..core.target import tempered
-from ..core.types import InvalidInput, Model, Potential, check_model, function, listed, path_of, plain, shown, whole
+from ..core.types import Model, Potential, check_model
 from ..diffusion.processes import Masking
 from ..result import Result
 from ..rewards.reward import Reward

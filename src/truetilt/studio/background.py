@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..core.types import TruetiltError
+from ..core.errors import TruetiltError
 from ..result import Result
 from ..viz.views import View
 

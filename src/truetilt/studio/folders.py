@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 from ..models.checkpoint_folders import is_transformers
 from ..models.families import FAMILIES
 from ..models.pretrained import CONFIG, read_card, read_json

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 from ..models.hub import embedded
 from .choices import MODELS, ORDERED, PACES, PROCESSES, RESAMPLING, SAMPLERS, WEIGHTS
 from .folders import BACKBONE, DIGITS, MOLECULES, REVIEWS, STRINGS, TABLE, TEXT, Found, found_at

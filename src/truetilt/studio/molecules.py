@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from ..commands.sample_molecules import molecule_target
 from ..core.chemistry import has_rdkit
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 from ..models.hub import load
 from ..molecules.bundle import NAME, Molecules
 from ..molecules.reward_names import named_score

@@ -9,7 +9,7 @@ from typing import Any
 
 import gradio as gr
 
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 from . import pictures
 from .choices import MODELS, ORDERED, PACES, PROCESSES, RESAMPLING, SAMPLERS, WEIGHTS
 from .folders import found_at, sampler_for

@@ -14,7 +14,8 @@ from .. import continuous
 from ..api import reveal, run
 from ..commands.outputs import SNAPSHOTS
 from ..commands.samplers import in_order
-from ..core.types import FeynmanKac, InvalidInput, Model
+from ..core.errors import InvalidInput
+from ..core.types import FeynmanKac, Model
 from ..diffusion.guidance import Guided, posterior_level
 from ..diffusion.kernels import tweedie
 from ..diffusion.schedules import uniform_grid

@@ -16,7 +16,7 @@ import torch
 
 from .. import continuous
 from ..commands.steerable import open_length
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 from ..diffusion.processes import Masking, Uniform
 from ..exact.files import read_table
 from ..exact.tables import Table

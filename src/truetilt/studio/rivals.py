@@ -22,7 +22,8 @@ from ..baselines.walks import site_by_site
 from ..commands.comparison import Comparison, judged
 from ..commands.steerable import Steerable
 from ..core.budget import Budget
-from ..core.types import DegenerateWeights, InvalidInput, InvalidWeights, Tokens
+from ..core.errors import DegenerateWeights, InvalidInput, InvalidWeights
+from ..core.types import Tokens
 from ..metrics.states import evenly_drawn, log_p0, mean_difference
 from ..result import Result
 from ..steering.steer import steer

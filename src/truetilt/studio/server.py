@@ -16,7 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 POLICY = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 from ..models.hub import embedded
 from .folders import DIGITS, REVIEWS, TABLE, Found, found_at
 from .form import device_fault, is_number, is_whole, one_of, trimmed

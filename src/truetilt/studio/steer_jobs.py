@@ -15,8 +15,9 @@ import torch
 from ..baselines.budget_search import said_by_reward
 from ..baselines.record import Baseline
 from ..commands.comparison import exact_law
+from ..core.errors import DegenerateWeights, InvalidInput, InvalidWeights
 from ..core.logits import pick_at
-from ..core.types import DegenerateWeights, InvalidInput, InvalidWeights, Tokens
+from ..core.types import Tokens
 from ..result import Result
 from ..rewards.reward import Reward
 from .background import Background

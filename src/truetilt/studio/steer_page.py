@@ -8,7 +8,7 @@ from typing import Any
 
 import gradio as gr
 
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 from . import steer_pictures as pictures
 from .folders import TABLE
 from .form import devices

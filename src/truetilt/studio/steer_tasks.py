@@ -10,7 +10,10 @@ from typing import Any, NamedTuple
 import torch
 
 from ..commands.steerable import open_length
-from ..core.types import Batch, InvalidInput, Model, SiteLogits, ask
+from ..core.errors import InvalidInput
+from ..core.evaluation import Batch, ask
+from ..core.logits import SiteLogits
+from ..core.types import Model
 from ..diffusion.processes import Masking
 from ..exact.files import read_law
 from ..exact.tables import Table

@@ -11,7 +11,8 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor
 
-from ..core.types import NEG_INF, Aux, LogWeights, Redraw, Tokens, take
+from ..core.logits import take
+from ..core.types import NEG_INF, Aux, LogWeights, Redraw, Tokens
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from typing import Any, ClassVar, NamedTuple, cast
 from torch import Tensor
 
 from ..core.arguments import has, listed, number, settle, shown, whole
-from ..core.device import Questions
 from ..core.errors import InvalidInput
+from ..core.evaluation import Questions
 from ..core.spent import Spent
 from ..core.target import Remedies, Target
 from ..core.types import (

@@ -19,9 +19,8 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import function, listed, plain, settle, shown
-from ..core.batch import evaluate_all
-from ..core.device import check
 from ..core.errors import InvalidInput
+from ..core.evaluation import check, evaluate_all
 from ..core.logits import SiteLogits, draw_from
 from ..core.target import Remedies, Target, tempered
 from ..core.types import NEG_INF, Aux, Model, Particles, Schedule, Score, Tokens, check_model

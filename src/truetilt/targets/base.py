@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import LARGEST, number
-from ..core.device import Questions, check
 from ..core.errors import InvalidInput
+from ..core.evaluation import Questions, check
 from ..core.logits import take
 from ..core.target import SaysNothing
 from ..core.types import NEG_INF, Aux, Law, LogWeights, Move, Particles, State

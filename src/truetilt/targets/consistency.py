@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..core.batch import BatchScore
+from ..core.evaluation import BatchScore
 from ..core.types import Tokens
 from ..smc.model_findings import ALLOWED
 from .stage import SiteTarget

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from ..core.types import InvalidInput, Model, Process, Schedule
+from ..core.errors import InvalidInput
+from ..core.types import Model, Process, Schedule
 from ..diffusion.guidance import Guide, Guided, posterior_level, rate_level
 from ..diffusion.kernels import Kernel, euler, tweedie
 from .on_clock import Tempered, Tilted, Unweighted

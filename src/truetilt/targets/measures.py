@@ -13,7 +13,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 import torch
 from torch import Tensor
 
-from ..core.batch import BatchScore
+from ..core.evaluation import BatchScore
 from ..core.logits import pick_at
 from ..core.measures import Measures, as_numbers, from_numbers
 from ..core.target import contract_of

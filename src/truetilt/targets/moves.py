@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import function
-from ..core.device import Questions
 from ..core.errors import InvalidInput
+from ..core.evaluation import Questions
 from ..core.target import Target
 from ..core.types import NEG_INF, Aux, MadeFrom, Particles, Potential, Redraw, Tokens
 from ..diffusion.processes import Masking

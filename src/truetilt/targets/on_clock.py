@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import function, settle, shown
-from ..core.batch import evaluate_all
-from ..core.device import Doubt, check
 from ..core.errors import InvalidInput, InvalidWeights
+from ..core.evaluation import Doubt, check, evaluate_all
 from ..core.logits import SiteLogits
 from ..core.target import NO_WEIGHTS, Remedies, Target, tempered
 from ..core.types import Aux, Model, Schedule, Score, SitewiseLaw, Tokens

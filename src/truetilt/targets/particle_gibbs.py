@@ -13,9 +13,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..core.arguments import LONGEST, shown, whole
+from ..core.errors import InvalidInput
 from ..core.parameter_names import spelled
 from ..core.target import contract_of
-from ..core.types import LONGEST, FeynmanKac, InvalidInput, State, check_sampled, shown, whole
+from ..core.types import FeynmanKac, State, check_sampled
 from ..diffusion.schedules import check_whole
 from ..runtime.memory import check_room
 from ..smc.conditional import Lineage, Rule, Sweep, check_chains, conditional_smc, keep_lineage

@@ -14,9 +14,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.batch import Meter
+from ..core.arguments import number
+from ..core.errors import InvalidInput
+from ..core.evaluation import Meter
+from ..core.logits import take
 from ..core.parameter_names import spelled
-from ..core.types import NEG_INF, InvalidInput, LogWeights, Particles, Step, Tokens, number, take
+from ..core.types import NEG_INF, LogWeights, Particles, Step, Tokens
 from ..diffusion.schedules import check_whole
 from ..runtime.memory import check_room
 from ..smc.resampling import adaptive, never, systematic

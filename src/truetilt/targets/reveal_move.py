@@ -8,8 +8,9 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor
 
-from ..core.logits import draw_by_row
-from ..core.types import NEG_INF, Aux, LogWeights, Particles, Questions, SiteLogits, Tokens, take
+from ..core.evaluation import Questions
+from ..core.logits import SiteLogits, draw_by_row, take
+from ..core.types import NEG_INF, Aux, LogWeights, Particles, Tokens
 from .stage import SiteLaws, Stage, less
 
 

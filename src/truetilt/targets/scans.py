@@ -8,7 +8,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..core.types import InvalidInput, Questions, check, function, shown
+from ..core.arguments import function, shown
+from ..core.errors import InvalidInput
+from ..core.evaluation import Questions, check
 
 Scan = Callable[
     [Tensor, int, Tensor], Tensor

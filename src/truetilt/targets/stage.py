@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from ..core.batch import evaluate_all
-from ..core.device import Questions, check
 from ..core.errors import InvalidInput, InvalidWeights
+from ..core.evaluation import Questions, check, evaluate_all
 from ..core.logits import SiteLogits
 from ..core.target import SaysNothing
 from ..core.types import NEG_INF, Aux, Model, Particles, Potential, Score, Tokens

@@ -9,9 +9,12 @@ from typing import ClassVar, cast
 
 import torch
 
-from ..core.batch import evaluate_all
-from ..core.target import Remedies, steered
-from ..core.types import NEG_INF, InvalidInput, Potential, Score, SiteLogits, Target, Tokens, function, settle
+from ..core.arguments import function, settle
+from ..core.errors import InvalidInput
+from ..core.evaluation import evaluate_all
+from ..core.logits import SiteLogits
+from ..core.target import Remedies, Target, steered
+from ..core.types import NEG_INF, Potential, Score, Tokens
 from ..diffusion.kernels import tweedie
 from ..diffusion.processes import Masking
 from .advice import advise_pilot, listed_ways, named_twist

@@ -20,9 +20,8 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import LARGEST, called, function, listed, number, settle, tensor_of
-from ..core.batch import highest_of
-from ..core.device import Questions, check
 from ..core.errors import InvalidInput, InvalidWeights
+from ..core.evaluation import Questions, check, highest_of
 from ..core.spent import Spent
 from ..core.types import NEG_INF, Potential, Schedule, State, Tokens
 from ..core.user_functions import check_strings

@@ -14,8 +14,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ..core.batch import evaluate_all
-from ..core.types import NEG_INF, InvalidInput, Particles, Redraw, Score, SiteLogits, Target, Tokens, function
+from ..core.arguments import function
+from ..core.errors import InvalidInput
+from ..core.evaluation import evaluate_all
+from ..core.logits import SiteLogits
+from ..core.target import Target
+from ..core.types import NEG_INF, Particles, Redraw, Score, Tokens
 from .accept_move import AcceptMove
 from .moves import Draw, Proposed, accepting, at_end_target, check_kind, check_still, every_token, hide, revealed
 from .reveal_move import RevealLaw

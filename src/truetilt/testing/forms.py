@@ -11,7 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.types import Aux, Process, SiteLogits, Tokens, shown
+from ..core.arguments import shown
+from ..core.logits import SiteLogits
+from ..core.types import Aux, Process, Tokens
 from .tables import uniforms
 from .verdicts import Rejected, require, used
 

@@ -8,7 +8,9 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from ..core.types import InvalidInput, Process, Score, SitewiseLaw, function, listed, shown
+from ..core.arguments import function, listed, shown
+from ..core.errors import InvalidInput
+from ..core.types import Process, Score, SitewiseLaw
 from ..diffusion.guidance import Guided
 from ..diffusion.kernels import Kernel
 from ..exact.tables import Table

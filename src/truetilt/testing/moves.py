@@ -8,8 +8,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from ..core.target import contract_of
-from ..core.types import NEG_INF, Aux, FeynmanKac, Model, MoveKernel, Particles, Process, Target, whole
+from ..core.arguments import whole
+from ..core.target import Target, contract_of
+from ..core.types import NEG_INF, Aux, FeynmanKac, Model, MoveKernel, Particles, Process
 from ..diffusion.schedules import masked_fraction_grid
 from ..exact.flow import push, push_branches, support
 from ..exact.tables import Table, flat_index

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.arguments import function, number, whole
 from ..core.eval_mode import hidden_in_training
-from ..core.types import Model, Potential, Process, Score, Tokens, check_process, function, number, whole
+from ..core.types import Model, Potential, Process, Score, Tokens, check_process
 from ..targets.on_clock import evaluate
 from ..targets.tilts import Tilt
 from .tables import uniforms

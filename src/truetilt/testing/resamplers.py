@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..core.types import NEG_INF, LogWeights, Resampled, Resampler, function, whole
+from ..core.arguments import function, whole
+from ..core.types import NEG_INF, LogWeights, Resampled, Resampler
 from ..smc.resampling import resampled
 from .tables import TOP, uniforms
 from .verdicts import require, used, z_limit, z_scores

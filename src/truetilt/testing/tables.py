@@ -9,7 +9,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from ..core.types import FeynmanKac, InvalidInput, Model, Process, called, check_process, function, has, reals, shown
+from ..core.arguments import called, function, has, reals, shown
+from ..core.errors import InvalidInput
+from ..core.types import FeynmanKac, Model, Process, check_process
 from ..diffusion.processes import Masking, Uniform
 from ..diffusion.schedules import uniform_grid
 from ..exact.flow import flow

@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from ..core.types import InvalidInput, TruetiltError
+from ..core.errors import InvalidInput, TruetiltError
 from .command import read_plan, run_training
 
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..core.errors import InvalidInput, TruetiltError
 from ..core.storage import read_bytes, write_bytes
-from ..core.types import InvalidInput, TruetiltError
 from ..models.hub import load
 from ..models.pretrained import CARD, CONFIG, WEIGHTS, check_keys, read_card
 from ..models.reviews import Reviews

@@ -11,8 +11,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from ..core.errors import InvalidInput
 from ..core.storage import check_plain, read_json, remove_written, write_folder, write_json, write_with
-from ..core.types import InvalidInput
 from ..runtime.checkpoints import found
 
 _TENSORS, _FACTS = "state.safetensors", "state.json"

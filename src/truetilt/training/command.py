@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 from .config import TrainConfig, read_config
 from .loop import Report, steps_within, train_run
 from .runs import TrainingRun

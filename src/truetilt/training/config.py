@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from ..core.errors import InvalidInput
 from ..core.storage import parse_json, read_text
-from ..core.types import InvalidInput
 from ..diffusion.processes import Masking, Uniform
 from ..models.pretrained import check_keys
 

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..core.errors import InvalidInput
 from ..core.storage import read_array
-from ..core.types import InvalidInput
 from ..models.pretrained import read_json
 from ..models.tokenizer import TOKENIZER, Tokenizer, load_tokenizer
 from ..runtime.memory import check_fits

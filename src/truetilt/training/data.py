@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..core.errors import InvalidInput
 from ..core.storage import read_unpacked
-from ..core.types import InvalidInput, Tokens
+from ..core.types import Tokens
 from ..smc.stream import Stream
 
 _PREFIX = {"train": "train", "test": "t10k"}

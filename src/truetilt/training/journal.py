@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ..core.errors import InvalidInput
 from ..core.storage import parse_json, read_text, write_text
-from ..core.types import InvalidInput
 
 _NAME = "loss.jsonl"
 

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..core.errors import TruetiltError
 from ..core.storage import write_json
-from ..core.types import TruetiltError
 from .checkpoints import Learner, TrainingProgress, save_checkpoint
 from .config import TrainConfig
 from .export import export

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from ..core.types import InvalidInput, Tokens
+from ..core.errors import InvalidInput
+from ..core.types import Tokens
 from ..diffusion.processes import Masking, Uniform
 
 

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from ..core.chemistry import PROPERTIES, parsed
+from ..core.errors import InvalidInput
 from ..core.storage import write_json, write_with
-from ..core.types import InvalidInput
 from ..models.pretrained import config_of
 from ..models.smiles import SMILES_SYMBOLS, plain_smiles, train_pieces
 from ..models.tokenizer import TOKENIZER, Tokenizer

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 
 
 def segments(parts: Sequence[Sequence[int]], length: int) -> Iterator[list[int]]:

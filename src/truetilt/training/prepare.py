@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core.errors import InvalidInput, TruetiltError
 from ..core.storage import write_json, write_with
-from ..core.types import InvalidInput, TruetiltError
 from ..models.tokenizer import TOKENIZER, Tokenizer, gpt2_tokenizer, load_tokenizer, train_tokenizer
 from .corpus import COLUMNS, CORPUS, PARTS, ROWS, TOKENS, fingerprint
 from .molecules import prepare_molecules

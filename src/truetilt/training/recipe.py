@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 from ..models.pretrained import check_keys
 from .config import parse_file
 from .text_data import READERS

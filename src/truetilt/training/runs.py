@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 from ..runtime.checkpoints import found as found_checkpoints
 from .batches import Batches
 from .checkpoints import Learner, TrainingProgress, load_checkpoint

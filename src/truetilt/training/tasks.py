@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 from ..diffusion.processes import Masking, Uniform
 from ..models.classifier import Classifier, ClassifierConfig
 from ..models.layers import compiled, placed

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from ..core.errors import InvalidInput
 from ..core.storage import check_plain
-from ..core.types import InvalidInput
 from ..models.text_form import normalise
 
 csv.field_size_limit(10**8)

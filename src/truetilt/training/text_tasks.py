@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 from ..diffusion.processes import Masking, Uniform
 from ..models.hub import load
 from ..models.layers import placed

@@ -9,8 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.batch import MeteredReward
-from ..core.types import LARGEST, NEG_INF, InvalidInput, Tokens, function, number, tensor_of
+from ..core.arguments import LARGEST, function, number, tensor_of
+from ..core.errors import InvalidInput
+from ..core.evaluation import MeteredReward
+from ..core.types import NEG_INF, Tokens
 from ..core.user_functions import call_user
 
 Rewarding = Callable[..., Any]  # of clean states [B, D], or of them and a time; one number a state

@@ -14,9 +14,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from ..core.arguments import path_of
+from ..core.errors import InvalidInput
 from ..core.spent import Spent
 from ..core.storage import check_plain, parse_json, write_with
-from ..core.types import InvalidInput, Potential, Tokens, path_of
+from ..core.types import Potential, Tokens
 from .layout import TableLayout
 from .lessons import Lessons, effective
 from .network import NetworkTwist

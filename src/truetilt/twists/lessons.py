@@ -15,7 +15,8 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from ..core.types import NEG_INF, InvalidInput, Potential, Tokens
+from ..core.errors import InvalidInput
+from ..core.types import NEG_INF, Potential, Tokens
 
 _LOW = 0.05  # share of the target's mass below the value that `low` returns
 _PARTS = 5  # number of cross-validation parts

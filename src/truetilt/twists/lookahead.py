@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import LARGEST, function, number, settle, shown, whole
-from ..core.batch import Batch, ask
 from ..core.errors import InvalidInput
+from ..core.evaluation import Batch, ask
 from ..core.logits import SiteLogits
 from ..core.types import NEG_INF, Model, Tokens, check_model
 from ..diffusion.processes import Masking

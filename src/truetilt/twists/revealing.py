@@ -11,8 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.batch import Meter
 from ..core.counting import metered
+from ..core.evaluation import Meter
 from ..core.spent import Spent
 from ..core.types import Model, Particles, Potential, Tokens
 from ..diffusion.processes import RevealStep

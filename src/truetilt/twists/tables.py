@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ..core.types import InvalidInput, Tokens, number, settle, whole
+from ..core.arguments import number, settle, whole
+from ..core.errors import InvalidInput
+from ..core.types import Tokens
 from .fits import fit_clean, fit_masked
 from .layout import TableLayout
 from .lessons import Lessons

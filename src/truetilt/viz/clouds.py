@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.types import InvalidInput, listed, settle, whole
+from ..core.arguments import listed, settle, whole
+from ..core.errors import InvalidInput
 from ..runtime.snapshots import evenly
 from .disks import disks
 from .views import MASKED

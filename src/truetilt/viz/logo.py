@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 from .views import MASKED
 
 if TYPE_CHECKING:

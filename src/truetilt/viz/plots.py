@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from ..core.arguments import has, whole
+from ..core.errors import InvalidInput
 from ..core.logits import pick_at
-from ..core.types import InvalidInput, has, whole
 from . import digest
 from .view_choice import suggested_view
 from .views import View, check_view

@@ -8,7 +8,7 @@ import zlib
 
 import numpy as np
 
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _CLEAR = 1  # the grey that stands for see-through; ink of this level is drawn one darker

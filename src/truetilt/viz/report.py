@@ -18,8 +18,9 @@ import numpy as np
 import torch
 
 from .. import __version__
+from ..core.arguments import folder_of, shown
+from ..core.errors import InvalidInput
 from ..core.storage import write_text
-from ..core.types import InvalidInput, folder_of, shown
 from ..runtime.settings import runs_of
 from ..runtime.snapshots import evenly
 from ..smc.statistics import Figures

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..core.types import InvalidInput
+from ..core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.errors import InvalidInput
 from ..core.storage import read_json
-from ..core.types import InvalidInput
 from .clouds import LARGEST_TABLE, Disks, Points
 from .logo import SequenceLogo
 from .molecules import MoleculeView

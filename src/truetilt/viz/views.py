@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ..core.types import InvalidInput, called, function, has, settle, whole
+from ..core.arguments import called, function, has, settle, whole
+from ..core.errors import InvalidInput
 from .png import as_uri
 from .sheets import sheet
 

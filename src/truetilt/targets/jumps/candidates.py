@@ -11,7 +11,9 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from ...core.types import LONGEST, InvalidInput, Schedule, called, function, listed, number, settle
+from ...core.arguments import LONGEST, called, function, listed, number, settle
+from ...core.errors import InvalidInput
+from ...core.types import Schedule
 from ...diffusion.processes import Uniform
 from ...diffusion.schedules import Grid, check_grid
 from ...smc.stream import Stream, check_seed

@@ -9,8 +9,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ...core.logits import kept_below
-from ...core.types import NEG_INF, Aux, Jumps, LogWeights, SiteOdds, Tokens, take
+from ...core.logits import kept_below, take
+from ...core.types import NEG_INF, Aux, Jumps, LogWeights, SiteOdds, Tokens
 from ...diffusion.kernels import SiteLaw
 from .rates import edge, site_rates, take_jumps
 

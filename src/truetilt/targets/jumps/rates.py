@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from ...core.arguments import settle
-from ...core.batch import evaluate_all
 from ...core.errors import InvalidInput, InvalidWeights
+from ...core.evaluation import evaluate_all
 from ...core.logits import take
 from ...core.target import Remedies, Target, tempered
 from ...core.types import NEG_INF, Jumps, Model, Schedule, Tokens, check_model
