@@ -13,7 +13,7 @@ from truetilt.core.types import Particles
 from truetilt.exact.tables import flat_index
 from truetilt.metrics.divergences import histogram, kl
 from truetilt.smc.coupling import fingerprint
-from truetilt.smc.stream import CHOOSE, Stream
+from truetilt.smc.sampler import CHOOSE, Stream
 from truetilt.targets.stage import nothing_known
 
 

@@ -56,10 +56,10 @@ def traced():
 def test_a_step_crosses_few_files(traced):
     """What a debugger meets: files entered and switches between files in one step, as counted on any machine."""
     most = {
-        "tilted, table": (13, 45),
-        "any order, table": (12, 47),
-        "tempered, text": (15, 86),
-        "any order, text": (14, 68),
+        "tilted, table": (8, 37),
+        "any order, table": (8, 39),
+        "tempered, text": (10, 76),
+        "any order, text": (9, 57),
     }
     found = {case: (traced[case]["files"], traced[case]["switches"]) for case in most}
     assert {case: tuple(map(min, found[case], most[case])) for case in most} == found
@@ -90,6 +90,6 @@ def test_the_source_of_a_step_keeps_its_figures():
         [sys.executable, str(BENCHMARKS / "step_source.py")], capture_output=True, text=True, check=True, timeout=300
     )
     found = json.loads(run.stdout)
-    most = {"files": 20, "lines": 4600, "getattr": 7, "lambdas": 6, "packed tuples": 2}
+    most = {"files": 13, "lines": 4200, "getattr": 7, "lambdas": 6, "packed tuples": 2}
     assert found["module state, whole package"] == 0
     assert {name: min(found[name], limit) for name, limit in most.items()} == {name: found[name] for name in most}

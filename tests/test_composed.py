@@ -13,7 +13,7 @@ from problems import clean, table, tv, z_limit
 from rewarded import NEG_INF, Rewarded, hard, rewarded
 from truetilt.exact.tables import flat_index
 from truetilt.targets import any_order
-from truetilt.targets.reveal_move import token_lift
+from truetilt.targets.any_order import token_lift
 from truetilt.testing.targets import masses
 from truetilt.testing.verdicts import common, z_scores
 

@@ -24,7 +24,7 @@ from truetilt.exact.tables import enumerate_states, flat_index
 from truetilt.smc import conditional
 from truetilt.smc.conditional import NO_RESAMPLING, Rule, Sweep, generations, resample
 from truetilt.smc.paths import trace_back
-from truetilt.smc.stream import OUTPUT, Stream
+from truetilt.smc.sampler import OUTPUT, Stream
 
 CHAINS, STEPS, RARE = 20_000, 5, 20  # cells that expect fewer contributions than RARE are pooled
 LIMIT = z_limit(400)

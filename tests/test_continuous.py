@@ -10,7 +10,7 @@ from problems import TOP
 from truetilt import continuous as c
 from truetilt.continuous.laws import normal_quantile
 from truetilt.continuous.nets import own_time
-from truetilt.smc.stream import Stream
+from truetilt.smc.sampler import Stream
 
 PROCESSES = (c.VP(), c.VP(0.5, 8.0), c.SubVP(), c.VE(), c.VE(0.1, 10.0))
 KERNELS = (c.euler_maruyama, c.exponential, c.heun)

@@ -18,8 +18,7 @@ from test_architecture import MODULES, imports, room
 from truetilt import continuous as c
 from truetilt.continuous.feynman_kac import Increment
 from truetilt.core.types import Particles
-from truetilt.targets.base import ClockMove, Proposal, powers
-from truetilt.targets.tilts import FULL
+from truetilt.targets.on_clock import FULL, ClockMove, Proposal, powers
 
 PROCESS = c.VP(1.0, 20.0)  # more noise at the end than the default, so that few points resolve a step
 ALPHA = 3.0

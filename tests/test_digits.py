@@ -30,8 +30,7 @@ from truetilt.models.unet import UNet, UNetConfig
 from truetilt.paper import digit_rows, digit_samplers, figure3, figure4
 from truetilt.paper.digit_samplers import SAMPLERS, DigitRun, SeveralSites, sample_digits, shape_of
 from truetilt.paper.populations import counted_equally, part_of
-from truetilt.smc.sampler import Source, trace
-from truetilt.smc.stream import Stream
+from truetilt.smc.sampler import Source, Stream, trace
 from truetilt.targets.consistency import STATES
 from truetilt.targets.stage import nothing_known
 

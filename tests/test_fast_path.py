@@ -23,12 +23,11 @@ from truetilt.core.logits import Sites
 from truetilt.core.types import SiteOdds
 from truetilt.diffusion import kernels
 from truetilt.diffusion.processes import log1mexp
-from truetilt.models.padded import sites_read
 from truetilt.models.score import NetScore
+from truetilt.models.text import sites_read
 from truetilt.runtime import memory
-from truetilt.smc.sampler import Source, trace
-from truetilt.smc.stream import Stream
-from truetilt.targets.base import Proposal
+from truetilt.smc.sampler import Source, Stream, trace
+from truetilt.targets.on_clock import Proposal
 
 WAITING = {"_local_scalar_dense", "nonzero", "equal", "is_nonzero", "_unique2", "unique_dim", "masked_select"}
 PACKAGE = Path(tt.__file__).parent  # wherever it lies: a clone may be called truetilt too

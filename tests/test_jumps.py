@@ -20,8 +20,7 @@ from truetilt.core.types import Particles
 from truetilt.exact.flow import push
 from truetilt.exact.joint import transitions
 from truetilt.exact.tables import flat_index
-from truetilt.smc.sampler import Source, trace
-from truetilt.smc.stream import Stream
+from truetilt.smc.sampler import Source, Stream, trace
 from truetilt.targets.jumps.events import PointLaw
 from truetilt.targets.jumps.first_hitting import log_chance
 from truetilt.targets.jumps.rates import Rates, edge

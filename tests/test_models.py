@@ -9,10 +9,10 @@ from problems import clean, flow, table, tv
 from truetilt.core.evaluation import Batch
 from truetilt.models.classifier import Classifier, ClassifierConfig
 from truetilt.models.layers import grey_features
-from truetilt.models.padded import Padded
 from truetilt.models.score import DeftScore, NetPotential, NetScore, class_log_probs, digit_model
+from truetilt.models.text import Padded
 from truetilt.models.unet import UNet, UNetConfig
-from truetilt.smc.stream import Stream
+from truetilt.smc.sampler import Stream
 
 SIZES = {"side": 4, "vocabulary": 4, "classes": 3, "channels": (8, 12), "blocks": 1, "embedding": 8, "condition": 16}
 UNET, CLASSIFIER = UNetConfig(**SIZES), ClassifierConfig(**SIZES)

@@ -10,7 +10,7 @@ import torch
 import truetilt as tt
 from problems import TOP, table, z_limit
 from truetilt.core import storage
-from truetilt.smc.stream import Stream
+from truetilt.smc.sampler import Stream
 
 INF = math.inf
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import truetilt as tt
 from problems import FIXED
-from truetilt.diffusion.schedules import check_grid
+from truetilt.diffusion.grids import check_grid
 
 SCHEDULES = [
     tt.LogLinear(),

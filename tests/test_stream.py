@@ -10,7 +10,7 @@ import torch
 
 import truetilt as tt
 from problems import z_limit
-from truetilt.smc.stream import DRAW, OUTPUT, RESAMPLE, Stream, _by_device, _by_host, _keys
+from truetilt.smc.sampler import DRAW, OUTPUT, RESAMPLE, Stream, _by_device, _by_host, _keys
 
 SEEDS = [0, 1, 2, 12345, 2**63 - 1]
 M = 1 << 17

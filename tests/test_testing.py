@@ -11,8 +11,7 @@ from test_wrong import AlphaInProposal, clamped_euler, forgets_mass, partial_as_
 from truetilt.core.types import Resampled
 from truetilt.diffusion.kernels import SiteLaw
 from truetilt.targets.accept_move import AcceptMove
-from truetilt.targets.on_clock import OnClock, Proposal, powers
-from truetilt.targets.tilts import Tilt
+from truetilt.targets.on_clock import OnClock, Proposal, Tilt, powers
 from truetilt.testing import (
     Rejected,
     check_kernel,

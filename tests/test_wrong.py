@@ -19,8 +19,7 @@ from truetilt.exact.ctmc import jump_generator
 from truetilt.exact.tables import flat_index
 from truetilt.metrics.divergences import histogram
 from truetilt.smc.resampling import never
-from truetilt.smc.sampler import Source, trace
-from truetilt.smc.stream import Stream
+from truetilt.smc.sampler import Source, Stream, trace
 from truetilt.targets.on_clock import OnClock, Proposal, powers
 
 ALPHA = 4.0

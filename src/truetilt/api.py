@@ -20,9 +20,9 @@ from .core.fingerprints import fingerprint
 from .core.parameter_names import spelled
 from .core.target import contract_of
 from .core.types import FeynmanKac, Model, OwnGrid, Resampler, Schedule, check_model, check_sampled
+from .diffusion.grids import check_whole, masked_fraction_grid, uniform_grid
 from .diffusion.kernels import Kernel
 from .diffusion.processes import Masking
-from .diffusion.schedules import check_whole, masked_fraction_grid, uniform_grid
 from .result import Result
 from .runtime.checkpoints import EVERY, Checkpoints, Record
 from .runtime.memory import check_room, fitting_chunk
@@ -30,19 +30,16 @@ from .runtime.run_arguments import check_model_functions, check_moves, check_obs
 from .runtime.runs import Callback, CheckedRun, Watch, carried_out
 from .runtime.settings import settings_of, versions_of, weights_of
 from .runtime.snapshots import chosen_steps, stacked
-from .smc.coupling import Coupling, independent
 from .smc.rejuvenation import Rejuvenation
 from .smc.resampling import adaptive, systematic
-from .smc.sampler import WHOLE, Source, check_shape
+from .smc.sampler import WHOLE, Coupling, Source, Stream, check_seed, check_shape, independent
 from .smc.shards import Shard
-from .smc.stream import Stream, check_seed
 from .targets.any_order import AnyOrder
-from .targets.base import check_alpha
 from .targets.consistency import disagreeing
 from .targets.defaults import default_sampler
 from .targets.measures import shared_measures
-from .targets.on_clock import Tempered
-from .targets.tilts import FULL, Ramp
+from .targets.on_clock import FULL, Ramp, Tempered
+from .targets.potentials import check_alpha
 
 
 class StepOptions(TypedDict, total=False):

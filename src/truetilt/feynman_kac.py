@@ -30,11 +30,10 @@ from .diffusion.kernels import Kernel, SiteLaw
 from .smc.resampling import log_mean_exp, normalised
 from .targets.accept_move import AcceptLaw, AcceptMove
 from .targets.any_order import RevealClock
-from .targets.base import ClockMove, Proposal, check_alpha, powers
-from .targets.on_clock import OnClock, Tempered, Tilted, Unweighted, evaluate
+from .targets.on_clock import ClockMove, OnClock, Proposal, Tempered, Tilt, Tilted, Unweighted, evaluate, powers
+from .targets.potentials import check_alpha
 from .targets.stage import SiteTarget, Stage
 from .targets.steered import Steered
-from .targets.tilts import Tilt
 
 __all__ = [
     "AcceptLaw",

@@ -26,8 +26,8 @@ from .runtime.snapshots import Snapshots, no_snapshots, united
 from .runtime.steer_story import story_lines
 from .smc.genealogy import roots
 from .smc.resampling import effective_sample_size, log_mean_exp, multinomial, normalised
+from .smc.sampler import OUTPUT, Stream
 from .smc.statistics import STIRRED, Stirring, figures_of, lines_of
-from .smc.stream import OUTPUT, Stream
 from .smc.trust import Trust, judge
 from .smc.uncertainty import (
     Estimate,

@@ -22,8 +22,8 @@ from ..core.fasta import AMINO_ACIDS
 from ..core.types import Model, Tokens
 from ..diffusion.processes import Masking
 from ..models.infilling import Around, Infill
-from ..models.padded import Padded
 from ..models.score import NetPotential, NetScore, class_log_probs
+from ..models.text import Padded
 from ..targets.annealed import Annealed
 from ..targets.moves import Metropolis
 from ..targets.scans import systematic_scan

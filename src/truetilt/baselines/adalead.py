@@ -11,7 +11,7 @@ from ..core.counting import metered
 from ..core.errors import InvalidInput
 from ..core.evaluation import Meter, MeteredReward
 from ..core.types import NEG_INF, Model, Tokens
-from ..smc.stream import CHOOSE, DRAW, OUTPUT, Stream
+from ..smc.sampler import CHOOSE, DRAW, OUTPUT, Stream
 from ..twists.calls import Rewarding, call_reward, check_reward_of
 from .record import Baseline
 from .walks import WalkMaker, base_draws, site_by_site

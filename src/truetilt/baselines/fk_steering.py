@@ -20,8 +20,7 @@ from ..core.logits import batch_of, take
 from ..core.target import Remedies, Target, contract_of
 from ..core.types import Aux, FeynmanKac, Law, LogWeights, Model, Move, Particles, Potential, Resampler, Tokens
 from ..smc.resampling import adaptive, log_mean_exp, systematic
-from ..smc.sampler import Source, last_of, trace
-from ..smc.stream import Stream
+from ..smc.sampler import Source, Stream, last_of, trace
 from ..twists.calls import Rewarding, call_reward, check_reward_of, scaled
 from ..twists.lookahead import Lookahead
 from .record import Baseline

@@ -21,8 +21,7 @@ from ..core.logits import batch_of, draw_from, take
 from ..core.spent import Spent
 from ..core.types import NEG_INF, Model, Particles, Potential, Tokens, check_model
 from ..diffusion.processes import Masking
-from ..smc.sampler import Draws, Source, first_draw, steps_of
-from ..smc.stream import CHOOSE, RESAMPLE, Stream
+from ..smc.sampler import CHOOSE, RESAMPLE, Draws, Source, Stream, first_draw, steps_of
 from ..twists.calls import Rewarding, call_reward, check_reward_of, scaled
 from ..twists.least_squares import Accuracy, Equations, solve
 from ..twists.lookahead import Lookahead

@@ -24,10 +24,8 @@ from ..core.target import Remedies, Target
 from ..core.types import NEG_INF, Aux, LogWeights, Model, Particles, Resampler, Tokens
 from ..diffusion.predictors import value_and_slope
 from ..smc.resampling import adaptive, log_mean_exp, systematic
-from ..smc.sampler import Source, last_of, trace
-from ..smc.stream import Stream
-from ..targets.any_order import RevealClock
-from ..targets.reveal_move import RevealLaw, RevealMove
+from ..smc.sampler import Source, Stream, last_of, trace
+from ..targets.any_order import RevealClock, RevealLaw, RevealMove
 from ..twists.calls import Rewarding, call_reward, check_reward_of, scaled
 from .record import Baseline
 from .relaxed import Differentiable, relaxed

@@ -19,7 +19,7 @@ from ..core.evaluation import Meter, MeteredReward
 from ..core.spent import Spent
 from ..core.types import LogWeights, Model, Tokens
 from ..smc.conditional import Rule, Sweep, check_chains, swept
-from ..smc.stream import Stream
+from ..smc.sampler import Stream
 from ..twists.calls import Rewarding, check_reward_of
 from ..twists.lookahead import Lookahead
 from .fk_steering import LogPotential, Steering, difference, looks_of

@@ -14,12 +14,11 @@ from ..core.evaluation import Batch, BatchScore, Meter, Needs, ask, needs_of
 from ..core.logits import SiteLogits
 from ..core.target import contract_of
 from ..core.types import FeynmanKac, Model, Tokens, check_model
+from ..diffusion.grids import Grid, masked_fraction_grid, uniform_grid
 from ..diffusion.kernels import tweedie
 from ..diffusion.processes import Masking
-from ..diffusion.schedules import Grid, masked_fraction_grid, uniform_grid
 from ..smc.resampling import never
-from ..smc.sampler import Source, last_of, trace
-from ..smc.stream import Stream
+from ..smc.sampler import Source, Stream, last_of, trace
 from ..targets.composed import Composed
 from ..targets.on_clock import Unweighted
 

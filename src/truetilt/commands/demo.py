@@ -18,7 +18,7 @@ import torch
 from ..api import run, sample
 from ..core.errors import InvalidInput
 from ..core.storage import write_text
-from ..diffusion.schedules import uniform_grid
+from ..diffusion.grids import uniform_grid
 from ..metrics.images import accuracy, diversity_ratio, grey_levels
 from ..models.hub import Digits, load
 from ..result import Result

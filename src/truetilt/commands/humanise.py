@@ -19,7 +19,7 @@ from ..core.arguments import whole
 from ..core.errors import InvalidInput
 from ..core.storage import check_folder, write_json, write_with
 from ..core.types import StepInfo
-from ..models.padded import Padded
+from ..models.text import Padded
 from ..result import Result
 from .antibody_designs import ALPHA_TO_PULL, STEPS, Design, DesignPlan, distinct_designs
 from .outputs import command, noted, rows_of, summary_of

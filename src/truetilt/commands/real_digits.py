@@ -16,7 +16,7 @@ from typing import Any
 from ..core.errors import InvalidInput
 from ..core.storage import write_json
 from ..metrics.images import coverage, mean_distance
-from ..smc.stream import OUTPUT, Stream
+from ..smc.sampler import OUTPUT, Stream
 
 REFERENCE = "checkpoints/mnist/reference.json"
 COMMAND = "python -m truetilt.commands.real_digits"

@@ -12,10 +12,10 @@ from typing import Any, Protocol, cast
 
 from ..core.errors import InvalidInput
 from ..core.types import FeynmanKac, Model
+from ..diffusion.grids import Grid, masked_fraction_grid
 from ..diffusion.guidance import Guide, Guided, rate_level
 from ..diffusion.kernels import Kernel, euler
 from ..diffusion.processes import Masking
-from ..diffusion.schedules import Grid, masked_fraction_grid
 from ..smc.resampling import adaptive, multinomial, partial, systematic
 from ..targets.any_order import AnyOrder
 from ..targets.composed import Composed

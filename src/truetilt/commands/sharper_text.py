@@ -7,9 +7,9 @@ from typing import Any
 from ..api import run
 from ..core.errors import InvalidInput
 from ..core.types import FeynmanKac, Model
+from ..diffusion.grids import uniform_grid
 from ..diffusion.guidance import Guided, posterior_level
 from ..diffusion.kernels import tweedie
-from ..diffusion.schedules import uniform_grid
 from ..diffusion.temperature import LocalTemperature
 from ..result import Result
 from ..runtime.checkpoints import check_states

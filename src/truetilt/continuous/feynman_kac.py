@@ -19,8 +19,8 @@ from ..core.logits import take
 from ..core.target import NO_WEIGHTS, Remedies, Target, steered, tempered
 from ..core.types import Potential, Schedule, State
 from ..diffusion.guidance import check_strength, strength
-from ..targets.base import Clockwork, Proposal, both_times, check_alpha, powers
-from ..targets.tilts import LINEAR, SQUARE, Ramp, Tilt, check_ramp, check_reward, growing
+from ..targets.on_clock import LINEAR, SQUARE, Clockwork, Proposal, Ramp, Tilt, both_times, check_ramp, growing, powers
+from ..targets.potentials import check_alpha, check_reward
 from .kernels import Kernel, Score, euler_maruyama, reverse_drift
 from .laws import Gaussian
 from .models import Diffusion, checked

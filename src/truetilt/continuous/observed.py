@@ -15,7 +15,7 @@ from torch.distributions import MultivariateNormal, kl_divergence
 from ..core.arguments import device_here, shown
 from ..core.errors import InvalidInput
 from ..core.types import State
-from ..targets.base import check_alpha
+from ..targets.potentials import check_alpha
 from .kernels import Score
 from .mixtures import GaussianMixture, Observation
 from .models import Diffusion

@@ -16,8 +16,8 @@ from torch import Tensor
 from ..core.arguments import reals, shown
 from ..core.errors import InvalidInput
 from ..core.types import Particles
-from ..diffusion.schedules import check_whole
-from ..targets.base import ClockMove, Clockwork
+from ..diffusion.grids import check_whole
+from ..targets.on_clock import ClockMove, Clockwork
 
 
 class Line(NamedTuple):

@@ -1,4 +1,4 @@
-"""Asking networks about a batch of states, and the checks of what they answer.
+"""Asking networks and potentials about a batch of states, and the checks of what they answer.
 
 The base and the conditional of a model are asked about the same states. What both need (which sites are masked, which
 row of a table a site reads, what a common network answered) is computed once and cached in the batch, which lives as
@@ -20,11 +20,14 @@ from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from .errors import InvalidInput
+from .arguments import tensor_of
+from .errors import InvalidInput, InvalidWeights
 from .logits import SiteLogits, batch_of, nothing, over_sites
 from .spent import Spent
+from .user_functions import check_strings
 
 AnyScore = Callable[[Tensor, float], SiteLogits]  # a `Score`
+AnyPotential = Callable[[Tensor, float], Tensor]  # a `Potential`
 
 
 class Meter:
@@ -333,3 +336,30 @@ def _sent(numbers: Tensor) -> Callable[[], list[int]]:
         return here.tolist()
 
     return wait
+
+
+def value_of(potential: AnyPotential, x: Tensor, t: float, questions: Questions | None = None) -> Tensor:
+    """The value of states [..., D], float64 [...]: asked as one batch, with its shape and NaN checked."""
+    batch = x.reshape(-1, x.shape[-1])
+    try:
+        value = potential(batch, t)
+    except (AttributeError, TypeError, RuntimeError) as error:
+        check_strings("the potential (reward)", error, batch)
+        raise
+    real = isinstance(value, Tensor) and value.dtype in (torch.float64, torch.float32)
+    if not real or value.requires_grad or value.layout != torch.strided or value.device != x.device:
+        value = tensor_of("what the potential returned", value, "return one number a state", x.device)
+    if value.shape != batch.shape[:1]:
+        raise InvalidInput(
+            f"the potential (reward) returned shape {tuple(value.shape)} for a batch of states "
+            f"{tuple(batch.shape)}; it must return one number a state, [{len(batch)}]"
+        )
+    check(
+        value.isnan().any(),
+        lambda: InvalidWeights(
+            f"the potential (reward) returned NaN for {int(value.isnan().sum())} of {value.numel()} states at "
+            f"t = {t:.6g}; return -inf for an impossible state, a finite number otherwise"
+        ),
+        questions,
+    )
+    return value.double().reshape(x.shape[:-1])

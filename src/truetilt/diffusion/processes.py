@@ -1,30 +1,140 @@
-"""Forward noising processes, masking and uniform: the home of the mask token and of sigma.
+"""Forward noising processes, masking and uniform, with their noise schedules: the home of the mask token and of sigma.
 
 A score is log p_t(y)/p_t(x) for y = x with one site set to v. For masking it is absolute (the mask's own entry counts
 as 0) and only masked sites are read; for uniform only differences within a row matter (entry v less the entry at x).
 Both are what a SEDD network returns. Score, posterior p(x0 = v | x) and reverse rates convert in every direction.
+
+sigma(0) = 0 for every noise schedule: time 0 is clean data, so a last step into s = 0 leaves no noise, whatever the
+lower end of the schedule. Generation runs t = 1 -> 0.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial
-from typing import ClassVar, NamedTuple
+from functools import cached_property, lru_cache, partial, wraps
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from ..core.arguments import settle, shown, whole
+from ..core.arguments import number, reals, settle, shown, whole
 from ..core.errors import InvalidInput
 from ..core.logits import SiteLogits, normalised_at
 from ..core.types import NEG_INF, Jumps, SiteOdds, Tokens
 from .kernels import SiteLaw, log1mexp
-from .schedules import LogLinear, NoiseSchedule
 
+AnyMethod = TypeVar("AnyMethod", bound=Callable[..., Any])
 _SOON = 1e-6  # the smallest time of a state that still has masks
 _LEAST = 1e-300  # a sum over other tokens that rounding made 0 or negative: so rare that no draw will show it
+
+
+class Sigma(NamedTuple):
+    """Total noise at t and its time derivative."""
+
+    value: Tensor
+    rate: Tensor
+
+
+@runtime_checkable
+class NoiseSchedule(Protocol):
+    """The total noise sigma(t) with its derivative, and the time at which there is so much of it."""
+
+    def __call__(self, t: float | Tensor) -> Sigma: ...
+    def time_of(self, value: float) -> float: ...
+
+
+def _time(t: float | Tensor) -> Tensor:
+    t = (
+        torch.tensor(t, dtype=torch.float64)
+        if isinstance(t, float)
+        else reals("time", t, "it must lie in [0, 1] (data at 0, noise at 1)")
+    )
+    if not bool(((t >= 0) & (t <= 1)).all()):
+        raise InvalidInput(f"time is {t.tolist()}; it must lie in [0, 1] (data at 0, noise at 1)")
+    return t
+
+
+def _remembered(schedule: AnyMethod) -> AnyMethod:
+    """The same method with a cache of its values at plain numbers: a step asks for two times again and again."""
+    known = lru_cache(maxsize=256)(schedule)
+
+    @wraps(schedule)
+    def sigma(self: Any, t: float | Tensor) -> Sigma:
+        return known(self, t) if isinstance(t, float) else schedule(self, t)
+
+    return cast("AnyMethod", sigma)
+
+
+def _fraction(name: str, eps: float) -> float:
+    eps = number(name, eps, "it must lie strictly between 0 and 1")
+    if not 0 < eps < 1:
+        raise InvalidInput(f"{name} is {eps}; it must lie strictly between 0 and 1")
+    return eps
+
+
+@dataclass(frozen=True)
+class LogLinear:
+    """$sigma(t) = -log(1 - (1 - eps) t)$: the noised fraction grows linearly in t."""
+
+    eps: float = 1e-3
+
+    def __post_init__(self) -> None:
+        settle(self, eps=_fraction("eps", self.eps))
+
+    @_remembered
+    def __call__(self, t: float | Tensor) -> Sigma:
+        t = _time(t)
+        return Sigma(-torch.log1p(-(1 - self.eps) * t), (1 - self.eps) / (1 - (1 - self.eps) * t))
+
+    def time_of(self, value: float) -> float:
+        return min(1.0, -math.expm1(-value) / (1 - self.eps))
+
+
+@dataclass(frozen=True)
+class Geometric:
+    """$sigma(t) = low^(1-t) high^t$ for $t > 0$, and 0 at $t = 0$."""
+
+    low: float = 1e-4
+    high: float = 20.0
+
+    def __post_init__(self) -> None:
+        settle(self, low=number("low", self.low), high=number("high", self.high))
+        if not 0 < self.low < self.high < math.inf:
+            raise InvalidInput(f"sigma runs from {self.low} to {self.high}; need 0 < low < high < inf")
+
+    @_remembered
+    def __call__(self, t: float | Tensor) -> Sigma:
+        t = _time(t)
+        sigma = self.low ** (1 - t) * self.high**t
+        return Sigma(torch.where(t > 0, sigma, 0.0), sigma * math.log(self.high / self.low))
+
+    def time_of(self, value: float) -> float:
+        if value < self.low:
+            return 0.0
+        return min(1.0, math.log(value / self.low) / math.log(self.high / self.low))
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """$exp(-sigma(t)) = eps + (1 - eps) cos(pi t / 2)$."""
+
+    eps: float = 1e-3
+
+    def __post_init__(self) -> None:
+        settle(self, eps=_fraction("eps", self.eps))
+
+    @_remembered
+    def __call__(self, t: float | Tensor) -> Sigma:
+        t = _time(t)
+        keep = self.eps + (1 - self.eps) * torch.cos(t * (math.pi / 2))
+        rate = (1 - self.eps) * (math.pi / 2) * torch.sin(t * (math.pi / 2)) / keep
+        # 1 - keep as a sine: exact near t = 0, where cos(t) - 1 would lose every digit
+        return Sigma(-torch.log1p(-2 * (1 - self.eps) * torch.sin(t * (math.pi / 4)) ** 2), rate)
+
+    def time_of(self, value: float) -> float:
+        return 4 / math.pi * math.asin(min(math.sqrt(0.5), math.sqrt(-math.expm1(-value) / (2 * (1 - self.eps)))))
 
 
 def _checked(process: Masking | Uniform) -> None:

@@ -18,7 +18,7 @@ from ..core.arguments import function, reals, shown
 from ..core.errors import InvalidInput, InvalidWeights
 from ..core.logits import SiteLogits
 from ..core.types import NEG_INF, Process, Score, check_process
-from ..diffusion.schedules import check_grid
+from ..diffusion.grids import check_grid
 from .tables import enumerate_states, flat_index
 
 _TERMS = 24  # terms of the exponential series, after scaling to rates of at most 1: error below 1e-23

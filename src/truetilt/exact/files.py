@@ -12,8 +12,7 @@ from torch import Tensor
 
 from ..core.errors import InvalidInput
 from ..core.storage import read_json
-from ..diffusion.processes import Masking, Uniform
-from ..diffusion.schedules import LogLinear
+from ..diffusion.processes import LogLinear, Masking, Uniform
 from ..runtime.memory import check_fits
 from .tables import Table
 

@@ -32,11 +32,11 @@ from ..core.types import (
     check_listed,
     check_sampled,
 )
-from ..diffusion.schedules import check_grid
+from ..diffusion.grids import check_grid
 from ..runtime.memory import check_fits
 from ..smc.rejuvenation import Rejuvenation
 from ..smc.resampling import check_weights
-from ..targets.base import ClockMove
+from ..targets.on_clock import ClockMove
 from .tables import enumerate_states, flat_index
 
 _LISTED = "flow sums over all that a move may do; give a kernel that has them, such as tt.Gibbs, or no moves"

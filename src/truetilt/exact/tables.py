@@ -20,7 +20,7 @@ from ..core.evaluation import Batch, BatchScore, Needs
 from ..core.logits import SiteLogits
 from ..core.types import NEG_INF, Model, Tokens, check_process
 from ..diffusion.processes import Masking, Uniform
-from ..targets.base import check_alpha
+from ..targets.potentials import check_alpha
 
 _TABLE = "give a table of probabilities, one axis a site: a tensor, an array or nested lists"
 

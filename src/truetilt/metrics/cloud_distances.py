@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..core.errors import InvalidInput
 from ..core.logits import pick_at
-from ..smc.stream import OUTPUT, Stream
+from ..smc.sampler import OUTPUT, Stream
 
 _ROWS = 1024  # rows of a kernel matrix computed at a time
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from ..core.errors import InvalidInput, TruetiltError
-from ..smc.stream import DRAW, OUTPUT, Stream
+from ..smc.sampler import DRAW, OUTPUT, Stream
 from .perplexity import CausalLM, logits_of
 
 _ROWS, _LENGTH = 8, 128  # rows and tokens of a tuning batch

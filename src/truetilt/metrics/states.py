@@ -12,8 +12,8 @@ from ..core.errors import InvalidInput
 from ..core.evaluation import Batch, ask
 from ..core.logits import draw_from
 from ..core.types import NEG_INF, Model, Tokens, check_model
+from ..diffusion.grids import masked_fraction_grid
 from ..diffusion.processes import Masking
-from ..diffusion.schedules import masked_fraction_grid
 
 
 @torch.no_grad()

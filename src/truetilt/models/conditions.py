@@ -16,9 +16,8 @@ from ..core.errors import InvalidInput
 from ..core.evaluation import Batch, BatchScore, Needs, ask
 from ..core.logits import SiteLogits
 from ..core.types import Model, Score, Tokens
-from .padded import Padded
 from .score import DeftScore, NetPotential, NetScore, class_log_probs
-from .text import TextScore
+from .text import Padded, TextScore
 
 
 def per_condition(models: Sequence[Model]) -> Model:

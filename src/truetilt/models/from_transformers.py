@@ -22,9 +22,9 @@ from ..runtime.memory import free_bytes
 from .alphabet import drawable, is_place, special_ids, tokenizer_of
 from .checkpoint_folders import load_folder, load_tokenizer_of
 from .families import Family, family_of, first_of, longest_row
-from .padded import check_batch
 from .public_net import Public
 from .sequences import Sequences
+from .text import check_batch
 from .trial_evaluation import looked_at
 
 BATCH = 16  # rows in a batch, if memory allows

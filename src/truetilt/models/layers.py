@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from ..core.errors import InvalidInput
 from ..core.types import Tokens
-from ..smc.stream import DRAW, Stream
+from ..smc.sampler import DRAW, Stream
 from .pretrained import Config, Pretrained
 
 _OCTAVES = 4  # waves of the grey value: 1/2, 1, 2 and 4 periods over the vocabulary

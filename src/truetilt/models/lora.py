@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..core.errors import InvalidInput
 from ..core.storage import write_json, write_with
-from ..smc.stream import DRAW, Stream
+from ..smc.sampler import DRAW, Stream
 from .transformer import SEDD
 
 _TARGETS = r"blocks\.\d+\.(attn_qkv|attn_out|mlp\.0|mlp\.2)"  # all but the noise embedding's layers

@@ -18,7 +18,7 @@ from ..core.logits import SiteLogits, draw_from
 from ..core.types import NEG_INF, Potential, Process, Score, Tokens
 from ..diffusion.predictors import check_base, dense_base
 from ..smc.coupling import fingerprint
-from ..smc.stream import check_seed, mix
+from ..smc.sampler import check_seed, mix
 
 _MOST = 1 << 20  # completions of a state, at most
 

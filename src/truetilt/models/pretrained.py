@@ -24,7 +24,7 @@ from ..core.errors import InvalidInput
 from ..core.storage import check_plain, write_json, write_with
 from ..core.storage import read_json as read_values
 from ..runtime.memory import check_fits
-from ..smc.stream import check_seed
+from ..smc.sampler import check_seed
 from .eight_bits import from_eight_bits, in_eight_bits, scale_of
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"

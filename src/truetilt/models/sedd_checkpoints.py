@@ -16,8 +16,7 @@ from torch import Tensor
 from ..core.errors import InvalidInput
 from ..core.pickled import read_pickled
 from ..core.types import Process
-from ..diffusion.processes import Masking, Uniform
-from ..diffusion.schedules import Geometric, LogLinear, NoiseSchedule
+from ..diffusion.processes import Geometric, LogLinear, Masking, NoiseSchedule, Uniform
 from .pretrained import CONFIG, WEIGHTS, check_finite, check_shapes, find_folder, read_json, read_weights
 from .transformer import SEDD, SEDDConfig
 

@@ -20,8 +20,7 @@ from ..core.evaluation import Batch
 from ..core.logits import LazyRows, SiteLogits
 from .conditions import label_of_each_state
 from .deduplication import WrappingScore
-from .padded import check_class
-from .text import TextScore
+from .text import TextScore, check_class
 
 
 @dataclass(frozen=True)

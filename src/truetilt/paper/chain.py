@@ -19,14 +19,14 @@ from ..commands.costs import RoundCounter
 from ..commands.jobs import Answer, Experiment, Job, Settings
 from ..commands.samplers import HALF, Build, any_order, guidance, in_order, tempered, tilted
 from ..core.types import Model, Resampler
+from ..diffusion.grids import uniform_grid
 from ..diffusion.guidance import posterior_level
 from ..diffusion.processes import Masking
-from ..diffusion.schedules import uniform_grid
 from ..exact.chain import Chain
 from ..result import Result
 from ..smc.rejuvenation import Rejuvenation
 from ..smc.resampling import adaptive, never, systematic
-from ..smc.stream import OUTPUT, Stream
+from ..smc.sampler import OUTPUT, Stream
 from ..targets.moves import Gibbs
 from ..targets.scans import systematic_scan
 

@@ -18,17 +18,16 @@ from ..commands.costs import Cost, StateCounter, cost_of
 from ..commands.samplers import HALF, PARTIAL, Build, conditional, guidance, tempered, tilted
 from ..core.target import Target
 from ..core.types import FeynmanKac, Model, Particles, Resampler
+from ..diffusion.grids import uniform_grid
 from ..diffusion.guidance import posterior_level
-from ..diffusion.schedules import uniform_grid
 from ..models.conditions import per_condition
 from ..models.hub import Digits
 from ..result import Result
 from ..smc.rejuvenation import Rejuvenation
 from ..smc.resampling import never
-from ..targets.any_order import AnyOrder
+from ..targets.any_order import AnyOrder, RevealLaw, RevealMove
 from ..targets.moves import hide, without
-from ..targets.reveal_move import RevealLaw, RevealMove
-from ..targets.tilts import FULL
+from ..targets.on_clock import FULL
 from .annealing import DIGITS, Annealing, of_learned_nets
 
 STEPS, QUICK_STEPS = 100, 50

@@ -16,8 +16,8 @@ import torch
 from ..api import run
 from ..commands.jobs import Answer, Experiment, Job, Settings
 from ..commands.outputs import noted
+from ..diffusion.grids import uniform_grid
 from ..diffusion.processes import Masking, Uniform
-from ..diffusion.schedules import uniform_grid
 from ..exact.tables import Table
 from ..metrics.divergences import total_variation
 from ..targets.on_clock import Tilted

@@ -21,8 +21,8 @@ from ..core.errors import InvalidInput
 from ..core.evaluation import Batch, BatchScore, ask
 from ..core.logits import SiteLogits
 from ..core.types import FeynmanKac, Model, Score, Tokens
+from ..diffusion.grids import uniform_grid
 from ..diffusion.kernels import tweedie
-from ..diffusion.schedules import uniform_grid
 from ..models.conditions import row_of_each_state
 from ..models.infilling import Retimed
 from ..models.reviews import Reviews

@@ -26,7 +26,7 @@ from ..core.types import Tokens
 from ..metrics.text import gleu
 from ..models.infilling import Retimed
 from ..models.reviews import Reviews
-from ..smc.stream import OUTPUT, Stream
+from ..smc.sampler import OUTPUT, Stream
 from ..training.corpus import Corpus
 from .gap_fillers import PROMPTING, RECONSTRUCTION, Filled, FillRun, Way, fill, prompt_fits
 from .text_conditions import COLUMNS as TASK_COLUMNS

@@ -23,10 +23,9 @@ from ..diffusion.processes import Masking
 from ..targets.accept_move import AcceptMove
 from ..targets.annealed import Annealed
 from ..targets.annealing_pilot import AtShare
-from ..targets.any_order import AnyOrder
+from ..targets.any_order import AnyOrder, RevealLaw
 from ..targets.composed import Composed
 from ..targets.moves import Proposed, accepting, hide
-from ..targets.reveal_move import RevealLaw
 
 STEPS = 16  # steps in which a state is evaluated: every sixteenth site at a time
 

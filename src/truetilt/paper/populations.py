@@ -10,7 +10,7 @@ from ..core.errors import InvalidInput
 from ..core.logits import draw_from
 from ..core.types import Tokens
 from ..result import Result
-from ..smc.stream import OUTPUT, Stream
+from ..smc.sampler import OUTPUT, Stream
 
 
 def part_of(result: Result, first: int, count: int) -> Result:

@@ -26,12 +26,11 @@ from ..continuous.models import Guided
 from ..continuous.observed import Observed
 from ..continuous.processes import VP
 from ..continuous.quadrature import line_flow
-from ..diffusion.schedules import uniform_grid
+from ..diffusion.grids import uniform_grid
 from ..metrics.cloud_distances import median_distance, mmd, sliced_wasserstein, sphere
 from ..smc.resampling import never
-from ..smc.stream import OUTPUT, Stream
-from ..targets.base import Clockwork
-from ..targets.tilts import SQUARE
+from ..smc.sampler import OUTPUT, Stream
+from ..targets.on_clock import SQUARE, Clockwork
 from .sde_figure import draw
 
 COMPONENTS = 6

@@ -22,9 +22,9 @@ from ..commands.costs import Cost, StateCounter, cost_of
 from ..commands.samplers import HALF, PARTIAL, Build, any_order, guidance, reveal_grid, tempered, tilted
 from ..core.errors import InvalidInput
 from ..core.types import FeynmanKac, Model, Resampler
+from ..diffusion.grids import uniform_grid
 from ..diffusion.guidance import posterior_level
 from ..diffusion.kernels import tweedie
-from ..diffusion.schedules import uniform_grid
 from ..models.conditions import PerConditionScore, per_condition
 from ..models.hub import load
 from ..models.infilling import filled

@@ -14,14 +14,15 @@ from ..commands.costs import RoundCounter
 from ..commands.sample_table import weighted_law as weighted_law
 from ..commands.samplers import HALF, MULTINOMIAL, Build, any_order, guidance, in_order, reveal_grid, tempered, tilted
 from ..core.types import Model, Resampler
+from ..diffusion.grids import Grid, uniform_grid
 from ..diffusion.guidance import posterior_level
-from ..diffusion.schedules import Grid, uniform_grid
 from ..exact.flow import flow
 from ..exact.tables import Table, flat_index
 from ..metrics.divergences import histogram, kl
 from ..result import Result
-from ..smc.coupling import Coupling, independent, systematic_draws
+from ..smc.coupling import systematic_draws
 from ..smc.resampling import never, systematic
+from ..smc.sampler import Coupling, independent
 from ..targets.any_order import adapted_sites
 
 STEPS = 100

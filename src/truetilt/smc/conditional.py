@@ -22,7 +22,7 @@ from ..core.logits import take
 from ..core.types import NEG_INF, FeynmanKac, LogWeights, Move, Particles, Resampled, State, check_sampled
 from .paths import REMEDY, Generation, Trajectory, check_reference, trace_back
 from .resampling import adaptive, check_weights, effective_sample_size, log_mean_exp, multinomial
-from .stream import CHOOSE, DRAW, OUTPUT, RESAMPLE, Stream
+from .sampler import CHOOSE, DRAW, OUTPUT, RESAMPLE, Stream
 
 _ROUNDING = 1e-9  # two memories of one state differ by no more than this
 

@@ -1,4 +1,4 @@
-"""How the uniforms of particles depend on one another: independent, or spread evenly over particles in equal states.
+"""Coupled uniforms: spread evenly over particles in equal states, where `independent` ones are not.
 
 Array-RQMC: particles that draw from the same law share one systematic grid of uniforms. Each particle's own uniform is
 still uniform (its place in the grid is random), so its draw keeps its law and estimates stay unbiased; but the
@@ -7,23 +7,10 @@ histogram of the group is as even as it can be, better than independent draws fr
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import torch
 from torch import Tensor
 
-from .stream import mix
-
-
-class Coupling(Protocol):
-    """Uniforms [..., N, k] to uniforms, given particles' labels [..., N, m] and spare uniforms [..., N, k]."""
-
-    def __call__(self, u: Tensor, labels: Tensor, spare: Tensor) -> Tensor: ...
-
-
-def independent(u: Tensor, labels: Tensor, spare: Tensor) -> Tensor:
-    """Independent uniforms: every particle draws by itself."""
-    return u
+from .sampler import mix
 
 
 def systematic_draws(u: Tensor, labels: Tensor, spare: Tensor) -> Tensor:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from ..core.arguments import LONGEST, has, settle, whole
 from ..core.target import NO_WEIGHTS, Target, contract_of
-from ..core.types import MoveKernel
+from ..core.types import MoveKernel, Particles, Step, StepInfo
+from .resampling import never
+from .sampler import CHOOSE, Source, advance
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,15 @@ class Rejuvenation:
         """How many moves each population makes now [populations]."""
         return self.each_step + self.after_resampling * resampled.long() + self.at_end * last
 
+    def after_step(
+        self, particles: Particles, info: StepInfo, here: Step, source: Source, last: bool
+    ) -> tuple[Particles, StepInfo]:
+        """The particles moved as often as is due after this step, and its record with what the moves did."""
+        own = torch.arange(info.ancestors.shape[-1], device=info.ancestors.device)
+        counts = self.counts((info.ancestors != own).any(-1), last)
+        particles, moved = rejuvenate(self, particles, counts, here, source)
+        return particles, info._replace(moved=moved.share, accepted=moved.accepted)
+
     def before(self, number: int) -> int:
         """The number of this step's first move, counted over the whole run, so that a scan goes on where it stopped."""
         return (number - 1) * (self.each_step + self.after_resampling)
@@ -51,3 +63,34 @@ class Moved(NamedTuple):
 
     share: Tensor  # [populations]
     accepted: Tensor
+
+
+def rejuvenate(
+    moves: Rejuvenation, particles: Particles, counts: Tensor, here: Step, source: Source
+) -> tuple[Particles, Moved]:
+    """Move every particle of population k counts[k] times at the end of a step; weights stay."""
+    kernel, first, still = moves.kernel, moves.before(here.number), here._replace(t=here.s)
+    share = accepted = torch.zeros(particles.log_w.shape[:-1], dtype=torch.float64, device=particles.log_w.device)
+    each = 1 / counts.clamp(min=1)
+    questions = particles.questions
+    for k in range(int(counts.max())):
+        own, going = replace(source, lap=k + 1), k < counts
+        u = own.uniforms(here.number, CHOOSE, particles.x, kernel.choices)
+        move = kernel.move(particles._replace(questions=questions), here.s, first + k, u)
+        after, _ = advance(move, particles.log_w, still, never, own, questions=questions)
+        changed = source.shard.everyone((after.x != particles.x).any(-1).double()).mean(-1)
+        share = share + torch.where(going, changed * each, 0.0)
+        accepting = source.shard.everyone(move.log_accept).exp().mean(-1)
+        accepted = accepted + torch.where(going, accepting * each, 0.0)
+        particles = after if bool(going.all()) else _mixed(going, after, particles)
+    return particles, Moved(share, accepted)
+
+
+def _mixed(chosen: Tensor, new: Particles, old: Particles) -> Particles:
+    """Chosen populations [populations] from `new`, the others from `old`; weights are the same in both."""
+
+    def mix(a: Tensor, b: Tensor) -> Tensor:
+        return torch.where(chosen.reshape(-1, *[1] * (a.dim() - 1)), a, b)
+
+    aux = {key: mix(value, old.aux.get(key, value)) for key, value in new.aux.items()}
+    return Particles(mix(new.x, old.x), old.log_w, aux)

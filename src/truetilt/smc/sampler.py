@@ -1,32 +1,144 @@
-"""The sampler: one order of events for every model, with no special cases.
+"""The sampler: one order of events for every model, with no special cases, and the uniforms it draws by.
 
 choose -> move -> weigh what is known before the draw -> resample -> draw -> weigh the rest. Nothing is resampled after
 the last draw, so the result carries its weights.
+
+Uniforms come from a counter: a pure function of (seed, population, step, purpose, particle, site). There is no
+generator state, so chunks, populations and devices cannot disturb one another: any part of a run can be drawn alone and
+comes out the same. The mixing function is SplitMix64's finaliser (Steele, Lea & Flood 2014).
 """
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.arguments import plain, settle, shown, whole
+from ..core.arguments import device_here, plain, settle, shown, whole
 from ..core.condition_count import check_parts
 from ..core.errors import InvalidInput
 from ..core.evaluation import Questions, asks_freely
 from ..core.logits import take
 from ..core.types import ByKernel, FeynmanKac, LogWeights, Move, Particles, Redraw, Resampler, State, Step, StepInfo
-from .coupling import Coupling, independent
-from .rejuvenation import Moved, Rejuvenation
 from .resampling import check_weights, effective_sample_size, log_mean_exp, never, resampled
 from .shards import Drawing, Drawn, Origin, Shard, SharedSettings
-from .stream import CHOOSE, COUPLE, DRAW, PURPOSES, RESAMPLE, Stream
+
+DRAW, RESAMPLE, OUTPUT, CHOOSE, COUPLE = range(5)  # purposes: each has its own key, so that no uniform is used twice
+PURPOSES = 16  # keys of one lap of a step: one for each purpose, and COUPLE added to each
+
+_GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed word
+_MIX = (-4658895280553007687, -7723592293110705685)  # 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_GOLDEN_WORD = np.uint64(_GOLDEN % 2**64)
+_MIX_WORDS = (np.uint64(_MIX[0] % 2**64), np.uint64(_MIX[1] % 2**64))
+_SHIFTS, _LAST_SHIFT = (np.uint64(30), np.uint64(27)), np.uint64(31)
+_FEW = 4096  # up to this many uniforms are faster to compute on the host and copy than to compute on the device
+_STRETCH = 1 << 14
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A counter-based stream of uniforms: the only randomness of a run.
+
+    `first_population` lets population k be run alone.
+    """
+
+    seed: int
+    first_population: int = 0
+    device: torch.device | str = "cpu"
+
+    def __post_init__(self) -> None:
+        settle(
+            self,
+            seed=check_seed(self.seed),
+            first_population=whole("first_population", self.first_population, 0, 2**62),
+        )
+        device_here(self.device)
+
+    def uniforms(
+        self, step: int, purpose: int, populations: int, count: int | tuple[int, int], first: int = 0
+    ) -> Tensor:
+        """float64 uniforms in [0, 1), [populations, count]: those of the counters from `first` on."""
+        if isinstance(count, tuple):
+            warnings.warn(
+                "give uniforms(..., count, first), not a pair (first, last)", DeprecationWarning, stacklevel=2
+            )
+            first, count = count[0], count[1] - count[0]
+        keys, device = _keys(populations, self.first_population, self.seed, step, purpose), torch.device(self.device)
+        if device.type == "cpu" or populations * count <= _FEW:
+            return torch.from_numpy(_by_host(keys, first, first + count)).to(device, non_blocking=True)
+        here = torch.from_numpy(keys.view(np.int64).copy()).to(device, non_blocking=True)
+        return _by_device(here, first, first + count)
+
+
+def check_seed(seed: int) -> int:
+    """The seed as a plain whole number."""
+    return whole("seed", seed, 0, 2**63 - 1)
+
+
+@lru_cache(maxsize=256)
+def _keys(populations: int, first: int, seed: int, *words: int) -> np.ndarray:
+    """A 64-bit key for each population, mixed from seed, population and words.
+
+    Memoised: the array is shared and must not be written to.
+    """
+    if words:
+        return _mix(
+            _mix(_keys(populations, first, seed, *words[:-1]).copy()) + np.uint64((words[-1] + 1) * _GOLDEN % 2**64)
+        )
+    number = np.arange(populations, dtype=np.uint64) + np.uint64(first + 1)
+    return _mix(_mix(np.full(populations, seed, dtype=np.uint64)) + number * _GOLDEN_WORD)
+
+
+def _by_host(keys: np.ndarray, first: int, last: int) -> np.ndarray:
+    """The uniforms of these keys by numpy, in blocks small enough for the processor's cache."""
+    u = np.empty((len(keys), last - first))
+    for begin in range(first, last, _STRETCH):
+        end = min(begin + _STRETCH, last)
+        bits = _mix(keys[:, None] + _stretch(begin, end))
+        np.multiply(bits >> np.uint64(11), 2.0**-53, out=u[:, begin - first : end - first])
+    return u
+
+
+@lru_cache(maxsize=8)
+def _stretch(begin: int, end: int) -> np.ndarray:
+    """The mixing terms of the counters from begin to end. Memoised: the array is shared and must not be written to."""
+    return np.arange(begin + 1, end + 1, dtype=np.uint64) * _GOLDEN_WORD
+
+
+def _by_device(keys: Tensor, first: int, last: int) -> Tensor:
+    """The same uniforms, bit for bit, computed on the device that holds the keys."""
+    count = torch.arange(first + 1, last + 1, device=keys.device)
+    bits = mix(keys[:, None] + count * _GOLDEN)
+    return _shift(bits, 11).double().mul_(2.0**-53)
+
+
+def _shift(z: Tensor, bits: int) -> Tensor:
+    """Logical shift right of a signed 64-bit word."""
+    return (z >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _mix(z: np.ndarray) -> np.ndarray:
+    """`mix` on unsigned words, in place."""
+    for shift, factor in zip(_SHIFTS, _MIX_WORDS, strict=True):
+        z ^= z >> shift
+        z *= factor
+    z ^= z >> _LAST_SHIFT
+    return z
+
+
+def mix(z: Tensor) -> Tensor:
+    """SplitMix64's finaliser on signed words."""
+    z = (z ^ _shift(z, 30)) * _MIX[0]
+    z = (z ^ _shift(z, 27)) * _MIX[1]
+    return z ^ _shift(z, 31)
 
 
 def _alone(settings: SharedSettings) -> None:
@@ -67,6 +179,17 @@ class Whole:
 
 
 WHOLE = Whole()
+
+
+class Coupling(Protocol):
+    """Uniforms [..., N, k] to uniforms, given particles' labels [..., N, m] and spare uniforms [..., N, k]."""
+
+    def __call__(self, u: Tensor, labels: Tensor, spare: Tensor) -> Tensor: ...
+
+
+def independent(u: Tensor, labels: Tensor, spare: Tensor) -> Tensor:
+    """Independent uniforms: every particle draws by itself."""
+    return u
 
 
 @dataclass(frozen=True)
@@ -110,6 +233,16 @@ class Source:
         return coupled
 
 
+class BetweenSteps(Protocol):
+    """What a run does to its particles between two steps, such as the moves of a Markov kernel (`Rejuvenation`)."""
+
+    def after_step(
+        self, particles: Particles, info: StepInfo, here: Step, source: Source, last: bool
+    ) -> tuple[Particles, StepInfo]:
+        """The particles with what was done to them noted in the record of the step; `last` of the run."""
+        ...
+
+
 class Begun(NamedTuple):
     """Where a stopped run goes on from."""
 
@@ -130,7 +263,7 @@ def trace(
     shape: tuple[int, int],
     resample: Resampler,
     source: Source,
-    moves: Rejuvenation | None = None,
+    moves: BetweenSteps | None = None,
     begin: Begun | None = None,
 ) -> Iterator[tuple[Particles, StepInfo]]:
     """Yield the particles after the first draw and after every step; shape is (populations, particles).
@@ -148,10 +281,7 @@ def trace(
         last = here.number == len(grid) - 1
         particles, info = step(fk, particles._replace(questions=questions), here, resample, source)
         if moves:
-            own = torch.arange(info.ancestors.shape[-1], device=info.ancestors.device)
-            counts = moves.counts((info.ancestors != own).any(-1), last)
-            particles, moved = rejuvenate(moves, particles._replace(questions=questions), counts, here, source)
-            info = info._replace(moved=moved.share, accepted=moved.accepted)
+            particles, info = moves.after_step(particles._replace(questions=questions), info, here, source, last)
         questions.end_step()
         if last:
             questions.settle()
@@ -175,37 +305,6 @@ def check_shape(shape: tuple[int, int]) -> tuple[int, int]:
 def steps_of(grid: Sequence[float]) -> list[Step]:
     """The steps over a time grid, after the first draw."""
     return [Step(number, t, s) for number, (t, s) in enumerate(pairwise(grid), start=1)]
-
-
-def rejuvenate(
-    moves: Rejuvenation, particles: Particles, counts: Tensor, here: Step, source: Source
-) -> tuple[Particles, Moved]:
-    """Move every particle of population k counts[k] times at the end of a step; weights stay."""
-    kernel, first, still = moves.kernel, moves.before(here.number), here._replace(t=here.s)
-    share = accepted = torch.zeros(particles.log_w.shape[:-1], dtype=torch.float64, device=particles.log_w.device)
-    each = 1 / counts.clamp(min=1)
-    questions = particles.questions
-    for k in range(int(counts.max())):
-        own, going = replace(source, lap=k + 1), k < counts
-        u = own.uniforms(here.number, CHOOSE, particles.x, kernel.choices)
-        move = kernel.move(particles._replace(questions=questions), here.s, first + k, u)
-        after, _ = advance(move, particles.log_w, still, never, own, questions=questions)
-        changed = source.shard.everyone((after.x != particles.x).any(-1).double()).mean(-1)
-        share = share + torch.where(going, changed * each, 0.0)
-        accepting = source.shard.everyone(move.log_accept).exp().mean(-1)
-        accepted = accepted + torch.where(going, accepting * each, 0.0)
-        particles = after if bool(going.all()) else _mixed(going, after, particles)
-    return particles, Moved(share, accepted)
-
-
-def _mixed(chosen: Tensor, new: Particles, old: Particles) -> Particles:
-    """Chosen populations [populations] from `new`, the others from `old`; weights are the same in both."""
-
-    def mix(a: Tensor, b: Tensor) -> Tensor:
-        return torch.where(chosen.reshape(-1, *[1] * (a.dim() - 1)), a, b)
-
-    aux = {key: mix(value, old.aux.get(key, value)) for key, value in new.aux.items()}
-    return Particles(mix(new.x, old.x), old.log_w, aux)
 
 
 def step(

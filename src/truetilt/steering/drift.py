@@ -17,9 +17,8 @@ from ..core.evaluation import Meter
 from ..core.spent import Spent
 from ..core.types import MoveKernel, Particles, Step
 from ..result import Result
-from ..smc.rejuvenation import Rejuvenation
-from ..smc.sampler import Source, rejuvenate
-from ..smc.stream import Stream
+from ..smc.rejuvenation import Rejuvenation, rejuvenate
+from ..smc.sampler import Source, Stream
 from .problem import SteerProblem
 
 LIMIT = 4.0  # standard errors; a right answer exceeds them by chance once in ten thousand checks

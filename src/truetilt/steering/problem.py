@@ -17,8 +17,8 @@ from torch import Tensor
 from ..core.spent import Spent
 from ..core.target import Target
 from ..core.types import Model, Potential, Score, Tokens
+from ..diffusion.grids import Grid, masked_fraction_grid, uniform_grid
 from ..diffusion.processes import Masking
-from ..diffusion.schedules import Grid, masked_fraction_grid, uniform_grid
 from ..result import Result
 from ..rewards.reward import Reward
 from ..targets.composed import Composed

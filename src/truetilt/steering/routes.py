@@ -18,9 +18,9 @@ from ..targets.consistency import STATES
 from ..targets.defaults import default_kernel
 from ..targets.measures import RETOLD
 from ..targets.moves import Metropolis
+from ..targets.on_clock import at_end
 from ..targets.scans import systematic_scan
 from ..targets.steered import Steered
-from ..targets.tilts import at_end
 from .account import Account, Price
 from .problem import SteerProblem
 

@@ -22,8 +22,8 @@ from ..diffusion.processes import Masking
 from ..result import Result
 from ..rewards.reward import Reward
 from ..runtime.settings import runs_of
-from ..smc.stream import check_seed
-from ..targets.base import check_alpha
+from ..smc.sampler import check_seed
+from ..targets.potentials import check_alpha
 from ..twists.calls import Rewarding, check_reward_of
 from .account import Account
 from .candidate_routes import Tried

@@ -16,9 +16,9 @@ from ..commands.outputs import SNAPSHOTS
 from ..commands.samplers import in_order
 from ..core.errors import InvalidInput
 from ..core.types import FeynmanKac, Model
+from ..diffusion.grids import uniform_grid
 from ..diffusion.guidance import Guided, posterior_level
 from ..diffusion.kernels import tweedie
-from ..diffusion.schedules import uniform_grid
 from ..result import Result
 from ..targets.any_order import AnyOrder
 from ..targets.composed import Composed

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .tilts import Frozen, Learned, OfFinished
-
-
-def advise_pilot(ramp: Any, call: str) -> str:
-    """Another ramp, where no pilot has found this one."""
-    return "" if isinstance(ramp, Frozen) else f"an exponent that grows as tt.pilot says ({call})"
+from .potentials import Learned, OfFinished
 
 
 def annealing(goal: str, length: int) -> str:

@@ -34,8 +34,8 @@ from ..core.types import (
     Tokens,
     check_listed,
 )
+from ..diffusion.grids import MOST_STEPS, masked_fraction_grid
 from ..diffusion.processes import Masking
-from ..diffusion.schedules import MOST_STEPS, masked_fraction_grid
 from .accept_move import WeighedMove
 from .advice import better_twist, listed_ways
 from .composed import Composed

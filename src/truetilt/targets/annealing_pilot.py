@@ -20,8 +20,7 @@ from ..core.evaluation import Meter
 from ..core.target import Target
 from ..core.types import NEG_INF, Aux, Model, Particles, Score, Step
 from ..smc.resampling import adaptive, systematic
-from ..smc.sampler import Source, advance, first_draw, step
-from ..smc.stream import CHOOSE, Stream
+from ..smc.sampler import CHOOSE, Source, Stream, advance, first_draw, step
 from .accept_move import WeighedMove
 from .annealed import Annealed, Ladder
 from .stage import SiteTarget, Stage

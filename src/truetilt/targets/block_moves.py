@@ -21,6 +21,7 @@ from ..core.logits import draw_from
 from ..core.target import Target
 from ..core.types import NEG_INF, Particles, Potential, Redraw, Tokens
 from .accept_move import AcceptMove
+from .any_order import RevealLaw
 from .moves import (
     Proposed,
     accepting,
@@ -34,7 +35,6 @@ from .moves import (
     revealed,
     with_surrogate,
 )
-from .reveal_move import RevealLaw
 from .scans import Scan, check_scan, random_scan, scanned, sites_of
 from .stage import Answers, SiteLaws, SiteTarget, less
 

@@ -18,9 +18,9 @@ from ..core.types import Model, Potential, Score, check_model
 from ..diffusion.processes import Masking
 from .advice import annealing, better_twist, listed_ways, named_twist
 from .any_order import RevealClock, SiteChoice, uniform_sites
-from .base import most_log_ratio
+from .on_clock import FULL, Ramp, check_ramp
+from .potentials import Learned, as_potential, check_fits, most_log_ratio, most_reward
 from .stage import Stage
-from .tilts import FULL, Learned, Ramp, as_potential, check_fits, check_ramp, most_reward
 
 _PAIRS = "give pairs of a conditional score and its exponent, such as [(model.conditional, 2.0)]"
 

@@ -25,10 +25,10 @@ from ..core.target import Target
 from ..core.types import NEG_INF, Aux, MadeFrom, Particles, Potential, Redraw, Tokens
 from ..diffusion.processes import Masking
 from .accept_move import AcceptMove
-from .reveal_move import RevealLaw, RevealMove
+from .any_order import RevealLaw, RevealMove
+from .potentials import Noisy
 from .scans import Scan, check_scan, random_scan, scanned, sites_of
 from .stage import SiteLaws, SiteTarget, Stage, less
-from .tilts import Noisy
 
 Draw = Callable[[RevealLaw], Tokens]  # the state with a token at the site of a law
 

@@ -1,41 +1,304 @@
 """What is sampled in clock time: Feynman-Kac values of tokens, which give a move for every interval and draw nothing.
 
-`Tempered` is the paper's (edge ratios), `Tilted` weighs a conditional base by a potential, `Unweighted` is plain
+In the order of the file: ramps (how an exponent grows with elapsed time u = 1 - t), tilts (the log-weight
+exponent(t) * potential(x, t) that a particle carries), the lazy move over t -> s with its proposal, and the targets.
+Ramps, tilts, `ClockMove` and `Clockwork` do not look inside a state: `continuous` makes targets of reals from them.
+`Tempered` is the paper's target (edge ratios), `Tilted` weighs a conditional base by a potential, `Unweighted` is plain
 guidance. Where the target is named there is `alpha`; how it is proposed is `beta`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import warnings
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import ClassVar, cast
+from itertools import pairwise
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import torch
 from torch import Tensor
 
-from ..core.arguments import function, settle, shown
+from ..core.arguments import called, function, listed, number, settle, shown
 from ..core.errors import InvalidInput, InvalidWeights
-from ..core.evaluation import Doubt, check, evaluate_all
-from ..core.logits import SiteLogits
-from ..core.target import NO_WEIGHTS, Remedies, Target, tempered
-from ..core.types import Aux, Model, Schedule, Score, SitewiseLaw, Tokens
+from ..core.evaluation import Doubt, Questions, check, evaluate_all, value_of
+from ..core.logits import SiteLogits, take
+from ..core.spent import Spent
+from ..core.target import NO_WEIGHTS, Remedies, SaysNothing, Target, tempered
+from ..core.types import (
+    NEG_INF,
+    Aux,
+    Law,
+    LogWeights,
+    Model,
+    Move,
+    Particles,
+    Potential,
+    Schedule,
+    Score,
+    SitewiseLaw,
+    State,
+    Tokens,
+)
 from ..diffusion.guidance import Guide, NoisyState, check_guide, check_strength, guided, rate_level, strength
 from ..diffusion.kernels import Kernel, SiteLaw, euler, tweedie
 from ..diffusion.processes import Masking
-from .advice import advise_pilot, listed_ways
-from .base import Clockwork, Proposal, both_times, check_alpha, most_log_ratio, powers
+from .advice import listed_ways
+from .potentials import check_alpha, most_log_ratio
 from .stage import SiteTarget, Stage
-from .tilts import (
-    SQUARE,
-    Growing,
-    Ramp,
-    Tilt,
-    check_ramp,
-)
 
+AnyLaw = TypeVar("AnyLaw", bound=Law)
+Ramp = Callable[[float], float]  # elapsed time u = 1 - t to the share of the exponent in force; 1 at u = 1
 _ROUNDING = 1e-5  # of a log-probability in float32
 FINER = "smaller steps (a finer grid)"
+
+
+@dataclass(frozen=True)
+class Power:
+    """The exponent grows as $u^p$; $p = 0$ is the full exponent throughout."""
+
+    p: float
+
+    def __post_init__(self) -> None:
+        settle(self, p=number("the power of a ramp", self.p))
+        if not 0 <= self.p < math.inf:
+            raise InvalidInput(f"the exponent grows as u^{self.p}; the power must be finite and at least 0")
+
+    def __call__(self, u: float) -> float:
+        return u**self.p
+
+
+FULL = Power(0.0)  # the whole exponent from the start
+LINEAR, SQUARE = Power(1.0), Power(2.0)
+
+
+def at_end(u: float) -> float:
+    """Nothing until the data are reached: a reward defined on clean states only."""
+    return 1.0 if u == 1 else 0.0
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """A ramp through points: the share of the exponent at each elapsed time, straight lines between them."""
+
+    elapsed: tuple[float, ...]  # rising to 1
+    shares: tuple[float, ...]  # the last is 1
+    falls: tuple[float, ...] = ()  # what each step cost in rehearsal: the fraction of the effective sample it lost
+    spent: Spent = field(default=Spent(), compare=False, repr=False)  # what finding it cost
+
+    def __post_init__(self) -> None:
+        for name, points in {"elapsed": self.elapsed, "shares": self.shares, "falls": self.falls}.items():
+            given = listed(f"the {name} of a ramp", points, "give a list of numbers")
+            settle(self, **{name: tuple(number(f"one of the {name} of a ramp", value) for value in given)})
+        rising = all(a < b for a, b in pairwise(self.elapsed))
+        if len(self.elapsed) != len(self.shares) or len(self.elapsed) < 2 or not rising or self.elapsed[-1] != 1:
+            raise InvalidInput("a frozen ramp needs a share for each of two or more elapsed times, rising to 1")
+        if not all(math.isfinite(share) for share in self.shares):
+            raise InvalidInput(f"the shares of a ramp are {self.shares}; they must be finite")
+        if self.shares[-1] != 1:
+            raise InvalidInput(f"the last share is {self.shares[-1]}; a ramp that does not end at 1 misses the target")
+
+    def __call__(self, u: float) -> float:
+        right = min(max(bisect_right(self.elapsed, u), 1), len(self.elapsed) - 1)
+        (a, b), (low, high) = self.elapsed[right - 1 : right + 1], self.shares[right - 1 : right + 1]
+        return high if u >= b else low + (high - low) * max(0.0, u - a) / (b - a)
+
+
+def check_ramp(ramp: Ramp) -> None:
+    """A ramp that does not end at 1 would miss the target."""
+    function("ramp", ramp, "(u)", "the share of the exponent at elapsed time u")
+    first, last = (
+        number("the exponent's share", called("ramp", ramp, u), "a ramp must return numbers") for u in (0.0, 1.0)
+    )
+    if last != 1 or not math.isfinite(first):
+        raise InvalidInput(f"the exponent's share runs from {first} to {last}; it must be finite and end at 1")
+
+
+def advise_pilot(ramp: Ramp | None, call: str) -> str:
+    """Another ramp, where no pilot has found this one."""
+    return "" if isinstance(ramp, Frozen) else f"an exponent that grows as tt.pilot says ({call})"
+
+
+@dataclass(frozen=True)
+class Tilt:
+    """log-weight $exponent(t) * potential(x, t)$ that a particle carries; differences of it telescope.
+
+    A potential that is a log-probability is at most 0: `most` is what rounding allows, and a larger value is warned of.
+    """
+
+    potential: Potential
+    exponent: Schedule
+    most: float | None = None
+
+    def __call__(self, x: State, t: float, questions: Questions | None = None) -> Tensor:
+        share = float(self.exponent(t))
+        if share == 0:  # not evaluated: 0 * anything is 0
+            return torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
+        value = value_of(self.potential, x, t, questions)
+        if self.most is not None:
+            check((value > self.most).any(), _above_zero, questions)
+        return torch.where(value == NEG_INF, NEG_INF, share * value)
+
+
+def _above_zero() -> UserWarning:
+    return UserWarning(
+        "the model's potential is above 0 for some states, and log p(zeta|x, t) of a class never is: it may return "
+        "probabilities, or raw logits, where their log_softmax is due, and then another law is sampled. For a density "
+        "or a reward this is as it should be"
+    )
+
+
+def growing(potential: Potential, height: float, ramp: Ramp) -> Tilt:
+    """A tilt whose exponent grows with elapsed time, up to `height`."""
+    return Tilt(potential, Growing(height, ramp))
+
+
+@dataclass(frozen=True)
+class Growing:
+    """An exponent in clock time: height * ramp(elapsed time)."""
+
+    height: float
+    ramp: Ramp
+
+    def __call__(self, t: float) -> float:
+        return self.height * self.ramp(1 - t)
+
+
+@dataclass(frozen=True)
+class Proposal(Generic[AnyLaw]):
+    """The law that draws y and the laws whose log-probabilities weigh it: log weight = sum of $c * log law(y)$."""
+
+    law: AnyLaw
+    ratios: tuple[tuple[float, AnyLaw], ...] = ()
+
+    def log_ratio(self, y: State, zero: LogWeights) -> LogWeights:
+        """sum of $c * log law(y)$, added to zeros; laws over sites share which of them the draw changed."""
+        changed = self.law.changed(y) if self.ratios and isinstance(self.law, SiteLaw) else None
+        log_ratio = zero
+        for c, law in self.ratios:
+            shared = changed is not None and isinstance(law, SiteLaw)
+            log_ratio = log_ratio + c * (law.log_prob(y, changed) if shared else law.log_prob(y))
+        return log_ratio
+
+
+def both_times(t: float | tuple[float, float], s: float | None) -> tuple[float, float]:
+    """The interval t -> s of a step, given as two numbers or, as it once was, as a pair."""
+    if isinstance(t, tuple):
+        warnings.warn("give the times of a step as t, s, not as a pair (t, s)", DeprecationWarning, stacklevel=3)
+        return t
+    if s is None:
+        raise InvalidInput(f"a step begins at t = {t:.6g} and has no end; give t and s")
+    return t, s
+
+
+def powers(*ratios: tuple[float, Any]) -> tuple[tuple[float, Any], ...]:
+    """The (exponent, law) pairs without those of exponent 0, since $0 log 0$ counts as 0."""
+    return tuple((c, law) for c, law in ratios if c != 0)
+
+
+@dataclass(frozen=True)
+class ClockMove(Generic[AnyLaw]):
+    """A lazy move over $t -> s$: nothing is evaluated before `law` is read, so `take` costs no network."""
+
+    lazy: ClassVar[bool] = True
+    x: State
+    log_tilt: LogWeights  # what the particle's weight already holds of the tilt
+    propose: Callable[[State], Proposal[AnyLaw]]
+    end: Callable[[State], LogWeights] | None  # the tilt at s
+    questions: Questions | None = None  # of the step, where its checks wait for the device
+
+    @property
+    def uniforms(self) -> int:
+        return self.x.shape[-1]
+
+    @property
+    def log_before(self) -> LogWeights:
+        return torch.zeros_like(self.log_tilt)
+
+    @property
+    def labels(self) -> Tensor:
+        """Whole numbers that are equal where the states are: of reals, their bits."""
+        return self.x.view(torch.int64) if self.x.dtype == torch.float64 else self.x
+
+    @cached_property
+    def proposal(self) -> Proposal[AnyLaw]:
+        found, checked = self.propose(self.x), None
+        for _, law in ((1.0, found.law), *found.ratios):
+            doubt = law.doubt if isinstance(law, SiteLaw) else None
+            if doubt is not None and doubt is not checked:  # laws made together share one
+                check(*doubt, self.questions)
+                checked = doubt
+        if self.questions is None or not isinstance(found.law, SiteLaw):
+            return found
+        return replace(found, law=replace(found.law, questions=self.questions))
+
+    @property
+    def law(self) -> AnyLaw:
+        return self.proposal.law
+
+    def after(self, y: State) -> tuple[LogWeights, Aux]:
+        log_start = self.log_start
+        log_ratio = self.proposal.log_ratio(y, torch.zeros_like(self.log_tilt))
+        log_end = self.end(y) if self.end else torch.zeros_like(self.log_tilt)
+        return log_ratio + log_end - log_start, {"log_tilt": log_end}
+
+    @property
+    def log_start(self) -> LogWeights:
+        """The tilt to subtract; +inf for a particle of weight 0, so that its weight stays 0."""
+        return torch.where(self.log_tilt == NEG_INF, torch.inf, self.log_tilt)
+
+    def take(self, ancestors: Tensor) -> ClockMove[AnyLaw]:
+        return replace(self, x=take(self.x, ancestors), log_tilt=take(self.log_tilt, ancestors))
+
+
+class Clockwork(SaysNothing, ABC):
+    """A model in clock time: say where it starts, how it proposes and what tilt it carries; the moves follow."""
+
+    @property
+    def tilt(self) -> Tilt | None:
+        return None
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device | str:
+        """Where its tensors live."""
+
+    @abstractmethod
+    def propose(self, x: Any, t: float, s: float) -> Proposal[Any]: ...
+
+    @abstractmethod
+    def nowhere(self, shape: tuple[int, ...]) -> State:
+        """Blank states [*shape, D], from which the first move goes."""
+
+    @abstractmethod
+    def prior(self, x: State) -> Law:
+        """The law of the first draw, whatever the blank states x."""
+
+    def start(self, shape: tuple[int, ...], t: float) -> ClockMove[Any]:
+        nowhere = self.nowhere(shape)
+        zeros = torch.zeros(shape, dtype=torch.float64, device=nowhere.device)
+        return ClockMove(nowhere, zeros, self._first, self._end(t, None))
+
+    def _first(self, x: State) -> Proposal[Any]:
+        return Proposal(self.prior(x))
+
+    def choices(self, t: float, s: float) -> int:
+        return 0
+
+    def branches(self, particles: Particles, t: float, s: float) -> Sequence[tuple[Tensor, Move]]:
+        return [(torch.zeros_like(particles.log_w), self.move(particles, t, s))]
+
+    def move(self, particles: Particles, t: float, s: float, u: Tensor | None = None) -> ClockMove[Any]:
+        propose, asked = partial(self.propose, t=t, s=s), particles.questions
+        return ClockMove(particles.x, particles.aux["log_tilt"], propose, self._end(s, asked), asked)
+
+    def _end(self, t: float, questions: Questions | None) -> Callable[[State], LogWeights] | None:
+        """The tilt at the time where a move ends, as a function of the states there."""
+        tilt = self.tilt
+        return None if tilt is None else partial(tilt, t=t, questions=questions)
 
 
 @dataclass(frozen=True)

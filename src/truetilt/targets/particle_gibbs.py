@@ -18,11 +18,11 @@ from ..core.errors import InvalidInput
 from ..core.parameter_names import spelled
 from ..core.target import contract_of
 from ..core.types import FeynmanKac, State, check_sampled
-from ..diffusion.schedules import check_whole
+from ..diffusion.grids import check_whole
 from ..runtime.memory import check_room
 from ..smc.conditional import Lineage, Rule, Sweep, check_chains, conditional_smc, keep_lineage
 from ..smc.paths import Trajectory
-from ..smc.stream import Stream
+from ..smc.sampler import Stream
 
 
 @dataclass(frozen=True)

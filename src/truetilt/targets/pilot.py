@@ -20,18 +20,17 @@ from ..core.evaluation import Meter
 from ..core.logits import take
 from ..core.parameter_names import spelled
 from ..core.types import NEG_INF, LogWeights, Particles, Step, Tokens
-from ..diffusion.schedules import check_whole
+from ..diffusion.grids import check_whole
 from ..runtime.memory import check_room
 from ..smc.resampling import adaptive, never, systematic
-from ..smc.sampler import Source, advance, check_shape
-from ..smc.stream import CHOOSE, RESAMPLE, Stream, check_seed
+from ..smc.sampler import CHOOSE, RESAMPLE, Source, Stream, advance, check_seed, check_shape
 from .annealed import Annealed
 from .annealing_pilot import find_ladder
 from .any_order import AnyOrder, RevealClock
 from .composed import Composed
-from .on_clock import Tilted
+from .on_clock import FULL, SQUARE, Frozen, Ramp, Tilted, at_end
+from .potentials import SiteValued
 from .steered import Steered
-from .tilts import FULL, SQUARE, Frozen, Ramp, SiteValued, at_end
 
 Ramped = Tilted | Steered | AnyOrder | Composed
 SHARES = tuple(k / 16 for k in range(17))  # of the exponent, at which the pilot weighs each step

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from ..core.errors import InvalidInput
 from ..core.types import Model, check_model
-from .base import check_alpha
 from .composed import Composed
-from .tilts import FULL, Ramp
+from .on_clock import FULL, Ramp
+from .potentials import check_alpha
 
 
 def sharpened(model: Model, alpha: float = 1.0, sharpness: float = 1.0, ramp: Ramp = FULL) -> Composed:

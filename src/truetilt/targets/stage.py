@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 
 from ..core.errors import InvalidInput, InvalidWeights
-from ..core.evaluation import Questions, check, evaluate_all
+from ..core.evaluation import Questions, check, evaluate_all, value_of
 from ..core.logits import SiteLogits
 from ..core.target import SaysNothing
 from ..core.types import NEG_INF, Aux, Model, Particles, Potential, Score, Tokens
 from ..diffusion.processes import Masking
-from .tilts import token_values, value_of
+from .potentials import token_values
 
 Answers = tuple[SiteLogits, ...]  # of the base and of every conditional network
 

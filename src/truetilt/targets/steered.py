@@ -11,31 +11,15 @@ import torch
 
 from ..core.arguments import function, settle
 from ..core.errors import InvalidInput
-from ..core.evaluation import evaluate_all
+from ..core.evaluation import evaluate_all, value_of
 from ..core.logits import SiteLogits
 from ..core.target import Remedies, Target, steered
 from ..core.types import NEG_INF, Potential, Score, Tokens
 from ..diffusion.kernels import tweedie
 from ..diffusion.processes import Masking
-from .advice import advise_pilot, listed_ways, named_twist
-from .base import Proposal
-from .on_clock import FINER, OnClockSites
-from .tilts import (
-    FULL,
-    LINEAR,
-    EndsIn,
-    Growing,
-    Ramp,
-    Tilt,
-    as_potential,
-    at_end,
-    check_fits,
-    check_ramp,
-    check_reward,
-    most_reward,
-    token_values,
-    value_of,
-)
+from .advice import listed_ways, named_twist
+from .on_clock import FINER, FULL, LINEAR, Growing, OnClockSites, Proposal, Ramp, Tilt, advise_pilot, at_end, check_ramp
+from .potentials import EndsIn, as_potential, check_fits, check_reward, most_reward, token_values
 
 
 @dataclass(frozen=True)

@@ -16,16 +16,15 @@ from torch import Tensor
 
 from ..core.arguments import function
 from ..core.errors import InvalidInput
-from ..core.evaluation import evaluate_all
+from ..core.evaluation import evaluate_all, value_of
 from ..core.logits import SiteLogits
 from ..core.target import Target
 from ..core.types import NEG_INF, Particles, Redraw, Score, Tokens
 from .accept_move import AcceptMove
+from .any_order import RevealLaw
 from .moves import Draw, Proposed, accepting, at_end_target, check_kind, check_still, every_token, hide, revealed
-from .reveal_move import RevealLaw
 from .scans import Scan, check_scan, random_scan, scanned, sites_of
 from .stage import SiteLaws, SiteTarget, less
-from .tilts import value_of
 
 
 @dataclass(frozen=True)

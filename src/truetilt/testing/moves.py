@@ -11,7 +11,7 @@ from torch import Tensor
 from ..core.arguments import whole
 from ..core.target import Target, contract_of
 from ..core.types import NEG_INF, Aux, FeynmanKac, Model, MoveKernel, Particles, Process
-from ..diffusion.schedules import masked_fraction_grid
+from ..diffusion.grids import masked_fraction_grid
 from ..exact.flow import push, push_branches, support
 from ..exact.tables import Table, flat_index
 from .forms import check_move_form, check_tensor

@@ -11,8 +11,7 @@ from torch import Tensor
 from ..core.arguments import function, number, whole
 from ..core.eval_mode import hidden_in_training
 from ..core.types import Model, Potential, Process, Score, Tokens, check_process
-from ..targets.on_clock import evaluate
-from ..targets.tilts import Tilt
+from ..targets.on_clock import Tilt, evaluate
 from .tables import uniforms
 from .verdicts import require, used
 

@@ -12,11 +12,11 @@ from torch import Tensor
 from ..core.arguments import called, function, has, reals, shown
 from ..core.errors import InvalidInput
 from ..core.types import FeynmanKac, Model, Process, check_process
+from ..diffusion.grids import uniform_grid
 from ..diffusion.processes import Masking, Uniform
-from ..diffusion.schedules import uniform_grid
 from ..exact.flow import flow
 from ..exact.tables import Table
-from ..smc.stream import DRAW, Stream
+from ..smc.sampler import DRAW, Stream
 from .verdicts import require, used
 
 TOP = 1 - 2.0**-53  # the largest uniform

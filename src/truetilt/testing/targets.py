@@ -14,12 +14,11 @@ from ..core.errors import InvalidWeights
 from ..core.logits import SiteLogits
 from ..core.target import Target, contract_of
 from ..core.types import FeynmanKac, Model, Particles, Process, Resampler, Tokens
-from ..diffusion.schedules import uniform_grid
+from ..diffusion.grids import uniform_grid
 from ..exact.flow import flow
 from ..exact.tables import Table, flat_index
 from ..smc.resampling import adaptive, systematic
-from ..smc.sampler import Source, last_of, trace
-from ..smc.stream import Stream
+from ..smc.sampler import Source, Stream, last_of, trace
 from .forms import check_move_form, check_tensor
 from .tables import MASKING, ExactLaw, built, check_time_error, law_of, small_table, uniforms
 from .verdicts import common, require, used, z_limit, z_scores

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..core.types import Tokens
 from ..diffusion.processes import Masking, Uniform
-from ..smc.stream import Stream
+from ..smc.sampler import Stream
 from .losses import Noise, Noised, corrupt
 from .suffixes import mixed_in, suffixes
 from .task_record import TrainingBatch, TrainingRows

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..core.errors import InvalidInput
 from ..core.storage import read_unpacked
 from ..core.types import Tokens
-from ..smc.stream import Stream
+from ..smc.sampler import Stream
 
 _PREFIX = {"train": "train", "test": "t10k"}
 _LARGEST = 4 << 30  # largest size in bytes of a file, unpacked

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ..diffusion.processes import Masking
 from ..models.score import normalised
-from ..smc.stream import Stream
+from ..smc.sampler import Stream
 from .batches import EVALUATION, SUFFIXES, times
 from .losses import Noise, Noised, bound, corrupt, corrupt_from_all
 from .suffixes import next_token_nats, suffixes

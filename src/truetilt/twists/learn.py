@@ -19,7 +19,7 @@ from ..core.parameter_names import spelled
 from ..core.spent import Spent
 from ..core.types import Model, Potential, Tokens, check_model
 from ..diffusion.processes import Masking
-from ..smc.stream import check_seed
+from ..smc.sampler import check_seed
 from .calls import Rewarding, check_reward_of
 from .learned import HeldOut, LearnedTwist, judge
 from .lessons import Lessons, TwistFamily

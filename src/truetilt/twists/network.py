@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..core.types import Tokens
-from ..smc.stream import DRAW, OUTPUT, Stream
+from ..smc.sampler import DRAW, OUTPUT, Stream
 from .layout import TableLayout
 from .lessons import Lessons, Steps
 from .tables import PairTables

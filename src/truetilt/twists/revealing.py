@@ -17,12 +17,11 @@ from ..core.spent import Spent
 from ..core.types import Model, Particles, Potential, Tokens
 from ..diffusion.processes import RevealStep
 from ..smc.resampling import adaptive, systematic
-from ..smc.sampler import Source, trace
-from ..smc.stream import Stream
+from ..smc.sampler import Source, Stream, trace
+from ..targets.any_order import RevealMove
 from ..targets.composed import Composed
-from ..targets.reveal_move import RevealMove
+from ..targets.potentials import SiteValued
 from ..targets.stage import Answers
-from ..targets.tilts import SiteValued
 from .lessons import Steps
 from .network import NetworkTwist
 from .tables import TableTwist

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..core.spent import Spent
 from ..core.types import Model, Potential, Tokens
-from ..smc.stream import OUTPUT, Stream
+from ..smc.sampler import OUTPUT, Stream
 from .calls import Rewarding, call_reward, scaled
 from .lessons import Lessons, Mutants, softened, together
 from .revealing import weighed_draws

@@ -14,9 +14,9 @@ from torch import Tensor
 from ...core.arguments import LONGEST, called, function, listed, number, settle
 from ...core.errors import InvalidInput
 from ...core.types import Schedule
+from ...diffusion.grids import Grid, check_grid
 from ...diffusion.processes import Uniform
-from ...diffusion.schedules import Grid, check_grid
-from ...smc.stream import Stream, check_seed
+from ...smc.sampler import Stream, check_seed
 
 _TIMES = 15  # the stream's purpose for candidate times: none of the sampler's
 _PIECES = 64  # of a bound that changes with time

@@ -15,7 +15,7 @@ from ...core.errors import InvalidInput
 from ...core.types import NEG_INF, LogWeights, Particles, Schedule, Tokens, check_model
 from ...diffusion.guidance import Guide, rate_level
 from ...diffusion.processes import Masking
-from ..base import check_alpha
+from ..potentials import check_alpha
 from .events import JumpLaw, PathMove, PointLaw
 from .rates import Generator, JumpTarget, Rates, edge
 

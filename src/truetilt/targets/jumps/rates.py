@@ -19,7 +19,7 @@ from ...core.logits import take
 from ...core.target import Remedies, Target, tempered
 from ...core.types import NEG_INF, Jumps, Model, Schedule, Tokens, check_model
 from ...diffusion.guidance import Guide, NoisyState, check_guide, check_strength, guided, rate_level, strength
-from ..base import check_alpha
+from ..potentials import check_alpha
 
 
 class Rates(NamedTuple):

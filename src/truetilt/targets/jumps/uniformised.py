@@ -15,10 +15,11 @@ from torch import Tensor
 from ...core.arguments import number, settle, shown
 from ...core.errors import InvalidInput, InvalidWeights
 from ...core.types import Model, Particles, Schedule, Tokens, check_model
+from ...diffusion.grids import Grid
 from ...diffusion.guidance import Guide, rate_level
 from ...diffusion.processes import Uniform
-from ...diffusion.schedules import Grid
-from ..base import ClockMove, Proposal, check_alpha
+from ..on_clock import ClockMove, Proposal
+from ..potentials import check_alpha
 from .candidates import Candidates
 from .events import JumpLaw, JumpMove, PathMove, PointLaw
 from .rates import Generator, JumpTarget, Rates

@@ -1,0 +1,168 @@
+"""Potentials (twists, rewards): functions of a batch of states, what they say of themselves, and their strength.
+
+A move that redraws a site asks what the state is worth with each token there: a potential that can answer that at once
+(a linear one, say) has a method `site_values`, any other is asked about every such state.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from ..core.arguments import LARGEST, function, number, tensor_of
+from ..core.errors import InvalidInput
+from ..core.evaluation import Questions, highest_of, value_of
+from ..core.types import Potential, Tokens
+
+
+@runtime_checkable
+class SiteValued(Protocol):
+    """A potential that also answers for all tokens of a site at once."""
+
+    def __call__(self, x: Tokens, t: float) -> Tensor: ...
+    def site_values(self, x: Tokens, site: Tensor, t: float) -> Tensor: ...  # [B, D], [B] -> [B, S]
+
+
+@runtime_checkable
+class Noisy(Protocol):
+    """A reward that says whether it may answer differently about the same state (`tt.Reward(..., noisy=True)`)."""
+
+    @property
+    def noisy(self) -> bool: ...
+
+
+@runtime_checkable
+class Learned(Protocol):
+    """A twist that says what it was learned for, as those of `tt.learn_twist` do."""
+
+    @property
+    def twist(self) -> Potential: ...
+    @property
+    def held_out(self) -> Any: ...  # how good it was on draws that it was not fitted to
+    @property
+    def length(self) -> int | None: ...
+    @property
+    def vocabulary(self) -> int: ...
+    @property
+    def order(self) -> tuple[int, ...] | None: ...
+    @property
+    def strength(self) -> float: ...
+
+
+@dataclass(frozen=True)
+class OfFinished:
+    """A function of finished states alone as a potential: the time is not asked."""
+
+    function: Callable[[Tokens], Tensor]
+
+    def __call__(self, x: Tokens, t: float = 0.0) -> Tensor:
+        return self.function(x)
+
+    @property
+    def highest(self) -> float | None:
+        return highest_of(self.function)
+
+
+@dataclass(frozen=True)
+class EndsIn:
+    """On the way what a twist says, at the end the reward itself."""
+
+    twist: Potential
+    reward: Potential
+
+    def __call__(self, x: Tokens, t: float) -> Tensor:
+        return self.reward(x, t) if t == 0 else self.twist(x, t)
+
+
+def as_potential(name: str, given: Any) -> Potential:
+    """A function of (x, t) is returned unchanged; one of x alone is wrapped in a function that ignores the time."""
+    takes = "of a batch of states [B, D], or of it and a time, that returns one number a state"
+    called = given.forward if isinstance(given, torch.nn.Module) else given
+    try:
+        inspect.signature(called).bind(0, 0)
+    except (TypeError, ValueError):  # of x alone; or a builtin, which does not say
+        function(name, given, "(x)", takes)
+        return OfFinished(given)
+    if isinstance(given, type):
+        function(name, given, "(x)", takes)
+    return given
+
+
+def check_fits(twist: object, length: int, vocabulary: int) -> None:
+    """A learned twist must have been learned for states of this length and these tokens."""
+    if not isinstance(twist, Learned):
+        return
+    for name, theirs, mine in (("length", twist.length, length), ("vocabulary", twist.vocabulary, vocabulary)):
+        if theirs not in (None, mine):
+            raise InvalidInput(
+                f"the twist was learned for a model of {name} {theirs}, and this one has {mine}; learn one for this "
+                "model with tt.learn_twist"
+            )
+
+
+def token_values(
+    potential: Potential, x: Tokens, sites: Tensor, t: float, asked: Tensor, questions: Questions | None = None
+) -> Tensor:
+    """The value of x with each site [..., k] set to each token, float64 [..., k, S], where `asked`; 0 elsewhere."""
+    if isinstance(potential, SiteValued):
+        found = [_by_site(potential, x, site, t, asked.shape[-1]) for site in sites.unbind(-1)]
+        return torch.where(asked, torch.stack(found, -2), 0.0)
+    where = asked.nonzero(as_tuple=True)  # (*particle, site, token)
+    *particle, k, token = where
+    y = x[tuple(particle)]
+    y = y.scatter(-1, sites[(*particle, k)][:, None], token[:, None])
+    out = torch.zeros(asked.shape, dtype=torch.float64, device=x.device)
+    if len(y):
+        out[where] = value_of(potential, y, t, questions)
+    return out
+
+
+def _by_site(potential: SiteValued, x: Tokens, site: Tensor, t: float, size: int) -> Tensor:
+    batch = x.reshape(-1, x.shape[-1])
+    need = "return a number for each token"
+    found = tensor_of("what site_values returned", potential.site_values(batch, site.reshape(-1), t), need, x.device)
+    if tuple(found.shape) != (len(batch), size):
+        raise InvalidInput(
+            f"site_values of the {type(potential).__name__} returned shape {tuple(found.shape)} for a batch of states "
+            f"{tuple(batch.shape)}; it must return one number for each of {size} tokens, [{len(batch)}, {size}]"
+        )
+    return found.double().reshape(*x.shape[:-1], size)
+
+
+def most_reward(reward: Potential | None, strength: float, potential: Potential | None) -> float | None:
+    """The largest strength * reward(x), where it is known: of a reward with a bound, or of log p(zeta|x) <= 0."""
+    if strength <= 0:
+        return None
+    highest = 0.0 if reward is potential else highest_of(reward)
+    return None if highest is None else strength * float(highest)
+
+
+def check_reward(reward: Potential, strength: float) -> float:
+    """The reward is a function of (x, t); its strength as a plain number."""
+    function("the reward", reward, "(x, t)", "of states [..., D] and a time, that returns one number a state")
+    need = f"it must be finite, at most {LARGEST:.0e}"
+    strength = number("the reward's strength", strength, need)
+    if not abs(strength) <= LARGEST:
+        raise InvalidInput(f"the reward's strength is {strength}; {need}")
+    return strength
+
+
+def most_log_ratio(alpha: float, log_p_condition: float | None) -> float | None:
+    """log of the most that (p(zeta|x) / p(zeta))^(alpha - 1) can be, where p(zeta) is known and alpha > 1."""
+    return None if log_p_condition is None or alpha <= 1 else -(alpha - 1) * log_p_condition
+
+
+_EXPONENT = f"the target's exponent must be finite and at least 0, at most {LARGEST:.0e} (or log-weights lose digits)"
+
+
+def check_alpha(alpha: float) -> float:
+    """The exponent as a plain number."""
+    alpha = number("alpha", alpha, _EXPONENT)
+    if not 0 <= alpha <= LARGEST:
+        raise InvalidInput(f"alpha is {alpha}; {_EXPONENT}")
+    return alpha
