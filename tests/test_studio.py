@@ -67,7 +67,7 @@ def asked(own_table, own_nets):
     return out
 
 
-def finished(job, pool=None, seconds=30):
+def finished(job, pool=None, seconds=60):
     """The job once it is over."""
     end = time.monotonic() + seconds
     while not job.over and time.monotonic() < end:
@@ -451,7 +451,7 @@ def opened(browser, url, **options):
     context.on("console", lambda message: said.append(message.text))
     context.on("weberror", lambda error: said.append(str(error.error)))
     page = context.new_page()
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(40_000)
     page.goto(url)
     page.wait_for_selector("#go")
     yield page

@@ -447,6 +447,18 @@ def test_faults_stand_at_their_fields_and_go_when_mended(house, browser):  # noq
         assert "Give" not in page.locator("#steer-form").inner_text()
 
 
+def test_of_two_clicks_the_last_counts(house, browser):  # noqa: F811
+    """Both clicks are heard, however quickly they follow one another, and one run is shown to its end."""
+    url, studio = house
+    with opened(browser, url) as page:
+        to_rewards(page)
+        set_values(page, **{"steer-evaluations": 600, "steer-calls": 200})
+        page.evaluate("() => { const go = document.querySelector('#steer-go'); go.click(); go.click(); }")
+        page.wait_for_selector("#steer-said .state.done")
+        assert page.locator("#steer-go").is_enabled()
+        assert not studio.jobs
+
+
 def test_cancel_stops_the_steering(house, browser):  # noqa: F811
     url, studio = house
     with opened(browser, url) as page:

@@ -147,7 +147,7 @@ def _wire(page: gr.Blocks, studio: Studio, form: dict[str, Any], outputs: list[A
 
     quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
     go.click(check, fields, fields, queue=False, **quiet)
-    go.click(run, fields, outputs, concurrency_limit=None, **quiet)
+    go.click(run, fields, outputs, concurrency_limit=None, trigger_mode="multiple", **quiet)  # the last click counts
     halt.click(cancel, None, None, queue=False, **quiet)
     page.unload(cancel)
     suited = [form[name] for name in SUITED]
@@ -228,12 +228,14 @@ async def followed(studio: Studio, page: str, values: dict[str, Any]) -> AsyncIt
     studio.start(page, job)
     try:
         yield pictures.status(job, studio.pool.ahead(job)), "", "", "", "", "", hidden, off, on
-        while not job.over:
+        while not job.over and studio.shown(page, job):
             await asyncio.sleep(POLL)
             known = job.command == told  # the model is loaded, so its description can be shown
             veil, *again = [gr.skip()] * 4 if known else [pictures.veil(job), *_again(job)]
             told = job.command
             yield pictures.status(job, studio.pool.ahead(job)), veil, pictures.stage(job), gr.skip(), *again, off, on
+        if not studio.shown(page, job):
+            return
         if job.token:
             studio.keep(job.token)
         last = gr.skip() if job.command == told else pictures.veil(job)

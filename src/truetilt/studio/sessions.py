@@ -24,6 +24,10 @@ class Studio:
         self.jobs[page] = job
         self.pool.submit(job)
 
+    def shown(self, page: str, job: Background) -> bool:
+        """Whether a page still shows this run, and has not started another."""
+        return self.jobs.get(page, job) is job
+
     def leave(self, page: str) -> None:
         """Cancel the run of a page that cancelled it or was closed."""
         job = self.jobs.pop(page, None)

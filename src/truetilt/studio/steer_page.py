@@ -125,7 +125,7 @@ def _wire(studio: Studio, known: Mapping[str, RewardChoice], form: dict[str, Any
 
     quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
     go.click(check, fields, fields, queue=False, **quiet)
-    go.click(run, fields, outputs, concurrency_limit=None, **quiet)
+    go.click(run, fields, outputs, concurrency_limit=None, trigger_mode="multiple", **quiet)  # the last click counts
     halt.click(cancel, None, None, queue=False, **quiet)
     form["model"].input(
         lambda model: _suit(model, known), form["model"], [form[name] for name in SUITED], queue=False, **quiet
@@ -185,7 +185,7 @@ async def followed_steering(
     studio.start(page, job)
     try:
         yield pictures.steer_status(job, studio.pool.ahead(job)), "", "", "", "", "", hidden, off, on
-        while not job.over:
+        while not job.over and studio.shown(page, job):
             await asyncio.sleep(POLL)
             fresh = job.python != told
             veil, *again = [pictures.steer_veil(job), *_again(job)] if fresh else [gr.skip()] * 4
@@ -194,6 +194,8 @@ async def followed_steering(
                 pictures.steer_status(job, studio.pool.ahead(job)), veil, pictures.steer_stage(job),
                 pictures.steer_links(job), *again, off, on,
             )  # fmt: skip
+        if not studio.shown(page, job):
+            return
         last = gr.skip() if job.python == told else pictures.steer_veil(job)
         yield (
             pictures.steer_status(job, 0), last, pictures.steer_stage(job), pictures.steer_links(job), *_again(job),
