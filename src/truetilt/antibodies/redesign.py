@@ -238,8 +238,13 @@ class Redesign:
         drift.
 
         Args:
-            species, alpha, pull, sharpness, order, costs, readings: As in `target`; a move costs a pass, and one a
-                reading.
+            species: As in `target`, like the next six.
+            alpha: Exponent of $p(species|x)$.
+            pull: Cost of each change, in nats.
+            sharpness: Exponent of p0.
+            order: The order that defines p0.
+            costs: Costs of changes.
+            readings: Masked readings of a finished chain; a move costs a pass, and one more a reading.
             start: Share of alpha and pull in the first draws, above 0, at most 1; 0.15 by default.
             sweeps: Number of times each residue is redrawn, 1 or more; 2 by default.
             reveal_steps: Steps in which chains are drawn. None (the default): one residue per step.
