@@ -24,7 +24,7 @@ from torch.profiler import ProfilerActivity, profile
 
 import truetilt as tt
 from truetilt.core.storage import write_json
-from truetilt.models.text import Padded
+from truetilt.models.text_score import Padded
 from truetilt.smc.sampler import Source, trace
 
 _CUDA = DeviceType.CUDA

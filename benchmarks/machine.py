@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from truetilt.commands.jobs import device_name
+from truetilt.commands.job_runner import device_name
 from truetilt.core.storage import write_json
 
 RESULTS = Path(__file__).parent / "results"

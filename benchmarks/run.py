@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 import truetilt as tt
-from truetilt.commands.jobs import device_name
+from truetilt.commands.job_runner import device_name
 from truetilt.core.logits import SiteLogits
 from truetilt.core.storage import write_json
 from truetilt.core.types import Model

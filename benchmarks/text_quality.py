@@ -18,7 +18,7 @@ from typing import Any
 import truetilt as tt
 from truetilt.core.storage import write_json
 from truetilt.metrics.perplexity import perplexity
-from truetilt.metrics.references import smollm2
+from truetilt.metrics.reference_models import smollm2
 from truetilt.metrics.text import distinct, invented_words, words_in
 from truetilt.training.corpus import Corpus
 

@@ -54,7 +54,7 @@ def the_run(checkpoint: Path | None = None, stop: int | None = None) -> tt.Resul
 
 def table(folder: Path, sealed: bool) -> None:
     """A run on a table that succeeds must agree with the exact answer as far as it trusts itself."""
-    from truetilt.exact.files import read_table
+    from truetilt.commands.table_files import read_table
 
     found = read_table(folder / "table.json", "masking", 1e-3)
     result = tt.sample(found.model(), 2.0, num_inference_steps=30, particles=64, populations=8)

@@ -30,7 +30,7 @@ class TimeIsUpError(Exception):
 
 
 def settings_of(asked: argparse.Namespace, data: str | None = None) -> Any:
-    from truetilt.commands.jobs import Settings
+    from truetilt.commands.job_runner import Settings
 
     more = () if asked.draws is None else (("draws", str(asked.draws)),)
     return Settings(quick=asked.quick, device=asked.device, data=data, more=more)
@@ -38,7 +38,7 @@ def settings_of(asked: argparse.Namespace, data: str | None = None) -> Any:
 
 def run(asked: argparse.Namespace) -> None:
     """Run jobs that are not done, so many at a time, until the time is up."""
-    from truetilt.commands.jobs import answers, device_name
+    from truetilt.commands.job_runner import answers, device_name
     from truetilt.core.storage import write_json
     from truetilt.paper.molecules import EXPERIMENT
 
@@ -86,7 +86,7 @@ def unpack(asked: argparse.Namespace) -> None:
 
 def collect(asked: argparse.Namespace) -> None:
     """result.json and figure.png of what is done; all answers must come from one version of the code."""
-    from truetilt.commands.jobs import command
+    from truetilt.commands.job_runner import command
     from truetilt.commands.outputs import write_outputs
     from truetilt.core.storage import read_json, write_json
     from truetilt.paper.molecules import EXPERIMENT, passed

@@ -25,7 +25,7 @@ from tqdm import tqdm
 from trust import trust
 
 import truetilt as tt
-from truetilt.commands.jobs import Settings, device_name, run_experiment
+from truetilt.commands.job_runner import Settings, device_name, run_experiment
 from truetilt.core.storage import write_json
 from truetilt.exact.tables import flat_index
 from truetilt.paper import gb1, molecules, rewards, sde, soluble, steer, table1, toys

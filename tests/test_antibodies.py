@@ -7,14 +7,14 @@ import torch
 
 import truetilt as tt
 from antibody_nets import tensors, write_antiberty
+from truetilt.antibodies.fasta import ProteinSequence, read_fasta, spelled, tokens_of, write_fasta
+from truetilt.antibodies.masked_readings import hidden_sites
 from truetilt.antibodies.network import framed, read_network
 from truetilt.antibodies.numbering import HEAVY, LIGHT, VariableDomain, domain_of, number_domains
-from truetilt.antibodies.readings import hidden_sites
 from truetilt.antibodies.redesign import load_antiberty
 from truetilt.antibodies.rewards import Pull, substitution_costs
-from truetilt.antibodies.sequences import ProteinSequence, read_fasta, spelled, tokens_of, write_fasta
-from truetilt.core.fasta import AMINO_ACIDS
-from truetilt.models.score import NetScore
+from truetilt.core.amino_acids import AMINO_ACIDS
+from truetilt.models.net_score import NetScore
 
 PARENT = "QVQLKWS"
 OPEN = (1, 4)

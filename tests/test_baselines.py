@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import truetilt as tt
-from truetilt.baselines.draws import best_of_n, importance
+from truetilt.baselines.base_draws import in_clock_time, site_by_site
 from truetilt.baselines.fk_steering import difference, fk_steering, largest_so_far, sum_so_far
+from truetilt.baselines.independent_draws import best_of_n, importance
 from truetilt.baselines.svdd import regressed_value, svdd
-from truetilt.baselines.walks import in_clock_time, site_by_site
 from truetilt.core.budget import Budget
 from truetilt.exact.tables import flat_index
 

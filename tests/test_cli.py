@@ -158,7 +158,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
-    from truetilt.commands import jobs
+    from truetilt.commands import job_runner
 
     done = []
 
@@ -168,22 +168,22 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return {"name": name}
 
-    experiment = jobs.Experiment(
-        "x", "x", lambda s: [jobs.Job(n, work, (n,)) for n in "abc"], lambda s, a: a, lambda r: None, ()
+    experiment = job_runner.Experiment(
+        "x", "x", lambda s: [job_runner.Job(n, work, (n,)) for n in "abc"], lambda s, a: a, lambda r: None, ()
     )
     with pytest.raises(KeyboardInterrupt):
-        list(jobs.answers(experiment, jobs.Settings(), tmp_path))
-    found = dict(jobs.answers(experiment, jobs.Settings(), tmp_path))
+        list(job_runner.answers(experiment, job_runner.Settings(), tmp_path))
+    found = dict(job_runner.answers(experiment, job_runner.Settings(), tmp_path))
     assert found == {n: {"name": n} for n in "abc"}
     assert done == ["a", "b", "b", "c"]
-    other = jobs.Settings(seed=1)
-    assert len(dict(jobs.answers(experiment, other, tmp_path))) == 3
+    other = job_runner.Settings(seed=1)
+    assert len(dict(job_runner.answers(experiment, other, tmp_path))) == 3
     assert len(done) == 7  # other settings, other jobs: nothing is taken over
     (tmp_path / "jobs" / "mine.json").write_text("{}")
-    jobs.forget(tmp_path, found)
+    job_runner.forget(tmp_path, found)
     assert [path.name for path in (tmp_path / "jobs").iterdir()] == ["mine.json"]  # of others nothing is removed
     (tmp_path / "jobs" / "mine.json").unlink()
-    jobs.forget(tmp_path, found)
+    job_runner.forget(tmp_path, found)
     assert not Path(tmp_path / "jobs").exists()
 
 

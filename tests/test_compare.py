@@ -18,7 +18,7 @@ from truetilt.cli.main import app
 from truetilt.commands import compare as module
 from truetilt.commands.compare import NAMES, WITH_TARGET, Comparison, checked, compare, exact_law, judged, summary
 from truetilt.commands.compare_figure import draw_comparison
-from truetilt.commands.jobs import Job, Settings, _run
+from truetilt.commands.job_runner import Job, Settings, _run
 from truetilt.commands.python_file import load_named
 from truetilt.commands.steerable import Steerable, named_reward, steerable
 from truetilt.metrics.states import evenly_drawn, log_p0, mean_difference

@@ -9,7 +9,7 @@ import truetilt as tt
 from problems import TOP
 from truetilt import continuous as c
 from truetilt.continuous.laws import normal_quantile
-from truetilt.continuous.nets import own_time
+from truetilt.continuous.net_scores import own_time
 from truetilt.smc.sampler import Stream
 
 PROCESSES = (c.VP(), c.VP(0.5, 8.0), c.SubVP(), c.VE(), c.VE(0.1, 10.0))

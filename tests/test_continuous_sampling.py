@@ -16,7 +16,7 @@ import truetilt as tt
 from problems import z_limit
 from test_architecture import MODULES, imports, room
 from truetilt import continuous as c
-from truetilt.continuous.feynman_kac import Increment
+from truetilt.continuous.on_clock import Increment
 from truetilt.core.types import Particles
 from truetilt.targets.on_clock import FULL, ClockMove, Proposal, powers
 

@@ -8,8 +8,8 @@ import torch
 import truetilt as tt
 from problems import table
 from truetilt import continuous as c
-from truetilt.core.counting import metered
 from truetilt.core.evaluation import Meter
+from truetilt.core.metering import metered
 from truetilt.core.spent import Spent
 
 PROBLEM = table(tt.Masking, 3, 3)

@@ -12,7 +12,7 @@ import truetilt as tt
 from truetilt.cli.main import app
 from truetilt.commands import real_digits
 from truetilt.commands import sample as own_digits
-from truetilt.commands.jobs import Settings, run_experiment
+from truetilt.commands.job_runner import Settings, run_experiment
 from truetilt.core.errors import InvalidInput
 from truetilt.core.logits import SiteLogits
 from truetilt.core.types import Particles

@@ -18,7 +18,7 @@ from forked import on_ranks, start, wait
 from problems import hard_table, table, z_limit
 from test_unbiased import N, z_scores
 from truetilt import distributed
-from truetilt.commands import jobs
+from truetilt.commands import job_runner
 from truetilt.core.logits import take
 from truetilt.distributed.exchange import packed, plan, visits
 from truetilt.distributed.world import World
@@ -341,17 +341,17 @@ def test_jobs_are_dealt_over_ranks_and_the_first_gathers_them(tmp_path, monkeypa
     done = []
 
     def work(name):
-        done.append((jobs.RANK, name))
+        done.append((job_runner.RANK, name))
         return {"name": name}
 
     def dealt(settings):
-        return [jobs.Job(name, work, (name,)) for name in "abcdefg"]
+        return [job_runner.Job(name, work, (name,)) for name in "abcdefg"]
 
-    sweep = jobs.Experiment("sweep", "sweep", dealt, lambda s, a: a, lambda r: None, ())
-    monkeypatch.setattr(jobs, "RANKS", 3)
+    sweep = job_runner.Experiment("sweep", "sweep", dealt, lambda s, a: a, lambda r: None, ())
+    monkeypatch.setattr(job_runner, "RANKS", 3)
     for rank in (2, 1, 0, 0):
-        monkeypatch.setattr(jobs, "RANK", rank)
-        found_here = dict(jobs.answers(sweep, jobs.Settings(), tmp_path))
+        monkeypatch.setattr(job_runner, "RANK", rank)
+        found_here = dict(job_runner.answers(sweep, job_runner.Settings(), tmp_path))
         assert sorted(found_here) == list({0: "abcdefg", 1: "be", 2: "cf"}[rank])
     assert done == [(2, "c"), (2, "f"), (1, "b"), (1, "e"), (0, "a"), (0, "d"), (0, "g")]  # and nothing twice
 

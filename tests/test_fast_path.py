@@ -23,8 +23,8 @@ from truetilt.core.logits import Sites
 from truetilt.core.types import SiteOdds
 from truetilt.diffusion import kernels
 from truetilt.diffusion.processes import log1mexp
-from truetilt.models.score import NetScore
-from truetilt.models.text import sites_read
+from truetilt.models.net_score import NetScore
+from truetilt.models.text_score import sites_read
 from truetilt.runtime import memory
 from truetilt.smc.sampler import Source, Stream, trace
 from truetilt.targets.on_clock import Proposal

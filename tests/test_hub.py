@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 import truetilt as tt
 from test_models import CLASSIFIER, UNET, stirred, tokens
-from truetilt.models import hub, pretrained, reviews
+from truetilt.models import hub, pretrained, text_bundle
 from truetilt.models.classifier import Classifier, ClassifierConfig
 from truetilt.models.pretrained import read_card
 from truetilt.models.unet import UNet, UNetConfig
@@ -281,7 +281,7 @@ def test_a_bundle_has_the_process_it_was_trained_under(bundle):
     ("bundle", "name"),
     [
         *(("mnist", name) for name in hub.PARTS),
-        *(("tiny-reviews", name) for name in reviews.PARTS),
+        *(("tiny-reviews", name) for name in text_bundle.PARTS),
         *(("molecules", name) for name in ("net", "potential")),
     ],
 )

@@ -21,8 +21,8 @@ from truetilt.exact.flow import push
 from truetilt.exact.joint import transitions
 from truetilt.exact.tables import flat_index
 from truetilt.smc.sampler import Source, Stream, trace
-from truetilt.targets.jumps.events import PointLaw
 from truetilt.targets.jumps.first_hitting import log_chance
+from truetilt.targets.jumps.jump_moves import PointLaw
 from truetilt.targets.jumps.rates import Rates, edge
 
 BETAS = pytest.mark.parametrize("beta", [0.0, 0.5, 1.0, 2.0, 4.0])

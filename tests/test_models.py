@@ -9,8 +9,8 @@ from problems import clean, flow, table, tv
 from truetilt.core.evaluation import Batch
 from truetilt.models.classifier import Classifier, ClassifierConfig
 from truetilt.models.layers import grey_features
-from truetilt.models.score import DeftScore, NetPotential, NetScore, class_log_probs, digit_model
-from truetilt.models.text import Padded
+from truetilt.models.net_score import DeftScore, NetPotential, NetScore, class_log_probs, digit_model
+from truetilt.models.text_score import Padded
 from truetilt.models.unet import UNet, UNetConfig
 from truetilt.smc.sampler import Stream
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from truetilt.core.errors import InvalidInput
-from truetilt.training import molecules
+from truetilt.training import prepare_molecules as preparation
 from truetilt.training.corpus import Corpus
 from truetilt.training.prepare import main
 
@@ -48,8 +48,8 @@ def test_rows_give_the_smiles_back_and_no_piece_cuts_an_atom(tmp_path, capsys):
 
 
 def test_labels_are_bins_of_a_property_and_each_row_has_one(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(molecules, "find_spec", lambda name: name)  # as if rdkit were installed
-    monkeypatch.setattr(molecules, "property_values", lambda name, smiles: np.array([len(one) for one in smiles]))
+    monkeypatch.setattr(preparation, "find_spec", lambda name: name)  # as if rdkit were installed
+    monkeypatch.setattr(preparation, "property_values", lambda name, smiles: np.array([len(one) for one in smiles]))
     corpus = prepared(tmp_path, properties=["qed", "logp"], labelled_share=0.4, levels=[0.25, 0.5, 0.75])
     assert corpus.group_sizes == (4, 4)
     texts, words = corpus.texts(("guidance",), labelled=True), corpus.tokenizer
@@ -73,20 +73,20 @@ def test_labels_are_bins_of_a_property_and_each_row_has_one(tmp_path, monkeypatc
 )
 def test_what_no_corpus_can_be_made_of_is_refused(tmp_path, values, words):
     with pytest.raises(InvalidInput, match=words):
-        molecules.prepare_molecules(recipe(tmp_path, **values), moses(tmp_path / "moses"), tmp_path / "out")
+        preparation.prepare_molecules(recipe(tmp_path, **values), moses(tmp_path / "moses"), tmp_path / "out")
 
 
 def test_missing_packages_are_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(molecules, "find_spec", lambda name: None)
+    monkeypatch.setattr(preparation, "find_spec", lambda name: None)
     for values, package in (({"properties": ["qed"], "levels": [0.5]}, "rdkit"), ({"notation": "selfies"}, "selfies")):
         with pytest.raises(InvalidInput, match=f"need the package {package}: pip install {package}"):
-            molecules.prepare_molecules(recipe(tmp_path, **values), tmp_path, tmp_path / "out")
+            preparation.prepare_molecules(recipe(tmp_path, **values), tmp_path, tmp_path / "out")
 
 
 def test_files_that_are_missing_or_other_are_refused(tmp_path):
     with pytest.raises(InvalidInput, match="unpacked package molsets"):
-        molecules.read_moses(tmp_path / "train.csv.gz")
+        preparation.read_moses(tmp_path / "train.csv.gz")
     with gzip.open(tmp_path / "train.csv.gz", "wt") as file:
         file.write("name,SMILES\n")
     with pytest.raises(InvalidInput, match="first column must be called SMILES"):
-        molecules.read_moses(tmp_path / "train.csv.gz")
+        preparation.read_moses(tmp_path / "train.csv.gz")

@@ -8,7 +8,7 @@ import torch
 
 import truetilt as tt
 from tiny_molecules import LENGTH, V, keeping, tiny_molecules
-from truetilt.commands.jobs import Settings
+from truetilt.commands.job_runner import Settings
 from truetilt.core.budget import Budget
 from truetilt.molecules.rewards import qed, together
 from truetilt.paper import molecule_claims, molecule_samplers, molecule_tasks, molecule_truth, molecules

@@ -16,9 +16,9 @@ from truetilt.commands.sample_molecules import molecule_twist
 from truetilt.core import chemistry
 from truetilt.core.evaluation import Batch, Meter, ask
 from truetilt.models.hub import embedded
+from truetilt.models.net_score import Padded, class_log_probs
 from truetilt.models.pretrained import read_card
-from truetilt.models.score import Padded, class_log_probs
-from truetilt.molecules.placing import likeliest, places
+from truetilt.molecules.fragments import likeliest, places
 from truetilt.molecules.rewards import PropertyScore, bell, logp_near, qed, together, within
 from truetilt.molecules.twist import PropertyBins, bin_values
 from truetilt.viz.molecules import MoleculeView

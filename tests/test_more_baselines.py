@@ -10,14 +10,14 @@ import torch
 import truetilt as tt
 from test_baselines import LENGTH, SIZE, STRENGTH, miss, problem
 from truetilt.baselines.adalead import adalead
+from truetilt.baselines.base_draws import in_clock_time, site_by_site
 from truetilt.baselines.budget_search import afresh, largest
+from truetilt.baselines.fk_particle_gibbs import trajectory_gibbs
 from truetilt.baselines.methods import METHODS, TITLES, Contest, run_method
 from truetilt.baselines.record import Baseline
-from truetilt.baselines.relaxed import relaxed
+from truetilt.baselines.relaxation import relaxed
 from truetilt.baselines.svdd import regressed_value, svdd
 from truetilt.baselines.tds import TwistedReveal, TwistedRevealMove, tds
-from truetilt.baselines.trajectory_gibbs import trajectory_gibbs
-from truetilt.baselines.walks import in_clock_time, site_by_site
 from truetilt.core.budget import Budget, BudgetTooSmall
 
 ORDER = (2, 0, 1)

@@ -11,7 +11,7 @@ import torch
 import truetilt as tt
 from problems import table, tv
 from truetilt.paper.annealing import Annealing, by_potential, of_learned_nets, sweeps
-from truetilt.paper.ordered import EdgeSweep, OrderedRatio, by_ordered_ratio, spread_order
+from truetilt.paper.ordered_ratio import EdgeSweep, OrderedRatio, by_ordered_ratio, spread_order
 
 EXACT = table(tt.Masking, 3, 3)
 

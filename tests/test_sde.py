@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from truetilt.commands.jobs import Settings, run_experiment
+from truetilt.commands.job_runner import Settings, run_experiment
 from truetilt.paper import sde
 
 KEYS = {"dimension", "alpha", "method", "steps", "particles", "ratio_to_floor", "log_z_error", "ess"}
@@ -47,7 +47,7 @@ def result(tmp_path_factory):
     patch.setattr(sde, "cells", small)
     patch.setattr(sde, "REFERENCE", 2000)
     patch.setattr(sde, "VALUES", ("guidance at 1", "guidance", "smc-tilted-plain", "smc-edges"))
-    patch.setattr("truetilt.commands.jobs.os.cpu_count", lambda: 1)  # other processes would not see the patches
+    patch.setattr("truetilt.commands.job_runner.os.cpu_count", lambda: 1)  # other processes would not see the patches
     folder = tmp_path_factory.mktemp("sde")
     found = run_experiment(sde.EXPERIMENT, Settings(True), folder, lambda: None)
     patch.undo()

@@ -11,7 +11,7 @@ import truetilt as tt
 from problems import table, tv
 from rewarded import rewarded
 from truetilt.cli.main import app
-from truetilt.viz.words import run_settings
+from truetilt.viz.settings_in_words import run_settings
 
 R = rewarded()
 GAMMAS = (0.7, 1.25, 2.0)

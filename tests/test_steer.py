@@ -15,7 +15,6 @@ import torch
 import truetilt as tt
 from truetilt.core.errors import FolderTaken, InvalidInput
 from truetilt.exact.tables import flat_index
-from truetilt.runtime.steer_story import story_lines
 from truetilt.steering import stage_folder
 from truetilt.steering.drift import LIMIT, drift_of
 from truetilt.steering.join_runs import joined
@@ -23,7 +22,8 @@ from truetilt.steering.problem import SteerProblem
 from truetilt.steering.routes import importance
 from truetilt.targets.annealed import scan_gibbs
 from truetilt.twists import forecast
-from truetilt.twists.learn import learnable
+from truetilt.twists.learning import learnable
+from truetilt.viz.steer_story import story_lines
 
 S, D = 3, 5
 ORDER = tuple(range(D))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from truetilt.commands.jobs import Settings
+from truetilt.commands.job_runner import Settings
 from truetilt.core.errors import InvalidInput
 from truetilt.paper.steer import EXPERIMENT, RIVALS, one_chain, passed
 from truetilt.paper.steer_tables import FIXED, OURS, SIZES, TABLES, one_table, random_table

@@ -19,11 +19,11 @@ from typer.testing import CliRunner
 import truetilt as tt
 from problems import table
 from truetilt.cli.main import app
+from truetilt.commands.table_files import read_table
 from truetilt.core import storage
 from truetilt.core.storage import sha256_of, write_folder, write_json, write_text, write_with
-from truetilt.exact.files import read_table
 from truetilt.models.pretrained import check_finite, config_of
-from truetilt.models.reviews import Facts
+from truetilt.models.text_bundle import Facts
 from truetilt.models.unet import UNet, UNetConfig
 from truetilt.runtime.memory import RunSizes, check_fits, check_run, told_bytes
 from truetilt.studio.folders import Found, found_at
@@ -102,7 +102,7 @@ def test_a_full_disk_is_one_line_of_a_command(small, monkeypatch):
     def full(*_):
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
-    monkeypatch.setattr("truetilt.runtime.saved.save_file", full)
+    monkeypatch.setattr("truetilt.runtime.result_files.save_file", full)
     told = run("sample", str(small), "--steps", "2", "--particles", "3", "--out", str(small.parent / "out"))
     assert told.exit_code == 1
     assert "No space left" in told.stderr

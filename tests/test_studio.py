@@ -26,8 +26,8 @@ from truetilt.studio import jobs, pictures, plans, server
 from truetilt.studio.background import CANCELLED, DONE, FAILED
 from truetilt.studio.choices import MODELS, RESAMPLING, SAMPLERS
 from truetilt.studio.form import RunForm, faults, first_form, form_of
+from truetilt.studio.job_queue import Pool
 from truetilt.studio.jobs import StudioRun
-from truetilt.studio.pool import Pool
 from truetilt.studio.problems import problem_of
 from truetilt.targets.defaults import default_guidance, default_sampler
 

@@ -17,8 +17,8 @@ from truetilt.studio.form import faults, first_form, form_of
 from truetilt.studio.jobs import StudioRun
 from truetilt.studio.residues import WholeChain
 from truetilt.viz.logo import SequenceLogo
+from truetilt.viz.settings_in_words import run_settings
 from truetilt.viz.view_choice import view_of
-from truetilt.viz.words import run_settings
 
 pytest.importorskip("gemmi", reason="pip install 'truetilt[protein]'")
 NATIVE = "MKTAYIAKQR"

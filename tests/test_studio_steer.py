@@ -14,15 +14,15 @@ from typer.testing import CliRunner
 import truetilt as tt
 from test_studio import HOSTILE, OWN, called, choose, finished, house, opened, own_nets, set_values  # noqa: F401
 from test_studio_text import texts  # noqa: F401
-from truetilt.baselines.draws import importance
+from truetilt.baselines.independent_draws import importance
 from truetilt.cli.main import app
 from truetilt.rewards import examples
-from truetilt.studio import rivals, steer_jobs, steer_page, steer_pictures
+from truetilt.studio import steer_baselines, steer_jobs, steer_page, steer_pictures
 from truetilt.studio.background import CANCELLED, DONE, FAILED, Cancelled
-from truetilt.studio.curves import error_chart
-from truetilt.studio.pool import Pool
-from truetilt.studio.rivals import AIMING, BEST, FK, IMPORTANCE, OURS, SHARES, Point
+from truetilt.studio.job_queue import Pool
+from truetilt.studio.steer_baselines import AIMING, BEST, FK, IMPORTANCE, OURS, SHARES, Point
 from truetilt.studio.steer_choices import EXAMPLES, SUBJECTS, named_rewards, rewards_for
+from truetilt.studio.steer_curves import error_chart
 from truetilt.studio.steer_form import SteerForm, first_steer_form, steer_faults, steer_form_of
 from truetilt.studio.steer_jobs import SteerRun
 from truetilt.viz.reward_gain import reward_bars
@@ -226,7 +226,7 @@ def test_before_after_and_the_exact_answer(tmp_path):
 
 def test_the_others_stand_beside_ours_within_the_same_budget(tmp_path, monkeypatch):
     monkeypatch.setattr(steer_jobs, "SHARES", (0.5, 1.0))
-    monkeypatch.setattr(rivals, "SEEDS", 2)
+    monkeypatch.setattr(steer_baselines, "SEEDS", 2)
     form = first(evaluations=6000, calls=800, seed=1)
     job = done(form, tmp_path)
     assert [row.name for row in job.rows] == [OURS, IMPORTANCE, BEST, FK]
@@ -252,7 +252,7 @@ def test_networks_draw_in_the_same_steps_and_are_judged_together(own_nets, tmp_p
     assert job.exact is None
     again = importance(
         steer_jobs.steer_task(form, EXAMPLES, lambda states: None).model, tt.Reward(examples.ink), 0.01,
-        budget=tt.core.budget.Budget(400), walk=rivals._in(4), seed=0,
+        budget=tt.core.budget.Budget(400), walk=steer_baselines._in(4), seed=0,
     )  # fmt: skip
     assert again.spent.evaluations == job.rows[1].evaluations == 400
     assert torch.equal(again.states, torch.as_tensor(job.panes["base"].x))
@@ -260,7 +260,7 @@ def test_networks_draw_in_the_same_steps_and_are_judged_together(own_nets, tmp_p
 
 def test_every_site_is_judged_once():
     for length in (1, 2, 5, 6, 16, 64, 784):
-        stride = rivals._coprime(length)
+        stride = steer_baselines._coprime(length)
         assert sorted(site * stride % length for site in range(length)) == list(range(length))
 
 
@@ -287,7 +287,7 @@ def test_hostile_words_are_escaped(tmp_path):
     assert "<img" not in steer_pictures.steer_status(job, 0)
     job.state = FAILED
     assert "<img" not in steer_pictures.steer_status(job, 0)
-    job.rows = [rivals.Row(FK, {}, failed=HOSTILE)]
+    job.rows = [steer_baselines.Row(FK, {}, failed=HOSTILE)]
     assert "<img" not in steer_pictures.steer_stage(job)
 
 
@@ -380,7 +380,7 @@ def test_a_page_has_one_run_of_either_kind(tmp_path):
 @pytest.fixture(autouse=True)
 def brisk(monkeypatch):
     monkeypatch.setattr(steer_jobs, "SHARES", (0.5, 1.0))
-    monkeypatch.setattr(rivals, "SEEDS", 1)
+    monkeypatch.setattr(steer_baselines, "SEEDS", 1)
 
 
 def to_rewards(page):

@@ -17,7 +17,7 @@ from truetilt.studio.jobs import StudioRun
 from truetilt.studio.steer_choices import EXAMPLES, named_rewards, rewards_for
 from truetilt.studio.steer_form import first_steer_form, steer_faults
 from truetilt.studio.steer_jobs import SteerRun
-from truetilt.viz.words import run_settings
+from truetilt.viz.settings_in_words import run_settings
 
 pytest.importorskip("transformers", reason="pip install 'truetilt[hf]'")
 

@@ -24,7 +24,7 @@ from truetilt.studio.folders import REVIEWS, TEXT, found_at
 from truetilt.studio.form import faults, first_form, form_of
 from truetilt.studio.jobs import Lane, LaneFrame, StudioRun
 from truetilt.viz.report import report
-from truetilt.viz.words import is_veiled, run_settings
+from truetilt.viz.settings_in_words import is_veiled, run_settings
 
 HOSTILE = "<img src=x onerror='window.hit=1'>${window.hit=2}{{hit}}\"&"
 WORDS = (END, "good", "bad", HOSTILE, "</script><script>window.hit=3</script>", "film", ".", "the")

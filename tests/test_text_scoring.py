@@ -11,7 +11,7 @@ import truetilt as tt
 from truetilt.core.storage import write_json
 from truetilt.metrics.judges import LinearJudge
 from truetilt.metrics.perplexity import CausalLM
-from truetilt.metrics.references import adapted, causal_lm, save_adapter, tuned
+from truetilt.metrics.reference_models import adapted, causal_lm, save_adapter, tuned
 from truetilt.paper import text_judges, text_scoring
 from truetilt.paper.text_grid import TextTask
 from truetilt.paper.text_judges import Verdicts, fit_judge, labelled

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import truetilt as tt
 from sayings import LENGTH
 from truetilt.cli.main import app
-from truetilt.commands.jobs import Settings, command, run_experiment
+from truetilt.commands.job_runner import Settings, command, run_experiment
 from truetilt.metrics.perplexity import CausalLM
 from truetilt.paper import text_conditions, text_grid, text_plots, text_rows, text_scoring
 from truetilt.paper.populations import draws_by_mass, draws_of_each

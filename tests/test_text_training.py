@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 import truetilt as tt
 from sayings import CLASSES, COPIES, LENGTH, NET, NONE, NOTE, PLACED, SIZES, V, settings, texts, tokenizer, write_corpus
 from truetilt.models.lora import merged, switch
-from truetilt.models.score import DeftScore, NetPotential
+from truetilt.models.net_score import DeftScore, NetPotential
 from truetilt.models.text_classifier import TextClassifier, TextClassifierConfig
 from truetilt.models.tokenizer import load_tokenizer
 from truetilt.runtime.checkpoints import found as found_checkpoints

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import truetilt as tt
 from truetilt.cli.main import app
-from truetilt.commands import jobs
+from truetilt.commands import job_runner
 from truetilt.paper import tfbind8
 from truetilt.paper.binding import lean_model, prior_law, problem
 from truetilt.paper.landscape import Landscape, read_landscape
@@ -215,7 +215,7 @@ def test_the_lean_model_is_the_model(found):
 
 
 def test_another_landscape_in_the_same_folder_is_another_job(tmp_path):
-    settings = jobs.Settings(quick=True, data=str(tmp_path))
+    settings = job_runner.Settings(quick=True, data=str(tmp_path))
     write_arrays(tmp_path)
     before = {job.name for job in tfbind8.jobs(settings)}
     write_arrays(tmp_path, DIGITS, SCORES**2)
@@ -224,9 +224,9 @@ def test_another_landscape_in_the_same_folder_is_another_job(tmp_path):
 
 
 def test_the_command_is_printed_with_its_folder():
-    settings = jobs.Settings(quick=True, data="my data")
+    settings = job_runner.Settings(quick=True, data="my data")
     line = "truetilt reproduce tfbind8 --quick --data 'my data' --seed 0 --device cpu"
-    assert jobs.command(tfbind8.EXPERIMENT, settings) == line
+    assert job_runner.command(tfbind8.EXPERIMENT, settings) == line
 
 
 @pytest.fixture(scope="module")

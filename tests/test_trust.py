@@ -11,7 +11,7 @@ import torch
 
 import truetilt as tt
 from problems import table
-from truetilt.smc.statistics import Figures
+from truetilt.smc.diagnostics import Figures
 from truetilt.smc.trust import judge
 from truetilt.smc.weight_findings import ALONE, FEW, HARDLY_ANY, SCATTER, THIN, TORN, UNSURE, VARIED, WEIGHT_CHECKS
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import torch
 
-from truetilt.models.smiles import train_pieces
 from truetilt.models.text_classifier import TextClassifier, TextClassifierConfig
 from truetilt.models.transformer import SEDD, SEDDConfig
 from truetilt.molecules.bundle import Molecules
+from truetilt.molecules.tokenizer import train_pieces
 from truetilt.molecules.twist import PropertyBins
 
 LENGTH, V = 3, 4  # sites; the end, C, N and O

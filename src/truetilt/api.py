@@ -13,10 +13,10 @@ import torch
 from . import __version__
 from .core.arguments import path_of, whole
 from .core.condition_count import check_parts
-from .core.counting import metered, rewards_of, spent_before
 from .core.errors import InvalidInput
 from .core.evaluation import Meter
 from .core.fingerprints import fingerprint
+from .core.metering import metered, rewards_of, spent_before
 from .core.parameter_names import spelled
 from .core.target import contract_of
 from .core.types import FeynmanKac, Model, OwnGrid, Resampler, Schedule, check_model, check_sampled
@@ -37,7 +37,7 @@ from .smc.shards import Shard
 from .targets.any_order import AnyOrder
 from .targets.consistency import disagreeing
 from .targets.defaults import default_sampler
-from .targets.measures import shared_measures
+from .targets.model_diagnostics import shared_measures
 from .targets.on_clock import FULL, Ramp, Tempered
 from .targets.potentials import check_alpha
 

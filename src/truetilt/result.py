@@ -20,14 +20,13 @@ from .core.logits import draw_from
 from .core.spent import Spent
 from .core.storage import write_json
 from .runtime.memory import check_fits
-from .runtime.saved import load_tensors, names_of, save_tensors
+from .runtime.result_files import load_tensors, names_of, save_tensors
 from .runtime.settings import constant_of, known_of, repeated, runs_of
 from .runtime.snapshots import Snapshots, no_snapshots, united
-from .runtime.steer_story import story_lines
+from .smc.diagnostics import STIRRED, Stirring, figures_of, lines_of
 from .smc.genealogy import roots
 from .smc.resampling import effective_sample_size, log_mean_exp, multinomial, normalised
 from .smc.sampler import OUTPUT, Stream
-from .smc.statistics import STIRRED, Stirring, figures_of, lines_of
 from .smc.trust import Trust, judge
 from .smc.uncertainty import (
     Estimate,
@@ -42,6 +41,7 @@ from .smc.uncertainty import (
     of_mean,
 )
 from .smc.weight_findings import Finding, Verdict
+from .viz.steer_story import story_lines
 
 if TYPE_CHECKING:
     from .viz.plots import Plots

@@ -16,25 +16,25 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ..core.amino_acids import AMINO_ACIDS
 from ..core.arguments import device_here, listed, number, settle, whole
 from ..core.errors import InvalidInput
-from ..core.fasta import AMINO_ACIDS
 from ..core.types import Model, Tokens
 from ..diffusion.processes import Masking
 from ..models.infilling import Around, Infill
-from ..models.score import NetPotential, NetScore, class_log_probs
-from ..models.text import Padded
+from ..models.net_score import NetPotential, NetScore, class_log_probs
+from ..models.text_score import Padded
 from ..targets.annealed import Annealed
 from ..targets.moves import Metropolis
 from ..targets.scans import systematic_scan
 from ..viz.logo import SequenceLogo
+from .fasta import check_protein, spelled, tokens_of
+from .hidden_loops import UnseeingPotential, UnseeingScore
+from .masked_readings import MOST_READINGS, MaskedReadings, hidden_sites
 from .network import SPECIES, AntibodyNet, HeadOf, package_folder, read_network
 from .numbering import VariableDomain, number_domains
-from .readings import MOST_READINGS, MaskedReadings, hidden_sites
 from .redesign_target import PulledTarget
 from .rewards import Likeness, Promise, Pull, PullGuide
-from .sequences import check_protein, spelled, tokens_of
-from .unseen import UnseeingPotential, UnseeingScore
 
 MASK = len(AMINO_ACIDS)
 _GOLDEN = (math.sqrt(5) - 1) / 2

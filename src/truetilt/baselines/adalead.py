@@ -7,14 +7,14 @@ from torch import Tensor
 
 from ..core.arguments import number, whole
 from ..core.budget import Budget
-from ..core.counting import metered
 from ..core.errors import InvalidInput
 from ..core.evaluation import Meter, MeteredReward
+from ..core.metering import metered
 from ..core.types import NEG_INF, Model, Tokens
+from ..rewards.calls import Rewarding, call_reward, check_reward_of
 from ..smc.sampler import CHOOSE, DRAW, OUTPUT, Stream
-from ..twists.calls import Rewarding, call_reward, check_reward_of
+from .base_draws import WalkMaker, base_draws, site_by_site
 from .record import Baseline
-from .walks import WalkMaker, base_draws, site_by_site
 
 _TRIES = 20  # attempts at a mutant not seen before
 _IDLE = 10  # rounds without a new state, after which the search stops

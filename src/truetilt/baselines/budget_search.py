@@ -7,8 +7,8 @@ from collections.abc import Callable
 from ..core.arguments import LONGEST
 from ..core.budget import Budget, BudgetTooSmall
 from ..core.errors import InvalidInput
+from ..rewards.calls import Rewarding
 from ..rewards.reward import Reward
-from ..twists.calls import Rewarding
 from .record import Baseline
 
 Sized = Callable[[Budget, int | None], Baseline]  # a run with this budget, of this size at most

@@ -19,12 +19,12 @@ from ..core.evaluation import Meter, MeteredReward
 from ..core.logits import batch_of, take
 from ..core.target import Remedies, Target, contract_of
 from ..core.types import Aux, FeynmanKac, Law, LogWeights, Model, Move, Particles, Potential, Resampler, Tokens
+from ..rewards.calls import Rewarding, call_reward, check_reward_of, scaled
 from ..smc.resampling import adaptive, log_mean_exp, systematic
 from ..smc.sampler import Source, Stream, last_of, trace
-from ..twists.calls import Rewarding, call_reward, check_reward_of, scaled
 from ..twists.lookahead import Lookahead
+from .base_draws import Walk, WalkMaker, remembering, site_by_site
 from .record import Baseline
-from .walks import Walk, WalkMaker, remembering, site_by_site
 
 LogPotential = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # of the current, previous, largest and summed values
 

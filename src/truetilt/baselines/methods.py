@@ -13,17 +13,17 @@ from typing import Any, NamedTuple
 from ..core.budget import Budget
 from ..core.errors import InvalidInput
 from ..core.types import Model
-from ..twists.calls import Rewarding
+from ..rewards.calls import Rewarding
 from ..twists.lookahead import Lookahead, plain_mean
 from .adalead import adalead
+from .base_draws import WalkMaker, site_by_site
 from .budget_search import afresh, largest
-from .draws import best_of_n, importance
+from .fk_particle_gibbs import gibbs_until_spent, trajectory_gibbs
 from .fk_steering import LogPotential, difference, fk_steering, largest_so_far, sum_so_far
+from .independent_draws import best_of_n, importance
 from .record import Baseline
 from .svdd import Regressed, svdd
 from .tds import default_value, tds
-from .trajectory_gibbs import gibbs_until_spent, trajectory_gibbs
-from .walks import WalkMaker, site_by_site
 
 LOOKS, COMPLETIONS = 5, 4  # of FK steering: looks at most (the paper's number for images), and completions at each
 CANDIDATES = 10  # of SVDD, the paper's number for sequences

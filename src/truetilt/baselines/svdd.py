@@ -14,20 +14,20 @@ from torch import Tensor
 
 from ..core.arguments import function, whole
 from ..core.budget import Budget, BudgetTooSmall
-from ..core.counting import metered
 from ..core.errors import InvalidInput
 from ..core.evaluation import Meter, MeteredReward
 from ..core.logits import batch_of, draw_from, take
+from ..core.metering import metered
 from ..core.spent import Spent
 from ..core.types import NEG_INF, Model, Particles, Potential, Tokens, check_model
 from ..diffusion.processes import Masking
+from ..rewards.calls import Rewarding, call_reward, check_reward_of, scaled
 from ..smc.sampler import CHOOSE, RESAMPLE, Draws, Source, Stream, first_draw, steps_of
-from ..twists.calls import Rewarding, call_reward, check_reward_of, scaled
 from ..twists.least_squares import Accuracy, Equations, solve
 from ..twists.lookahead import Lookahead
 from ..twists.revealing import draws as recorded_draws
+from .base_draws import WalkMaker, base_draws, remembering, site_by_site
 from .record import Baseline
-from .walks import WalkMaker, base_draws, remembering, site_by_site
 
 _NUMBERS = 1 << 27  # entries of a dense matrix, or of all rows, in the regression of values
 _APART = 1 << 40  # a population number that no run uses

@@ -15,22 +15,22 @@ import torch
 from torch import Tensor
 
 from ..core.budget import Budget
-from ..core.counting import metered
 from ..core.errors import InvalidInput, InvalidWeights
 from ..core.evaluation import Meter, MeteredReward
 from ..core.logits import SiteLogits, batch_of, take
+from ..core.metering import metered
 from ..core.spent import Spent
 from ..core.target import Remedies, Target
 from ..core.types import NEG_INF, Aux, LogWeights, Model, Particles, Resampler, Tokens
 from ..diffusion.predictors import value_and_slope
+from ..rewards.calls import Rewarding, call_reward, check_reward_of, scaled
 from ..smc.resampling import adaptive, log_mean_exp, systematic
 from ..smc.sampler import Source, Stream, last_of, trace
 from ..targets.any_order import RevealClock, RevealLaw, RevealMove
-from ..twists.calls import Rewarding, call_reward, check_reward_of, scaled
+from .base_draws import Walk, WalkMaker, site_by_site
 from .record import Baseline
-from .relaxed import Differentiable, relaxed
+from .relaxation import Differentiable, relaxed
 from .svdd import Regressed, regressed_value
-from .walks import Walk, WalkMaker, site_by_site
 
 _NUMBERS = 1 << 24  # entries of the one-hot states that are differentiated at a time
 _SHARE, _DRAWS = 4, 500  # a value is learned from one part in this many of a budget, and from at most this many draws

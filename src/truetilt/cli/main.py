@@ -76,7 +76,7 @@ def demo(
     folder = out or Path("runs/demo")
     with OneLineErrors():
         from ..commands.demo import draw_digits, misses, write_page
-        from ..commands.jobs import Settings, run_experiment
+        from ..commands.job_runner import Settings, run_experiment
         from ..paper import figures
 
         settings = Settings(True, seed, _device(device))

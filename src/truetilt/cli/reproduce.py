@@ -127,7 +127,7 @@ def register(reproduce: typer.Typer) -> None:
 def _experiment(name: str, asked: ExperimentOptions) -> None:
     """Run an experiment, write its result and show it."""
     with OneLineErrors():
-        from ..commands.jobs import Settings, run_experiment
+        from ..commands.job_runner import Settings, run_experiment
         from ..paper.experiments import EXPERIMENTS
 
         experiment = EXPERIMENTS[name]

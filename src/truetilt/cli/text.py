@@ -120,7 +120,7 @@ def _task(name: str, asked: TaskOptions) -> None:
 
 
 def _sampled(experiment: Any, asked: TaskOptions, data: str | None, folder: Path) -> dict[str, Any]:
-    from ..commands.jobs import Settings, run_experiment
+    from ..commands.job_runner import Settings, run_experiment
 
     more = (("model", asked.model), ("reference", asked.reference))
     settings = Settings(asked.quick, asked.seed, found_device(asked.device), data, more)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from ..antibodies.readings import READINGS
+from ..antibodies.masked_readings import READINGS
 from ..antibodies.redesign import Redesign
 from ..antibodies.redesign_target import PulledTarget
 from ..core.arguments import whole

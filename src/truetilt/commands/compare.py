@@ -20,7 +20,7 @@ from torch import Tensor
 
 from .. import __version__
 from ..baselines.budget_search import afresh, said_by_reward
-from ..baselines.draws import best_of_n
+from ..baselines.independent_draws import best_of_n
 from ..baselines.methods import METHODS, TITLES, Contest, run_method
 from ..baselines.record import Baseline
 from ..core.arguments import number, whole
@@ -37,7 +37,7 @@ from ..smc.uncertainty import student_quantile
 from ..steering.steer import steer
 from .compare_figure import draw_comparison
 from .comparison import Comparison, exact_law, judged
-from .jobs import Answer, Experiment, Job, Settings, answers, forget
+from .job_runner import Answer, Experiment, Job, Settings, answers, forget
 from .outputs import command
 from .python_file import is_named
 from .steerable import Steerable, named_reward, steerable

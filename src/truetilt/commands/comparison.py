@@ -17,7 +17,7 @@ from ..core.types import Tokens
 from ..exact.tables import Table, enumerate_states, flat_index
 from ..metrics.states import evenly_drawn, log_p0, mean_difference, site_frequencies
 from ..rewards.reward import Reward
-from .jobs import Answer
+from .job_runner import Answer
 from .steerable import Steerable
 
 LEAST_NATURAL = -30.0  # nats per site assigned to a state that the model cannot draw

@@ -26,7 +26,7 @@ from ..smc.resampling import never
 from ..targets.defaults import default_guidance
 from ..viz.sheets import sheet
 from .costs import StateCounter, cost_of
-from .jobs import Answer
+from .job_runner import Answer
 from .outputs import SNAPSHOTS, noted, write_outputs
 from .real_digits import reference
 from .sample import spread

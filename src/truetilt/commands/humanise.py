@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ..antibodies.fasta import ProteinSequence, read_fasta, tokens_of, write_fasta
+from ..antibodies.masked_readings import READINGS
 from ..antibodies.network import package_folder
 from ..antibodies.numbering import VariableDomain, number_domains
-from ..antibodies.readings import READINGS
 from ..antibodies.redesign import Antibodies, Redesign, check_species, load_antiberty
-from ..antibodies.sequences import ProteinSequence, read_fasta, tokens_of, write_fasta
 from ..api import run
 from ..core.arguments import whole
 from ..core.errors import InvalidInput
 from ..core.storage import check_folder, write_json, write_with
 from ..core.types import StepInfo
-from ..models.text import Padded
+from ..models.text_score import Padded
 from ..result import Result
 from .antibody_designs import ALPHA_TO_PULL, STEPS, Design, DesignPlan, distinct_designs
 from .outputs import command, noted, rows_of, summary_of

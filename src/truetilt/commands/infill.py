@@ -8,8 +8,8 @@ from typing import Any
 from ..core.errors import InvalidInput
 from ..models.gaps import parts_with_gaps
 from ..models.hub import load
-from ..models.reviews import Reviews
 from ..models.sequences import Sequences
+from ..models.text_bundle import Reviews
 from .request import SampleRequest
 from .sample_strings import sample_strings
 from .sample_text import Gaps, fill_gaps

@@ -13,7 +13,7 @@ from ..core.storage import read_bytes, read_json, remove_written, write_bytes, w
 from ..core.types import StepInfo
 from ..models.hub import EMBEDDED
 from ..runtime.checkpoints import forget, found
-from .jobs import RANK, RANKS
+from .job_runner import RANK, RANKS
 from .request import Backbone, SampleRequest, TableNoise
 from .sample import sample_any, with_defaults
 from .sample_protein import NAME

@@ -12,8 +12,8 @@ from typing import Any
 from ..core.errors import InvalidInput
 from ..metrics.images import accuracy, grey_levels, mean_distance
 from ..models.hub import EMBEDDED, Digits, load
-from ..models.reviews import Reviews, is_reviews
 from ..models.sequences import Sequences
+from ..models.text_bundle import Reviews, is_reviews
 from ..result import Result
 from ..smc.uncertainty import RECOMMENDED
 from ..viz.sheets import sheet

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from ..core.errors import InvalidInput
-from ..exact.files import read_table
 from ..exact.tables import Table, flat_index
 from ..metrics.divergences import histogram, total_variation
 from ..result import Result
@@ -17,6 +16,7 @@ from ..viz.clouds import LARGEST_TABLE, Disks
 from ..viz.disks import disks
 from .outputs import command, noted, rows_of, sample_model, summary_of, write_outputs
 from .request import SampleRequest, TableNoise
+from .table_files import read_table
 
 PARTICLES, STEPS = 1000, 100  # defaults for tables
 

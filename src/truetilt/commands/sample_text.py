@@ -18,13 +18,13 @@ from ..core.types import Model
 from ..diffusion.kernels import tweedie
 from ..models.gaps import parts_with_gaps
 from ..models.infilling import Infill, given_text
-from ..models.reviews import Reviews
+from ..models.text_bundle import Reviews
 from ..result import Result
 from ..runtime.memory import RunSizes, check_run
 from ..targets.any_order import AnyOrder
 from ..targets.on_clock import Tilted
 from ..training.text_data import normalise
-from ..viz.words import is_veiled
+from ..viz.settings_in_words import is_veiled
 from .outputs import SNAPSHOTS, command, noted, rows_of, sample_model, summary_of, write_outputs
 from .request import SampleRequest
 from .samplers import reveal_grid

@@ -13,18 +13,18 @@ import torch
 from ..core.errors import InvalidInput
 from ..core.types import Model, Tokens
 from ..diffusion.processes import Masking
-from ..exact.files import read_law, read_table
 from ..exact.tables import Table
 from ..models.gaps import has_gaps
 from ..models.hub import Digits, load
-from ..models.reviews import Reviews
 from ..models.sequences import Sequences
+from ..models.text_bundle import Reviews
 from ..molecules.bundle import Molecules
 from ..rewards.reward import Reward
 from ..viz.views import View
 from .named_nets import MOLECULES, is_nets
 from .python_file import is_named, load_any, load_named
 from .sample_molecules import load_fixed, molecule_reward, score_of
+from .table_files import read_law, read_table
 
 LENGTH = 32  # default number of open sites of a public network
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 from ..core.lazy_imports import lazy_names
 
 _HOME = {
-    "feynman_kac": ("Girsanov", "Steered", "Tempered", "Tilted", "Unweighted"),
+    "on_clock": ("Girsanov", "Steered", "Tempered", "Tilted", "Unweighted"),
     "kernels": ("euler_maruyama", "exponential", "heun"),
     "laws": ("Gaussian",),
     "mixtures": ("GaussianMixture", "Observation"),
     "models": ("Diffusion", "Guided", "Predictor", "gradient"),
-    "nets": ("NetScore", "data", "noise", "trained_steps", "velocity"),
-    "observed": ("Observed",),
+    "net_scores": ("NetScore", "data", "noise", "trained_steps", "velocity"),
+    "observed_mixture": ("Observed",),
     "processes": ("VE", "VP", "SubVP"),
     "quadrature": ("Line", "line_flow"),
 }

@@ -19,7 +19,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from ..api import PopulationOptions, StepOptions, run
 from ..core.arguments import whole
 from ..core.errors import DegenerateWeights, InvalidInput
-from ..core.measures import as_numbers, from_numbers, worst
+from ..core.model_diagnostics import as_numbers, from_numbers, worst
 from ..core.types import FeynmanKac
 from ..result import Result
 from ..smc.sampler import WHOLE, Whole

@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 from ..core.errors import InvalidInput
 from ..core.eval_mode import evaluating
 from .bertscore import Embedded
-from .references import needed, package_folder
+from .reference_models import needed, package_folder
 
 _HF = "pip install 'truetilt[hf]'"
 

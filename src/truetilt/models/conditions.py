@@ -16,8 +16,8 @@ from ..core.errors import InvalidInput
 from ..core.evaluation import Batch, BatchScore, Needs, ask
 from ..core.logits import SiteLogits
 from ..core.types import Model, Score, Tokens
-from .score import DeftScore, NetPotential, NetScore, class_log_probs
-from .text import Padded, TextScore
+from .net_score import DeftScore, NetPotential, NetScore, class_log_probs
+from .text_score import Padded, TextScore
 
 
 def per_condition(models: Sequence[Model]) -> Model:

@@ -24,7 +24,7 @@ from .checkpoint_folders import load_folder, load_tokenizer_of
 from .families import Family, family_of, first_of, longest_row
 from .public_net import Public
 from .sequences import Sequences
-from .text import check_batch
+from .text_score import check_batch
 from .trial_evaluation import looked_at
 
 BATCH = 16  # rows in a batch, if memory allows

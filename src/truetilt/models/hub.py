@@ -29,12 +29,12 @@ from .checkpoint_folders import is_transformers
 from .classifier import Classifier
 from .from_transformers import from_transformers
 from .layers import compiled, placed
+from .net_score import class_log_probs, digit_model, part_of_bundle
 from .pretrained import CARD, CONFIG, WEIGHTS, Pretrained, find_folder, read_architecture, read_card
-from .reviews import FILES, is_reviews, read_reviews
-from .score import class_log_probs, digit_model, part_of_bundle
 from .sedd_checkpoints import is_published, read_published
-from .text import Padded, Text
+from .text_bundle import FILES, is_reviews, read_reviews
 from .text_classifier import TextClassifier
+from .text_score import Padded, Text
 from .tokenizer import TOKENIZER, Tokenizer, load_tokenizer
 from .transformer import SEDD
 from .unet import UNet

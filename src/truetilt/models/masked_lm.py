@@ -20,8 +20,8 @@ from ..core.errors import InvalidInput
 from ..core.eval_mode import check_logits
 from ..core.logits import SiteLogits
 from ..core.types import NEG_INF, Process, Tokens
-from .score import score_of_prediction
-from .text import too_long
+from .net_score import score_of_prediction
+from .text_score import too_long
 
 LogitsFunction = Callable[..., Any]  # logits, or an output object that has them
 

@@ -15,8 +15,8 @@ from ..core.errors import InvalidInput
 from ..core.logits import SiteLogits
 from ..core.types import Process, Tokens
 from .contexts import OPEN, Context
+from .net_score import score_of_prediction
 from .public_net import Public
-from .score import score_of_prediction
 
 
 class FramedConfig(NamedTuple):

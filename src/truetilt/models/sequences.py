@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.amino_acids import fasta_text
 from ..core.arguments import LONGEST, listed, shown, whole
 from ..core.errors import InvalidInput
-from ..core.fasta import fasta_text
 from ..core.types import Model, Process, Score, Tokens
 from ..viz.logo import SequenceLogo
 from ..viz.views import END, TextView, View
@@ -30,7 +30,7 @@ from .gaps import has_gaps
 from .infilling import Retimed
 from .public_net import Public
 from .rows_in_context import Framed
-from .text import TextScore
+from .text_score import TextScore
 
 FILES = {TEXT: "txt", PROTEIN: "fasta", MOLECULE: "smi"}  # file endings for each form of string
 

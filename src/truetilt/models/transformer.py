@@ -21,7 +21,7 @@ from ..core.types import Process, Tokens
 from ..diffusion.processes import Masking
 from ..smc.sampler import DRAW, Stream
 from .pretrained import Pretrained, check_whole_sizes
-from .text import too_long
+from .text_score import too_long
 
 _WAVES = 128  # frequencies of the noise embedding, each as cosine and sine
 _SLOWEST = 10_000.0  # longest period of these, and of the rotary positions

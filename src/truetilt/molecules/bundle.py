@@ -23,18 +23,18 @@ from ..core.errors import InvalidInput
 from ..core.evaluation import Batch, ask
 from ..core.types import Model, Tokens
 from ..diffusion.processes import Masking
-from ..models.ended import Ended
+from ..models.end_tokens import Ended
 from ..models.hub import embedded
 from ..models.infilling import Around, Infill
 from ..models.layers import placed
 from ..models.pretrained import read_card
-from ..models.text import TextScore
 from ..models.text_classifier import TextClassifier
+from ..models.text_score import TextScore
 from ..models.tokenizer import TOKENIZER, Tokenizer, load_tokenizer
 from ..models.transformer import SEDD
 from ..rewards.reward import Reward
 from ..viz.molecules import MoleculeView, distinct_molecules
-from .placing import GivenRow, likeliest, placed_rows, read_fragment
+from .fragments import GivenRow, likeliest, placed_rows, read_fragment
 from .rewards import Contains, MoleculeFunction, property_values
 from .twist import EndedExactly, PropertyBins
 

@@ -1,4 +1,4 @@
-"""Rewards by name, for the command line: qed, logp=3, sa, similar=SMILES, contains=SMARTS, lacks=SMARTS.
+"""Rewards of molecules by name: qed, logp=3, sa, similar=SMILES, contains=SMARTS, lacks=SMARTS.
 
 Several are joined by " and ". Each has a default factor, chosen so that strength 1 has a visible effect; another factor
 is written in front: 10*qed.

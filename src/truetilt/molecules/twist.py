@@ -21,7 +21,7 @@ from torch import Tensor
 from ..core.arguments import number
 from ..core.errors import InvalidInput
 from ..core.types import Tokens
-from ..models.score import Padded, class_log_probs
+from ..models.net_score import Padded, class_log_probs
 from .rewards import PropertyScore, Together
 
 _POINTS = 33  # points of a bin at which a reward is evaluated

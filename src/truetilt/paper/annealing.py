@@ -15,16 +15,16 @@ from functools import partial
 from typing import Any
 
 from ..api import run
-from ..commands.jobs import Answer
+from ..commands.job_runner import Answer
 from ..core.errors import InvalidInput
 from ..core.types import Model, MoveKernel
 from ..result import Result
 from ..targets.annealed import Annealed
 from ..targets.composed import Composed
 from ..targets.moves import Gibbs, Metropolis
-from ..targets.pilot import pilot
+from ..targets.ramp_pilot import pilot
 from ..targets.scans import Scan, random_scan, systematic_scan
-from .ordered import STEPS, EdgeSweep, by_ordered_ratio
+from .ordered_ratio import STEPS, EdgeSweep, by_ordered_ratio
 
 Goal = Callable[[Model, float], Composed]
 MakeKernel = Callable[[Any], MoveKernel]

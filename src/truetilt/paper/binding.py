@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..commands.jobs import Answer
+from ..commands.job_runner import Answer
 from ..core.logits import SiteLogits
 from ..core.types import Model, Score, Tokens
 from ..diffusion.processes import Masking

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..api import run
 from ..commands.costs import RoundCounter
-from ..commands.jobs import Answer, Experiment, Job, Settings
+from ..commands.job_runner import Answer, Experiment, Job, Settings
 from ..commands.samplers import HALF, Build, any_order, guidance, in_order, tempered, tilted
 from ..core.types import Model, Resampler
 from ..diffusion.grids import uniform_grid

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 
 from ..commands.costs import Cost
-from ..commands.jobs import Answer, Settings
+from ..commands.job_runner import Answer, Settings
 from ..commands.real_digits import CLASSES, reference
 from ..core.types import Tokens
 from ..metrics.images import accuracy, coverage, diversity_ratio, surviving_roots
 from ..models.hub import Digits, load
-from ..models.score import FORMS
+from ..models.net_score import FORMS
 from ..result import Result
 from .populations import counted_equally
 

@@ -5,7 +5,7 @@ Experiments on texts are built for a corpus and a folder: see `controlled` and `
 
 from __future__ import annotations
 
-from ..commands.jobs import Experiment
+from ..commands.job_runner import Experiment
 from . import chain, figure3, figure4, figures, gb1, humanise, molecules, rewards, sde, soluble, steer, table1, tfbind8
 
 _OF_A_MODULE = (table1, chain, sde, rewards, steer, tfbind8, gb1, soluble, figure3, figure4, humanise, molecules)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..commands.jobs import Answer, Experiment, Job, Settings
+from ..commands.job_runner import Answer, Experiment, Job, Settings
 from ..core.errors import InvalidInput
 from ..models.hub import Digits
 from ..smc.resampling import effective_sample_size, never

@@ -13,7 +13,7 @@ import statistics
 from typing import Any
 
 from ..commands.costs import Cost
-from ..commands.jobs import Answer, Experiment, Job, Settings
+from ..commands.job_runner import Answer, Experiment, Job, Settings
 from . import digit_rows
 from .digit_rows import conditions
 from .digit_samplers import QUICK_STEPS, SAMPLERS, STEPS, DigitRun, sample_digits

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ..api import run
-from ..commands.jobs import Answer, Experiment, Job, Settings
+from ..commands.job_runner import Answer, Experiment, Job, Settings
 from ..commands.outputs import noted
 from ..diffusion.grids import uniform_grid
 from ..diffusion.processes import Masking, Uniform

@@ -25,7 +25,7 @@ from ..diffusion.grids import uniform_grid
 from ..diffusion.kernels import tweedie
 from ..models.conditions import row_of_each_state
 from ..models.infilling import Retimed
-from ..models.reviews import Reviews
+from ..models.text_bundle import Reviews
 from ..smc.resampling import never
 from ..targets.any_order import AnyOrder
 from ..targets.on_clock import Unweighted

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..api import run
-from ..commands.jobs import Answer, Experiment, Job, Settings
+from ..commands.job_runner import Answer, Experiment, Job, Settings
 from ..core.errors import InvalidInput
 from ..proteins.bundle import Protein, load_protein
 from ..rewards.recycled import recycled

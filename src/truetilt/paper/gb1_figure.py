@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import cycle
 from typing import Any
 
-from ..commands.jobs import Answer
+from ..commands.job_runner import Answer
 
 OURS = {
     "kriged twist": ("#009E73", "o"),

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from ..api import reveal, run
+from ..baselines.base_draws import site_by_site
 from ..baselines.methods import ADALEAD, METHODS, TITLES, Contest, run_method
-from ..baselines.walks import site_by_site
 from ..core.budget import Budget
 from ..core.spent import Spent
 from ..core.types import Tokens

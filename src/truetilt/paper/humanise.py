@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 from pathlib import Path
 
-from ..commands.jobs import Answer, Experiment, Job, Settings
+from ..commands.job_runner import Answer, Experiment, Job, Settings
 from ..core.errors import InvalidInput
 from ..metrics.oasis import human_peptides, identity, oasis_content, peptide_file
 from .humanise_designs import (

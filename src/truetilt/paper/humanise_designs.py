@@ -16,17 +16,17 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ..antibodies.fasta import read_fasta, tokens_of
+from ..antibodies.masked_readings import READINGS
 from ..antibodies.numbering import VariableDomain, number_domains
-from ..antibodies.readings import READINGS
 from ..antibodies.redesign import Antibodies, Redesign, load_antiberty
 from ..antibodies.redesign_target import PulledTarget
-from ..antibodies.sequences import read_fasta, tokens_of
 from ..api import run
 from ..commands.antibody_designs import ALPHA_TO_PULL, STEPS, Design, DesignPlan, distinct_designs
 from ..core.errors import InvalidInput
 from ..core.storage import read_text
 from ..targets.consistency import disagreement
-from ..targets.measures import log_prob_in_order
+from ..targets.model_diagnostics import log_prob_in_order
 
 METHODS = ("humab", "sapiens1", "sapiens3", "vernier_grafts", "straight_grafts", "experimental")
 PARENT, FOLDER = "parental", "humanisation"

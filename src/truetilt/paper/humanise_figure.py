@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..baselines.methods import TITLES as BASELINES
-from ..commands.jobs import Answer
+from ..commands.job_runner import Answer
 from .humanise_designs import OURS
 
 TITLES = {

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
-from ..commands.jobs import Answer
+from ..commands.job_runner import Answer
 from ..smc.uncertainty import student_quantile
 
 LEVEL = 0.95

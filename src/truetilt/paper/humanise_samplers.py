@@ -22,13 +22,13 @@ from torch import Tensor
 from ..antibodies.redesign import Antibodies
 from ..antibodies.redesign_target import PulledTarget
 from ..baselines.adalead import adalead
+from ..baselines.base_draws import site_by_site
 from ..baselines.budget_search import afresh, largest
-from ..baselines.draws import best_of_n
+from ..baselines.fk_particle_gibbs import PARTICLES
 from ..baselines.fk_steering import looks_of
+from ..baselines.independent_draws import best_of_n
 from ..baselines.methods import ADALEAD, CANDIDATES, COMPLETIONS, TITLES, Contest, run_method
 from ..baselines.record import Baseline
-from ..baselines.trajectory_gibbs import PARTICLES
-from ..baselines.walks import site_by_site
 from ..commands.antibody_designs import designs_of
 from ..core.budget import Budget, BudgetTooSmall
 from ..core.errors import InvalidInput

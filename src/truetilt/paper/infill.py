@@ -19,19 +19,19 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..commands.jobs import Answer, Experiment, Job, Settings
+from ..commands.job_runner import Answer, Experiment, Job, Settings
 from ..commands.sample_text import Given, words_of
 from ..core.errors import InvalidInput
 from ..core.types import Tokens
 from ..metrics.text import gleu
 from ..models.infilling import Retimed
-from ..models.reviews import Reviews
+from ..models.text_bundle import Reviews
 from ..smc.sampler import OUTPUT, Stream
 from ..training.corpus import Corpus
+from .chosen_jobs import Part, chosen, identity, in_order, joined, nets_of
 from .gap_fillers import PROMPTING, RECONSTRUCTION, Filled, FillRun, Way, fill, prompt_fits
 from .text_conditions import COLUMNS as TASK_COLUMNS
 from .text_grid import ALPHAS, BETAS
-from .text_parts import Part, chosen, identity, in_order, joined, nets_of
 from .text_plots import draw_curves
 from .text_rows import ScoredText, distinct_2, mean_interval, write_lines
 

@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 
-from ..commands.jobs import Answer
+from ..commands.job_runner import Answer
 from ..smc.uncertainty import student_quantile
 from .molecule_samplers import BY_POTENTIAL, CHARGED, OURS
 from .molecule_tasks import TRUTH

@@ -16,15 +16,15 @@ import torch
 from torch import Tensor
 
 from ..api import run
+from ..baselines.base_draws import base_draws, site_by_site
 from ..baselines.budget_search import afresh
 from ..baselines.methods import METHODS, TITLES, Contest, run_method
 from ..baselines.record import Baseline
-from ..baselines.walks import base_draws, site_by_site
-from ..commands.jobs import PROCESSES, RANKS
+from ..commands.job_runner import PROCESSES, RANKS
 from ..core.budget import Budget, BudgetTooSmall
-from ..core.counting import metered
 from ..core.errors import InvalidInput
 from ..core.evaluation import Meter
+from ..core.metering import metered
 from ..core.spent import Spent
 from ..core.types import Model, Tokens
 from ..diffusion.predictors import Taylor

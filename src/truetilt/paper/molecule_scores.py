@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..commands.jobs import Answer
+from ..commands.job_runner import Answer
 from ..core.chemistry import parsed
 from ..core.errors import InvalidInput
 from ..core.logits import draw_from

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..commands.jobs import Answer
+from ..commands.job_runner import Answer
 from ..core.chemistry import logp_value, parsed
 from ..core.types import Tokens
-from ..models.ended import behind_end
+from ..models.end_tokens import behind_end
 from ..molecules.bundle import Molecules
 from ..smc.uncertainty import student_quantile
 from .molecule_scores import Moments

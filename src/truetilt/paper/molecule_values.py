@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from ..core.errors import InvalidInput
 from ..models.infilling import Around, Infill, open_sites
-from ..models.score import normalised
+from ..models.net_score import normalised
 from ..molecules.twist import EndedExactly, PropertyTwist, SumOfTwists
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..commands.jobs import Answer, Experiment, Job, Settings
+from ..commands.job_runner import Answer, Experiment, Job, Settings
 from ..core.budget import Budget
 from ..core.chemistry import parsed
 from ..core.errors import InvalidInput, TruetiltError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..commands.jobs import Answer
+from ..commands.job_runner import Answer
 
 OURS = {
     "truetilt": ("#009E73", "o"),

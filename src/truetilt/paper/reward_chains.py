@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from ..api import run
-from ..baselines.draws import best_of_n, importance
+from ..baselines.base_draws import site_by_site
 from ..baselines.fk_steering import fk_steering, largest_so_far
+from ..baselines.independent_draws import best_of_n, importance
 from ..baselines.record import Baseline
 from ..baselines.svdd import regressed_value, svdd
-from ..baselines.walks import site_by_site
-from ..commands.jobs import Answer
+from ..commands.job_runner import Answer
 from ..core.budget import Budget
 from ..core.spent import Spent
 from ..core.types import Model, Tokens
@@ -36,7 +36,7 @@ from ..targets.composed import Composed
 from ..targets.consistency import STATES
 from ..targets.moves import Gibbs, Metropolis
 from ..targets.scans import systematic_scan
-from ..twists.learn import learn_twist
+from ..twists.learning import learn_twist
 from ..twists.lessons import TwistFamily
 from ..twists.lookahead import Lookahead, plain_mean
 from ..twists.tables import PairTables

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from ..api import run
+from ..baselines.base_draws import base_draws, site_by_site
 from ..baselines.fk_steering import fk_steering
-from ..baselines.walks import base_draws, site_by_site
-from ..commands.jobs import Answer
+from ..commands.job_runner import Answer
 from ..core.budget import Budget
 from ..core.errors import InvalidInput
 from ..core.logits import SiteLogits

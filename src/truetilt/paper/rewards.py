@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 from pathlib import Path
 
-from ..commands.jobs import Answer, Experiment, Job, Settings
+from ..commands.job_runner import Answer, Experiment, Job, Settings
 from ..core.errors import InvalidInput
 from .reward_chains import ADDITIVE, ALPHA, CALLS, EVALUATIONS, METHODS, PARTICLES, one_chain
 from .reward_tables import DISTINCT, one_binding, one_fitness

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..commands.jobs import Answer
+from ..commands.job_runner import Answer
 
 OURS, THEIRS = "#009E73", "#D55E00"  # Okabe and Ito's
 BASELINES = ("best of N", "importance", "FK steering", "SVDD")

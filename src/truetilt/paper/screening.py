@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..baselines.walks import Walk, base_draws
+from ..baselines.base_draws import Walk, base_draws
 from ..core.types import Tokens
 from ..rewards.reward import Reward
 

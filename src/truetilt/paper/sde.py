@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 
 from ..api import run
-from ..commands.jobs import Answer, Experiment, Job, Settings
+from ..commands.job_runner import Answer, Experiment, Job, Settings
 from ..commands.samplers import HALF
-from ..continuous.feynman_kac import Steered, Tempered, Tilted, Unweighted
 from ..continuous.kernels import Kernel, euler_maruyama, exponential, heun
 from ..continuous.mixtures import GaussianMixture, Observation
 from ..continuous.models import Guided
-from ..continuous.observed import Observed
+from ..continuous.observed_mixture import Observed
+from ..continuous.on_clock import Steered, Tempered, Tilted, Unweighted
 from ..continuous.processes import VP
 from ..continuous.quadrature import line_flow
 from ..diffusion.grids import uniform_grid

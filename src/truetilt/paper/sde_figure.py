@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ..commands.jobs import Answer
+from ..commands.job_runner import Answer
 from ..continuous.mixtures import GaussianMixture
 from ..viz.disks import COLOURS
 

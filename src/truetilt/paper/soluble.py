@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ..commands.jobs import Answer, Experiment, Job, Settings
+from ..commands.job_runner import Answer, Experiment, Job, Settings
 from ..core.errors import InvalidInput
 from ..proteins.bundle import Protein, load_protein
 from ..proteins.surface import exposure, hydrophobic_share

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..baselines.methods import METHODS, TITLES, Contest, run_method
-from ..commands.jobs import Answer, Experiment, Job, Settings
+from ..commands.job_runner import Answer, Experiment, Job, Settings
 from ..core.budget import Budget
 from ..core.errors import InvalidInput
 from ..rewards.reward import Reward

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..commands.jobs import Answer
+from ..commands.job_runner import Answer
 from .steer_tables import OURS
 
 MARKS = ("s", "^", "v", "D", "P", "X", "<")

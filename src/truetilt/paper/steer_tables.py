@@ -12,11 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..commands.jobs import Answer
+from ..commands.job_runner import Answer
 from ..core.budget import Budget
 from ..result import Result
 from ..steering.account import Account
-from ..steering.candidate_routes import Tried
 from ..steering.candidates import ways_of
 from ..steering.choose import finished
 from ..steering.problem import SteerProblem
@@ -24,6 +23,7 @@ from ..steering.routes import ANNEALED, FROM_BASE, IMPORTANCE, TWISTED
 from ..steering.stage_folder import StageFolder
 from ..steering.stages import Work
 from ..steering.steer import steer
+from ..steering.trials import Tried
 from .reward_tables import RewardTable
 
 TABLES, RARE = 20, 10  # the last ones are rare events

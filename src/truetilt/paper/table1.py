@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..commands.jobs import Answer, Experiment, Job, Settings
+from ..commands.job_runner import Answer, Experiment, Job, Settings
 from ..diffusion.processes import Masking, Uniform
 from ..exact.tables import Table
 from . import toys

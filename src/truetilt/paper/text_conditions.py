@@ -15,11 +15,11 @@ from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
-from ..commands.jobs import Answer, Experiment, Job, Settings
+from ..commands.job_runner import Answer, Experiment, Job, Settings
 from ..metrics.images import surviving_roots
 from .annealing import told
+from .chosen_jobs import Part, chosen, identity, in_order, joined, nets_of
 from .text_grid import BASELINE, TextTask, cases
-from .text_parts import Part, chosen, identity, in_order, joined, nets_of
 from .text_plots import draw_curves
 from .text_rows import ScoredText, by_population, claims, distinct_2, mean_interval, write_lines
 from .text_samplers import SAMPLERS, Case, DrawnTexts, sample_texts

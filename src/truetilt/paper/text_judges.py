@@ -14,16 +14,16 @@ from typing import Any
 
 import torch
 
-from ..commands.jobs import Answer
+from ..commands.job_runner import Answer
 from ..core.errors import InvalidInput
 from ..core.storage import write_json
 from ..metrics.encoders import minilm
 from ..metrics.judges import LinearJudge, calibrated, fitted
 from ..metrics.perplexity import CausalLM
-from ..metrics.references import adapted, save_adapter, smollm2, tuned
+from ..metrics.reference_models import adapted, save_adapter, smollm2, tuned
 from ..metrics.toxicity import Scored, agreement, read_scored
 from ..models.pretrained import CONFIG, read_json
-from ..models.text_form import normalise
+from ..models.text_normalisation import normalise
 from ..training.corpus import Corpus
 from .text_grid import TextTask
 

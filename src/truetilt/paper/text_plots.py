@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from ..commands.jobs import Answer
+from ..commands.job_runner import Answer
 from .text_grid import BASELINE, CURVES, GUIDANCE, LONG_CURVE
 from .text_rows import LEAST_DISTINCT, MOST_PERPLEXITY
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..commands.jobs import Answer
+from ..commands.job_runner import Answer
 from ..core.errors import InvalidInput
 from ..core.storage import parse_json, read_text, write_text
 from ..metrics.text import distinct

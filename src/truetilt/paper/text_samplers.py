@@ -28,9 +28,9 @@ from ..diffusion.kernels import tweedie
 from ..models.conditions import PerConditionScore, per_condition
 from ..models.hub import load
 from ..models.infilling import filled
-from ..models.reviews import Reviews
-from ..models.sparse import Sparing
-from ..models.text import TextScore
+from ..models.lazy_score import Sparing
+from ..models.text_bundle import Reviews
+from ..models.text_score import TextScore
 from ..result import Result
 from ..smc.rejuvenation import Rejuvenation
 from ..smc.resampling import never

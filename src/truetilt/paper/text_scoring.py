@@ -12,14 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..commands.jobs import Answer
+from ..commands.job_runner import Answer
 from ..commands.outputs import write_outputs
 from ..core.errors import InvalidInput
 from ..core.storage import read_json
 from ..metrics.bertscore import bertscore
 from ..metrics.encoders import minilm
 from ..metrics.perplexity import CausalLM, perplexity
-from ..metrics.references import causal_lm, needed, package_folder, smollm2
+from ..metrics.reference_models import causal_lm, needed, package_folder, smollm2
 from .text_conditions import all_claims, score_of
 from .text_grid import TextTask
 from .text_judges import MINILM, OWN, Verdicts, kept_judge, second_judge, tuned_reference

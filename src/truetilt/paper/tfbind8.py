@@ -9,14 +9,14 @@ from typing import Any
 
 from ..api import run
 from ..commands.costs import RoundCounter
-from ..commands.jobs import Answer, Experiment, Job, Settings
+from ..commands.job_runner import Answer, Experiment, Job, Settings
 from ..commands.samplers import HALF, in_order
 from ..core.types import Model
 from ..result import Result
 from ..smc.rejuvenation import Rejuvenation
 from ..targets.any_order import AnyOrder
 from ..targets.moves import Gibbs
-from ..targets.pilot import pilot
+from ..targets.ramp_pilot import pilot
 from ..targets.scans import systematic_scan
 from . import toys
 from .binding import FIGURES, PRIORS, BindingMeasure, lean_model, problem

@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
-from ..core.measures import worst
+from ..core.model_diagnostics import worst
 from ..core.target import Constant, Remedies, contract_of
 from ..core.types import FeynmanKac, MadeFrom, Resampler
 from ..smc.descriptions import described, name_of
+from ..smc.diagnostics import Known
 from ..smc.rejuvenation import Rejuvenation
 from ..smc.sampler import Coupling
-from ..smc.statistics import Known
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 

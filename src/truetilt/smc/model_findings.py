@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from .statistics import Figures
+from .diagnostics import Figures
 from .weight_findings import FEW, Finding, Verdict, use
 
 ALLOWED = 0.05  # nats by which conditionals of a pair of neighbours may disagree

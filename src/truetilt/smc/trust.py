@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from .diagnostics import Figures
 from .model_findings import MODEL_CHECKS, unmet_share
-from .statistics import Figures
 from .weight_findings import WEIGHT_CHECKS, Finding, Verdict
 
 

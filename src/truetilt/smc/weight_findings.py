@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from .statistics import Figures
+from .diagnostics import Figures
 from .uncertainty import RECOMMENDED
 
 HARDLY_ANY = 10  # independent draws tell a probability of 1/2 to within 0.16 only

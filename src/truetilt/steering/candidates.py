@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from ..core.types import Potential
-from ..twists.learn import learnable
+from ..twists.learning import learnable
 from .account import Account
-from .candidate_routes import Candidate
-from .learning import learned, worth_learning
 from .problem import SteerProblem
 from .routes import (
     ADAPTED,
@@ -22,6 +20,8 @@ from .routes import (
     twisted,
 )
 from .stages import Work
+from .trials import Candidate
+from .twist_budget import learned, worth_learning
 
 _FIRST = "how far the simplest way goes is the first thing to know"
 Built = tuple[Route, str] | None

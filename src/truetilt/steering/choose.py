@@ -9,11 +9,11 @@ from __future__ import annotations
 from ..core.budget import BudgetTooSmall
 from ..result import Result
 from ..targets.consistency import ALLOWED, STATES
-from .candidate_routes import Candidate, Tried, rounded, worth_of
 from .join_runs import joined
 from .pilot import halfway, looked_at, told_by
 from .routes import Route, move_cost
 from .stages import Work
+from .trials import Candidate, Tried, rounded, worth_of
 
 PROVE = 0.05  # share of the remaining budget for the check by moves
 PARTS = 5  # a trial runs one in this many of the populations

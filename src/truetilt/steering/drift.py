@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..core.counting import metered
 from ..core.evaluation import Meter
+from ..core.metering import metered
 from ..core.spent import Spent
 from ..core.types import MoveKernel, Particles, Step
 from ..result import Result

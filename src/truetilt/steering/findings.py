@@ -7,14 +7,14 @@ from typing import Any
 
 from ..core.target import Remedies
 from ..result import Result
-from ..smc.statistics import Figures
+from ..smc.diagnostics import Figures
 from ..smc.weight_findings import FEW, VARIED, Verdict
 from .account import Account
-from .candidate_routes import Tried
 from .drift import Drift
 from .problem import SteerProblem
 from .routes import IMPORTANCE, TWISTED
 from .stages import Work
+from .trials import Tried
 
 LARGER = "a larger budget"
 _SATURATED = 0.7  # share of the largest possible variation of Z-hat, above which the true variation may be any larger

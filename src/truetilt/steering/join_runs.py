@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from ..core.measures import worst
+from ..core.model_diagnostics import worst
 from ..result import Result
 
 

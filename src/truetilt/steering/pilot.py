@@ -6,10 +6,10 @@ from ..core.budget import BudgetTooSmall
 from ..result import Result
 from ..smc.resampling import effective_sample_size
 from ..twists.forecast import promised_share
-from .candidate_routes import Candidate, Tried, rounded, worth_of
 from .join_runs import joined
 from .routes import Route
 from .stages import FirstLook, Work
+from .trials import Candidate, Tried, rounded, worth_of
 
 LOOK, MOST_LOOK = 0.1, 0.25  # shares of the remaining budget: for the first pilot run, and for the whole pilot
 HALF = 0.5  # share of the remaining budget that goes to base draws before other routes are ruled out

@@ -20,9 +20,9 @@ from ..core.types import Model, Potential, Score, Tokens
 from ..diffusion.grids import Grid, masked_fraction_grid, uniform_grid
 from ..diffusion.processes import Masking
 from ..result import Result
+from ..rewards.calls import call_reward, scaled
 from ..rewards.reward import Reward
 from ..targets.composed import Composed
-from ..twists.calls import call_reward, scaled
 from .account import Price
 
 

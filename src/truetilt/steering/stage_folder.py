@@ -3,7 +3,7 @@ same bits.
 
 `steer.json` identifies the call. A subfolder per stage holds its output and the reward's answers up to then. A stage is
 finished once its `stage.json` exists. For an unfinished stage the checkpoint of its run is read, and logged answers of
-the reward are used and counted as if the function had been called again (`rewards/ledger`).
+the reward are used and counted as if the function had been called again (`rewards/resumed_answers`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from ..core.errors import FolderTaken
 from ..core.spent import Spent
 from ..core.storage import check_folder, read_json, write_json
-from ..rewards.ledger import Ledger
+from ..rewards.resumed_answers import Ledger
 from ..rewards.reward import Reward
 from ..runtime.stopping import Stoppable
 

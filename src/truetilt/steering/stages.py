@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 from ..api import run
-from ..core.counting import metered
 from ..core.evaluation import Meter
+from ..core.metering import metered
 from ..core.spent import Spent
 from ..core.storage import read_json, write_json
 from ..core.types import Potential
 from ..result import Result
 from ..targets.consistency import STATES, disagreement
-from ..twists.learn import learn_twist
-from ..twists.learned import LearnedTwist
+from ..twists.learned_twist import LearnedTwist
+from ..twists.learning import learn_twist
 from .account import Account
 from .drift import Drift, drift_of
 from .problem import SteerProblem

@@ -20,13 +20,12 @@ from ..core.target import tempered
 from ..core.types import Model, Potential, check_model
 from ..diffusion.processes import Masking
 from ..result import Result
+from ..rewards.calls import Rewarding, check_reward_of
 from ..rewards.reward import Reward
 from ..runtime.settings import runs_of
 from ..smc.sampler import check_seed
 from ..targets.potentials import check_alpha
-from ..twists.calls import Rewarding, check_reward_of
 from .account import Account
-from .candidate_routes import Tried
 from .candidates import ways_of
 from .choose import chosen
 from .findings import findings, record, remedies
@@ -34,6 +33,7 @@ from .gain import gain
 from .problem import SteerProblem
 from .stage_folder import WHOSE, StageFolder
 from .stages import BudgetProgress, Work
+from .trials import Tried
 
 DRAWS = 4_000  # the default budget is the cost of this many base draws
 PER_CALL = 20  # base draws per call, if only calls are limited

@@ -9,8 +9,8 @@ from ..core.errors import InvalidInput
 from ..models.checkpoint_folders import is_transformers
 from ..models.families import FAMILIES
 from ..models.pretrained import CONFIG, read_card, read_json
-from ..models.reviews import is_reviews
 from ..models.sedd_checkpoints import is_published
+from ..models.text_bundle import is_reviews
 
 _MOST = 10_000  # classes listed, at most
 TABLE, DIGITS, REVIEWS, TEXT = "table", "digits", "reviews", "text"

@@ -16,20 +16,20 @@ import torch
 
 from .. import continuous
 from ..commands.steerable import open_length
+from ..commands.table_files import read_table
 from ..core.errors import InvalidInput
 from ..diffusion.processes import Masking, Uniform
-from ..exact.files import read_table
 from ..exact.tables import Table
 from ..models.hub import load
-from ..models.reviews import Reviews
 from ..models.sequences import Sequences
-from ..models.text import Text
+from ..models.text_bundle import Reviews
+from ..models.text_score import Text
 from ..paper.figures import LIKELIHOOD_6, LIKELIHOOD_9, P0_6, P0_9
 from ..proteins.bundle import NAME, load_protein
 from ..viz.clouds import LARGEST_TABLE, Disks, Points
 from ..viz.molecules import MoleculeView
+from ..viz.settings_in_words import is_veiled
 from ..viz.views import View
-from ..viz.words import is_veiled
 from .folders import MOLECULES
 from .form import RunForm
 from .molecules import molecule_targets

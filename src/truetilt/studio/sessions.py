@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from .background import Background
-from .pool import Pool
+from .job_queue import Pool
 
 KEPT = 50  # number of reports kept
 

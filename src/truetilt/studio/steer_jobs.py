@@ -22,7 +22,7 @@ from ..result import Result
 from ..rewards.reward import Reward
 from .background import Background
 from .jobs import at_home
-from .rivals import (
+from .steer_baselines import (
     AIMING,
     BEST,
     FK,
@@ -41,7 +41,7 @@ from .rivals import (
 )
 from .steer_choices import RewardChoice
 from .steer_form import SteerForm
-from .steer_tasks import SteerTask, steer_task
+from .steer_problems import SteerTask, steer_task
 
 SHOWN = 32  # states of a pane
 

@@ -13,13 +13,13 @@ import torch
 
 from ..viz.clouds import Disks
 from ..viz.reward_gain import reward_bars
-from ..viz.steered import BudgetRow, steer_words
+from ..viz.steer_story import BudgetRow, steer_words
 from ..viz.view_choice import suggested_view
 from ..viz.views import View
 from .background import CANCELLED, DONE, FAILED, RUNNING
-from .curves import error_chart
 from .pictures import VERDICTS, alert, report_links
-from .rivals import AIMING, NAMES, OURS, Row
+from .steer_baselines import AIMING, NAMES, OURS, Row
+from .steer_curves import error_chart
 from .steer_jobs import Exact, Shown, SteerRun
 
 SHOWN = {"picture": 16, "structure": 8, "text": 6, "line": 8}  # tiles per pane, by their kind

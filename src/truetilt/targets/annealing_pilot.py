@@ -14,9 +14,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..core.counting import metered
 from ..core.errors import InvalidInput
 from ..core.evaluation import Meter
+from ..core.metering import metered
 from ..core.target import Target
 from ..core.types import NEG_INF, Aux, Model, Particles, Score, Step
 from ..smc.resampling import adaptive, systematic

@@ -15,8 +15,8 @@ from torch import Tensor
 from ..core.types import Tokens
 from ..diffusion.processes import Masking, Uniform
 from ..smc.sampler import Stream
+from .left_to_right import mixed_in, suffixes
 from .losses import Noise, Noised, corrupt
-from .suffixes import mixed_in, suffixes
 from .task_record import TrainingBatch, TrainingRows
 
 ORDER, TIMES, NOISE, LABELS, SHIFTS, EVALUATION, SUFFIXES = range(

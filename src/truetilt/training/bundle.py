@@ -20,7 +20,7 @@ from ..core.errors import InvalidInput, TruetiltError
 from ..core.storage import read_bytes, write_bytes
 from ..models.hub import load
 from ..models.pretrained import CARD, CONFIG, WEIGHTS, check_keys, read_card
-from ..models.reviews import Reviews
+from ..models.text_bundle import Reviews
 from ..models.tokenizer import TOKENIZER
 from .command import read_plan, run_training
 from .config import parse_file

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from ..diffusion.processes import Masking
-from ..models.score import normalised
+from ..models.net_score import normalised
 from ..smc.sampler import Stream
 from .batches import EVALUATION, SUFFIXES, times
+from .left_to_right import next_token_nats, suffixes
 from .losses import Noise, Noised, bound, corrupt, corrupt_from_all
-from .suffixes import next_token_nats, suffixes
 from .task_record import LogScores, TrainingRows, TrainingTask
 
 POTENTIAL_TIMES = (0.0, 0.25, 0.5, 0.75, 0.9)

@@ -20,8 +20,8 @@ from ..core.errors import InvalidInput, TruetiltError
 from ..core.storage import write_json, write_with
 from ..models.tokenizer import TOKENIZER, Tokenizer, gpt2_tokenizer, load_tokenizer, train_tokenizer
 from .corpus import COLUMNS, CORPUS, PARTS, ROWS, TOKENS, fingerprint
-from .molecules import prepare_molecules
 from .packing import segments
+from .prepare_molecules import prepare_molecules
 from .recipe import CorpusSource, Recipe, fraction, half_of, read_recipe, roots
 from .text_data import READERS, Example, sentences
 

@@ -18,7 +18,7 @@ from typing import IO, NamedTuple
 
 from ..core.errors import InvalidInput
 from ..core.storage import check_plain
-from ..models.text_form import normalise
+from ..models.text_normalisation import normalise
 
 csv.field_size_limit(10**8)
 _SPLITS = ("train", "dev", "test")

@@ -20,11 +20,11 @@ from ..diffusion.processes import Masking, Uniform
 from ..models.hub import load
 from ..models.layers import placed
 from ..models.lora import adapt, merged, save_adapter
+from ..models.net_score import normalised
 from ..models.pretrained import config_of
-from ..models.score import normalised
-from ..models.text import Text
 from ..models.text_classifier import TextClassifier, TextClassifierConfig
-from ..models.text_form import normalise
+from ..models.text_normalisation import normalise
+from ..models.text_score import Text
 from ..models.tokenizer import TOKENIZER, tokenizer_copier
 from ..models.transformer import SEDD, SEDDConfig
 from .config import TrainConfig

@@ -9,7 +9,7 @@ from torch import Tensor
 from ..core.types import Tokens
 from .fits import fit_clean
 from .layout import TableLayout
-from .learned import effective_share, tempered
+from .learned_twist import effective_share, tempered
 from .lessons import Lessons, Mutants, Steps, softened
 
 _LINEAR, _PAIRS = 0.1, 1.0  # ridge penalties of the linear fit and of the pair fits

@@ -19,9 +19,9 @@ from ..core.evaluation import Batch, ask
 from ..core.logits import SiteLogits
 from ..core.types import NEG_INF, Model, Tokens, check_model
 from ..diffusion.processes import Masking
+from ..rewards.calls import Rewarding, call_reward, check_reward_of
 from ..smc.sampler import check_seed, mix
 from ..targets.any_order import RevealLaw
-from .calls import Rewarding, call_reward, check_reward_of
 
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed word
 _NUMBERS = 1 << 23  # uniforms generated at a time

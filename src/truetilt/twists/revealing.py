@@ -11,8 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.counting import metered
 from ..core.evaluation import Meter
+from ..core.metering import metered
 from ..core.spent import Spent
 from ..core.types import Model, Particles, Potential, Tokens
 from ..diffusion.processes import RevealStep

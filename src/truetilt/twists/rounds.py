@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ..core.spent import Spent
 from ..core.types import Model, Potential, Tokens
+from ..rewards.calls import Rewarding, call_reward, scaled
 from ..smc.sampler import OUTPUT, Stream
-from .calls import Rewarding, call_reward, scaled
 from .lessons import Lessons, Mutants, softened, together
 from .revealing import weighed_draws
 

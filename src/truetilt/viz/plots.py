@@ -12,7 +12,7 @@ import torch
 from ..core.arguments import has, whole
 from ..core.errors import InvalidInput
 from ..core.logits import pick_at
-from . import digest
+from . import report_data
 from .view_choice import suggested_view
 from .views import View, check_view
 
@@ -28,11 +28,11 @@ SHOWN = 32  # samples
 class Plots:
     """Figures of one run; each takes `ax` (None: axes of a new figure) and returns it."""
 
-    run: digest.ResultLike
+    run: report_data.ResultLike
 
     def ess(self, ax: Axes | None = None) -> Axes:
         """Effective sample size at every step, as a share of the particles: mean and populations."""
-        ax, told = _axes(ax), digest.courses(self.run)
+        ax, told = _axes(ax), report_data.courses(self.run)
         self._each(ax, told, told["ess_each"])
         ax.plot(told["steps"], _known(told["ess"]), color=ALIVE, lw=2, label="mean of the populations")
         ax.set(xlabel="step", ylabel="effective share of the particles", ylim=(0, 1.03))
@@ -40,7 +40,7 @@ class Plots:
 
     def log_z(self, ax: Axes | None = None) -> Axes:
         """log Z after every step, all populations together, with its 95 % interval where there are several."""
-        ax, told = _axes(ax), digest.courses(self.run)
+        ax, told = _axes(ax), report_data.courses(self.run)
         self._each(ax, told, told["log_z_each"])
         if told["low"]:
             ax.fill_between(told["steps"], _known(told["low"]), _known(told["high"]), color=ALIVE, alpha=0.18, lw=0,
@@ -55,7 +55,7 @@ class Plots:
         if not 0 <= (population := whole("population", population, 0)) < count:
             raise InvalidInput(f"population {population} of {count}; they are numbered from 0")
         ax = _axes(ax)
-        tree, _ = digest.family_tree(self.run, population)
+        tree, _ = report_data.family_tree(self.run, population)
         for chain in sorted(tree.chains, key=lambda chain: chain.leads_to):
             steps = tree.steps[chain.start : chain.start + len(chain.places)]
             if chain.leads_to == 0:
@@ -70,7 +70,7 @@ class Plots:
 
     def weights(self, ax: Axes | None = None) -> Axes:
         """Weights of the union from the heaviest down, as multiples of an equal share."""
-        ax, told = _axes(ax), digest.weight_bars(self.run)
+        ax, told = _axes(ax), report_data.weight_bars(self.run)
         ax.fill_between(np.array(told["ranks"]) + 1, told["weights"], step="mid", color=ALIVE, lw=0)
         ax.axhline(1.0, color=SOFT, lw=1, ls="--")
         ax.set(xlabel=f"rank among {told['count']:,} particles", ylabel="weight, 1 = an equal share", ylim=(0, None))
@@ -80,7 +80,7 @@ class Plots:
     def samples(self, ax: Axes | None = None, view: View | None = None) -> Axes:
         """The particles of the end as `view` shows them: all weighted in one picture, or draws by mass side by side."""
         check_view(view)
-        ax, x = _axes(ax), digest.plain(self.run.particles).flatten(0, 1).flatten(1)
+        ax, x = _axes(ax), report_data.plain(self.run.particles).flatten(0, 1).flatten(1)
         view, weights = view or suggested_view(x), self.run.weights.reshape(-1).cpu().numpy()
         states = x.numpy()
         if not view.picture(states[:1], np.ones(1)):  # it has no picture of all: some, by mass

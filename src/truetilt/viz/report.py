@@ -23,15 +23,15 @@ from ..core.errors import InvalidInput
 from ..core.storage import write_text
 from ..runtime.settings import runs_of
 from ..runtime.snapshots import evenly
-from ..smc.statistics import Figures
+from ..smc.diagnostics import Figures
 from ..smc.weight_findings import Verdict
-from . import digest
+from . import report_data
 from .reward_gain import GainWords, gain_words, reward_bars, told, without_states
-from .steered import steer_words
+from .settings_in_words import is_veiled, run_settings
+from .steer_story import steer_words
 from .tiles import frames
 from .view_choice import suggested_view
 from .views import View, check_view
-from .words import is_veiled, run_settings
 
 ROWS = 32  # populations in the table
 MODEL_TILES = {"picture": 16, "structure": 8, "text": 4, "line": 12}  # draws of the model shown, by a tile's shape
@@ -43,7 +43,7 @@ HEADS = {
 }
 
 
-def write_report(run: digest.ResultLike, path: Path, view: View | None = None, title: str | None = None) -> Path:
+def write_report(run: report_data.ResultLike, path: Path, view: View | None = None, title: str | None = None) -> Path:
     """Write the report of a run; the file is whole or absent."""
     check_view(view)
     folder_of("the folder of the report", path.parent)
@@ -56,7 +56,7 @@ def write_report(run: digest.ResultLike, path: Path, view: View | None = None, t
     return path
 
 
-def report(run: digest.ResultLike, view: View | None = None, title: str | None = None) -> str:
+def report(run: report_data.ResultLike, view: View | None = None, title: str | None = None) -> str:
     """The report of a run as HTML."""
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
@@ -81,13 +81,13 @@ def report(run: digest.ResultLike, view: View | None = None, title: str | None =
     )
 
 
-def _told(run: digest.ResultLike, view: View | None) -> dict[str, Any]:
+def _told(run: report_data.ResultLike, view: View | None) -> dict[str, Any]:
     """The values that the template writes as text."""
     trust, runs = run.trust(), runs_of(run.settings)
     times = run.times.tolist()
     first = run_settings(runs[0], times)
     populations, particles = run.log_weights.shape
-    rows = digest.population_rows(run)
+    rows = report_data.population_rows(run)
     look = view or suggested_view(run.particles)
     found = frames(run, look)
     story, gained = steer_words(run.settings), gain_words(run.settings)
@@ -106,7 +106,7 @@ def _told(run: digest.ResultLike, view: View | None) -> dict[str, Any]:
         "trust": trust,
         "head": HEADS[trust.verdict],
         "came_out": _came_out(trust.figures, len(times) - 1, run.log_z_words) + _means(gained) + _spent(run),
-        "rows": [rows[k] for k in digest.evenly(len(rows), ROWS)],
+        "rows": [rows[k] for k in report_data.evenly(len(rows), ROWS)],
         "tops": {key: max(row[key] for row in rows) or 1 for key in ("mass", "ess", "roots")},
         "row_count": len(rows),
         "frames": found,
@@ -156,7 +156,7 @@ def _model_tiles(gained: GainWords, look: View) -> list[tuple[str, float | None]
     return [(look.tile(gained.states[k], None), gained.rewards[k]) for k in some]
 
 
-def _spent(run: digest.ResultLike) -> list[tuple[str, str, float, str]]:
+def _spent(run: report_data.ResultLike) -> list[tuple[str, str, float, str]]:
     """What the run cost, pilots and fits included; nothing where nobody counted."""
     spent, everyone = run.spent, run.log_weights.numel()
     found = []
@@ -170,13 +170,13 @@ def _spent(run: digest.ResultLike) -> list[tuple[str, str, float, str]]:
     return found
 
 
-def _drawn(run: digest.ResultLike) -> dict[str, Any]:
+def _drawn(run: report_data.ResultLike) -> dict[str, Any]:
     """The data that the script draws."""
-    shown = digest.shown_populations(run)
-    limit = digest.COLUMNS if len(shown) <= 4 else digest.COLUMNS // 2
+    shown = report_data.shown_populations(run)
+    limit = report_data.COLUMNS if len(shown) <= 4 else report_data.COLUMNS // 2
     trees = []
     for k in shown:
-        tree, weights = digest.family_tree(run, k, limit)
+        tree, weights = report_data.family_tree(run, k, limit)
         places = {particle: i for i, particle in enumerate(tree.shown)}
         trees.append(
             {
@@ -193,10 +193,15 @@ def _drawn(run: digest.ResultLike) -> dict[str, Any]:
     threshold = resampler.get("threshold") if isinstance(resampler, dict) else None
     populations, particles = run.log_weights.shape
     sizes = {"last": len(run.times) - 1, "particles": particles, "populations": populations, "threshold": threshold}
-    return {"sizes": sizes, "courses": digest.courses(run), "weights": digest.weight_bars(run), "trees": trees}
+    return {
+        "sizes": sizes,
+        "courses": report_data.courses(run),
+        "weights": report_data.weight_bars(run),
+        "trees": trees,
+    }
 
 
-def _title(run: digest.ResultLike) -> str:
+def _title(run: report_data.ResultLike) -> str:
     one = runs_of(run.settings)[0]
     parts = [str(one[key]) for key in ("bundle", "chain") if key in one]
     parts += [f"condition {one['condition']}"] if one.get("condition") is not None else []

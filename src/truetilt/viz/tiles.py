@@ -14,7 +14,7 @@ from torch import Tensor
 from ..runtime.snapshots import evenly
 from ..smc.genealogy import LINES, shown_lines
 from ..smc.resampling import normalised
-from .digest import ResultLike, plain
+from .report_data import ResultLike, plain
 from .reward_gain import gain_words
 from .views import View
 

@@ -16,7 +16,7 @@ from ...core.types import NEG_INF, LogWeights, Particles, Schedule, Tokens, chec
 from ...diffusion.guidance import Guide, rate_level
 from ...diffusion.processes import Masking
 from ..potentials import check_alpha
-from .events import JumpLaw, PathMove, PointLaw
+from .jump_moves import JumpLaw, PathMove, PointLaw
 from .rates import Generator, JumpTarget, Rates, edge
 
 

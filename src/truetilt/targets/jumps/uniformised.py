@@ -20,8 +20,8 @@ from ...diffusion.guidance import Guide, rate_level
 from ...diffusion.processes import Uniform
 from ..on_clock import ClockMove, Proposal
 from ..potentials import check_alpha
-from .candidates import Candidates
-from .events import JumpLaw, JumpMove, PathMove, PointLaw
+from .candidate_times import Candidates
+from .jump_moves import JumpLaw, JumpMove, PathMove, PointLaw
 from .rates import Generator, JumpTarget, Rates
 
 

@@ -10,23 +10,23 @@ from typing import Any, NamedTuple
 import torch
 
 from ..commands.steerable import open_length
+from ..commands.table_files import read_law
 from ..core.errors import InvalidInput
 from ..core.evaluation import Batch, ask
 from ..core.logits import SiteLogits
 from ..core.types import Model
 from ..diffusion.processes import Masking
-from ..exact.files import read_law
 from ..exact.tables import Table
 from ..models.deduplication import WrappingScore
 from ..models.gaps import has_gaps
 from ..models.hub import Digits, load
-from ..models.reviews import Reviews
 from ..models.sequences import Sequences
+from ..models.text_bundle import Reviews
 from ..rewards.reward import Reward
 from ..viz.clouds import LARGEST_TABLE, Disks
 from ..viz.logo import SequenceLogo
+from ..viz.settings_in_words import is_veiled
 from ..viz.views import View
-from ..viz.words import is_veiled
 from .plans import command_line
 from .problems import NINE, SIGMA_EPS
 from .steer_choices import RewardChoice

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..commands.jobs import Answer, Job, Settings
+from ..commands.job_runner import Answer, Job, Settings
 from ..core.errors import InvalidInput
 from ..core.fingerprints import fingerprint
 from ..core.storage import read_json
-from ..models.reviews import Reviews
+from ..models.text_bundle import Reviews
 from .text_rows import ScoredText, read_lines
 from .text_samplers import bundle
 

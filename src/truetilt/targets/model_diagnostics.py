@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..core.evaluation import BatchScore
 from ..core.logits import pick_at
-from ..core.measures import Measures, as_numbers, from_numbers
+from ..core.model_diagnostics import Measures, as_numbers, from_numbers
 from ..core.target import contract_of
 from ..core.types import NEG_INF, FeynmanKac, MoveKernel, Particles, RedrawsSites, Tokens
 from ..diffusion.processes import Masking

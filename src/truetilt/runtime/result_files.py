@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ..core.errors import InvalidInput
-from ..core.measures import is_measured
+from ..core.model_diagnostics import is_measured
 from ..core.spent import Spent
 from ..core.storage import check_plain, read_json, sha256_of, write_json, write_with
 from ..core.target import Constant, Remedies

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..core.types import Potential, Tokens
-from .unseen import masked_at
+from .hidden_loops import masked_at
 
 HIDDEN_SHARE = 0.5  # of the open residues, masked in each reading; docs/antibodies.md says why half
 READINGS, MOST_READINGS = 4, 64  # readings of the experiment with masked ones; at most

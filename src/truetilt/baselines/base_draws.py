@@ -8,10 +8,10 @@ from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 import torch
 
-from ..core.counting import metered
 from ..core.errors import InvalidInput
 from ..core.evaluation import Batch, BatchScore, Meter, Needs, ask, needs_of
 from ..core.logits import SiteLogits
+from ..core.metering import metered
 from ..core.target import contract_of
 from ..core.types import FeynmanKac, Model, Tokens, check_model
 from ..diffusion.grids import Grid, masked_fraction_grid, uniform_grid

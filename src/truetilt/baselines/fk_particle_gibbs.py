@@ -18,13 +18,13 @@ from ..core.budget import Budget, BudgetTooSmall
 from ..core.evaluation import Meter, MeteredReward
 from ..core.spent import Spent
 from ..core.types import LogWeights, Model, Tokens
+from ..rewards.calls import Rewarding, check_reward_of
 from ..smc.conditional import Rule, Sweep, check_chains, swept
 from ..smc.sampler import Stream
-from ..twists.calls import Rewarding, check_reward_of
 from ..twists.lookahead import Lookahead
+from .base_draws import WalkMaker, remembering, site_by_site
 from .fk_steering import LogPotential, Steering, difference, looks_of
 from .record import Baseline
-from .walks import WalkMaker, remembering, site_by_site
 
 _MOST = 100_000  # sweeps at most: with all states cached and unlimited evaluations nothing else ends them
 PARTICLES = 16  # particles of a sweep

@@ -21,7 +21,7 @@ from ..core.logits import SiteLogits
 from ..core.types import Model, Process, Score, Tokens
 from ..diffusion.processes import Masking, Uniform
 from .deduplication import WrappingScore, all_equal, first_answer
-from .text import Padded, check_batch, check_class, rows_of, sites_read
+from .text_score import Padded, check_batch, check_class, rows_of, sites_read
 
 FORMS = ("potential", "deft", "cfg")
 

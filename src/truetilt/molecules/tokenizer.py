@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ..core.errors import InvalidInput
-from .tokenizer import END, Tokenizer, tokenizers_library
+from ..models.tokenizer import END, Tokenizer, tokenizers_library
 
 SMILES_SYMBOLS = ("[nH]", "Br", "Cl")  # symbols of several characters; all others have one
 _PLAIN = re.compile(r"(?:\[nH\]|Cl|Br|[BCNOSPFIbcnosp()=#1-9-])+")

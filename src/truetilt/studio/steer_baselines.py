@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ..baselines.base_draws import site_by_site
 from ..baselines.budget_search import afresh
-from ..baselines.draws import best_of_n, importance
 from ..baselines.fk_steering import fk_steering
+from ..baselines.independent_draws import best_of_n, importance
 from ..baselines.methods import COMPLETIONS, LOOKS, TITLES, Contest, run_method
 from ..baselines.record import Baseline
-from ..baselines.walks import site_by_site
 from ..commands.comparison import Comparison, judged
 from ..commands.steerable import Steerable
 from ..core.budget import Budget
@@ -28,7 +28,7 @@ from ..metrics.states import evenly_drawn, log_p0, mean_difference
 from ..result import Result
 from ..steering.steer import steer
 from .steer_form import SteerForm
-from .steer_tasks import SteerTask
+from .steer_problems import SteerTask
 
 OURS = "truetilt"
 IMPORTANCE, BEST, FK = "importance", "best-of-n", "fk-difference"

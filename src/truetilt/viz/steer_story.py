@@ -1,9 +1,16 @@
-"""The story of a `tt.steer` as a report shows it: its stages with reason and cost, both budgets, the check by moves."""
+"""The story of a `tt.steer`, from what its result keeps: as lines of text, and as a report shows it.
+
+Both tell the stages with their reasons and costs, the two budgets, and what twice the budget would buy; the report also
+the check by moves and the call that gives the answer again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import groupby
 from typing import Any, NamedTuple
+
+from ..core.spent import Spent
 
 BUDGETS = {"evaluations": ("evaluations", "network evaluations"), "calls": ("distinct", "calls of the reward")}
 _LIMIT = 4.0  # standard errors, beyond which the check by moves speaks against an answer
@@ -95,3 +102,33 @@ def _call(asked: Mapping[str, Any]) -> str:
     by = f"reward,\n    {float(asked.get('strength') or 1.0)!r}" if alpha is None else f"alpha={float(alpha)!r}"
     of = "model and reward: those that were steered" if alpha is None else "model: the one that was steered"
     return f"import truetilt as tt\n\n# {of}\nresult = tt.steer(\n    model,\n    {by},\n{lines})\n"
+
+
+def story_lines(story: dict[str, Any]) -> list[str]:
+    """The story in lines: every stage with its reason and cost, the spending, the outlook; one line for each reason."""
+    groups = [list(group) for _, group in groupby(story["stages"], key=lambda stage: stage["why"])]
+    out = [f"{number}. {_told(group)}" for number, group in enumerate(groups, start=1)]
+    return [*out, *_left_out(story), f"Spent: {_cost(Spent(**story['spent']), story['asked'])}.", story["outlook"]]
+
+
+def _left_out(story: dict[str, Any]) -> list[str]:
+    """The ways that were not tried, and how to take one all the same."""
+    names = story.get("left out", [])
+    if not names:
+        return []
+    told = f'For their cost they promise no more than what was tried; route="{names[0]}" takes one all the same.'
+    return [f"Not tried: {', '.join(names)}. {told}"]
+
+
+def _told(stages: list[dict[str, Any]]) -> str:
+    """Stages that were carried out for one reason: the first of them, how many followed, and what all cost."""
+    first, more = stages[0], len(stages) - 1
+    again = "" if more == 0 else f", then {more} more run{'s' * (more > 1)} with what was left"
+    spent = Spent(*map(sum, zip(*(Spent(**stage["spent"]) for stage in stages), strict=True)))
+    return f"{first['what'].capitalize()}{again}, because {first['why']} ({_cost(spent)})."
+
+
+def _cost(spent: Spent, asked: dict[str, Any] | None = None) -> str:
+    limits = {name: (asked or {}).get(name) for name in ("evaluations", "calls")}
+    of = {name: "" if limit is None else f" of {limit:,}" for name, limit in limits.items()}
+    return f"{spent.evaluations:,}{of['evaluations']} evaluations, {spent.distinct:,}{of['calls']} distinct calls"

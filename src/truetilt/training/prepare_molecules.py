@@ -26,8 +26,8 @@ from ..core.chemistry import PROPERTIES, parsed
 from ..core.errors import InvalidInput
 from ..core.storage import write_json, write_with
 from ..models.pretrained import config_of
-from ..models.smiles import SMILES_SYMBOLS, plain_smiles, train_pieces
 from ..models.tokenizer import TOKENIZER, Tokenizer
+from ..molecules.tokenizer import SMILES_SYMBOLS, plain_smiles, train_pieces
 from .config import parse_file
 from .corpus import COLUMNS, CORPUS, PARTS, ROWS, TOKENS, fingerprint
 from .recipe import fraction

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..core.errors import InvalidInput
-from ..core.measures import NOTHING_MEASURED, Measures
+from ..core.model_diagnostics import NOTHING_MEASURED, Measures
 from ..core.target import UNKNOWN, Remedies
 from .genealogy import lineage, roots
 from .resampling import effective_sample_size, log_mean_exp, normalised

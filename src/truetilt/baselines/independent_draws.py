@@ -9,13 +9,13 @@ from torch import Tensor
 
 from ..core.arguments import whole
 from ..core.budget import Budget
-from ..core.counting import metered
 from ..core.evaluation import Meter, MeteredReward
+from ..core.metering import metered
 from ..core.spent import Spent
 from ..core.types import Model, Tokens
-from ..twists.calls import Rewarding, call_reward, check_reward_of, scaled
+from ..rewards.calls import Rewarding, call_reward, check_reward_of, scaled
+from .base_draws import WalkMaker, base_draws, site_by_site
 from .record import Baseline
-from .walks import WalkMaker, base_draws, site_by_site
 
 
 @torch.no_grad()

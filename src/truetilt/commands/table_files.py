@@ -13,8 +13,8 @@ from torch import Tensor
 from ..core.errors import InvalidInput
 from ..core.storage import read_json
 from ..diffusion.processes import LogLinear, Masking, Uniform
+from ..exact.tables import Table
 from ..runtime.memory import check_fits
-from .tables import Table
 
 _COPIES = 4  # float64 tables over the noised space that a step holds at once, at least
 

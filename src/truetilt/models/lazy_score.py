@@ -20,7 +20,7 @@ from ..core.evaluation import Batch
 from ..core.logits import LazyRows, SiteLogits
 from .conditions import label_of_each_state
 from .deduplication import WrappingScore
-from .text import TextScore, check_class
+from .text_score import TextScore, check_class
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..core.arguments import function
 from ..core.errors import InvalidInput
-from ..twists.learned import LearnedTwist
+from ..twists.learned_twist import LearnedTwist
 from ..twists.network import NetworkTwist
 from ..twists.tables import TableTwist
 

@@ -19,9 +19,9 @@ from ..core.parameter_names import spelled
 from ..core.spent import Spent
 from ..core.types import Model, Potential, Tokens, check_model
 from ..diffusion.processes import Masking
+from ..rewards.calls import Rewarding, check_reward_of
 from ..smc.sampler import check_seed
-from .calls import Rewarding, check_reward_of
-from .learned import HeldOut, LearnedTwist, judge
+from .learned_twist import HeldOut, LearnedTwist, judge
 from .lessons import Lessons, TwistFamily
 from .network import SmallNetwork
 from .rounds import Plan, RoundLaw, one_round, weighed

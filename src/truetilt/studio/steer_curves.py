@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
-from .rivals import NAMES, SHARES, Point
+from .steer_baselines import NAMES, SHARES, Point
 from .steer_form import SteerForm
 
 _WIDE, _HIGH, _LEFT, _RIGHT, _FOOT = 640, 260, 54, 130, 40  # units

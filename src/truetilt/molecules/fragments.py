@@ -17,7 +17,7 @@ from torch import Tensor
 from ..core.arguments import shown
 from ..core.chemistry import rdkit
 from ..core.errors import InvalidInput
-from ..models.smiles import plain_smiles
+from .tokenizer import plain_smiles
 
 _MOST = 512  # placements that are compared, at most
 
