@@ -18,7 +18,7 @@ from cases import MASKED, cases, run, same, text
 from problems import table
 from truetilt import api
 from truetilt.core import evaluation as checks
-from truetilt.core.evaluation import Batch, Questions, check, evaluate_all, sites_where
+from truetilt.core.evaluation import Batch, PendingCheck, PendingChecks, StepWork, check, evaluate_all, sites_where
 from truetilt.core.logits import Sites
 from truetilt.core.types import SiteOdds
 from truetilt.diffusion import kernels
@@ -113,11 +113,11 @@ def test_the_host_waits_when_the_device_has_work(asked):
     asked.clear()
     next(path)
     assert asked == [*["trunk"] * 4, "sent", "read"]
-    questions, bad = Questions(), torch.tensor(True)
-    check(bad, ValueError, questions)
-    questions.end_step()
+    checks, bad = PendingChecks(), torch.tensor(True)
+    check(bad, ValueError, StepWork(checks))
+    checks.end_step()
     with pytest.raises(ValueError):  # noqa: PT011
-        questions.end_step()
+        checks.end_step()
 
 
 @torch.no_grad()
@@ -126,7 +126,7 @@ def test_the_counter_of_waits_sees_them():
     next(path)
     with Waits() as waits:
         next(path)
-    assert sum(waits.found.values()) > 5  # on the CPU all questions are asked where they come up
+    assert sum(waits.found.values()) > 5  # on the CPU all checks are made where they come up
 
 
 def moving(change=lambda score: score):
@@ -267,7 +267,7 @@ def by_scalar_tensors(self, log_score, x, t, s):
     return SiteOdds(posterior, hold, torch.where(movable, log1mexp(-stay), -math.inf))
 
 
-def by_unravelling(mask, questions=None, meanwhile=None):
+def by_unravelling(mask, work=None, meanwhile=None):
     """Another: `unravel_index` makes tensors of the shape."""
     flat = mask.reshape(-1).to(torch.uint8).argsort(descending=True, stable=True)[: int(mask.sum())]
     return torch.unravel_index(flat, mask.shape)
@@ -320,20 +320,21 @@ def test_the_last_step_answers_for_itself(as_on_a_device):
         tt.run(fk, tt.uniform_grid(4), particles=5)
 
 
-def test_questions_wait_only_inside_and_their_first_problem_is_raised(as_on_a_device):
+def test_checks_wait_only_inside_and_their_first_problem_is_raised(as_on_a_device):
     bad, fine = torch.tensor(True), torch.tensor(False)
     with pytest.raises(KeyError):
         check(bad, KeyError)
-    questions = Questions()
-    questions.pending += [(fine, KeyError), (bad, LookupError), (bad, KeyError)]
+    checks = PendingChecks()
+    work = StepWork(checks)
+    checks.waiting += [PendingCheck(fine, KeyError), PendingCheck(bad, LookupError), PendingCheck(bad, KeyError)]
     with pytest.raises(LookupError):
-        questions.settle()
-    found = sites_where(torch.tensor([[True, False], [True, True]]), questions)
+        checks.read_all()
+    found = sites_where(torch.tensor([[True, False], [True, True]]), work)
     assert [where.tolist() for where in found] == [[0, 1, 1], [0, 0, 1]]
-    check(bad, ValueError, questions)  # after the count: waits for the next step
-    questions.end_step()
+    check(bad, ValueError, work)  # after the count: waits for the next step
+    checks.end_step()
     with pytest.raises(ValueError):  # noqa: PT011
-        sites_where(torch.zeros(3, dtype=torch.bool), questions)
+        sites_where(torch.zeros(3, dtype=torch.bool), work)
 
 
 class Wrapped(tt.Tempered):
@@ -377,14 +378,28 @@ def test_base_and_conditional_share_an_index_and_so_the_rows_they_read():
     assert torch.equal(apart[1].dense(), conditional.dense())
 
 
-def test_a_law_knows_what_it_drew_and_looks_at_what_it_did_not():
+def drawn_law(work=None):
+    """A law, and the states that it drew."""
     law = tt.tweedie(MASKED.process, MASKED.model().base(x := torch.full((1, 5, 3), 3), 0.9), x, 0.9, 0.2)
-    y = law.sample(torch.linspace(0, 0.999, 15, dtype=torch.float64).reshape(1, 5, 3))
+    law = replace(law, work=work)
+    return law, law.sample(torch.linspace(0, 0.999, 15, dtype=torch.float64).reshape(1, 5, 3))
+
+
+def test_a_step_knows_which_sites_it_drew_and_looks_for_those_of_other_states():
+    law, y = drawn_law(StepWork(PendingChecks()))
     drawn, looked = law.changed(y), law.changed(y.clone())
     assert drawn is not looked
     assert law.changed(y) is drawn
     assert [w.tolist() for w in drawn.where] == [w.tolist() for w in looked.where]
     assert torch.equal(law.log_prob(y), law.log_prob(y.clone()))
+
+
+def test_a_law_by_itself_remembers_no_draw():
+    """States that are changed after they were drawn have the probability of what they are now."""
+    law, y = drawn_law()
+    y[0, 0] = 1
+    assert torch.equal(law.log_prob(y), law.log_prob(y.clone()))
+    assert law.log_prob(y).isfinite().all()
 
 
 # states that are equal

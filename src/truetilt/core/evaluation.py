@@ -5,8 +5,9 @@ row of a table a site reads, what a common network answered) is computed once an
 long as the step. A meter counts the passes of networks and the calls of rewards.
 
 Checks are batched: reading a value from a GPU makes the host wait for all work queued before it (a device
-synchronisation). Each step passes one `Questions` object to all checks of its particles; they wait in it and are read
-by one transfer. A check without such an object, and any check of tensors on the CPU, is answered at once.
+synchronisation). The checks of a step therefore wait in the run's `PendingChecks` and are read by one transfer. The
+step's `StepWork`, which its particles carry, leads there; a check that is handed none, and any check of tensors on the
+CPU, is made at once.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -22,7 +24,7 @@ from torch import Tensor
 
 from .arguments import tensor_of
 from .errors import InvalidInput, InvalidWeights
-from .logits import SiteLogits, batch_of, nothing, over_sites
+from .logits import SiteLogits, Sites, batch_of, nothing, over_sites
 from .spent import Spent
 from .user_functions import check_strings
 
@@ -217,6 +219,7 @@ def _checked(model: OfProcess, name: str, score: AnyScore | None, batch: Batch, 
 
 _FREE = frozenset({"cpu"})  # kinds of device whose values are read without a synchronisation
 MakeError = Callable[[], Exception]  # makes the error to raise, or the Warning to give; called only if a check fails
+SentChecks = Callable[[], int]  # waits for the transfer, raises what a check found, and returns the sum of the counts
 
 
 def _none_found() -> int:
@@ -229,48 +232,111 @@ def _no_numbers() -> list[int]:
     return []
 
 
-class Doubt(NamedTuple):
+class PendingCheck(NamedTuple):
     """A check that is not made yet: `bad`, a boolean tensor [] that must be false, and the problem if it is true."""
 
     bad: Tensor
     problem: MakeError
 
 
-def asks_freely(tensor: Tensor) -> bool:
+def is_on_host(tensor: Tensor) -> bool:
     """Whether values of this tensor can be read without a device synchronisation."""
     return tensor.device.type in _FREE
 
 
-def check(bad: Tensor, problem: MakeError, questions: Questions | None = None) -> None:
+class PendingChecks:
+    """The checks of a run that wait to be read from the device.
+
+    They are sent to the host once a step: together with the count of changed sites if the step reads one, else when the
+    step ends. The host waits for a count. What was sent at the end of step n is read at the end of step n + 1, when the
+    transfer has long finished; checks made after the count go with those of the next step.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: list[PendingCheck] = []
+        self._sent: SentChecks = _none_found
+        self._sent_in_step = False
+        self.warned: set[str] = set()  # the warnings given so far
+
+    def end_step(self) -> None:
+        """Send the waiting checks, unless this step has already sent some."""
+        if not self._sent_in_step:
+            self._sent = self.send()
+        self._sent_in_step = False
+
+    def send(self, *counts: Tensor) -> SentChecks:
+        """Send all waiting checks in one transfer; the function returned reads it and sums the counts given."""
+        before, self._sent = self._sent, _none_found
+        checks, self.waiting, self._sent_in_step = self.waiting, [], True
+        values = [*(check.bad.long().reshape(1) for check in checks), *(count.reshape(1) for count in counts)]
+        numbers = _sent(torch.cat(values)) if values else _no_numbers
+
+        def answer() -> int:
+            found = numbers()
+            for bad, check in zip(found, checks, strict=False):
+                if bad:
+                    _raise(check.problem(), self.warned)
+            return sum(found[len(checks) :])
+
+        before()
+        return answer
+
+    def read_all(self) -> None:
+        """Wait for the checks that were sent and for those that are waiting, at the end of a run."""
+        self.send()()
+
+
+class StepWork:
+    """What a step shares among its parts: the run's pending checks, and the sites that its last draw changed.
+
+    The sampler makes one for each step and the particles carry it to all code of the step. Code that is handed none (an
+    exact answer, a law used by hand) shares nothing: it checks at once and looks for changed sites anew. What networks
+    answered about the states of a step belongs to the `Batch` that they were asked with, and then to the move's law.
+    """
+
+    def __init__(self, checks: PendingChecks) -> None:
+        self.checks = checks
+        self._drawn: tuple[Tensor, Sites] | None = None
+
+    def drew(self, y: Tensor, sites: Sites) -> None:
+        """Note the sites where these next states differ from the states that they were drawn from."""
+        self._drawn = y, sites
+
+    def sites_drawn(self, y: Tensor) -> Sites | None:
+        """The sites noted for these states; None if they are not those of the last draw."""
+        return self._drawn[1] if self._drawn is not None and self._drawn[0] is y else None
+
+
+def check(bad: Tensor, problem: MakeError, work: StepWork | None = None) -> None:
     """Raise the problem if `bad`, a boolean tensor [], is true: now, or with the other checks of the step.
 
     A problem that is a Warning is issued instead, once a run.
     """
-    if questions is not None and bad.device.type not in _FREE:
-        questions.pending.append((bad, problem))
+    if work is not None and bad.device.type not in _FREE:
+        work.checks.waiting.append(PendingCheck(bad, problem))
     elif bool(bad):
-        _tell(problem(), set() if questions is None else questions.told)
+        _raise(problem(), set() if work is None else work.checks.warned)
 
 
-def _tell(problem: Exception, told: set[str]) -> None:
-    """Raise an error. Issue a warning, unless one with the same text has been issued (`told`)."""
+def _raise(problem: Exception, warned: set[str]) -> None:
+    """Raise an error. Issue a warning, unless one with the same text has been issued (`warned`)."""
     if not isinstance(problem, Warning):
         raise problem
-    if str(problem) not in told:
-        told.add(str(problem))
+    if str(problem) not in warned:
+        warned.add(str(problem))
         warnings.warn(problem, stacklevel=2)
 
 
 def sites_where(
-    mask: Tensor, questions: Questions | None = None, meanwhile: Callable[[], object] = nothing
+    mask: Tensor, work: StepWork | None = None, meanwhile: Callable[[], object] = nothing
 ) -> tuple[Tensor, ...]:
     """Where a mask is true, as `nonzero(as_tuple=True)` gives it; pending checks are answered by the same transfer.
 
     Their number must be read from the device. `meanwhile` queues further work before the host waits for it.
     """
-    if questions is None or mask.device.type in _FREE:
+    if work is None or mask.device.type in _FREE:
         return mask.nonzero(as_tuple=True)
-    answer = questions.send(mask.sum())
+    answer = work.checks.send(mask.sum())
     meanwhile()
     flat = mask.reshape(-1).to(torch.uint8).argsort(descending=True, stable=True)[: answer()]
     where: list[Tensor] = []
@@ -278,50 +344,6 @@ def sites_where(
         where.append(flat % size)
         flat = flat // size
     return flat, *reversed(where)
-
-
-SentChecks = Callable[[], int]  # waits for the transfer, raises what a check found, and returns the sum of the counts
-
-
-class Questions:
-    """The pending checks of a run, sent to the host once a step: with the count of changing sites, else at its end.
-
-    The host waits for a count. Checks that were sent at the end of a step are read at the end of the next one, when the
-    transfer is long finished; checks made after the count go with those of the next step. `settle` waits for all.
-    """
-
-    def __init__(self) -> None:
-        self.pending: list[tuple[Tensor, MakeError]] = []
-        self._sent: SentChecks = _none_found
-        self._asked_now = False
-        self.told: set[str] = set()  # the warnings given so far
-
-    def end_step(self) -> None:
-        """Send the pending checks, unless this step has already sent some."""
-        if not self._asked_now:
-            self._sent = self.send()
-        self._asked_now = False
-
-    def send(self, *counts: Tensor) -> SentChecks:
-        """Send all pending checks in one transfer; the function returned reads it and sums the counts given."""
-        before, self._sent = self._sent, _none_found
-        questions, self.pending, self._asked_now = self.pending, [], True
-        values = [*(bad.long().reshape(1) for bad, _ in questions), *(count.reshape(1) for count in counts)]
-        numbers = _sent(torch.cat(values)) if values else _no_numbers
-
-        def answer() -> int:
-            found = numbers()
-            for bad, (_, problem) in zip(found, questions, strict=False):
-                if bad:
-                    _tell(problem(), self.told)
-            return sum(found[len(questions) :])
-
-        before()
-        return answer
-
-    def settle(self) -> None:
-        """Wait for the checks that were sent and for those that are pending."""
-        self.send()()
 
 
 def _sent(numbers: Tensor) -> Callable[[], list[int]]:
@@ -338,7 +360,7 @@ def _sent(numbers: Tensor) -> Callable[[], list[int]]:
     return wait
 
 
-def value_of(potential: AnyPotential, x: Tensor, t: float, questions: Questions | None = None) -> Tensor:
+def value_of(potential: AnyPotential, x: Tensor, t: float, work: StepWork | None = None) -> Tensor:
     """The value of states [..., D], float64 [...]: asked as one batch, with its shape and NaN checked."""
     batch = x.reshape(-1, x.shape[-1])
     try:
@@ -354,12 +376,12 @@ def value_of(potential: AnyPotential, x: Tensor, t: float, questions: Questions 
             f"the potential (reward) returned shape {tuple(value.shape)} for a batch of states "
             f"{tuple(batch.shape)}; it must return one number a state, [{len(batch)}]"
         )
-    check(
-        value.isnan().any(),
-        lambda: InvalidWeights(
-            f"the potential (reward) returned NaN for {int(value.isnan().sum())} of {value.numel()} states at "
-            f"t = {t:.6g}; return -inf for an impossible state, a finite number otherwise"
-        ),
-        questions,
-    )
+    check(value.isnan().any(), partial(_nan_value, value, t), work)
     return value.double().reshape(x.shape[:-1])
+
+
+def _nan_value(value: Tensor, t: float) -> InvalidWeights:
+    return InvalidWeights(
+        f"the potential (reward) returned NaN for {int(value.isnan().sum())} of {value.numel()} states at "
+        f"t = {t:.6g}; return -inf for an impossible state, a finite number otherwise"
+    )

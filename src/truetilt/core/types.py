@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .arguments import device_here, function, has, number, settle, shown, whole
 from .errors import InvalidInput
-from .evaluation import Meter, Questions
+from .evaluation import Meter, StepWork
 from .logits import SiteLogits, take
 from .target import Target
 
@@ -34,7 +34,7 @@ class Particles(NamedTuple):
     x: State
     log_w: LogWeights
     aux: Aux
-    questions: Questions | None = None  # where checks of their step wait for the device; None: asked at once
+    work: StepWork | None = None  # where checks of their step wait for the device; None: asked at once
 
 
 class Resampled(NamedTuple):

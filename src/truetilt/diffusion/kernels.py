@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..core.errors import InvalidWeights
-from ..core.evaluation import Doubt, Questions, check, sites_where
+from ..core.evaluation import PendingCheck, StepWork, check, sites_where
 from ..core.logits import SiteLogits, Sites, begin, invert_cdf, kept_below, take
 from ..core.types import NEG_INF, Jumps, Process, SiteOdds, SitewiseLaw, Tokens
 
@@ -28,29 +28,28 @@ class SiteLaw:
 
     x: Tokens
     odds: SiteOdds
-    doubt: Doubt | None = field(
-        default=None, repr=False, compare=False
-    )  # a check that the move drawing from it must make
-    questions: Questions | None = field(default=None, repr=False, compare=False)  # of the step that draws from it
-    _drawn: list[tuple[Tokens, Sites]] = field(default_factory=list, init=False, repr=False, compare=False)
+    pending: PendingCheck | None = field(default=None, repr=False, compare=False)  # the move that draws from it checks
+    work: StepWork | None = field(default=None, repr=False, compare=False)  # of the step that draws from it
 
     def sample(self, u: Tensor) -> Tokens:
         """One uniform a site [..., D] to the next state. Only the sites that leave pay for a jump."""
         hold = self.odds.log_hold.exp()
-        leaving = sites_where(u >= hold, self.questions, partial(begin, self.odds.logits.store))
+        leaving = sites_where(u >= hold, self.work, partial(begin, self.odds.logits.store))
         held = hold[leaving]
         rest = (u[leaving] - held) / (1 - held)
         sites = Sites(leaving)
-        jumped = _jump(rest, self.x[leaving], self.odds.logits.among(sites), self.questions)
+        jumped = _jump(rest, self.x[leaving], self.odds.logits.among(sites), self.work)
         y = self.x.index_put(leaving, jumped)
-        self._drawn[:] = [(y, sites)]
+        if self.work is not None:
+            self.work.drew(y, sites)
         return y
 
     def changed(self, y: Tokens) -> Sites:
-        """The sites where y differs from x by a token; known without asking a device if this law drew y itself."""
-        if self._drawn and self._drawn[0][0] is y:
-            return self._drawn[0][1]
-        return Sites(sites_where((y != self.x) & (y < self.odds.logits.vocabulary), self.questions))
+        """The sites where y differs from x by a token; no device is asked if this step's law has just drawn y."""
+        drawn = None if self.work is None else self.work.sites_drawn(y)
+        if drawn is not None:
+            return drawn
+        return Sites(sites_where((y != self.x) & (y < self.odds.logits.vocabulary), self.work))
 
     def log_prob(self, y: Tokens, changed: Sites | None = None) -> Tensor:
         """log-probability of y [...]; `changed` is what a law from the same x says has changed."""
@@ -71,10 +70,10 @@ class SiteLaw:
         return (self.odds.log_move == NEG_INF).all(-1)
 
     def take(self, ancestors: Tensor) -> SiteLaw:
-        return SiteLaw(take(self.x, ancestors), self.odds.take(ancestors), self.doubt, self.questions)
+        return SiteLaw(take(self.x, ancestors), self.odds.take(ancestors), self.pending, self.work)
 
 
-def _jump(u: Tensor, x: Tokens, logits: SiteLogits, questions: Questions | None) -> Tokens:
+def _jump(u: Tensor, x: Tokens, logits: SiteLogits, work: StepWork | None) -> Tokens:
     """Invert the CDF of each site [k] of these, with its current token's own mass cut out."""
     rows = cast("Tensor", logits.store)
     size = rows.shape[-1]
@@ -86,15 +85,15 @@ def _jump(u: Tensor, x: Tokens, logits: SiteLogits, questions: Questions | None)
     above = torch.where(outside, 0.0, flat[start + here])
     total = flat[start + size - 1]
     token = invert_cdf(flat, start, size, skip_mass(u, below, above, total))
-    check(
-        total.isnan().any(),
-        lambda: InvalidWeights(
-            f"{int(total.isnan().sum())} of {len(total)} sites must jump by a row that is NaN or only -inf; check the "
-            "networks' output there (overflow in half precision?)"
-        ),
-        questions,
-    )
+    check(total.isnan().any(), partial(_nan_rows, total), work)
     return token
+
+
+def _nan_rows(total: Tensor) -> InvalidWeights:
+    return InvalidWeights(
+        f"{int(total.isnan().sum())} of {len(total)} sites must jump by a row that is NaN or only -inf; check the "
+        "networks' output there (overflow in half precision?)"
+    )
 
 
 def skip_mass(u: Tensor, below: Tensor, above: Tensor, total: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -100,15 +101,15 @@ class Taylor(BatchScore):
         dead = (value == NEG_INF)[:, None, None]  # the gradient says nothing there: the base's ratios are kept
         ratio = torch.where(dead, 0.0, slope[..., : self.process.vocabulary] - slope.gather(-1, x[..., None]))
         bad = value.isnan() | ~ratio.isfinite().flatten(1).all(1)
-        check(
-            bad.any(),
-            lambda: InvalidWeights(
-                f"the log-value of tt.Taylor or its gradient is NaN or infinite for {int(bad.sum())} of {len(bad)} "
-                f"states at t = {t:.6g}, and such a proposal would lose states of the base; look for log(0), or "
-                f"overflow in {self.dtype}"
-            ),
-        )
+        check(bad.any(), partial(_not_finite, bad, t, self.dtype))
         return SiteLogits.of(base + ratio)
+
+
+def _not_finite(bad: Tensor, t: float, dtype: torch.dtype) -> InvalidWeights:
+    return InvalidWeights(
+        f"the log-value of tt.Taylor or its gradient is NaN or infinite for {int(bad.sum())} of {len(bad)} states at "
+        f"t = {t:.6g}, and such a proposal would lose states of the base; look for log(0), or overflow in {dtype}"
+    )
 
 
 def value_and_slope(

@@ -192,7 +192,6 @@ class Masking:
 
     vocabulary: int
     schedule: NoiseSchedule = field(default_factory=LogLinear)
-    _sigma: dict[float, float] = field(default_factory=dict, init=False, repr=False, compare=False)
     bridge_keeps_support: ClassVar[bool] = True  # for any score
     edges_tolerate_grids: ClassVar[bool] = True  # a site is revealed once, so edge ratios stay bounded
 
@@ -218,12 +217,8 @@ class Masking:
         return SiteLaw(x, SiteOdds(_flat_row(x, self.vocabulary), zeros, zeros + NEG_INF))
 
     def sigma(self, t: float) -> float:
-        """The total noise at time t as a Python number, cached, since a step reads its two times many times."""
-        if not isinstance(t, float):
-            return float(self.schedule(t).value)
-        if t not in self._sigma:
-            self._sigma[t] = float(self.schedule(t).value)
-        return self._sigma[t]
+        """The total noise at time t as a Python number."""
+        return float(self.schedule(t).value)
 
     def count_masked(self, length: int, t: float) -> int:
         """How many of `length` sites are masked at time t, counting from all of them at t = 1."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -135,8 +136,10 @@ class JointTilted(Unbranched):
         return JointMove(law, (), particles.aux["log_tilt"], self._tilt(s))
 
     def _tilt(self, t: float) -> Callable[[Tokens], LogWeights]:
-        share = (self.alpha - 1) * self.ramp(1 - t)
-        return lambda y: share * self.potential(y, t) if share != 0 else torch.zeros(y.shape[:-1], dtype=torch.float64)
+        return partial(self._tilted, t=t, share=(self.alpha - 1) * self.ramp(1 - t))
+
+    def _tilted(self, y: Tokens, t: float, share: float) -> LogWeights:
+        return share * self.potential(y, t) if share != 0 else torch.zeros(y.shape[:-1], dtype=torch.float64)
 
 
 def transitions(table: Table, p0: Tensor, t: float, s: float) -> Tensor:

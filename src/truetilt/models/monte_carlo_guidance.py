@@ -6,6 +6,7 @@ It is here rather than in `diffusion.predictors` because it draws, and random st
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -100,15 +101,16 @@ class MonteCarloGuidance(BatchScore):
                 f"must return one number a state, [{len(states)}]"
             )
         bad = value.isnan() | (value == torch.inf)
-        check(
-            bad.any(),
-            lambda: InvalidWeights(
-                f"the reward returned NaN or +inf for {int(bad.sum())} of {bad.numel()} completions of states at "
-                f"t = {t:.6g}; return -inf for an impossible state, a finite number otherwise"
-            ),
-        )
+        check(bad.any(), partial(_not_finite, bad, t))
         log_w = torch.where(value == NEG_INF, NEG_INF, self.strength * value.double()).reshape(-1, self.completions)
         return torch.where((log_w == NEG_INF).all(-1, keepdim=True), 0.0, log_w).softmax(-1)
+
+
+def _not_finite(bad: Tensor, t: float) -> InvalidWeights:
+    return InvalidWeights(
+        f"the reward returned NaN or +inf for {int(bad.sum())} of {bad.numel()} completions of states at t = {t:.6g}; "
+        "return -inf for an impossible state, a finite number otherwise"
+    )
 
 
 def votes(tokens: Tokens, weights: Tensor, vocabulary: int) -> Tensor:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ..core.arguments import LONGEST, plain, settle, shown, whole
 from ..core.errors import InvalidInput
 from ..core.eval_mode import evaluating
-from ..core.evaluation import Batch, BatchScore, Needs, asks_freely
+from ..core.evaluation import Batch, BatchScore, Needs, is_on_host
 from ..core.logits import LazyRows, SiteLogits
 from ..core.types import Model, Process, Tokens, check_process
 from ..diffusion.processes import Masking
@@ -96,7 +96,7 @@ def sites_read(process: Process, batch: Batch) -> SitesRead:
 
 
 def _sites_read(mask: int | None, x: Tokens) -> SitesRead:
-    read, every = torch.ones_like(x, dtype=torch.bool) if mask is None else x == mask, not asks_freely(x)
+    read, every = torch.ones_like(x, dtype=torch.bool) if mask is None else x == mask, not is_on_host(x)
     kept = torch.ones_like(read) if every else read
     index = torch.where(read, kept.reshape(-1).cumsum(0).reshape(x.shape), 0)
     return SitesRead(read, index, 1 + (x.numel() if every else int(read.sum())), every)

@@ -86,9 +86,9 @@ class SeveralSites:
     def move(self, particles: Particles, t: float, number: int, u: Tensor) -> RevealMove:
         sites = u.topk(self.size, largest=False).indices
         old, hidden = particles.x.gather(-1, sites), hide(self.fk, particles.x, sites)
-        stage, questions = self.fk.stage(t), particles.questions
-        laws = self.fk.site_laws(hidden, self.fk.asked_at(t, self.size), sites, questions)
-        law = RevealLaw(hidden, sites, laws.tilted(stage, questions=questions)[0])
+        stage, work = self.fk.stage(t), particles.work
+        laws = self.fk.site_laws(hidden, self.fk.asked_at(t, self.size), sites, work)
+        law = RevealLaw(hidden, sites, laws.tilted(stage, work=work)[0])
         aux = without(self.fk.recall(particles, t), laws, old)
         return RevealMove(law, torch.zeros_like(particles.log_w), laws, aux, stage)
 

@@ -91,11 +91,9 @@ class EdgeSweep:
         for k in range(self.model.length):
             site = torch.full_like(x[..., :1], k)
             hidden = hide(fk, x, site)
-            laws = edges.site_laws(hidden, edges.asked_at(0.0, 1), site, particles.questions)
-            x = RevealLaw(hidden, site, laws.tilted(edges.stage(0.0), questions=particles.questions)[0]).sample(
-                u[..., [k]]
-            )
+            laws = edges.site_laws(hidden, edges.asked_at(0.0, 1), site, particles.work)
+            x = RevealLaw(hidden, site, laws.tilted(edges.stage(0.0), work=particles.work)[0]).sample(u[..., [k]])
         mine, before = fk.values(particles, t), fk.recall(particles, t)
-        values = stage.values(x, particles.questions)
+        values = stage.values(x, particles.work)
         proposed = Proposed(x, before | {"values": values}, torch.zeros_like(particles.log_w))
         return accepting(fk, particles, t, proposed, mine)

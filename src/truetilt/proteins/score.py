@@ -83,10 +83,10 @@ class OrderedScore(BatchScore):
         rest = (~plain).nonzero().squeeze(-1)
         if len(rest):
             _check_few(int(summed[rest].max()))
-            questions, which = torch.cat([ordered[rest], turn[rest, None], end[rest, None]], 1).unique(
+            asked, which = torch.cat([ordered[rest], turn[rest, None], end[rest, None]], 1).unique(
                 dim=0, return_inverse=True
             )
-            answers = [self._summed(q[:-2], int(q[-2]), int(q[-1]), meter) for q in questions]
+            answers = [self._summed(q[:-2], int(q[-2]), int(q[-1]), meter) for q in asked]
             found[rest] = torch.stack(answers)[which]
         return found
 

@@ -72,12 +72,12 @@ def rejuvenate(
     kernel, first, still = moves.kernel, moves.before(here.number), here._replace(t=here.s)
     share = accepted = torch.zeros(particles.log_w.shape[:-1], dtype=torch.float64, device=particles.log_w.device)
     each = 1 / counts.clamp(min=1)
-    questions = particles.questions
+    work = particles.work
     for k in range(int(counts.max())):
         own, going = replace(source, lap=k + 1), k < counts
         u = own.uniforms(here.number, CHOOSE, particles.x, kernel.choices)
-        move = kernel.move(particles._replace(questions=questions), here.s, first + k, u)
-        after, _ = advance(move, particles.log_w, still, never, own, questions=questions)
+        move = kernel.move(particles._replace(work=work), here.s, first + k, u)
+        after, _ = advance(move, particles.log_w, still, never, own, work=work)
         changed = source.shard.everyone((after.x != particles.x).any(-1).double()).mean(-1)
         share = share + torch.where(going, changed * each, 0.0)
         accepting = source.shard.everyone(move.log_accept).exp().mean(-1)

@@ -7,6 +7,7 @@ log Z is log-mean-exp at any time) and is unbiased: E[sum w~ phi] = sum w phi. A
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from ..core.arguments import function, number, settle, shown
 from ..core.errors import DegenerateWeights, InvalidInput, InvalidWeights, TruetiltError
-from ..core.evaluation import Questions, asks_freely, check
+from ..core.evaluation import StepWork, check, is_on_host
 from ..core.logits import draw_from
 from ..core.types import NEG_INF, LogWeights, Resampled, Resampler
 
@@ -39,11 +40,11 @@ def effective_sample_size(log_w: LogWeights) -> Tensor:
     return log_ess.exp().masked_fill_(log_sum == NEG_INF, 0.0)
 
 
-def check_weights(log_w: LogWeights, where: object, complete: bool = True, questions: Questions | None = None) -> None:
+def check_weights(log_w: LogWeights, where: object, complete: bool = True, work: StepWork | None = None) -> None:
     """Raise on NaN, on +inf and, if these are all particles (`complete`), when every weight is zero."""
     top = log_w.max()  # NaN if any is NaN
     bad = top - top != 0 if complete else ~(top < torch.inf)  # x - x is 0 only for a finite x
-    check(bad, lambda: _problem(log_w, where), questions)
+    check(bad, functools.partial(_problem, log_w, where), work)
 
 
 def _problem(log_w: LogWeights, where: object) -> TruetiltError:
@@ -61,7 +62,7 @@ def _problem(log_w: LogWeights, where: object) -> TruetiltError:
     )
 
 
-def resampled(scheme: Resampler, log_w: LogWeights, u: Tensor, questions: Questions | None = None) -> Resampled:
+def resampled(scheme: Resampler, log_w: LogWeights, u: Tensor, work: StepWork | None = None) -> Resampled:
     """Call a resampling scheme, and validate what a scheme from outside this package returns."""
     found = scheme(log_w, u)
     if isinstance(scheme, Adaptive | Partial) or scheme is never or scheme in SCHEMES.values():
@@ -75,8 +76,8 @@ def resampled(scheme: Resampler, log_w: LogWeights, u: Tensor, questions: Questi
             f"{tuple(weights.shape)} for {tuple(log_w.shape)} particles; ancestors are int64, both of that shape"
         )
     strange = (ancestors.min() < 0) | (ancestors.max() >= log_w.shape[-1])
-    problem = InvalidInput(f"the resampler named ancestors outside 0 to {log_w.shape[-1] - 1}")
-    check(strange, lambda: problem, questions)
+    named = f"the resampler named ancestors outside 0 to {log_w.shape[-1] - 1}"
+    check(strange, functools.partial(InvalidInput, named), work)
     return Resampled(ancestors, weights.to(log_w))
 
 
@@ -211,7 +212,7 @@ class Adaptive:
     def __call__(self, log_w: LogWeights, u: Tensor) -> Resampled:
         low = (effective_sample_size(log_w) < self.threshold * log_w.shape[-1])[..., None]
         old = never(log_w, u)
-        if asks_freely(low) and not low.any():  # on a GPU, reading the answer would cost more than resampling
+        if is_on_host(low) and not low.any():  # on a GPU, reading the answer would cost more than resampling
             return old
         new = resampled(self.scheme, log_w, u)
         return Resampled(torch.where(low, new.ancestors, old.ancestors), torch.where(low, new.log_w, old.log_w))

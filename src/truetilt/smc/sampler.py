@@ -25,7 +25,7 @@ from torch import Tensor
 from ..core.arguments import device_here, plain, settle, shown, whole
 from ..core.condition_count import check_parts
 from ..core.errors import InvalidInput
-from ..core.evaluation import Questions, asks_freely
+from ..core.evaluation import PendingChecks, StepWork, is_on_host
 from ..core.logits import take
 from ..core.types import ByKernel, FeynmanKac, LogWeights, Move, Particles, Redraw, Resampler, State, Step, StepInfo
 from .resampling import check_weights, effective_sample_size, log_mean_exp, never, resampled
@@ -33,6 +33,266 @@ from .shards import Drawing, Drawn, Origin, Shard, SharedSettings
 
 DRAW, RESAMPLE, OUTPUT, CHOOSE, COUPLE = range(5)  # purposes: each has its own key, so that no uniform is used twice
 PURPOSES = 16  # keys of one lap of a step: one for each purpose, and COUPLE added to each
+
+
+class BetweenSteps(Protocol):
+    """What a run does to its particles between two steps, such as the moves of a Markov kernel (`Rejuvenation`)."""
+
+    def after_step(
+        self, particles: Particles, info: StepInfo, here: Step, source: Source, last: bool
+    ) -> tuple[Particles, StepInfo]:
+        """The particles with what was done to them noted in the record of the step; `last` of the run."""
+        ...
+
+
+class Begun(NamedTuple):
+    """Where a stopped run goes on from."""
+
+    done: int  # steps
+    particles: Particles
+
+
+def first_draw(fk: FeynmanKac, t: float, shape: tuple[int, int], source: Source) -> tuple[Particles, StepInfo]:
+    """The first draw: particles at the start of the grid."""
+    here = (shape[0], source.shard.share(shape[1]))
+    log_w = torch.zeros(here, dtype=torch.float64, device=source.stream.device)
+    return advance(fk.start(here, t), log_w, Step(0, t, t), never, source)
+
+
+def trace(
+    fk: FeynmanKac,
+    grid: Sequence[float],
+    shape: tuple[int, int],
+    resample: Resampler,
+    source: Source,
+    moves: BetweenSteps | None = None,
+    begin: Begun | None = None,
+) -> Iterator[tuple[Particles, StepInfo]]:
+    """Yield the particles after the first draw and after every step; shape is (populations, particles).
+
+    A run that goes on from `begin` yields them after the steps that are left.
+    """
+    if begin is None:
+        check_parts((fk, moves), check_shape(shape)[0])
+        particles, info = first_draw(fk, grid[0], shape, source)
+        yield particles, info
+        begin = Begun(0, particles)
+    done, particles = begin
+    checks = PendingChecks()
+    for here in steps_of(grid)[done:]:
+        last, work = here.number == len(grid) - 1, StepWork(checks)
+        particles, info = step(fk, particles._replace(work=work), here, resample, source)
+        if moves:
+            particles, info = moves.after_step(particles._replace(work=work), info, here, source, last)
+        checks.end_step()
+        if last:
+            checks.read_all()
+        yield particles, info
+
+
+def last_of(path: Iterator[tuple[Particles, StepInfo]]) -> Particles:
+    """The particles at the end of what `trace` yields; those on the way are forgotten."""
+    return deque(path, maxlen=1)[0][0]
+
+
+def check_shape(shape: tuple[int, int]) -> tuple[int, int]:
+    """Populations and particles as plain whole numbers, at least one of each."""
+    found = [plain(size) for size in shape]
+    if not all(isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in found):
+        said = f"{shown(shape[0])} populations of {shown(shape[1])} particles"
+        raise InvalidInput(f"{said}; need whole numbers, at least one of each")
+    return found[0], found[1]
+
+
+def steps_of(grid: Sequence[float]) -> list[Step]:
+    """The steps over a time grid, after the first draw."""
+    return [Step(number, t, s) for number, (t, s) in enumerate(pairwise(grid), start=1)]
+
+
+def step(
+    fk: FeynmanKac, particles: Particles, here: Step, resample: Resampler, source: Source
+) -> tuple[Particles, StepInfo]:
+    """One step t -> s of every particle: choose, move, weigh, resample, draw, weigh the rest."""
+    width = fk.choices(here.t, here.s)
+    if width == 0:
+        u = particles.log_w.new_empty(*particles.log_w.shape, 0)
+    else:
+        u = source.uniforms(here.number, CHOOSE, particles.x, width)
+    move, origin = fk.move(particles, here.t, here.s, u), Origin(fk, here, particles, u)
+    after, info = advance(move, particles.log_w, here, resample, source, origin, particles.work)
+    if isinstance(move, ByKernel):
+        info = _noted(info, move.redraw, particles.x, after.x, source.shard)
+    return after, info
+
+
+def _noted(info: StepInfo, redraw: Redraw, x: State, y: State, shard: Shard) -> StepInfo:
+    """The record of a step that moves by a Markov kernel, with the share of states changed and the acceptance rate."""
+    changed = (shard.everyone(y) != take(shard.everyone(x), info.ancestors)).any(-1).double().mean(-1)
+    accepted = take(shard.everyone(redraw.log_accept), info.ancestors).exp().mean(-1)
+    return info._replace(moved=changed, accepted=accepted)
+
+
+def advance(
+    move: Move,
+    log_w: LogWeights,
+    here: Step,
+    resample: Resampler,
+    source: Source,
+    origin: Origin | None = None,
+    work: StepWork | None = None,
+) -> tuple[Particles, StepInfo]:
+    """Carry out a move on weighted particles: resample, draw, weigh.
+
+    Over ranks, log-weights and ancestors are gathered and the same on all; states and memory are this shard's.
+    """
+    shard = source.shard
+    all_log_w = shard.everyone(log_w + move.log_before)
+    populations, n = all_log_w.shape
+    u = source.stream.uniforms(here.number, RESAMPLE, populations, n)
+    check_weights(all_log_w, here, shard.complete, work)
+    ess = effective_sample_size(all_log_w)
+    ancestors, all_log_w = resampled(resample, all_log_w, u, work)
+    x, log_after, aux = shard.draw(move, ancestors, origin, Draws(source, here.number))
+    log_w = shard.mine(all_log_w) + log_after
+    all_log_w = shard.everyone(log_w)
+    log_z, none = log_mean_exp(all_log_w), torch.zeros_like(ess)
+    check_weights(all_log_w, here, shard.complete, work)
+    return Particles(x, log_w, aux), StepInfo(here.t, here.s, ess, log_z, ancestors, none, none)
+
+
+@dataclass(frozen=True)
+class Draws:
+    """How the particles of a shard draw in a step: their uniforms, and the states that a move draws with them."""
+
+    source: Source
+    number: int  # of the step
+
+    def unmoved(self, ancestors: Tensor) -> bool:
+        """Whether every particle is known to be its own ancestor.
+
+        On a GPU this is False without looking, because reading the answer would synchronise the device.
+        """
+        if not self.source.on_host:
+            return False
+        return torch.equal(ancestors, torch.arange(ancestors.shape[-1]).expand_as(ancestors))
+
+    def uniforms(self, move: Move) -> Tensor:
+        return self.source.uniforms(self.number, DRAW, move.labels, move.uniforms)
+
+    def sample(self, move: Move, u: Tensor) -> Drawn:
+        return _draw(move, u, self.source.chunk)
+
+    def __call__(self, move: Move) -> Drawn:
+        return self.sample(move, self.uniforms(move))
+
+
+def _draw(move: Move, u: Tensor, chunk: int | None) -> Drawn:
+    """Draw and weigh in chunks of particles: the uniforms are counted, so no chunk size changes a bit."""
+    populations, n = u.shape[:2]
+    if chunk is None or chunk >= n:
+        y = move.law.sample(u)
+        return y, *move.after(y)
+    everyone = torch.arange(n, device=u.device).expand(populations, n)
+    parts = []
+    for chosen in everyone.split(chunk, dim=1):
+        part = move.take(chosen)
+        y = part.law.sample(u[:, chosen[0]])
+        parts.append((y, *part.after(y)))
+    xs, log_ws, auxes = zip(*parts, strict=True)
+    return torch.cat(xs, 1), torch.cat(log_ws, 1), {k: torch.cat([aux[k] for aux in auxes], 1) for k in auxes[0]}
+
+
+def _alone(settings: SharedSettings) -> None:
+    """A single process has no other settings to compare with."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The shard of a process that holds all particles of its populations.
+
+    Where other ranks run other populations (`complete` is False), `meet` compares the settings with theirs.
+    """
+
+    first: int = 0
+    complete: bool = True
+    meet: Callable[[SharedSettings], None] = _alone
+
+    def share(self, particles: int) -> int:
+        return particles
+
+    def everyone(self, here: Tensor) -> Tensor:
+        return here
+
+    def mine(self, everyone: Tensor) -> Tensor:
+        return everyone
+
+    def draw(self, move: Move, ancestors: Tensor, origin: Origin | None, how: Drawing) -> Drawn:
+        return how(move if how.unmoved(ancestors) else move.take(ancestors))
+
+    def summed(self, here: Tensor) -> Tensor:
+        return here
+
+    def agreed(self, flag: bool) -> bool:
+        return flag
+
+    def compare(self, settings: SharedSettings) -> None:
+        self.meet(settings)
+
+
+WHOLE = Whole()
+
+
+class Coupling(Protocol):
+    """Uniforms [..., N, k] to uniforms, given particles' labels [..., N, m] and spare uniforms [..., N, k]."""
+
+    def __call__(self, u: Tensor, labels: Tensor, spare: Tensor) -> Tensor: ...
+
+
+def independent(u: Tensor, labels: Tensor, spare: Tensor) -> Tensor:
+    """Independent uniforms: every particle draws by itself."""
+    return u
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a step's uniforms come from: the stream, the coupling of particles, the chunk size and the shard."""
+
+    stream: Stream
+    couple: Coupling = independent
+    chunk: int | None = None
+    lap: int = 0  # moves between two steps draw from uniforms of their own
+    shard: Shard = WHOLE
+
+    def __post_init__(self) -> None:
+        if self.chunk is not None:
+            settle(self, chunk=whole("chunk", self.chunk, 1))
+        if self.couple is not independent and not isinstance(self.shard, Whole):
+            raise InvalidInput(
+                "coupled draws sort the particles of all ranks by state, which ranks do not know of each other; use "
+                "couple=independent, or spread whole populations"
+            )
+
+    @cached_property
+    def on_host(self) -> bool:
+        """Whether values of the particles can be read without waiting for a device."""
+        return is_on_host(torch.empty(0, device=self.stream.device))
+
+    def uniforms(self, number: int, purpose: int, labels: Tensor, width: int) -> Tensor:
+        """Uniforms [populations, N, width], coupled over particles of equal labels [populations, N, m]."""
+        populations, n = labels.shape[:2]
+        if width == 0:
+            return torch.empty(populations, n, 0, dtype=torch.float64, device=self.stream.device)
+        key = purpose + PURPOSES * self.lap
+        first = self.shard.first * width
+        u = self.stream.uniforms(number, key, populations, n * width, first).reshape(populations, n, width)
+        if self.couple is independent:
+            return u
+        spare = self.stream.uniforms(number, COUPLE + key, populations, n * width).reshape(u.shape)
+        coupled = self.couple(u, labels, spare)
+        if not isinstance(coupled, Tensor) or coupled.shape != u.shape or coupled.dtype != u.dtype:
+            raise InvalidInput(f"couple returned {shown(coupled)}; it must return uniforms, float64 {tuple(u.shape)}")
+        return coupled
+
 
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed word
 _MIX = (-4658895280553007687, -7723592293110705685)  # 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -139,262 +399,3 @@ def mix(z: Tensor) -> Tensor:
     z = (z ^ _shift(z, 30)) * _MIX[0]
     z = (z ^ _shift(z, 27)) * _MIX[1]
     return z ^ _shift(z, 31)
-
-
-def _alone(settings: SharedSettings) -> None:
-    """A single process has no other settings to compare with."""
-
-
-@dataclass(frozen=True)
-class Whole:
-    """The shard of a process that holds all particles of its populations.
-
-    Where other ranks run other populations (`complete` is False), `meet` compares the settings with theirs.
-    """
-
-    first: int = 0
-    complete: bool = True
-    meet: Callable[[SharedSettings], None] = _alone
-
-    def share(self, particles: int) -> int:
-        return particles
-
-    def everyone(self, here: Tensor) -> Tensor:
-        return here
-
-    def mine(self, everyone: Tensor) -> Tensor:
-        return everyone
-
-    def draw(self, move: Move, ancestors: Tensor, origin: Origin | None, how: Drawing) -> Drawn:
-        return how(move if how.unmoved(ancestors) else move.take(ancestors))
-
-    def summed(self, here: Tensor) -> Tensor:
-        return here
-
-    def agreed(self, flag: bool) -> bool:
-        return flag
-
-    def compare(self, settings: SharedSettings) -> None:
-        self.meet(settings)
-
-
-WHOLE = Whole()
-
-
-class Coupling(Protocol):
-    """Uniforms [..., N, k] to uniforms, given particles' labels [..., N, m] and spare uniforms [..., N, k]."""
-
-    def __call__(self, u: Tensor, labels: Tensor, spare: Tensor) -> Tensor: ...
-
-
-def independent(u: Tensor, labels: Tensor, spare: Tensor) -> Tensor:
-    """Independent uniforms: every particle draws by itself."""
-    return u
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where a step's uniforms come from: the stream, the coupling of particles, the chunk size and the shard."""
-
-    stream: Stream
-    couple: Coupling = independent
-    chunk: int | None = None
-    lap: int = 0  # moves between two steps draw from uniforms of their own
-    shard: Shard = WHOLE
-
-    def __post_init__(self) -> None:
-        if self.chunk is not None:
-            settle(self, chunk=whole("chunk", self.chunk, 1))
-        if self.couple is not independent and not isinstance(self.shard, Whole):
-            raise InvalidInput(
-                "coupled draws sort the particles of all ranks by state, which ranks do not know of each other; use "
-                "couple=independent, or spread whole populations"
-            )
-
-    @cached_property
-    def on_host(self) -> bool:
-        """Whether values of the particles can be read without waiting for a device."""
-        return asks_freely(torch.empty(0, device=self.stream.device))
-
-    def uniforms(self, number: int, purpose: int, labels: Tensor, width: int) -> Tensor:
-        """Uniforms [populations, N, width], coupled over particles of equal labels [populations, N, m]."""
-        populations, n = labels.shape[:2]
-        if width == 0:
-            return torch.empty(populations, n, 0, dtype=torch.float64, device=self.stream.device)
-        key = purpose + PURPOSES * self.lap
-        first = self.shard.first * width
-        u = self.stream.uniforms(number, key, populations, n * width, first).reshape(populations, n, width)
-        if self.couple is independent:
-            return u
-        spare = self.stream.uniforms(number, COUPLE + key, populations, n * width).reshape(u.shape)
-        coupled = self.couple(u, labels, spare)
-        if not isinstance(coupled, Tensor) or coupled.shape != u.shape or coupled.dtype != u.dtype:
-            raise InvalidInput(f"couple returned {shown(coupled)}; it must return uniforms, float64 {tuple(u.shape)}")
-        return coupled
-
-
-class BetweenSteps(Protocol):
-    """What a run does to its particles between two steps, such as the moves of a Markov kernel (`Rejuvenation`)."""
-
-    def after_step(
-        self, particles: Particles, info: StepInfo, here: Step, source: Source, last: bool
-    ) -> tuple[Particles, StepInfo]:
-        """The particles with what was done to them noted in the record of the step; `last` of the run."""
-        ...
-
-
-class Begun(NamedTuple):
-    """Where a stopped run goes on from."""
-
-    done: int  # steps
-    particles: Particles
-
-
-def first_draw(fk: FeynmanKac, t: float, shape: tuple[int, int], source: Source) -> tuple[Particles, StepInfo]:
-    """The first draw: particles at the start of the grid."""
-    here = (shape[0], source.shard.share(shape[1]))
-    log_w = torch.zeros(here, dtype=torch.float64, device=source.stream.device)
-    return advance(fk.start(here, t), log_w, Step(0, t, t), never, source)
-
-
-def trace(
-    fk: FeynmanKac,
-    grid: Sequence[float],
-    shape: tuple[int, int],
-    resample: Resampler,
-    source: Source,
-    moves: BetweenSteps | None = None,
-    begin: Begun | None = None,
-) -> Iterator[tuple[Particles, StepInfo]]:
-    """Yield the particles after the first draw and after every step; shape is (populations, particles).
-
-    A run that goes on from `begin` yields them after the steps that are left.
-    """
-    if begin is None:
-        check_parts((fk, moves), check_shape(shape)[0])
-        particles, info = first_draw(fk, grid[0], shape, source)
-        yield particles, info
-        begin = Begun(0, particles)
-    done, particles = begin
-    questions = Questions()
-    for here in steps_of(grid)[done:]:
-        last = here.number == len(grid) - 1
-        particles, info = step(fk, particles._replace(questions=questions), here, resample, source)
-        if moves:
-            particles, info = moves.after_step(particles._replace(questions=questions), info, here, source, last)
-        questions.end_step()
-        if last:
-            questions.settle()
-        yield particles, info
-
-
-def last_of(path: Iterator[tuple[Particles, StepInfo]]) -> Particles:
-    """The particles at the end of what `trace` yields; those on the way are forgotten."""
-    return deque(path, maxlen=1)[0][0]
-
-
-def check_shape(shape: tuple[int, int]) -> tuple[int, int]:
-    """Populations and particles as plain whole numbers, at least one of each."""
-    found = [plain(size) for size in shape]
-    if not all(isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in found):
-        said = f"{shown(shape[0])} populations of {shown(shape[1])} particles"
-        raise InvalidInput(f"{said}; need whole numbers, at least one of each")
-    return found[0], found[1]
-
-
-def steps_of(grid: Sequence[float]) -> list[Step]:
-    """The steps over a time grid, after the first draw."""
-    return [Step(number, t, s) for number, (t, s) in enumerate(pairwise(grid), start=1)]
-
-
-def step(
-    fk: FeynmanKac, particles: Particles, here: Step, resample: Resampler, source: Source
-) -> tuple[Particles, StepInfo]:
-    """One step t -> s of every particle: choose, move, weigh, resample, draw, weigh the rest."""
-    width = fk.choices(here.t, here.s)
-    if width == 0:
-        u = particles.log_w.new_empty(*particles.log_w.shape, 0)
-    else:
-        u = source.uniforms(here.number, CHOOSE, particles.x, width)
-    move, origin = fk.move(particles, here.t, here.s, u), Origin(fk, here, particles, u)
-    after, info = advance(move, particles.log_w, here, resample, source, origin, particles.questions)
-    if isinstance(move, ByKernel):
-        info = _noted(info, move.redraw, particles.x, after.x, source.shard)
-    return after, info
-
-
-def _noted(info: StepInfo, redraw: Redraw, x: State, y: State, shard: Shard) -> StepInfo:
-    """The record of a step that moves by a Markov kernel, with the share of states changed and the acceptance rate."""
-    changed = (shard.everyone(y) != take(shard.everyone(x), info.ancestors)).any(-1).double().mean(-1)
-    accepted = take(shard.everyone(redraw.log_accept), info.ancestors).exp().mean(-1)
-    return info._replace(moved=changed, accepted=accepted)
-
-
-def advance(
-    move: Move,
-    log_w: LogWeights,
-    here: Step,
-    resample: Resampler,
-    source: Source,
-    origin: Origin | None = None,
-    questions: Questions | None = None,
-) -> tuple[Particles, StepInfo]:
-    """Carry out a move on weighted particles: resample, draw, weigh.
-
-    Over ranks, log-weights and ancestors are gathered and the same on all; states and memory are this shard's.
-    """
-    shard = source.shard
-    all_log_w = shard.everyone(log_w + move.log_before)
-    populations, n = all_log_w.shape
-    u = source.stream.uniforms(here.number, RESAMPLE, populations, n)
-    check_weights(all_log_w, here, shard.complete, questions)
-    ess = effective_sample_size(all_log_w)
-    ancestors, all_log_w = resampled(resample, all_log_w, u, questions)
-    x, log_after, aux = shard.draw(move, ancestors, origin, Draws(source, here.number))
-    log_w = shard.mine(all_log_w) + log_after
-    all_log_w = shard.everyone(log_w)
-    log_z, none = log_mean_exp(all_log_w), torch.zeros_like(ess)
-    check_weights(all_log_w, here, shard.complete, questions)
-    return Particles(x, log_w, aux), StepInfo(here.t, here.s, ess, log_z, ancestors, none, none)
-
-
-@dataclass(frozen=True)
-class Draws:
-    """How the particles of a shard draw in a step: their uniforms, and the states that a move draws with them."""
-
-    source: Source
-    number: int  # of the step
-
-    def unmoved(self, ancestors: Tensor) -> bool:
-        """Whether every particle is known to be its own ancestor.
-
-        On a GPU this is False without looking, because reading the answer would synchronise the device.
-        """
-        if not self.source.on_host:
-            return False
-        return torch.equal(ancestors, torch.arange(ancestors.shape[-1]).expand_as(ancestors))
-
-    def uniforms(self, move: Move) -> Tensor:
-        return self.source.uniforms(self.number, DRAW, move.labels, move.uniforms)
-
-    def sample(self, move: Move, u: Tensor) -> Drawn:
-        return _draw(move, u, self.source.chunk)
-
-    def __call__(self, move: Move) -> Drawn:
-        return self.sample(move, self.uniforms(move))
-
-
-def _draw(move: Move, u: Tensor, chunk: int | None) -> Drawn:
-    """Draw and weigh in chunks of particles: the uniforms are counted, so no chunk size changes a bit."""
-    populations, n = u.shape[:2]
-    if chunk is None or chunk >= n:
-        y = move.law.sample(u)
-        return y, *move.after(y)
-    everyone = torch.arange(n, device=u.device).expand(populations, n)
-    parts = []
-    for chosen in everyone.split(chunk, dim=1):
-        part = move.take(chosen)
-        y = part.law.sample(u[:, chosen[0]])
-        parts.append((y, *part.after(y)))
-    xs, log_ws, auxes = zip(*parts, strict=True)
-    return torch.cat(xs, 1), torch.cat(log_ws, 1), {k: torch.cat([aux[k] for aux in auxes], 1) for k in auxes[0]}

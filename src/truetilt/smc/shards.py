@@ -22,7 +22,7 @@ class Origin(NamedTuple):
 
     def make(self, particles: Particles, u: Tensor) -> Move:
         """The move of this step for other particles."""
-        particles = particles._replace(questions=self.particles.questions)
+        particles = particles._replace(work=self.particles.work)
         return self.fk.move(particles, self.step.t, self.step.s, u)
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..core.arguments import has, listed, number, settle, shown, whole
 from ..core.errors import InvalidInput
-from ..core.evaluation import Questions
+from ..core.evaluation import StepWork
 from ..core.spent import Spent
 from ..core.target import Remedies, Target
 from ..core.types import (
@@ -223,17 +223,17 @@ class Annealed(SiteTarget):
         if "log_ratios" in particles.aux and particles.aux["values"].shape[-1] == 2 and counted:
             return aux
         return aux | {
-            "values": self.between_values(particles.x, particles.questions)
+            "values": self.between_values(particles.x, particles.work)
         }  # a value with factor 0 was not computed
 
     def values(self, particles: Particles, t: float) -> Tensor:
         return self.recall(particles, t)["values"]
 
-    def between_values(self, x: Tokens, questions: Questions | None = None) -> Tensor:
+    def between_values(self, x: Tokens, work: StepWork | None = None) -> Tensor:
         """The start's and the goal's reward of clean states [..., 2]."""
         middle = self.between(0.5)
         factors = tuple(1.0 if h is not None else 0.0 for h in middle.potentials)
-        return middle._replace(factors=factors).values(x, questions)
+        return middle._replace(factors=factors).values(x, work)
 
     def start(self, shape: tuple[int, ...], t: float) -> Move:
         return self.begin.start(shape, t)
@@ -262,7 +262,7 @@ class Annealed(SiteTarget):
     def _weighed(self, particles: Particles, t: float, s: float) -> tuple[Particles, LogWeights]:
         """The particles with their full memory (aux), and what the next share adds to their log-weights."""
         aux = self.recall(particles, t)
-        return particles._replace(aux=aux), self.stage(s).grown(self.stage(t), aux, particles.questions)
+        return particles._replace(aux=aux), self.stage(s).grown(self.stage(t), aux, particles.work)
 
 
 def natural_start(goal: Composed) -> Composed:

@@ -103,7 +103,7 @@ class Block:
         first = fk.answers(hidden.x, fk.asked_at(t, sites.shape[-1]))
         new = self._walk(hidden, t, sites, draw, first)
         old = self._walk(hidden, t, sites, _Restoring(x), first)
-        mine, values = fk.values(particles, t), stage.values(new.x, particles.questions)
+        mine, values = fk.values(particles, t), stage.values(new.x, particles.work)
         here = stage.total(mine)
         log_accept = less(stage.total(values) + new.log_mass, here + old.log_mass).clamp(max=0.0)
         ratios = fk.recall(particles, t)["log_ratios"]
@@ -117,17 +117,17 @@ class Block:
     def _walk(self, hidden: Particles, t: float, sites: Tensor, draw: Fill, first: Answers) -> _Walk:
         """Reveal the sites in order: the final states, and the log of target over proposal collected on the way."""
         fk, stage, count = self.fk, self.fk.stage(t), sites.shape[-1]
-        guide, x, questions = with_surrogate(stage, self.surrogate), hidden.x, hidden.questions
+        guide, x, work = with_surrogate(stage, self.surrogate), hidden.x, hidden.work
         log_mass = log_p = torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
         log_ratios = log_p.new_zeros(*log_p.shape, len(fk.scores) - 1)
         for j in range(count):
             site, now = sites[..., j : j + 1], fk.asked_at(t, count - j)
-            laws = SiteLaws.of(fk, now, first if j == 0 else fk.answers(x, now), site, questions)
+            laws = SiteLaws.of(fk, now, first if j == 0 else fk.answers(x, now), site, work)
             then = t if j == count - 1 else fk.asked_at(t, count - j - 1)  # sites after this one are still masked
             lift = None
             if self.surrogate is not None:
-                lift, _ = lift_of(guide._replace(t=then), x, site, laws, questions=questions)
-            adapted, mass = laws.tilted(stage, lift, questions)
+                lift, _ = lift_of(guide._replace(t=then), x, site, laws, work=work)
+            adapted, mass = laws.tilted(stage, lift, work)
             x = draw(j, RevealLaw(x, site, adapted))
             token = x.gather(-1, site)
             part = mass.squeeze(-1) if lift is None else less(mass.squeeze(-1), picked(lift, token))
@@ -214,7 +214,7 @@ class Pair:
         return 2
 
     def move(self, particles: Particles, t: float, number: int, u: Tensor) -> AcceptMove:
-        site = scanned(self.scan, revealed(self.fk, particles.x), number, u[..., :1], particles.questions)
+        site = scanned(self.scan, revealed(self.fk, particles.x), number, u[..., :1], particles.work)
         return self.at(particles, t, self._both(site), partial(draw_from, u=u[..., 1:]))
 
     def _both(self, site: Tensor) -> Tensor:
@@ -238,16 +238,16 @@ class Pair:
     def _joint(self, particles: Particles, t: float, sites: Tensor) -> _Joint:
         """The exact law of both tokens given the other sites."""
         fk, x, stage, size = self.fk, particles.x, self.fk.stage(t), self.fk.model.process.vocabulary
-        one, two, questions = sites[..., :1], sites[..., 1:], particles.questions
+        one, two, work = sites[..., :1], sites[..., 1:], particles.work
         hidden = hide(fk, x, sites)
         half = _filled(hidden, one, size)  # [..., S, D]
         wide = two[..., None, :].expand(*half.shape[:-1], 1)
-        first = fk.site_laws(hidden, fk.asked_at(t, 2), one, questions)
-        second = fk.site_laws(half, fk.asked_at(t, 1), wide, questions)
-        log_p = [laws.mixed(stage, questions).dense()[..., 0, :] for laws in (first, second)]
+        first = fk.site_laws(hidden, fk.asked_at(t, 2), one, work)
+        second = fk.site_laws(half, fk.asked_at(t, 1), wide, work)
+        log_p = [laws.mixed(stage, work).dense()[..., 0, :] for laws in (first, second)]
         log_joint = log_p[0][..., None] + log_p[1]
         full = torch.where((log_joint > NEG_INF)[..., None], _filled(half, wide, size), x[..., None, None, :])
-        values = stage.values(full, questions)
+        values = stage.values(full, work)
         log_joint = torch.where(log_joint > NEG_INF, log_joint + stage.total(values), NEG_INF).flatten(-2)
         alive = log_joint.logsumexp(-1, keepdim=True) > NEG_INF  # else nothing can be drawn, and x stays
         log_law = torch.where(alive, log_joint, 0.0).log_softmax(-1)

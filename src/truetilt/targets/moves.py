@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ..core.arguments import function
 from ..core.errors import InvalidInput
-from ..core.evaluation import Questions
+from ..core.evaluation import StepWork
 from ..core.target import Target
 from ..core.types import NEG_INF, Aux, MadeFrom, Particles, Potential, Redraw, Tokens
 from ..diffusion.processes import Masking
@@ -59,7 +59,7 @@ class Gibbs:
 
     def move(self, particles: Particles, t: float, number: int, u: Tensor) -> Redraw:
         seen = movable(self.fk, particles, t)
-        site = scanned(self.scan, seen, number, u[..., :1], particles.questions)
+        site = scanned(self.scan, seen, number, u[..., :1], particles.work)
         return self.at(particles, t, site, None if self.fk.level else partial(RevealLaw.sample, u=u[..., 1:]))
 
     def branches(self, particles: Particles, t: float, number: int) -> list[tuple[Tensor, Redraw]]:
@@ -71,14 +71,14 @@ class Gibbs:
 
     def at(self, particles: Particles, t: float, site: Tensor, draw: Draw | None = None) -> Redraw:
         """The move that redraws this revealed site [..., 1]; in clock time a masked one is left alone."""
-        fk, stage, questions = self.fk, self.fk.stage(t), particles.questions
+        fk, stage, work = self.fk, self.fk.stage(t), particles.work
         hidden, old = hide(fk, particles.x, site), particles.x.gather(-1, site)
-        laws = fk.site_laws(hidden, fk.asked_at(t, 1), site, questions)
+        laws = fk.site_laws(hidden, fk.asked_at(t, 1), site, work)
         mine = fk.values(particles, t)
-        lift, values = lift_of(stage, hidden, site, laws, Present(old, mine), questions)
-        law = RevealLaw(hidden, site, laws.tilted(stage, lift, questions)[0])
+        lift, values = lift_of(stage, hidden, site, laws, Present(old, mine), work)
+        law = RevealLaw(hidden, site, laws.tilted(stage, lift, work)[0])
         aux, none = without(fk.recall(particles, t), laws, old), torch.zeros_like(particles.log_w)
-        move = RevealMove(law, none, laws, aux, stage, known=values, questions=questions)
+        move = RevealMove(law, none, laws, aux, stage, known=values, work=work)
         if draw is None:
             return move
         seen, drawn = revealed(fk, particles.x).gather(-1, site), draw(law)
@@ -118,7 +118,7 @@ class Metropolis:
 
     def move(self, particles: Particles, t: float, number: int, u: Tensor) -> AcceptMove:
         seen = movable(self.fk, particles, t)
-        site = scanned(self.scan, seen, number, u[..., :1], particles.questions)
+        site = scanned(self.scan, seen, number, u[..., :1], particles.work)
         return self.at(particles, t, site, partial(RevealLaw.sample, u=u[..., 1:]))
 
     def branches(self, particles: Particles, t: float, number: int) -> list[tuple[Tensor, Redraw]]:
@@ -128,15 +128,15 @@ class Metropolis:
 
     def at(self, particles: Particles, t: float, site: Tensor, draw: Draw) -> AcceptMove:
         """Propose this site [..., 1]; a masked one is left alone."""
-        fk, x, stage, questions = self.fk, particles.x, self.fk.stage(t), particles.questions
+        fk, x, stage, work = self.fk, particles.x, self.fk.stage(t), particles.work
         hidden, old = hide(fk, x, site), x.gather(-1, site)
         seen = revealed(fk, x).gather(-1, site).squeeze(-1)
-        laws = fk.site_laws(hidden, fk.asked_at(t, 1), site, questions)
-        lift, _ = lift_of(with_surrogate(stage, self.surrogate), hidden, site, laws, questions=questions)
-        law = RevealLaw(hidden, site, laws.tilted(stage, lift, questions)[0])
+        laws = fk.site_laws(hidden, fk.asked_at(t, 1), site, work)
+        lift, _ = lift_of(with_surrogate(stage, self.surrogate), hidden, site, laws, work=work)
+        law = RevealLaw(hidden, site, laws.tilted(stage, lift, work)[0])
         drawn = draw(law)
         y = torch.where(seen[..., None], drawn, x)
-        mine, new = fk.values(particles, t), stage.values(y, questions)
+        mine, new = fk.values(particles, t), stage.values(y, work)
         log_x, log_y = stage.total(mine), stage.total(new)
         if lift is not None:
             token = torch.where(seen[..., None], old, 0)
@@ -161,7 +161,7 @@ def lift_of(
     site: Tensor,
     laws: SiteLaws,
     present: Present | None = None,
-    questions: Questions | None = None,
+    work: StepWork | None = None,
 ) -> tuple[Tensor | None, Tensor | None]:
     """What a stage's values add to the log of each token at a site [..., 1, S], and the values.
 
@@ -172,7 +172,7 @@ def lift_of(
     if present is not None:
         there = torch.arange(asked.shape[-1], device=x.device) == present.token[..., None]
         asked &= ~there
-    values = stage.token_values(x, site, asked, questions)
+    values = stage.token_values(x, site, asked, work)
     if values is None:
         return None, None
     if present is not None:

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from ..core.arguments import called, function, listed, number, settle, shown
 from ..core.errors import InvalidInput, InvalidWeights
-from ..core.evaluation import Doubt, Questions, check, evaluate_all, value_of
+from ..core.evaluation import PendingCheck, StepWork, check, evaluate_all, value_of
 from ..core.logits import SiteLogits, take
 from ..core.spent import Spent
 from ..core.target import NO_WEIGHTS, Remedies, SaysNothing, Target, tempered
@@ -133,13 +133,13 @@ class Tilt:
     exponent: Schedule
     most: float | None = None
 
-    def __call__(self, x: State, t: float, questions: Questions | None = None) -> Tensor:
+    def __call__(self, x: State, t: float, work: StepWork | None = None) -> Tensor:
         share = float(self.exponent(t))
         if share == 0:  # not evaluated: 0 * anything is 0
             return torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
-        value = value_of(self.potential, x, t, questions)
+        value = value_of(self.potential, x, t, work)
         if self.most is not None:
-            check((value > self.most).any(), _above_zero, questions)
+            check((value > self.most).any(), _above_zero, work)
         return torch.where(value == NEG_INF, NEG_INF, share * value)
 
 
@@ -208,7 +208,7 @@ class ClockMove(Generic[AnyLaw]):
     log_tilt: LogWeights  # what the particle's weight already holds of the tilt
     propose: Callable[[State], Proposal[AnyLaw]]
     end: Callable[[State], LogWeights] | None  # the tilt at s
-    questions: Questions | None = None  # of the step, where its checks wait for the device
+    work: StepWork | None = None  # of the step, where its checks wait for the device
 
     @property
     def uniforms(self) -> int:
@@ -227,13 +227,13 @@ class ClockMove(Generic[AnyLaw]):
     def proposal(self) -> Proposal[AnyLaw]:
         found, checked = self.propose(self.x), None
         for _, law in ((1.0, found.law), *found.ratios):
-            doubt = law.doubt if isinstance(law, SiteLaw) else None
-            if doubt is not None and doubt is not checked:  # laws made together share one
-                check(*doubt, self.questions)
-                checked = doubt
-        if self.questions is None or not isinstance(found.law, SiteLaw):
+            pending = law.pending if isinstance(law, SiteLaw) else None
+            if pending is not None and pending is not checked:  # laws made together share one
+                check(*pending, self.work)
+                checked = pending
+        if self.work is None or not isinstance(found.law, SiteLaw):
             return found
-        return replace(found, law=replace(found.law, questions=self.questions))
+        return replace(found, law=replace(found.law, work=self.work))
 
     @property
     def law(self) -> AnyLaw:
@@ -292,13 +292,13 @@ class Clockwork(SaysNothing, ABC):
         return [(torch.zeros_like(particles.log_w), self.move(particles, t, s))]
 
     def move(self, particles: Particles, t: float, s: float, u: Tensor | None = None) -> ClockMove[Any]:
-        propose, asked = partial(self.propose, t=t, s=s), particles.questions
+        propose, asked = partial(self.propose, t=t, s=s), particles.work
         return ClockMove(particles.x, particles.aux["log_tilt"], propose, self._end(s, asked), asked)
 
-    def _end(self, t: float, questions: Questions | None) -> Callable[[State], LogWeights] | None:
+    def _end(self, t: float, work: StepWork | None) -> Callable[[State], LogWeights] | None:
         """The tilt at the time where a move ends, as a function of the states there."""
         tilt = self.tilt
-        return None if tilt is None else partial(tilt, t=t, questions=questions)
+        return None if tilt is None else partial(tilt, t=t, work=work)
 
 
 @dataclass(frozen=True)
@@ -350,10 +350,10 @@ class OnClock(Clockwork):
             laws.append(law)
             flaws[name] = (law.odds.log_hold + law.odds.log_move).isnan()
             bad = flaws[name].any() if bad is None else bad | flaws[name].any()
-        doubt = Doubt(cast("Tensor", bad), partial(_flawed, flaws, t, s))
+        pending = PendingCheck(cast("Tensor", bad), partial(_flawed, flaws, t, s))
         if set(map(type, laws)) == {SiteLaw}:
-            return list(map(partial(replace, doubt=doubt), laws))
-        check(*doubt)
+            return list(map(partial(replace, pending=pending), laws))
+        check(*pending)
         return laws
 
     def _moves(self, kernel: str) -> str:

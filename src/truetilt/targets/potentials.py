@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..core.arguments import LARGEST, function, number, tensor_of
 from ..core.errors import InvalidInput
-from ..core.evaluation import Questions, highest_of, value_of
+from ..core.evaluation import StepWork, highest_of, value_of
 from ..core.types import Potential, Tokens
 
 
@@ -106,7 +106,7 @@ def check_fits(twist: object, length: int, vocabulary: int) -> None:
 
 
 def token_values(
-    potential: Potential, x: Tokens, sites: Tensor, t: float, asked: Tensor, questions: Questions | None = None
+    potential: Potential, x: Tokens, sites: Tensor, t: float, asked: Tensor, work: StepWork | None = None
 ) -> Tensor:
     """The value of x with each site [..., k] set to each token, float64 [..., k, S], where `asked`; 0 elsewhere."""
     if isinstance(potential, SiteValued):
@@ -118,7 +118,7 @@ def token_values(
     y = y.scatter(-1, sites[(*particle, k)][:, None], token[:, None])
     out = torch.zeros(asked.shape, dtype=torch.float64, device=x.device)
     if len(y):
-        out[where] = value_of(potential, y, t, questions)
+        out[where] = value_of(potential, y, t, work)
     return out
 
 

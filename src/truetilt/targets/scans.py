@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from ..core.arguments import function, shown
 from ..core.errors import InvalidInput
-from ..core.evaluation import Questions, check
+from ..core.evaluation import StepWork, check
 
 Scan = Callable[
     [Tensor, int, Tensor], Tensor
@@ -44,16 +45,13 @@ def check_scan(scan: object) -> None:
     function("scan", scan, "(revealed, number, u)", "such as tt.random_scan or tt.systematic_scan")
 
 
-def scanned(scan: Scan, seen: Tensor, number: int, u: Tensor, questions: Questions | None = None) -> Tensor:
+def scanned(scan: Scan, seen: Tensor, number: int, u: Tensor, work: StepWork | None = None) -> Tensor:
     """The site that a scan names, one for each state."""
     site = scan(seen, number, u)
     if not isinstance(site, Tensor) or site.dtype != torch.int64 or site.shape != u.shape:
         raise InvalidInput(f"the scan returned {shown(site)}; it must return one site a state, int64 {tuple(u.shape)}")
-    check(
-        ((site < 0) | (site >= seen.shape[-1])).any(),
-        lambda: InvalidInput(f"the scan named a site outside 0 to {seen.shape[-1] - 1}"),
-        questions,
-    )
+    outside = f"the scan named a site outside 0 to {seen.shape[-1] - 1}"
+    check(((site < 0) | (site >= seen.shape[-1])).any(), partial(InvalidInput, outside), work)
     return site.clamp(0, seen.shape[-1] - 1)  # a check that waits has refused nothing yet
 
 

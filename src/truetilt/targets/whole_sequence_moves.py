@@ -63,7 +63,7 @@ class WholeSequence:
         return 2
 
     def move(self, particles: Particles, t: float, number: int, u: Tensor) -> AcceptMove:
-        site = scanned(self.scan, revealed(self.fk, particles.x), number, u[..., :1], particles.questions)
+        site = scanned(self.scan, revealed(self.fk, particles.x), number, u[..., :1], particles.work)
         return self.at(particles, t, site, partial(RevealLaw.sample, u=u[..., 1:]))
 
     def branches(self, particles: Particles, t: float, number: int) -> list[tuple[Tensor, Redraw]]:
@@ -73,11 +73,11 @@ class WholeSequence:
 
     def at(self, particles: Particles, t: float, site: Tensor, draw: Draw) -> AcceptMove:
         """Propose a token at this site [..., 1] of clean states."""
-        fk, x, stage, questions = self.fk, particles.x, self.fk.stage(t), particles.questions
+        fk, x, stage, work = self.fk, particles.x, self.fk.stage(t), particles.work
         law = self._proposal(particles, t, site)
         y = draw(law)
-        mine, new = fk.values(particles, t), stage.values(y, questions)
-        log_p = [value_of(self._log_p0, states, t, questions) for states in (x, y)]
+        mine, new = fk.values(particles, t), stage.values(y, work)
+        log_p = [value_of(self._log_p0, states, t, work) for states in (x, y)]
         here, there = (stage.sharpness * p + stage.total(v) for p, v in zip(log_p, (mine, new), strict=True))
         back, forth = (law.logits.pick(state.gather(-1, site)).sum(-1) for state in (x, y))
         log_accept = torch.where(here > NEG_INF, less(there + back, here + forth), NEG_INF).clamp(max=0.0)
@@ -96,4 +96,4 @@ class WholeSequence:
             return RevealLaw(hidden, site, SiteLogits(flat, torch.zeros_like(site)))
         now = self.fk.asked_at(t, 1)
         (answer,) = evaluate_all(model, hidden, now, proposal=self.proposal)
-        return RevealLaw(hidden, site, SiteLaws.of(self.fk, now, (answer,), site, particles.questions).base)
+        return RevealLaw(hidden, site, SiteLaws.of(self.fk, now, (answer,), site, particles.work).base)
