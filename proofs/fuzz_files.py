@@ -244,7 +244,7 @@ def make_published(folder: Path) -> None:
 def make_corpus(folder: Path) -> None:
     import numpy as np
 
-    from truetilt.training.corpus import fingerprint
+    from truetilt.training.corpus import array_hash
 
     tokenizer = words()
     tokenizer.save(folder)
@@ -252,7 +252,7 @@ def make_corpus(folder: Path) -> None:
     names = {"tokens.npy": tokens, "rows.npy": rows}
     for name, values in names.items():
         np.save(folder / name, values)
-    prints = {name: fingerprint(values) for name, values in names.items()} | {"tokenizer.json": tokenizer.fingerprint()}
+    prints = {name: array_hash(values) for name, values in names.items()} | {"tokenizer.json": tokenizer.fingerprint()}
     told = {"length": 8, "vocabulary": tokenizer.vocabulary, "end": tokenizer.end, "classes": ["bad", "good"]}
     told |= {"groups": {"taste": ["bad", "good"]}, "withheld": [2, 2, 2], "sources": ["s"], "fingerprints": prints}
     (folder / "corpus.json").write_text(json.dumps(told))

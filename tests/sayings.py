@@ -13,7 +13,7 @@ import pytest
 from truetilt.core.storage import write_json
 from truetilt.models.tokenizer import END, TOKENIZER, Tokenizer
 from truetilt.training.config import TrainConfig, config_of
-from truetilt.training.corpus import CORPUS, PARTS, ROWS, TOKENS, fingerprint
+from truetilt.training.corpus import CORPUS, PARTS, ROWS, TOKENS, array_hash
 
 WORDS = (END, "x", "y", "low", "high", "n", "calm", "rude", ".")
 CLASSES = ("low", "high", "calm", "rude", "note")
@@ -62,7 +62,7 @@ def write_corpus(folder: Path) -> Path:
         np.save(folder / name, values)
     made = tokenizer()
     made.save(folder)
-    marks = {TOKENIZER: made.fingerprint()} | {name: fingerprint(values) for name, values in arrays.items()}
+    marks = {TOKENIZER: made.fingerprint()} | {name: array_hash(values) for name, values in arrays.items()}
     facts = {"length": LENGTH, "vocabulary": V, "end": 0, "classes": CLASSES, "sources": ["sayings", "notes"]}
     facts |= {"groups": {"mood": CLASSES[:2], "tone": CLASSES[2:4]}, "withheld": [NONE, NONE, NOTE, NOTE, NOTE, NONE]}
     write_json(folder / CORPUS, facts | {"fingerprints": marks})

@@ -12,7 +12,7 @@ from problems import clean, hard_table, table, tv, z_limit
 from truetilt.core.types import Particles
 from truetilt.exact.tables import flat_index
 from truetilt.metrics.divergences import histogram, kl
-from truetilt.smc.coupling import fingerprint
+from truetilt.smc.coupling import row_hash
 from truetilt.smc.sampler import CHOOSE, Stream
 from truetilt.targets.stage import nothing_known
 
@@ -139,10 +139,10 @@ def test_a_comb_is_even_and_every_tooth_uniform():
     assert (got < 1).all()
 
 
-def test_fingerprints_tell_states_apart():
+def test_hashes_tell_states_apart():
     states = tt.exact.tables.enumerate_states(7, 4)
-    assert len(set(fingerprint(states).tolist())) == 7**4
-    assert torch.equal(fingerprint(states), fingerprint(states.clone()))
+    assert len(set(row_hash(states).tolist())) == 7**4
+    assert torch.equal(row_hash(states), row_hash(states.clone()))
 
 
 def test_coupled_draws_beat_independent_sampling_from_the_target():

@@ -161,7 +161,7 @@ def test_missing_parts_of_a_model():
         ({"seed": -1}, "seed is -1"),
         ({"num_inference_steps": 0}, "steps is 0"),
         ({"first_population": -1}, "first_population"),
-        ({"kernel": "euler"}, "kernel is 'euler'; give tt.euler"),
+        ({"kernel": "euler"}, "kernel is 'euler'; give a function .*such as tt.euler"),
     ],
 )
 def test_run_options(options, words):

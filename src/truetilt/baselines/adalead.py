@@ -63,7 +63,7 @@ def adalead(
     way = walk(metered(model, meter))
     count = budget.most(way.steps, 1, "draws to begin with", batch)
     chance = _Chance(Stream(seed, device=model.device))
-    known = _Known(MeteredReward(reward, meter), budget.calls)
+    known = _KnownStates(MeteredReward(reward, meter), budget.calls)
     known.ask(base_draws(way, count, seed))
     idle = 0
     while known.left() and idle < _IDLE:
@@ -93,7 +93,7 @@ class _Chance:
         return self.stream.uniforms(self.number, purpose, 1, count).reshape(shape)
 
 
-class _Known:
+class _KnownStates:
     """Evaluated states and their rewards: no state is evaluated twice, and never more than the calls allow."""
 
     def __init__(self, reward: MeteredReward, calls: int) -> None:
@@ -158,7 +158,7 @@ def _recombined(parents: Tokens, rate: float, chance: _Chance) -> Tokens:
     return torch.cat([torch.where(over, other, one), torch.where(over, one, other), mixed[2 * half :]])
 
 
-def _rollouts(roots: Tokens, known: _Known, rate: float, vocabulary: int, chance: _Chance) -> None:
+def _rollouts(roots: Tokens, known: _KnownStates, rate: float, vocabulary: int, chance: _Chance) -> None:
     """From each root mutate repeatedly, as long as the mutant is no worse than the root."""
     values = known.ask(roots)
     nodes = [(x, value) for x, value in zip(roots, values, strict=True) if value is not None]
@@ -172,7 +172,7 @@ def _rollouts(roots: Tokens, known: _Known, rate: float, vocabulary: int, chance
 
 
 def _mutants(
-    nodes: list[tuple[Tensor, float]], known: _Known, rate: float, vocabulary: int, chance: _Chance
+    nodes: list[tuple[Tensor, float]], known: _KnownStates, rate: float, vocabulary: int, chance: _Chance
 ) -> tuple[Tokens, list[float]]:
     """An unseen mutant of each node, if one is found in a few attempts, and the reward it must reach."""
     children: list[Tensor] = []

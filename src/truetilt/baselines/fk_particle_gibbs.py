@@ -90,7 +90,7 @@ def gibbs_until_spent(
     has been paid for: use this for comparisons, not for rewards that cost money.
     """
     how: dict[str, Any] = {"particles": PARTICLES, "chains": 1, "completions": completions, "every": every}
-    kept: list[_Sweep] = []
+    kept: list[_ChainSweep] = []
     for sweep in _sweeps(model, reward, strength, difference, walk, seed, **how):
         if budget.share(sweep.spent) > 1 or len(kept) > _MOST:
             break
@@ -101,7 +101,7 @@ def gibbs_until_spent(
     return _together(kept)
 
 
-class _Sweep(NamedTuple):
+class _ChainSweep(NamedTuple):
     """The particles of a sweep, their weights, and what was spent on all sweeps up to it."""
 
     x: Tokens
@@ -124,7 +124,7 @@ def _planned(
 def _sweeps(
     model: Model, reward: Rewarding, strength: float, potential: LogPotential, walk: WalkMaker, seed: int,
     particles: int, chains: int, completions: int, every: int,
-) -> Iterator[_Sweep]:  # fmt: skip
+) -> Iterator[_ChainSweep]:  # fmt: skip
     """A first path, then one sweep after another, endlessly."""
     strength, every = check_reward_of(reward, strength), whole("every", every, 1)
     function("potential", potential, "(now, last, largest, total)")
@@ -136,10 +136,10 @@ def _sweeps(
     stream, path = Stream(seed, device=model.device), None
     for number in count():
         path, found = swept(fk, way.grid, path, shape, Sweep(stream, number), Rule())
-        yield _Sweep(found.x.flatten(0, 1), found.log_w.log_softmax(-1).flatten(), meter.spent)
+        yield _ChainSweep(found.x.flatten(0, 1), found.log_w.log_softmax(-1).flatten(), meter.spent)
 
 
-def _together(sweeps: list[_Sweep]) -> Baseline:
+def _together(sweeps: list[_ChainSweep]) -> Baseline:
     """The particles of the last three quarters of the sweeps; the first path is not a sweep."""
     size = len(sweeps) - 1
     kept = sweeps[size // _DROPPED + 1 :]

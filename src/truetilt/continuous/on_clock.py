@@ -147,7 +147,7 @@ class Increment:
 
 
 @dataclass(frozen=True)
-class Growing:
+class GrowingGuidance:
     """Guidance that grows with the exponent: 1 + (alpha - 1) ramp(u) at time t = 1 - u."""
 
     alpha: float
@@ -163,7 +163,7 @@ class Tilted(OnClock):
 
     The increment $(a_s - 1) h(y, s) - (a_t - 1) h(x, t)$ telescopes: it does not depend on the path, and is exact at
     the end for any finite h in between (a particle that h kills on the way stays dead: for hard constraints only
-    `ramps.at_end` is exact). `ramp` says how the exponent grows with elapsed time. Proposals guided by beta other than
+    `tt.at_end` is exact). `ramp` says how the exponent grows with elapsed time. Proposals guided by beta other than
     1 are corrected by $p_zeta/q$; with `leaned` the guidance grows with the exponent, towards where the weights will
     be.
     """
@@ -203,7 +203,7 @@ class Tilted(OnClock):
         share = number("the share of guidance", share)
         if not 0 <= share <= 1:
             raise InvalidInput(f"the share of guidance is {share}; give 0 (none) to 1 (all of the exponent)")
-        return replace(self, beta=Growing(1 + share * (self.alpha - 1), self.ramp))
+        return replace(self, beta=GrowingGuidance(1 + share * (self.alpha - 1), self.ramp))
 
     def propose(self, x: State, t: float, s: float) -> Proposal:
         p_zeta, beta = self.law("conditional", self.model.conditional, x, t, s), strength(self.beta, t)

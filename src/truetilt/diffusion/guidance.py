@@ -7,7 +7,7 @@ mixes the posteriors and leaves the unmasking rate alone. Both keep the zeros of
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, NamedTuple, Protocol, cast
 
@@ -103,7 +103,6 @@ class PosteriorScore:
 
     process: Process
     net: Callable[[Tokens, float], Tensor]
-    _looked_at: list[bool] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_process(self.process)
@@ -119,8 +118,7 @@ class PosteriorScore:
                 f"the network answered {found} to a batch of states {tuple(batch.shape)}; it must be [B, D, S], logits "
                 "of the clean token"
             )
-        if not self._looked_at:  # its first answer, for looking synchronises the device
-            self._looked_at.append(True)
+        if t >= 1:  # where a run begins: to look at every answer would synchronise the device at every step
             check_logits(logits)
         return self.process.score(SiteLogits.of(logits.log_softmax(-1).reshape(*x.shape, logits.shape[-1])), x, t)
 

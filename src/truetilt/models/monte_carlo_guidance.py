@@ -18,8 +18,8 @@ from ..core.evaluation import Batch, BatchScore, check
 from ..core.logits import SiteLogits, draw_from
 from ..core.types import NEG_INF, Potential, Process, Score, Tokens
 from ..diffusion.predictors import check_base, dense_base
-from ..smc.coupling import fingerprint
-from ..smc.sampler import check_seed, mix
+from ..smc.coupling import row_hash
+from ..smc.sampler import check_seed, mix, uniforms_of
 
 _MOST = 1 << 20  # completions of a state, at most
 
@@ -131,7 +131,7 @@ def strata(x: Tokens, seed: int, count: int) -> Tensor:
     uniform is marginally uniform, and together they are evenly spread.
     """
     n, length = x.shape
-    key = mix(fingerprint(x) ^ mix(torch.tensor(seed, device=x.device) + 1))
+    key = mix(row_hash(x) ^ mix(torch.tensor(seed, device=x.device) + 1))
     words = mix(key[:, None] + mix(torch.arange(1, 2 * length * count + 1, device=x.device)))
-    order, within = (((words >> 11) & ((1 << 53) - 1)).double() * 2.0**-53).reshape(n, 2, length, count).unbind(1)
+    order, within = uniforms_of(words).reshape(n, 2, length, count).unbind(1)
     return (order.argsort(-1) + within) / count

@@ -127,10 +127,10 @@ class OrderedLaw:
         """
         return torch.cat([self._logits(part.x, first, last)[: part.real] for part in self._padded(x, last)])
 
-    def _padded(self, x: Tokens, last: int) -> Iterator[_Part]:
+    def _padded(self, x: Tokens, last: int) -> Iterator[_PaddedBatch]:
         for start in range(0, len(x), self.batch):
             part = x[start : start + self.batch, :last]
-            yield _Part(torch.cat([part, part[-1:].expand(self.batch - len(part), -1)]), len(part))
+            yield _PaddedBatch(torch.cat([part, part[-1:].expand(self.batch - len(part), -1)]), len(part))
 
     def _logits(self, x: Tokens, first: int, last: int) -> Tensor:
         places, turns = self._places
@@ -201,7 +201,7 @@ class OrderedLaw:
             raise InvalidInput("states hold masks or tokens that are no amino acid; give finished sequences, 0 to 19")
 
 
-class _Part(NamedTuple):
+class _PaddedBatch(NamedTuple):
     """The states of one pass, of which the first `real` are not padding."""
 
     x: Tensor

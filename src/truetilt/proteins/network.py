@@ -54,7 +54,7 @@ class _Dense(nn.Module):
         return self.W_out(gelu(self.W_in(h)))
 
 
-class _Encoder(nn.Module):
+class _EncoderLayer(nn.Module):
     """A layer that updates residues by messages along their edges, and then the edges."""
 
     def __init__(self, hidden: int) -> None:
@@ -157,7 +157,7 @@ class ProteinMPNN(nn.Module):
         self.sizes, hidden = sizes, sizes.hidden
         self.features = _Features(sizes)
         self.W_e, self.W_s = nn.Linear(hidden, hidden), nn.Embedding(sizes.letters, hidden)
-        self.encoder_layers = nn.ModuleList([_Encoder(hidden) for _ in range(sizes.encoders)])
+        self.encoder_layers = nn.ModuleList([_EncoderLayer(hidden) for _ in range(sizes.encoders)])
         self.decoder_layers = nn.ModuleList([Decoder(hidden) for _ in range(sizes.decoders)])
         self.W_out = nn.Linear(hidden, sizes.letters)
 

@@ -28,7 +28,7 @@ def stratified_draws(u: Tensor, labels: Tensor, spare: Tensor) -> Tensor:
 
 def _groups(labels: Tensor, spare: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """For each particle and uniform [..., N, k]: a random place in its group, the group's size and its first member."""
-    key = fingerprint(labels).unsqueeze(-1).expand(spare.shape)
+    key = row_hash(labels).unsqueeze(-1).expand(spare.shape)
     shuffled = spare.argsort(dim=-2)
     order = shuffled.gather(-2, key.gather(-2, shuffled).argsort(dim=-2, stable=True))  # by group, random within
     ranked = key.gather(-2, order)
@@ -46,7 +46,7 @@ def _groups(labels: Tensor, spare: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return home(slot - begin), home(after - begin), home(order.gather(-2, begin))
 
 
-def fingerprint(labels: Tensor) -> Tensor:
+def row_hash(labels: Tensor) -> Tensor:
     """A 64-bit hash of each row of integers [..., m]. A collision merges two groups, which biases nothing."""
     word = torch.zeros(labels.shape[:-1], dtype=torch.int64, device=labels.device)
     for column in labels.long().unbind(-1):

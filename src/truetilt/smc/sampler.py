@@ -328,7 +328,9 @@ class Stream:
         """float64 uniforms in [0, 1), [populations, count]: those of the counters from `first` on."""
         if isinstance(count, tuple):
             warnings.warn(
-                "give uniforms(..., count, first), not a pair (first, last)", DeprecationWarning, stacklevel=2
+                "give uniforms(..., count, first), not a pair (first, last), which ends with 0.4",
+                DeprecationWarning,
+                stacklevel=2,
             )
             first, count = count[0], count[1] - count[0]
         keys, device = _keys(populations, self.first_population, self.seed, step, purpose), torch.device(self.device)
@@ -376,8 +378,12 @@ def _stretch(begin: int, end: int) -> np.ndarray:
 def _by_device(keys: Tensor, first: int, last: int) -> Tensor:
     """The same uniforms, bit for bit, computed on the device that holds the keys."""
     count = torch.arange(first + 1, last + 1, device=keys.device)
-    bits = mix(keys[:, None] + count * _GOLDEN)
-    return _shift(bits, 11).double().mul_(2.0**-53)
+    return uniforms_of(mix(keys[:, None] + count * _GOLDEN))
+
+
+def uniforms_of(words: Tensor) -> Tensor:
+    """float64 uniforms in [0, 1) of random 64-bit words: their first 53 bits."""
+    return _shift(words, 11).double().mul_(2.0**-53)
 
 
 def _shift(z: Tensor, bits: int) -> Tensor:

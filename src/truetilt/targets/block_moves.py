@@ -78,7 +78,7 @@ class Block:
         length = self.fk.model.length
         seen = revealed(self.fk, particles.x)
         sites = torch.where(seen, u[..., :length], 2.0).topk(size, largest=False).indices
-        return self.at(particles, t, sites, _Drawing(u[..., length:]))
+        return self.at(particles, t, sites, _DrawEach(u[..., length:]))
 
     def branches(self, particles: Particles, t: float, number: int) -> list[tuple[Tensor, Redraw]]:
         """Every block in every order with every fill, with the probability of each, for exact answers on few sites."""
@@ -91,7 +91,7 @@ class Block:
         blocks = list(permutations(range(count), min(self.size, count)))
         for block in blocks:
             for tokens in product(range(size), repeat=len(block)):
-                fill = _Fill(tokens, [])
+                fill = _GivenTokens(tokens, [])
                 move = self.at(particles, t, there[..., list(block)], fill)
                 out.append((torch.stack(fill.log_q).sum(0) - math.log(len(blocks)), move))
         return out
@@ -114,7 +114,7 @@ class Block:
         after["log_ratios"] = torch.where(ratios == NEG_INF, NEG_INF, ratios - old.log_ratios + new.log_ratios)
         return accepting(fk, particles, t, Proposed(new.x, after, log_accept), mine)
 
-    def _walk(self, hidden: Particles, t: float, sites: Tensor, draw: Fill, first: Answers) -> _Walk:
+    def _walk(self, hidden: Particles, t: float, sites: Tensor, draw: Fill, first: Answers) -> _BlockPath:
         """Reveal the sites in order: the final states, and the log of target over proposal collected on the way."""
         fk, stage, count = self.fk, self.fk.stage(t), sites.shape[-1]
         guide, x, work = with_surrogate(stage, self.surrogate), hidden.x, hidden.work
@@ -134,10 +134,10 @@ class Block:
             log_mass = log_mass + part
             here = laws.parts(token)
             log_p, log_ratios = log_p + here[0], log_ratios + here[1]
-        return _Walk(x, log_mass, log_p, log_ratios)
+        return _BlockPath(x, log_mass, log_p, log_ratios)
 
 
-class _Drawing(NamedTuple):
+class _DrawEach(NamedTuple):
     """Draws the token of each site of a block by a uniform of its own [..., k]."""
 
     u: Tensor
@@ -155,7 +155,7 @@ class _Restoring(NamedTuple):
         return law.x.scatter(-1, law.sites, self.x.gather(-1, law.sites))
 
 
-class _Fill(NamedTuple):
+class _GivenTokens(NamedTuple):
     """Fills a block with given tokens and notes their log-probabilities; for an impossible one, the likeliest."""
 
     tokens: tuple[int, ...]
@@ -168,7 +168,7 @@ class _Fill(NamedTuple):
         return torch.where(self.log_q[-1][..., None] > NEG_INF, y, likeliest)
 
 
-class _Walk(NamedTuple):
+class _BlockPath(NamedTuple):
     x: Tokens
     log_mass: Tensor
     log_p: Tensor

@@ -185,9 +185,13 @@ class Proposal(Generic[AnyLaw]):
 
 
 def both_times(t: float | tuple[float, float], s: float | None) -> tuple[float, float]:
-    """The interval t -> s of a step, given as two numbers or, as it once was, as a pair."""
+    """The interval t -> s of a step, given as two numbers; a pair (t, s) is deprecated."""
     if isinstance(t, tuple):
-        warnings.warn("give the times of a step as t, s, not as a pair (t, s)", DeprecationWarning, stacklevel=3)
+        warnings.warn(
+            "give the times of a step as t, s, not as a pair (t, s), which ends with 0.4",
+            DeprecationWarning,
+            stacklevel=3,
+        )
         return t
     if s is None:
         raise InvalidInput(f"a step begins at t = {t:.6g} and has no end; give t and s")
@@ -314,8 +318,6 @@ class OnClock(Clockwork):
                 f"{type(self).__name__} samples a tt.Model of tokens, and the model is a {type(self.model).__name__}; "
                 "diffusions of real vectors go to tt.continuous.Tilted and its like"
             )
-        if not callable(self.kernel):
-            raise InvalidInput(f"kernel is {self.kernel!r}; give tt.euler, tt.tweedie or tt.tau_leaping")
         function("kernel", self.kernel, "(process, log_score, x, t, s)", "such as tt.euler or tt.tweedie")
 
     @property

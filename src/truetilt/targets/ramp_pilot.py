@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -86,7 +87,7 @@ def pilot(
     return replace(min(tried, key=lambda ramp: max(ramp.falls)), spent=meter.spent)
 
 
-def _shares(records: Sequence[_Record], fall: float) -> tuple[float, ...]:
+def _shares(records: Sequence[_WeighedStep], fall: float) -> tuple[float, ...]:
     """The share of the exponent at each time, from the end back; 0 at the start."""
     shares = [1.0]
     for record in reversed(records[1:]):
@@ -94,7 +95,7 @@ def _shares(records: Sequence[_Record], fall: float) -> tuple[float, ...]:
     return (0.0, *shares)
 
 
-class _Record(NamedTuple):
+class _WeighedStep(NamedTuple):
     """What a step of the pilot tells of its cost, for any shares of the exponent at its two ends."""
 
     before: LogWeights  # [M], with the share `now` at the start
@@ -132,7 +133,7 @@ class _Record(NamedTuple):
 
 def _records(
     fk: Ramped, grid: Sequence[float], shape: tuple[int, int], source: Source, ramp: Ramp
-) -> Iterator[_Record]:
+) -> Iterator[_WeighedStep]:
     """Run along a ramp, and weigh every step with every share at its end."""
     start = replace(fk, ramp=ramp).start(shape, grid[0])
     log_w = torch.zeros(shape, dtype=torch.float64, device=fk.model.device)
@@ -145,7 +146,7 @@ def _records(
         state = Particles(take(state.x, ancestors), log_w, {k: take(v, ancestors) for k, v in state.aux.items()})
         trial = _Trial(fk, state, here, ramp(1 - t), source)
         after = torch.stack([trial.to(share).log_w.flatten() for share in SHARES])
-        yield _Record(log_w.flatten(), _log_full(fk, state, t).flatten(), trial.now, after)
+        yield _WeighedStep(log_w.flatten(), _log_full(fk, state, t).flatten(), trial.now, after)
         state = trial.to(ramp(1 - s))
 
 
@@ -161,7 +162,7 @@ class _Trial(NamedTuple):
     def to(self, share: float) -> Particles:
         """The particles after the step, with this share at its end."""
         (number, t, s), state = self.step, self.state
-        fk = replace(self.fk, ramp=_Ends(1 - s, self.now, share))
+        fk = replace(self.fk, ramp=_StepRamp(1 - s, self.now, share))
         u = self.source.uniforms(number, CHOOSE, state.x, fk.choices(t, s))
         return advance(fk.move(state, t, s, u), state.log_w, self.step, never, self.source)[0]
 
@@ -175,7 +176,7 @@ def _log_full(fk: Ramped, state: Particles, t: float) -> Tensor:
 
 
 @dataclass(frozen=True)
-class _Ends:
+class _StepRamp:
     """A ramp as one step sees it: a share at each end of the interval, and all of it at the end of time."""
 
     end: float  # elapsed time at the end of the step
@@ -190,8 +191,13 @@ def uncounted(states: int) -> None:
     """Count nothing."""
 
 
+def _called(meter: Meter, states: int) -> None:
+    """Count calls of a reward, each of a distinct state."""
+    meter.called(states, states)
+
+
 @dataclass
-class _Once:
+class _Remembering:
     """A network that remembers its last answer: a step is weighed many times, and asked about only once."""
 
     net: Any
@@ -216,15 +222,15 @@ def _functions(fk: Ramped) -> dict[str, Any]:
 def remembering(fk: Ramped, meter: Meter) -> Ramped:
     """The same model with networks that remember, and that are counted."""
     nets = {"base": fk.model.base, "conditional": fk.model.conditional, "potential": fk.model.potential}
-    model = replace(fk.model, **{name: _Once(net, meter.asked) for name, net in nets.items() if net is not None})
+    model = replace(fk.model, **{name: _Remembering(net, meter.asked) for name, net in nets.items() if net is not None})
     own = _functions(fk)
-    counts = {"reward": lambda states: meter.called(states, states), "proposal": meter.asked, "twist": uncounted}
+    counts = {"reward": partial(_called, meter), "proposal": meter.asked, "twist": uncounted}
     once = {
-        id(net): _Once(net, counts[name])
+        id(net): _Remembering(net, counts[name])
         for name, net in reversed(own.items())
         if net is not None and not isinstance(net, SiteValued)
     }
     remembered: dict[str, Any] = {name: once[id(net)] for name, net in own.items() if id(net) in once}
     if isinstance(fk, Composed):
-        remembered["conditions"] = tuple((_Once(score, meter.asked), alpha) for score, alpha in fk.conditions)
+        remembered["conditions"] = tuple((_Remembering(score, meter.asked), alpha) for score, alpha in fk.conditions)
     return replace(fk, model=model, **remembered)

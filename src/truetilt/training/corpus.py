@@ -114,7 +114,7 @@ class Corpus:
                 found.append(read_array(path))
             except (OSError, ValueError) as e:
                 raise InvalidInput(f"{path} cannot be read ({e}); prepare the texts again") from e
-            if fingerprint(found[-1]) != self.fingerprints.get(name):
+            if array_hash(found[-1]) != self.fingerprints.get(name):
                 raise InvalidInput(f"{path} is not the file that {CORPUS} names; prepare the texts again")
         self._check_arrays(found[0], found[1])
         return found[0], found[1]
@@ -212,7 +212,7 @@ def mixed(texts: Texts, repeats: Mapping[str, Any]) -> Texts:
     return texts.take(torch.repeat_interleave(torch.arange(texts.count), times))
 
 
-def fingerprint(values: np.ndarray) -> str:
+def array_hash(values: np.ndarray) -> str:
     """A hash of this array."""
     head = f"{values.dtype.str}{values.shape}".encode()
     return hashlib.sha256(head + np.ascontiguousarray(values).tobytes()).hexdigest()[:16]

@@ -19,7 +19,7 @@ import numpy as np
 from ..core.errors import InvalidInput, TruetiltError
 from ..core.storage import write_json, write_with
 from ..models.tokenizer import TOKENIZER, Tokenizer, gpt2_tokenizer, load_tokenizer, train_tokenizer
-from .corpus import COLUMNS, CORPUS, PARTS, ROWS, TOKENS, fingerprint
+from .corpus import COLUMNS, CORPUS, PARTS, ROWS, TOKENS, array_hash
 from .packing import segments
 from .prepare_molecules import prepare_molecules
 from .recipe import CorpusSource, Recipe, fraction, half_of, read_recipe, roots
@@ -53,7 +53,7 @@ def prepare(recipe: Recipe, data: Path, out: Path) -> dict[str, Any]:
         **{"length": recipe.length, "vocabulary": tokenizer.vocabulary, "end": tokenizer.end},
         **{"classes": recipe.classes, "groups": recipe.groups, "withheld": recipe.withheld},
         **{"sources": list(recipe.sources), "columns": COLUMNS, "parts": PARTS},
-        "fingerprints": {**{TOKENIZER: tokenizer.fingerprint(), TOKENS: fingerprint(flat), ROWS: fingerprint(rows)}},
+        "fingerprints": {**{TOKENIZER: tokenizer.fingerprint(), TOKENS: array_hash(flat), ROWS: array_hash(rows)}},
         "counts": _counts(recipe, rows),
     }
     write_json(out / CORPUS, facts)

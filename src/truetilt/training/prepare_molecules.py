@@ -29,7 +29,7 @@ from ..models.pretrained import config_of
 from ..models.tokenizer import TOKENIZER, Tokenizer
 from ..molecules.tokenizer import SMILES_SYMBOLS, plain_smiles, train_pieces
 from .config import parse_file
-from .corpus import COLUMNS, CORPUS, PARTS, ROWS, TOKENS, fingerprint
+from .corpus import COLUMNS, CORPUS, PARTS, ROWS, TOKENS, array_hash
 from .recipe import fraction
 
 _FILES = {"guidance": "train.csv.gz", "test": "test.csv.gz"}
@@ -197,7 +197,7 @@ def _write(
         **{"classes": classes, "groups": groups, "withheld": [len(classes)] * (len(classes) + 1)},
         "notation": found["notation"],
         **{"sources": ["moses"], "columns": COLUMNS, "parts": PARTS, "bins": found["bins"]},
-        "fingerprints": {TOKENIZER: tokenizer.fingerprint(), TOKENS: fingerprint(flat), ROWS: fingerprint(rows)},
+        "fingerprints": {TOKENIZER: tokenizer.fingerprint(), TOKENS: array_hash(flat), ROWS: array_hash(rows)},
         "counts": {part: int((rows[:, COLUMNS.index("part")] == PARTS.index(part)).sum()) for part in _FILES},
     }
     write_json(out / CORPUS, facts)

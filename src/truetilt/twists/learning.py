@@ -191,7 +191,7 @@ def _best(lessons: Lessons, tiers: Tiers, most: int | None) -> tuple[Potential, 
     of the steps: fits to all steps take long and choose the same family.
     """
     parts = [(fit._replace(steps=fit.steps.thinned(_STEPS)), held) for fit, held in lessons.parts()[:most]]
-    found: list[_Tried] = []
+    found: list[_FittedFamily] = []
     for families in tiers:
         for family in families:
             found.append(_tried(family, parts, found[0].first.ess / _HOPELESS if found else 0.0))
@@ -201,7 +201,7 @@ def _best(lessons: Lessons, tiers: Tiers, most: int | None) -> tuple[Potential, 
     return found[0].family.fit(lessons), [one.all for one in found]
 
 
-class _Tried(NamedTuple):
+class _FittedFamily(NamedTuple):
     """A family with its figures on the first held-out part, and on all parts."""
 
     family: TwistFamily
@@ -209,15 +209,15 @@ class _Tried(NamedTuple):
     all: HeldOut
 
 
-def _tried(family: TwistFamily, parts: Sequence[tuple[Lessons, Lessons]], least: float) -> _Tried:
+def _tried(family: TwistFamily, parts: Sequence[tuple[Lessons, Lessons]], least: float) -> _FittedFamily:
     """The figures of a family; other parts are skipped if the effective share on the first is below `least`."""
     (fit, held), *others = parts
     twists, judged = [family.fit(fit)], [held]
     first = judge(family.name, twists, judged)
     if not others or first.ess < least:
-        return _Tried(family, first, first)
+        return _FittedFamily(family, first, first)
     twists += [family.fit(fit) for fit, _ in others]
-    return _Tried(family, first, judge(family.name, twists, [held, *(one for _, one in others)]))
+    return _FittedFamily(family, first, judge(family.name, twists, [held, *(one for _, one in others)]))
 
 
 @runtime_checkable

@@ -20,7 +20,7 @@ from ..core.logits import SiteLogits
 from ..core.types import NEG_INF, Model, Tokens, check_model
 from ..diffusion.processes import Masking
 from ..rewards.calls import Rewarding, call_reward, check_reward_of
-from ..smc.sampler import check_seed, mix
+from ..smc.sampler import check_seed, mix, uniforms_of
 from ..targets.any_order import RevealLaw
 
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed word
@@ -123,6 +123,4 @@ class Lookahead:
         for column in x.unbind(-1):
             key = mix(key + (column + 1) * _GOLDEN)
         count = torch.arange(1, self.completions * x.shape[-1] + 1, device=x.device)
-        bits = mix(key[:, None] + count * _GOLDEN)
-        u = ((bits >> 11) & ((1 << 53) - 1)).double() * 2.0**-53
-        return u.reshape(len(x), self.completions, x.shape[-1])
+        return uniforms_of(mix(key[:, None] + count * _GOLDEN)).reshape(len(x), self.completions, x.shape[-1])

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ...core.arguments import LONGEST, called, function, listed, number, settle
 from ...core.errors import InvalidInput
+from ...core.logits import pick_at
 from ...core.types import Schedule
 from ...diffusion.grids import Grid, check_grid
 from ...diffusion.processes import Uniform
@@ -76,7 +77,7 @@ def poisson_times(process: Uniform, bound: float | Schedule, seed: int) -> Candi
             "lower bound (see least_bound)"
         )
     point = _arrivals(float(mass.sum()), seed)
-    piece = torch.searchsorted(mass.cumsum(0), point, right=True).clamp(max=_PIECES - 1)
+    piece = pick_at(mass.cumsum(0), point)
     inside = (point - (mass.cumsum(0) - mass)[piece]) / mass[piece]
     sigma = (end * (1 - (piece + inside) / _PIECES)).tolist()
     found = [(process.schedule.time_of(value), b) for value, b in zip(sigma, height[piece].tolist(), strict=True)]
