@@ -166,7 +166,7 @@ def more_cases() -> dict[str, Callable[[], Case]]:
         "tilted with moves": lambda: moved(tt.Tilted(table_model(), 3.0, kernel=tt.tweedie), tt.uniform_grid(6)),
         "adapted sites": adapted_sites,
         "local temperature, text": lambda: with_base(partial(tt.LocalTemperature, text.process, temperature=0.8), text),
-        "lazy evaluation, text": lambda: with_base(tt.Sparing, text),
+        "lazy evaluation, text": lambda: with_base(tt.LazyScore, text),
         "masked language model": masked_lm,
     }
 

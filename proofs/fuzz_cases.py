@@ -270,7 +270,7 @@ CASES = [
     Case("Text.model", TEXT.model, _plain(condition=1, length=4)),
     Case("TextScore", tt.TextScore, _plain(net=SEDD, process=tt.Masking(11), label=None, batch=4, dtype=None),
          lambda score: score(torch.full((2, 4), 11), 0.5).dense()),
-    Case("Sparing", tt.Sparing, _plain(score=TEXT.score(), labels=(), seen=None),
+    Case("LazyScore", tt.LazyScore, _plain(score=TEXT.score(), labels=(), seen=None),
          lambda score: score(torch.full((2, 4), 11), 0.5).dense()),
     Case("Infill", tt.Infill, _plain(score=TEXT.score(), given=(1, None, 2)),
          lambda score: score(torch.full((2, 1), 11), 0.5).dense()),

@@ -166,7 +166,7 @@ def test_nothing_is_handed_over_behind_the_back(module):
 
 
 def homes_of_classes(modules):
-    """The modules that define each class or alias of a type, by its name: `Walk` and `_Walk` are one name to a reader."""
+    """The modules that define each class or alias of a type, by its name; `Walk` and `_Walk` are one."""
     homes = {}
     for module, tree in modules.items():
         for node in tree.body:

@@ -290,7 +290,7 @@ def test_options_of_a_run(options, words):
         ("the score returned", lambda: tt.forward_equation(MODEL.process, lambda x, t: x, torch.eye(16)[15], GRID)),
         ("candidate times", lambda: tt.poisson_times(tt.Uniform(3), 1e12, 0)),
         ("candidates is", lambda: tt.Uniformised(table(tt.Uniform, 3, 2).model(), 1.0, "x")),
-        ("the score is", lambda: tt.Sparing(MODEL.base)),
+        ("the score is", lambda: tt.LazyScore(MODEL.base)),
         ("given is", lambda: tt.Infill(MODEL.base, "a text")),
         ("the net is", lambda: tt.MaskedLM("net", 1)),
         ("mask_token is", lambda: tt.MaskedLM(nn.Linear(2, 2), "1", vocabulary=3)),

@@ -118,11 +118,17 @@ def test_sample_takes_the_steps_that_read_least():
     assert torch.equal(found.log_weights, same.log_weights)
 
 
-def test_a_sparing_score_is_asked_about_what_reveals_to_the_same_bits():
+def test_the_old_name_of_a_lazy_score_works_and_warns():
+    with pytest.warns(DeprecationWarning, match=r"tt\.LazyScore"):
+        assert tt.Sparing is tt.LazyScore
+    assert "Sparing" not in tt.__all__
+
+
+def test_a_lazy_score_is_asked_about_what_reveals_to_the_same_bits():
     net = stirred(SEDDConfig(11, 8, 32, 2, 2, 16, classes=2))
     plain, asked = tt.Text(net, tt.Masking(11)).model(1), []
     spared = tt.Model(
-        plain.process, plain.length, *(tt.Sparing(s, (), asked.append) for s in (plain.base, plain.conditional))
+        plain.process, plain.length, *(tt.LazyScore(s, (), asked.append) for s in (plain.base, plain.conditional))
     )
     first, second = (tt.sample(m, 2.0, 1.5, particles=6, num_inference_steps=40, seed=1) for m in (plain, spared))
     assert torch.equal(first.particles, second.particles)

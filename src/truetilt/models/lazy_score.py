@@ -24,7 +24,7 @@ from .text_score import TextScore, check_class
 
 
 @dataclass(frozen=True)
-class Sparing(WrappingScore):
+class LazyScore(WrappingScore):
     """The Score of a text network that is evaluated lazily, only on states of which a row is read.
 
     Batches are padded, so outputs equal those of `score`, unless a network rounds differently by the position in its

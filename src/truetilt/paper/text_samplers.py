@@ -28,7 +28,7 @@ from ..diffusion.kernels import tweedie
 from ..models.conditions import PerConditionScore, per_condition
 from ..models.hub import load
 from ..models.infilling import filled
-from ..models.lazy_score import Sparing
+from ..models.lazy_score import LazyScore
 from ..models.text_bundle import Reviews
 from ..models.text_score import TextScore
 from ..result import Result
@@ -194,17 +194,17 @@ def watched(model: Model, meter: StateCounter, every_row: bool, states: float = 
     """
     if every_row:
         return meter.watch(model)
-    spared = {name: _sparing(getattr(model, name), meter, name, states) for name in ("base", "conditional")}
+    spared = {name: _lazily(getattr(model, name), meter, name, states) for name in ("base", "conditional")}
     return replace(meter.watch(model), **spared)
 
 
-def _sparing(score: Any, meter: StateCounter, name: str, states: float) -> Any:
+def _lazily(score: Any, meter: StateCounter, name: str, states: float) -> Any:
     seen = partial(meter.add, name)
     if isinstance(score, PerConditionScore) and isinstance(score.score, TextScore):
-        return Sparing(_in_small_batches(score.score, states), score.labels, seen)
+        return LazyScore(_in_small_batches(score.score, states), score.labels, seen)
     if isinstance(score, TextScore):
-        return Sparing(_in_small_batches(score, states), (), seen)
-    parts = {part: _sparing(getattr(score, part), meter, name, states) for part in ("score",) if hasattr(score, part)}
+        return LazyScore(_in_small_batches(score, states), (), seen)
+    parts = {part: _lazily(getattr(score, part), meter, name, states) for part in ("score",) if hasattr(score, part)}
     return replace(score, **parts) if parts else score
 
 
