@@ -15,13 +15,13 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from revisions import source_of
 from step_trace import cases
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -67,16 +67,6 @@ def found_with(source: Path) -> dict[str, list[str]]:
     return json.loads(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)
 
 
-def found_at(revision: str) -> dict[str, list[str]]:
-    """The operations of each case with the package of a commit."""
-    with tempfile.TemporaryDirectory() as folder:
-        packed = subprocess.run(
-            ["git", "archive", revision, "src"], cwd=HERE.parent.parent, check=True, capture_output=True
-        ).stdout
-        subprocess.run(["tar", "x", "-C", folder], input=packed, check=True)
-        return found_with(Path(folder) / "src")
-
-
 def compare(before: dict[str, list[str]], now: dict[str, list[str]], listed: bool) -> None:
     """Print how many operations were added and removed, case by case."""
     for name, lines in now.items():
@@ -95,7 +85,8 @@ if __name__ == "__main__":
     parser.add_argument("--json", action="store_true", help="print them as JSON")
     given = parser.parse_args()
     if given.against is not None:
-        compare(found_at(given.against), found_with(HERE.parent.parent / "src"), given.list)
+        with source_of(given.against) as before, source_of(None) as now:
+            compare(found_with(before), found_with(now), given.list)
         sys.exit()
     found = {name: third_step(*case) for name, case in cases().items()}
     if given.json:
