@@ -40,7 +40,15 @@ class Guide(Protocol):
 
 
 def rate_level(process: Process, base: SiteLogits, conditional: SiteLogits, beta: float, at: NoisyState) -> SiteLogits:
-    """The paper's guided rate $R^beta = R (R^1 / R)^beta$ (Definition 3.1); at beta = 1 the conditional rate itself."""
+    """The paper's guided rate $R^beta = R (R^1 / R)^beta$ (Definition 3.1); at beta = 1 the conditional rate itself.
+
+    Args:
+        process: The noising process of both scores; not used.
+        base: The base's score at the states, a `tt.SiteLogits`.
+        conditional: The conditional's score at the states, a `tt.SiteLogits`.
+        beta: Strength, 0 or more.
+        at: The pair (x, t): states [..., D] and their time; not used.
+    """
     if beta == 1:
         return conditional
     return base.join(conditional, partial(interpolate, beta=beta))
@@ -49,7 +57,15 @@ def rate_level(process: Process, base: SiteLogits, conditional: SiteLogits, beta
 def posterior_level(
     process: Process, base: SiteLogits, conditional: SiteLogits, beta: float, at: NoisyState
 ) -> SiteLogits:
-    """softmax of $(1 - beta) log p(x0|x) + beta log p(x0|x, zeta)$, at the base's unmasking rate."""
+    """softmax of $(1 - beta) log p(x0|x) + beta log p(x0|x, zeta)$, at the base's unmasking rate.
+
+    Args:
+        process: The noising process of both scores, which turns scores into posteriors.
+        base: The base's score at the states, a `tt.SiteLogits`.
+        conditional: The conditional's score at the states, a `tt.SiteLogits`.
+        beta: Strength, 0 or more.
+        at: The pair (x, t): states [..., D] and their time.
+    """
     x, t = at
     p, p_zeta = process.posterior(base, x, t), process.posterior(conditional, x, t)
     return process.score(p.join(p_zeta, partial(interpolate, beta=beta)).normalised(), x, t)
@@ -65,7 +81,15 @@ def interpolate(base: Tensor, conditional: Tensor, beta: float) -> Tensor:
 
 @dataclass(frozen=True)
 class Guided(BatchScore):
-    """A Score that leans: what plain guidance samples from."""
+    """The Score of plain guidance: the base leaned towards the conditional by a strength.
+
+    Args:
+        process: The noising process of both scores: `tt.Masking(S)` or `tt.Uniform(S)`.
+        base: Score of the unconditional model.
+        conditional: Score of the conditional model.
+        beta: Strength, 0 to 1e9, a number or a function of time: 0 is the base, 1 the conditional, more leans further.
+        guide: How two scores make the guided one: `tt.rate_level` (the default, the paper's) or `tt.posterior_level`.
+    """
 
     asks_others: ClassVar[bool] = True
     process: Process

@@ -26,7 +26,14 @@ _RELAXED = "(onehot, t)"
 
 @dataclass(frozen=True)
 class Predictor(BatchScore):
-    """The conditional Score of a classifier $log p_t(zeta|x)$, by exact ratios over every neighbour of x."""
+    """The conditional Score of a classifier $log p_t(zeta|x)$, by exact ratios over every neighbour of x.
+
+    Args:
+        process: The noising process of the base: `tt.Masking(S)` or `tt.Uniform(S)`.
+        base: Score of the unconditional model.
+        log_likelihood: Function (x, t) of a batch of states [B, D] and a time that returns $log p_t(zeta|x)$ [B]. It is
+            evaluated on every state that differs from x at one site.
+    """
 
     asks_others: ClassVar[bool] = True
     process: Process

@@ -34,7 +34,14 @@ class Lineage(Protocol):
 
 
 def keep_lineage(move: Move, log_w: LogWeights, y: State, u: Tensor) -> Tensor:
-    """The reference stays its own ancestor."""
+    """The reference stays its own ancestor.
+
+    Args:
+        move: The move of the step; not used.
+        log_w: Log-weights of the particles [chains, N]; not used.
+        y: The reference's next state [chains, ...]; not used.
+        u: A uniform for each chain, [chains, 1]; only its shape is used.
+    """
     return torch.zeros_like(u, dtype=torch.int64)
 
 
@@ -44,6 +51,12 @@ def ancestor_sampling(move: Move, log_w: LogWeights, y: State, u: Tensor) -> Ten
     Lindsten, Jordan & Schön (2014). Only an ancestor that gives the model the same memory is eligible, because later
     weights read that memory. The law of every particle is needed before resampling, which on a time grid doubles the
     network evaluations.
+
+    Args:
+        move: The move of the step: the law of every particle and what a draw from it weighs.
+        log_w: Log-weights of the particles before the step [chains, N].
+        y: The reference's next state [chains, ...].
+        u: A uniform for each chain, [chains, 1].
     """
     everyone = y.unsqueeze(1).expand(*log_w.shape, *y.shape[1:])
     log_q = move.law.log_prob(everyone)
@@ -59,7 +72,13 @@ def ancestor_sampling(move: Move, log_w: LogWeights, y: State, u: Tensor) -> Ten
 
 @dataclass(frozen=True)
 class Rule:
-    """When to resample (effective sample size below threshold times N), and the reference's ancestor then."""
+    """When conditional SMC resamples, and which ancestor the reference gets then.
+
+    Args:
+        threshold: Resample where the effective sample size is below this fraction of the particles, 0 to 1; 0.5 by
+            default.
+        lineage: Ancestor of the reference: `tt.keep_lineage` (the default) or `tt.ancestor_sampling`.
+    """
 
     threshold: float = 0.5
     lineage: Lineage = keep_lineage
@@ -105,9 +124,18 @@ def conditional_smc(
 ) -> Trajectory:
     """One sweep: a new path for each chain given its reference; without one, a path drawn by plain SMC.
 
-    `shape` is (chains, particles), `at` a `Sweep` or the pair (stream, number); two sweeps of one number would draw the
-    same uniforms. Each particle of every step is held until the sweep ends, (steps + 1) x chains x particles x (state +
-    choices + memory + 2) words of 8 bytes; run the chains in parts (`Stream.first_population`) to hold less.
+    Each particle of every step is held until the sweep ends, (steps + 1) x chains x particles x (state + choices +
+    memory + 2) words of 8 bytes; run the chains in parts (`Stream.first_population`) to hold less.
+
+    Args:
+        fk: What to sample: how particles move, and what each move weighs.
+        grid: Times that fall strictly from 1 (noise) to 0 (data), such as `tt.uniform_grid(100)`.
+        reference: The path of each chain that survives the sweep. None: plain SMC draws the first paths.
+        shape: (chains, particles): 1 chain or more, and 2 particles or more in each.
+        at: (stream, number): a `tt.Stream` and the number of the sweep, 0 or more. Two sweeps of one number would draw
+            the same uniforms.
+        rule: When particles are resampled and what becomes of the reference then, a `tt.Rule`; by default below half
+            the effective sample size, and the reference keeps its lineage.
     """
     return swept(fk, grid, reference, shape, Sweep(*_pair("at", at)), rule)[0]
 

@@ -21,6 +21,12 @@ class Rejuvenation:
 
     Moves after resampling depend on the weights: the answer stays consistent, but Z-hat is no longer unbiased at few
     particles. Use `each_step` or `at_end` where that matters.
+
+    Args:
+        kernel: Moves that leave the target of the run unchanged, such as `tt.Gibbs(fk)`.
+        each_step: Moves after every step, 0 to 1,000,000; 0 by default.
+        after_resampling: Further moves after a step in which particles were resampled, 0 to 1,000,000; 0 by default.
+        at_end: Further moves after the last step, 0 to 1,000,000; 0 by default.
     """
 
     kernel: MoveKernel

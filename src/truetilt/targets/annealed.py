@@ -51,8 +51,11 @@ _SHARES = "give the share of the way after each step, from above 0 to 1 and neve
 class Ladder:
     """Shares of the way that a pilot found (`tt.pilot`), to be given to `tt.Annealed`.
 
-    `steps` is how many steps the pilot itself took at the fall it was allowed: with fewer shares than that each costs
-    more. `spent` is what the pilot cost.
+    Args:
+        shares: Share of the way to the goal after each annealing step, rising to 1.
+        steps: Steps that the pilot itself took with the loss it was allowed: with fewer shares than that each costs
+            more.
+        spent: What the pilot cost, a `tt.Spent`; nothing by default.
     """
 
     shares: tuple[float, ...]
@@ -86,6 +89,7 @@ class Annealed(SiteTarget):
         reveal_steps: Steps that reveal, 1 to the length. None (the default): one site a step, which is exact.
         floor: Rewards below this count as this much on the way, so that forbidden states (-inf) may still be mended; at
             the last step they count for what they are. None (the default): they are what they are throughout.
+        spent: What finding the ladder cost, a `tt.Spent`, taken from a `Ladder`; nothing by default.
     """
 
     how: ClassVar[str] = "draws clean states, then changes the target by shares and moves them"

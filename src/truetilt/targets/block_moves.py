@@ -47,6 +47,12 @@ class Block:
 
     While fewer are revealed, all of those are the block. A surrogate of partly masked states (a twist) leads the draws;
     the target's own values accept.
+
+    Args:
+        fk: The value whose target the move leaves unchanged, the one that is run.
+        size: Sites in a block, 1 to the model's length.
+        surrogate: Function (x, t) of partly masked states that stands in for the reward while tokens are drawn, such as
+            a learned twist. None (the default): the networks alone propose.
     """
 
     redraws: ClassVar[bool] = True  # sites from the model's conditionals
@@ -188,6 +194,12 @@ class Pair:
     """Redraw two sites at once from their exact joint law: $1 + S$ evaluations and $S^2$ calls, always accepted.
 
     For sites that single moves cannot change alone. The two are neighbours, or `apart` sites from each other.
+
+    Args:
+        fk: The value whose target the move leaves unchanged, the one that is run.
+        scan: Which revealed site is the first of the pair: `tt.random_scan` (the default), `tt.systematic_scan` or
+            `tt.backward_scan`.
+        apart: Distance between the two sites, 1 to the length less 1; 1, neighbours, by default.
     """
 
     redraws: ClassVar[bool] = True  # sites from the model's conditionals

@@ -38,6 +38,12 @@ class Gibbs:
     """Remask one revealed site and redraw it from its exact law under the target: always accepted.
 
     One round of evaluations; with a reward, a call for every other token that the base can draw there.
+
+    Args:
+        fk: The value whose target the move leaves unchanged, the one that is run: `tt.AnyOrder`, `tt.Composed`,
+            `tt.Tilted`, ...
+        scan: Which revealed site is redrawn: `tt.random_scan` (the default), `tt.systematic_scan` or
+            `tt.backward_scan`.
     """
 
     redraws: ClassVar[bool] = True  # sites from the model's conditionals
@@ -94,6 +100,14 @@ class Metropolis:
     """Remask a revealed site, propose its token from the base's law tilted by a surrogate, let the target accept.
 
     One round of evaluations and one call of the reward. Without a surrogate the networks alone propose.
+
+    Args:
+        fk: The value whose target the move leaves unchanged, the one that is run: `tt.AnyOrder`, `tt.Composed`,
+            `tt.Tilted`, ...
+        scan: Which revealed site is redrawn: `tt.random_scan` (the default), `tt.systematic_scan` or
+            `tt.backward_scan`.
+        surrogate: Function (x, t) that stands in for the reward when a token is proposed, such as a learned twist. None
+            (the default): the networks alone propose.
     """
 
     redraws: ClassVar[bool] = True  # sites from the model's conditionals

@@ -53,12 +53,23 @@ def pilot(
 
     Of a `tt.Annealed` it is a ladder: as many shares as the value has steps, along which all cost alike.
 
-    Early states say little of the condition, so the exponent stays as low as `fall` lets the later steps catch up:
-    shares are found from the last step back. Each ramp is then rehearsed, which leaves what each step cost in `falls`;
-    where that is more than allowed, another is found from the rehearsal, and the one whose dearest step is cheapest is
-    kept. If some falls are large even so, allow more a step or take more steps. Deaths by hard zeros count for nothing,
-    as no smaller exponent avoids them. Two to four passes, each asking the networks as often as a run does, with
-    uniforms that no run draws.
+    Shares are chosen backwards from the last step, each as small as possible while no step loses more than `fall` of
+    the effective sample size: early states say little of the condition, so the exponent should grow late. Each ramp is
+    then tried in a run of its own, which leaves the measured loss of each step in `falls`; where one is more than
+    allowed, another ramp is found from that run. Of the ramps tried, the one whose largest loss is smallest is
+    returned. If losses are large even so, allow more a step or take more steps. Particles that a hard zero kills count
+    for nothing, as no smaller exponent avoids them. It takes two to four runs, each of which evaluates the networks as
+    often as a run does, with uniforms that no run draws.
+
+    Args:
+        fk: What will be run, with an exponent that a ramp makes grow: a `tt.Tilted`, `tt.Steered`, `tt.AnyOrder` or
+            `tt.Composed`, or a `tt.Annealed` for a ladder.
+        grid: Times that fall strictly from 1 (noise) to 0 (data), those of the run. None (the default) is for
+            `tt.Annealed`, which has steps of its own.
+        fall: Fraction of the effective sample size that a step may lose, above 0 and below 1; 0.1 by default.
+        particles: Particles in each population of the pilot, 1 or more; 256 by default.
+        populations: Populations of the pilot, 1 or more; 1 by default.
+        seed: Seed of the pilot, 0 to $2^63 - 1$; 0 by default. Its uniforms differ from those of a run with this seed.
     """
     fall = number("fall", fall, "give the fraction of the effective sample size a step may cost, in (0, 1)")
     if not 0 < fall < 1:

@@ -18,18 +18,36 @@ Scan = Callable[
 
 
 def random_scan(revealed: Tensor, number: int, u: Tensor) -> Tensor:
-    """A revealed site chosen uniformly."""
+    """A revealed site chosen uniformly.
+
+    Args:
+        revealed: Whether each site is revealed, bool [..., D].
+        number: How many moves were made before this one; not used.
+        u: A uniform for each state, [..., 1].
+    """
     count = revealed.sum(-1, keepdim=True)
     return _kth(revealed, (u * count).long().clamp(max=(count - 1).clamp(min=0)))
 
 
 def systematic_scan(revealed: Tensor, number: int, u: Tensor) -> Tensor:
-    """Revealed sites one after the other, from the first to the last and again."""
+    """Revealed sites one after the other, from the first to the last and again.
+
+    Args:
+        revealed: Whether each site is revealed, bool [..., D].
+        number: How many moves were made before this one, from 0.
+        u: A uniform for each state, [..., 1]; not used.
+    """
     return _kth(revealed, number % revealed.sum(-1, keepdim=True).clamp(min=1))
 
 
 def backward_scan(revealed: Tensor, number: int, u: Tensor) -> Tensor:
-    """Revealed sites from the last to the first and again: the newest first, where sites come from left to right."""
+    """Revealed sites from the last to the first and again: the newest first, where sites come from left to right.
+
+    Args:
+        revealed: Whether each site is revealed, bool [..., D].
+        number: How many moves were made before this one, from 0.
+        u: A uniform for each state, [..., 1]; not used.
+    """
     count = revealed.sum(-1, keepdim=True).clamp(min=1)
     return _kth(revealed, count - 1 - number % count)
 
