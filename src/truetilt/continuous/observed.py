@@ -24,7 +24,13 @@ from .processes import Process, check_noise
 
 @dataclass(frozen=True)
 class Observed:
-    """p0 a mixture, $p(zeta|x)$ an observation, noised by a process."""
+    """A problem with exact answers: $p0$ a mixture of Gaussians and $p(zeta|x)$ an observation, noised by a process.
+
+    Args:
+        process: How data are noised: `tt.continuous.VP()`, `VE()` or `SubVP()`.
+        p0: The law of the data, a `tt.continuous.GaussianMixture`.
+        seen: What was observed, a `tt.continuous.Observation`.
+    """
 
     process: Process
     p0: GaussianMixture

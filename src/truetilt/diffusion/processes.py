@@ -94,7 +94,12 @@ class LogLinear:
 
 @dataclass(frozen=True)
 class Geometric:
-    """$sigma(t) = low^(1-t) high^t$ for $t > 0$, and 0 at $t = 0$."""
+    """$sigma(t) = low^(1-t) high^t$ for $t > 0$, and 0 at $t = 0$.
+
+    Args:
+        low: Noise just above $t = 0$, above 0; 1e-4 by default.
+        high: Noise at $t = 1$, above `low` and finite; 20 by default.
+    """
 
     low: float = 1e-4
     high: float = 20.0
@@ -295,7 +300,12 @@ def reveal_step(process: Masking, length: int, t: float, s: float) -> RevealStep
 
 @dataclass(frozen=True)
 class Uniform:
-    """Each site is kept with probability $exp(-sigma(t))$, else it is redrawn uniformly over the vocabulary."""
+    """Each site is kept with probability $exp(-sigma(t))$, else it is redrawn uniformly over the vocabulary.
+
+    Args:
+        vocabulary: Number of tokens S, 2 or more.
+        schedule: Noise schedule $sigma(t)$; `tt.LogLinear()` by default.
+    """
 
     vocabulary: int
     schedule: NoiseSchedule = field(default_factory=LogLinear)

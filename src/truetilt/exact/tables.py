@@ -151,6 +151,11 @@ class TableScore(BatchScore):
 
     For a state that is impossible under the law the score is that of `fallback` (then uniform): no particle of positive
     weight reads it, and weights stay free of NaN.
+
+    Args:
+        process: The noising process: `tt.Masking(S)` or `tt.Uniform(S)`.
+        p0: The law of clean states, a tensor with one axis a site [S, S, ...].
+        fallback: Law whose score is given for states that are impossible under p0. None (the default): the uniform law.
     """
 
     process: Masking | Uniform

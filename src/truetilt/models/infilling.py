@@ -29,6 +29,10 @@ class Infill(WrappingScore):
 
     The network reads the whole text. For masking this is exactly the model given those tokens, since clean tokens are
     part of what a state is conditioned on.
+
+    Args:
+        score: Score of the whole text, such as `tt.TextScore`.
+        given: The tokens of the text, with None at open sites, of which there is at least one.
     """
 
     score: Score
@@ -165,7 +169,14 @@ def open_sites(given: Sequence[int | None]) -> Tensor:
 
 
 def prompted(score: Score, length: int, prefix: Sequence[int] = (), suffix: Sequence[int] = ()) -> Infill:
-    """The Score of `length` open sites between the tokens of a prompt: a condition in words."""
+    """The Score of `length` open sites between the tokens of a prompt: a condition in words.
+
+    Args:
+        score: Score of the whole text, such as `tt.TextScore`.
+        length: Number of open sites, 1 or more.
+        prefix: Tokens before the open sites; none by default.
+        suffix: Tokens after them; none by default. One of the two is given.
+    """
     length = whole("length", length, 1, LONGEST)
     prefix, suffix = (listed("the prompt", part, "give a list of tokens") for part in (prefix, suffix))
     if not len(prefix) + len(suffix):

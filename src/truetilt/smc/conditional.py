@@ -134,8 +134,8 @@ def conditional_smc(
         shape: (chains, particles): 1 chain or more, and 2 particles or more in each.
         at: (stream, number): a `tt.Stream` and the number of the sweep, 0 or more. Two sweeps of one number would draw
             the same uniforms.
-        rule: When particles are resampled and what becomes of the reference then, a `tt.Rule`; by default below half
-            the effective sample size, and the reference keeps its lineage.
+        rule: When particles are resampled and what becomes of the reference then, a `tt.Rule`; by default where the
+            effective sample size is below half, and the reference keeps its lineage.
     """
     return swept(fk, grid, reference, shape, Sweep(*_pair("at", at)), rule)[0]
 

@@ -16,7 +16,13 @@ from .weight_findings import WEIGHT_CHECKS, Finding, Verdict
 
 @dataclass(frozen=True)
 class Trust:
-    """A verdict, the reasons for it and the figures behind them."""
+    """A verdict, the reasons for it and the figures behind them.
+
+    Args:
+        verdict: How far the run can be trusted, a `tt.Verdict`.
+        reasons: The reasons for it, a sentence each.
+        figures: The diagnostics that the reasons were read from.
+    """
 
     verdict: Verdict
     reasons: tuple[str, ...]

@@ -64,7 +64,17 @@ Spreader = Callable[[Estimate, History], Spread]
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its standard error and interval: infinite where none can be had, and `reason` says why."""
+    """An estimate with its standard error and interval: infinite where none can be had, and `reason` says why.
+
+    Args:
+        estimate: The estimate, a number or one for each entry.
+        stderr: Its standard error; infinite where none can be had.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+        level: Probability that the interval is meant to cover, such as 0.95.
+        method: How the spread was found, in words.
+        reason: Why there is no finite error bar; empty (the default) where there is one.
+    """
 
     estimate: Value
     stderr: Value
@@ -127,6 +137,10 @@ def across_populations(estimate: Estimate, history: History) -> Spread:
     $Var = K / (K - 1) sum_k (b_k - mean b)^2$, with $b_k$ the sum of the terms of population k; a dead one counts as 0.
     Measured at a level of 95 %, 16 or 32 populations: 94-96 % for log Z while Z-hat varies by up to a quarter between
     them, 88-93 % beyond; the same for expectations, but down to 76 % for an event so rare that most saw none.
+
+    Args:
+        estimate: The estimate, and what each particle contributes to its error.
+        history: Log-weights at the end of the run, its ancestors and effective sample sizes.
     """
     populations = history.log_w.shape[0]
     if populations < 2:

@@ -27,7 +27,14 @@ from ..smc.sampler import Stream
 
 @dataclass(frozen=True)
 class Sweeps:
-    """The final state of every chain after each sweep, how much the paths moved, and the paths it ended with."""
+    """The final state of every chain after each sweep, how much the paths moved, and the paths it ended with.
+
+    Args:
+        states: The final state of every chain after each sweep [sweeps, chains, ...].
+        movement: Share of chains whose state changed in a sweep, at each time, float64 [sweeps, steps + 1]; the last is
+            the final state's.
+        last: The paths that the chains ended with: pass them as `reference` to go on.
+    """
 
     states: State  # [sweeps, chains, ...]
     movement: Tensor  # float64 [sweeps, steps + 1]: the share of chains whose state changed, at each time; last: final

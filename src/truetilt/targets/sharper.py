@@ -21,8 +21,8 @@ def sharpened(model: Model, alpha: float = 1.0, sharpness: float = 1.0, ramp: Ra
 
     Args:
         model: A `tt.Model` on `tt.Masking` with a conditional score; its potential is used if it has one.
-        alpha: Exponent of the condition.
-        sharpness: Exponent $gamma$ of the base, above 0; 1 is the base itself.
+        alpha: Exponent of the condition, 0 to 1e9; 1 by default.
+        sharpness: Exponent $gamma$ of the base, above 0; 1, the base itself, by default.
         ramp: How the exponents grow with elapsed time; in full force from the start by default.
     """
     check_model(model)

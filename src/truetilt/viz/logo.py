@@ -31,7 +31,12 @@ _LONGEST, _ROW = 40, 25  # sites of a logo in one row, and of a row where there 
 
 @dataclass(frozen=True)
 class SequenceLogo:
-    """Sequences over an alphabet, such as "ACGT"; tokens beyond it are masked. Sites are numbered, or have `names`."""
+    """Sequences over an alphabet, such as "ACGT", shown as a logo; tokens beyond it are masked.
+
+    Args:
+        alphabet: The letters of tokens 0, 1, ...: two or more, each once.
+        names: Name of each site. Empty (the default): sites are numbered.
+    """
 
     alphabet: str
     names: tuple[str, ...] = ()

@@ -50,7 +50,12 @@ class View(Protocol):
 
 @dataclass(frozen=True)
 class Images:
-    """Square images of `side` pixels a side and so many grey levels, 0 being paper; other tokens are masked."""
+    """Square images of grey levels, of which 0 is paper; tokens beyond the levels are masked.
+
+    Args:
+        side: Pixels a side, 1 or more.
+        levels: Number of grey levels, 2 or more.
+    """
 
     side: int
     levels: int
@@ -89,6 +94,11 @@ class TextView:
 
     A piece may hold bytes that are only part of a character, as lone surrogates (`surrogateescape`); pieces are joined
     before they are read.
+
+    Args:
+        decode: Function of a token that returns the piece of text it stands for.
+        vocabulary: Number of tokens, without the mask.
+        mask: The mask's token. None (the default): there is none.
     """
 
     decode: Callable[[int], str]

@@ -24,7 +24,12 @@ _PIECES = 64  # of a bound that changes with time
 
 @dataclass(frozen=True)
 class Candidates:
-    """Times at which particles may jump, and the bound on rates in force at each; see `poisson_times`."""
+    """Times at which particles may jump, and the bound on rates in force at each; see `poisson_times`.
+
+    Args:
+        grid: A start, the candidate times and an end: times that fall strictly from 1 to 0.
+        bounds: For each candidate time the bound on rates in force there, above 0.
+    """
 
     grid: Grid  # a start, the candidates, an end
     bounds: tuple[float, ...]  # one a candidate
@@ -58,6 +63,12 @@ def poisson_times(process: Uniform, bound: float | Schedule, seed: int) -> Candi
     """A Poisson process of candidate times, at rate `bound` a unit of the clock $sigma(t) / S$, exact for any seed.
 
     A bound that changes with time is held over each of 64 pieces of the clock at the larger of its values at the ends.
+
+    Args:
+        process: The noising process, a `tt.Uniform`.
+        bound: Rate of candidates, above every rate of the model (see `tt.least_bound`): a number, or a function of
+            time.
+        seed: Seed of the times, 0 to $2^63 - 1$.
     """
     if not isinstance(process, Uniform):
         raise InvalidInput(

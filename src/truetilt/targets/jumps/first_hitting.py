@@ -37,6 +37,12 @@ class FirstHitting(JumpTarget):
     jumps: nothing is cut off. Networks see the current state but the time of the interval's start; where posteriors do
     not depend on time, as they should not, that is exact. Every interval ends in resampling but the last, which keeps
     its weights; its clock is infinite, so its waiting times do not matter and are integrated out.
+
+    Args:
+        model: A `tt.Model` on `tt.Masking` with a base and a conditional score.
+        alpha: Exponent of the condition, 0 to 1e9; 0 is the base model itself.
+        beta: Strength of the guided proposal, 0 to 1e9, a number or a function of time; 1 by default.
+        guide: How two scores make the guided one: `tt.rate_level` (the default, the paper's) or `tt.posterior_level`.
     """
 
     beta: float | Schedule = 1.0
