@@ -57,7 +57,7 @@ class StepOptions(TypedDict, total=False):
 
 
 class PopulationOptions(StepOptions, total=False):
-    """Those, and which populations are run and where they are kept."""
+    """`StepOptions`, plus which populations to run and where to checkpoint."""
 
     populations: int
     first_population: int

@@ -88,7 +88,7 @@ class Infill(WrappingScore):
 class Retimed(WrappingScore):
     """A Score of whole texts, evaluated at the noise level that fits the number of masks in the text.
 
-    `open_sites` of its sites are masked as the time of the process says, `hidden` ones always.
+    At time t the process masks a share of its `open_sites`. Its `hidden` sites are masked at every time.
     """
 
     score: Any

@@ -22,7 +22,7 @@ STIRRED = 0.1  # of the particles, over all steps: less is no movement
 
 @dataclass(frozen=True)
 class Figures:
-    """What the verdict is read from. None: cannot be had from this run."""
+    """Diagnostics behind a verdict; None where the run does not allow one."""
 
     populations: int
     particles: int  # in each population
@@ -42,7 +42,7 @@ class Figures:
     z_variation: float | None  # standard deviation over mean of Z-hat, population by population
     draws: float | None  # independent draws the union is worth, judged by how population means of the sites scatter
     draws_unlucky: float | None  # lower limit of `draws` by chance alone, if `union_ess` is right
-    moved: bool  # whether moves changed particles, so that lines understate
+    moved: bool  # whether moves changed particles: ancestral counts then underestimate diversity
     repeated: bool  # whether two populations drew the same uniforms
     strayed: bool = False  # whether moves led to another target than the weights are of
     remedies: Remedies = UNKNOWN  # what this kind of run can do about bad weights

@@ -66,14 +66,15 @@ def use(*ways: str) -> str:
 
 
 def _descent(f: Figures) -> Finding | None:
-    if f.lines >= FEW or (f.moved and f.draws is not None):  # moves make relatives differ: populations then tell more
+    # moves changed particles, so ancestral counts underestimate diversity: what populations say then counts
+    if f.lines >= FEW or (f.moved and f.draws is not None):
         return None
     what = f"The mass descends from {f.lines:.3g} effective first draws ({f.roots:.3g} roots a population)"
     if f.moved:
         return Finding(Verdict.care, f"{what}; whether the moves made up for it, only several populations can tell.")
     r = f.remedies
     remedy = use(r.particles, r.populations)
-    if f.lines < f.populations * f.particles / 2:  # else little was lost: there were too few
+    if f.lines < f.populations * f.particles / 2:  # else resampling lost little: there were too few particles
         rarely = "; resample only when needed, tt.adaptive(...)" if f.resampling == "always" else ""
         remedy = f"{use(r.particles, r.populations, r.lower, r.weigh, r.move)}{rarely}"
     return Finding(Verdict.doubt if f.lines < HARDLY_ANY else Verdict.care, f"{what}. {remedy}.")

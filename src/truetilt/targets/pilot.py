@@ -187,7 +187,7 @@ def _log_full(fk: Ramped, state: Particles, t: float) -> Tensor:
 
 @dataclass(frozen=True)
 class _Ends:
-    """A ramp as one step sees it: a share at each end of the interval, and all of it at the end of time."""
+    """A ramp with given shares at the two ends of one step, and 1 at the end of the run."""
 
     end: float  # elapsed time at the end of the step
     first: float  # the share at its start
