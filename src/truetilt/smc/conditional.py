@@ -1,9 +1,10 @@
 """Conditional SMC: a move on whole paths that leaves the path law of any Feynman-Kac value invariant, at any N >= 2.
 
-Slot 0 holds a reference path, with its own states and choices; the other slots are run as in `sampler` and compete
-with it, and a path drawn by the final weights is the next reference (Andrieu, Doucet & Holenstein 2010). Resampling is
-multinomial, in the chains whose effective sample size (of all N weights, the reference's among them) is low: given that
-the reference survives, the other slots are then still independent draws, which is true of no other scheme here.
+Slot 0 of the particles holds the reference path, with its own states and choices; the other slots are run as in
+`sampler`. At the end one path is drawn by the final weights: it is the next reference (Andrieu, Doucet & Holenstein
+2010). A chain is resampled where the effective sample size of all N weights, the reference's among them, is low.
+Resampling is multinomial: of the schemes here only this one leaves the other slots independent draws given that the
+reference survives.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from .paths import REMEDY, Generation, Trajectory, check_reference, trace_back
 from .resampling import adaptive, check_weights, effective_sample_size, log_mean_exp, multinomial
 from .sampler import CHOOSE, DRAW, OUTPUT, RESAMPLE, Stream
 
-_ROUNDING = 1e-9  # two memories of one state differ by no more than this
+_ROUNDING = 1e-9  # tolerance, relative and absolute, between two evaluations of one state's memory (aux)
 
 
 class Lineage(Protocol):
@@ -187,7 +188,7 @@ def generations(
     at: Sweep,
     rule: Rule = USUAL,
 ) -> Iterator[Generation]:
-    """The population after the first draw and after every step, its slot 0 held to the reference."""
+    """The population after the first draw and after every step; its slot 0 is the reference."""
     stream, sweep = at.stream, at.number
     places = [
         Place(stream, sweep * len(grid) + k, f"sweep {sweep}, step {k} (to t = {t:.6g})") for k, t in enumerate(grid)
@@ -208,7 +209,9 @@ def generations(
 def advance_with_reference(
     move: Move, log_w: LogWeights, choices: Tensor, kept: State | None, rule: Rule, place: Place
 ) -> Generation:
-    """Carry out a move as the sampler does, with the reference's next state, if any, instead of slot 0's draw."""
+    """Carry out a move as the sampler does; slot 0 gets the reference's next state in place of its draw, if there is a
+    reference.
+    """
     log_w = log_w + move.log_before
     check_weights(log_w, place.words)
     ancestors, log_w = resample(move, log_w, kept, rule, place)
@@ -224,7 +227,9 @@ def advance_with_reference(
 
 
 def resample(move: Move, log_w: LogWeights, kept: State | None, rule: Rule, place: Place) -> Resampled:
-    """Multinomial in the chains that need it; there the reference's slot follows the rule's lineage, else itself."""
+    """Multinomial resampling of the chains whose effective sample size is low; the rule's lineage gives the reference's
+    ancestor there.
+    """
     u = place.uniforms(RESAMPLE, log_w.shape, 1).squeeze(-1)
     drawn = adaptive(multinomial, rule.threshold)(log_w, u)
     low = (effective_sample_size(log_w) < rule.threshold * log_w.shape[-1])[:, None]
@@ -235,7 +240,7 @@ def resample(move: Move, log_w: LogWeights, kept: State | None, rule: Rule, plac
 
 
 def hold(values: Tensor, kept: Tensor) -> Tensor:
-    """The values of every slot [chains, N, ...], with the reference's own [chains, ...] in slot 0."""
+    """The values of every slot [chains, N, ...] with slot 0 replaced by the reference's [chains, ...]."""
     return torch.cat([kept.unsqueeze(1), values[:, 1:]], 1)
 
 
