@@ -32,7 +32,7 @@ class NoisyState(NamedTuple):
 
 
 class Guide(Protocol):
-    """A way of guiding: a score made of two at the states and time `at`, leaning from the base by beta."""
+    """A way of guiding: the score of strength beta made of base and conditional, at the states and time `at`."""
 
     def __call__(
         self, process: Process, base: SiteLogits, conditional: SiteLogits, beta: float, at: NoisyState
@@ -143,14 +143,14 @@ class PosteriorScore:
                 f"the network answered {found} to a batch of states {tuple(batch.shape)}; it must be [B, D, S], logits "
                 "of the clean token"
             )
-        if not self._looked_at:  # its first answer, for looking synchronises the device
+        if not self._looked_at:  # the first answer only: reading values synchronises the device
             self._looked_at.append(True)
             check_logits(logits)
         return self.process.score(SiteLogits.of(logits.log_softmax(-1).reshape(*x.shape, logits.shape[-1])), x, t)
 
 
 def strength(beta: float | Schedule, t: float) -> float:
-    """beta at time t. A number was checked when it was given; a schedule may misbehave anywhere."""
+    """beta at time t. A number was checked at construction; the value of a schedule is checked at every call."""
     return _checked(called("beta", cast("Schedule", beta), t), t) if callable(beta) else float(beta)
 
 
@@ -162,7 +162,7 @@ def _checked(beta: object, t: float) -> float:
 
 
 def check_strength(beta: float | Schedule) -> float | Schedule:
-    """Fail at construction, at both ends of a schedule; a number comes back in its plain form."""
+    """beta as a plain number, checked; a schedule is checked at both ends of time."""
     if callable(beta):
         function("beta", beta, "(t)")
         for t in (1.0, 0.0):
@@ -175,7 +175,7 @@ def check_strength(beta: float | Schedule) -> float | Schedule:
 def guided(
     guide: Guide, process: Process, base: SiteLogits, conditional: SiteLogits, beta: float, at: NoisyState
 ) -> SiteLogits:
-    """What a guide makes of two scores, which must be a score again."""
+    """The guided score, checked to be a `SiteLogits`."""
     found = guide(process, base, conditional, beta, at)
     if not isinstance(found, SiteLogits) or found.vocabulary != process.vocabulary or found.index.shape != at.x.shape:
         raise InvalidInput(f"the guide returned {shown(found)}; it must return tt.SiteLogits of the states it is given")
@@ -183,5 +183,5 @@ def guided(
 
 
 def check_guide(guide: object) -> None:
-    """A way of guiding."""
+    """Raise unless this is a guide: a function of (process, base, conditional, beta, at)."""
     function("guide", guide, "(process, base, conditional, beta, at)", "such as tt.rate_level or tt.posterior_level")

@@ -16,7 +16,7 @@ def story_lines(story: dict[str, Any]) -> list[str]:
 
 
 def _left_out(story: dict[str, Any]) -> list[str]:
-    """The ways that were not tried, and how to take one all the same."""
+    """The routes that were not tried, and how to force one."""
     names = story.get("left out", [])
     if not names:
         return []
@@ -25,7 +25,7 @@ def _left_out(story: dict[str, Any]) -> list[str]:
 
 
 def _told(stages: list[dict[str, Any]]) -> str:
-    """Stages that were carried out for one reason: the first of them, how many followed, and what all cost."""
+    """Stages with one reason as one line: the first of them, how many followed, and the cost of all."""
     first, more = stages[0], len(stages) - 1
     again = "" if more == 0 else f", then {more} more run{'s' * (more > 1)} with what was left"
     spent = Spent(*map(sum, zip(*(Spent(**stage["spent"]) for stage in stages), strict=True)))

@@ -117,7 +117,9 @@ def _unmet(f: Figures) -> Finding | None:
 
 
 def _far(f: Figures) -> Finding | None:
-    """A remark on the distance from the base, not a fault: a reward may lead to states that the base hardly ever draws."""
+    """A remark that the target is far from the base, which is no fault: a reward may lead to states rare under the
+    base.
+    """
     nats, everyone = f.measured.divergence, f.populations * f.particles
     if nats is None or not f.measured.rewarded or nats < math.log(100 * everyone):
         return None

@@ -64,7 +64,7 @@ class Ladder:
 
 
 class AnnealedTime(NamedTuple):
-    """A time of the run as a number of steps done; while sites are revealed, `t` is the time of the start's own clock."""
+    """A time of the run as steps done; while sites are revealed, `t` is the time of the start's own clock."""
 
     done: int
     t: float

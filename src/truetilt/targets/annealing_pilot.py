@@ -100,7 +100,7 @@ def _revealed(fk: Annealed, shape: tuple[int, int], source: Source) -> Particles
 
 
 def _next_share(fk: Annealed, particles: Particles, share: float, fall: float) -> float:
-    """The largest share at which no more than `fall` of the effective sample size is lost, particles that die left out."""
+    """The largest share that costs at most `fall` of the effective sample size; particles that die are left out."""
     if _fall(fk, particles, share, 1.0) <= fall:
         return 1.0
     low, high = share, 1.0
@@ -121,7 +121,7 @@ def _fall(fk: Annealed, particles: Particles, start: float, end: float) -> float
 
 
 def _spread(shares: Sequence[float], count: int) -> tuple[float, ...]:
-    """This many shares along the way that was found: its steps are split into equal parts, or several joined into one."""
+    """This many shares on the way that was found: steps are split into equal parts, or joined."""
     found = torch.tensor(shares, dtype=torch.float64)
     at = torch.linspace(0, len(shares) - 1, count + 1, dtype=torch.float64)[1:]
     left = at.floor().long().clamp(max=len(shares) - 2)

@@ -20,7 +20,7 @@ def default_kernel(process: Process) -> Kernel:
 
 
 def default_guide(kernel: object) -> Guide:
-    """The default guide: posterior level for tweedie steps, which do not depend on the scale of a row; else rate level."""
+    """The default guide: posterior level for tweedie steps, which ignore the scale of a row; else rate level."""
     return posterior_level if kernel is tweedie else rate_level
 
 

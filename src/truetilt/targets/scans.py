@@ -58,12 +58,12 @@ def _kth(revealed: Tensor, k: Tensor) -> Tensor:
 
 
 def check_scan(scan: object) -> None:
-    """What names the site to redraw."""
+    """Raise unless the scan is a function (revealed, number, u)."""
     function("scan", scan, "(revealed, number, u)", "such as tt.random_scan or tt.systematic_scan")
 
 
 def scanned(scan: Scan, seen: Tensor, number: int, u: Tensor, questions: Questions | None = None) -> Tensor:
-    """The site that a scan names, one for each state."""
+    """The site that a scan returns, one for each state, checked."""
     site = scan(seen, number, u)
     if not isinstance(site, Tensor) or site.dtype != torch.int64 or site.shape != u.shape:
         raise InvalidInput(f"the scan returned {shown(site)}; it must return one site a state, int64 {tuple(u.shape)}")
@@ -72,7 +72,7 @@ def scanned(scan: Scan, seen: Tensor, number: int, u: Tensor, questions: Questio
         lambda: InvalidInput(f"the scan named a site outside 0 to {seen.shape[-1] - 1}"),
         questions,
     )
-    return site.clamp(0, seen.shape[-1] - 1)  # a check that waits has refused nothing yet
+    return site.clamp(0, seen.shape[-1] - 1)  # a deferred check has not raised yet
 
 
 def sites_of(scan: Scan, seen: Tensor, number: int) -> list[tuple[Tensor, Tensor]]:

@@ -1,8 +1,8 @@
 """A sharper base under a condition: p0(x)^gamma p(zeta|x)^alpha as a `Composed` target.
 
-What a low temperature is used for, sampled right. With a potential h = log p(zeta|x) the conditional model is the base:
-p0^gamma p(zeta|x)^alpha ~ p(x|zeta)^gamma exp((alpha - gamma) h(x)), one network evaluation a step instead of two, and
-weights that do not add up the errors of two networks' ratios.
+The law that a low temperature aims at, as a target with weights. With a potential h = log p(zeta|x) the conditional
+model is the base: p0^gamma p(zeta|x)^alpha ~ p(x|zeta)^gamma exp((alpha - gamma) h(x)), one network evaluation a step
+instead of two, and weights that do not add up the errors of two networks' ratios.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Moves of bases that know the law of whole sequences.
 
-A causal model under an order, a chain or a table gives log p0(x) of a finished sequence: then a move at any site is
-Metropolis with that ratio, though the conditional of one site given all others may not exist.
+A causal model under an order, a chain or a table gives log p0(x) of a finished sequence. A move at any site is then a
+Metropolis move with the ratio of these; no conditional of a site given all others is needed.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from ...diffusion.grids import Grid, check_grid
 from ...diffusion.processes import Uniform
 from ...smc.sampler import Stream, check_seed
 
-_TIMES = 15  # the stream's purpose for candidate times: none of the sampler's
-_PIECES = 64  # of a bound that changes with time
+_TIMES = 15  # the stream's purpose number for candidate times; the sampler uses others
+_PIECES = 64  # into which the clock is cut for a bound that changes with time
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Candidates:
             _bound_at(bound, t)
 
     def bound(self, t: float, s: float) -> float | None:
-        """The bound at candidate t; None on the way to the first."""
+        """The bound at candidate time t; None for the interval before the first candidate."""
         if (t, s) not in self._bounds:
             raise InvalidInput(
                 f"the run goes from t = {t:.6g} to {s:.6g}, which are not successive candidate times; "
@@ -91,7 +91,7 @@ def poisson_times(process: Uniform, bound: float | Schedule, seed: int) -> Candi
     inside = (point - (mass.cumsum(0) - mass)[piece]) / mass[piece]
     sigma = (end * (1 - (piece + inside) / _PIECES)).tolist()
     found = [(process.schedule.time_of(value), b) for value, b in zip(sigma, height[piece].tolist(), strict=True)]
-    found = [(t, b) for t, b in found if t > 0]  # a schedule that jumps at 0 keeps that noise
+    found = [(t, b) for t, b in found if t > 0]  # times at 0 are dropped: a schedule with sigma(0+) > 0 gives them
     return Candidates((1.0, *(t for t, _ in found), 0.0), tuple(b for _, b in found))
 
 
@@ -105,7 +105,7 @@ def _bound_at(bound: float | Schedule, t: float) -> float:
 
 
 def _arrivals(end: float, seed: int) -> Tensor:
-    """The points of a Poisson process of rate 1 on [0, end): gaps are drawn until they pass the end."""
+    """The points of a Poisson process of rate 1 on [0, end), by exponential gaps."""
     stream, count = Stream(seed), math.ceil(end + 6 * math.sqrt(end)) + 16
     point = torch.zeros(1, dtype=torch.float64)
     while float(point[-1]) <= end:

@@ -1,7 +1,7 @@
 """The uniform process in continuous time: particles jump or stay at the points of a Poisson process.
 
-Each point is a step I + A / bound, with A the generator: the mean over the points is the exponential of A, with no
-quadrature.
+At each point the step is I + A / bound, with A the generator: averaged over the points that gives the exponential of A,
+without time error.
 """
 
 from __future__ import annotations
@@ -80,7 +80,9 @@ class Uniformised(JumpTarget):
         return 0
 
     def move(self, particles: Particles, t: float, s: float, u: Tensor | None = None) -> PathMove | JumpMove:
-        """At a candidate t: $P(y) = A / bound$ and $P(stay) = 1 - exit / bound$, drawn by Q or adapted."""
+        """The step at candidate t: weights $A / bound$ for a jump and $1 - exit / bound$ for staying, drawn by Q or by
+        the adapted law.
+        """
         bound, x, zeros = self.candidates.bound(t, s), particles.x, torch.zeros_like(particles.log_w)
         if bound is None:
             return PathMove(PointLaw(x), zeros, zeros)
