@@ -28,7 +28,9 @@ from .models import Diffusion, checked
 
 @dataclass(frozen=True)
 class OnClock(Clockwork):
-    """A diffusion in clock time: a subclass defines its proposal and its tilt; the moves follow from them."""
+    """A diffusion over a time grid. A subclass defines its proposal and its tilt (the potential in its weight); this
+    base makes the moves of them.
+    """
 
     model: Diffusion
     kernel: Kernel = field(default=euler_maruyama, kw_only=True)
@@ -120,7 +122,8 @@ class Tempered(_Edges):
 
 @dataclass(frozen=True)
 class Girsanov(_Edges):
-    """The same target by path integrals in elapsed time (Prop. D.1, signs corrected), for any kernel.
+    """$pi ~ p0(x) p(zeta|x)^alpha$ as in `Tempered`, by path integrals in elapsed time (Prop. D.1, signs corrected),
+    for any kernel.
 
     $log dP/dQ = int (f - b) dY / g^2 - 1/2 int (|f|^2 - |b|^2) du / g^2$, taken at the start of each step. For
     Euler-Maruyama that is the ratio of densities; for other kernels both have the same limit.
@@ -146,7 +149,7 @@ class Girsanov(_Edges):
 
 @dataclass(frozen=True)
 class Increment:
-    """log-density of a step y - x with this drift, relative to none: (f dY - |f|^2 du / 2) / g^2."""
+    """log-density of a step y - x with this drift, relative to drift 0: (f dY - |f|^2 du / 2) / g^2."""
 
     x: State
     drift: Tensor
@@ -219,8 +222,9 @@ class Tilted(OnClock):
         """The same target, proposed by guidance of strength $1 + share (alpha - 1) ramp$; it evaluates the base score
         too.
 
-        With share 1 guidance starves some modes, and $p_zeta/q$ compensates by a few heavy weights, which the effective
-        sample size does not show; a share of one half leaves the other half to the potential.
+        With share 1 few particles reach some modes, and $p_zeta/q$ compensates by a few heavy weights, which the
+        effective sample size does not show. With a share of one half guidance does half of the way, the weights of the
+        potential the rest.
         """
         share = number("the share of guidance", share)
         if not 0 <= share <= 1:
@@ -310,7 +314,7 @@ class Unweighted(OnClock):
 
 
 def _once(score: Score) -> Score:
-    """The score with a cache by state and time, because a kernel and a drift read the same output."""
+    """The score with a cache by state and time, because kernel and drift evaluate it on the same states."""
     answers: dict[tuple[int, float], tuple[State, Tensor]] = {}
 
     def ask(x: State, t: float) -> Tensor:

@@ -1,4 +1,4 @@
-"""A diffusion under one condition, and derived scores: guided, with the gradient of a potential, by autograd."""
+"""A diffusion model under one condition, and scores made of others: guided, or with the gradient of a potential."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def checked(name: str, score: Score | None, start: float, end: float) -> Score:
         where, shape, x = f"step t = {start:.6g} -> {end:.6g}", x.shape, batch_of(x)
         try:
             value = score(x, t)
-        except (RuntimeError, InvalidInput) as error:  # torch's own message does not say where
+        except (RuntimeError, InvalidInput) as error:  # torch's own message does not name the step
             raise InvalidInput(
                 f"{where}: the {name} score failed on states {tuple(x.shape)} ({error}); does its dimension fit the "
                 "model's?"

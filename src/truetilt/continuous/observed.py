@@ -102,7 +102,7 @@ class Observed:
         return lambda x, t: self.noised(target, t).score(x)
 
     def prior_gap(self, alpha: float = 1.0) -> float:
-        """The error of a run before its first step: KL of the prior to the target noised to $t = 1$.
+        """The error of the first draw: the KL divergence of the prior from the target noised to $t = 1$.
 
         The noised target is approximated by the Gaussian of its moments, accurate at so much noise.
         """

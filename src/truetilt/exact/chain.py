@@ -244,7 +244,8 @@ class Chain:
 
 @dataclass(frozen=True)
 class ChainScore:
-    """The exact Score of a chain law. Where the other sites are impossible it is that of `fallback` (then uniform).
+    """The exact Score of a chain law. Where the other sites have probability 0 it is the score of `fallback`, and where
+    they have it there too, that of the uniform law.
 
     Args:
         process: The noising process: `tt.Masking(V)` or `tt.Uniform(V)`.

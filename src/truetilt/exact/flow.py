@@ -132,7 +132,9 @@ def _check_model(model: object, size: int, length: int) -> None:
 def push_branches(
     branches: Sequence[tuple[Tensor, Move]], log_mass: Tensor, states: Tokens, size: int
 ) -> tuple[Tensor, Aux]:
-    """The sum over the choices made before the weight; a state's auxiliary values are those of its heaviest branch."""
+    """Mass after a move, summed over the choices made before the weight; a state gets the aux values of its heaviest
+    branch.
+    """
     possible = [(move, log_mass + log_p) for log_p, move in branches if (log_mass + log_p > NEG_INF).any()]
     pushed = [push(*_possible(move, log_mass), states, size) for move, log_mass in possible]
     every = torch.stack([mass for mass, _ in pushed])

@@ -1,8 +1,8 @@
 """Scores of a text with gaps: of the gaps given the rest of the text (`Infill`, `prompted`), and of the gaps alone.
 
-A network takes the noise level as input. Where most tokens are given, fewer sites are masked than at that time of the
-process, so the network gets the noise level that fits the number of masks it sees. p(gaps) is its answer with the given
-tokens masked, p(gaps | text) its answer with them visible: together a model whose condition is the given text.
+A network takes the noise level as input. Where most tokens are given, fewer sites are masked than the process masks at
+that time, so the network gets the noise level that fits the number of masks. With the given tokens visible it returns
+p(gaps | text), with them masked p(gaps): conditional and base of a model whose condition is the given text.
 """
 
 from __future__ import annotations
@@ -154,12 +154,12 @@ class Around:
 
     @property
     def candidates(self) -> int | None:
-        """Tokens of a site that it should be asked about as a twist; None: all."""
+        """Tokens of a site that are evaluated when it serves as a twist; None: all."""
         return getattr(self.potential, "candidates", None)
 
     @property
     def told(self) -> str | None:
-        """What it is, in words."""
+        """The potential in words, for reports."""
         return getattr(self.potential, "told", None)
 
 

@@ -28,7 +28,7 @@ from .deduplication import all_equal, first_answer
 from .infilling import prompted
 
 _BLOCKS = {"cpu": 64}  # rows in a batch of the head, fixed because float32 products differ with the batch size
-_BLOCK = 256  # the same on other devices
+_BLOCK = 256  # rows in a batch of the head on other devices
 
 
 @dataclass(frozen=True)

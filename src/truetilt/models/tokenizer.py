@@ -183,7 +183,7 @@ def gpt2_tokenizer(folder: str | Path) -> Tokenizer:
     try:
         files = (check_plain(folder / name, TEXT) for name in ("encoder.json", "vocab.bpe"))
         model = library.models.BPE.from_file(*map(str, files))
-    except Exception as error:  # as above
+    except Exception as error:  # the library raises plain Exception, or panics
         raise InvalidInput(f"{folder} holds no tokenizer of GPT-2 ({error}); fetch the two files again") from error
     inner = library.Tokenizer(model)
     inner.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)

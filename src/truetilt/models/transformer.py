@@ -270,7 +270,7 @@ def raised(h: Tensor, linear: nn.Module) -> Tensor:
 
 @torch.library.custom_op("truetilt::raised", mutates_args=())
 def _raised(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """The same as a custom operator, which torch.compile does not split into separate kernels."""
+    """gelu(h W' + b) as a custom operator, which torch.compile does not split into separate kernels."""
     return torch._addmm_activation(bias, h.flatten(0, -2), weight.T, use_gelu=True).unflatten(0, h.shape[:-1])
 
 
