@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 BUDGETS = {"evaluations": ("evaluations", "network evaluations"), "calls": ("distinct", "calls of the reward")}
-_LIMIT = 4.0  # standard errors, beyond which the check by moves speaks against an answer
+_LIMIT = 4.0  # standard errors of the mean change beyond which the check by moves rejects an answer
 
 
 class BudgetRow(NamedTuple):
@@ -74,7 +74,7 @@ def _stages(stages: list[Mapping[str, Any]]) -> list[StageRow]:
 
 
 def _check(check: Mapping[str, Any] | None) -> str:
-    """What moves that keep the target found of the answer, in a sentence."""
+    """The outcome of the check by moves, in a sentence."""
     if check is None:
         return "Not checked by moves: this model does not allow them, or the budget did not buy any."
     mean, stderr = float(check["mean"]), float(check["stderr"])
