@@ -38,7 +38,7 @@ class TextClassifierConfig:
         groups: Number of classes in each group of mutually exclusive ones, each 2 or more; one group of two by default.
         hidden: Width of the network; 192 by default.
         blocks: Number of transformer blocks; 2 by default.
-        heads: Number of attention heads, a divisor of `hidden`; 3 by default.
+        heads: Number of attention heads; `hidden` is a multiple of twice that; 3 by default.
         condition: Width of the time embedding; 64 by default.
     """
 

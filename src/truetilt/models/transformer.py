@@ -37,7 +37,7 @@ class SEDDConfig:
         length: The most sites that it reads; 1024 by default.
         hidden: Width of the network; 768 by default.
         blocks: Number of transformer blocks; 12 by default.
-        heads: Number of attention heads, a divisor of `hidden`; 12 by default.
+        heads: Number of attention heads; `hidden` is a multiple of twice that; 12 by default.
         condition: Width of the embedding of noise and label; 128 by default.
         classes: Number of labels; 0, the default, is none, as published. Label `classes` itself means "no condition".
         masked: Whether it is for masking, with the mask as token `vocabulary`; True by default.

@@ -52,7 +52,7 @@ class Ladder:
     """Shares of the way that a pilot found (`tt.pilot`), to be given to `tt.Annealed`.
 
     Args:
-        shares: Share of the way to the goal after each annealing step, rising to 1.
+        shares: Share of the way to the goal after each annealing step: numbers that never fall and end at 1.
         steps: Steps that the pilot itself took with the loss it was allowed: with fewer shares than that each costs
             more.
         spent: What the pilot cost, a `tt.Spent`; nothing by default.
