@@ -1,6 +1,7 @@
 """The house as its imports show it: one way, and no forbidden words."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +28,7 @@ ONLY = {  # stricter than its rank: all that a folder may import of ours
     "diffusion": {"core"},
     "smc": {"core"},
     "runtime": {"core", "smc"},
-    "rewards": {"core", "runtime"},
+    "rewards": {"core"},
     "continuous": {"core", "diffusion", "targets"},
     "exact": {"core", "diffusion", "smc", "runtime", "targets"},
     "twists": {"core", "diffusion", "smc", "runtime", "rewards", "targets"},
@@ -97,6 +98,33 @@ def test_imports_go_one_way(module):
     assert imported_rooms(module) - {own, "__all__"} <= lower
 
 
+def layers(page):
+    """The rows of the table of layers in CONTRIBUTING: folders and modules, and what they may import."""
+    rows = re.findall(r"^\| (`.*?) \| .* \| (.*?) \|$", page.split("## Layers")[1].split("\n## ")[0], re.MULTILINE)
+    names = re.compile(r"`(\w+)/?`")
+    return [
+        (tuple(names.findall(row)), None if may.startswith("all") else set(names.findall(may))) for row, may in rows
+    ]
+
+
+def test_the_table_of_layers_says_what_this_file_says():
+    rows = layers((ROOT.parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    assert tuple(name for names, _ in rows for name in names) == RANKS
+    assert {name: may for names, may in rows for name in names if may is not None} == ONLY
+    assert layers("## Layers\n\n| `a/`, `b` | words | `core` |\n| `c/` | words | all above |\n") == [
+        (("a", "b"), {"core"}),
+        (("c",), None),
+    ]
+
+
+def test_the_floors_of_the_principles_are_in_order():
+    text = (ROOT.parents[1] / "docs" / "principles.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| [^|]*\? \| (.*?) \|", text, re.MULTILINE)
+    assert [name for row in rows for name in re.findall(r"`(\w+)/?`", row)] == [
+        *(name for name in RANKS if name != "__main__")
+    ]
+
+
 def test_the_order_is_seen_to_be_broken():
     """A wrong variant: the sampler that knew a target would be noticed."""
     assert "targets" not in ONLY["smc"]
@@ -111,11 +139,23 @@ def test_no_two_modules_import_each_other():
 
 
 TERMINAL = {"cli", "commands", "paper"}
+ENTRIES = {"training.__main__", "training.prepare", "training.bundle"}  # python -m truetilt...
+PRINTS = {"print", "sys.stdout.write", "sys.stderr.write", "sys.stdout.writelines", "sys.stderr.writelines"}
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if room(name) not in TERMINAL])
+def printing(module):
+    """Lines that print, by `print` or by writing to standard output or standard error."""
+    return [node.lineno for name, node in calls(module) if name in PRINTS]
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if room(name) not in TERMINAL and name not in ENTRIES])
 def test_only_the_command_line_and_its_commands_print(module):
-    assert [node.lineno for name, node in calls(module) if name == "print"] == []
+    assert printing(module) == []
+
+
+def test_what_prints_is_seen():
+    assert {module for module in MODULES if room(module) == "training" and printing(module)} == ENTRIES
+    assert any(printing(module) for module in MODULES if room(module) == "cli")
 
 
 def reads_tensors_alone(name, node):

@@ -57,7 +57,7 @@ class StepOptions(TypedDict, total=False):
 
 
 class PopulationOptions(StepOptions, total=False):
-    """Those, and which populations are run and where they are kept."""
+    """`StepOptions`, plus which populations to run and where to checkpoint."""
 
     populations: int
     first_population: int
@@ -282,7 +282,9 @@ def _sizes(shape: tuple[int, int], seed: int, first_population: int, steps: int)
 
 
 def _source(fk: FeynmanKac, sizes: dict[str, int], couple: Coupling, chunk: int | str | None, shard: Shard) -> Source:
-    """The uniforms of this process's share of a run, drawn in chunks that fit; refused if the run cannot fit."""
+    """The source of uniforms for this process's share of a run, in chunks that fit; raises if the run cannot fit into
+    memory.
+    """
     device, here = contract_of(fk).device, (sizes["populations"], shard.share(sizes["particles"]))
     check_room(fk, here, sizes["steps"], device)
     size = fitting_chunk(fk, here, device) if chunk == "auto" else cast("int | None", chunk)
@@ -292,7 +294,9 @@ def _source(fk: FeynmanKac, sizes: dict[str, int], couple: Coupling, chunk: int 
 def _checkpoints(
     folder: str | Path, every: int, settings: dict[str, Any], parts: tuple[Any, ...], source: Source
 ) -> Checkpoints:
-    """Where a run is saved, and what must be equal to go on from there: settings, kind of device and networks."""
+    """The checkpoints of a run, with what must be equal for a run to resume from them: settings, kind of device and
+    networks.
+    """
     identity = settings | {"device": torch.device(source.stream.device).type, "networks": fingerprint(parts)}
     return Checkpoints(path_of("checkpoint", folder), every, identity, source.shard, rewards_of(parts))
 
@@ -307,7 +311,9 @@ def own_grid(fk: FeynmanKac) -> Sequence[float]:
 
 
 def _result(run: CheckedRun, whole: Record, settings: dict[str, Any], meter: Meter) -> Result:
-    """The result of a finished run with the particles of all ranks; what is measured at the end counts as its cost."""
+    """The result of a finished run with the particles of all ranks; evaluations by the measures at its end count as its
+    cost.
+    """
     measured = shared_measures(run.fk, run.moves, whole.particles, run.source.shard)
     if measured.disagreement is not None and (problem := disagreeing(measured.disagreement)):
         warnings.warn(problem, stacklevel=4)

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 class Result:
     """What a run returns: weighted particles of every population, log Z, and the record of the steps.
 
-    Estimates weigh the union of the populations by mass, so that it needs no correction. A run fills every field in; to
-    build one by hand, the first six are needed, the others are empty by default.
+    Estimates use all populations together, each weighted by its mass, which needs no correction. A run fills every
+    field; to build a result by hand, the first six are needed, the others are empty by default.
 
     Args:
         particles: Final states [populations, particles, D]: int64 tokens, or reals.
@@ -131,10 +131,11 @@ class Result:
     def spent(self) -> Spent:
         """What the answer cost: rounds and evaluations of networks, calls of the reward and distinct ones.
 
-        What its pilots and fits cost is in it: those of the ramps and twists that the run was given.
+        The cost of the pilots and fits of the ramps and twists that the run was given is included.
         """
         counts = Spent(*self.counts.sum(0).tolist()) if len(self.counts) else Spent()
-        before = {json.dumps(run.get("spent before", {})) for run in runs_of(self.settings)}  # united runs share theirs
+        # joined runs may share a pilot or a fit, which then counts once
+        before = {json.dumps(run.get("spent before", {})) for run in runs_of(self.settings)}
         return reduce(Spent.plus, (Spent(**json.loads(one)) for one in before), counts)
 
     @property
@@ -255,7 +256,9 @@ class Result:
 
     @staticmethod
     def union(results: Sequence[Result]) -> Result:
-        """Several runs as one: their populations side by side. Mass needs no correction."""
+        """Several runs joined into one result, their populations side by side. The union is weighted by mass and needs
+        no correction.
+        """
         results = listed("the results to unite", results, "give a list of results")
         if not results:
             raise InvalidInput("no results to unite; give at least one")
@@ -283,13 +286,15 @@ class Result:
         )
 
     def _weighed(self) -> Tensor:
-        """The log-weights, where there is any weight at all."""
+        """The log-weights; raises if all are -inf."""
         if self.log_z == -torch.inf:
             raise DegenerateWeights("every particle has weight zero: there is nothing to average or draw")
         return self.log_weights
 
     def _draws(self) -> float:
-        """How many draws the union is worth at most: relatives that no move has changed count as one."""
+        """The most independent draws that all populations are worth: copies of one particle that no move has changed
+        count once.
+        """
         stirred = bool((self.moved.sum(0) >= STIRRED).any())
         if stirred or self.ancestors.shape[1:] != self.log_weights.shape:  # some populations of a run
             return float(effective_sample_size(self.log_weights.reshape(-1)))
@@ -301,7 +306,7 @@ class Result:
         batch, shape = self.particles.flatten(0, 1), self.log_weights.shape
         try:
             value = tensor_of("what h returned", h(batch), need, device)
-        except IndexError:  # written for [populations, particles, D]
+        except IndexError:  # a function written for [populations, particles, D]
             value = torch.empty(0)
         if value.shape[:1] == batch.shape[:1]:
             return value.unflatten(0, shape)
@@ -320,7 +325,7 @@ class Result:
         return value
 
     def _history(self) -> History:
-        """The record that error bars are read from; the resampler is left out if united runs used different ones."""
+        """The record that error bars are computed from; without a resampler if joined runs used different ones."""
         ways = [(run.get("resampler"), run.get("coupling")) for run in runs_of(self.settings)]
         resampler, coupling = ways[0] if all(way == ways[0] for way in ways) else (None, None)
         return History(self.log_weights, self.ancestors, self.ess, resampler, coupling != "independent")

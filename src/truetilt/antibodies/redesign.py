@@ -43,7 +43,13 @@ BATCH, GPU_BATCH = 64, 2048  # sequences per network evaluation, on the CPU and 
 
 @dataclass(frozen=True)
 class Antibodies:
-    """AntiBERTy with its heads, evaluated on `batch` sequences at a time; `tt.load("antiberty")` gives it."""
+    """AntiBERTy with its heads, as a bundle; `tt.load("antiberty")` makes it.
+
+    Args:
+        net: The network with its tokenizer.
+        batch: Sequences evaluated at a time, 1 or more; 64 by default.
+        dtype: Number type in which it is evaluated. None (the default): that of its weights.
+    """
 
     net: AntibodyNet
     batch: int = BATCH
@@ -126,7 +132,15 @@ class Antibodies:
 
 @dataclass(frozen=True, eq=False)
 class Redesign:
-    """A chain with open residues under a network; a state fills these residues, from the first to the last."""
+    """A chain with open residues under a network; a state fills these residues, from the first to the last.
+
+    Args:
+        nets: The networks, a `tt.Antibodies`.
+        parent: Tokens of the whole chain, int64 [L].
+        open_sites: Sites of the chain that are sampled, counted from 0, rising.
+        unseen: Sites hidden from the base model p0; none by default.
+        loops: Sites of all CDRs, if the chain was numbered; none by default.
+    """
 
     nets: Antibodies
     parent: Tensor  # tokens of the whole chain

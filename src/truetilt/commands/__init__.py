@@ -1,1 +1,1 @@
-"""The work behind the terminal's commands (sample, resume, infill, steer, compare, demo); nothing here prints."""
+"""The work behind the terminal's commands (sample, resume, infill, steer, compare, demo); only `real_digits` prints."""

@@ -43,7 +43,7 @@ class DesignPlan(NamedTuple):
     readings: int = READINGS
 
     def passes(self, sites: int) -> int:
-        """Passes of the network for one particle of a chain with so many open sites, if no state is met twice."""
+        """Network evaluations for one particle of a chain with this many open sites, if no state repeats."""
         judged = max(self.readings, 1)
         return min(self.steps or sites, sites) + judged + self.sweeps * sites * (1 + judged)
 

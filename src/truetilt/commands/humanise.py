@@ -51,7 +51,7 @@ class HumaniseRequest(NamedTuple):
 
 
 def _silent(words: str) -> None:
-    """Whoever is told nothing."""
+    """Callbacks that do nothing."""
 
 
 def humanise(
@@ -74,7 +74,7 @@ def humanise(
     numbered = number_domains({one.name: one.letters for one in chains}, asked.cdrs)
     notes = [*_left_out(chains, numbered), NOTE]
     chains = [one._replace(letters=one.letters[slice(*numbered[one.name].span)]) for one in chains]
-    domains = {name: domain._replace(start=0) for name, domain in numbered.items()}  # the network sees no more
+    domains = {name: domain._replace(start=0) for name, domain in numbered.items()}  # all that the network gets
     nets = load_antiberty(asked.device, None, PRECISIONS[asked.dtype], folder_of_net)
     redesigns = [nets.redesign(one.letters, unseen_cdrs=loops, domain=domains[one.name]) for one in chains]
     alpha = ALPHA_TO_PULL * asked.pull if asked.alpha is None else asked.alpha
@@ -121,14 +121,14 @@ def _fewer(rows: list[dict[str, Any]], asked: int) -> list[str]:
 
 
 def _verdicts(told: list[dict[str, Any]]) -> list[str]:
-    """What is said of the runs: the verdict of each chain with its first reason."""
+    """The verdicts of the runs: that of each chain, with its first reason."""
     return [f"{one['chain']}: {' '.join(one['verdict'][:2])}" for one in told]
 
 
 def seconds_a_pass(nets: Antibodies, letters: str) -> float:
     """How long the network takes for a sequence in a full batch; the first pass, which warms up, is not timed."""
     x = tokens_of(letters).to(nets.device)
-    others = torch.stack([x.roll(1 + number) for number in range(2 * nets.batch)])  # none that the run will ask about
+    others = torch.stack([x.roll(1 + number) for number in range(2 * nets.batch)])  # the run evaluates none of these
     asked = Padded(nets.net, nets.batch, nets.dtype)
     begun = []
     for part in others.split(nets.batch):
@@ -139,7 +139,7 @@ def seconds_a_pass(nets: Antibodies, letters: str) -> float:
 
 
 def duration(passes: int, seconds: float) -> str:
-    """What is said of how long a run will take: copies of a chain are passed through the network once."""
+    """The expected duration of a run in words, from the time of one network pass on copies of a chain."""
     most = passes * seconds / 60
     low, high = most / 10, most / 3
     usual = f"about {low:.0f} to {high:.0f} minutes" if high >= 2 else f"about {max(60 * high, 1):.0f} seconds"

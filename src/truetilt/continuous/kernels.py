@@ -24,13 +24,29 @@ class Kernel(Protocol):
 
 
 def euler_maruyama(process: Process, score: Score, x: State, t: float, s: float) -> Gaussian:
-    """$y = x + (t - s) [-a x + g^2 score] + g sqrt(t - s) noise$, all taken at t."""
+    """$y = x + (t - s) [-a x + g^2 score] + g sqrt(t - s) noise$, all taken at t.
+
+    Args:
+        process: The noising process of the score.
+        score: Function (x, t) that returns $grad log p_t(x)$, of the shape of x.
+        x: States, float64 [..., D].
+        t: The time that the step starts from.
+        s: The time that it ends at, below t.
+    """
     h, g2 = t - s, process.diffusion(t)
     return _affine(AffineStep(1 - process.drift(t) * h, g2 * h, math.sqrt(g2 * h)), score, x, t)
 
 
 def exponential(process: Process, score: Score, x: State, t: float, s: float) -> Gaussian:
-    """Exponential integrator: the score is held at its value at t, the rest of the reverse equation solved exactly."""
+    """Exponential integrator: the score is held at its value at t, the rest of the reverse equation solved exactly.
+
+    Args:
+        process: The noising process of the score.
+        score: Function (x, t) that returns $grad log p_t(x)$, of the shape of x.
+        x: States, float64 [..., D].
+        t: The time that the step starts from.
+        s: The time that it ends at, below t.
+    """
     return _affine(process.frozen(t, s), score, x, t)
 
 
@@ -39,6 +55,13 @@ def heun(process: Process, score: Score, x: State, t: float, s: float) -> Gaussi
     once.
 
     A step into $s = 0$ is Euler's: a noise predictor has no score there.
+
+    Args:
+        process: The noising process of the score.
+        score: Function (x, t) that returns $grad log p_t(x)$, of the shape of x; evaluated twice a step.
+        x: States, float64 [..., D].
+        t: The time that the step starts from.
+        s: The time that it ends at, below t.
     """
     h, g2 = t - s, process.diffusion(t)
     first = reverse_drift(process, score, x, t)

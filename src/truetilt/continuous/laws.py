@@ -19,7 +19,12 @@ _LOG_ROOT_TAU = 0.5 * math.log(2 * math.pi)
 
 @dataclass(frozen=True)
 class Gaussian:
-    """Independent coordinates: $y = mean + std * noise$."""
+    """Independent coordinates: $y = mean + std * noise$.
+
+    Args:
+        mean: Mean of each coordinate, float64 [..., D].
+        std: Standard deviation of every coordinate, above 0 and finite.
+    """
 
     mean: Tensor  # float64 [..., D]
     std: float

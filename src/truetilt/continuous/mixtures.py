@@ -23,7 +23,13 @@ _LOG_TAU = math.log(2 * math.pi)
 
 @dataclass(frozen=True)
 class Observation:
-    """An observation zeta of the named coordinates, each with a Gaussian error."""
+    """An observation zeta of the named coordinates, each with a Gaussian error.
+
+    Args:
+        value: The observed values [d], finite.
+        coordinates: The coordinate of each value, counted from 0, none twice.
+        std: Standard deviation of the error, above 0 and finite.
+    """
 
     value: Tensor  # [d]
     coordinates: tuple[int, ...]
@@ -55,7 +61,13 @@ class Observation:
 
 @dataclass(frozen=True)
 class GaussianMixture:
-    """$sum_k w_k N(mean_k, diag std_k^2)$; `std` is a number, one a coordinate [D] or all of them [K, D]."""
+    """$sum_k w_k N(mean_k, diag std_k^2)$, a law with exact scores.
+
+    Args:
+        weights: Weight of each of the K components [K], not negative; they are normalised.
+        means: Mean of each component [K, D].
+        std: Standard deviation: one number, one a coordinate [D], or all of them [K, D]; above 0.
+    """
 
     weights: Tensor  # [K]
     means: Tensor  # [K, D]

@@ -1,4 +1,4 @@
-"""A diffusion under one condition, and derived scores: guided, with the gradient of a potential, by autograd."""
+"""A diffusion model under one condition, and scores made of others: guided, or with the gradient of a potential."""
 
 from __future__ import annotations
 
@@ -19,9 +19,17 @@ from .processes import Process, check_noise
 
 @dataclass(frozen=True)
 class Diffusion:
-    """A diffusion model: process, number of coordinates, base score, conditional score, potential $log p_t(zeta|x)$.
+    """A diffusion model of real vectors: a process with its scores, and a potential, under one condition.
 
     A score maps a batch of float64 states [B, D] and a time to $grad log p_t(x)$ of the same shape; a potential to [B].
+
+    Args:
+        process: How data are noised: `tt.continuous.VP()`, `VE()` or `SubVP()`.
+        dimension: Number of coordinates D, 1 or more.
+        base: Score of the unconditional model.
+        conditional: Score of the conditional model. None (the default): there is none.
+        potential: Function (x, t) that returns $log p_t(zeta|x)$, up to a constant. None (the default): there is none.
+        device: Device of the states; "cpu" by default.
     """
 
     counted: ClassVar[tuple[str, ...]] = ("base", "conditional", "potential")
@@ -43,7 +51,13 @@ class Diffusion:
 
 @dataclass(frozen=True)
 class Guided:
-    """Classifier-free guidance: $base + beta (conditional - base)$."""
+    """Classifier-free guidance: $base + beta (conditional - base)$.
+
+    Args:
+        base: Score of the unconditional model.
+        conditional: Score of the conditional model.
+        beta: Strength, 0 to 1e9, a number or a function of time: 0 is the base, 1 the conditional, more leans further.
+    """
 
     base: Score
     conditional: Score
@@ -64,6 +78,11 @@ class Predictor:
     """$base + beta grad potential(x, t)$: classifier guidance, or a proposal that climbs a reward.
 
     With $beta = 1$ and the potential $log p_t(zeta|x)$ it is the conditional score.
+
+    Args:
+        base: Score of the unconditional model.
+        potential: Function (x, t) of states [B, D] and a time that returns values [B] with a gradient in x.
+        beta: Strength, 0 to 1e9, a number or a function of time; 1 by default.
     """
 
     base: Score
@@ -91,7 +110,13 @@ def _answer(score: Score, x: State, t: float) -> Tensor:
 
 
 def gradient(potential: Potential, x: State, t: float) -> Tensor:
-    """$grad potential(x, t)$ in x by automatic differentiation, even under `torch.no_grad`."""
+    """$grad potential(x, t)$ in x by automatic differentiation, even under `torch.no_grad`.
+
+    Args:
+        potential: Function (x, t) of states [..., D] and a time that returns one number a state [...].
+        x: States, float64 [..., D].
+        t: The time, from 1 (noise) to 0 (data).
+    """
     function("potential", potential, "(x, t)")
     if not isinstance(x, Tensor) or not x.is_floating_point():
         x = reals("x", x, "give states, float64 [..., D]")
@@ -124,7 +149,7 @@ def checked(name: str, score: Score | None, start: float, end: float) -> Score:
         where, shape, x = f"step t = {start:.6g} -> {end:.6g}", x.shape, batch_of(x)
         try:
             value = score(x, t)
-        except (RuntimeError, InvalidInput) as error:  # torch's own message does not say where
+        except (RuntimeError, InvalidInput) as error:  # torch's own message does not name the step
             raise InvalidInput(
                 f"{where}: the {name} score failed on states {tuple(x.shape)} ({error}); does its dimension fit the "
                 "model's?"

@@ -24,17 +24,38 @@ Clock = Callable[[float, Process], float]  # the time that a network is given
 
 
 def noise(predicted: Tensor, x: State, m: float, s: float) -> Tensor:
-    """The network returns $eps$."""
+    """The network returns $eps$.
+
+    Args:
+        predicted: The network's output, of the shape of x.
+        x: The noised states.
+        m: Factor of the data in x at this time; not used.
+        s: Factor of the noise in x at this time; not used.
+    """
     return predicted
 
 
 def velocity(predicted: Tensor, x: State, m: float, s: float) -> Tensor:
-    """The network returns $v = m eps - s x_0$, so $eps = (s x + m v) / (m^2 + s^2)$."""
+    """The network returns $v = m eps - s x_0$, so $eps = (s x + m v) / (m^2 + s^2)$.
+
+    Args:
+        predicted: The network's output, of the shape of x.
+        x: The noised states.
+        m: Factor of the data in x at this time.
+        s: Factor of the noise in x at this time.
+    """
     return (s * x + m * predicted) / (m * m + s * s)
 
 
 def data(predicted: Tensor, x: State, m: float, s: float) -> Tensor:
-    """The network returns $x_0$, so $eps = (x - m x_0) / s$."""
+    """The network returns $x_0$, so $eps = (x - m x_0) / s$.
+
+    Args:
+        predicted: The network's output, of the shape of x.
+        x: The noised states.
+        m: Factor of the data in x at this time.
+        s: Factor of the noise in x at this time.
+    """
     return (x - m * predicted) / s
 
 
@@ -69,12 +90,23 @@ def trained_steps(alphas_cumprod: Sequence[float] | Tensor) -> Clock:
 
 @dataclass(frozen=True)
 class NetScore:
-    """The score of net(x, time): x float32 [B, *shape], time [B]; the output a tensor, or a record with `.sample`.
+    """The score of a network (x, time), as samplers of real vectors take it.
 
-    `condition` is passed to the network by keyword, such as class_labels=3 or encoder_hidden_states [L, C]: the value
-    for one state, repeated for each row. Leading axes are flattened into the batch, and the coordinates take the
-    network's `shape`. With a `batch` the network gets that many rows at a time, the last batch padded, and always in
-    eval mode: then no chunk of a run changes a bit.
+    Leading axes are flattened into the batch, and the coordinates take the network's `shape`. The network is always in
+    eval mode.
+
+    Args:
+        process: The noising process that the network was trained for.
+        net: The network: x float32 [B, *shape] and time [B] to a tensor, or a record with `.sample`.
+        reads: How its output is read: `noise` (the default), `velocity` or `data`, or a function (predicted, x, m, s)
+            of your own that returns the noise.
+        shape: Sizes of one state as the network takes it, such as (3, 32, 32). None (the default): [D].
+        clock: The time that the network is given, a function (t, process); t itself by default. For numbered steps see
+            `trained_steps`.
+        condition: Passed to the network by keyword, such as class_labels=3 or encoder_hidden_states [L, C]: the value
+            for one state, repeated for each row. None (the default): nothing.
+        batch: Rows evaluated at a time, 1 or more; the last batch is padded, so that no chunk of a run changes a bit.
+            None (the default): all rows at once.
     """
 
     process: Process

@@ -24,7 +24,13 @@ from .processes import Process, check_noise
 
 @dataclass(frozen=True)
 class Observed:
-    """p0 a mixture, $p(zeta|x)$ an observation, noised by a process."""
+    """A problem with exact answers: $p0$ a mixture of Gaussians and $p(zeta|x)$ an observation, noised by a process.
+
+    Args:
+        process: How data are noised: `tt.continuous.VP()`, `VE()` or `SubVP()`.
+        p0: The law of the data, a `tt.continuous.GaussianMixture`.
+        seen: What was observed, a `tt.continuous.Observation`.
+    """
 
     process: Process
     p0: GaussianMixture
@@ -96,7 +102,7 @@ class Observed:
         return lambda x, t: self.noised(target, t).score(x)
 
     def prior_gap(self, alpha: float = 1.0) -> float:
-        """The error of a run before its first step: KL of the prior to the target noised to $t = 1$.
+        """The error of the first draw: the KL divergence of the prior from the target noised to $t = 1$.
 
         The noised target is approximated by the Gaussian of its moments, accurate at so much noise.
         """

@@ -28,7 +28,9 @@ from .models import Diffusion, checked
 
 @dataclass(frozen=True)
 class OnClock(Clockwork):
-    """A diffusion in clock time: a subclass defines its proposal and its tilt; the moves follow from them."""
+    """A diffusion over a time grid. A subclass defines its proposal and its tilt (the potential in its weight); this
+    base makes the moves of them.
+    """
 
     model: Diffusion
     kernel: Kernel = field(default=euler_maruyama, kw_only=True)
@@ -98,6 +100,13 @@ class Tempered(_Edges):
     """$pi ~ p0(x) p(zeta|x)^alpha$ by ratios of transition densities: weight $p/q (p_zeta/p)^alpha$ (Prop. E.1).
 
     The proposal's mean moves by beta from the base step's to the conditional step's, with their common noise.
+
+    Args:
+        model: A `tt.continuous.Diffusion` with a conditional score.
+        alpha: Exponent of the condition, 0 to 1e9; 0 is the base model itself.
+        beta: Strength of the guided proposal, 0 to 1e9, a number or a function of time; 1, the conditional model, by
+            default.
+        kernel: How a step is taken: `euler_maruyama` (the default), `exponential` or `heun`.
     """
 
     how: ClassVar[str] = "moves as guidance does, weighs by the ratios of the two models (edge ratios)"
@@ -113,10 +122,18 @@ class Tempered(_Edges):
 
 @dataclass(frozen=True)
 class Girsanov(_Edges):
-    """The same target by path integrals in elapsed time (Prop. D.1, signs corrected), for any kernel.
+    """$pi ~ p0(x) p(zeta|x)^alpha$ as in `Tempered`, by path integrals in elapsed time (Prop. D.1, signs corrected),
+    for any kernel.
 
     $log dP/dQ = int (f - b) dY / g^2 - 1/2 int (|f|^2 - |b|^2) du / g^2$, taken at the start of each step. For
     Euler-Maruyama that is the ratio of densities; for other kernels both have the same limit.
+
+    Args:
+        model: A `tt.continuous.Diffusion` with a conditional score.
+        alpha: Exponent of the condition, 0 to 1e9; 0 is the base model itself.
+        beta: Strength of the guided proposal, 0 to 1e9, a number or a function of time; 1, the conditional model, by
+            default.
+        kernel: How a step is taken: `euler_maruyama` (the default), `exponential` or `heun`.
     """
 
     def propose(self, x: State, t: float, s: float) -> Proposal:
@@ -132,7 +149,7 @@ class Girsanov(_Edges):
 
 @dataclass(frozen=True)
 class Increment:
-    """log-density of a step y - x with this drift, relative to none: (f dY - |f|^2 du / 2) / g^2."""
+    """log-density of a step y - x with this drift, relative to drift 0: (f dY - |f|^2 du / 2) / g^2."""
 
     x: State
     drift: Tensor
@@ -162,10 +179,18 @@ class Tilted(OnClock):
     """$pi ~ p(x|zeta) p(zeta|x)^(alpha-1)$: the conditional diffusion as base and proposal, weighed by a potential.
 
     The increment $(a_s - 1) h(y, s) - (a_t - 1) h(x, t)$ telescopes: it does not depend on the path, and is exact at
-    the end for any finite h in between (a particle that h kills on the way stays dead: for hard constraints only
-    `tt.at_end` is exact). `ramp` says how the exponent grows with elapsed time. Proposals guided by beta other than
-    1 are corrected by $p_zeta/q$; with `leaned` the guidance grows with the exponent, towards where the weights will
-    be.
+    the end for any finite h in between. A particle that h kills on the way stays dead: for hard constraints only
+    `tt.at_end` is exact. Proposals guided by beta other than 1 are corrected by $p_zeta/q$; with `leaned` the guidance
+    grows with the exponent, towards where the weights will be.
+
+    Args:
+        model: A `tt.continuous.Diffusion` with a conditional score and a potential.
+        alpha: Exponent of the condition, 0 to 1e9; 1 is the conditional model itself.
+        ramp: How the exponent grows with elapsed time, a function from [0, 1] that ends at 1. The square,
+            `tt.Power(2.0)`, by default.
+        beta: Strength of the guided proposal, 0 to 1e9, a number or a function of time; 1, the conditional model, by
+            default.
+        kernel: How a step is taken: `euler_maruyama` (the default), `exponential` or `heun`.
     """
 
     how: ClassVar[str] = "moves by the conditional model, weighs by a potential whose exponent grows"
@@ -197,8 +222,9 @@ class Tilted(OnClock):
         """The same target, proposed by guidance of strength $1 + share (alpha - 1) ramp$; it evaluates the base score
         too.
 
-        With share 1 guidance starves some modes, and $p_zeta/q$ compensates by a few heavy weights, which the effective
-        sample size does not show; a share of one half leaves the other half to the potential.
+        With share 1 few particles reach some modes, and $p_zeta/q$ compensates by a few heavy weights, which the
+        effective sample size does not show. With a share of one half guidance does half of the way, the weights of the
+        potential the rest.
         """
         share = number("the share of guidance", share)
         if not 0 <= share <= 1:
@@ -218,6 +244,15 @@ class Steered(OnClock):
     """$pi ~ p0(x) exp(strength * reward(x))$: the base weighed by a reward whose share grows as `ramp`.
 
     A `proposal` score other than the base is corrected by $p/q$; `Predictor(base, reward, beta)` climbs the reward.
+
+    Args:
+        model: A `tt.continuous.Diffusion`; only its base score is used.
+        reward: Function (x, t) of states [B, D] and a time that returns one number a state [B]. Its value at $t = 0$
+            defines the target.
+        strength: Factor of the reward, finite, -1e9 to 1e9; 1 by default.
+        ramp: How the reward's share grows with elapsed time, a function from [0, 1] that ends at 1; linear by default.
+        proposal: Score to draw steps from in place of the base. None (the default): the base.
+        kernel: How a step is taken: `euler_maruyama` (the default), `exponential` or `heun`.
     """
 
     how: ClassVar[str] = "moves by the base model, weighs by a reward whose share grows"
@@ -255,7 +290,13 @@ class Steered(OnClock):
 
 @dataclass(frozen=True)
 class Unweighted(OnClock):
-    """No weights: the samples of a score alone. With a `Guided` score, plain guidance."""
+    """No weights: the samples of a score alone. With a `Guided` score, plain guidance.
+
+    Args:
+        model: A `tt.continuous.Diffusion`; its process, dimension and device are used.
+        score: What is sampled: a score such as `model.base`, or a `tt.continuous.Guided` one.
+        kernel: How a step is taken: `euler_maruyama` (the default), `exponential` or `heun`.
+    """
 
     how: ClassVar[str] = "plain guidance without weights"
     score: Score
@@ -273,7 +314,7 @@ class Unweighted(OnClock):
 
 
 def _once(score: Score) -> Score:
-    """The score with a cache by state and time, because a kernel and a drift read the same output."""
+    """The score with a cache by state and time, because kernel and drift evaluate it on the same states."""
     answers: dict[tuple[int, float], tuple[State, Tensor]] = {}
 
     def ask(x: State, t: float) -> Tensor:

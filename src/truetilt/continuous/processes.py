@@ -98,7 +98,12 @@ class _Shrinking(ABC):
 
 @dataclass(frozen=True)
 class VP(_Shrinking):
-    """Variance preserving: $g^2 = beta$ and $s^2 = 1 - exp(-B)$."""
+    """Variance preserving: $g^2 = beta$ and $s^2 = 1 - exp(-B)$.
+
+    Args:
+        beta_min: Rate of noise $beta(t)$ at $t = 0$, above 0; 0.1 by default.
+        beta_max: Rate of noise at $t = 1$, at least `beta_min`; 20 by default. In between the rate grows linearly.
+    """
 
     def std(self, t: float) -> float:
         return math.sqrt(-math.expm1(-self.total(t)))
@@ -114,7 +119,12 @@ class VP(_Shrinking):
 
 @dataclass(frozen=True)
 class SubVP(_Shrinking):
-    """Less noise than variance preserving has: $g^2 = beta (1 - exp(-2B))$ and $s = 1 - exp(-B)$."""
+    """Less noise than variance preserving has: $g^2 = beta (1 - exp(-2B))$ and $s = 1 - exp(-B)$.
+
+    Args:
+        beta_min: Rate of noise $beta(t)$ at $t = 0$, above 0; 0.1 by default.
+        beta_max: Rate of noise at $t = 1$, at least `beta_min`; 20 by default. In between the rate grows linearly.
+    """
 
     def std(self, t: float) -> float:
         return -math.expm1(-self.total(t))
@@ -131,7 +141,12 @@ class SubVP(_Shrinking):
 
 @dataclass(frozen=True)
 class VE:
-    """Variance exploding: $a = 0, m = 1, s^2 = sigma(t)^2 - sigma_min^2$ with $sigma = sigma_min^(1-t) sigma_max^t$."""
+    """Variance exploding: $a = 0, m = 1, s^2 = sigma(t)^2 - sigma_min^2$ with $sigma = sigma_min^(1-t) sigma_max^t$.
+
+    Args:
+        sigma_min: Noise at $t = 0$, above 0; 0.01 by default.
+        sigma_max: Noise at $t = 1$, above `sigma_min`; 50 by default.
+    """
 
     sigma_min: float = 0.01
     sigma_max: float = 50.0

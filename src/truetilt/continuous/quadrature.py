@@ -21,7 +21,12 @@ from ..targets.on_clock import ClockMove, Clockwork
 
 
 class Line(NamedTuple):
-    """Mass on equally spaced points of a line."""
+    """Mass on equally spaced points of a line.
+
+    Args:
+        points: Equally spaced points [G].
+        log_mass: Log-density of the weighted law at each point [G]; its integral is Z.
+    """
 
     points: Tensor  # [G]
     log_mass: Tensor  # [G], log-density of the weighted law; its integral is Z
@@ -45,10 +50,15 @@ class Line(NamedTuple):
 
 @torch.no_grad()
 def line_flow(fk: Clockwork, grid: Sequence[float], points: Tensor) -> Line:
-    """The limit of a one-dimensional model. Points must be no further apart than the smallest noise of a step.
+    """The exact law of infinitely many particles for a model of one coordinate, by quadrature.
 
-    The trapezium rule on a Gaussian with points one standard deviation apart has a relative error of 5e-9; mass beyond
-    the ends is lost.
+    Points must be no further apart than the smallest noise of a step. The trapezium rule on a Gaussian with points one
+    standard deviation apart has a relative error of 5e-9; mass beyond the ends is lost.
+
+    Args:
+        fk: What to sample, such as `tt.continuous.Tilted(model, alpha)` of a model with `dimension=1`.
+        grid: Times that fall strictly from 1 (noise) to 0 (data), those of the run to compare with.
+        points: Points of the line, two or more, rising in equal steps.
     """
     if not isinstance(fk, Clockwork):
         raise InvalidInput(f"fk is {shown(fk)}; give a model in clock time, such as tt.continuous.Tilted(model, alpha)")

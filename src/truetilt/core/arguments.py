@@ -23,8 +23,8 @@ from torch import Tensor
 from .errors import InvalidInput
 
 _SHOWN = 60  # characters of a value that a message quotes
-LONGEST = 1_000_000  # entries of a list that is read one by one: an endless one must not be read to its end
-LARGEST = 1e9  # a finite number that log-weights can be multiplied by and keep their digits
+LONGEST = 1_000_000  # most entries read from an iterable, which may be endless
+LARGEST = 1e9  # largest exponent or strength: log-weights times this keep their digits in float64
 
 
 def shown(value: object) -> str:
@@ -46,7 +46,7 @@ def plain(value: Any) -> Any:
 
 
 def number(name: str, value: object, need: str = "give a number") -> float:
-    """A real number; NaN and infinity are the caller's to refuse."""
+    """A real number as a Python number; NaN and infinity pass, and the caller checks for them."""
     found = plain(value)
     if isinstance(found, bool) or not isinstance(found, Real):
         raise InvalidInput(f"{name} is {shown(value)}; {need}")
@@ -77,7 +77,9 @@ def truth(name: str, value: object) -> bool:
 
 
 def function(name: str, value: object, takes: str, hint: str = "") -> None:
-    """Refuse what cannot be called with these arguments, written as "(x, t)"; `hint` says what to give instead."""
+    """Raise unless the value can be called with these arguments, written as "(x, t)"; `hint` names what to give
+    instead.
+    """
     if not callable(value):
         raise InvalidInput(f"{name} is {shown(value)}; give a function of {takes}{hint and ', ' + hint}")
     count = takes.count(",") + 1
@@ -109,7 +111,7 @@ def called(name: str, value: Callable[..., Any], *args: Any) -> Any:
 
 
 def has(name: str, value: object, parts: Sequence[str], need: str) -> None:
-    """Refuse a value that lacks one of these attributes."""
+    """Raise for a value that lacks one of these attributes; `need` says what to give."""
     if isinstance(value, type) or not all(hasattr(value, part) for part in parts):
         raise InvalidInput(f"{name} is {shown(value)}; {need}")
 
@@ -138,7 +140,7 @@ def tensor_of(name: str, value: object, need: str, device: torch.device | str | 
 
 
 def _numeric(value: object) -> bool:
-    """Whether a tensor may be made of a value: it is a number, an array, or a list that is not too long."""
+    """Whether a value can be converted to a tensor: a number, an array, or a list that is not too long."""
     if isinstance(value, np.ndarray | np.generic | int | float | Real):
         return True
     return isinstance(value, Sequence) and not isinstance(value, str | bytes) and len(value) <= LONGEST
@@ -172,7 +174,7 @@ def listed(name: str, value: object, need: str) -> list[Any]:
 
 
 def device_here(value: object, name: str = "device") -> None:
-    """Refuse a device that this machine does not have."""
+    """Raise for a device that this machine does not have."""
     try:
         found = torch.device(cast("str", value))
     except (RuntimeError, TypeError, ValueError) as error:

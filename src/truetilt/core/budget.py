@@ -15,16 +15,15 @@ class BudgetTooSmall(InvalidInput):
 
 
 class Budget(NamedTuple):
-    """Network evaluations and reward calls that may be spent, None for any number; a method ends with the first.
-
-    Of a reward that keeps its answers (`tt.Reward`) distinct calls are meant: an answer that is known costs nothing.
+    """Network evaluations and reward calls that may be spent, None for no limit; a method stops when either runs out.
+    For a reward with a cache (`tt.Reward`) distinct calls are counted: a cached value costs nothing.
     """
 
     evaluations: int | None = None
     calls: int | None = None
 
     def most(self, evaluations: int, calls: int, what: str, at_most: int | None = None) -> int:
-        """How many of something can be had that costs so many evaluations and calls each; at least one."""
+        """How many items the budget buys, each at this many evaluations and calls; raises if it does not buy one."""
         limits = [(self.evaluations, evaluations, "network evaluations"), (self.calls, calls, "reward calls")]
         for limit, _, name in limits:
             if limit is not None and (type(plain(limit)) is not int or plain(limit) < 0):
@@ -42,12 +41,14 @@ class Budget(NamedTuple):
         return count if at_most is None else min(count, at_most)
 
     def less(self, spent: Spent) -> Budget:
-        """What is left of it, at least 0."""
+        """The budget that is left after this cost, at least 0."""
         left = [(self.evaluations, spent.evaluations), (self.calls, spent.distinct)]
         return Budget(*(None if limit is None else max(limit - used, 0) for limit, used in left))
 
     def share(self, spent: Spent) -> float:
-        """Which part of it was spent, of the limit that is nearer; more than 1 is too much, and 0 if nothing limits."""
+        """The share of the budget that a cost takes, by the limit that is nearer: above 1 if it is exceeded, 0 without
+        limits.
+        """
         used = [(self.evaluations, spent.evaluations), (self.calls, spent.distinct)]
         return max((_part(part, limit) for limit, part in used if limit is not None), default=0.0)
 

@@ -14,17 +14,17 @@ from .errors import InvalidInput
 
 SMILES, SELFIES = "smiles", "selfies"
 NEED = "pip install 'truetilt[chem]'"
-_KEPT = 16_384  # molecules whose structure is kept, since a reward, a table and a picture ask about the same ones
+_KEPT = 16_384  # molecules in the cache of parsed structures: a reward, a table and a picture use the same ones
 
 
 def has_rdkit() -> bool:
-    """Whether molecules can be parsed and drawn here."""
+    """Whether RDKit is installed, so that molecules can be parsed and drawn."""
     return find_spec("rdkit") is not None
 
 
 @lru_cache(maxsize=1)
 def rdkit() -> Any:
-    """The package rdkit.Chem, whose messages about every molecule that it rejects are turned off."""
+    """The package rdkit.Chem, its messages about rejected molecules switched off."""
     if not has_rdkit():
         raise InvalidInput(f"molecules are read by RDKit, which is not installed: {NEED}")
     from rdkit import Chem, rdBase
@@ -62,7 +62,7 @@ def smiles_of(text: str, notation: str) -> str:
 
 
 def in_notation(smiles: str, notation: str) -> str:
-    """A SMILES in this notation, its atoms in the order that it has."""
+    """A SMILES converted to this notation, its atoms in the same order."""
     if notation == SMILES:
         return smiles
     library = selfies_library()
@@ -73,7 +73,7 @@ def in_notation(smiles: str, notation: str) -> str:
 
 
 def qed_value(mol: Any) -> float:
-    """How drug-like it is, 0 to 1 (Bickerton et al. 2012)."""
+    """The drug-likeness QED of a molecule, 0 to 1 (Bickerton et al. 2012)."""
     rdkit()
     from rdkit.Chem import QED
 
@@ -81,7 +81,7 @@ def qed_value(mol: Any) -> float:
 
 
 def logp_value(mol: Any) -> float:
-    """Crippen's log P, of octanol over water: how greasy it is."""
+    """Crippen's log P of a molecule, the partition coefficient of octanol and water."""
     rdkit()
     from rdkit.Chem.rdMolDescriptors import CalcCrippenDescriptors
 

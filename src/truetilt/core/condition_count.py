@@ -16,21 +16,21 @@ from .errors import InvalidInput
 
 @runtime_checkable
 class ManyConditions(Protocol):
-    """A Score or Potential that answers about each equal part of the populations under a condition of its own."""
+    """A Score or Potential of several conditions: each equal part of the populations is evaluated under its own."""
 
     @property
     def condition_count(self) -> int: ...
 
 
 def parts_of(value: Any) -> int:
-    """The number of conditions among all parts of what is sampled (their least common multiple); 1 without any."""
+    """The number of conditions of a value: the least common multiple over its parts; 1 if no part has several."""
     seen: dict[int, Any] = {}
     waiting, found = [value], 1
     while waiting:
         part = waiting.pop()
         if id(part) in seen:
             continue
-        seen[id(part)] = part  # kept alive, so that its id stays its own
+        seen[id(part)] = part  # kept alive, so that no other object gets its id
         if isinstance(part, tuple | list):
             waiting += part
         elif isinstance(part, Mapping):
@@ -42,7 +42,7 @@ def parts_of(value: Any) -> int:
 
 
 def check_parts(value: Any, populations: int) -> None:
-    """Refuse populations that cannot be shared equally among the conditions of what is sampled."""
+    """Raise for a number of populations that cannot be divided equally among the conditions of what is sampled."""
     parts = parts_of(value)
     if populations % parts:
         raise InvalidInput(

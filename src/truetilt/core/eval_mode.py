@@ -1,4 +1,6 @@
-"""Evaluation of networks: eval mode for those that we call, warnings for others in train mode or without logits."""
+"""Eval mode for the networks that this library calls; warnings for the user's functions with networks in train mode or
+without logits.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from .evaluation import check
 
 @contextmanager
 def evaluating(net: Any) -> Generator[None, None, None]:
-    """Context manager: eval mode inside. Only a network in train mode is switched: that visits all its modules."""
+    """Context manager: the network is in eval mode inside. A network already in eval mode is left alone, since
+    switching visits all its modules.
+    """
     training = getattr(net, "training", False)
     if training:
         net.eval()
@@ -35,7 +39,7 @@ def check_logits(answer: Tensor) -> None:
         check(whole, _probabilities)
 
 
-_ROUNDING = 1e-3  # of a sum of probabilities in half precision
+_ROUNDING = 1e-3  # tolerance of a sum of probabilities in half precision
 
 
 def _probabilities() -> UserWarning:
@@ -46,23 +50,25 @@ def _probabilities() -> UserWarning:
 
 
 def hidden_in_training(value: Any) -> list[nn.Module]:
-    """Networks in train mode inside plain functions: closures, attributes, globals. Our adapters switch theirs."""
+    """Networks in train mode inside plain functions, found in closures, attributes and globals. Those in our adapters
+    are left out, because adapters switch them to eval mode.
+    """
     return [net for net in _networks(value) if net.training]
 
 
 def _networks(value: Any) -> Iterator[nn.Module]:
-    """Every network that can be reached from a value; what is reached twice is looked into once."""
+    """Every network that can be reached from a value; each object is visited once."""
     seen, waiting = {}, [value]
     while waiting and len(seen) < _MOST:
         part = waiting.pop()
         if isinstance(part, nn.Module):
             yield part
         elif id(part) not in seen:
-            seen[id(part)] = part  # kept alive, so that its id stays its own
+            seen[id(part)] = part  # kept alive, so that no other object gets its id
             waiting += _within(part)
 
 
-_MOST = 10_000  # values looked into: a function may hang on to a whole program
+_MOST = 10_000  # most objects visited: a function may refer to a whole program
 
 
 def _within(value: Any) -> list[Any]:

@@ -1,7 +1,8 @@
 """A hash of a value and of all that it refers to: equal for equal settings and weights, in every process.
 
-It tells models apart whose printed settings are the same. Records are hashed field by field, networks weight by weight,
-functions by their name, their code and what they enclose. Nothing is executed, and no memory address enters.
+Models with equal printed settings and other weights have other hashes. Records are hashed field by field, networks
+weight by weight, functions by their name, their code and what they enclose. Nothing is executed, and no memory address
+enters.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _DEVICE = re.compile(r"(cpu|cuda)(:\d+)?")
 
 
 def fingerprint(value: Any) -> str:
-    """64 hexadecimal digits."""
+    """The hash of a value, as 64 hexadecimal digits."""
     digest = hashlib.sha256()
     for piece in _pieces(value, ()):
         digest.update(piece + b"\0")
@@ -29,9 +30,8 @@ def fingerprint(value: Any) -> str:
 
 
 def alike(one: Any, other: Any, above: tuple[tuple[int, int], ...] = ()) -> bool:
-    """Whether two values are one object, or built the same way: equal fingerprints, without hashing what they share.
-
-    `above` holds the pairs that are being compared, so that a circle ends.
+    """Whether two values have equal fingerprints, without hashing objects that both refer to. `above` holds the pairs
+    that are being compared, so that a reference cycle ends.
     """
     if one is other or (id(one), id(other)) in above:
         return True
@@ -50,7 +50,7 @@ def alike(one: Any, other: Any, above: tuple[tuple[int, int], ...] = ()) -> bool
 
 
 def _pieces(value: Any, above: tuple[int, ...]) -> Iterator[bytes]:
-    """The value as bytes, piece by piece; `above` holds what is being walked, so that a circle ends."""
+    """The value as bytes, piece by piece; `above` holds the values being visited, so that a reference cycle ends."""
     if id(value) in above:
         yield b"circle"
         return
@@ -114,12 +114,12 @@ def _compiled(code: CodeType) -> list[Any]:
 def _content(cell: Any) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # not filled yet
+    except ValueError:  # a cell of a closure that has no value yet
         return None
 
 
 def _name(value: Any) -> str:
-    """The name of a function or of a value's class. Ours go without their module, which may move."""
+    """The name of a function or of a value's class; for this package's own without the module, which may be renamed."""
     kind = value if hasattr(value, "__qualname__") else type(value)
     package, _, rest = kind.__module__.partition(".")
     if package != __name__.partition(".")[0]:

@@ -1,6 +1,6 @@
 """Counts of network passes and reward calls: copies of what is sampled whose networks and rewards report to a meter.
 
-A run of such a copy draws the same bits. Also what the parts of a value cost when they were made.
+A run of such a copy draws the same bits. `spent_before` adds up what making the parts of a value has cost.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @runtime_checkable
 class CountsParts(Protocol):
-    """A model that lists which of its fields are asked directly, and so counted."""
+    """A model that lists in `counted` which of its fields are called directly, and so are to be counted."""
 
     @property
     def counted(self) -> tuple[str, ...]: ...
@@ -26,7 +26,7 @@ class CountsParts(Protocol):
 
 @runtime_checkable
 class Costly(Protocol):
-    """A part that says what making it cost, such as a ramp found by a pilot or a learned twist."""
+    """A part with a record of what making it cost, such as a ramp found by a pilot or a learned twist."""
 
     @property
     def spent(self) -> Spent: ...
@@ -42,7 +42,7 @@ class Rewarded(Protocol):
 
 @runtime_checkable
 class Keeps(Protocol):
-    """A reward that says whether it keeps its answers, as `tt.Reward` does."""
+    """A reward that states whether it has a cache, as `tt.Reward` does."""
 
     @property
     def keeps(self) -> bool: ...
@@ -52,8 +52,8 @@ def metered(value: T, meter: Meter) -> T:
     """A copy of what is sampled (or of moves) whose model's networks and whose reward report to a meter.
 
     Parts are found through the fields of dataclasses: those called `reward`, and those that a model lists in `counted`
-    because they are asked directly (its scores are counted where they are asked). What holds none of them is left as it
-    is, and the same part stays one object in all places.
+    (scores of tokens are counted in `ask` instead). A value without such parts is returned unchanged, and a part that
+    occurs in several places stays one object.
     """
     return _metered(value, meter, {})
 
@@ -67,7 +67,7 @@ def _metered(value: Any, meter: Meter, done: dict[int, tuple[Any, Any]]) -> Any:
         found = value if all(a is b for a, b in zip(parts, value, strict=True)) else parts
     elif is_dataclass(value) and not isinstance(value, type):
         found = _changed(value, {f.name: _part(value, f.name, meter, done) for f in fields(value)})
-    done[id(value)] = value, found  # the value is kept, so that its id stays its own
+    done[id(value)] = value, found  # the value is kept alive, so that no other object gets its id
     return found
 
 
@@ -84,7 +84,7 @@ def _part(value: Any, name: str, meter: Meter, done: dict[int, tuple[Any, Any]])
 
 
 def _changed(value: Any, parts: dict[str, Any]) -> Any:
-    """A shallow copy with other parts; nothing that was worked out from the old ones is kept."""
+    """A shallow copy with other parts; cached properties, computed from the old parts, are dropped."""
     names = [name for name, part in parts.items() if part is not getattr(value, name)]
     if not names:
         return value
@@ -97,7 +97,7 @@ def _changed(value: Any, parts: dict[str, Any]) -> Any:
 
 
 def spent_before(value: Any) -> Spent:
-    """What the parts of a value cost when they were made: pilots of ramps, fits of twists, each counted once."""
+    """The cost of making the parts of a value: pilots of ramps, fits of twists, each counted once."""
     total = Spent()
     for part in {id(part): part for part in _parts(value)}.values():
         total = total.plus(part.spent) if isinstance(part, Costly) and isinstance(part.spent, Spent) else total
@@ -105,7 +105,7 @@ def spent_before(value: Any) -> Spent:
 
 
 def rewards_of(value: Any) -> list[Any]:
-    """The rewards among the parts of a value whose answers can be kept (`tt.Reward`), each once."""
+    """The rewards with a cache (`tt.Reward`) among the parts of a value, each once."""
     found = [part.reward for part in _parts(value) if isinstance(part, Rewarded)]
     return list({id(reward): reward for reward in found if isinstance(reward, Keeps) and reward.keeps}.values())
 

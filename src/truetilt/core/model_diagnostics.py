@@ -1,7 +1,7 @@
-"""What a run measured about itself at its end, beside its weights: plain numbers that its settings carry.
+"""Measures of the model, taken at the end of a run: plain numbers, stored in the settings of its result.
 
-They describe the model and not the weights: whether the conditionals that moves redraw sites from agree, how large the
-ratio of the two networks is, how far the target lies from the base. `Result.trust` reads them.
+They say whether the conditionals that moves use agree, how large the ratio of the two networks is, and how far the
+target lies from the base. `Result.trust` reads them.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ class Measures(NamedTuple):
 
     disagreement: float | None = None  # between the conditionals of two neighbouring sites that moves redraw, mean
     log_ratio: float | None = None  # log p(zeta|x) / p(zeta) of the networks, mean under the target, worst condition
-    bound: float | None = None  # what that cannot exceed: -log p(zeta), where it is known
+    bound: float | None = None  # upper bound of the true log-ratio: -log p(zeta), where it is known
     beyond: float | None = None  # mean excess of the log-ratio over its bound
     retold: float | None = None  # mean change of the log-ratio when summed in another order, where no bound is known
-    amplified: float | None = None  # factor of an error of the log-ratio in the target: its exponent minus 1
+    amplified: float | None = None  # factor by which an error of the log-ratio enters the target: alpha - 1
     divergence: float | None = None  # KL of the target from the base
-    most: float | None = None  # log of the most that a state can weigh, where that is known
+    most: float | None = None  # log of the largest possible weight, where it is known
     rewarded: bool = False  # whether a reward is in the target
     moving: bool = False  # whether the run was to make moves
     drift: float | None = None  # mean |log p0 as moves updated it - log p0 summed in the run's order|
 
     def told(self) -> dict[str, Any]:
-        """Fit for JSON: what there is, and is finite."""
+        """The measures that are known and finite, fit for JSON."""
         return {name: value for name, value in self._asdict().items() if value is not None and math.isfinite(value)}
 
 
@@ -39,7 +39,7 @@ _TRUTHS = ("rewarded", "moving")
 
 
 def worst(parts: Sequence[Mapping[str, Any]]) -> Measures:
-    """The measures of several runs together: of each number the largest; a bound only where all have the same."""
+    """The measures of several runs together: the largest of each number; a bound only if all runs have the same."""
     found: dict[str, Any] = {}
     for name in Measures._fields:
         values = [part[name] for part in parts if name in part]
@@ -50,7 +50,7 @@ def worst(parts: Sequence[Mapping[str, Any]]) -> Measures:
 
 
 def as_numbers(told: Mapping[str, Any]) -> Tensor:
-    """What was measured as numbers that ranks can exchange [fields]; NaN where there is none."""
+    """The measures as a tensor [fields], for exchange between ranks; NaN for None."""
     return torch.tensor([float(told.get(name, math.nan)) for name in Measures._fields], dtype=torch.float64)
 
 

@@ -6,10 +6,13 @@ from typing import NamedTuple
 
 
 class Spent(NamedTuple):
-    """What was asked: rounds and evaluations of the network, calls of the reward, and how many of those were distinct.
+    """The cost of a run or a fit, in evaluations of the network and calls of the reward.
 
-    A round is one batched pass of the network, an evaluation one sequence in one pass. A call is one state given to the
-    reward, a distinct call one whose state had not been given before: what a cache cannot answer.
+    Args:
+        rounds: Batched passes of the network; 0 by default.
+        evaluations: Sequences evaluated, each pass of each counted; 0 by default.
+        calls: States given to the reward; 0 by default.
+        distinct: States given to it for the first time, which a cache cannot answer; 0 by default.
     """
 
     rounds: int = 0

@@ -1,8 +1,8 @@
 """What a run aims at, as a value that can be compared: the law at the end of time, and the laws on the way there.
 
-Moves leave a target alone. They fit a run if its target is theirs: at the end the final law, at every earlier time the
-intermediate one as well, which hangs on how weights grow. Parts that only one of two targets has are not compared: an
-exponent of ratios needs no potential, one of potentials no base.
+Moves leave a target invariant, which must be that of the run: the final law for moves at the end, and for earlier moves
+the intermediate law too, which depends on the ramp. Only parts that both targets name are compared. A target weighted
+by score ratios has no potential, one weighted by a potential may have no base.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Shapes, records and protocols that all other modules use.
 
 Leading dimensions are independent populations; the particle axis is the last axis of a log-weight. A record is
-immutable, and a class is either a Protocol or final.
+immutable. A class is a Protocol, final, or an abstract base that leaves a few methods to its subclasses (`BatchScore`
+of core/evaluation, `OnClock` of targets/).
 """
 
 from __future__ import annotations

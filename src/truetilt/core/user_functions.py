@@ -1,4 +1,4 @@
-"""Calls of users' functions on a batch of tokens, with advice where a function was written for strings."""
+"""Calls of users' functions on a batch of tokens; the error for a function written for strings says how to wrap it."""
 
 from __future__ import annotations
 

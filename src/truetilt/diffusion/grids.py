@@ -27,7 +27,12 @@ def uniform_grid(steps: int) -> Grid:
 
 
 def masked_fraction_grid(schedule: NoiseSchedule, steps: int) -> Grid:
-    """Times between which the noised fraction $1 - exp(-sigma)$ falls by equal amounts."""
+    """Times between which the noised fraction $1 - exp(-sigma)$ falls by equal amounts.
+
+    Args:
+        schedule: A noise schedule, such as `tt.LogLinear()`.
+        steps: Number of steps, 1 to 999,999.
+    """
     steps = whole("steps", steps, 1, MOST_STEPS)
     if not isinstance(schedule, NoiseSchedule):
         raise InvalidInput(f"schedule is {shown(schedule)}; give a noise schedule such as tt.LogLinear()")

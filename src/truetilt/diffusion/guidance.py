@@ -32,7 +32,7 @@ class NoisyState(NamedTuple):
 
 
 class Guide(Protocol):
-    """A way of guiding: a score made of two at the states and time `at`, leaning from the base by beta."""
+    """A way of guiding: the score of strength beta made of base and conditional, at the states and time `at`."""
 
     def __call__(
         self, process: Process, base: SiteLogits, conditional: SiteLogits, beta: float, at: NoisyState
@@ -40,7 +40,15 @@ class Guide(Protocol):
 
 
 def rate_level(process: Process, base: SiteLogits, conditional: SiteLogits, beta: float, at: NoisyState) -> SiteLogits:
-    """The paper's guided rate $R^beta = R (R^1 / R)^beta$ (Definition 3.1); at beta = 1 the conditional rate itself."""
+    """The paper's guided rate $R^beta = R (R^1 / R)^beta$ (Definition 3.1); at beta = 1 the conditional rate itself.
+
+    Args:
+        process: The noising process of both scores; not used.
+        base: The base's score at the states, a `tt.SiteLogits`.
+        conditional: The conditional's score at the states, a `tt.SiteLogits`.
+        beta: Strength, 0 or more.
+        at: The pair (x, t): states [..., D] and their time; not used.
+    """
     if beta == 1:
         return conditional
     return base.join(conditional, partial(interpolate, beta=beta))
@@ -49,7 +57,15 @@ def rate_level(process: Process, base: SiteLogits, conditional: SiteLogits, beta
 def posterior_level(
     process: Process, base: SiteLogits, conditional: SiteLogits, beta: float, at: NoisyState
 ) -> SiteLogits:
-    """softmax of $(1 - beta) log p(x0|x) + beta log p(x0|x, zeta)$, at the base's unmasking rate."""
+    """softmax of $(1 - beta) log p(x0|x) + beta log p(x0|x, zeta)$, at the base's unmasking rate.
+
+    Args:
+        process: The noising process of both scores, which turns scores into posteriors.
+        base: The base's score at the states, a `tt.SiteLogits`.
+        conditional: The conditional's score at the states, a `tt.SiteLogits`.
+        beta: Strength, 0 or more.
+        at: The pair (x, t): states [..., D] and their time.
+    """
     x, t = at
     p, p_zeta = process.posterior(base, x, t), process.posterior(conditional, x, t)
     return process.score(p.join(p_zeta, partial(interpolate, beta=beta)).normalised(), x, t)
@@ -65,7 +81,15 @@ def interpolate(base: Tensor, conditional: Tensor, beta: float) -> Tensor:
 
 @dataclass(frozen=True)
 class Guided(BatchScore):
-    """A Score that leans: what plain guidance samples from."""
+    """The Score of plain guidance: the base leaned towards the conditional by a strength.
+
+    Args:
+        process: The noising process of both scores: `tt.Masking(S)` or `tt.Uniform(S)`.
+        base: Score of the unconditional model.
+        conditional: Score of the conditional model.
+        beta: Strength, 0 to 1e9, a number or a function of time: 0 is the base, 1 the conditional, more leans further.
+        guide: How two scores make the guided one: `tt.rate_level` (the default, the paper's) or `tt.posterior_level`.
+    """
 
     asks_others: ClassVar[bool] = True
     process: Process
@@ -124,7 +148,7 @@ class PosteriorScore:
 
 
 def strength(beta: float | Schedule, t: float) -> float:
-    """beta at time t. A number was checked when it was given; a schedule may misbehave anywhere."""
+    """beta at time t. A number was checked at construction; the value of a schedule is checked at every call."""
     return _checked(called("beta", cast("Schedule", beta), t), t) if callable(beta) else float(beta)
 
 
@@ -136,7 +160,7 @@ def _checked(beta: object, t: float) -> float:
 
 
 def check_strength(beta: float | Schedule) -> float | Schedule:
-    """Fail at construction, at both ends of a schedule; a number comes back in its plain form."""
+    """beta as a plain number, checked; a schedule is checked at both ends of time."""
     if callable(beta):
         function("beta", beta, "(t)")
         for t in (1.0, 0.0):
@@ -149,7 +173,7 @@ def check_strength(beta: float | Schedule) -> float | Schedule:
 def guided(
     guide: Guide, process: Process, base: SiteLogits, conditional: SiteLogits, beta: float, at: NoisyState
 ) -> SiteLogits:
-    """What a guide makes of two scores, which must be a score again."""
+    """The guided score, checked to be a `SiteLogits`."""
     found = guide(process, base, conditional, beta, at)
     if not isinstance(found, SiteLogits) or found.vocabulary != process.vocabulary or found.index.shape != at.x.shape:
         raise InvalidInput(f"the guide returned {shown(found)}; it must return tt.SiteLogits of the states it is given")
@@ -157,5 +181,5 @@ def guided(
 
 
 def check_guide(guide: object) -> None:
-    """A way of guiding."""
+    """Raise unless this is a guide: a function of (process, base, conditional, beta, at)."""
     function("guide", guide, "(process, base, conditional, beta, at)", "such as tt.rate_level or tt.posterior_level")

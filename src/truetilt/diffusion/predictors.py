@@ -1,8 +1,9 @@
 """Scores made of the base and a function of noised states: classifier guidance, exact or by one gradient.
 
-Both ask how a log-value h(x, t) changes when one site does. `Predictor` asks about every neighbour of x, `Taylor` takes
-a gradient and so is only near. As the `proposal` of `Steered` either is corrected by the weight p/q, and the target is
-that of the base; as the `conditional` of a model it is part of the target, and there `Taylor` changes what is sampled.
+Both use the change of a log-value h(x, t) when one site changes. `Predictor` evaluates h on every neighbour of x;
+`Taylor` takes one gradient, an approximation. As the `proposal` of `Steered` either is corrected by the weight p/q, and
+the target is that of the base; as the `conditional` of a model it is part of the target, and there `Taylor` changes
+what is sampled.
 """
 
 from __future__ import annotations
@@ -27,7 +28,14 @@ _RELAXED = "(onehot, t)"
 
 @dataclass(frozen=True)
 class Predictor(BatchScore):
-    """The conditional Score of a classifier $log p_t(zeta|x)$, by exact ratios over every neighbour of x."""
+    """The conditional Score of a classifier $log p_t(zeta|x)$, by exact ratios over every neighbour of x.
+
+    Args:
+        process: The noising process of the base: `tt.Masking(S)` or `tt.Uniform(S)`.
+        base: Score of the unconditional model.
+        log_likelihood: Function (x, t) of a batch of states [B, D] and a time that returns $log p_t(zeta|x)$ [B]. It is
+            evaluated on every state that differs from x at one site.
+    """
 
     asks_others: ClassVar[bool] = True
     process: Process
@@ -52,7 +60,7 @@ class Predictor(BatchScore):
         return self._asked(y, t)
 
     def _asked(self, y: Tokens, t: float) -> Tensor:
-        """log p_t(zeta|y) [...] of states [..., D], asked as one batch."""
+        """log p_t(zeta|y) [...] of states [..., D], evaluated as one batch."""
         batch, need = batch_of(y), "return one log-probability a state"
         value = tensor_of("what the classifier returned", self.log_likelihood(batch, t), need, y.device)
         if value.shape != batch.shape[:1]:
@@ -98,7 +106,7 @@ class Taylor(BatchScore):
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         base, x = dense_base(self.process, self.base, batch, t), batch.x
         value, slope = value_and_slope(self.differentiable, x, t, self.process.states, self.dtype, "tt.Taylor")
-        dead = (value == NEG_INF)[:, None, None]  # the gradient says nothing there: the base's ratios are kept
+        dead = (value == NEG_INF)[:, None, None]  # no gradient at -inf: the base's ratios are kept
         ratio = torch.where(dead, 0.0, slope[..., : self.process.vocabulary] - slope.gather(-1, x[..., None]))
         bad = value.isnan() | ~ratio.isfinite().flatten(1).all(1)
         check(bad.any(), partial(_not_finite, bad, t, self.dtype))
@@ -117,7 +125,7 @@ def value_and_slope(
 ) -> tuple[Tensor, Tensor]:
     """A log-value [B] of states [B, D] and its gradient in their one-hot entries [B, D, states], by one pass.
 
-    Worked out also where gradients are switched off; `name` is what errors call the function.
+    Computed under `torch.no_grad` too; `name` is what errors call the function.
     """
     with torch.inference_mode(False), torch.enable_grad(), evaluating(differentiable):
         blank = torch.zeros(*x.shape, states, dtype=dtype, device=x.device)
@@ -152,7 +160,7 @@ def _relaxed(differentiable: Callable[[Tensor, float], Tensor], onehot: Tensor, 
 
 
 def check_base(process: Process, base: Score) -> None:
-    """A process, and a base of as many tokens."""
+    """Raise unless this is a process, and a base of equally many tokens."""
     check_process(process)
     function("base", base, "(x, t)")
     known = base.process if isinstance(base, OfProcess) else None
@@ -163,7 +171,7 @@ def check_base(process: Process, base: Score) -> None:
 
 
 def dense_base(process: Process, base: Score, batch: Batch, t: float) -> Tensor:
-    """What the base says of every token at every site [B, D, S]."""
+    """The base's log-score of every token at every site [B, D, S]."""
     found, x = ask(base, batch, t), batch.x
     if not isinstance(found, SiteLogits) or found.index.shape != x.shape or found.vocabulary != process.vocabulary:
         raise InvalidInput(f"the base returned {shown(found)} for states {tuple(x.shape)}; return tt.SiteLogits")

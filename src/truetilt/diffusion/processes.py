@@ -2,7 +2,7 @@
 
 A score is log p_t(y)/p_t(x) for y = x with one site set to v. For masking it is absolute (the mask's own entry counts
 as 0) and only masked sites are read; for uniform only differences within a row matter (entry v less the entry at x).
-Both are what a SEDD network returns. Score, posterior p(x0 = v | x) and reverse rates convert in every direction.
+SEDD networks return both kinds. Score, posterior p(x0 = v | x) and reverse rates convert in every direction.
 
 sigma(0) = 0 for every noise schedule: time 0 is clean data, so a last step into s = 0 leaves no noise, whatever the
 lower end of the schedule. Generation runs t = 1 -> 0.
@@ -27,7 +27,7 @@ from .kernels import SiteLaw, log1mexp
 
 AnyMethod = TypeVar("AnyMethod", bound=Callable[..., Any])
 _SOON = 1e-6  # the smallest time of a state that still has masks
-_LEAST = 1e-300  # a sum over other tokens that rounding made 0 or negative: so rare that no draw will show it
+_LEAST = 1e-300  # stands for a sum over other tokens that rounding made 0 or negative; too small ever to be drawn
 
 
 class Sigma(NamedTuple):
@@ -39,7 +39,7 @@ class Sigma(NamedTuple):
 
 @runtime_checkable
 class NoiseSchedule(Protocol):
-    """The total noise sigma(t) with its derivative, and the time at which there is so much of it."""
+    """The total noise sigma(t) with its derivative, and the time at which the noise has a given value."""
 
     def __call__(self, t: float | Tensor) -> Sigma: ...
     def time_of(self, value: float) -> float: ...
@@ -57,7 +57,7 @@ def _time(t: float | Tensor) -> Tensor:
 
 
 def _remembered(schedule: AnyMethod) -> AnyMethod:
-    """The same method with a cache of its values at plain numbers: a step asks for two times again and again."""
+    """The same method with a cache of its values, since a step calls it many times at two times."""
     known = lru_cache(maxsize=256)(schedule)
 
     @wraps(schedule)
@@ -94,7 +94,12 @@ class LogLinear:
 
 @dataclass(frozen=True)
 class Geometric:
-    """$sigma(t) = low^(1-t) high^t$ for $t > 0$, and 0 at $t = 0$."""
+    """$sigma(t) = low^(1-t) high^t$ for $t > 0$, and 0 at $t = 0$.
+
+    Args:
+        low: Noise just above $t = 0$, above 0; 1e-4 by default.
+        high: Noise at $t = 1$, above `low` and finite; 20 by default.
+    """
 
     low: float = 1e-4
     high: float = 20.0
@@ -138,7 +143,7 @@ class Cosine:
 
 
 def _checked(process: Masking | Uniform) -> None:
-    """At least two tokens, and a schedule."""
+    """Raise unless there are at least two tokens and a noise schedule."""
     settle(process, vocabulary=whole("vocabulary", process.vocabulary, 2, 2**31 - 1))
     if not isinstance(process.schedule, NoiseSchedule):
         raise InvalidInput(f"schedule is {shown(process.schedule)}; give a noise schedule such as tt.LogLinear()")
@@ -167,7 +172,9 @@ def _log_lost(sigma: float) -> float:
 
 @lru_cache(maxsize=256)
 def _log_clock(sigma: float, later: float) -> Tensor:
-    """log of log (1 - exp(-sigma)) / (1 - exp(-later)), which is how long a masked site has to wait."""
+    """log of the clock, log((1 - exp(-sigma)) / (1 - exp(-later))): the integrated rate at which a masked site is
+    revealed.
+    """
     return torch.tensor(_log_lost(sigma) - _log_lost(later), dtype=torch.float64).log()
 
 
@@ -225,7 +232,7 @@ class Masking:
         return round(length * _share_lost(self.sigma(t), self.sigma(1.0)))
 
     def time_masked(self, length: int, count: int) -> float:
-        """A time at which `count` of `length` sites are masked: what to tell a network that sees such a state.
+        """A time at which `count` of `length` sites are masked: the time to give a network for such a state.
 
         Never 0 while any is masked, though a schedule that starts above 0 has no time with so little noise.
         """
@@ -267,7 +274,7 @@ class Masking:
         """Exact law of one site at s given x at t: still masked with $(1-e^-sigma_s)/(1-e^-sigma_t)$, else revealed."""
         stay = _log_lost(self.sigma(s)) - _log_lost(self.sigma(t))
         leave, fixed, posterior = _log_lost(-stay), x != self.vocabulary, log_score.normalised()
-        hold = (posterior.flaws() + stay).masked_fill_(fixed, 0.0)  # NaN where the score is, or is only -inf
+        hold = (posterior.flaws() + stay).masked_fill_(fixed, 0.0)  # NaN where the score is NaN or its row all -inf
         move = torch.full_like(hold, leave).masked_fill_(fixed, NEG_INF)
         return SiteOdds(posterior, hold, move)
 
@@ -290,7 +297,12 @@ def reveal_step(process: Masking, length: int, t: float, s: float) -> RevealStep
 
 @dataclass(frozen=True)
 class Uniform:
-    """Each site is kept with probability $exp(-sigma(t))$, else it is redrawn uniformly over the vocabulary."""
+    """Each site is kept with probability $exp(-sigma(t))$, else it is redrawn uniformly over the vocabulary.
+
+    Args:
+        vocabulary: Number of tokens S, 2 or more.
+        schedule: Noise schedule $sigma(t)$; `tt.LogLinear()` by default.
+    """
 
     vocabulary: int
     schedule: NoiseSchedule = field(default_factory=LogLinear)

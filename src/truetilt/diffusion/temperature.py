@@ -1,7 +1,7 @@
 """Local temperature: every site's posterior sharpened by itself, softmax(log p(v|x) / temperature).
 
-A baseline. On several sites its law is not p0^(1/temperature): what is drawn first does not know how sharp the rest
-will be. `targets.sharper` samples that law with weights.
+A baseline. On several sites its law is not p0^(1/temperature): the site drawn first ignores how the normaliser of the
+others depends on it. `targets.sharper` samples that law with weights.
 """
 
 from __future__ import annotations

@@ -42,6 +42,14 @@ def run_sharded(
 
     Ranks synchronise twice a step, to gather weights; particles are sent when resampling assigns them to another rank.
     Draws cannot be coupled.
+
+    Args:
+        fk: What to sample, as in `tt.run`.
+        grid: Times that fall strictly from 1 (noise) to 0 (data). None (the default): the grid that the value has of
+            its own.
+        particles: Particles in each population, on all ranks together; 64 by default.
+        **options: Further parameters of `tt.run`, the same on every rank: `populations`, `seed`, `resample`,
+            `checkpoint`, ...
     """
     return run(fk, grid, particles=particles, shard=particle_shard(particles), **options)
 
@@ -57,7 +65,19 @@ def run_populations(
     checkpoint: str | Path | None = None,
     **options: Unpack[StepOptions],
 ) -> Result:
-    """`tt.run` with whole populations on each rank; ranks synchronise only at the start and at the end."""
+    """`tt.run` with whole populations on each rank; ranks synchronise only at the start and at the end.
+
+    Args:
+        fk: What to sample, as in `tt.run`.
+        grid: Times that fall strictly from 1 (noise) to 0 (data). None (the default): the grid that the value has of
+            its own.
+        particles: Particles in each population, 1 or more; 64 by default.
+        populations: Populations on all ranks together, at least one for each rank; 1 by default.
+        first_population: Number of the first population, 0 to $2^62$; 0 by default.
+        checkpoint: Folder where the run is saved; each rank has a folder of its own in it. None (the default) saves
+            nothing.
+        **options: Further parameters of `tt.run`, the same on every rank: `seed`, `resample`, `moves`, `snapshots`, ...
+    """
     here = world()
     if here.size == 1:
         return run(

@@ -31,7 +31,13 @@ class LostRank(TruetiltError):
 
 @dataclass(frozen=True)
 class World:
-    """This rank and the number of ranks."""
+    """This process among all that were started: its rank, and the number of ranks.
+
+    Args:
+        rank: Number of this process, 0 to size - 1; 0 by default.
+        size: Number of ranks; 1 by default.
+        store: The launcher's key-value store. None (the default): there is none.
+    """
 
     rank: int = 0
     size: int = 1

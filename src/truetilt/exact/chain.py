@@ -30,7 +30,14 @@ _LARGEST_TABLE = 1 << 23  # entries of the lookup table for masked states, at mo
 
 @dataclass(frozen=True)
 class ChainLaw:
-    """The law $initial(x^1) prod_d transitions(x^d, x^(d+1)) prod_d exp(log_factors_d(x^d))$, up to its constant."""
+    """The law $initial(x^1) prod_d transitions(x^d, x^(d+1)) prod_d exp(log_factors_d(x^d))$, up to its constant.
+
+    Args:
+        initial: Probabilities of the first token [V]; they are normalised.
+        transitions: Probabilities of the next token in each row, [V, V] for all sites or [D - 1, V, V]; rows are
+            normalised.
+        log_factors: Log of the factor of each token at each site [D, V]; -inf forbids.
+    """
 
     initial: Tensor  # [V], normalised on construction
     transitions: Tensor  # [V, V] shared or [D-1, V, V], rows normalised on construction
@@ -149,7 +156,17 @@ class ChainLaw:
 
 @dataclass(frozen=True)
 class Chain:
-    """p0 a Markov chain and $p(zeta|x) = prod_d f_d(x^d)$, under a noising process. Hard constraints are legal."""
+    """A problem with exact answers on long sequences: p0 a Markov chain and $p(zeta|x) = prod_d f_d(x^d)$, under noise.
+
+    Hard constraints, factors of 0, are legal.
+
+    Args:
+        process: The noising process: `tt.Masking(V)` or `tt.Uniform(V)`.
+        initial: Probabilities of the first token [V]; they are normalised.
+        transitions: Probabilities of the next token in each row, [V, V] for all sites or [D - 1, V, V]; rows are
+            normalised.
+        factors: $p(zeta|x)$ as a factor for each token at each site [D, V], not negative, each site's up to a constant.
+    """
 
     process: Masking | Uniform
     initial: Tensor  # [V], normalised on construction
@@ -227,7 +244,15 @@ class Chain:
 
 @dataclass(frozen=True)
 class ChainScore:
-    """The exact Score of a chain law. Where the other sites are impossible it is that of `fallback` (then uniform)."""
+    """The exact Score of a chain law. Where the other sites have probability 0 it is the score of `fallback`, and where
+    they have it there too, that of the uniform law.
+
+    Args:
+        process: The noising process: `tt.Masking(V)` or `tt.Uniform(V)`.
+        law: The law whose score it is, a `tt.ChainLaw`.
+        fallback: Law whose score is given where the other sites of a state are impossible. None (the default): the
+            uniform law.
+    """
 
     process: Masking | Uniform
     law: ChainLaw

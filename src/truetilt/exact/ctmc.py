@@ -26,7 +26,15 @@ _SQUARINGS_TO_INFINITY = 1100  # 2^1100 exceeds every ratio of float64 rates
 
 
 def forward_equation(process: Process, score: Score, start: Tensor, grid: Sequence[float]) -> Tensor:
-    """The law at the end of the grid of the process that starts from `start` [K] and jumps at the score's rates."""
+    """The law at the end of a time grid of the reverse process that jumps at a score's rates, by matrix exponentials.
+
+    Args:
+        process: The noising process of the score: `tt.Masking(S)` or `tt.Uniform(S)`.
+        score: Function (x, t) whose rates the process jumps at, such as `model.base`.
+        start: Probability of every state at the grid's first time [K], where K is all states of all sites.
+        grid: Times that fall strictly from 1 (noise) to 0 (data); the generator is taken in the middle of each
+            interval.
+    """
     check_process(process)
     function("score", score, "(x, t)")
     start, grid = reals("start", start, "give the probability of every state"), check_grid(grid)

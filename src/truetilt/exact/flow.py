@@ -59,10 +59,16 @@ class Limit(NamedTuple):
 
 
 def flow(fk: FeynmanKac, grid: Sequence[float], size: int, length: int, moves: Rejuvenation | None = None) -> Limit:
-    """Propagate mass through every move; `size` counts the states of a site, mask included.
+    """The exact law of infinitely many particles on a grid: mass is propagated through every move, over all states.
 
-    `moves` are made after each step and at the end, as `run` makes them; their kernel needs `branches`, as those of
-    tt.Gibbs, tt.Metropolis, tt.Block, tt.Pair and tt.WholeSequence.
+    Args:
+        fk: What to sample, on a space small enough to list: how particles move, and what each move weighs.
+        grid: Times that fall strictly from 1 (noise) to 0 (data), those of the run to compare with.
+        size: States of a site, the mask included, 2 or more.
+        length: Sites D, 1 or more; all `size ** length` states must fit in memory.
+        moves: Rejuvenation moves after each step and at the end, as `tt.run` makes them; the kernel needs `branches`,
+            as those of `tt.Gibbs`, `tt.Metropolis`, `tt.Block`, `tt.Pair` and `tt.WholeSequence` have. None (the
+            default): no moves.
     """
     check_sampled(fk)
     _check_moves(moves)
@@ -126,7 +132,9 @@ def _check_model(model: object, size: int, length: int) -> None:
 def push_branches(
     branches: Sequence[tuple[Tensor, Move]], log_mass: Tensor, states: Tokens, size: int
 ) -> tuple[Tensor, Aux]:
-    """The sum over the choices made before the weight; a state's auxiliary values are those of its heaviest branch."""
+    """Mass after a move, summed over the choices made before the weight; a state gets the aux values of its heaviest
+    branch.
+    """
     possible = [(move, log_mass + log_p) for log_p, move in branches if (log_mass + log_p > NEG_INF).any()]
     pushed = [push(*_possible(move, log_mass), states, size) for move, log_mass in possible]
     every = torch.stack([mass for mass, _ in pushed])

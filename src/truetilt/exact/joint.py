@@ -120,7 +120,7 @@ class JointTempered(Unbranched):
 
 @dataclass(frozen=True)
 class JointTilted(Unbranched):
-    """`Tilted` with exact joint transitions and any potential that ends in log p(zeta|x)."""
+    """`Tilted` with exact joint transitions and any potential whose value at t = 0 is log p(zeta|x)."""
 
     table: Table
     alpha: float

@@ -47,6 +47,6 @@ def _product(rows: Tensor, step: Tensor) -> Tensor:
 
 
 def normalised(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows minus their log-sum-exp, and that log-sum-exp; a row of -inf stays one."""
+    """Rows minus their log-sum-exp, and that log-sum-exp; a row of -inf is returned unchanged."""
     scale = logits.logsumexp(-1, keepdim=True)
     return logits - torch.where(scale > NEG_INF, scale, 0.0), scale

@@ -149,8 +149,13 @@ class Table:
 class TableScore(BatchScore):
     """The exact Score of a law on an enumerable space.
 
-    For a state that is impossible under the law the score is that of `fallback` (then uniform): no particle of positive
-    weight reads it, and weights stay free of NaN.
+    For a state of probability 0 the score is that of `fallback`, and if the state has probability 0 there too, that of
+    the uniform law. No particle of positive weight reads it; it keeps NaN out of the weights.
+
+    Args:
+        process: The noising process: `tt.Masking(S)` or `tt.Uniform(S)`.
+        p0: The law of clean states, a tensor with one axis a site [S, S, ...].
+        fallback: Law whose score is given for states that are impossible under p0. None (the default): the uniform law.
     """
 
     process: Masking | Uniform
@@ -221,7 +226,7 @@ def _time(t: float) -> float:
 
 
 def _noised(process: Masking | Uniform, p0: Tensor, keep: float, lost: float) -> Tensor:
-    """The same, from the probabilities that a site is kept and that it is not."""
+    """The law of x_t from the law of x_0, given the probabilities that a site is kept and that it is not."""
     if isinstance(process, Masking):
         masked = process.mask
         table = with_mask(p0)
@@ -245,7 +250,7 @@ def _masks(mask: int, length: int, device: torch.device) -> Tensor:
 
 
 def with_mask(table: Tensor) -> Tensor:
-    """The table with its marginal appended along every axis, so that entry `mask` sums a site out."""
+    """The table with its sum appended along every axis: at entry `mask` of a site that site is summed out."""
     for axis in range(table.dim()):
         table = torch.cat([table, table.sum(axis, keepdim=True)], axis)
     return table

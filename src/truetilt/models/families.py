@@ -23,19 +23,24 @@ class Family:
 
     Args:
         name: Its usual name.
-        known_by: Model types of configs and names of classes by which a network is recognised.
-        form: What its tokens spell: "text", "protein" (letters of amino acids) or "molecule" (SMILES or SAFE).
-        noise: The argument that takes the total noise sigma, else the second argument; None: it takes no noise.
-        attention: The argument that takes an attention mask; None: it takes none, and rows cannot be padded.
-        pairwise: Whether that mask is over pairs [B, 1, L, L] rather than tokens [B, L].
-        masked: Whether noise is a mask; False: noise is a uniform token.
-        shift: Whether the logits of a site are returned at the site before it.
-        left: Whether short rows are padded on their left.
-        reserved: Entries of its position table that no token can use.
-        mask: The mask where neither tokenizer nor config names it: a token, or an id (-1: the last).
-        frame: Special tokens put before ("bos") or after ("eos") a row where the tokenizer itself puts none.
-        ends: Tokens that end a text; they are drawn like others.
-        letters: What tokens 0, 1, ... spell, for a family that comes without a tokenizer.
+        known_by: Model types of configs and names of classes by which a network is recognised; none by default.
+        form: What its tokens spell: "text" (the default), "protein" (letters of amino acids) or "molecule" (SMILES
+            or SAFE).
+        noise: The argument that takes the total noise sigma, else the second argument. None (the default): it takes no
+            noise.
+        attention: The argument that takes an attention mask, "attention_mask" by default. None: it takes none, and rows
+            cannot be padded.
+        pairwise: Whether that mask is over pairs [B, 1, L, L] rather than tokens [B, L]; False by default.
+        masked: Whether noise is a mask, True by default; False: noise is a uniform token.
+        shift: Whether the logits of a site are returned at the site before it; False by default.
+        left: Whether short rows are padded on their left; False by default.
+        reserved: Entries of its position table that no token can use; 0 by default.
+        mask: The mask where neither tokenizer nor config names it: a token, or an id (-1: the last). None by
+            default.
+        frame: Special tokens put before ("bos") or after ("eos") a row where the tokenizer itself puts none;
+            none by default.
+        ends: Tokens that end a text; they are drawn like others; none by default.
+        letters: What tokens 0, 1, ... spell, for a family that comes without a tokenizer; none by default.
     """
 
     name: str

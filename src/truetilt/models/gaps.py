@@ -27,7 +27,7 @@ def has_gaps(text: str) -> bool:
 
 
 def parts_with_gaps(text: str, most: int) -> list[TextOrGap]:
-    """The same split; raises if the text has no gap."""
+    """A text split at its gaps, as by `parts_of`; raises if it has none."""
     if not text.strip():
         raise InvalidInput("the text is empty; write one with a gap, such as 'the film was [MASK:8].'")
     if not has_gaps(text):

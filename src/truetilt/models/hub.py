@@ -54,7 +54,14 @@ _ARCHITECTURES: Mapping[str, type[Pretrained]] = {
 
 @dataclass(frozen=True)
 class Digits:
-    """Networks over one grid of grey levels and their process; `batch` states are evaluated at a time."""
+    """Networks over one grid of grey levels with their process; `tt.load("digits")` makes it.
+
+    Args:
+        nets: The networks by name, {"unet": net, ...}; those of one bundle agree in their sizes.
+        process: The noising process that they were trained for.
+        batch: States evaluated at a time, 1 or more; 64 by default.
+        dtype: Number type in which they are evaluated. None (the default): that of their weights.
+    """
 
     nets: Mapping[str, nn.Module]
     process: Process

@@ -1,8 +1,8 @@
 """Scores of a text with gaps: of the gaps given the rest of the text (`Infill`, `prompted`), and of the gaps alone.
 
-A network takes the noise level as input. Where most tokens are given, fewer sites are masked than at that time of the
-process, so the network gets the noise level that fits the number of masks it sees. p(gaps) is its answer with the given
-tokens masked, p(gaps | text) its answer with them visible: together a model whose condition is the given text.
+A network takes the noise level as input. Where most tokens are given, fewer sites are masked than the process masks at
+that time, so the network gets the noise level that fits the number of masks. With the given tokens visible it returns
+p(gaps | text), with them masked p(gaps): conditional and base of a model whose condition is the given text.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ class Infill(WrappingScore):
 
     The network reads the whole text. For masking this is exactly the model given those tokens, since clean tokens are
     part of what a state is conditioned on.
+
+    Args:
+        score: Score of the whole text, such as `tt.TextScore`.
+        given: The tokens of the text, with None at open sites, of which there is at least one.
     """
 
     score: Score
@@ -84,7 +88,7 @@ class Infill(WrappingScore):
 class Retimed(WrappingScore):
     """A Score of whole texts, evaluated at the noise level that fits the number of masks in the text.
 
-    `open_sites` of its sites are masked as the time of the process says, `hidden` ones always.
+    At time t the process masks a share of its `open_sites`. Its `hidden` sites are masked at every time.
     """
 
     score: Any
@@ -150,12 +154,12 @@ class Around:
 
     @property
     def candidates(self) -> int | None:
-        """Tokens of a site that it should be asked about as a twist; None: all."""
+        """Tokens of a site that are evaluated when it serves as a twist; None: all."""
         return getattr(self.potential, "candidates", None)
 
     @property
     def told(self) -> str | None:
-        """What it is, in words."""
+        """The potential in words, for reports."""
         return getattr(self.potential, "told", None)
 
 
@@ -165,7 +169,14 @@ def open_sites(given: Sequence[int | None]) -> Tensor:
 
 
 def prompted(score: Score, length: int, prefix: Sequence[int] = (), suffix: Sequence[int] = ()) -> Infill:
-    """The Score of `length` open sites between the tokens of a prompt: a condition in words."""
+    """The Score of `length` open sites between the tokens of a prompt: a condition in words.
+
+    Args:
+        score: Score of the whole text, such as `tt.TextScore`.
+        length: Number of open sites, 1 or more.
+        prefix: Tokens before the open sites; none by default.
+        suffix: Tokens after them; none by default. One of the two is given.
+    """
     length = whole("length", length, 1, LONGEST)
     prefix, suffix = (listed("the prompt", part, "give a list of tokens") for part in (prefix, suffix))
     if not len(prefix) + len(suffix):

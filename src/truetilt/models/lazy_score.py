@@ -28,8 +28,13 @@ class LazyScore(WrappingScore):
     """The Score of a text network that is evaluated lazily, only on states of which a row is read.
 
     Batches are padded, so outputs equal those of `score`, unless a network rounds differently by the position in its
-    batch. With `labels`, each has an equal share of the populations, as in `per_condition`. `seen` is called with the
-    number of states of each evaluation.
+    batch.
+
+    Args:
+        score: The score that is evaluated lazily, a `tt.TextScore`.
+        labels: Classes to condition on, of which each has an equal share of the populations, as in `per_condition`.
+            Empty (the default): the label of `score`.
+        seen: Function called with the number of states of each evaluation. None by default.
     """
 
     score: TextScore

@@ -40,6 +40,13 @@ class Denoiser(nn.Module):
     """A net of posteriors, net(x, sigma) -> logits [B, D, at least S]: MDLM (its last token is the mask) or UDLM.
 
     Columns beyond the vocabulary are left out: nothing is ever restored to a mask.
+
+    Args:
+        net: The network: a torch module (x, sigma) of tokens int64 [B, D] and noise levels [B] that returns logits of
+            the clean token [B, D, S or more].
+        vocabulary: Number of tokens S, without the mask, 2 or more.
+        length: The most sites that the network reads, 1 or more.
+        masked: Whether it was trained for masking (MDLM); False for uniform noise (UDLM). True by default.
     """
 
     def __init__(self, net: nn.Module, vocabulary: int, length: int, *, masked: bool = True) -> None:
@@ -66,10 +73,19 @@ class MaskedLM(nn.Module):
     """A masked language model, net(tokens) -> logits [B, D, V], whose mask is one of its own tokens.
 
     Tokens keep their numbers: the vocabulary is all V of them, and our mask is token V, which the network gets as its
-    own `mask_token`. That token and those in `never` are not drawn. With `shift` the logits of a site are returned at
-    the site before it (Dream). `parts` are the network's trunk and head as two functions, so that the head runs only at
-    the sites that are read. Models of transformers state their vocabulary and length; for another network give
-    `vocabulary`, and `length` if it has one.
+    own `mask_token`.
+
+    Args:
+        net: The network: a function or torch module of tokens int64 [B, D] that returns logits [B, D, V], or a record
+            with `.logits`.
+        mask_token: The network's own mask, a token from 0 to V - 1; it is never drawn.
+        shift: Whether the logits of a site are returned at the site before it (as in Dream); False by default.
+        never: Further tokens that are never drawn, such as padding; none by default.
+        parts: The network's trunk and head as two functions, so that the head runs only at the sites that are read.
+            None (the default): the network runs whole.
+        vocabulary: Number of tokens V, 2 or more. None (the default): that of the network's `config`, as transformers
+            have it.
+        length: The most sites that the network reads, 1 or more. None (the default): that of its `config`.
     """
 
     def __init__(

@@ -26,7 +26,7 @@ _MOST = 1 << 20  # completions of a state, at most
 
 @dataclass(frozen=True)
 class MonteCarloGuidance(BatchScore):
-    """The Score guided by a black-box reward: completions of each state are drawn, scored, and vote on its tokens.
+    """The Score guided by a black-box reward: tokens of completions with high rewards become likelier.
 
     K completions are drawn in one shot, each masked site from the base's law of its clean token. The law of a site is
     estimated by its tokens in them, weighed by $exp(strength * reward)$: $E[1(x0_d = v) e^(strength r) | x]$ over

@@ -1,7 +1,7 @@
 """Adapters that turn a network into a Score or a Potential.
 
-At the end of a run (t = 0) a potential is evaluated at exactly t = 0: the state is clean, and the answer is log p(class
-| x_0), where a telescoping weight must end.
+At the end of a run a potential is evaluated at exactly t = 0, on clean states: the value is log p(class | x_0), on
+which the target depends.
 """
 
 from __future__ import annotations

@@ -37,7 +37,14 @@ FILES = {TEXT: "txt", PROTEIN: "fasta", MOLECULE: "smi"}  # file endings for eac
 
 @dataclass(frozen=True, eq=False)
 class Sequences:
-    """A public network and its process, evaluated on `batch` rows at a time; `tt.from_transformers` makes one."""
+    """A public network of sequences with its process; `tt.from_transformers` makes one.
+
+    Args:
+        public: The network with its tokenizer and what is known of its family.
+        process: The noising process that it is used with.
+        batch: Rows evaluated at a time, 1 or more; 16 by default.
+        dtype: Number type in which it is evaluated. None (the default): that of its weights.
+    """
 
     public: Public
     process: Process

@@ -88,7 +88,15 @@ class Facts:
 
 @dataclass(frozen=True)
 class Reviews:
-    """Text networks over one tokenizer, trained for masking, evaluated on `batch` texts at a time."""
+    """Text networks over one tokenizer, trained for masking; `tt.load` makes it of a bundle.
+
+    Args:
+        nets: The networks by name, one of them "sedd"; all agree in vocabulary and length.
+        tokenizer: The `tt.Tokenizer` that they share.
+        facts: What the class numbers of the networks mean.
+        batch: Texts evaluated at a time, 1 or more; 16 by default.
+        dtype: Number type in which they are evaluated. None (the default): that of their weights.
+    """
 
     nets: Mapping[str, nn.Module]
     tokenizer: Tokenizer

@@ -30,7 +30,17 @@ from .transformer import (
 
 @dataclass(frozen=True)
 class TextClassifierConfig:
-    """Sizes of a `TextClassifier`; tokens 0..vocabulary are embedded, the last is the mask."""
+    """Sizes of a `TextClassifier`; tokens 0..vocabulary are embedded, the last is the mask.
+
+    Args:
+        vocabulary: Number of tokens, without the mask; 4096 by default.
+        length: The most sites that it reads; 64 by default.
+        groups: Number of classes in each group of mutually exclusive ones, each 2 or more; one group of two by default.
+        hidden: Width of the network; 192 by default.
+        blocks: Number of transformer blocks; 2 by default.
+        heads: Number of attention heads; `hidden` is a multiple of twice that; 3 by default.
+        condition: Width of the time embedding; 64 by default.
+    """
 
     vocabulary: int = 4096
     length: int = 64  # the most sites it reads
@@ -52,7 +62,12 @@ class TextClassifierConfig:
 
 
 class TextClassifier(Pretrained[TextClassifierConfig]):
-    """Log-odds of the classes given noised tokens; zero at the start, so every class is equally likely."""
+    """A network of the log-odds of classes given noised tokens; a fresh one finds every class equally likely.
+
+    Args:
+        config: Its sizes. None (the default): those of `tt.TextClassifierConfig()`.
+        seed: Seed of its first weights, 0 by default; None: all weights are zero, to be loaded.
+    """
 
     architecture: ClassVar[str] = "text-classifier"
     config_type: ClassVar[Any] = TextClassifierConfig

@@ -28,7 +28,7 @@ from .deduplication import all_equal, first_answer
 from .infilling import prompted
 
 _BLOCKS = {"cpu": 64}  # rows in a batch of the head, fixed because float32 products differ with the batch size
-_BLOCK = 256  # the same on other devices
+_BLOCK = 256  # rows in a batch of the head on other devices
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,15 @@ class TokenNet(Protocol):
 
 @dataclass(frozen=True)
 class TextScore(BatchScore):
-    """The Score of a `TokenNet` under `label` (None: no condition), its rows computed lazily where they are read."""
+    """The Score of a token network under one label; rows are computed lazily, where they are read.
+
+    Args:
+        net: The network: a `tt.SEDD`, `tt.MaskedLM`, `tt.Denoiser` or another with a trunk and a head.
+        process: The noising process that it was trained for.
+        label: Class that it is conditioned on. None (the default): no condition.
+        batch: Texts evaluated at a time, 1 or more; 16 by default.
+        dtype: Number type in which it is evaluated. None (the default): that of its weights.
+    """
 
     net: Any
     process: Process
@@ -290,7 +298,15 @@ class HeadRows:
 
 @dataclass(frozen=True)
 class Text:
-    """A token network and the process it was trained for, evaluated on `batch` texts at a time."""
+    """A token network and the process it was trained for; `tt.load` makes it of a folder.
+
+    Args:
+        net: The network: a `tt.SEDD`, `tt.MaskedLM`, `tt.Denoiser` or another with a trunk and a head.
+        process: The noising process that it was trained for.
+        batch: Texts evaluated at a time, 1 or more; 16 by default.
+        dtype: Number type in which it is evaluated. None (the default): that of its weights.
+        tokenizer: The `tt.Tokenizer` that lies beside the network. None (the default): there is none.
+    """
 
     net: Any
     process: Process

@@ -107,7 +107,12 @@ class Tokenizer:
 
 
 def load_tokenizer(folder: str | Path, vocabulary: int | None = None) -> Tokenizer:
-    """The tokenizer.json of a folder; it must match a network's card beside it, and `vocabulary` if given."""
+    """The tokenizer.json of a folder; it must match the network's card beside it.
+
+    Args:
+        folder: Folder with the file, as it lies beside a network.
+        vocabulary: Number of tokens that it must have. None (the default): any.
+    """
     path = path_of("folder", folder) / TOKENIZER
     if vocabulary is not None:
         vocabulary = whole("vocabulary", vocabulary, 1)
@@ -141,7 +146,12 @@ def tokenizer_copier(source: str | Path, fingerprint: str) -> Callable[[Path], N
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Tokenizer:
-    """A byte-level BPE of at most this many tokens; the same texts give the same tokenizer."""
+    """A byte-level BPE tokenizer of some texts; the same texts give the same tokenizer.
+
+    Args:
+        texts: The texts, a list or any iterable of strings.
+        vocabulary: The most tokens it has, 257 or more: every byte and the end of a text need one.
+    """
     if whole("vocabulary", vocabulary, 0, 2**24) <= _BYTES:
         raise InvalidInput(f"vocabulary is {vocabulary}; every byte and the end need a token, so give at least 257")
     if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
@@ -173,7 +183,7 @@ def gpt2_tokenizer(folder: str | Path) -> Tokenizer:
     try:
         files = (check_plain(folder / name, TEXT) for name in ("encoder.json", "vocab.bpe"))
         model = library.models.BPE.from_file(*map(str, files))
-    except Exception as error:  # as above
+    except Exception as error:  # the library raises plain Exception, or panics
         raise InvalidInput(f"{folder} holds no tokenizer of GPT-2 ({error}); fetch the two files again") from error
     inner = library.Tokenizer(model)
     inner.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -30,7 +30,23 @@ _WIDER = 4  # hidden over outer width of the MLPs
 
 @dataclass(frozen=True)
 class SEDDConfig:
-    """Sizes of a `SEDD`; with `masked`, row `vocabulary` is the mask; label `classes` is "no condition"."""
+    """Sizes of a `SEDD`.
+
+    Args:
+        vocabulary: Number of tokens, without the mask; 50,257 by default.
+        length: The most sites that it reads; 1024 by default.
+        hidden: Width of the network; 768 by default.
+        blocks: Number of transformer blocks; 12 by default.
+        heads: Number of attention heads; `hidden` is a multiple of twice that; 12 by default.
+        condition: Width of the embedding of noise and label; 128 by default.
+        classes: Number of labels; 0, the default, is none, as published. Label `classes` itself means "no condition".
+        masked: Whether it is for masking, with the mask as token `vocabulary`; True by default.
+        scale_by_sigma: Whether scores are scaled by the noise level, for masked networks only; True by default.
+        positions: Whether each site has a learned vector besides its rotary angle; False by default: all masked sites
+            look alike.
+        timeless: Whether the noise level is left out, for masked networks only: the law of a site given the others has
+            no time; False by default.
+    """
 
     vocabulary: int = 50257
     length: int = 1024  # the most sites it reads
@@ -61,7 +77,12 @@ class SEDDConfig:
 
 
 class SEDD(Pretrained[SEDDConfig]):
-    """Log-scores of every token at every site; a fresh network starts with equal scores."""
+    """A transformer of the log-scores of every token at every site; a fresh one gives equal scores.
+
+    Args:
+        config: Its sizes, a `tt.SEDDConfig`. None (the default): those of `tt.SEDDConfig()`.
+        seed: Seed of its first weights, 0 by default; None: all weights are zero, to be loaded.
+    """
 
     architecture: ClassVar[str] = "sedd"
     config_type: ClassVar[Any] = SEDDConfig
@@ -249,7 +270,7 @@ def raised(h: Tensor, linear: nn.Module) -> Tensor:
 
 @torch.library.custom_op("truetilt::raised", mutates_args=())
 def _raised(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """The same as a custom operator, which torch.compile does not split into separate kernels."""
+    """gelu(h W' + b) as a custom operator, which torch.compile does not split into separate kernels."""
     return torch._addmm_activation(bias, h.flatten(0, -2), weight.T, use_gelu=True).unflatten(0, h.shape[:-1])
 
 

@@ -49,6 +49,18 @@ class Molecules:
     """A network of drug-like molecules; `model()` is what samplers take, `reward(score)` a reward of RDKit molecules.
 
     `fix(fragment)` keeps a fragment and leaves the rest open.
+
+    Args:
+        net: The network of molecules written as text.
+        tokenizer: The `tt.Tokenizer` of that notation.
+        notation: How molecules are written, "smiles" (the default) or "selfies".
+        potential: Network of a property's law given a partly masked molecule. None (the default): there is none.
+        bins: Bins of the properties that the potential knows; none by default.
+        batch: Rows evaluated at a time, 1 or more; 64 by default.
+        dtype: Number type in which the networks are evaluated. None (the default): that of their weights.
+        given: Tokens of the row that are kept, None at open sites; set by `fix`. None (the default): all sites are
+            open.
+        fragment: The fragment that they spell; set by `fix`. None by default.
     """
 
     net: nn.Module

@@ -32,6 +32,11 @@ class Protein:
 
     A state holds the letters of the open sites, tokens 0 to 19 of ACDEFGHIKLMNPQRSTVWY. The law is that of one decoding
     order, `order`: reveal sites in it.
+
+    Args:
+        law: The exact law of the letters of the open sites, in one decoding order.
+        weights: Which weights the network has, "vanilla" (the default), "soluble" or a path.
+        noise: Noise that it was trained with, in hundredths of Å: "002", "010", "020" (the default) or "030".
     """
 
     law: OrderedLaw

@@ -19,6 +19,11 @@ class Recycled(NamedTuple):
     Biased: states that were never evaluated are missing, so `log_z` is always below the truth. It uses every
     evaluation, not only the states in which particles ended, so where a few states hold most of the mass it is much the
     better estimate. It carries no error bar: compare it with the particles' log Z, whose Z is unbiased.
+
+    Args:
+        states: The evaluated states [K, D].
+        weights: Their weights, float64 [K].
+        log_z: Log of the sum of $p0(x) exp(strength r(x))$ over them: a lower bound of log Z.
     """
 
     states: Tokens  # [K, D]

@@ -61,7 +61,8 @@ class Record:
 class Checkpoints:
     """The checkpoints of one run in one folder.
 
-    As a context manager it handles SIGTERM: finish the step, save, stop; unless a call further out stops at once.
+    As a context manager it handles SIGTERM: the step is finished, the run saved, `Stopped` raised; within a `Stoppable`
+    work stops at once.
     """
 
     def __init__(
@@ -136,7 +137,7 @@ class Checkpoints:
         )
 
     def _answers(self) -> dict[str, Tensor]:
-        """What the run's rewards have answered so far, so that going on calls none of it again."""
+        """The cached answers of the run's rewards, so that a resumed run does not call them again."""
         found = {}
         for number, reward in enumerate(self.rewards):
             states, values = reward.known()
@@ -173,7 +174,7 @@ def found(folder: Path) -> list[Path]:
 def forget(folder: Path) -> None:
     """Remove the checkpoints in a folder and no other file; then the folder, if it is empty."""
     parts = [path for path in Path(folder).glob(".step-*") if _PART.fullmatch(path.name) and path.is_dir()]
-    for path in (*found(folder), *parts):  # temporary folders of a killed process are ours too
+    for path in (*found(folder), *parts):  # with the temporary folders of killed processes
         remove_written(path, (_TENSORS, _FACTS, *(half.name for half in path.glob(".state-*"))))
     remove_written(Path(folder), ())
 
@@ -204,7 +205,7 @@ def read(path: Path, identity: dict[str, Any]) -> dict[str, Tensor]:
 
 
 def check_tensors(path: Path, tensors: dict[str, Tensor], identity: dict[str, Any]) -> None:
-    """Names, shapes and numbers of a checkpoint are those of the run it says it is."""
+    """Raise unless names, shapes and numbers of a checkpoint are those of the run named in it."""
     step, wanted = int(path.name.removeprefix("step-")), {"x", "log_w", "times", *_PER_STEP}
     kept = [k for k in identity["snapshots"] if k <= step]
     wanted |= {f"kept.{k}.{part}" for k in kept for part in ("x", "log_w")}
@@ -239,7 +240,7 @@ _AGAIN = "remove it to go on from the one before, or choose another folder"
 
 
 def check_states(folder: Path | None, length: int, states: int) -> None:
-    """Refuse a last checkpoint whose particles are not states of so many sites and tokens."""
+    """Raise for a last checkpoint whose particles are not states of this many sites and tokens."""
     saved = found(folder) if folder is not None else []
     if not saved:
         return

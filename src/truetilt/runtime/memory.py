@@ -62,7 +62,7 @@ def fitting_chunk(fk: FeynmanKac, shape: tuple[int, int], device: torch.device |
 
 
 def particle_bytes(model: Any, score: Any) -> int:
-    """Bytes a particle takes while it is drawn: as the score states, else of a dense float64 row at every site."""
+    """Bytes a particle takes while it is drawn: as the score states it, else for a dense float64 row at every site."""
     stated = needs_of(score).particle_bytes
     if stated is not None:
         return stated
@@ -90,7 +90,7 @@ def check_run(sizes: RunSizes, length: int, kept: int, device: torch.device | st
     """Refuse a run whose genealogy and states alone do not fit; `kept` is how many of its steps are snapshots."""
     particles, populations, steps = sizes
     if min(sizes) < 1:
-        return  # the run itself refuses sizes below 1
+        return  # sizes below 1 raise where the run is built
     each = 4 * (steps + 1) + _WORD * length * (1 + min(kept, steps + 1))
     words = f"{particles:,} particles in {populations:,} populations over {steps:,} steps"
     check_fits(particles * populations * each + _STEP * steps, words, device)

@@ -147,7 +147,7 @@ def check_header(path: Path, settings: Any, populations: int) -> None:
 
 
 def _check_told(path: Path, settings: dict[str, Any]) -> None:
-    """Refuse settings that a result reads and that have another type: the constant, the remedies, the moves."""
+    """Raise for settings of the wrong type among those that a result reads: the constant, the remedies, the moves."""
     constant, remedies, moves = (settings.get(name) for name in ("log_z", "remedies", "moves"))
     texts, share = dict.fromkeys(Remedies._fields, str), int | float | None
     known = {

@@ -15,7 +15,7 @@ from ..smc.resampling import never
 
 
 def check_model_functions(fk: FeynmanKac) -> None:
-    """Warn of networks in train mode inside functions that only their author can switch."""
+    """Warn of networks in train mode inside the user's functions, which are not switched to eval mode for them."""
     if nets := hidden_in_training(fk):
         warnings.warn(
             f"a function of this model calls a {type(nets[0]).__name__} in train mode, where dropout makes answers "
@@ -25,7 +25,9 @@ def check_model_functions(fk: FeynmanKac) -> None:
 
 
 def check_moves(fk: FeynmanKac, moves: Rejuvenation | None, resample: Resampler | None) -> None:
-    """Refuse moves for another target than the run's: the final one and, if they move earlier, those on the way."""
+    """Raise for moves with another target than the run's: the final law and, with moves before the end, the
+    intermediate laws.
+    """
     if moves is None:
         return
     if not isinstance(moves, Rejuvenation):
@@ -41,7 +43,7 @@ def check_moves(fk: FeynmanKac, moves: Rejuvenation | None, resample: Resampler 
                 stacklevel=5,
             )
     found = moves.differences(target)
-    if found and resample is not never:  # particles that are never resampled may start on their way to any target
+    if found and resample is not never:  # without resampling, intermediate targets do not matter
         ends_differ = replace(moves, each_step=0, after_resampling=0).differences(target)
         what = "aim at different targets" if ends_differ else "reach their target by different ways (move at_end only)"
         raise InvalidInput(

@@ -25,7 +25,9 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 def settings_of(
     fk: FeynmanKac, resample: Resampler, couple: Coupling, moves: Rejuvenation | None, sizes: dict[str, int]
 ) -> dict[str, Any]:
-    """The model, the resampler, the moves and the sizes of a run; which constant log Z is, and what may help it."""
+    """The model, resampler, moves and sizes of a run, which constant its log Z estimates, and the remedies for bad
+    weights.
+    """
     contract = contract_of(fk)
     settings: dict[str, Any] = {"model": describe(fk), "resampler": described(resample), "coupling": name_of(couple)}
     settings["moves"] = None if moves is None else _described(fk, moves)
@@ -38,7 +40,7 @@ def settings_of(
 
 
 def weights_of(fk: FeynmanKac) -> str:
-    """What the weights are made of, in words ("potential", "edge ratios", ...); empty where a value does not say."""
+    """How a value forms its weights, in words ("potential", "edge ratios", ...); empty if it does not state it."""
     target = contract_of(fk).target
     return "" if target is None else str(target.way.get("weights", ""))
 
@@ -72,19 +74,19 @@ def _described(fk: FeynmanKac, moves: Rejuvenation) -> dict[str, Any]:
 
 
 def runs_of(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The settings of every run that a result unites."""
+    """The settings of each run that was joined into a result."""
     united = settings.get("united")
     return [run for part in united for run in runs_of(part)] if isinstance(united, list) else [dict(settings)]
 
 
 def constant_of(settings: Mapping[str, Any]) -> Constant | None:
-    """The constant that all united runs estimate, where they agree and say so."""
+    """The constant that log Z of the joined runs estimates, if all name the same."""
     found = [run.get("log_z") for run in runs_of(settings)]
     return None if found[0] is None or any(one != found[0] for one in found) else Constant(**found[0])
 
 
 def known_of(settings: Mapping[str, Any]) -> Known:
-    """What `Result.trust` needs from the settings of united runs; remedies are those of the first."""
+    """What `Result.trust` needs from the settings of joined runs; remedies are those of the first."""
     runs = runs_of(settings)
     strayed = any("towards another target" in (run.get("moves") or {}) for run in runs)
     measured = worst([run.get("measured", {}) for run in runs])
@@ -92,7 +94,7 @@ def known_of(settings: Mapping[str, Any]) -> Known:
 
 
 def repeated(settings: Mapping[str, Any]) -> bool:
-    """Whether two of the united runs drew a population from the same uniforms."""
+    """Whether two of the joined runs drew a population from the same uniforms."""
     runs = [r for r in runs_of(settings) if {"seed", "first_population", "populations"} <= r.keys()]
     drawn = sorted((r["seed"], r["first_population"], r["first_population"] + r["populations"]) for r in runs)
     return any(one[0] == next[0] and next[1] < one[2] for one, next in pairwise(drawn))

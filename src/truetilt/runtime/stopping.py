@@ -1,4 +1,4 @@
-"""SIGTERM for calls that keep what they have as they go: they are ended where they are, with words on how to go on."""
+"""SIGTERM for calls that save their progress continuously: they stop at once, with a message on how to resume."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from ..core.errors import Stopped
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM came. As Ctrl-C does, it passes by a user's `except Exception`, which would take it for a failure."""
+    """Raised on SIGTERM. Like KeyboardInterrupt it is no `Exception`, so that a user's `except Exception` does not
+    catch it.
+    """
 
 
 class Stoppable:
-    """Context manager within which SIGTERM ends the work at once, and which raises `Stopped` with the words then.
+    """Context manager within which SIGTERM ends the work at once; it then raises `Stopped` with the given message.
 
     It acts in the main thread only, where Python handles signals.
     """

@@ -1,9 +1,10 @@
 """Conditional SMC: a move on whole paths that leaves the path law of any Feynman-Kac value invariant, at any N >= 2.
 
-Slot 0 holds a reference path, with its own states and choices; the other slots are run as in `sampler` and compete
-with it, and a path drawn by the final weights is the next reference (Andrieu, Doucet & Holenstein 2010). Resampling is
-multinomial, in the chains whose effective sample size (of all N weights, the reference's among them) is low: given that
-the reference survives, the other slots are then still independent draws, which is true of no other scheme here.
+Slot 0 of the particles holds the reference path, with its own states and choices; the other slots are run as in
+`sampler`. At the end one path is drawn by the final weights: it is the next reference (Andrieu, Doucet & Holenstein
+2010). A chain is resampled where the effective sample size of all N weights, the reference's among them, is low.
+Resampling is multinomial: of the schemes here only this one leaves the other slots independent draws given that the
+reference survives.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from .paths import REMEDY, Generation, Trajectory, check_reference, trace_back
 from .resampling import adaptive, check_weights, effective_sample_size, log_mean_exp, multinomial
 from .sampler import CHOOSE, DRAW, OUTPUT, RESAMPLE, Stream
 
-_ROUNDING = 1e-9  # two memories of one state differ by no more than this
+_ROUNDING = 1e-9  # tolerance, relative and absolute, between two evaluations of one state's memory (aux)
 
 
 class Lineage(Protocol):
@@ -34,7 +35,14 @@ class Lineage(Protocol):
 
 
 def keep_lineage(move: Move, log_w: LogWeights, y: State, u: Tensor) -> Tensor:
-    """The reference stays its own ancestor."""
+    """The reference stays its own ancestor.
+
+    Args:
+        move: The move of the step; not used.
+        log_w: Log-weights of the particles [chains, N]; not used.
+        y: The reference's next state [chains, ...]; not used.
+        u: A uniform for each chain, [chains, 1]; only its shape is used.
+    """
     return torch.zeros_like(u, dtype=torch.int64)
 
 
@@ -44,6 +52,12 @@ def ancestor_sampling(move: Move, log_w: LogWeights, y: State, u: Tensor) -> Ten
     Lindsten, Jordan & Schön (2014). Only an ancestor that gives the model the same memory is eligible, because later
     weights read that memory. The law of every particle is needed before resampling, which on a time grid doubles the
     network evaluations.
+
+    Args:
+        move: The move of the step: the law of every particle and what a draw from it weighs.
+        log_w: Log-weights of the particles before the step [chains, N].
+        y: The reference's next state [chains, ...].
+        u: A uniform for each chain, [chains, 1].
     """
     everyone = y.unsqueeze(1).expand(*log_w.shape, *y.shape[1:])
     log_q = move.law.log_prob(everyone)
@@ -59,7 +73,13 @@ def ancestor_sampling(move: Move, log_w: LogWeights, y: State, u: Tensor) -> Ten
 
 @dataclass(frozen=True)
 class Rule:
-    """When to resample (effective sample size below threshold times N), and the reference's ancestor then."""
+    """When conditional SMC resamples, and which ancestor the reference gets then.
+
+    Args:
+        threshold: Resample where the effective sample size is below this fraction of the particles, 0 to 1; 0.5 by
+            default.
+        lineage: Ancestor of the reference: `tt.keep_lineage` (the default) or `tt.ancestor_sampling`.
+    """
 
     threshold: float = 0.5
     lineage: Lineage = keep_lineage
@@ -105,9 +125,18 @@ def conditional_smc(
 ) -> Trajectory:
     """One sweep: a new path for each chain given its reference; without one, a path drawn by plain SMC.
 
-    `shape` is (chains, particles), `at` a `Sweep` or the pair (stream, number); two sweeps of one number would draw the
-    same uniforms. Each particle of every step is held until the sweep ends, (steps + 1) x chains x particles x (state +
-    choices + memory + 2) words of 8 bytes; run the chains in parts (`Stream.first_population`) to hold less.
+    Each particle of every step is held until the sweep ends, (steps + 1) x chains x particles x (state + choices +
+    memory + 2) words of 8 bytes; run the chains in parts (`Stream.first_population`) to hold less.
+
+    Args:
+        fk: What to sample: how particles move, and what each move weighs.
+        grid: Times that fall strictly from 1 (noise) to 0 (data), such as `tt.uniform_grid(100)`.
+        reference: The path of each chain that survives the sweep. None: plain SMC draws the first paths.
+        shape: (chains, particles): 1 chain or more, and 2 particles or more in each.
+        at: (stream, number): a `tt.Stream` and the number of the sweep, 0 or more. Two sweeps of one number would draw
+            the same uniforms.
+        rule: When particles are resampled and what becomes of the reference then, a `tt.Rule`; by default where the
+            effective sample size is below half, and the reference keeps its lineage.
     """
     return swept(fk, grid, reference, shape, Sweep(*_pair("at", at)), rule)[0]
 
@@ -159,7 +188,7 @@ def generations(
     at: Sweep,
     rule: Rule = USUAL,
 ) -> Iterator[Generation]:
-    """The population after the first draw and after every step, its slot 0 held to the reference."""
+    """The population after the first draw and after every step; its slot 0 is the reference."""
     stream, sweep = at.stream, at.number
     places = [
         Place(stream, sweep * len(grid) + k, f"sweep {sweep}, step {k} (to t = {t:.6g})") for k, t in enumerate(grid)
@@ -180,7 +209,9 @@ def generations(
 def advance_with_reference(
     move: Move, log_w: LogWeights, choices: Tensor, kept: State | None, rule: Rule, place: Place
 ) -> Generation:
-    """Carry out a move as the sampler does, with the reference's next state, if any, instead of slot 0's draw."""
+    """Carry out a move as the sampler does; slot 0 gets the reference's next state in place of its draw, if there is a
+    reference.
+    """
     log_w = log_w + move.log_before
     check_weights(log_w, place.words)
     ancestors, log_w = resample(move, log_w, kept, rule, place)
@@ -196,7 +227,9 @@ def advance_with_reference(
 
 
 def resample(move: Move, log_w: LogWeights, kept: State | None, rule: Rule, place: Place) -> Resampled:
-    """Multinomial in the chains that need it; there the reference's slot follows the rule's lineage, else itself."""
+    """Multinomial resampling of the chains whose effective sample size is low; the rule's lineage gives the reference's
+    ancestor there.
+    """
     u = place.uniforms(RESAMPLE, log_w.shape, 1).squeeze(-1)
     drawn = adaptive(multinomial, rule.threshold)(log_w, u)
     low = (effective_sample_size(log_w) < rule.threshold * log_w.shape[-1])[:, None]
@@ -207,7 +240,7 @@ def resample(move: Move, log_w: LogWeights, kept: State | None, rule: Rule, plac
 
 
 def hold(values: Tensor, kept: Tensor) -> Tensor:
-    """The values of every slot [chains, N, ...], with the reference's own [chains, ...] in slot 0."""
+    """The values of every slot [chains, N, ...] with slot 0 replaced by the reference's [chains, ...]."""
     return torch.cat([kept.unsqueeze(1), values[:, 1:]], 1)
 
 

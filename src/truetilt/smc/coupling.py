@@ -14,14 +14,26 @@ from .sampler import mix
 
 
 def systematic_draws(u: Tensor, labels: Tensor, spare: Tensor) -> Tensor:
-    """Systematic uniforms: particles with equal labels share equally spaced points, assigned to them at random."""
+    """Systematic uniforms: particles with equal labels share equally spaced points, assigned to them at random.
+
+    Args:
+        u: Uniforms float64 [..., N, k], k for each particle.
+        labels: Integers [..., N, m]: particles with equal rows draw from the same law and are coupled.
+        spare: Further uniforms of the shape of u, which shuffle the particles of a group.
+    """
     place, size, leader = _groups(labels, spare)
     shift = u.gather(-2, leader)
     return ((place + shift) / size).clamp(max=1 - 2.0**-53)
 
 
 def stratified_draws(u: Tensor, labels: Tensor, spare: Tensor) -> Tensor:
-    """Stratified uniforms: particles with equal labels get one slice of [0, 1) each, at random, and a point in it."""
+    """Stratified uniforms: particles with equal labels get one slice of [0, 1) each, at random, and a point in it.
+
+    Args:
+        u: Uniforms float64 [..., N, k], k for each particle.
+        labels: Integers [..., N, m]: particles with equal rows draw from the same law and are coupled.
+        spare: Further uniforms of the shape of u, which shuffle the particles of a group.
+    """
     place, size, _ = _groups(labels, spare)
     return ((place + u) / size).clamp(max=1 - 2.0**-53)
 

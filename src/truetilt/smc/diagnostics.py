@@ -1,4 +1,6 @@
-"""The figures that a verdict is read from: effective sizes, ancestry, masses, and how far populations disagree."""
+"""Diagnostics of a run, from which a verdict is derived: effective sample sizes, ancestry, masses, and the spread of
+populations.
+"""
 
 from __future__ import annotations
 
@@ -17,45 +19,45 @@ from .resampling import effective_sample_size, log_mean_exp, normalised
 from .uncertainty import History, Interval, across_populations, genealogy, interval, of_log_z
 
 CHANCE = 3.09  # normal deviates: the scatter of equal populations exceeds this once in a thousand runs
-STIRRED = 0.1  # of the particles, over all steps: less is no movement
+STIRRED = 0.1  # share of the particles that moves changed, over all steps, below which nothing was moved
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What the verdict is read from. None: cannot be had from this run."""
+    """Diagnostics behind a verdict; None where the run does not allow one."""
 
     populations: int
     particles: int  # in each population
     dead: int  # populations without mass
-    ess_end: float  # effective share of the particles at the end, mean over living populations
+    ess_end: float  # effective share of the particles at the end, mean over populations with mass
     ess_lowest: float  # the same at each population's own worst step
     ess_lowest_step: int  # the worst step of the worst population
     union_ess: float  # of all weights together: how many draws they claim to be worth
     roots: float  # first draws with living descendants, mean over living populations
     roots_fewest: int
-    lines: float  # effective number of first draws the mass descends from, over the union
+    lines: float  # effective number of first draws that the mass descends from, all populations together
     heaviest: float  # share of the mass that the heaviest population holds
     effective_populations: float
     log_z: float
     log_z_interval: Interval | None
     log_z_spread: float | None  # standard deviation of log Z over living populations
     z_variation: float | None  # standard deviation over mean of Z-hat, population by population
-    draws: float | None  # independent draws the union is worth, judged by how population means of the sites scatter
+    draws: float | None  # independent draws all populations are worth, by the spread of their means of the sites
     draws_unlucky: float | None  # lower limit of `draws` by chance alone, if `union_ess` is right
-    moved: bool  # whether moves changed particles, so that lines understate
+    moved: bool  # whether moves changed particles: ancestral counts then underestimate diversity
     repeated: bool  # whether two populations drew the same uniforms
     strayed: bool = False  # whether moves led to another target than the weights are of
     remedies: Remedies = UNKNOWN  # what this kind of run can do about bad weights
-    ess_before_end: float = 1.0  # effective share at each population's worst step, the end left aside
+    ess_before_end: float = 1.0  # effective share at each population's worst step before the end
     weightless: float = 0.0  # share of the particles that end with weight zero, in living populations
-    accepted: float | None = None  # mean chance that a move was accepted, over the steps that made any
+    accepted: float | None = None  # mean acceptance probability of moves, over the steps with moves
     generations: float = 0.0  # steps at which particles were resampled, mean over populations
     resampling: str = ""  # "never", "adaptive" or "always"; empty where it was not recorded
-    measured: Measures = NOTHING_MEASURED  # what the run found out about itself
+    measured: Measures = NOTHING_MEASURED  # measured when the run was done (`core/model_diagnostics`)
 
     @property
     def headroom(self) -> float | None:
-        """Log of the most that a state can weigh over the mean weight, where that is known."""
+        """Log of the largest possible weight of a state over the mean weight; None where no bound is known."""
         return None if self.measured.most is None else self.measured.most - self.log_z
 
 
@@ -72,14 +74,16 @@ NOTHING_KNOWN = Known()
 
 
 class Stirring(NamedTuple):
-    """What the moves of a run did [steps + 1, populations]: the share they changed, and the chance to be accepted."""
+    """The moves of a run [steps + 1, populations]: the share of particles they changed, and their acceptance
+    probability.
+    """
 
     moved: Tensor
     accepted: Tensor
 
 
 def figures_of(history: History, x: Tensor, stirring: Stirring, known: Known = NOTHING_KNOWN) -> Figures:
-    """Read the figures off a run: its record, its final states [populations, N, D], and what its moves did."""
+    """The diagnostics of a run, from its record, its final states [populations, N, D] and its moves."""
     log_w, n = history.log_w, history.log_w.shape[-1]
     log_z = log_mean_exp(log_w)
     living = log_z > -torch.inf
@@ -120,7 +124,7 @@ def figures_of(history: History, x: Tensor, stirring: Stirring, known: Known = N
 
 
 def _accepted(stirring: Stirring) -> float:
-    """The mean chance of a move, over the steps that made any; 0 where none was ever accepted."""
+    """Mean acceptance probability of the moves, over the steps with moves; 0 where none was ever accepted."""
     made = stirring.accepted[stirring.accepted > 0]
     return float(made.mean()) if made.numel() else 0.0
 

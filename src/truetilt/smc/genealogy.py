@@ -26,7 +26,8 @@ def roots(ancestors: Tensor) -> Tensor:
 def shown_lines(ancestors: Tensor, count: int) -> Tensor:
     """Final particles to show, numbered through all populations, evenly over populations and families.
 
-    At most `LINES`; fewer are taken from among those, so that what is known of `LINES` particles serves any number.
+    At most `LINES`; a smaller number is a subset of these, so that what was computed for `LINES` particles serves it
+    too.
     """
     populations, particles = ancestors.shape[1:]
     family = lineage(ancestors.cpu()) + particles * torch.arange(populations)[:, None]
@@ -35,7 +36,7 @@ def shown_lines(ancestors: Tensor, count: int) -> Tensor:
 
 
 def _thinned(x: Tensor, count: int) -> Tensor:
-    """So many of them, evenly spaced, the first and the last among them."""
+    """This many of the entries, evenly spaced, with the first and the last."""
     if count >= len(x):
         return x
     return x[torch.linspace(0, len(x) - 1, count, dtype=torch.float64).round().long()] if count > 1 else x[-1:]

@@ -1,6 +1,6 @@
 """Checks of the model behind a run: its moves, its conditionals, its ratio of networks, its distance from the base.
 
-A run can be wrong though its weights look good: they are then the weights of another target.
+Good weights do not rule these faults out: a run may weigh its particles well for another target than the one asked for.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from .weight_findings import FEW, Finding, Verdict, use
 ALLOWED = 0.05  # nats by which conditionals of a pair of neighbours may disagree
 APART = 0.5  # nats beyond which no joint law has conditionals close to these
 AMISS = 0.25  # mean nats of log-weight beyond what consistent networks can give, from which on it is reported
-MADE_UP = 1.0  # the same, from which on network error dominates the target: weights e times too large
-REFUSED = 0.01  # the chance of a move below which moves are as good as none
+MADE_UP = 1.0  # the same, from which on network error dominates the target (weights are off by a factor e)
+REFUSED = 0.01  # acceptance probability below which moves change next to nothing
 UNMET = 0.1  # share of Z that unvisited states might hold, from which on it is reported
 FORBIDDEN = 0.5  # of the particles that end with weight zero
 
@@ -68,7 +68,7 @@ def _ratios(f: Figures) -> Finding | None:
 
 
 def _still(f: Figures) -> Finding | None:
-    """Moves that were asked for and did nothing, where something was lost that they should have brought back."""
+    """Moves were asked for and changed nothing, although resampling lost diversity that they should have restored."""
     if f.accepted is None or (f.lines >= FEW and f.accepted > 0):
         return None
     if f.accepted == 0:
@@ -90,10 +90,10 @@ def _forbidden(f: Figures) -> Finding | None:
 
 
 def unmet_share(f: Figures) -> float | None:
-    """What states that no particle met may add to Z, as a share of it; None where nothing bounds their weight.
+    """The share of Z that states which no particle visited may hold; None where their weight has no known bound.
 
     By the rule of three, events not seen in n draws have probability up to 3 / n, and each weighs at most the largest
-    weight. A population that resamples searches on from its best particles: after g resamplings it finds events of
+    weight. A population that resamples goes on from its best particles: after g resamplings it finds events of
     probability (1 / N)^g.
     """
     headroom = f.headroom
@@ -117,7 +117,9 @@ def _unmet(f: Figures) -> Finding | None:
 
 
 def _far(f: Figures) -> Finding | None:
-    """A remark, not a fault: a reward may lead to states that the base hardly ever draws."""
+    """A remark that the target is far from the base, which is no fault: a reward may lead to states rare under the
+    base.
+    """
     nats, everyone = f.measured.divergence, f.populations * f.particles
     if nats is None or not f.measured.rewarded or nats < math.log(100 * everyone):
         return None

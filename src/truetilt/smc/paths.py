@@ -23,7 +23,14 @@ REMEDY = "give a path made with this model and grid (reference=None makes one)"
 
 @dataclass(frozen=True)
 class Trajectory:
-    """One path a chain: its state at every time of the grid, and the uniforms that made each step's choice."""
+    """One path for each chain: its state at every time of the grid, and the uniforms that made each step's choice.
+
+    Args:
+        states: States [steps + 1, chains, ...].
+        choices: For each step the uniforms of its choice, float64 [chains, width]; the width may differ from step to
+            step.
+        aux: What the model remembers of each state, tensors [steps + 1, chains, ...] by name; nothing by default.
+    """
 
     states: State  # [steps + 1, chains, ...]
     choices: tuple[Tensor, ...]  # one a step, float64 [chains, width]; the width may differ from step to step

@@ -21,6 +21,12 @@ class Rejuvenation:
 
     Moves after resampling depend on the weights: the answer stays consistent, but Z-hat is no longer unbiased at few
     particles. Use `each_step` or `at_end` where that matters.
+
+    Args:
+        kernel: Moves that leave the target of the run unchanged, such as `tt.Gibbs(fk)`.
+        each_step: Moves after every step, 0 to 1,000,000; 0 by default.
+        after_resampling: Further moves after a step in which particles were resampled, 0 to 1,000,000; 0 by default.
+        at_end: Further moves after the last step, 0 to 1,000,000; 0 by default.
     """
 
     kernel: MoveKernel
@@ -36,7 +42,9 @@ class Rejuvenation:
             settle(self, **{name: whole(f"a number of moves, {name},", count, 0, LONGEST)})
 
     def differences(self, target: Target | None) -> list[str]:
-        """How a run's target and the kernel's differ: in the final law, and where it moves earlier in any."""
+        """How the target of a run and that of the kernel differ: in the final law; with moves before the end, in
+        intermediate laws too.
+        """
         mine, theirs = target or NO_WEIGHTS, contract_of(self.kernel).target or NO_WEIGHTS
         return mine.differences(theirs, on_the_way=self.each_step + self.after_resampling > 0)
 
@@ -47,14 +55,16 @@ class Rejuvenation:
     def after_step(
         self, particles: Particles, info: StepInfo, here: Step, source: Source, last: bool
     ) -> tuple[Particles, StepInfo]:
-        """The particles moved as often as is due after this step, and its record with what the moves did."""
+        """The particles after the moves that are due after this step, and the step's record with what the moves did."""
         own = torch.arange(info.ancestors.shape[-1], device=info.ancestors.device)
         counts = self.counts((info.ancestors != own).any(-1), last)
         particles, moved = rejuvenate(self, particles, counts, here, source)
         return particles, info._replace(moved=moved.share, accepted=moved.accepted)
 
     def before(self, number: int) -> int:
-        """The number of this step's first move, counted over the whole run, so that a scan goes on where it stopped."""
+        """The number of this step's first move, counted over the whole run, so that a systematic scan goes on where the
+        step before stopped.
+        """
         return (number - 1) * (self.each_step + self.after_resampling)
 
 

@@ -225,14 +225,24 @@ def _check_scheme(scheme: object) -> None:
 def partial(scheme: Resampler, size: int | float) -> Partial:
     """Partial resampling: the $floor(M/2)$ heaviest and $ceil(M/2)$ lightest particles are resampled among themselves.
 
-    `size` is M, or a fraction of N. The other particles keep their weights, and the subset keeps its mass. This is the
-    paper's Algorithm 4, corrected.
+    The other particles keep their weights, and the subset keeps its mass. This is the paper's Algorithm 4, corrected.
+
+    Args:
+        scheme: Resampling scheme for the M particles, such as `tt.systematic`.
+        size: M as a whole number, 1 to the particles of a population; or a fraction of them, a float above 0 and at
+            most 1.
     """
     return Partial(scheme, size)
 
 
 def adaptive(scheme: Resampler, threshold: float = 0.5) -> Adaptive:
-    """Resample the populations whose effective sample size is below `threshold` times N."""
+    """A resampler that acts where the effective sample size is low, and elsewhere leaves the particles as they are.
+
+    Args:
+        scheme: Resampling scheme for the populations that are resampled, such as `tt.systematic`.
+        threshold: Resample the populations whose effective sample size is below this fraction of their particles, 0 to
+            1; 0.5 by default.
+    """
     return Adaptive(scheme, threshold)
 
 

@@ -307,7 +307,10 @@ _STRETCH = 1 << 14
 class Stream:
     """A counter-based stream of uniforms: the only randomness of a run.
 
-    `first_population` lets population k be run alone.
+    Args:
+        seed: Seed of the stream, 0 to $2^63 - 1$.
+        first_population: Number of the first population, 0 to $2^62$; 0 by default. It lets population k be run alone.
+        device: Device that the uniforms are made on; "cpu" by default.
     """
 
     seed: int

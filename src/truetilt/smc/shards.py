@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..core.types import Aux, FeynmanKac, LogWeights, Move, Particles, State, Step
 
-SharedSettings = Mapping[str, Any]  # how a run goes, as plain data
+SharedSettings = Mapping[str, Any]  # the settings of a run, as plain data
 
 
 class Origin(NamedTuple):

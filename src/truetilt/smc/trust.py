@@ -1,7 +1,7 @@
 """How far to trust a run: a verdict, and the reasons in plain words with what to do about each.
 
-Every check reads the figures; the worst fault is the verdict. No check can see the error of the time grid, nor that
-of networks which agree with one another.
+Every check reads the diagnostics (`Figures`); the worst fault found is the verdict. No check sees the error of the time
+grid, nor an error that all networks share.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ from .weight_findings import WEIGHT_CHECKS, Finding, Verdict
 
 @dataclass(frozen=True)
 class Trust:
-    """A verdict, the reasons for it and the figures behind them."""
+    """A verdict, the reasons for it and the figures behind them.
+
+    Args:
+        verdict: How far the run can be trusted, a `tt.Verdict`.
+        reasons: The reasons for it, a sentence each.
+        figures: The diagnostics that the reasons were read from.
+    """
 
     verdict: Verdict
     reasons: tuple[str, ...]
@@ -38,7 +44,7 @@ class Trust:
 
 
 def judge(figures: Figures, known: Sequence[Finding] = ()) -> Trust:
-    """Run every check on the figures; the worst finding, including those already `known`, is the verdict."""
+    """Run every check on the figures; the verdict is that of the worst finding, those already `known` included."""
     findings = [*known, *(found for check in (*MODEL_CHECKS, *WEIGHT_CHECKS) if (found := check(figures)))]
     verdict = max((f.verdict for f in findings), key=list(Verdict).index, default=Verdict.trust)
     ranked = sorted(findings, key=lambda f: -list(Verdict).index(f.verdict))
@@ -65,7 +71,7 @@ def _in_words(f: Figures) -> list[str]:
 
 
 def _measured_in_words(f: Figures) -> list[str]:
-    """What the run found out about itself, a line each."""
+    """What was measured when the run was done, a line each."""
     m, rows = f.measured, []
     if m.divergence is not None:
         rows.append(f"distance of the target from p0: {m.divergence:.3g} nats")

@@ -1,9 +1,9 @@
 """Error bars: how far an estimate from weighted particles may be off, in pure functions of a run's record.
 
-An estimate is linearised once, into what each particle contributes to its error; a way of judging the spread of those
-contributions is a function of (estimate, history), and two are here. `across_populations` compares independent
-populations and holds for every resampler. `genealogy` reads the ancestry within a single population (Lee &
-Whiteley 2018; with a lag, Olsson & Douc 2019) and holds for independent draws only, that is multinomial resampling.
+An estimate is linearised into one term for each particle, its contribution to the error. A function of (estimate,
+history) then estimates the variance of their sum; two are here. `across_populations` compares independent populations
+and holds for every resampler. `genealogy` reads the ancestry within a single population (Lee & Whiteley 2018; with a
+lag, Olsson & Douc 2019) and holds for independent draws only, that is multinomial resampling.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from .resampling import adaptive, log_mean_exp, multinomial, never, normalised
 
 RECOMMENDED = 16  # populations: from here on 95 % intervals covered 94-96 % wherever Z-hat varied by a quarter or less
 
-_SEEN = 10  # times that an event was met, from which on its scatter tells how sure that is
+_SEEN = 10  # times that an event was met, from which on the spread of populations gives its error bar
 
 Value = float | Tensor  # a number, or one for each entry of a vector-valued estimate
 
 
 class History(NamedTuple):
-    """What a run left behind that an error bar can be read from."""
+    """The record of a run that error bars are computed from."""
 
     log_w: LogWeights  # [populations, N], at the end
     ancestors: Tensor  # [steps + 1, populations, N]
@@ -47,7 +47,7 @@ class Estimate(NamedTuple):
 
     value: Tensor  # [...]
     terms: Tensor  # float64 [populations, N, ...]
-    centred: bool  # the terms sum to zero, so that what was common to all has cancelled
+    centred: bool  # whether the terms sum to zero: errors common to all particles have cancelled
 
 
 class Spread(NamedTuple):
@@ -64,7 +64,17 @@ Spreader = Callable[[Estimate, History], Spread]
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its standard error and interval: infinite where none can be had, and `reason` says why."""
+    """An estimate with its standard error and interval: infinite where none can be had, and `reason` says why.
+
+    Args:
+        estimate: The estimate, a number or one for each entry.
+        stderr: Its standard error; infinite where none can be had.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+        level: Probability that the interval is meant to cover, such as 0.95.
+        method: How the spread was found, in words.
+        reason: Why there is no finite error bar; empty (the default) where there is one.
+    """
 
     estimate: Value
     stderr: Value
@@ -108,16 +118,16 @@ def _rare(p: Tensor, draws: float) -> Tensor:
 
 
 def of_log_z(log_w: LogWeights) -> Estimate:
-    """log of the mean weight over the union: d log Z = sum of dw / sum of w."""
+    """log of the mean weight of all populations together: d log Z = sum of dw / sum of w."""
     return Estimate(log_mean_exp(log_w.reshape(-1)), _shares(log_w), centred=False)
 
 
 def of_mean(log_w: LogWeights, values: Tensor) -> Estimate:
-    """The weighted mean of values [populations, N, ...]: each particle errs by w (value - mean) / sum of w."""
+    """The weighted mean of values [populations, N, ...]; the term of a particle is w (value - mean) / sum of w."""
     w = _shares(log_w).reshape(log_w.shape + (1,) * (values.dim() - 2))
-    value = torch.where(w > 0, values.double(), 0.0)  # a weightless particle may be anything
+    value = torch.where(w > 0, values.double(), 0.0)  # a particle of weight 0 may have any value, NaN included
     ends = [torch.where(w > 0, value, sign * torch.inf) for sign in (1, -1)]
-    mean = (w * value).sum((0, 1)).clamp(ends[0].amin((0, 1)), ends[1].amax((0, 1)))  # where all agree, not a bit off
+    mean = (w * value).sum((0, 1)).clamp(ends[0].amin((0, 1)), ends[1].amax((0, 1)))  # exact if all values are equal
     return Estimate(mean, torch.where(w > 0, w * (value - mean), 0.0), centred=True)
 
 
@@ -127,6 +137,10 @@ def across_populations(estimate: Estimate, history: History) -> Spread:
     $Var = K / (K - 1) sum_k (b_k - mean b)^2$, with $b_k$ the sum of the terms of population k; a dead one counts as 0.
     Measured at a level of 95 %, 16 or 32 populations: 94-96 % for log Z while Z-hat varies by up to a quarter between
     them, 88-93 % beyond; the same for expectations, but down to 76 % for an event so rare that most saw none.
+
+    Args:
+        estimate: The estimate, and what each particle contributes to its error.
+        history: Log-weights at the end of the run, its ancestors and effective sample sizes.
     """
     populations = history.log_w.shape[0]
     if populations < 2:
@@ -148,7 +162,7 @@ def across_populations(estimate: Estimate, history: History) -> Spread:
 
 @dataclass(frozen=True)
 class Genealogy:
-    """Reads the variance from which particles share an ancestor; made by `genealogy`."""
+    """Estimates the variance from which particles share an ancestor; made by `genealogy`."""
 
     lag: int | None = None
 
@@ -188,9 +202,10 @@ class Genealogy:
 def genealogy(lag: int | None = None) -> Genealogy:
     """Variance from the ancestry inside a population; for multinomial resampling, at every step or adaptive.
 
-    It needs many particles: 95 % intervals covered 92-96 % with 1,000 and 83-96 % with 100, if adaptive.
-    `lag` looks for common ancestors that many steps back instead of at the first draw. That is steadier but leaves out
-    what older steps still do, and a masking process never forgets what it revealed: 77-84 % with a lag of 2 of 10.
+    It needs many particles: 95 % intervals covered 92-96 % with 1,000 and 83-96 % with 100, if adaptive. `lag` looks
+    for common ancestors that many steps back instead of at the first draw. That varies less but leaves out the variance
+    of older steps, which on a masking process lasts to the end, since revealed sites stay: they covered
+    77-84 % with a lag of 2 of 10 steps.
     """
     return Genealogy(lag)
 
@@ -198,7 +213,7 @@ def genealogy(lag: int | None = None) -> Genealogy:
 def ancestral_variance(terms: Tensor, lines: Tensor, draws: Tensor) -> Tensor:
     """Unbiased variance of the sum of terms [populations, N, ...] of each population, given each particle's ancestor.
 
-    Two particles of different ancestors have met no common draw. Each of `draws` independent redraws (the first one
+    Two particles of different ancestors share no draw. Each of `draws` independent redraws (the first one
     counts) leaves a share (N - 1) / N of such pairs, hence, over pairs of different ancestors,
     Var = (sum_i t_i)^2 - (N / (N - 1))^draws sum t_i t_j.   Exact also when the redraws are decided by the weights.
     """
@@ -243,7 +258,9 @@ def _within(angle: float, freedom: int) -> float:
 
 
 def _resampled(history: History) -> Tensor:
-    """Which populations redrew at which step [steps + 1, populations]; refused where the draws were not independent."""
+    """Which populations were resampled at which step [steps + 1, populations]; raises where the draws were not
+    independent.
+    """
     found = history.resampler or {"name": "a resampler that was not recorded"}
     threshold = found.get("threshold", 0.5)
     redraws = [

@@ -1,6 +1,6 @@
-"""The checks of a run's weights, ancestry and populations: each says nothing, or finds a fault and what to do about it.
+"""The checks of a run's weights, ancestry and populations: each returns a fault with a remedy, or None.
 
-The limits are the named constants. What is advised is what the run's own sampler can do next (`Remedies`).
+The limits are the named constants. Remedies are those that the run's own sampler has (`Remedies`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from .uncertainty import RECOMMENDED
 HARDLY_ANY = 10  # independent draws tell a probability of 1/2 to within 0.16 only
 FEW = 25  # independent draws tell a probability of 1/2 to within 0.1
 ALONE = 3.0  # mean effective particles at the worst step, below which a population says almost nothing about Z
-THIN = 0.1  # below this share of effective particles the weights may have a tail that no particle has met yet
+THIN = 0.1  # effective share of particles below which the weights may have a tail that no particle has met
 UNSURE = 0.5  # a standard error of log Z beyond which one or two populations decide what Z is said to be
-TORN = 1.0  # spread of log Z in nats beyond which the mean of Z rests on populations too rare to be in the sample
+TORN = 1.0  # spread of log Z in nats beyond which the mean of Z rests on populations too rare to occur in the run
 VARIED = 0.25  # of Z-hat from population to population: beyond it 95 % intervals covered 88-93 % in trials
 SCATTER = 3.0  # populations of a healthy run scatter up to this many times as much as their weights alone explain
 _ROUNDING = 1e-9  # of a share
@@ -60,20 +60,21 @@ def _astray(f: Figures) -> Finding | None:
 
 
 def use(*ways: str) -> str:
-    """ "Use a, b or c", of what there is."""
+    """ "Use a, b or c", of the remedies that are not empty."""
     parts = list(dict.fromkeys(way for way in ways if way)) or ["more particles"]
     return f"Use {' or '.join(filter(None, [', '.join(parts[:-1]), parts[-1]]))}"
 
 
 def _descent(f: Figures) -> Finding | None:
-    if f.lines >= FEW or (f.moved and f.draws is not None):  # moves make relatives differ: populations then tell more
+    # moves changed particles, so ancestral counts underestimate diversity: what populations say then counts
+    if f.lines >= FEW or (f.moved and f.draws is not None):
         return None
     what = f"The mass descends from {f.lines:.3g} effective first draws ({f.roots:.3g} roots a population)"
     if f.moved:
         return Finding(Verdict.care, f"{what}; whether the moves made up for it, only several populations can tell.")
     r = f.remedies
     remedy = use(r.particles, r.populations)
-    if f.lines < f.populations * f.particles / 2:  # else little was lost: there were too few
+    if f.lines < f.populations * f.particles / 2:  # else resampling lost little: there were too few particles
         rarely = "; resample only when needed, tt.adaptive(...)" if f.resampling == "always" else ""
         remedy = f"{use(r.particles, r.populations, r.lower, r.weigh, r.move)}{rarely}"
     return Finding(Verdict.doubt if f.lines < HARDLY_ANY else Verdict.care, f"{what}. {remedy}.")
@@ -107,7 +108,7 @@ def _weights(f: Figures) -> Finding | None:
 
 
 def _resample(f: Figures) -> str:
-    """Advice for a run whose particles are only ever weighed."""
+    """Advice for a run that never resampled."""
     return f.remedies.resample if f.resampling == "never" else ""
 
 

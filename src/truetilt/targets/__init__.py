@@ -1,1 +1,3 @@
-"""What is sampled: Feynman-Kac values and how their exponents grow, the moves that keep them, their exact jumps."""
+"""What is sampled: Feynman-Kac values, the ramps of their exponents, the moves that leave their targets unchanged, and
+jumps at exact times.
+"""

@@ -32,7 +32,9 @@ class AcceptLaw:
         return torch.logaddexp(go, stay)
 
     def support(self) -> tuple[Tokens, Tensor]:
-        """x and y, for flat particles [N, D]: both [N, 2, D] and their log-probabilities; of x = y their sum counts."""
+        """The two possible states of flat particles [N, D]: x and y as [N, 2, D], and their log-probabilities; where x
+        = y they are added.
+        """
         return torch.stack([self.x, self.y], 1), torch.stack([torch.log1p(-self.log_accept.exp()), self.log_accept], 1)
 
     def take(self, ancestors: Tensor) -> AcceptLaw:
@@ -67,7 +69,7 @@ class AcceptMove:
         return AcceptLaw(self.x, self.y, self.log_accept)
 
     def after(self, y: Tokens) -> tuple[LogWeights, Aux]:
-        there = (y != self.x).any(-1)  # where y equals x the memory of x is kept
+        there = (y != self.x).any(-1)  # where y equals x, the aux values of x are kept
         both = {key: (value, self.aux_x[key]) for key, value in self.aux_y.items()}
         aux = {
             key: torch.where(there[(...,) + (None,) * (a.dim() - there.dim())], a, b) for key, (a, b) in both.items()
@@ -84,7 +86,9 @@ class AcceptMove:
 
 @dataclass(frozen=True)
 class WeighedMove:
-    """A move of a Markov kernel after a change of the target; that change is its weight, known before the draw."""
+    """A change of the target followed by a move of a Markov kernel; the weight is the ratio of the two targets, known
+    before the draw.
+    """
 
     lazy: ClassVar[bool] = False  # its networks have been asked
     redraw: Redraw

@@ -1,4 +1,4 @@
-"""What targets advise a run whose weights are bad: the next thing to call, and nothing that it does already."""
+"""The remedies that targets name for a run with bad weights: what to call next, without what the run already does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def listed_ways(*ways: str) -> str:
 
 
 def named_twist(twist: Any) -> str:
-    """The twist by its name, with what it left of the weight of held-out draws; empty where there is none."""
+    """The name of the twist, with the spread it leaves in the log-weights of held-out draws; empty without a twist."""
     if twist is None:
         return ""
     inner = twist.twist if isinstance(twist, Learned) else twist.function if isinstance(twist, OfFinished) else twist
@@ -28,7 +28,7 @@ def named_twist(twist: Any) -> str:
 
 
 def better_twist(twist: Any) -> str:
-    """What to do about a twist: learn one, or a better one, or mend one's own."""
+    """The remedy that concerns the twist: learn one, learn a better one, or improve your own."""
     if twist is None:
         return "a twist (tt.learn_twist(model, reward, strength, calls=...), given as twist=)"
     if isinstance(twist, Learned):

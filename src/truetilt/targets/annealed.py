@@ -1,9 +1,9 @@
 """Annealing on clean states: draw them where that is easy, then change the target little by little and move them.
 
-The first steps reveal states under a start that is drawn from well: the base itself, a conditional model, a twisted
-law. The steps after that go from its target to the goal's by shares of the way: each weighs the particles by what the
-target changed, resamples, and moves every particle by a Markov kernel that leaves the new target alone. With shares
-fixed beforehand the estimate of Z is unbiased; a share that is repeated is a move more at the same target.
+The first steps reveal states under a start that is easy to sample: the base itself, a conditional model, a twisted law.
+The annealing steps then go from the start's target to the goal's by shares of the way: each weighs the particles by the
+ratio of the new target to the old, resamples, and moves every particle by a Markov kernel that leaves the new target
+invariant. With shares fixed beforehand the estimate of Z is unbiased; a repeated share adds a move at the same target.
 """
 
 from __future__ import annotations
@@ -51,8 +51,11 @@ _SHARES = "give the share of the way after each step, from above 0 to 1 and neve
 class Ladder:
     """Shares of the way that a pilot found (`tt.pilot`), to be given to `tt.Annealed`.
 
-    `steps` is how many steps the pilot itself took at the fall it was allowed: with fewer shares than that each costs
-    more. `spent` is what the pilot cost.
+    Args:
+        shares: Share of the way to the goal after each annealing step: numbers that never fall and end at 1.
+        steps: Steps that the pilot itself took with the loss it was allowed: with fewer shares than that each costs
+            more.
+        spent: What the pilot cost, a `tt.Spent`; nothing by default.
     """
 
     shares: tuple[float, ...]
@@ -61,7 +64,7 @@ class Ladder:
 
 
 class AnnealedTime(NamedTuple):
-    """Where a time of the run lies: so many steps done, of which the first ones reveal at the inner time `t`."""
+    """A time of the run as steps done; while sites are revealed, `t` is the time of the start's own clock."""
 
     done: int
     t: float
@@ -86,6 +89,7 @@ class Annealed(SiteTarget):
         reveal_steps: Steps that reveal, 1 to the length. None (the default): one site a step, which is exact.
         floor: Rewards below this count as this much on the way, so that forbidden states (-inf) may still be mended; at
             the last step they count for what they are. None (the default): they are what they are throughout.
+        spent: What finding the ladder cost, a `tt.Spent`, taken from a `Ladder`; nothing by default.
     """
 
     how: ClassVar[str] = "draws clean states, then changes the target by shares and moves them"
@@ -194,14 +198,13 @@ class Annealed(SiteTarget):
         return self.between(share)
 
     def between(self, share: float) -> Stage:
-        """The target this share of the way from the start's to the goal's; values are the start's and the goal's.
-
-        Both ends are those targets as they are: the floor counts between them.
+        """The target at this share of the way from the start's to the goal's; its values are the start's and the
+        goal's. The floor applies strictly between the two ends.
         """
         first, last = self.begin.stage(0.0), self.goal.stage(0.0)
         potentials = (first.potentials[0], last.potentials[0])
         factors = ((1 - share) * first.factors[0], share * last.factors[0])
-        if potentials[0] is potentials[1]:  # one reward that grows
+        if potentials[0] is potentials[1]:  # the same reward at both ends: its factor grows
             potentials, factors = (None, potentials[1]), (0.0, sum(factors))
         alphas = zip(first.conditions, last.conditions, strict=True)
         conditions = tuple(b if share == 1 else a + share * (b - a) for a, b in alphas)
@@ -260,19 +263,21 @@ class Annealed(SiteTarget):
         return [(log_p, WeighedMove(move, log_before)) for log_p, move in every]
 
     def _weighed(self, particles: Particles, t: float, s: float) -> tuple[Particles, LogWeights]:
-        """The particles with their full memory (aux), and what the next share adds to their log-weights."""
+        """The particles with all their aux values, and what the next share adds to their log-weights."""
         aux = self.recall(particles, t)
         return particles._replace(aux=aux), self.stage(s).grown(self.stage(t), aux, particles.work)
 
 
 def natural_start(goal: Composed) -> Composed:
-    """What a goal is annealed from: its twist for a reward or none, sharpness 1, exponents within 0 to 1."""
+    """The default start of a goal: sharpness 1, exponents clipped to 0 to 1, and its twist as the reward, if it has
+    one.
+    """
     conditions = tuple((score, min(max(alpha, 0.0), 1.0)) for score, alpha in goal.conditions)
     return replace(goal, sharpness=1.0, conditions=conditions, reward=goal.twist)
 
 
 def _check_start(goal: Composed, start: object) -> None:
-    """Clean states of the same model, with the same networks in the same places."""
+    """Raise unless start and goal are targets of the same model, with the same networks in the same places."""
     if not isinstance(start, Composed):
         raise InvalidInput(f"the start is a {type(start).__name__}; give tt.Composed on the goal's model")
     scores = [tuple(score for score, _ in fk.conditions) for fk in (start, goal)]

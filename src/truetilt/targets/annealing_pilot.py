@@ -1,7 +1,7 @@
 """The ladder of an annealed value, from a pilot run: shares of the way at which each step costs about the same.
 
-The pilot looks at its particles to choose each share, so its weights mean nothing and are thrown away. What it leaves
-is a frozen ladder: a run that uses it has its shares fixed beforehand, and its estimate of Z is unbiased as ever.
+The pilot chooses each share by its particles, so its own weights are biased and are dropped. It returns a frozen
+ladder: a run that uses it has its shares fixed beforehand, and its estimate of Z stays unbiased.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from .annealed import Annealed, Ladder
 from .stage import SiteTarget, Stage
 
 _APART = 1 << 61  # number of the pilot's first population: no run draws its uniforms
-_MOST = 20  # times as many steps as the ladder has, at most, to find it in
+_MOST = 20  # the pilot takes at most this many times the ladder's steps
 _HALVINGS = 40
 
 
 @dataclass(frozen=True)
 class AtShare(SiteTarget):
-    """The target of an annealed value at one share of the way: what the pilot's moves are made from."""
+    """The target of an annealed value at one share of the way, for the pilot's moves."""
 
     level: ClassVar[bool] = True
     fk: Annealed
@@ -64,7 +64,9 @@ class AtShare(SiteTarget):
 
 
 def find_ladder(fk: Annealed, fall: float, shape: tuple[int, int], seed: int) -> Ladder:
-    """As many shares as the value has steps, along which each costs about the same of the effective sample."""
+    """As many shares as the value has steps, chosen so that each step loses about the same part of the effective sample
+    size.
+    """
     meter, count = Meter(), len(fk.ladder)
     fk = metered(fk, meter)
     source = Source(Stream(seed, _APART, fk.device))
@@ -88,7 +90,7 @@ def find_ladder(fk: Annealed, fall: float, shape: tuple[int, int], seed: int) ->
 
 
 def _revealed(fk: Annealed, shape: tuple[int, int], source: Source) -> Particles:
-    """Particles of the start's target, with the values of both ends remembered."""
+    """Particles of the start's target, with the values of both ends in aux."""
     grid, reveals = fk.grid, fk.steps - len(fk.ladder)
     particles, _ = first_draw(fk, grid[0], shape, source)
     resample = adaptive(systematic, 0.5)
@@ -98,7 +100,7 @@ def _revealed(fk: Annealed, shape: tuple[int, int], source: Source) -> Particles
 
 
 def _next_share(fk: Annealed, particles: Particles, share: float, fall: float) -> float:
-    """The largest share that costs no more than `fall` of the effective sample size of those that stay alive."""
+    """The largest share that costs at most `fall` of the effective sample size; particles that die are left out."""
     if _fall(fk, particles, share, 1.0) <= fall:
         return 1.0
     low, high = share, 1.0
@@ -119,7 +121,7 @@ def _fall(fk: Annealed, particles: Particles, start: float, end: float) -> float
 
 
 def _spread(shares: Sequence[float], count: int) -> tuple[float, ...]:
-    """So many shares along the same way: each found one split in equal parts, or several in one."""
+    """This many shares on the way that was found: steps are split into equal parts, or joined."""
     found = torch.tensor(shares, dtype=torch.float64)
     at = torch.linspace(0, len(shares) - 1, count + 1, dtype=torch.float64)[1:]
     left = at.floor().long().clamp(max=len(shares) - 2)

@@ -40,7 +40,13 @@ class SiteChoice(Protocol):
 
 
 def uniform_sites(masked: Tensor, log_mass: Callable[[], Tensor]) -> Tensor:
-    """Uniform over the masked sites; no network is evaluated."""
+    """Uniform over the masked sites; no network is evaluated.
+
+    Args:
+        masked: Whether each site is masked, bool [..., D].
+        log_mass: Function without arguments that would return the log of the adapted mass of each site [..., D]; not
+            called.
+    """
     return torch.where(masked, -masked.sum(-1, keepdim=True).double().log(), NEG_INF)
 
 
@@ -48,6 +54,11 @@ def adapted_sites(masked: Tensor, log_mass: Callable[[], Tensor]) -> Tensor:
     """In proportion to its adapted mass, so that the weight does not depend on the site; reads every masked site.
 
     A particle without mass at any site gets weight 0 whichever is revealed: then uniform.
+
+    Args:
+        masked: Whether each site is masked, bool [..., D].
+        log_mass: Function without arguments that returns the log of the adapted mass of each site [..., D]; calling it
+            evaluates the networks at every masked site.
     """
     log_odds = torch.where(masked, log_mass(), NEG_INF)
     stuck = (log_odds == NEG_INF).all(-1, keepdim=True)
@@ -366,10 +377,18 @@ class RevealClock(SiteTarget):
 
 @dataclass(frozen=True)
 class AnyOrder(RevealClock):
-    """$pi ~ p0(x) p(zeta|x)^alpha$, revealing sites chosen at random (`choose`), or in a given `order`.
+    """$pi ~ p0(x) p(zeta|x)^alpha$, revealed site by site, in random order or a given one: no time error.
 
-    `beta` is how tokens are proposed: None for the adapted law $p (p_zeta/p)^alpha$, a number for posterior guidance.
-    `ramp` lets the exponent grow from 1 to alpha with elapsed time; it is in full force from the start by default.
+    Args:
+        model: A `tt.Model` on `tt.Masking` with a base and a conditional score.
+        alpha: Exponent of the condition, 0 to 1e9; 0 is the base model itself, 1 the conditional one.
+        beta: Strength of the guided proposal (posterior guidance), 0 to 1e9, a number or a function of time. None (the
+            default) proposes from the adapted law $p (p_zeta/p)^alpha$, whose weight is known before the draw.
+        order: The order in which sites are revealed, a permutation of 0 .. D - 1. None (the default): chosen by
+            `choose`.
+        ramp: How the exponent grows from 1 to alpha with elapsed time, a function from [0, 1] that ends at 1. By
+            default it is in full force from the start.
+        choose: Which site comes next, `tt.uniform_sites` (the default) or `tt.adapted_sites`.
     """
 
     how: ClassVar[str] = "reveals sites in any order, weighs before it draws"

@@ -1,6 +1,7 @@
 """Moves of several sites at once.
 
-A block is drawn site by site, so its acceptance needs the masses met on the way; a pair is enumerated and needs none.
+A block is drawn site by site and accepted by Metropolis, from the normalisers of the laws it was drawn from. A pair is
+drawn from its enumerated joint law and always accepted.
 """
 
 from __future__ import annotations
@@ -38,15 +39,21 @@ from .moves import (
 from .scans import Scan, check_scan, random_scan, scanned, sites_of
 from .stage import Answers, SiteLaws, SiteTarget, less
 
-Fill = Callable[[int, RevealLaw], Tokens]  # (which site of the block, its law) -> the state with a token there
+Fill = Callable[[int, RevealLaw], Tokens]  # (position in the block, law of that site) -> the state with a token there
 
 
 @dataclass(frozen=True)
 class Block:
     """Redraw several revealed sites one after another and accept by Metropolis: $2 size - 1$ rounds of evaluations.
 
-    While fewer are revealed, all of those are the block. A surrogate of partly masked states (a twist) leads the draws;
-    the target's own values accept.
+    While fewer sites are revealed, all of these are the block. A surrogate of partly masked states (a twist) changes
+    the proposal only; acceptance uses the target's own values.
+
+    Args:
+        fk: The value whose target the move leaves unchanged, the one that is run.
+        size: Sites in a block, 1 to the model's length.
+        surrogate: Function (x, t) of partly masked states that stands in for the reward while tokens are drawn, such as
+            a learned twist. None (the default): the networks alone propose.
     """
 
     redraws: ClassVar[bool] = True  # sites from the model's conditionals
@@ -97,7 +104,7 @@ class Block:
         return out
 
     def at(self, particles: Particles, t: float, sites: Tensor, draw: Fill) -> AcceptMove:
-        """Redraw these sites [..., k] in their order, with `draw` filling the j-th."""
+        """Redraw these sites [..., k] in their order; `draw` returns the state with the j-th filled."""
         fk, x, stage = self.fk, particles.x, self.fk.stage(t)
         hidden = particles._replace(x=hide(fk, x, sites))
         first = fk.answers(hidden.x, fk.asked_at(t, sites.shape[-1]))
@@ -115,7 +122,7 @@ class Block:
         return accepting(fk, particles, t, Proposed(new.x, after, log_accept), mine)
 
     def _walk(self, hidden: Particles, t: float, sites: Tensor, draw: Fill, first: Answers) -> _BlockPath:
-        """Reveal the sites in order: the final states, and the log of target over proposal collected on the way."""
+        """Reveal the sites in order: the final states, and the sum of log (target / proposal) over the sites."""
         fk, stage, count = self.fk, self.fk.stage(t), sites.shape[-1]
         guide, x, work = with_surrogate(stage, self.surrogate), hidden.x, hidden.work
         log_mass = log_p = torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
@@ -138,7 +145,7 @@ class Block:
 
 
 class _DrawEach(NamedTuple):
-    """Draws the token of each site of a block by a uniform of its own [..., k]."""
+    """Fills a block with random tokens, one uniform for each site [..., k]."""
 
     u: Tensor
 
@@ -156,7 +163,9 @@ class _Restoring(NamedTuple):
 
 
 class _GivenTokens(NamedTuple):
-    """Fills a block with given tokens and notes their log-probabilities; for an impossible one, the likeliest."""
+    """Fills a block with given tokens and records their log-probabilities; an impossible token is replaced by the
+    likeliest.
+    """
 
     tokens: tuple[int, ...]
     log_q: list[Tensor]
@@ -188,6 +197,12 @@ class Pair:
     """Redraw two sites at once from their exact joint law: $1 + S$ evaluations and $S^2$ calls, always accepted.
 
     For sites that single moves cannot change alone. The two are neighbours, or `apart` sites from each other.
+
+    Args:
+        fk: The value whose target the move leaves unchanged, the one that is run.
+        scan: Which revealed site is the first of the pair: `tt.random_scan` (the default), `tt.systematic_scan` or
+            `tt.backward_scan`.
+        apart: Distance between the two sites, 1 to the length less 1; 1, neighbours, by default.
     """
 
     redraws: ClassVar[bool] = True  # sites from the model's conditionals
@@ -221,7 +236,7 @@ class Pair:
         return torch.cat([site, (site + self.apart) % self.fk.model.length], -1)
 
     def branches(self, particles: Particles, t: float, number: int) -> list[tuple[Tensor, Redraw]]:
-        """Every pair of tokens at every site that the scan may name, with its probability."""
+        """Every pair of tokens at every site that the scan may return, with its probability."""
         out: list[tuple[Tensor, Redraw]] = []
         for log_p, site in sites_of(self.scan, revealed(self.fk, particles.x), number):
             joint = self._joint(particles, t, self._both(site))
@@ -249,7 +264,7 @@ class Pair:
         full = torch.where((log_joint > NEG_INF)[..., None], _filled(half, wide, size), x[..., None, None, :])
         values = stage.values(full, work)
         log_joint = torch.where(log_joint > NEG_INF, log_joint + stage.total(values), NEG_INF).flatten(-2)
-        alive = log_joint.logsumexp(-1, keepdim=True) > NEG_INF  # else nothing can be drawn, and x stays
+        alive = log_joint.logsumexp(-1, keepdim=True) > NEG_INF  # else no pair is possible, and x stays
         log_law = torch.where(alive, log_joint, 0.0).log_softmax(-1)
         return _Joint(log_law, alive.squeeze(-1), sites, (first, second), full, values)
 
@@ -270,7 +285,7 @@ class Pair:
 
 
 class _Joint(NamedTuple):
-    """The law of two tokens, and what it was made of."""
+    """The joint law of two tokens, with the conditionals, states and values it was computed from."""
 
     log_law: Tensor  # [..., S^2]
     alive: Tensor  # [...], whether any pair is possible

@@ -1,7 +1,7 @@
 """A target of several parts on the any-order clock: p0(x)^gamma prod_k p(zeta_k|x)^alpha_k exp(lambda r(x)).
 
-On the way states are worth what a twist h says of them, and clean states are weighed by the reward r itself: any finite
-h leads to the same target. A twist is never wrong, only more or less useful.
+Partly masked states are weighed by a twist h, clean states by the reward r itself: every finite h leads to the same
+target, and a better one needs fewer particles.
 """
 
 from __future__ import annotations
@@ -91,7 +91,9 @@ class Composed(RevealClock):
         self._check_learned()
 
     def _check_learned(self) -> None:
-        """Warn of a learned twist that was made for another order or strength: still right, and less useful."""
+        """Warn of a learned twist that was made for another order or strength: the target is the same, the weights vary
+        more.
+        """
         if not isinstance(self.twist, Learned):
             return
         twist = self.twist
@@ -123,7 +125,7 @@ class Composed(RevealClock):
         return 0.0 if self.reward is None else self.strength
 
     def stage(self, t: float) -> Stage:
-        """The exponents in force at time t; states are worth what the twist says, and at the end what the reward is."""
+        """The exponents in force at time t; the value of a state is the twist's, at the end of the run the reward's."""
         return self._stage(t, self.reward if t == 0 else self.twist)
 
     def guide(self, ends: Stage) -> Stage:
@@ -131,7 +133,7 @@ class Composed(RevealClock):
 
     def _stage(self, t: float, potential: Potential | None) -> Stage:
         share = self.ramp(1 - t)
-        low = [min(max(alpha, 0.0), 1.0) for alpha in self.alphas]  # drawn from as they are
+        low = [min(max(alpha, 0.0), 1.0) for alpha in self.alphas]  # exponents within 0 to 1 apply from the start
         alphas = tuple(a + share * (b - a) if share != 1 else b for a, b in zip(low, self.alphas, strict=True))
         sharpness = 1 + share * (self.sharpness - 1) if share != 1 else self.sharpness
         factor = share * self.factor if potential is not None else 0.0
@@ -139,7 +141,9 @@ class Composed(RevealClock):
 
     @property
     def most_log_weight(self) -> float | None:
-        """Known for a bounded reward without conditions, and for the model's own condition without a reward."""
+        """The largest log-weight, where it is known: for a bounded reward without conditions, or the model's own
+        condition without a reward.
+        """
         if self.sharpness != 1 or (self.conditions and self.factor):
             return None
         if not self.conditions:

@@ -1,8 +1,8 @@
 """Whether the conditionals of a model agree with one another, which Gibbs moves and annealing take for granted.
 
-p(a) p(b|a) and p(b) p(a|b) are the same number for a joint law. A masked network's answers need not be: then there is
-no law whose conditionals they are, revealing in another order draws from another p0, and moves that redraw sites keep
-yet another law.
+For a joint law p(a) p(b|a) = p(b) p(a|b). The outputs of a masked network need not obey this. Then no joint law has
+these conditionals: revealing in another order draws from another p0, and moves that redraw sites leave a third law
+invariant.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from ..core.types import Tokens
 from ..smc.model_findings import ALLOWED
 from .stage import SiteTarget
 
-STATES = 32  # that are asked about, three rounds of evaluation
+STATES = 32  # states compared, in three rounds of evaluation
 
 
 def disagreement(fk: SiteTarget, x: Tokens) -> Tensor:
     """|log p(a) p(b|a) - log p(b) p(a|b)| of two neighbours of each clean state [B, D], in nats [B].
 
-    Of several scores the largest; a and b are the state's own tokens, given all others. 0 for scores that say they are
-    `consistent`: whose conditionals are worked out from one joint law.
+    Of several scores the largest; a and b are the state's own tokens, given all others. 0 for scores with `consistent`
+    set, whose conditionals are computed from one joint law.
     """
     if all(isinstance(score, BatchScore) and score.consistent for score in fk.scores.values()):
         return torch.zeros(len(x), dtype=torch.float64, device=x.device)

@@ -1,6 +1,6 @@
 """Defaults: the sampler of a model, and the plain guidance it is compared with.
 
-`tt.sample`, the command line and the studio all ask here, so that what stands side by side takes the same steps.
+`tt.sample`, the command line and the studio all call these, so that the methods they compare take the same steps.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from .on_clock import Tempered, Tilted, Unweighted
 
 
 def default_kernel(process: Process) -> Kernel:
-    """The step: the exact law of each site where every score has one (masking), else Euler's."""
+    """The default kernel: `tweedie`, exact site by site, on processes where any score gives a proper law (masking);
+    else `euler`.
+    """
     return tweedie if process.bridge_keeps_support else euler
 
 
 def default_guide(kernel: object) -> Guide:
-    """The level of guidance: posteriors for tweedie steps, which read proportions alone; else rates."""
+    """The default guide: posterior level for tweedie steps, which ignore the scale of a row; else rate level."""
     return posterior_level if kernel is tweedie else rate_level
 
 
@@ -38,7 +40,9 @@ def default_sampler(
 
 
 def default_guidance(model: Model, beta: float | Schedule, kernel: Kernel | None = None) -> Unweighted:
-    """Plain guidance of strength beta, by the steps that `default_sampler` takes: no weights, and no target hit."""
+    """Plain guidance of strength beta with the steps of `default_sampler`: without weights, so it samples no stated
+    target.
+    """
     if model.conditional is None:
         raise InvalidInput("guidance needs a conditional score, and this model has none; give it one")
     kernel = default_kernel(model.process) if kernel is None else kernel

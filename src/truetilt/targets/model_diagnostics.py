@@ -1,8 +1,8 @@
 """What is measured when a run is done, from its final particles and a few more network evaluations.
 
-Up to 32 final states, drawn by weight, are asked about: three rounds for the conditionals that its moves read; for 16
-of them one round a site, where moves redrew sites of a law that has an order, and as many for a ratio of networks that
-is large and has no known bound.
+Up to 32 final states are drawn by weight. Whether the conditionals that moves use agree takes three rounds of
+evaluation. Two further measures take one round a site on 16 of the states: log p0 in order, if moves redrew sites of a
+law that has an order; and the networks' ratio in another order, if it is large and has no known bound.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from .consistency import STATES, disagreement
 from .stage import SiteTarget, Stage
 from .steered import Steered
 
-SUSPECT = 2.0  # nats: the mean log-ratio times the exponent less 1, from which on it is summed in another order
-RETOLD = 16  # states whose ratio is summed again in another order
+SUSPECT = 2.0  # nats of (alpha - 1) * mean log-ratio, from which on the ratio is computed again in another order
+RETOLD = 16  # states whose ratio is computed again in another order
 
 
 @runtime_checkable
@@ -81,7 +81,7 @@ def _of_stage(fk: SiteTarget, particles: Particles, found: Measures) -> Measures
 
 
 def _of_ratio(fk: SiteTarget, particles: Particles, ratios: Tensor, k: int) -> Measures:
-    """The measures of one condition's ratio."""
+    """The measures of the ratio of networks of one condition."""
     ratio, alpha = ratios[..., k], fk.stage(0.0).conditions[k]
     found = Measures(log_ratio=_mean(particles, ratio), amplified=alpha - 1)
     log_p = fk.model.log_p_condition if list(fk.scores.values())[k + 1] is fk.model.conditional else None
@@ -101,7 +101,9 @@ def _falsehood(found: Measures) -> float:
 
 @runtime_checkable
 class LawOfOneOrder(Protocol):
-    """A score whose order is part of its law, and which knows what another order would say of finished states."""
+    """A score whose law depends on the order of revealing, and which can compute log p of finished states in another
+    order.
+    """
 
     def in_another_order(self, x: Tokens) -> Tensor: ...  # log p [B] of states [B, D]
 
@@ -124,13 +126,13 @@ def retold(fk: SiteTarget, x: Tokens) -> Tensor:
 
 
 def _redrawn_from(kernel: Any) -> SiteTarget | None:
-    """The value whose conditionals a kernel redraws sites from; None for a kernel that does otherwise."""
+    """The value from whose conditionals a kernel redraws sites; None for a kernel that does not redraw sites so."""
     redraws = isinstance(kernel, RedrawsSites) and kernel.redraws
     return kernel.fk if redraws and isinstance(kernel.fk, SiteTarget) else None
 
 
 def _disagreement(kernels: Sequence[Any], particles: Particles) -> float | None:
-    """The disagreement of the conditionals that the first such kernel redraws sites from; None without one."""
+    """The disagreement of the conditionals that the first such kernel uses; None without one."""
     for kernel in kernels:
         source = _redrawn_from(kernel)
         if source is not None and source.model.length > 1:
@@ -139,11 +141,11 @@ def _disagreement(kernels: Sequence[Any], particles: Particles) -> float | None:
 
 
 def _drift(kernels: Sequence[Any], particles: Particles) -> float | None:
-    """How far moves have taken log-weights from those of the order which p0 is defined by.
+    """The error that moves brought into log-weights, relative to p0 in its own order of revealing, in nats.
 
-    A move changes the log p0 that particles carry by a difference of conditionals given all other sites; an exponent of
-    p0 that grows puts it into the weights. None where it does not, without an order, or where the conditionals are
-    worked out from one law.
+    A move updates the log p0 that particles carry by conditionals of a site given all others, and a growing exponent of
+    p0 puts that into the weights. None if that exponent does not grow, if p0 has no order, or if its conditionals are
+    computed from one law.
     """
     for kernel in kernels:
         fk = _redrawn_from(kernel)

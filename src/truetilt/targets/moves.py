@@ -1,11 +1,11 @@
 """Moves that bring diversity back: Markov kernels that leave the current intermediate target invariant.
 
 With U the revealed sites, the law of one site's tokens under a stage, given the other revealed sites, is exactly the
-Gibbs conditional: remask the site, redraw it, and no weight changes. Where that law is dear (a reward is called for
-every token), a surrogate proposes and the target accepts by Metropolis. All are exact for mutually consistent
-conditionals; two learned nets are only nearly so. After the last step they serve any model of the same target, and
-unweighted guidance too. Under hard constraints single-site moves may not reach every state, and a state of target mass
-zero stays where it is.
+Gibbs conditional: remask the site, redraw it, and no weight changes. Where that law is expensive (a reward is called
+for every token), a surrogate proposes and the target accepts by Metropolis. All are exact for conditionals of one joint
+law; those of two learned networks are so only approximately. After the last step the moves fit any model of the same
+target, unweighted guidance included. Under hard constraints single-site moves may not reach every state, and a state of
+target mass zero stays as it is.
 """
 
 from __future__ import annotations
@@ -38,6 +38,12 @@ class Gibbs:
     """Remask one revealed site and redraw it from its exact law under the target: always accepted.
 
     One round of evaluations; with a reward, a call for every other token that the base can draw there.
+
+    Args:
+        fk: The value whose target the move leaves unchanged, the one that is run: `tt.AnyOrder`, `tt.Composed`,
+            `tt.Tilted`, ...
+        scan: Which revealed site is redrawn: `tt.random_scan` (the default), `tt.systematic_scan` or
+            `tt.backward_scan`.
     """
 
     redraws: ClassVar[bool] = True  # sites from the model's conditionals
@@ -63,14 +69,16 @@ class Gibbs:
         return self.at(particles, t, site, None if self.fk.level else partial(RevealLaw.sample, u=u[..., 1:]))
 
     def branches(self, particles: Particles, t: float, number: int) -> list[tuple[Tensor, Redraw]]:
-        """Every site and, where it is drawn before, every token, with the probability of each."""
+        """Every site, and every token if it is a choice made before the weight, with the probability of each."""
         sites = sites_of(self.scan, movable(self.fk, particles, t), number)
         if self.fk.level:
             return [(log_p, self.at(particles, t, site)) for log_p, site in sites]
         return [branch for log_p, site in sites for branch in every_token(self, particles, t, site, log_p)]
 
     def at(self, particles: Particles, t: float, site: Tensor, draw: Draw | None = None) -> Redraw:
-        """The move that redraws this revealed site [..., 1]; in clock time a masked one is left alone."""
+        """The move that redraws this revealed site [..., 1]; in clock time, where a site may be masked, a masked one
+        stays.
+        """
         fk, stage, work = self.fk, self.fk.stage(t), particles.work
         hidden, old = hide(fk, particles.x, site), particles.x.gather(-1, site)
         laws = fk.site_laws(hidden, fk.asked_at(t, 1), site, work)
@@ -94,6 +102,14 @@ class Metropolis:
     """Remask a revealed site, propose its token from the base's law tilted by a surrogate, let the target accept.
 
     One round of evaluations and one call of the reward. Without a surrogate the networks alone propose.
+
+    Args:
+        fk: The value whose target the move leaves unchanged, the one that is run: `tt.AnyOrder`, `tt.Composed`,
+            `tt.Tilted`, ...
+        scan: Which revealed site is redrawn: `tt.random_scan` (the default), `tt.systematic_scan` or
+            `tt.backward_scan`.
+        surrogate: Function (x, t) that stands in for the reward when a token is proposed, such as a learned twist. None
+            (the default): the networks alone propose.
     """
 
     redraws: ClassVar[bool] = True  # sites from the model's conditionals
@@ -127,7 +143,7 @@ class Metropolis:
         return [branch for log_p, site in sites for branch in every_token(self, particles, t, site, log_p)]
 
     def at(self, particles: Particles, t: float, site: Tensor, draw: Draw) -> AcceptMove:
-        """Propose this site [..., 1]; a masked one is left alone."""
+        """Propose a token at this site [..., 1]; a masked site stays."""
         fk, x, stage, work = self.fk, particles.x, self.fk.stage(t), particles.work
         hidden, old = hide(fk, x, site), x.gather(-1, site)
         seen = revealed(fk, x).gather(-1, site).squeeze(-1)
@@ -165,8 +181,8 @@ def lift_of(
 ) -> tuple[Tensor | None, Tensor | None]:
     """What a stage's values add to the log of each token at a site [..., 1, S], and the values.
 
-    A token that is `present` there with known values [..., M] is not asked about again: no call is wasted, and a noisy
-    reward keeps the number that the state was weighed by.
+    The values [..., M] of the token that is `present` there are known and not evaluated again: that saves calls, and a
+    noisy reward keeps the number that the state was weighed by.
     """
     asked = laws.possible()
     if present is not None:
@@ -181,7 +197,9 @@ def lift_of(
 
 
 def with_surrogate(stage: Stage, surrogate: Potential | None) -> Stage:
-    """The same stage with the reward, the last of its values, replaced; without a surrogate it counts for nothing."""
+    """The same stage with the surrogate in place of the reward, the last of its values; without a surrogate its factor
+    is 0.
+    """
     factors = stage.factors if surrogate is not None else (*stage.factors[:-1], 0.0)
     return stage._replace(potentials=(*stage.potentials[:-1], surrogate), factors=factors)
 
@@ -200,7 +218,7 @@ def without(aux: Aux, laws: SiteLaws, old: Tensor) -> Aux:
 
 
 class Proposed(NamedTuple):
-    """Where a Metropolis move would go: states, what a model remembers of them, the log-chance that each is taken."""
+    """The proposals of a Metropolis move: states, their memory (aux), and the log of the acceptance probability."""
 
     x: Tokens
     aux: Aux
@@ -216,7 +234,7 @@ def accepting(fk: SiteTarget, particles: Particles, t: float, proposed: Proposed
 
 
 def check_kind(kernel: MadeFrom) -> None:
-    """A move is made from a model whose target is known site by site."""
+    """Raise unless the move is made from a value whose target has conditionals site by site."""
     fk = kernel.fk
     if not isinstance(fk, SiteTarget):
         raise InvalidInput(
@@ -228,7 +246,9 @@ def check_kind(kernel: MadeFrom) -> None:
 
 
 def check_still(kernel: object, fk: SiteTarget, keeps: bool) -> None:
-    """Refuse moves that call a noisy reward again for a state: only the number that weighed it may be compared."""
+    """Raise for moves that would call a noisy reward twice for one state: acceptance must use the number that weighed
+    it.
+    """
     if not (keeps and fk.level) and any(isinstance(h, Noisy) and h.noisy for h in fk.stage(0.0).potentials):
         raise InvalidInput(
             f"{type(kernel).__name__} of a {type(fk).__name__} asks a noisy reward again about a state that its number "
@@ -269,7 +289,7 @@ def revealed(fk: SiteTarget, x: Tokens) -> Tensor:
 
 
 def movable(fk: SiteTarget, particles: Particles, t: float) -> Tensor:
-    """Which sites a move may redraw; an any-order run has revealed equally many for all, at least one."""
+    """Which sites a move may redraw. In an any-order run all particles have equally many, at least one."""
     if fk.level:
         fk.recall(particles, t)
         check_revealed(fk, t)
@@ -282,7 +302,7 @@ def hide(fk: SiteTarget, x: Tokens, sites: Tensor) -> Tokens:
 
 
 def check_revealed(fk: SiteTarget, t: float) -> int:
-    """How many sites are revealed at t, the same for all particles of an any-order run; at least one."""
+    """The number of sites revealed at t, which in an any-order run is that of every particle; raises if it is 0."""
     there = fk.model.length - fk.masked(t)
     if there < 1:
         raise InvalidInput(f"a move that redraws a site at t = {t:.6g}, where none is revealed; move later")
@@ -290,6 +310,6 @@ def check_revealed(fk: SiteTarget, t: float) -> int:
 
 
 def at_end_target(fk: SiteTarget) -> Target | None:
-    """The target of moves that are right on clean states only."""
+    """The target of moves that leave it invariant on clean states only."""
     target = fk.target
     return None if target is None else target.at_end_only()

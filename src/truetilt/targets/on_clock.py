@@ -82,7 +82,15 @@ def at_end(u: float) -> float:
 
 @dataclass(frozen=True)
 class Frozen:
-    """A ramp through points: the share of the exponent at each elapsed time, straight lines between them."""
+    """A ramp through points: the share of the exponent at each elapsed time, straight lines between them.
+
+    Args:
+        elapsed: Elapsed times $1 - t$ at which the share is known, rising to 1; two or more.
+        shares: Share of the exponent in force at each of these times, finite numbers; the last is 1.
+        falls: What `tt.pilot` measured: the fraction of the effective sample size that each step lost. Empty by
+            default.
+        spent: What finding the ramp cost, a `tt.Spent`; nothing by default.
+    """
 
     elapsed: tuple[float, ...]  # rising to 1
     shares: tuple[float, ...]  # the last is 1
@@ -383,7 +391,16 @@ def evaluate(model: Model, name: str, score: Score | None, x: Tokens, t: float) 
 
 @dataclass(frozen=True)
 class Tempered(OnClock):
-    """$pi ~ p0(x) p(zeta|x)^alpha$ by edge ratios: weight $p/q (p_zeta/p)^alpha$, guided by beta (Prop. E.1)."""
+    """$pi ~ p0(x) p(zeta|x)^alpha$ by edge ratios: weight $p/q (p_zeta/p)^alpha$, guided by beta (Prop. E.1).
+
+    Args:
+        model: A `tt.Model` with a base and a conditional score.
+        alpha: Exponent of the condition, 0 to 1e9; 0 is the base model itself.
+        beta: Strength of the guided proposal, 0 to 1e9, a number or a function of time; 1, the conditional model, by
+            default.
+        guide: How two scores make the guided one: `tt.rate_level` (the default, the paper's) or `tt.posterior_level`.
+        kernel: How a step is taken: `tt.euler` (the default), `tt.tweedie` or `tt.tau_leaping`.
+    """
 
     how: ClassVar[str] = "moves as guidance does, weighs by the ratios of the two models (edge ratios)"
     alpha: float
@@ -505,7 +522,13 @@ class Tilted(OnClockSites):
 
 @dataclass(frozen=True)
 class Unweighted(OnClock):
-    """No weights: what a score samples by itself. With a `Guided` score, the guidance baselines."""
+    """No weights: what a score samples by itself. With a `Guided` score, the guidance baselines.
+
+    Args:
+        model: A `tt.Model`; its process, length and device are used.
+        score: What is sampled: a score such as `model.base`, or a `tt.Guided` one.
+        kernel: How a step is taken: `tt.euler` (the default), `tt.tweedie` or `tt.tau_leaping`.
+    """
 
     how: ClassVar[str] = "plain guidance without weights"
     score: Score

@@ -27,7 +27,14 @@ from ..smc.sampler import Stream
 
 @dataclass(frozen=True)
 class Sweeps:
-    """The final state of every chain after each sweep, how much the paths moved, and the paths it ended with."""
+    """The final state of every chain after each sweep, how much the paths moved, and the paths it ended with.
+
+    Args:
+        states: The final state of every chain after each sweep [sweeps, chains, ...].
+        movement: Share of chains whose state changed in a sweep, at each time, float64 [sweeps, steps + 1]; the last is
+            the final state's.
+        last: The paths that the chains ended with: pass them as `reference` to go on.
+    """
 
     states: State  # [sweeps, chains, ...]
     movement: Tensor  # float64 [sweeps, steps + 1]: the share of chains whose state changed, at each time; last: final
@@ -50,10 +57,27 @@ def particle_gibbs(
     first_chain: int = 0,
     first_sweep: int = 0,
 ) -> Sweeps:
-    """Run independent chains (64, or as many as the reference has) from a reference, or from a plain SMC run's paths.
+    """Run independent Markov chains on whole paths: each sweep is one conditional SMC run given the chain's last path.
 
-    To go on, pass `last` as the reference and the sweeps done as `first_sweep`: the same chains, bit for bit. Chain k
-    is the run with `first_chain=k` alone. For the memory a sweep takes see `conditional_smc`.
+    To go on, pass `last` as the reference and the sweeps done as `first_sweep`: the same chains, bit for bit. For the
+    memory a sweep takes see `conditional_smc`.
+
+    Args:
+        fk: What to sample: how particles move, and what each move weighs (`tt.Tilted`, `tt.AnyOrder`, ...).
+        grid: Times that fall strictly from 1 (noise) to 0 (data), such as `tt.uniform_grid(100)`.
+        reference: The paths that the chains start from, such as `last` of earlier sweeps. None (the default): each
+            chain starts from a path of a plain SMC run.
+        particles: Particles in each sweep of a chain, the reference among them, 2 or more; 16 by default.
+        chains: Chains that never mix, 1 or more. None (the default): as many as the reference has, 64 without one.
+        sweeps: Sweeps of every chain, 1 to 1,000,000; 20 by default.
+        seed: Seed of the chains, 0 to $2^63 - 1$; 0 by default. The same seed gives the same bits.
+        threshold: Resample where the effective sample size is below this fraction of the particles, 0 to 1; 0.5 by
+            default.
+        lineage: Ancestor of the reference where particles are resampled: `tt.keep_lineage` (the default) or
+            `tt.ancestor_sampling`, which mixes faster and evaluates the networks more often.
+        first_chain: Number of the first chain, 0 to $2^62$; 0 by default. Chain k is the run with `first_chain=k`
+            alone.
+        first_sweep: Sweeps done before, 0 to $2^40$; 0 by default. Two sweeps of one number draw the same uniforms.
     """
     check_sampled(fk)
     grid, rule = check_whole(grid), Rule(threshold, lineage)

@@ -1,7 +1,8 @@
-"""Potentials (twists, rewards): functions of a batch of states, what they say of themselves, and their strength.
+"""Potentials (twists, rewards): functions of a batch of states, the protocols of further methods they may have, and the
+check of their strength.
 
-A move that redraws a site asks what the state is worth with each token there: a potential that can answer that at once
-(a linear one, say) has a method `site_values`, any other is asked about every such state.
+A move that redraws a site needs the value of the state with each token there. A potential that computes all of these at
+once (a linear one, say) has a method `site_values`; any other is evaluated on every such state.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class SiteValued(Protocol):
 
 @runtime_checkable
 class Noisy(Protocol):
-    """A reward that says whether it may answer differently about the same state (`tt.Reward(..., noisy=True)`)."""
+    """A reward that states whether repeated calls on one state may differ (`tt.Reward(..., noisy=True)`)."""
 
     @property
     def noisy(self) -> bool: ...
@@ -38,7 +39,7 @@ class Noisy(Protocol):
 
 @runtime_checkable
 class Learned(Protocol):
-    """A twist that says what it was learned for, as those of `tt.learn_twist` do."""
+    """A twist that states the order and strength it was learned for, as those of `tt.learn_twist` do."""
 
     @property
     def twist(self) -> Potential: ...
@@ -56,7 +57,7 @@ class Learned(Protocol):
 
 @dataclass(frozen=True)
 class OfFinished:
-    """A function of finished states alone as a potential: the time is not asked."""
+    """A function of finished states alone as a potential (x, t): the time is ignored."""
 
     function: Callable[[Tokens], Tensor]
 
@@ -70,7 +71,7 @@ class OfFinished:
 
 @dataclass(frozen=True)
 class EndsIn:
-    """On the way what a twist says, at the end the reward itself."""
+    """The twist's value before the end of the run, the reward's at the end."""
 
     twist: Potential
     reward: Potential
@@ -85,7 +86,7 @@ def as_potential(name: str, given: Any) -> Potential:
     called = given.forward if isinstance(given, torch.nn.Module) else given
     try:
         inspect.signature(called).bind(0, 0)
-    except (TypeError, ValueError):  # of x alone; or a builtin, which does not say
+    except (TypeError, ValueError):  # a function of x alone, or a builtin without a signature
         function(name, given, "(x)", takes)
         return OfFinished(given)
     if isinstance(given, type):

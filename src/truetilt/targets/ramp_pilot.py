@@ -1,7 +1,8 @@
-"""Exponent schedules from a pilot run: each step costs a given fraction of the effective sample, as late as can be.
+"""Ramps from a pilot run: the exponent grows as late as it can while no step loses more than a given fraction of the
+ESS.
 
-The pilot looks at its particles to choose, so its own weights mean nothing and are thrown away. What it leaves is a
-frozen ramp: a run that uses it has a schedule fixed beforehand, and its estimate of Z is unbiased as ever.
+The pilot chooses shares by its particles, so its own weights are biased and are dropped. It returns a frozen ramp: a
+run that uses it has its exponents fixed beforehand, and its estimate of Z stays unbiased.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ from .potentials import SiteValued
 from .steered import Steered
 
 Ramped = Tilted | Steered | AnyOrder | Composed
-SHARES = tuple(k / 16 for k in range(17))  # of the exponent, at which the pilot weighs each step
+SHARES = tuple(k / 16 for k in range(17))  # shares of the exponent for which the pilot weighs each step
 _HALVINGS = 24
-_REHEARSALS, _SLACK = 3, 1.25  # ramps tried at most, and how much over `fall` is near enough
+_REHEARSALS, _SLACK = 3, 1.25  # ramps tried at most; factor by which a loss may exceed `fall`
 
 
 @spelled()
@@ -54,12 +55,23 @@ def pilot(
 
     Of a `tt.Annealed` it is a ladder: as many shares as the value has steps, along which all cost alike.
 
-    Early states say little of the condition, so the exponent stays as low as `fall` lets the later steps catch up:
-    shares are found from the last step back. Each ramp is then rehearsed, which leaves what each step cost in `falls`;
-    where that is more than allowed, another is found from the rehearsal, and the one whose dearest step is cheapest is
-    kept. If some falls are large even so, allow more a step or take more steps. Deaths by hard zeros count for nothing,
-    as no smaller exponent avoids them. Two to four passes, each asking the networks as often as a run does, with
-    uniforms that no run draws.
+    Shares are chosen backwards from the last step, each as small as possible while no step loses more than `fall` of
+    the effective sample size: early states say little of the condition, so the exponent should grow late. Each ramp is
+    then tried in a run of its own, which leaves the measured loss of each step in `falls`; where one is more than
+    allowed, another ramp is found from that run. Of the ramps tried, the one whose largest loss is smallest is
+    returned. If losses are large even so, allow more a step or take more steps. Particles that a hard zero kills count
+    for nothing, as no smaller exponent avoids them. It takes two to four runs, each of which evaluates the networks as
+    often as a run does, with uniforms that no run draws.
+
+    Args:
+        fk: What will be run, with an exponent that a ramp makes grow: a `tt.Tilted`, `tt.Steered`, `tt.AnyOrder` or
+            `tt.Composed`, or a `tt.Annealed` for a ladder.
+        grid: Times that fall strictly from 1 (noise) to 0 (data), those of the run. None (the default) is for
+            `tt.Annealed`, which has steps of its own.
+        fall: Fraction of the effective sample size that a step may lose, above 0 and below 1; 0.1 by default.
+        particles: Particles in each population of the pilot, 1 or more; 256 by default.
+        populations: Populations of the pilot, 1 or more; 1 by default.
+        seed: Seed of the pilot, 0 to $2^63 - 1$; 0 by default. Its uniforms differ from those of a run with this seed.
     """
     fall = number("fall", fall, "give the fraction of the effective sample size a step may cost, in (0, 1)")
     if not 0 < fall < 1:
@@ -88,7 +100,7 @@ def pilot(
 
 
 def _shares(records: Sequence[_WeighedStep], fall: float) -> tuple[float, ...]:
-    """The share of the exponent at each time, from the end back; 0 at the start."""
+    """The share of the exponent at each time, chosen backwards from the end; 0 at the start."""
     shares = [1.0]
     for record in reversed(records[1:]):
         shares.insert(0, record.least(shares[0], fall))
@@ -96,7 +108,7 @@ def _shares(records: Sequence[_WeighedStep], fall: float) -> tuple[float, ...]:
 
 
 class _WeighedStep(NamedTuple):
-    """What a step of the pilot tells of its cost, for any shares of the exponent at its two ends."""
+    """The weights of a step of the pilot, which give its cost for any shares of the exponent at its two ends."""
 
     before: LogWeights  # [M], with the share `now` at the start
     log_full: Tensor  # [M], what the whole exponent would add at the start
@@ -104,7 +116,7 @@ class _WeighedStep(NamedTuple):
     after: LogWeights  # [17, M], with each of SHARES at the end
 
     def cost(self, start: float, end: float) -> float:
-        """The fraction of the effective sample that the step loses if its start was weighed right (conditional ESS)."""
+        """The fraction of the effective sample size that the step alone loses (conditional ESS)."""
         here = min(int(end * (len(SHARES) - 1)), len(SHARES) - 2)
         part = end * (len(SHARES) - 1) - here
         log_w = (
@@ -118,7 +130,9 @@ class _WeighedStep(NamedTuple):
         return 1 - float(kept.exp()) if len(log_w) else 1.0
 
     def least(self, end: float, fall: float) -> float:
-        """The smallest share to start from that costs no more than `fall`; where none does, the cheapest."""
+        """The smallest share at the start of the step for which it costs at most `fall`; if there is none, the cheapest
+        share.
+        """
         tried = [end * share for share in SHARES]
         costs = [self.cost(share, end) for share in tried]
         good = [k for k, cost in enumerate(costs) if cost <= fall]
@@ -140,7 +154,7 @@ def _records(
     state = advance(start, log_w, Step(-1, grid[0], grid[0]), never, source)[0]
     resample = adaptive(systematic, 0.5)
     for k, (t, s) in enumerate(pairwise(grid), start=2):
-        here = Step(-k, t, s)  # no run has steps of negative number, so none draws these uniforms
+        here = Step(-k, t, s)  # runs number their steps from 0, so none draws these uniforms
         u = source.stream.uniforms(here.number, RESAMPLE, shape[0], shape[1])
         ancestors, log_w = resample(state.log_w, u)
         state = Particles(take(state.x, ancestors), log_w, {k: take(v, ancestors) for k, v in state.aux.items()})
@@ -151,7 +165,7 @@ def _records(
 
 
 class _Trial(NamedTuple):
-    """A step that can be taken with any share of the exponent at its end (at the last one, with all of it)."""
+    """A step to be carried out with a share of the exponent at its end; at the end of the run the share is 1."""
 
     fk: Ramped
     state: Particles
@@ -168,7 +182,7 @@ class _Trial(NamedTuple):
 
 
 def _log_full(fk: Ramped, state: Particles, t: float) -> Tensor:
-    """What the whole exponent weighs in each state at time t."""
+    """The log-weight of each state at time t under the whole exponent."""
     if isinstance(fk, RevealClock):
         return replace(fk, ramp=FULL).stage(t).grown(replace(fk, ramp=at_end).stage(t), state.aux)
     tilt = replace(fk, ramp=FULL).tilt
@@ -177,7 +191,7 @@ def _log_full(fk: Ramped, state: Particles, t: float) -> Tensor:
 
 @dataclass(frozen=True)
 class _StepRamp:
-    """A ramp as one step sees it: a share at each end of the interval, and all of it at the end of time."""
+    """A ramp with given shares at the two ends of one step, and 1 at the end of the run."""
 
     end: float  # elapsed time at the end of the step
     first: float  # the share at its start
@@ -198,10 +212,10 @@ def _called(meter: Meter, states: int) -> None:
 
 @dataclass
 class _Remembering:
-    """A network that remembers its last answer: a step is weighed many times, and asked about only once."""
+    """A function with a cache of its last answer: a step is weighed many times, and its networks are evaluated once."""
 
     net: Any
-    count: Callable[[int], object] = uncounted  # told how many states it is asked about
+    count: Callable[[int], object] = uncounted  # called with the number of states evaluated
     asked: tuple[Tokens, float] | None = None
     answer: Any = field(default=None, repr=False)
 
@@ -213,14 +227,14 @@ class _Remembering:
 
 
 def _functions(fk: Ramped) -> dict[str, Any]:
-    """The functions that a value asks besides its model's, by name; None for one that is not given."""
+    """The functions that a value evaluates besides its model's, by name; None for one that is not given."""
     if isinstance(fk, Steered):
         return {"reward": fk.reward, "proposal": fk.proposal, "twist": fk.twist}
     return {"reward": fk.reward, "twist": fk.twist} if isinstance(fk, Composed) else {}
 
 
 def remembering(fk: Ramped, meter: Meter) -> Ramped:
-    """The same model with networks that remember, and that are counted."""
+    """The same value with the last answer of every function cached, and its evaluations counted."""
     nets = {"base": fk.model.base, "conditional": fk.model.conditional, "potential": fk.model.potential}
     model = replace(fk.model, **{name: _Remembering(net, meter.asked) for name, net in nets.items() if net is not None})
     own = _functions(fk)

@@ -19,18 +19,36 @@ Scan = Callable[
 
 
 def random_scan(revealed: Tensor, number: int, u: Tensor) -> Tensor:
-    """A revealed site chosen uniformly."""
+    """A revealed site chosen uniformly.
+
+    Args:
+        revealed: Whether each site is revealed, bool [..., D].
+        number: How many moves were made before this one; not used.
+        u: A uniform for each state, [..., 1].
+    """
     count = revealed.sum(-1, keepdim=True)
     return _kth(revealed, (u * count).long().clamp(max=(count - 1).clamp(min=0)))
 
 
 def systematic_scan(revealed: Tensor, number: int, u: Tensor) -> Tensor:
-    """Revealed sites one after the other, from the first to the last and again."""
+    """Revealed sites one after the other, from the first to the last and again.
+
+    Args:
+        revealed: Whether each site is revealed, bool [..., D].
+        number: How many moves were made before this one, from 0.
+        u: A uniform for each state, [..., 1]; not used.
+    """
     return _kth(revealed, number % revealed.sum(-1, keepdim=True).clamp(min=1))
 
 
 def backward_scan(revealed: Tensor, number: int, u: Tensor) -> Tensor:
-    """Revealed sites from the last to the first and again: the newest first, where sites come from left to right."""
+    """Revealed sites from the last to the first and again: the newest first, where sites come from left to right.
+
+    Args:
+        revealed: Whether each site is revealed, bool [..., D].
+        number: How many moves were made before this one, from 0.
+        u: A uniform for each state, [..., 1]; not used.
+    """
     count = revealed.sum(-1, keepdim=True).clamp(min=1)
     return _kth(revealed, count - 1 - number % count)
 
@@ -41,18 +59,18 @@ def _kth(revealed: Tensor, k: Tensor) -> Tensor:
 
 
 def check_scan(scan: object) -> None:
-    """What names the site to redraw."""
+    """Raise unless the scan is a function (revealed, number, u)."""
     function("scan", scan, "(revealed, number, u)", "such as tt.random_scan or tt.systematic_scan")
 
 
 def scanned(scan: Scan, seen: Tensor, number: int, u: Tensor, work: StepWork | None = None) -> Tensor:
-    """The site that a scan names, one for each state."""
+    """The site that a scan returns, one for each state, checked."""
     site = scan(seen, number, u)
     if not isinstance(site, Tensor) or site.dtype != torch.int64 or site.shape != u.shape:
         raise InvalidInput(f"the scan returned {shown(site)}; it must return one site a state, int64 {tuple(u.shape)}")
     outside = f"the scan named a site outside 0 to {seen.shape[-1] - 1}"
     check(((site < 0) | (site >= seen.shape[-1])).any(), partial(InvalidInput, outside), work)
-    return site.clamp(0, seen.shape[-1] - 1)  # a check that waits has refused nothing yet
+    return site.clamp(0, seen.shape[-1] - 1)  # a pending check has not raised yet
 
 
 def sites_of(scan: Scan, seen: Tensor, number: int) -> list[tuple[Tensor, Tensor]]:

@@ -1,8 +1,8 @@
 """A sharper base under a condition: p0(x)^gamma p(zeta|x)^alpha as a `Composed` target.
 
-What a low temperature is used for, sampled right. With a potential h = log p(zeta|x) the conditional model is the base:
-p0^gamma p(zeta|x)^alpha ~ p(x|zeta)^gamma exp((alpha - gamma) h(x)), one network evaluation a step instead of two, and
-weights that do not add up the errors of two networks' ratios.
+The law that a low temperature aims at, as a target with weights. With a potential h = log p(zeta|x) the conditional
+model is the base: p0^gamma p(zeta|x)^alpha ~ p(x|zeta)^gamma exp((alpha - gamma) h(x)), one network evaluation a step
+instead of two, and weights that do not add up the errors of two networks' ratios.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def sharpened(model: Model, alpha: float = 1.0, sharpness: float = 1.0, ramp: Ra
 
     Args:
         model: A `tt.Model` on `tt.Masking` with a conditional score; its potential is used if it has one.
-        alpha: Exponent of the condition.
-        sharpness: Exponent $gamma$ of the base, above 0; 1 is the base itself.
+        alpha: Exponent of the condition, 0 to 1e9; 1 by default.
+        sharpness: Exponent $gamma$ of the base, above 0; 1, the base itself, by default.
         ramp: How the exponents grow with elapsed time; in full force from the start by default.
     """
     check_model(model)

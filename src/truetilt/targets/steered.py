@@ -1,4 +1,4 @@
-"""A reward in clock time: the base model weighed by it, led there by a twist if there is one."""
+"""A reward over a time grid: the base model is weighed by it, and proposals lean towards a twist if there is one."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Steered(OnClockSites):
 
 
 def led_by(twist: Potential, base: SiteLogits, x: Tokens, t: float, factor: float) -> SiteLogits:
-    """A score that leans as a twist says: factor times the change of its value is added at every neighbour."""
+    """A score guided by a twist: factor times the change of the twist's value is added at every neighbour."""
     rows = base.dense()
     asked = rows > NEG_INF
     values = token_values(twist, x, torch.arange(x.shape[-1], device=x.device).expand(x.shape), t, asked)

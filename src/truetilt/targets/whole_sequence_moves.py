@@ -1,7 +1,7 @@
 """Moves of bases that know the law of whole sequences.
 
-A causal model under an order, a chain or a table gives log p0(x) of a finished sequence: then a move at any site is
-Metropolis with that ratio, though the conditional of one site given all others may not exist.
+A causal model under an order, a chain or a table gives log p0(x) of a finished sequence. A move at any site is then a
+Metropolis move with the ratio of these; no conditional of a site given all others is needed.
 """
 
 from __future__ import annotations
@@ -31,9 +31,14 @@ from .stage import SiteLaws, SiteTarget, less
 class WholeSequence:
     """For a base that knows $log p0(x)$ of finished sequences: change a token, accept by the ratio of the target.
 
-    `log_prob` is a function of clean states [B, D] that returns $log p0$ [B]: of a causal model under its order, one
-    pass. (Of a `tt.Tilted`, whose base is the conditional model, it returns $log p(x|zeta)$.) The token is proposed
-    uniformly, or by `proposal`, a score that is asked with the site masked.
+    Args:
+        fk: The value whose target the move leaves unchanged, the one that is run: `tt.Steered`, `tt.Tilted`, or a
+            `tt.Composed` with a reward and no conditions.
+        log_prob: Function of clean states [B, D] that returns $log p0$ [B], such as one pass of a causal model under
+            its order. Of a `tt.Tilted`, whose base is the conditional model, it returns $log p(x|zeta)$.
+        scan: Which site is changed: `tt.random_scan` (the default), `tt.systematic_scan` or `tt.backward_scan`.
+        proposal: Score that proposes the token, evaluated with the site masked. None (the default): tokens are proposed
+            uniformly.
     """
 
     fk: SiteTarget

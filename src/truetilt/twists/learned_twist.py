@@ -42,11 +42,15 @@ class LaidOut(Protocol):
 class HeldOut(NamedTuple):
     """How good a family's twist is on held-out draws, to which it was not fitted.
 
-    `ess` estimates the effective share of particles drawn with the twist and never resampled: 1 is perfect. The other
-    figures are standard deviations in nats over draws of equal weight, and 0 is perfect. `closing` is that of
-    $strength * (reward - twist)$ on clean states of the last round. `constant` is that of $strength * reward$, which a
-    constant twist would leave. `steps[m - 1]` is that of the sampler's log-weight at the step that reveals one of m
-    masked sites. Only `ess` weighs draws by their share in the target.
+    The figures but `ess` are standard deviations in nats over draws of equal weight, and 0 is perfect.
+
+    Args:
+        family: Name of the family.
+        closing: That of $strength * (reward - twist)$ on clean states of the last round.
+        constant: That of $strength * reward$, which a constant twist would leave.
+        steps: `steps[m - 1]` is that of the sampler's log-weight at the step that reveals one of m masked sites.
+        ess: Estimated effective share of particles drawn with the twist and never resampled: 1 is perfect. It alone
+            weighs draws by their share in the target.
     """
 
     family: str
@@ -72,6 +76,15 @@ class LearnedTwist:
     strength$.
 
     Made by `tt.learn_twist`; give it to a sampler as its `twist`. It is finite on every state and deterministic.
+
+    Args:
+        twist: Function (x, t) that returns the value in nats, $strength$ times what this returns.
+        vocabulary: Number of tokens S, without the mask.
+        strength: Factor of the reward that it was learned for.
+        held_out: Figures of the chosen family on held-out draws.
+        tried: Figures of every family, the best first.
+        order: The order in which sites were revealed when it was learned; None: random.
+        spent: What learning it cost.
     """
 
     twist: Potential  # in nats

@@ -48,10 +48,16 @@ class Mutants(NamedTuple):
 
 
 class Lessons(NamedTuple):
-    """Training data of a twist family: draws [n, D] with values [n], mutants, steps. `mask` is the mask's token.
+    """Training data of a twist family: draws with their values, mutants and recorded steps.
 
-    `log_weight` [n] is the log importance weight of each draw towards $p0 exp(value)$, up to a constant. `latest` [n]
-    says which draws belong to the last round.
+    Args:
+        x: Draws, clean states int64 [n, D].
+        value: Value of each draw in nats [n].
+        mutants: Draws with one token changed, and their values.
+        steps: Steps of the draws: masked states, the site revealed, its likely tokens and their log-probabilities.
+        mask: Number of the mask's token.
+        log_weight: Log importance weight of each draw towards $p0 exp(value)$ [n], up to a constant.
+        latest: Whether each draw belongs to the last round, bool [n].
     """
 
     x: Tokens

@@ -38,13 +38,22 @@ def soft_mean(rewards: Tensor, strength: float) -> Tensor:
     twist.
 
     If good completions are rare it needs many of them, and is too low with few.
+
+    Args:
+        rewards: Rewards of the completions [B, K].
+        strength: Factor of the reward in the target, not 0.
     """
     scaled = strength * rewards
     return (scaled.logsumexp(-1) - math.log(rewards.shape[-1])) / strength
 
 
 def plain_mean(rewards: Tensor, strength: float) -> Tensor:
-    """The mean reward of the completions, as in SVDD-PM: less noisy, and below the soft mean."""
+    """The mean reward of the completions, as in SVDD-PM: less noisy, and below the soft mean.
+
+    Args:
+        rewards: Rewards of the completions [B, K].
+        strength: Factor of the reward in the target; not used.
+    """
     return rewards.mean(-1)
 
 

@@ -83,7 +83,12 @@ def _rows(table: Tensor, index: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class SmallNetwork:
-    """The family of networks with one hidden layer, trained by Adam from the linear twist."""
+    """The family of networks with one hidden layer, trained by Adam from the linear twist.
+
+    Args:
+        width: Units of the hidden layer, 1 or more; 32 by default.
+        seed: Seed of its first weights and of the batches, 0 by default.
+    """
 
     width: int = 32
     seed: int = 0

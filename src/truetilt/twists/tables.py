@@ -77,13 +77,19 @@ class Flat:
 
 @dataclass(frozen=True)
 class PairTables:
-    """The family of tables: `reach` 0 is linear, 1 adds pairs of neighbours, D - 1 all pairs.
+    """The family of tables: an entry for each token at each site, and for each pair of tokens at sites that are near.
 
-    `ridge` shrinks the pair entries that few draws support, and the per-site entries a little. `clean_reach` is the
-    reach among clean tokens, which costs calls of the reward; None: the same. Pairs with a mask are learned from
-    recorded network outputs, which cost no calls. `depth` is for rewards with a long low tail: a value more than
-    `depth` nats below the target's lowest twentieth has no error as long as the twist lies between it and that level;
-    None: every value is fitted.
+    Pairs with a mask are learned from recorded network outputs, which cost no calls of the reward.
+
+    Args:
+        reach: How far apart the sites of a pair may be: 0 is linear, 1 adds pairs of neighbours, D - 1 all pairs.
+        ridge: Ridge penalty, above 0, which shrinks the pair entries that few draws support, and the per-site entries a
+            little; 1e-3 by default.
+        clean_reach: The reach among clean tokens, which costs calls of the reward, 0 to `reach`. None (the default):
+            `reach`.
+        depth: For rewards with a long low tail, 0 or more: a value more than `depth` nats below the target's lowest
+            twentieth has no error as long as the twist lies between it and that level. None (the default): every value
+            is fitted.
     """
 
     reach: int

@@ -122,7 +122,7 @@ class Points:
         return {"kind": "points", "axes": list(self.axes)}
 
     def _seen(self, x: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Coordinates and radii of at most so many points, evenly taken."""
+        """Coordinates and radii of a limited number of points, evenly taken."""
         if not 0 <= min(self.axes) <= max(self.axes) < x.shape[1]:
             raise InvalidInput(
                 f"points by coordinates {self.axes} of states that have {x.shape[1]}; give axes they have"
@@ -146,7 +146,7 @@ def _cross(ends: float, reach: float) -> str:
 
 
 def _nice(reach: float) -> float:
-    """The largest of 1, 2 or 5 times a power of ten within reach."""
+    """The largest of 1, 2 or 5 times a power of ten that does not exceed a value."""
     ten = 10.0 ** math.floor(math.log10(reach))
     return max(step * ten for step in (1, 2, 5) if step * ten <= reach)
 

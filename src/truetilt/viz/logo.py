@@ -31,7 +31,12 @@ _LONGEST, _ROW = 40, 25  # sites of a logo in one row, and of a row where there 
 
 @dataclass(frozen=True)
 class SequenceLogo:
-    """Sequences over an alphabet, such as "ACGT"; tokens beyond it are masked. Sites are numbered, or have `names`."""
+    """Sequences over an alphabet, such as "ACGT", shown as a logo; tokens beyond it are masked.
+
+    Args:
+        alphabet: The letters of tokens 0, 1, ...: two or more, each once.
+        names: Name of each site. Empty (the default): sites are numbered.
+    """
 
     alphabet: str
     names: tuple[str, ...] = ()
@@ -78,7 +83,7 @@ class SequenceLogo:
         return f'<svg class="{kind}" viewBox="{box}" role="img" aria-label="Sequence logo">{"".join(rows)}</svg>'
 
     def _row(self, heights: np.ndarray, start: int, most: int, names: tuple[str, ...]) -> str:
-        """The logo of the sites from `start` on, so many at most."""
+        """The logo of one row: at most `most` sites, from `start` on."""
         top = float(np.log2(len(self.alphabet)))
         tall, shown = top * _HIGH, heights[start : start + most]
         parts = [_axis(top, tall, start, len(shown), names)]
@@ -163,7 +168,7 @@ def _outline(letter: str) -> Any:
 
 @lru_cache
 def _glyph(letter: str) -> str:
-    """The same as the `d` of an SVG path."""
+    """The outline of a letter as the `d` of an SVG path."""
     words = {1: "M", 2: "L", 3: "Q", 4: "C", 79: "Z"}
     out = []
     for points, code in _outline(letter).iter_segments(curves=True, simplify=False):

@@ -83,7 +83,7 @@ class Plots:
         ax, x = _axes(ax), report_data.plain(self.run.particles).flatten(0, 1).flatten(1)
         view, weights = view or suggested_view(x), self.run.weights.reshape(-1).cpu().numpy()
         states = x.numpy()
-        if not view.picture(states[:1], np.ones(1)):  # it has no picture of all: some, by mass
+        if not view.picture(states[:1], np.ones(1)):  # without a picture of all particles: some, drawn by mass
             middle = (np.arange(min(SHOWN, len(states))) + 0.5) / min(SHOWN, len(states))
             cdf = weights.cumsum() / weights.sum()
             chosen = pick_at(torch.from_numpy(cdf), torch.from_numpy(middle)).numpy()

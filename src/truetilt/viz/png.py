@@ -11,7 +11,7 @@ import numpy as np
 from ..core.errors import InvalidInput
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_CLEAR = 1  # the grey that stands for see-through; ink of this level is drawn one darker
+_CLEAR = 1  # the grey level used for transparent; ink of this level is drawn one level darker
 
 
 def png(levels: np.ndarray) -> bytes:
@@ -30,7 +30,7 @@ def png(levels: np.ndarray) -> bytes:
 
 
 def as_uri(levels: np.ndarray) -> str:
-    """The same as an address that holds the picture itself."""
+    """The picture as a data: URI."""
     return "data:image/png;base64," + base64.b64encode(png(levels)).decode("ascii")
 
 

@@ -35,7 +35,7 @@ from .views import View, check_view
 
 ROWS = 32  # populations in the table
 MODEL_TILES = {"picture": 16, "structure": 8, "text": 4, "line": 12}  # draws of the model shown, by a tile's shape
-CALLS = 4  # of united runs that are written out
+CALLS = 4  # most runs of a joined result whose call is written out
 HEADS = {
     Verdict.trust: ("good", "Trust", "Nothing speaks against this answer."),
     Verdict.care: ("care", "Use with care", "The answer stands, with what is said below."),
@@ -117,7 +117,7 @@ def _told(run: report_data.ResultLike, view: View | None) -> dict[str, Any]:
 
 
 def _lowest(f: Figures, last: int) -> str:
-    """When the effective sample size was lowest."""
+    """The step at which the effective sample size was lowest, in words."""
     when = "at the end" if f.ess_lowest_step > last else f"at step {f.ess_lowest_step}"
     return when if f.populations == 1 else f"at each population's worst step, on average; {when} in the worst"
 
@@ -157,7 +157,7 @@ def _model_tiles(gained: GainWords, look: View) -> list[tuple[str, float | None]
 
 
 def _spent(run: report_data.ResultLike) -> list[tuple[str, str, float, str]]:
-    """What the run cost, pilots and fits included; nothing where nobody counted."""
+    """The cost of the run in words, pilots and fits included; empty if it was not counted."""
     spent, everyone = run.spent, run.log_weights.numel()
     found = []
     if spent.evaluations:
@@ -212,7 +212,7 @@ def _title(run: report_data.ResultLike) -> str:
 
 
 def _versions(settings: Any) -> list[tuple[str, str]]:
-    """Of the run where it says, and of this report."""
+    """The versions that the run was made with, where they are recorded, and that of this report."""
     known = settings.get("versions")
     rows = [("truetilt", settings.get("version", "not recorded")), *(known.items() if isinstance(known, dict) else ())]
     return [(f"{name}", f"{value}") for name, value in rows] + [
@@ -241,7 +241,7 @@ def _asset(name: str) -> str:
 
 
 def _sig(value: Any, digits: int = 5) -> str:
-    """So many figures, with a true minus sign."""
+    """A number to a few significant digits, with a true minus sign."""
     return f"{float(value):.{digits}g}".replace("-inf", "−∞").replace("-", "−")
 
 

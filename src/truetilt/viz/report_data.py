@@ -1,4 +1,6 @@
-"""The numbers that figures and the report draw: a run, thinned to what a screen can show, as plain lists."""
+"""The data of figures and reports: curves, weights and genealogy of a run as plain lists, thinned to what a screen can
+show.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,7 @@ def told_steps(ess: np.ndarray, limit: int = POINTS) -> list[int]:
 
 
 def shown_populations(run: ResultLike, limit: int = CURVES) -> list[int]:
-    """The populations drawn one by one: all, or so many of them evenly spaced."""
+    """The populations drawn one by one: all, or `limit` of them, evenly spaced."""
     return list(evenly(run.log_weights.shape[0], limit))
 
 
@@ -158,5 +160,5 @@ def _plain(values: Tensor) -> list[float | None]:
 
 
 def _number(value: float, digits: int = 6) -> float | None:
-    """Rounded to so many significant digits; None for a value that JSON cannot hold."""
+    """A value rounded to this many significant digits; None for NaN and infinity, which JSON cannot hold."""
     return float(f"{value:.{digits}g}") if math.isfinite(value) else None

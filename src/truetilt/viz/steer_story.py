@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ..core.spent import Spent
 
 BUDGETS = {"evaluations": ("evaluations", "network evaluations"), "calls": ("distinct", "calls of the reward")}
-_LIMIT = 4.0  # standard errors, beyond which the check by moves speaks against an answer
+_LIMIT = 4.0  # standard errors of the mean change beyond which the check by moves rejects an answer
 
 
 class BudgetRow(NamedTuple):
@@ -81,7 +81,7 @@ def _stages(stages: list[Mapping[str, Any]]) -> list[StageRow]:
 
 
 def _check(check: Mapping[str, Any] | None) -> str:
-    """What moves that keep the target found of the answer, in a sentence."""
+    """The outcome of the check by moves, in a sentence."""
     if check is None:
         return "Not checked by moves: this model does not allow them, or the budget did not buy any."
     mean, stderr = float(check["mean"]), float(check["stderr"])
@@ -112,7 +112,7 @@ def story_lines(story: dict[str, Any]) -> list[str]:
 
 
 def _left_out(story: dict[str, Any]) -> list[str]:
-    """The ways that were not tried, and how to take one all the same."""
+    """The routes that were not tried, and how to force one."""
     names = story.get("left out", [])
     if not names:
         return []
@@ -121,7 +121,7 @@ def _left_out(story: dict[str, Any]) -> list[str]:
 
 
 def _told(stages: list[dict[str, Any]]) -> str:
-    """Stages that were carried out for one reason: the first of them, how many followed, and what all cost."""
+    """Stages with one reason as one line: the first of them, how many followed, and the cost of all."""
     first, more = stages[0], len(stages) - 1
     again = "" if more == 0 else f", then {more} more run{'s' * (more > 1)} with what was left"
     spent = Spent(*map(sum, zip(*(Spent(**stage["spent"]) for stage in stages), strict=True)))

@@ -24,7 +24,7 @@ BYTES = 1_400_000  # of all tiles and pictures together
 
 
 class Tile(NamedTuple):
-    """One particle: where it is, what it weighs (1 is an equal share), and how it looks."""
+    """One particle: its population and number, its weight (1 is an equal share), and its picture."""
 
     population: int
     particle: int

@@ -50,7 +50,12 @@ class View(Protocol):
 
 @dataclass(frozen=True)
 class Images:
-    """Square images of `side` pixels a side and so many grey levels, 0 being paper; other tokens are masked."""
+    """Square images of grey levels, of which 0 is paper; tokens beyond the levels are masked.
+
+    Args:
+        side: Pixels a side, 1 or more.
+        levels: Number of grey levels, 2 or more.
+    """
 
     side: int
     levels: int
@@ -89,6 +94,11 @@ class TextView:
 
     A piece may hold bytes that are only part of a character, as lone surrogates (`surrogateescape`); pieces are joined
     before they are read.
+
+    Args:
+        decode: Function of a token that returns the piece of text it stands for.
+        vocabulary: Number of tokens, without the mask.
+        mask: The mask's token. None (the default): there is none.
     """
 
     decode: Callable[[int], str]
@@ -98,7 +108,7 @@ class TextView:
     shape = "text"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.decode, type):  # str will do
+        if not isinstance(self.decode, type):  # a type such as str is accepted unchecked
             function("decode", self.decode, "(token)")
         settle(self, vocabulary=whole("vocabulary", self.vocabulary, 1))
         if self.mask is not None:
@@ -152,7 +162,7 @@ class TextView:
 
 
 def _read(pieces: str) -> str:
-    """Joined pieces with the characters that their bytes make together; ▯ for bytes that make none."""
+    """Joined pieces as text: bytes of split characters are decoded together; ▯ for bytes that are no character."""
     return pieces.encode("utf-8", "surrogateescape").decode("utf-8", "replace").replace("\ufffd", "▯")
 
 
@@ -192,14 +202,14 @@ _FIRST = 64  # numbers of a state that are written out
 def _written(ax: Axes, lines: list[str]) -> None:
     """Lines of text on matplotlib axes without frame or ticks."""
     for number, line in enumerate(lines):
-        safe = line.replace("$", r"\$")  # no formula begins here
+        safe = line.replace("$", r"\$")  # matplotlib would start a formula at $
         ax.text(0.0, -number, safe, family="monospace", fontsize=7.5, va="top")
     ax.set(xlim=(0, 1), ylim=(-len(lines), 0.5))
     ax.axis("off")
 
 
 def check_view(view: object) -> None:
-    """Refuse anything that is not a view or None."""
+    """Raise for anything that is not a view or None."""
     if view is not None:
         has(
             "view",

@@ -1,1 +1,1 @@
-"""Exact jumps in continuous time: no time grid is left, but for where to resample; weights are those of Prop. 4.1."""
+"""Exact jumps in continuous time (Prop. 4.1). Jump times are exact; the grid only says when to resample."""

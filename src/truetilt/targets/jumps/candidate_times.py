@@ -19,13 +19,18 @@ from ...diffusion.grids import Grid, check_grid
 from ...diffusion.processes import Uniform
 from ...smc.sampler import Stream, check_seed
 
-_TIMES = 15  # the stream's purpose for candidate times: none of the sampler's
-_PIECES = 64  # of a bound that changes with time
+_TIMES = 15  # the stream's purpose number for candidate times; the sampler uses others
+_PIECES = 64  # into which the clock is cut for a bound that changes with time
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """Times at which particles may jump, and the bound on rates in force at each; see `poisson_times`."""
+    """Times at which particles may jump, and the bound on rates in force at each; see `poisson_times`.
+
+    Args:
+        grid: A start, the candidate times and an end: times that fall strictly from 1 to 0.
+        bounds: For each candidate time the bound on rates in force there, above 0.
+    """
 
     grid: Grid  # a start, the candidates, an end
     bounds: tuple[float, ...]  # one a candidate
@@ -42,7 +47,7 @@ class Candidates:
             _bound_at(bound, t)
 
     def bound(self, t: float, s: float) -> float | None:
-        """The bound at candidate t; None on the way to the first."""
+        """The bound at candidate time t; None for the interval before the first candidate."""
         if (t, s) not in self._bounds:
             raise InvalidInput(
                 f"the run goes from t = {t:.6g} to {s:.6g}, which are not successive candidate times; "
@@ -59,6 +64,12 @@ def poisson_times(process: Uniform, bound: float | Schedule, seed: int) -> Candi
     """A Poisson process of candidate times, at rate `bound` a unit of the clock $sigma(t) / S$, exact for any seed.
 
     A bound that changes with time is held over each of 64 pieces of the clock at the larger of its values at the ends.
+
+    Args:
+        process: The noising process, a `tt.Uniform`.
+        bound: Rate of candidates, above every rate of the model (see `tt.least_bound`): a number, or a function of
+            time.
+        seed: Seed of the times, 0 to $2^63 - 1$.
     """
     if not isinstance(process, Uniform):
         raise InvalidInput(
@@ -81,7 +92,7 @@ def poisson_times(process: Uniform, bound: float | Schedule, seed: int) -> Candi
     inside = (point - (mass.cumsum(0) - mass)[piece]) / mass[piece]
     sigma = (end * (1 - (piece + inside) / _PIECES)).tolist()
     found = [(process.schedule.time_of(value), b) for value, b in zip(sigma, height[piece].tolist(), strict=True)]
-    found = [(t, b) for t, b in found if t > 0]  # a schedule that jumps at 0 keeps that noise
+    found = [(t, b) for t, b in found if t > 0]  # times at 0 are dropped: a schedule with sigma(0+) > 0 gives them
     return Candidates((1.0, *(t for t, _ in found), 0.0), tuple(b for _, b in found))
 
 
@@ -95,7 +106,7 @@ def _bound_at(bound: float | Schedule, t: float) -> float:
 
 
 def _arrivals(end: float, seed: int) -> Tensor:
-    """The points of a Poisson process of rate 1 on [0, end): gaps are drawn until they pass the end."""
+    """The points of a Poisson process of rate 1 on [0, end), by exponential gaps."""
     stream, count = Stream(seed), math.ceil(end + 6 * math.sqrt(end)) + 16
     point = torch.zeros(1, dtype=torch.float64)
     while float(point[-1]) <= end:

@@ -1,4 +1,4 @@
-"""Masking in continuous time: every particle runs its own jumps, in closed form, with nothing cut off."""
+"""Masking in continuous time: every particle reveals its sites at exact times of its own, drawn in closed form."""
 
 from __future__ import annotations
 
@@ -21,22 +21,30 @@ from .rates import Generator, JumpTarget, Rates, edge
 
 
 class _PathSoFar(NamedTuple):
-    """Paths [N] that reveal sites in one order: where they are, their log-edges, and the exit rates they passed."""
+    """Paths [N] that reveal sites in one order: their states, the sums of their log-rates, and the exit rate of each
+    state they passed.
+    """
 
     x: Tokens
     log_proposed: Tensor  # [N], sum over the reveals of the proposal's log-rates
     log_tilted: Tensor  # [N], the same of the target's
-    exits: tuple[Tensor, ...] = ()  # [N, 2] a state: the proposal's, and the one that takes mass
+    exits: tuple[Tensor, ...] = ()  # one [N, 2] a state: exit rate of the proposal, and minus the generator's diagonal
 
 
 @dataclass(frozen=True)
 class FirstHitting(JumpTarget):
     """$pi ~ p0(x) p(zeta|x)^alpha$, masking: every particle reveals its sites one by one, each at its own exact time.
 
-    Hazards stand still between jumps, so waiting times are exponential in the clock, and an interval has at most D
-    jumps: nothing is cut off. Networks see the current state but the time of the interval's start; where posteriors do
-    not depend on time, as they should not, that is exact. Every interval ends in resampling but the last, which keeps
-    its weights; its clock is infinite, so its waiting times do not matter and are integrated out.
+    Between jumps the rates are constant, so waiting times are exponential in the clock, and an interval has at most D
+    jumps, all of which are drawn. Networks get the current state and the time at the start of the interval, which is
+    exact for posteriors that do not depend on time, as those of masking do not. Particles are resampled between
+    intervals. In the last interval the clock is infinite, and waiting times are integrated out.
+
+    Args:
+        model: A `tt.Model` on `tt.Masking` with a base and a conditional score.
+        alpha: Exponent of the condition, 0 to 1e9; 0 is the base model itself.
+        beta: Strength of the guided proposal, 0 to 1e9, a number or a function of time; 1 by default.
+        guide: How two scores make the guided one: `tt.rate_level` (the default, the paper's) or `tt.posterior_level`.
     """
 
     beta: float | Schedule = 1.0
@@ -61,7 +69,7 @@ class FirstHitting(JumpTarget):
         return PathMove(PointLaw(x), zeros, zeros)
 
     def choices(self, t: float, s: float) -> int:
-        """When, where and to what, for each site there is."""
+        """Three uniforms a site: for the waiting time, the site and the token of each jump."""
         return 3 * self.model.length
 
     def move(self, particles: Particles, t: float, s: float, u: Tensor) -> PathMove:
@@ -80,7 +88,7 @@ class FirstHitting(JumpTarget):
         """Paths from x [M, D] from t to s: their ends and log-weights."""
         x, log_w = x.clone(), torch.zeros(len(x), dtype=torch.float64, device=x.device)
         spent, running = torch.zeros_like(log_w), self._masked(x)
-        for now in u.unbind(1):  # each jump reveals a site: there are no more than D
+        for now in u.unbind(1):  # each jump reveals a site, so there are at most D
             i = running.nonzero().squeeze(-1)
             if len(i) == 0:
                 break
@@ -97,7 +105,7 @@ class FirstHitting(JumpTarget):
         return x, log_w
 
     def _orders(self, path: _PathSoFar, t: float, s: float) -> Iterator[tuple[Tensor, PathMove]]:
-        """This order of reveals and those that go on from it."""
+        """This order of reveals, and every order that extends it by further sites."""
         x, rates = path.x, self.rates(path.x, t, s)
         exits = (*path.exits, torch.stack([rates.leave, rates.exit], -1))
         log_time = log_chance(torch.stack(exits, -1), float(rates.proposed.log_clock.exp()))
@@ -129,5 +137,7 @@ def log_chance(exits: Tensor, clock: float) -> Tensor:
 
 
 def _log_held(rates: Rates, elapsed: Tensor, left: Tensor) -> Tensor:
-    """The integral of Q(x) - exit; where the clock has no end, its exponential's mean over the wait, Q(x) / exit."""
+    """The integral of Q(x) - exit over the wait; with an infinite clock the log of the mean of its exponential, Q(x) /
+    exit.
+    """
     return torch.where(left.isinf(), rates.leave.log() - rates.exit.log(), (rates.leave - rates.exit) * elapsed)

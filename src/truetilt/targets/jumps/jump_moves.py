@@ -1,4 +1,6 @@
-"""What a step in continuous time draws: one jump or none, or the end of a path that its choices have settled."""
+"""The laws and moves of a step in continuous time: one jump or none (`JumpMove`), or a whole path that its choices
+determine (`PathMove`).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ class JumpLaw:
     stay: Tensor  # [...], in the units of the rates
 
     def sample(self, u: Tensor) -> Tokens:
-        """Two uniforms [..., 2]: one says whether and where, the other to which token."""
+        """From two uniforms [..., 2]: the first decides whether and at which site to jump, the second the token."""
         height = kept_below(u[..., 0] * self.total, self.total)[..., None]
         site = (self._cdf <= height).sum(-1, keepdim=True).clamp(max=self.x.shape[-1] - 1)
         here, leaves = self.x.gather(-1, site), torch.full_like(height, NEG_INF)
@@ -45,7 +47,7 @@ class JumpLaw:
         y = torch.cat([self.x[:, None], y.flatten(1, 2)], 1)
         parent = torch.arange(n, device=y.device).repeat_interleave(y.shape[1])
         log_q = self.take(parent).log_prob(y.flatten(0, 1)).reshape(n, -1)
-        again = (y == self.x[:, None]).all(-1)  # a "jump" to x is staying, and counts once
+        again = (y == self.x[:, None]).all(-1)  # the current token's entry is x itself, which counts once, as staying
         again[:, 0] = False
         return y, log_q.masked_fill(again, NEG_INF)
 
@@ -72,7 +74,7 @@ class JumpMove:
     law: JumpLaw
     log_before: LogWeights
     log_stay: LogWeights
-    tilted: Jumps | None  # None where the law is adapted: nothing is left to weigh
+    tilted: Jumps | None  # None where the law is adapted: the weight after the draw is 1
     uniforms: int = 2
 
     @property
@@ -94,7 +96,7 @@ class JumpMove:
 
 @dataclass(frozen=True)
 class PointLaw:
-    """One state, for sure."""
+    """The law with probability 1 on one state."""
 
     x: Tokens
 
@@ -113,7 +115,9 @@ class PointLaw:
 
 @dataclass(frozen=True)
 class PathMove:
-    """A path that its choices have settled: the law is its end, the weight that of the whole path."""
+    """A path that its choices (uniforms) determine: the law has probability 1 on its end, the weight is that of the
+    whole path.
+    """
 
     lazy: ClassVar[bool] = False  # its networks have been asked
     law: PointLaw

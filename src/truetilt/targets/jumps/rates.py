@@ -1,7 +1,7 @@
 """The generator of the tempered target in continuous time, and the rates that propose jumps.
 
-Mass moves by the generator A, in elapsed time: R g^alpha off the diagonal, -R(x) + alpha (R(x) - R1(x)) on it. A
-proposal Q only decides which paths are drawn. Rates are per unit of the process's clock.
+The weighted law obeys the generator A, in elapsed time: R g^alpha off the diagonal, -R(x) + alpha (R(x) - R1(x)) on it.
+The proposal Q decides which paths are drawn and cancels in the weights. Rates are per unit of the process's clock.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..potentials import check_alpha
 
 
 class Rates(NamedTuple):
-    """Rates out of each state, a unit of the clock."""
+    """Rates out of each state, per unit of the clock."""
 
     proposed: Jumps  # Q
     tilted: Jumps  # R g^alpha
@@ -33,7 +33,9 @@ class Rates(NamedTuple):
 
 @dataclass(frozen=True)
 class Generator:
-    """How mass moves (alpha), and how particles do (beta; None for R g^alpha itself)."""
+    """The generator of the weighted law (alpha), and the rates by which particles jump (beta; None for R g^alpha
+    itself).
+    """
 
     model: Model
     alpha: float
@@ -105,7 +107,9 @@ def take_jumps(jumps: Jumps, ancestors: Tensor) -> Jumps:
 
 @dataclass(frozen=True)
 class JumpTarget:
-    """The tempered target by edge ratios of jumps at exact times: what each sampler of it says of itself."""
+    """Base of the samplers with jumps at exact times, all of the tempered target by edge ratios: device, target and
+    remedies.
+    """
 
     how: ClassVar[str] = "jumps at exact times, weighs every jump"
     model: Model

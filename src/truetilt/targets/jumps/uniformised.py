@@ -1,7 +1,7 @@
 """The uniform process in continuous time: particles jump or stay at the points of a Poisson process.
 
-Each point is a step I + A / bound, with A the generator: the mean over the points is the exponential of A, with no
-quadrature.
+At each point the step is I + A / bound, with A the generator: averaged over the points that gives the exponential of A,
+without time error.
 """
 
 from __future__ import annotations
@@ -32,8 +32,15 @@ class Uniformised(JumpTarget):
     Run it on `grid`. Given its candidates this is an ordinary model in discrete time; over their law the mean of its
     mass is that of continuous time, whatever the bound. All populations of a run share the candidates: their spread
     does not show how mass scatters from grid to grid (as $1 / sqrt(bound)$), and more particles do not lessen it. Run
-    several grids and weigh them by mass, or raise the bound. `beta` is how jumps are proposed: None for the adapted
-    law, known before the draw, a number for rates $R g^beta$.
+    several grids and weigh them by mass, or raise the bound.
+
+    Args:
+        model: A `tt.Model` on `tt.Uniform` with a base and a conditional score.
+        alpha: Exponent of the condition, 0 to 1e9; 0 is the base model itself.
+        candidates: Times at which particles may jump, from `tt.poisson_times(process, bound, seed)`.
+        beta: Strength of the guided proposal, a number or a function of time, for rates $R g^beta$. None (the default)
+            proposes from the adapted law, whose weight is known before the draw.
+        guide: How two scores make the guided one: `tt.rate_level` (the default, the paper's) or `tt.posterior_level`.
     """
 
     candidates: Candidates
@@ -73,7 +80,9 @@ class Uniformised(JumpTarget):
         return 0
 
     def move(self, particles: Particles, t: float, s: float, u: Tensor | None = None) -> PathMove | JumpMove:
-        """At a candidate t: $P(y) = A / bound$ and $P(stay) = 1 - exit / bound$, drawn by Q or adapted."""
+        """The step at candidate t: weights $A / bound$ for a jump and $1 - exit / bound$ for staying, drawn by Q or by
+        the adapted law.
+        """
         bound, x, zeros = self.candidates.bound(t, s), particles.x, torch.zeros_like(particles.log_w)
         if bound is None:
             return PathMove(PointLaw(x), zeros, zeros)
@@ -93,7 +102,16 @@ class Uniformised(JumpTarget):
 def least_bound(
     model: Model, alpha: float, x: Tokens, t: float, beta: float | Schedule | None = None, guide: Guide = rate_level
 ) -> float:
-    """What a bound must exceed for `Uniformised` to run through these states at time t."""
+    """The bound on rates that candidates must exceed for `Uniformised` to run through these states at time t.
+
+    Args:
+        model: A `tt.Model` on `tt.Uniform` with a base and a conditional score.
+        alpha: Exponent of the condition, 0 to 1e9.
+        x: States int64 [..., D].
+        t: The time, above 0 and at most 1.
+        beta: Strength of the guided proposal, a number or a function of time. None (the default): the adapted law.
+        guide: How two scores make the guided one: `tt.rate_level` (the default) or `tt.posterior_level`.
+    """
     generator, t = Generator(model, alpha, beta, guide), number("t", t)
     if not isinstance(x, Tensor) or x.dtype != torch.int64 or x.shape[-1:] != (model.length,) or not 0 < t <= 1:
         raise InvalidInput(f"x is {shown(x)} at t = {t}; give int64 states [..., {model.length}], at a time in (0, 1]")
