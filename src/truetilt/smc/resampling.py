@@ -58,7 +58,7 @@ def _no_chance(log_accept: Tensor, where: object) -> InvalidWeights:
     kind, bad = ("NaN", nan) if nan else (f"up to {float(log_accept.exp().max()):.3g}", above)
     return InvalidWeights(
         f"{where}: the acceptance probability is {kind} for {bad} of {log_accept.numel()} particles; return log_accept "
-        "of at most 0, min(0, log ratio), and where a state has target mass zero a number too, such as 0, not -inf + inf"
+        "of at most 0, min(0, log ratio), and where a state has mass zero a number too, such as 0, not -inf + inf"
     )
 
 
