@@ -126,15 +126,29 @@ class Described(Protocol):
     """
 
     @property
-    def device(self) -> torch.device | str: ...  # where its tensors are; by default where its model's are, else "cpu"
+    def device(self) -> torch.device | str:
+        """Where its tensors are; by default where its model's are, else "cpu"."""
+        ...
+
     @property
-    def target(self) -> Target | None: ...  # what the weighted particles aim at; without it no moves are checked
+    def target(self) -> Target | None:
+        """What the weighted particles aim at; without it moves are not checked against it."""
+        ...
+
     @property
-    def remedies(self) -> Remedies: ...  # what may help where its weights are bad; by default general advice
+    def remedies(self) -> Remedies:
+        """What may help where its weights are bad; by default general advice."""
+        ...
+
     @property
-    def how(self) -> str: ...  # how it samples, in a few words for the report; by default none
+    def how(self) -> str:
+        """How it samples, in a few words for the report; by default none."""
+        ...
+
     @property
-    def most_log_weight(self) -> float | None: ...  # log of the most that a state can weigh; by default not known
+    def most_log_weight(self) -> float | None:
+        """Log of the most that a state can weigh; by default not known."""
+        ...
 
 
 class SaysNothing:

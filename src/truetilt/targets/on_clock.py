@@ -51,7 +51,8 @@ from .potentials import check_alpha, most_log_ratio
 from .stage import SiteTarget, Stage
 
 AnyLaw = TypeVar("AnyLaw", bound=Law)
-Ramp = Callable[[float], float]  # elapsed time u = 1 - t to the share of the exponent in force; 1 at u = 1
+Ramp = Callable[[float], float]
+"""A function of the elapsed time u = 1 - t that returns the share of the exponent in force, 1 at u = 1."""
 _ROUNDING = 1e-5  # of a log-probability in float32
 FINER = "smaller steps (a finer grid)"
 

@@ -97,8 +97,8 @@ def _check_halfway(kernel: Kernel, problem: Table) -> None:
     require(
         errors[1] <= LEAST_FALL * errors[0] or errors[1] < SAME,
         f"steps of the base from t = {HALFWAY[0]:g} to {HALFWAY[1]:g} on {problem.process} miss the noised law "
-        f"there by {errors[0]:.1e}, {errors[1]:.1e} (TV, extrapolated) at {STEPS[1]}, {STEPS[2]} steps, which must vanish: the "
-        "rates are not those of the process",
+        f"there by {errors[0]:.1e}, {errors[1]:.1e} (TV, extrapolated) at {STEPS[1]}, {STEPS[2]} steps, which must "
+        "vanish: the rates are not those of the process",
     )
 
 
