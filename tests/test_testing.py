@@ -473,7 +473,7 @@ def test_potentials_of_another_shape_and_of_nan():
         (lambda: check_resampler(tt.systematic, 1), "particles is 1"),
         (lambda: check_resampler(lambda log_w: log_w), r"called with \(log_w, u\)"),
         (lambda: check_kernel("euler"), "kernel is 'euler'"),
-        (lambda: check_kernel(tt.euler, MASKING), "processes"),
+        (lambda: check_kernel(tt.euler, 3), "processes"),
         (lambda: check_kernel(tt.euler, [tt.Masking(50_000)]), "50000 tokens; give one of at most 8"),
         (lambda: check_kernel(lambda process, score, x, t, s: x), "must return the law of a step"),
         (lambda: check_target(tt.Tilted, tempered(2.0)), "make cannot be called"),

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+from .core.evaluation import Batch, BatchScore, Needs
 from .core.logits import SiteLogits, draw_from
-from .core.target import Described, Target
+from .core.target import Constant, Described, Remedies, Target
 from .core.types import (
     FeynmanKac,
     Jumps,
@@ -16,6 +17,7 @@ from .core.types import (
     Model,
     Move,
     MoveKernel,
+    OwnGrid,
     Particles,
     Potential,
     Process,
@@ -25,20 +27,25 @@ from .core.types import (
     Score,
     SiteOdds,
     SitewiseLaw,
+    Step,
+    StepInfo,
 )
 from .diffusion.kernels import Kernel, SiteLaw
 from .smc.resampling import log_mean_exp, normalised
 from .targets.accept_move import AcceptLaw, AcceptMove
-from .targets.any_order import RevealClock
+from .targets.any_order import RevealClock, RevealLaw, RevealMove
 from .targets.on_clock import ClockMove, OnClock, Proposal, Tempered, Tilt, Tilted, Unweighted, evaluate, powers
 from .targets.potentials import check_alpha
-from .targets.stage import SiteTarget, Stage
+from .targets.stage import SiteLaws, SiteTarget, Stage
 from .targets.steered import Steered
 
 __all__ = [
     "AcceptLaw",
     "AcceptMove",
+    "Batch",
+    "BatchScore",
     "ClockMove",
+    "Constant",
     "Described",
     "FeynmanKac",
     "Jumps",
@@ -49,23 +56,31 @@ __all__ = [
     "Model",
     "Move",
     "MoveKernel",
+    "Needs",
     "OnClock",
+    "OwnGrid",
     "Particles",
     "Potential",
     "Process",
     "Proposal",
     "Redraw",
+    "Remedies",
     "Resampled",
     "Resampler",
     "RevealClock",
+    "RevealLaw",
+    "RevealMove",
     "Score",
     "SiteLaw",
+    "SiteLaws",
     "SiteLogits",
     "SiteOdds",
     "SiteTarget",
     "SitewiseLaw",
     "Stage",
     "Steered",
+    "Step",
+    "StepInfo",
     "Target",
     "Tempered",
     "Tilt",

@@ -285,7 +285,14 @@ def kept_below(height: Tensor, total: Tensor) -> Tensor:
 
 
 def draw_from(cdf: Tensor, u: Tensor) -> Tensor:
-    """The first entry of a row [..., n] whose cumulated mass exceeds u [..., k] times the total; of one row, any u."""
+    """Indices drawn by inverting CDFs: the first entry whose cumulated mass exceeds u times the total, int64 as u.
+
+    Entries without mass are never drawn, and a CDF need not end at 1.
+
+    Args:
+        cdf: Cumulated masses: a row [n] for uniforms of any shape, or rows [..., n] for k uniforms each.
+        u: Uniforms in [0, 1): of any shape for one row, [..., k] for rows [..., n].
+    """
     total = cdf[-1] if cdf.dim() == 1 else cdf[..., -1:]
     height = kept_below(u * total, total).contiguous()
     return torch.searchsorted(cdf, height, right=True).clamp(max=cdf.shape[-1] - 1)

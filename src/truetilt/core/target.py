@@ -9,22 +9,31 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
 
+from .arguments import settle, shown
+from .errors import InvalidInput
 from .fingerprints import alike
 
 _SHORT = 48  # characters of a part that are told as they are
 _ABSENT = object()
+_AT_END = "at the end only"
+_SIDES = ("process", "length", "dimension", "base", "conditional", "potential")  # of a model, as a target names them
 
 
 class Constant(NamedTuple):
-    """Which normalising constant log Z estimates: the sum named here, less `share` times log p(zeta)."""
+    """Which normalising constant log Z estimates: the sum named here, less `share` times $log p(zeta)$.
+
+    Args:
+        words: The constant in words, "log sum of p0(x) exp(reward(x))".
+        share: How many times $log p(zeta)$ is subtracted. None (the default): the sum has no $p(zeta)$ in it.
+    """
 
     words: str
-    share: float | None = None  # None: the sum has no p(zeta) in it, and nothing to convert to
+    share: float | None = None
 
 
 class Remedies(NamedTuple):
@@ -48,12 +57,34 @@ UNKNOWN = Remedies()  # of a value that gives no advice
 
 @dataclass(frozen=True)
 class Target:
-    """The parts of a target by name: of the final law, and of what the weights mean at earlier times."""
+    """The parts of a target by name: of the final law, and of what the weights mean at earlier times.
+
+    A run compares its target with that of its moves, part by part, and refuses moves whose parts differ. A value on
+    `OnClock`, and a move with a field `fk`, need not name the model or the tilt: where no part of the model is named
+    here, and where `way` is empty, those of the value are added.
+
+    Args:
+        final: What defines the law at $t = 0$, by name: the law itself in words, exponents, rewards, and the model,
+            `{"law": "p0 p(zeta|x)^alpha", "alpha": 2.0, "model": model}`.
+        way: What defines the intermediate laws at $t > 0$, on which moves between the steps depend: a ramp, a twist, a
+            tilt. Empty (the default): nothing but the final law and the time.
+        constant: Which normalising constant log Z estimates, in words or as a `Constant`; `Result.log_z_words` says it.
+            None (the default): not named.
+        formula: The final law as a reader of a report sees it; empty by default.
+    """
 
     final: Mapping[str, Any] = field(default_factory=dict)
     way: Mapping[str, Any] = field(default_factory=dict)
-    constant: Constant | None = None
-    formula: str = ""  # the final law as a reader sees it
+    constant: Constant | str | None = None
+    formula: str = ""
+
+    def __post_init__(self) -> None:
+        for name, part in {"final": self.final, "way": self.way}.items():
+            if not isinstance(part, Mapping):
+                need = 'give its parts by name, such as {"law": "p0 e^r", "model": model, "reward": reward}'
+                raise InvalidInput(f"`{name}` of a target is {shown(part)}; {need}")
+        if isinstance(self.constant, str):
+            settle(self, constant=Constant(self.constant))
 
     def differences(self, other: Target, on_the_way: bool) -> list[str]:
         """What differs, in words: "alpha (2.0 and 4.0)"; nothing where the other is the same target."""
@@ -64,7 +95,24 @@ class Target:
 
     def at_end_only(self) -> Target:
         """The same final law for moves that are right at $t = 0$ alone: a run refuses to make them earlier."""
-        return Target(self.final, dict.fromkeys(self.way or ("times",), "at the end only"), self.constant, self.formula)
+        return Target(self.final, dict.fromkeys(self.way or ("times",), _AT_END), self.constant, self.formula)
+
+    @property
+    def ends_only(self) -> bool:
+        """Whether it is that of moves that are right at $t = 0$ alone."""
+        return any(isinstance(part, str) and part == _AT_END for part in self.way.values())
+
+    def completed(self, value: Any) -> Target:
+        """The same with the model and the tilt of the value whose target it is, where it names neither."""
+        if not self.final:
+            return self
+        final, way = dict(self.final), dict(self.way)
+        model = value.model if isinstance(value, OfModel) else None
+        if not final.keys() & {"model", *_SIDES}:
+            final |= _sides(model)
+        if not way and isinstance(value, Tilting) and value.tilt is not None:
+            way = {"tilt": value.tilt}
+        return replace(self, final=final, way=way)
 
 
 # The target of a run without weights: moves towards any target may follow it.
@@ -78,15 +126,29 @@ class Described(Protocol):
     """
 
     @property
-    def device(self) -> torch.device | str: ...  # where its tensors are; by default where its model's are, else "cpu"
+    def device(self) -> torch.device | str:
+        """Where its tensors are; by default where its model's are, else "cpu"."""
+        ...
+
     @property
-    def target(self) -> Target | None: ...  # what the weighted particles aim at; without it no moves are checked
+    def target(self) -> Target | None:
+        """What the weighted particles aim at; without it moves are not checked against it."""
+        ...
+
     @property
-    def remedies(self) -> Remedies: ...  # what may help where its weights are bad; by default general advice
+    def remedies(self) -> Remedies:
+        """What may help where its weights are bad; by default general advice."""
+        ...
+
     @property
-    def how(self) -> str: ...  # how it samples, in a few words for the report; by default none
+    def how(self) -> str:
+        """How it samples, in a few words for the report; by default none."""
+        ...
+
     @property
-    def most_log_weight(self) -> float | None: ...  # log of the most that a state can weigh; by default not known
+    def most_log_weight(self) -> float | None:
+        """Log of the most that a state can weigh; by default not known."""
+        ...
 
 
 class SaysNothing:
@@ -133,6 +195,8 @@ def contract_of(value: Any) -> Contract:
     said = {name: part for name in Contract._fields if (part := _said(value, name)) is not None}
     if "device" not in said and isinstance(value, OfModel) and isinstance(value.model, OnDevice):
         said["device"] = value.model.device
+    if isinstance(target := said.get("target"), Target):
+        said["target"] = target.completed(value.fk if isinstance(value, OfValue) else value)
     return Contract(**said)
 
 
@@ -148,6 +212,22 @@ class OfModel(Protocol):
 
     @property
     def model(self) -> Any: ...
+
+
+@runtime_checkable
+class OfValue(Protocol):
+    """A move kernel that is made from a Feynman-Kac value `fk`."""
+
+    @property
+    def fk(self) -> Any: ...
+
+
+@runtime_checkable
+class Tilting(Protocol):
+    """A Feynman-Kac value whose particles carry a log-weight that is a function of state and time, or None."""
+
+    @property
+    def tilt(self) -> Any: ...
 
 
 def tempered(model: Any, alpha: float, share: float, **way: Any) -> Target:
@@ -174,8 +254,7 @@ def steered(model: Any, reward: Any, strength: float, **way: Any) -> Target:
 
 def _sides(model: Any) -> dict[str, Any]:
     """The process and the functions of a model of tokens or of real vectors, those that it has."""
-    names = ("process", "length", "dimension", "base", "conditional", "potential")
-    return {name: part for name in names if (part := getattr(model, name, None)) is not None}
+    return {name: part for name in _SIDES if (part := getattr(model, name, None)) is not None}
 
 
 def _differing(kind: str, mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:

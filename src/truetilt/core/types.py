@@ -24,7 +24,8 @@ from .target import Target
 State = Tensor  # any dtype; [..., N, D] tokens (int64) or reals: the sampler never looks inside
 Tokens = Tensor  # int64 [..., D]
 LogWeights = Tensor  # float64 [..., N], unnormalised
-Aux = dict[str, Tensor]  # what a model remembers of each particle, [..., N, ...]
+Aux = dict[str, Tensor]
+"""What a model remembers of each particle: its auxiliary values, tensors [..., N, ...] by name."""
 
 NEG_INF = -torch.inf
 
@@ -118,9 +119,11 @@ class Move(Protocol):
 class FeynmanKac(Protocol):
     """What is sampled: a first move out of nothing, then a move for each interval $t -> s$.
 
-    A move may hang on a choice that comes before its weight (which site to reveal): it takes `choices` uniforms a
-    particle, and `branches` lists every choice with its log-probability, for exact answers. What else a value may say
-    of itself, its target among it, is in `Described`, `OwnGrid` and `OfModel`.
+    A move may hang on a choice that comes before its weight (which site to reveal): `choices(t, s)` is the number of
+    uniforms that it takes for a particle, `move` is given them as u, float64 [..., N, choices], and `branches` lists
+    every choice with its log-probability [..., N], for exact answers. Without choices that is
+    `[(torch.zeros_like(particles.log_w), self.move(particles, t, s))]`. What else a value may say of itself, its target
+    and its model among it, is in `Described` and `OwnGrid`.
     """
 
     def start(self, shape: tuple[int, ...], t: float) -> Move: ...
@@ -153,7 +156,12 @@ class ByKernel(Protocol):
 
 
 class MoveKernel(Protocol):
-    """A Markov kernel on particles at time t that leaves their `target` alone; `number` counts moves in a row."""
+    """A Markov kernel on particles at time t that leaves their `target` alone.
+
+    `choices` is the number of uniforms that a move takes for a particle, and `move` is given them as u, float64
+    [..., N, choices]; the acceptance draws from one of its own. `number` counts the moves of a run from 0: a systematic
+    scan takes its site from it.
+    """
 
     @property
     def target(self) -> Target | None: ...
@@ -164,7 +172,10 @@ class MoveKernel(Protocol):
 
 @runtime_checkable
 class ListedKernel(Protocol):
-    """A move kernel that lists all it may choose: moves with the log-probability of each, for exact answers."""
+    """A move kernel that lists all it may choose: moves with the log-probability of each, for exact answers.
+
+    `branches` returns pairs of log-probabilities [..., N], which sum to 1 over the list, and the move of that choice.
+    """
 
     def branches(self, particles: Particles, t: float, number: int) -> Sequence[tuple[Tensor, Redraw]]: ...
 
@@ -238,11 +249,17 @@ class Jumps(NamedTuple):
 
 
 class SiteOdds(NamedTuple):
-    """Per site: $P(stay) = exp(log_hold)$, $P(v) = exp(log_move + logits[v])$ for $v != x$."""
+    """Per site: $P(stay) = exp(log_hold)$, $P(v) = exp(log_move + logits[v])$ for $v != x$.
+
+    Args:
+        logits: Log of the relative probability of each token at each site; the entry of the present token is not read.
+        log_hold: Log of the probability to stay [..., D], float64: probabilities of a site must sum to 1 within 1e-12.
+        log_move: What is added to the logits [..., D], float64; -inf where the site cannot change.
+    """
 
     logits: SiteLogits
-    log_hold: Tensor  # [..., D]
-    log_move: Tensor  # [..., D]
+    log_hold: Tensor
+    log_move: Tensor
 
     def take(self, ancestors: Tensor) -> SiteOdds:
         return SiteOdds(self.logits.take(ancestors), take(self.log_hold, ancestors), take(self.log_move, ancestors))
@@ -319,4 +336,5 @@ def check_process(process: object) -> None:
     has("process", process, ("vocabulary", "states", "prior", "jumps"), "give tt.Masking(S) or tt.Uniform(S)")
 
 
-Schedule = Callable[[float], float]  # a number for each time
+Schedule = Callable[[float], float]
+"""A function of the time t, 1 for noise and 0 for data, that returns a number."""

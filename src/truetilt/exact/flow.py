@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import whole
-from ..core.errors import InvalidInput
-from ..core.target import OfModel
+from ..core.errors import InvalidInput, InvalidWeights
+from ..core.target import OfModel, contract_of
 from ..core.types import (
     NEG_INF,
     Aux,
@@ -34,6 +34,7 @@ from ..core.types import (
 )
 from ..diffusion.grids import check_grid
 from ..runtime.memory import check_fits
+from ..runtime.run_arguments import check_same_target
 from ..smc.rejuvenation import Rejuvenation
 from ..smc.resampling import check_weights
 from ..targets.on_clock import ClockMove
@@ -58,22 +59,28 @@ class Limit(NamedTuple):
         return (self.log_mass - self.log_z).exp()
 
 
-def flow(fk: FeynmanKac, grid: Sequence[float], size: int, length: int, moves: Rejuvenation | None = None) -> Limit:
-    """The exact law of infinitely many particles on a grid: mass is propagated through every move, over all states.
+def flow(
+    fk: FeynmanKac,
+    grid: Sequence[float],
+    size: int | None = None,
+    length: int | None = None,
+    moves: Rejuvenation | None = None,
+) -> Limit:
+    """Propagate mass through every move: the law and log Z of infinitely many particles.
 
     Args:
-        fk: What to sample, on a space small enough to list: how particles move, and what each move weighs.
-        grid: Times that fall strictly from 1 (noise) to 0 (data), those of the run to compare with.
-        size: States of a site, the mask included, 2 or more.
-        length: Sites D, 1 or more; all `size ** length` states must fit in memory.
-        moves: Rejuvenation moves after each step and at the end, as `tt.run` makes them; the kernel needs `branches`,
-            as those of `tt.Gibbs`, `tt.Metropolis`, `tt.Block`, `tt.Pair` and `tt.WholeSequence` have. None (the
-            default): no moves.
+        fk: What is sampled, such as `tt.Tilted(model, alpha)`.
+        grid: Falling times, such as `tt.uniform_grid(100)`.
+        size: How many states a site has, mask included. None (the default): as the model of `fk` says.
+        length: Number of sites. None (the default): as the model of `fk` says.
+        moves: Moves made after each step and at the end, as `run` makes them, of the same target; their kernel needs
+            `branches`, as tt.Gibbs, tt.Metropolis, tt.Block, tt.Pair and tt.WholeSequence have. None (the default): no
+            moves.
     """
     check_sampled(fk)
-    _check_moves(moves)
-    grid, size, length = check_grid(grid), whole("size", size, 2), whole("length", length, 1)
-    _check_model(fk.model if isinstance(fk, OfModel) else None, size, length)
+    _check_moves(fk, moves)
+    grid = check_grid(grid)
+    size, length = _sizes(fk.model if isinstance(fk, OfModel) else None, size, length)
     check_fits(8 * size**length * (length + 2), f"all {size}^{length} states")
     first = fk.start((1,), grid[0])
     states = enumerate_states(size, length, first.log_before.device)
@@ -104,8 +111,8 @@ def _moves_after(moves: Rejuvenation | None, step: int, last: bool) -> Iterator[
         yield kernel, number
 
 
-def _check_moves(moves: object) -> None:
-    """Raise unless the moves do not depend on weights and their kernel can list all its choices (`branches`)."""
+def _check_moves(fk: FeynmanKac, moves: object) -> None:
+    """Raise unless the moves have the target of fk, do not hang on weights, and their kernel lists its choices."""
     if moves is None:
         return
     if not isinstance(moves, Rejuvenation):
@@ -116,17 +123,24 @@ def _check_moves(moves: object) -> None:
             "give each_step or at_end"
         )
     check_listed("the kernel of the moves", moves.kernel, _LISTED)
+    check_same_target(contract_of(fk).target, moves)
 
 
-def _check_model(model: object, size: int, length: int) -> None:
-    """Raise if size or length differ from those of the sampled model, if it has one."""
+def _sizes(model: object, size: int | None, length: int | None) -> tuple[int, int]:
+    """Size and length as given, or those of the sampled model; raises if they differ from those."""
     if model is not None and not isinstance(model, Model):
         raise InvalidInput("flow sums over tokens, and fk samples real vectors; use tt.continuous.line_flow")
+    if model is not None:
+        size, length = (model.process.states if size is None else size), (model.length if length is None else length)
+    if size is None or length is None:
+        raise InvalidInput("flow needs to know the space: fk has no model, so give size and length")
+    size, length = whole("size", size, 2), whole("length", length, 1)
     if model is not None and (size, length) != (model.process.states, model.length):
         raise InvalidInput(
             f"flow over {length} sites of {size} states, and the model has {model.length} of {model.process.states} "
             "(a mask is a state too); give those"
         )
+    return size, length
 
 
 def push_branches(
@@ -205,6 +219,7 @@ def push_listed(move: Move, log_mass: Tensor, states: Tokens, size: int) -> tupl
     n, m = log_q.shape
     parent = torch.arange(n, device=y.device).repeat_interleave(m)
     log_after, aux = move.take(parent).after(y.flatten(0, 1))
+    _check_numbers(move, log_q, log_after)
     joint = log_mass[parent] + torch.where(log_q > NEG_INF, log_q + log_after.reshape(n, m), NEG_INF).reshape(-1)
     index = flat_index(y, size).reshape(-1)
     shift = torch.full((len(states),), NEG_INF, dtype=joint.dtype, device=y.device)
@@ -215,6 +230,15 @@ def push_listed(move: Move, log_mass: Tensor, states: Tokens, size: int) -> tupl
     winners = (joint == shift[index]).nonzero().squeeze(-1)
     heaviest[index[winners]] = winners
     return torch.where(total > 0, total.log() + shift, NEG_INF), {k: v[heaviest] for k, v in aux.items()}
+
+
+def _check_numbers(move: Move, log_q: Tensor, log_after: Tensor) -> None:
+    """Raise on NaN, which would be lost as a mass of zero."""
+    if log_q.isnan().any() or log_after[(log_q > NEG_INF).reshape(-1)].isnan().any():
+        raise InvalidWeights(
+            f"flow: a move ({type(move).__name__}) gives NaN as the log-probability or the log-weight of a state that "
+            "it may draw; an acceptance probability is at most 1, log_accept at most 0 (-inf + inf is NaN)"
+        )
 
 
 def support(law: Law, states: Tokens, n: int) -> tuple[Tokens, Tensor]:

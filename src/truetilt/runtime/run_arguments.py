@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..core.arguments import function, has, whole
 from ..core.errors import InvalidInput
 from ..core.eval_mode import hidden_in_training
-from ..core.target import contract_of
+from ..core.target import Target, contract_of
 from ..core.types import FeynmanKac, Resampler
 from ..smc.rejuvenation import Rejuvenation
 from ..smc.resampling import never
@@ -42,9 +42,21 @@ def check_moves(fk: FeynmanKac, moves: Rejuvenation | None, resample: Resampler 
                 "run's alone; give it a property `target` that returns a tt.Target",
                 stacklevel=5,
             )
+    if resample is not never:  # particles that are never resampled may start on their way to any target
+        check_same_target(target, moves)
+
+
+def check_same_target(target: Target | None, moves: Rejuvenation) -> None:
+    """Refuse moves for another target than this one, in words that name the parts that differ."""
     found = moves.differences(target)
-    if found and resample is not never:  # without resampling, intermediate targets do not matter
-        ends_differ = replace(moves, each_step=0, after_resampling=0).differences(target)
+    ends_differ = replace(moves, each_step=0, after_resampling=0, at_end=1).differences(target)
+    theirs = contract_of(moves.kernel).target
+    if found and not ends_differ and theirs is not None and theirs.ends_only:
+        raise InvalidInput(
+            f"{type(moves.kernel).__name__} moves finished states only in such a run, and is to move between its steps "
+            "too; move at_end only, tt.Rejuvenation(kernel, at_end=...)"
+        )
+    if found:
         what = "aim at different targets" if ends_differ else "reach their target by different ways (move at_end only)"
         raise InvalidInput(
             f"the run and its moves {what}: they differ in {', '.join(found)}; build the moves from the run's own "

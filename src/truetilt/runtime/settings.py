@@ -33,7 +33,7 @@ def settings_of(
     settings["moves"] = None if moves is None else _described(fk, moves)
     settings["model"] |= {"how": contract.how} if contract.how else {}
     settings["target"] = contract.target.formula if contract.target is not None else ""
-    if contract.target is not None and contract.target.constant is not None:
+    if contract.target is not None and isinstance(contract.target.constant, Constant):
         settings["log_z"] = contract.target.constant._asdict()
     remedies = contract.remedies if moves is None else contract.remedies._replace(move="")
     return settings | {"remedies": remedies._asdict()} | sizes

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import LONGEST, has, settle, whole
+from ..core.errors import InvalidInput
 from ..core.target import NO_WEIGHTS, Target, contract_of
 from ..core.types import MoveKernel, Particles, Step, StepInfo
-from .resampling import never
+from .resampling import check_accepted, never
 from .sampler import CHOOSE, Source, advance
 
 
@@ -40,6 +41,11 @@ class Rejuvenation:
         given = {"each_step": self.each_step, "after_resampling": self.after_resampling, "at_end": self.at_end}
         for name, count in given.items():
             settle(self, **{name: whole(f"a number of moves, {name},", count, 0, LONGEST)})
+        if not self.each_step + self.after_resampling + self.at_end:
+            raise InvalidInput(
+                "Rejuvenation makes no moves: each_step, after_resampling and at_end are all 0; say how often it "
+                "moves, tt.Rejuvenation(kernel, at_end=3), or leave moves out"
+            )
 
     def differences(self, target: Target | None) -> list[str]:
         """How the target of a run and that of the kernel differ: in the final law; with moves before the end, in
@@ -87,6 +93,7 @@ def rejuvenate(
         own, going = replace(source, lap=k + 1), k < counts
         u = own.uniforms(here.number, CHOOSE, particles.x, kernel.choices)
         move = kernel.move(particles._replace(work=work), here.s, first + k, u)
+        check_accepted(move.log_accept, f"{type(kernel).__name__}, a move at t = {here.s:.6g}", work)
         after, _ = advance(move, particles.log_w, still, never, own, work=work)
         changed = source.shard.everyone((after.x != particles.x).any(-1).double()).mean(-1)
         share = share + torch.where(going, changed * each, 0.0)

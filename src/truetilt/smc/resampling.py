@@ -21,6 +21,8 @@ from ..core.evaluation import StepWork, check, is_on_host
 from ..core.logits import draw_from
 from ..core.types import NEG_INF, LogWeights, Resampled, Resampler
 
+_ROUNDING = 1e-9  # by which the log of a probability may exceed 0
+
 
 def log_mean_exp(log_w: LogWeights) -> Tensor:
     """log of the mean weight: the estimate of log Z that a mass-preserving sampler carries at any time."""
@@ -45,6 +47,20 @@ def check_weights(log_w: LogWeights, where: object, complete: bool = True, work:
     top = log_w.max()  # NaN if any is NaN
     bad = top - top != 0 if complete else ~(top < torch.inf)  # x - x is 0 only for a finite x
     check(bad, functools.partial(_problem, log_w, where), work)
+
+
+def check_accepted(log_accept: Tensor, where: object, work: StepWork | None = None) -> None:
+    """Raise unless acceptance probabilities are probabilities: neither NaN nor, but for rounding, above 1."""
+    check(~(log_accept <= _ROUNDING).all(), functools.partial(_no_chance, log_accept, where), work)
+
+
+def _no_chance(log_accept: Tensor, where: object) -> InvalidWeights:
+    nan, above = int(log_accept.isnan().sum()), int((log_accept > 0).sum())
+    kind, bad = ("NaN", nan) if nan else (f"up to {float(log_accept.exp().max()):.3g}", above)
+    return InvalidWeights(
+        f"{where}: the acceptance probability is {kind} for {bad} of {log_accept.numel()} particles; return log_accept "
+        "of at most 0, min(0, log ratio), and where a state has mass zero a number too, such as 0, not -inf + inf"
+    )
 
 
 def _problem(log_w: LogWeights, where: object) -> TruetiltError:

@@ -28,7 +28,7 @@ from ..core.errors import InvalidInput
 from ..core.evaluation import PendingChecks, StepWork, is_on_host
 from ..core.logits import take
 from ..core.types import ByKernel, FeynmanKac, LogWeights, Move, Particles, Redraw, Resampler, State, Step, StepInfo
-from .resampling import check_weights, effective_sample_size, log_mean_exp, never, resampled
+from .resampling import check_accepted, check_weights, effective_sample_size, log_mean_exp, never, resampled
 from .shards import Drawing, Drawn, Origin, Shard, SharedSettings
 
 DRAW, RESAMPLE, OUTPUT, CHOOSE, COUPLE = range(5)  # purposes: each has its own key, so that no uniform is used twice
@@ -121,6 +121,7 @@ def step(
     move, origin = fk.move(particles, here.t, here.s, u), Origin(fk, here, particles, u)
     after, info = advance(move, particles.log_w, here, resample, source, origin, particles.work)
     if isinstance(move, ByKernel):
+        check_accepted(move.redraw.log_accept, here, particles.work)
         info = _noted(info, move.redraw, particles.x, after.x, source.shard)
     return after, info
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..core.spent import Spent
-from ..core.target import Target
+from ..core.target import Constant, Target
 from ..core.types import Model, Potential, Score, Tokens
 from ..diffusion.grids import Grid, masked_fraction_grid, uniform_grid
 from ..diffusion.processes import Masking
@@ -111,7 +111,7 @@ class SteerProblem:
     def counted(self, result: Result) -> Result:
         """A result with calls of a network reward counted as evaluations, and with the target's own name."""
         if self.target is not None:
-            constant = None if self.target.constant is None else self.target.constant._asdict()
+            constant = self.target.constant._asdict() if isinstance(self.target.constant, Constant) else None
             result = replace(result, settings=result.settings | {"log_z": constant, "target": self.target.formula})
         if not self.network:
             return result

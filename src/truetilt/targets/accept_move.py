@@ -11,6 +11,8 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor
 
+from ..core.arguments import shown
+from ..core.errors import InvalidInput
 from ..core.logits import take
 from ..core.types import NEG_INF, Aux, LogWeights, Redraw, Tokens
 
@@ -43,7 +45,16 @@ class AcceptLaw:
 
 @dataclass(frozen=True)
 class AcceptMove:
-    """A Metropolis move: no weight, and the memory (aux) of the state it ends in."""
+    """A Metropolis move: go from x to y with probability $exp(log_accept)$, else stay; no weight.
+
+    Args:
+        x: The states of the particles [..., D].
+        y: The proposed states [..., D].
+        log_accept: Log of the acceptance probability [...], at most 0 and never NaN; of any value where y is x.
+        aux_x: What the run remembers of the particles (their auxiliary values), tensors [..., ...] by name: for values
+            on `OnClock` with a tilt `{"log_tilt": fk.tilt(x, t)}`, for any-order values what `fk.keep` returns.
+        aux_y: The same of the proposed states, with the same names.
+    """
 
     lazy: ClassVar[bool] = False  # its networks have been asked
     x: Tokens
@@ -51,6 +62,16 @@ class AcceptMove:
     log_accept: Tensor
     aux_x: Aux
     aux_y: Aux
+
+    def __post_init__(self) -> None:
+        shape, accept = self.x.shape, self.log_accept
+        if self.y.shape != shape or not isinstance(accept, Tensor) or accept.shape != shape[:-1]:
+            raise InvalidInput(
+                f"AcceptMove goes from x, {shown(self.x)}, to y, {shown(self.y)}, with log_accept {shown(accept)}; y "
+                f"has the shape of x, and log_accept is one number for each particle, {tuple(shape[:-1])}"
+            )
+        if unknown := sorted(self.aux_y.keys() - self.aux_x.keys()):
+            raise InvalidInput(f"AcceptMove remembers {unknown} of y and not of x; give aux_x and aux_y the same names")
 
     @property
     def uniforms(self) -> int:

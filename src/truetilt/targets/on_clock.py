@@ -51,7 +51,8 @@ from .potentials import check_alpha, most_log_ratio
 from .stage import SiteTarget, Stage
 
 AnyLaw = TypeVar("AnyLaw", bound=Law)
-Ramp = Callable[[float], float]  # elapsed time u = 1 - t to the share of the exponent in force; 1 at u = 1
+Ramp = Callable[[float], float]
+"""A function of the elapsed time u = 1 - t that returns the share of the exponent in force, 1 at u = 1."""
 _ROUNDING = 1e-5  # of a log-probability in float32
 FINER = "smaller steps (a finer grid)"
 
@@ -134,12 +135,24 @@ def advise_pilot(ramp: Ramp | None, call: str) -> str:
 class Tilt:
     """log-weight $exponent(t) * potential(x, t)$ that a particle carries; differences of it telescope.
 
-    A potential that is a log-probability is at most 0: `most` is what rounding allows, and a larger value is warned of.
+    Args:
+        potential: Function (x, t) of a batch of states [B, D] and a time that returns one number a state [B].
+        exponent: Function of the time t, 1 for noise and 0 for data, that returns a number; where that is 0 the
+            potential is not asked. A ramp is a function of the elapsed time: `lambda t: ramp(1 - t)`.
+        most: Values above it are warned of, such as 1e-5 for a potential that is a log-probability. None (the default):
+            any value is right.
     """
 
     potential: Potential
     exponent: Schedule
     most: float | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.potential) or not callable(self.exponent):
+            raise InvalidInput(
+                f"Tilt({shown(self.potential)}, {shown(self.exponent)}) is made of a function (x, t) and a function of "
+                "the time t; a constant exponent is `lambda t: 2.0`"
+            )
 
     def __call__(self, x: State, t: float, work: StepWork | None = None) -> Tensor:
         share = float(self.exponent(t))
@@ -177,10 +190,24 @@ class Growing:
 
 @dataclass(frozen=True)
 class Proposal(Generic[AnyLaw]):
-    """The law that draws y and the laws whose log-probabilities weigh it: log weight = sum of $c * log law(y)$."""
+    """The law that draws y and the laws whose log-probabilities weigh it: log weight = sum of $c * log law(y)$.
+
+    Args:
+        law: The law to draw from, as `OnClock.law` makes it of a score.
+        ratios: Pairs (c, law) of a number and a law, as `powers` makes them; none by default, for a step that draws
+            from the base itself.
+    """
 
     law: AnyLaw
     ratios: tuple[tuple[float, AnyLaw], ...] = ()
+
+    def __post_init__(self) -> None:
+        for pair in ((1.0, self.law), *self.ratios):
+            if not isinstance(pair, tuple) or len(pair) != 2 or not hasattr(pair[1], "log_prob"):
+                raise InvalidInput(
+                    f"a Proposal holds {shown(pair)}, and each part must be a law of a step, as `self.law(...)` of "
+                    "OnClock returns, its ratios pairs (c, law): powers((1 - alpha, p), (alpha, p_zeta))"
+                )
 
     def log_ratio(self, y: State, zero: LogWeights) -> LogWeights:
         """sum of $c * log law(y)$, added to zeros; laws over sites share which of them the draw changed."""
@@ -238,6 +265,8 @@ class ClockMove(Generic[AnyLaw]):
     @cached_property
     def proposal(self) -> Proposal[AnyLaw]:
         found, checked = self.propose(self.x), None
+        if not isinstance(found, Proposal):
+            raise InvalidInput(f"`propose` returned {shown(found)}; it must return Proposal(law, ratios)")
         for _, law in ((1.0, found.law), *found.ratios):
             pending = law.pending if isinstance(law, SiteLaw) else None
             if pending is not None and pending is not checked:  # laws made together share one
@@ -305,12 +334,23 @@ class Clockwork(SaysNothing, ABC):
 
     def move(self, particles: Particles, t: float, s: float, u: Tensor | None = None) -> ClockMove[Any]:
         propose, asked = partial(self.propose, t=t, s=s), particles.work
-        return ClockMove(particles.x, particles.aux["log_tilt"], propose, self._end(s, asked), asked)
+        return ClockMove(particles.x, _held(particles, t), propose, self._end(s, asked), asked)
 
     def _end(self, t: float, work: StepWork | None) -> Callable[[State], LogWeights] | None:
         """The tilt at the time where a move ends, as a function of the states there."""
         tilt = self.tilt
         return None if tilt is None else partial(tilt, t=t, work=work)
+
+
+def _held(particles: Particles, t: float) -> LogWeights:
+    """The tilt that the weights of the particles hold."""
+    if "log_tilt" not in particles.aux:
+        raise InvalidInput(
+            f"t = {t:.6g}: the particles carry {sorted(particles.aux) or 'nothing'} and no log_tilt, the tilt that "
+            'their weights hold; a move between the steps must return it for x and for y, AcceptMove(..., {"log_tilt": '
+            'fk.tilt(x, t)}, {"log_tilt": fk.tilt(y, t)}) with zeros for a value without a tilt'
+        )
+    return particles.aux["log_tilt"]
 
 
 @dataclass(frozen=True)
@@ -365,6 +405,10 @@ class OnClock(Clockwork):
             return list(map(partial(replace, pending=pending), laws))
         check(*pending)
         return laws
+
+    def keep(self, aux: Aux, stage: Stage) -> Aux:
+        """What moves of sites (`SiteTarget`) must remember of a state: the tilt that its weight holds."""
+        return {"log_tilt": stage.total(aux["values"])}
 
     def _moves(self, kernel: str) -> str:
         """Moves remask a site, which takes a mask."""
@@ -460,10 +504,6 @@ class OnClockSites(OnClock, SiteTarget):
     def stage(self, t: float) -> Stage:
         tilt = self.tilt
         return Stage(t) if tilt is None else Stage(t, potentials=(tilt.potential,), factors=(float(tilt.exponent(t)),))
-
-    def keep(self, aux: Aux, stage: Stage) -> Aux:
-        """The tilt that the weight holds."""
-        return {"log_tilt": stage.total(aux["values"])}
 
 
 @dataclass(frozen=True)

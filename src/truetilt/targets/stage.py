@@ -30,14 +30,24 @@ Answers = tuple[SiteLogits, ...]  # of the base and of every conditional network
 
 
 class Stage(NamedTuple):
-    """An intermediate target: exponents of the base and of the conditions, and what states are worth."""
+    """An intermediate target: exponents of the base and of the conditions, and what states are worth.
+
+    Args:
+        t: The time at which potentials are asked.
+        sharpness: Exponent gamma of the base; 1 by default.
+        conditions: Exponents $alpha_k$, one for each score of `SiteTarget.scores` after the base; none by default.
+        potentials: Functions $h_m$ (x, t) that return log-values [B] of states [B, D]; None for one that counts for
+            nothing.
+        factors: What each potential is multiplied by, $f_m$, as many as potentials.
+        floor: Values below it count as this much; -inf by default.
+    """
 
     t: float
-    sharpness: float = 1.0  # gamma
-    conditions: tuple[float, ...] = ()  # alpha_k
-    potentials: tuple[Potential | None, ...] = (None,)  # h_m
-    factors: tuple[float, ...] = (0.0,)  # f_m
-    floor: float = NEG_INF  # values below it count as this much
+    sharpness: float = 1.0
+    conditions: tuple[float, ...] = ()
+    potentials: tuple[Potential | None, ...] = (None,)
+    factors: tuple[float, ...] = (0.0,)
+    floor: float = NEG_INF
 
     def values(self, x: Tokens, work: StepWork | None = None) -> Tensor:
         """Every potential of states [..., D], float64 [..., M]; one that counts for nothing is not asked, and is 0."""

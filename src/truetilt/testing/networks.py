@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.arguments import function, number, whole
+from ..core.arguments import number, truth, whole
 from ..core.eval_mode import hidden_in_training
 from ..core.types import Model, Potential, Process, Score, Tokens, check_process
 from ..targets.on_clock import Tilt, evaluate
+from ..targets.potentials import as_potential
 from .tables import uniforms
 from .verdicts import require, used
 
@@ -52,7 +53,14 @@ def check_score(score: Score, process: Process, length: int, tolerance: float = 
 
 
 @torch.no_grad()
-def check_potential(potential: Potential, process: Process, length: int, tolerance: float = 1e-6) -> None:
+def check_potential(
+    potential: Potential | Callable[[Tokens], Any],
+    process: Process,
+    length: int,
+    tolerance: float = 1e-6,
+    *,
+    clean_only: bool = False,
+) -> None:
     """Reject a potential or reward that a sampler cannot use: evaluated on noise, half-noised and clean states.
 
     It returns one number for each state of a batch [B, D], neither NaN nor +inf, and not -inf for pure noise, which
@@ -60,16 +68,16 @@ def check_potential(potential: Potential, process: Process, length: int, toleran
     same when computed again (in train mode it is not).
 
     Parameters:
-        potential: maps states [B, D] and a time to log-values [B].
+        potential: maps states [B, D] and a time, or states alone, to log-values [B].
         process: the noising process it is for.
         length: the number of sites D.
         tolerance: allowed difference between batches, relative to the output or to 1, whichever is larger.
+        clean_only: evaluate it on clean states only, as a reward with `ramp=tt.at_end` or a twist is.
     """
     check_process(process)
     whole("length", length, 1)
-    function("the potential", potential, "(x, t)")
     _check_mode("potential", potential)
-    tilt = Tilt(potential, lambda t: 1.0)
+    tilt = Tilt(as_potential("the potential", potential), lambda t: 1.0)
 
     def asked(x: Tokens, t: float) -> Tensor:
         with used("the potential"):
@@ -81,7 +89,7 @@ def check_potential(potential: Potential, process: Process, length: int, toleran
         require(not dead, "t = 1: the potential is -inf for noise alone, and no particle survives the first draw")
         return value
 
-    for t in (*TIMES, 0.0):
+    for t in (0.0,) if truth("clean_only", clean_only) else (*TIMES, 0.0):
         _check_batches("potential", asked, states_at(process, length, t), t, tolerance)
 
 

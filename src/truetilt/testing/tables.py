@@ -14,14 +14,17 @@ from ..core.errors import InvalidInput
 from ..core.types import FeynmanKac, Model, Process, check_process
 from ..diffusion.grids import uniform_grid
 from ..diffusion.processes import Masking, Uniform
-from ..exact.flow import flow
+from ..exact.flow import Limit, flow
 from ..exact.tables import Table
+from ..smc.rejuvenation import Rejuvenation
 from ..smc.sampler import DRAW, Stream
 from .verdicts import require, used
 
 TOP = 1 - 2.0**-53  # the largest uniform
 MASKING, UNIFORM = Masking(3), Uniform(3)
 MOST = 8  # tokens, at most: all pairs of states are enumerated
+MOST_STATES = 1000  # noised states of a user's own table, at most
+STEPS = (16, 32, 64)  # of the grids on which time error is measured
 LEAST_FALL = 0.6  # time error relative to that with half as many steps; first order gives 1/2
 
 
@@ -51,6 +54,25 @@ def hard_table(process: Process) -> Table:
     return Table(soft.process, p0, likelihood)
 
 
+def sparse_table(process: Process, length: int = 2) -> Table:
+    """The small table with zeros in p0 alone: a step that reveals several sites reaches states that p0 forbids."""
+    soft = small_table(process, length)
+    place = torch.arange(soft.p0.numel()).reshape(soft.p0.shape)
+    return Table(soft.process, soft.p0.masked_fill(place % 4 == 1, 0.0), soft.likelihood)
+
+
+def problems(process: Process, length: int, table: Table | None) -> list[Table]:
+    """The tables that a part is checked on: the user's own alone, else one without zeros and one with zeros in p0."""
+    if table is None:
+        return [small_table(process, length), sparse_table(process, length)]
+    if not isinstance(table, Table):
+        raise InvalidInput(f"table is {shown(table)}; give a tt.Table(process, p0, likelihood) of a few sites")
+    count = table.process.states**table.length
+    if count > MOST_STATES:
+        raise InvalidInput(f"the table has {count} noised states, and checks go over all; give one of {MOST_STATES}")
+    return [table]
+
+
 def clean(law: Tensor, problem: Table) -> Tensor:
     """The mask-free part of a law over the noised space, as a table."""
     size = problem.process.states
@@ -62,19 +84,26 @@ def tv(law: Tensor, target: Tensor) -> float:
     return float(0.5 * (law - target).abs().sum())
 
 
-def check_time_error(fk: FeynmanKac, exact: Tensor, problem: Table, steps: tuple[int, ...] = (16, 32, 64)) -> None:
-    """Reject a model whose exact limit does not approach a law at first order or better as the grid gets finer."""
+def limits(fk: FeynmanKac, problem: Table, moves: Rejuvenation | None = None) -> list[Limit]:
+    """The exact limits on grids of 16, 32 and 64 steps."""
+    return [flow(fk, uniform_grid(count), problem.process.states, problem.length, moves) for count in STEPS]
 
-    def missed(count: int) -> float:
-        limit = flow(fk, uniform_grid(count), problem.process.states, problem.length)
-        return tv(clean(limit.law, problem), exact)
 
-    errors = [missed(count) for count in steps]
+def check_time_error(found: list[Limit], exact: Tensor, problem: Table, what: str = "the limit") -> None:
+    """Reject limits that do not approach a law at first order or better as the grid gets finer."""
+    errors = [tv(clean(limit.law, problem), exact) for limit in found]
+    check_halving(
+        errors, f"{what} on {problem.process} is {{}} (TV) from the exact law at {{}} steps", "the law itself"
+    )
+
+
+def check_halving(errors: list[float], said: str, itself: str) -> None:
+    """Reject errors that do not fall by half as steps double, unless they are rounding."""
     falls = all(fine <= LEAST_FALL * rough for rough, fine in pairwise(errors))
     require(
         falls or max(errors) < 1e-10,
-        f"the limit on {problem.process} is {_listed(errors)} (TV) from the exact law at {_listed(steps, 'd')} steps; "
-        "it must come nearer by half as steps double, or be the law itself",
+        f"{said.format(_listed(errors), _listed(STEPS, 'd'))}; it must come nearer by half as steps double, or be "
+        f"{itself}",
     )
 
 
@@ -91,7 +120,7 @@ def built(name: str, make: object, model: Model, parts: tuple[str, ...], need: s
         raise InvalidInput(f"{name} is {shown(make)}; give a function of (model) that returns {need}")
     with used(name):
         value = called(name, make, model)
-    has(f"what {name} returned", value, parts, f"return {need}")
+        has(f"what {name} returned", value, parts, f"return {need}")
     return value
 
 

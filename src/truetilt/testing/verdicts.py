@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from ..core.errors import DegenerateWeights, InvalidInput, InvalidWeights, TruetiltError
 from ..core.errors import Rejected as Rejected
-from ..core.errors import TruetiltError
 
 FALSE_ALARM = 1e-8  # probability that a check rejects a correct part, if scores are normal
 STILL = 1e-12  # rounding error allowed for a number that does not vary
@@ -22,13 +22,36 @@ def require(holds: object, words: str) -> None:
         raise Rejected(words)
 
 
+class RejectedInput(Rejected, InvalidInput):
+    """A part is rejected that has the wrong form: also caught as the `InvalidInput` that it raised."""
+
+
+class RejectedWeights(Rejected, InvalidWeights):
+    """A part is rejected whose weights are NaN or +inf: also caught as the `InvalidWeights` that it raised."""
+
+
+class RejectedDegenerate(Rejected, DegenerateWeights):
+    """A part is rejected that kills every particle: also caught as the `DegenerateWeights` that it raised."""
+
+
+_ALSO = {InvalidInput: RejectedInput, InvalidWeights: RejectedWeights, DegenerateWeights: RejectedDegenerate}
+
+
+def rejection(error: TruetiltError) -> Rejected:
+    """An error that a part raised, as a rejection with the same words that is of its kind, too."""
+    kind = next((also for one, also in _ALSO.items() if isinstance(error, one)), Rejected)
+    return kind(str(error))
+
+
 @contextmanager
 def used(what: str) -> Generator[None]:
-    """Context manager that rejects a part that raises an error of Python or torch; this library's errors pass."""
+    """Context manager that rejects a part that raises an error: of this library in its words, any other with `what`."""
     try:
         yield
-    except TruetiltError:
+    except Rejected:
         raise
+    except TruetiltError as error:
+        raise rejection(error) from error
     except Exception as error:
         reason = " ".join(str(error).split())[:_LONGEST]
         raise Rejected(f"{what} raised {type(error).__name__}{reason and ': ' + reason}") from error
