@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..core.arguments import function, whole
 from ..core.budget import Budget, BudgetTooSmall
-from ..core.counting import metered
+from ..core.counting import cost_of, metered
 from ..core.errors import InvalidInput
 from ..core.evaluation import Meter, MeteredReward
 from ..core.logits import batch_of, draw_from, take
@@ -67,7 +67,7 @@ def svdd(
     meter = Meter()
     own = remembering(model, meter)
     way, counted = walk(own), MeteredReward(reward, meter)
-    before = getattr(value, "spent", Spent())
+    before = cost_of(value)
     particles, count = _sizes(way.steps, value, budget.less(before), particles, whole("candidates", candidates, 1))
     if isinstance(value, Lookahead):
         value = replace(value, model=own, reward=counted)

@@ -100,8 +100,13 @@ def spent_before(value: Any) -> Spent:
     """What the parts of a value cost when they were made: pilots of ramps, fits of twists, each counted once."""
     total = Spent()
     for part in {id(part): part for part in _parts(value)}.values():
-        total = total.plus(part.spent) if isinstance(part, Costly) and isinstance(part.spent, Spent) else total
+        total = total.plus(cost_of(part))
     return total
+
+
+def cost_of(part: object) -> Spent:
+    """What making one part cost, where it says so."""
+    return part.spent if isinstance(part, Costly) and isinstance(part.spent, Spent) else Spent()
 
 
 def rewards_of(value: Any) -> list[Any]:

@@ -18,6 +18,7 @@ from ..core.arguments import LONGEST, function, listed, plain, settle, shown, wh
 from ..core.errors import InvalidInput
 from ..core.evaluation import Batch, BatchScore, Needs, ask, needs_of
 from ..core.logits import SiteLogits
+from ..core.twists import candidates_of, words_of
 from ..core.types import Model, Potential, Score, Tokens
 from ..diffusion.processes import Masking
 from .deduplication import WrappingScore
@@ -151,12 +152,12 @@ class Around:
     @property
     def candidates(self) -> int | None:
         """Tokens of a site that it should be asked about as a twist; None: all."""
-        return getattr(self.potential, "candidates", None)
+        return candidates_of(self.potential)
 
     @property
     def told(self) -> str | None:
         """What it is, in words."""
-        return getattr(self.potential, "told", None)
+        return words_of(self.potential)
 
 
 def open_sites(given: Sequence[int | None]) -> Tensor:

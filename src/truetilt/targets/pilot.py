@@ -19,6 +19,7 @@ from ..core.errors import InvalidInput
 from ..core.evaluation import Meter
 from ..core.logits import take
 from ..core.parameter_names import spelled
+from ..core.twists import SiteValued
 from ..core.types import NEG_INF, LogWeights, Particles, Step, Tokens
 from ..diffusion.grids import check_whole
 from ..runtime.memory import check_room
@@ -29,7 +30,6 @@ from .annealing_pilot import find_ladder
 from .any_order import AnyOrder, RevealClock
 from .composed import Composed
 from .on_clock import FULL, SQUARE, Frozen, Ramp, Tilted, at_end
-from .potentials import SiteValued
 from .steered import Steered
 
 Ramped = Tilted | Steered | AnyOrder | Composed

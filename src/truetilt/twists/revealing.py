@@ -14,13 +14,13 @@ from torch import Tensor
 from ..core.counting import metered
 from ..core.evaluation import Meter
 from ..core.spent import Spent
+from ..core.twists import SiteValued
 from ..core.types import Model, Particles, Potential, Tokens
 from ..diffusion.processes import RevealStep
 from ..smc.resampling import adaptive, systematic
 from ..smc.sampler import Source, Stream, trace
 from ..targets.any_order import RevealMove
 from ..targets.composed import Composed
-from ..targets.potentials import SiteValued
 from ..targets.stage import Answers
 from .lessons import Steps
 from .network import NetworkTwist
