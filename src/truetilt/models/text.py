@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -26,9 +26,12 @@ from ..core.types import Model, Process, Tokens, check_process
 from ..diffusion.processes import Masking
 from .deduplication import all_equal, first_answer
 from .infilling import prompted
+from .net_facts import facts_of
 
 _BLOCKS = {"cpu": 64}  # rows in a batch of the head, fixed because float32 products differ with the batch size
 _BLOCK = 256  # the same on other devices
+_HIDDEN = 1024  # features of a site where a net does not say
+_SIZES = ("vocabulary", "masked", "length")  # of `NetSizes`
 
 
 @dataclass(frozen=True)
@@ -123,16 +126,43 @@ def too_long(x: Tokens, longest: int) -> InvalidInput:
     return InvalidInput(f"a text of {x.shape[-1]} tokens for a net that reads {longest}; shorten it or its prompt")
 
 
-def check_class(net: nn.Module, label: object) -> None:
+def check_class(net: object, label: object) -> None:
     """Raise for a label that is not one of the network's classes, if its config states them."""
-    classes = getattr(getattr(net, "config", None), "classes", math.inf)
+    said = facts_of(net).classes
+    classes = math.inf if said is None else said
     if isinstance(label, bool) or not isinstance(label, int) or not 0 <= label < classes:
         known = f"classes 0 to {classes - 1}" if classes else "no classes"
         raise InvalidInput(f"the condition is {label!r}; this net knows {known}")
 
 
+class NetSizes(Protocol):
+    """The sizes that a network in a `TextScore` must state; `classes` and `hidden` may be left out."""
+
+    @property
+    def vocabulary(self) -> int: ...  # tokens, the mask not counted
+    @property
+    def masked(self) -> bool: ...  # whether there is a mask, as one more token
+    @property
+    def length(self) -> int: ...  # the most sites it reads
+
+
+@runtime_checkable
+class Wide(Protocol):
+    """Sizes that say how many features the trunk makes of a site; `_HIDDEN` are assumed of a net that does not say."""
+
+    @property
+    def hidden(self) -> int: ...
+
+
 class TokenNet(Protocol):
-    """The interface of a network in a `TextScore`; `sigma` is the total noise."""
+    """The interface of a network in a `TextScore`, which is a torch module; `sigma` is the total noise."""
+
+    @property
+    def config(self) -> NetSizes: ...
+    @property
+    def training(self) -> bool: ...
+
+    def parameters(self) -> Iterator[nn.Parameter]: ...
 
     def trunk(self, x: Tokens, sigma: Tensor, label: Tensor | None = None) -> Tensor:
         """Features of each site [B, D, C]."""
@@ -147,11 +177,22 @@ class TokenNet(Protocol):
         ...
 
 
+def check_token_net(net: Any) -> None:
+    """A network with all that a `TokenNet` must have."""
+    missing = [name for name in ("trunk", "head", "log_score") if not callable(getattr(net, name, None))]
+    if not missing:
+        missing = [f"config.{name}" for name in _SIZES if not hasattr(net, "config") or not hasattr(net.config, name)]
+    if missing:
+        raise InvalidInput(
+            f"{type(net).__name__} has no {' and no '.join(missing)}; wrap it in tt.MaskedLM or tt.Denoiser"
+        )
+
+
 @dataclass(frozen=True)
 class TextScore(BatchScore):
     """The Score of a `TokenNet` under `label` (None: no condition), its rows computed lazily where they are read."""
 
-    net: Any
+    net: TokenNet
     process: Process
     label: int | None = None
     batch: int = 16
@@ -159,11 +200,7 @@ class TextScore(BatchScore):
 
     def __post_init__(self) -> None:
         check_process(self.process)
-        missing = [name for name in ("trunk", "head", "log_score") if not callable(getattr(self.net, name, None))]
-        if missing:
-            raise InvalidInput(
-                f"{type(self.net).__name__} has no {' and no '.join(missing)}; wrap it in tt.MaskedLM or tt.Denoiser"
-            )
+        check_token_net(self.net)
         if self.label is not None:
             check_class(self.net, self.label)
         settle(self, batch=check_batch(self.batch, self.dtype))
@@ -179,11 +216,11 @@ class TextScore(BatchScore):
 
     @property
     def _asked(self) -> Padded:
-        return Padded(self.net, self.batch, self.dtype, self.net.trunk)
+        return Padded(cast("nn.Module", self.net), self.batch, self.dtype, self.net.trunk)
 
     @property
     def needs(self) -> Needs:
-        return Needs(self.batch, self.particle_bytes)
+        return Needs(self.batch, self.particle_bytes, self.net.config.length)
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         if t >= 1 and all_equal(batch.x):
@@ -193,7 +230,7 @@ class TextScore(BatchScore):
     @property
     def particle_bytes(self) -> int:
         """Memory per particle: features of every site, and rows of the few sites that a step reveals."""
-        size = getattr(self.net.config, "hidden", 1024)
+        size = self.net.config.hidden if isinstance(self.net.config, Wide) else _HIDDEN
         return 16 * (self.net.config.length * size + self.process.vocabulary)
 
     def score_of(self, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
@@ -292,7 +329,7 @@ class HeadRows:
 class Text:
     """A token network and the process it was trained for, evaluated on `batch` texts at a time."""
 
-    net: Any
+    net: TokenNet
     process: Process
     batch: int = 16
     dtype: torch.dtype | None = None
@@ -320,7 +357,8 @@ class Text:
         """The view of states, a `TextView`: words if there is a tokenizer, else token numbers."""
         from ..viz.views import view_of_tokens
 
-        return view_of_tokens(self.tokenizer, self.process.vocabulary, getattr(self.process, "mask", None))
+        mask = self.process.mask if isinstance(self.process, Masking) else None
+        return view_of_tokens(self.tokenizer, self.process.vocabulary, mask)
 
     def score(self, label: int | None = None) -> TextScore:
         return TextScore(self.net, self.process, label, self.batch, self.dtype)

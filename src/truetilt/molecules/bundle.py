@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +28,7 @@ from ..models.hub import embedded
 from ..models.infilling import Around, Infill
 from ..models.layers import placed
 from ..models.pretrained import read_card
-from ..models.text import TextScore
+from ..models.text import TextScore, TokenNet
 from ..models.text_classifier import TextClassifier
 from ..models.tokenizer import TOKENIZER, Tokenizer, load_tokenizer
 from ..models.transformer import SEDD
@@ -118,7 +118,11 @@ class Molecules:
     @property
     def _score(self) -> Ended:
         """The Score of whole rows; behind an end token all is end, without the network."""
-        return Ended(TextScore(self.net, self.process, None, self.batch, self.dtype), self.tokenizer.end)
+        return Ended(self._whole_rows, self.tokenizer.end)
+
+    @property
+    def _whole_rows(self) -> TextScore:
+        return TextScore(cast("TokenNet", self.net), self.process, None, self.batch, self.dtype)
 
     def fix(self, fragment: str) -> Molecules:
         """These networks with a fragment kept, a SMILES; a star marks an open end, `*c1ccc(*)cc1`; without stars both
