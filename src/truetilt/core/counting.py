@@ -1,16 +1,22 @@
 """Counts of network passes and reward calls: copies of what is sampled whose networks and rewards report to a meter.
 
 A run of such a copy draws the same bits. Also what the parts of a value cost when they were made.
+
+The rule of what is counted: a value is a dataclass, and so is every part of it up to those that are asked. Counted are
+the scores of a model (where they are asked through `evaluate`), the fields that a model lists in `counted`, a function
+in a field called `reward`, and a `tt.Reward` in any field. What a class that is no dataclass holds cannot be reached,
+and `uncounted` names it.
 """
 
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from .evaluation import Meter, MeteredPotential, MeteredReward
+from .evaluation import CountsDistinct, Meter, MeteredPotential, MeteredReward
 from .spent import Spent
 
 T = TypeVar("T")
@@ -51,11 +57,19 @@ class Keeps(Protocol):
 def metered(value: T, meter: Meter) -> T:
     """A copy of what is sampled (or of moves) whose model's networks and whose reward report to a meter.
 
-    Parts are found through the fields of dataclasses: those called `reward`, and those that a model lists in `counted`
-    because they are asked directly (its scores are counted where they are asked). What holds none of them is left as it
-    is, and the same part stays one object in all places.
+    Parts are found through the fields of dataclasses: those called `reward`, every `tt.Reward` whatever its field is
+    called, and those that a model lists in `counted` because they are asked directly (its scores are counted where they
+    are asked). What holds none of them is left as it is, and the same part stays one object in all places.
     """
     return _metered(value, meter, {})
+
+
+def uncounted(value: object) -> list[str]:
+    """Attributes of a value that is no dataclass, which hold what would be counted in one."""
+    if is_dataclass(value) or isinstance(value, tuple):
+        return []
+    held = inspect.getmembers_static(value)
+    return [name for name, part in held if metered(part, Meter()) is not part]
 
 
 def _metered(value: Any, meter: Meter, done: dict[int, tuple[Any, Any]]) -> Any:
@@ -65,6 +79,8 @@ def _metered(value: Any, meter: Meter, done: dict[int, tuple[Any, Any]]) -> Any:
     if isinstance(value, tuple) and type(value) is tuple:
         parts = tuple(_metered(part, meter, done) for part in value)
         found = value if all(a is b for a, b in zip(parts, value, strict=True)) else parts
+    elif callable(value) and isinstance(value, CountsDistinct) and not isinstance(value, type):
+        found = MeteredReward(value, meter)
     elif is_dataclass(value) and not isinstance(value, type):
         found = _changed(value, {f.name: _part(value, f.name, meter, done) for f in fields(value)})
     done[id(value)] = value, found  # the value is kept, so that its id stays its own
@@ -111,7 +127,9 @@ def cost_of(part: object) -> Spent:
 
 def rewards_of(value: Any) -> list[Any]:
     """The rewards among the parts of a value whose answers can be kept (`tt.Reward`), each once."""
-    found = [part.reward for part in _parts(value) if isinstance(part, Rewarded)]
+    parts = list(_parts(value))
+    found = [part.reward for part in parts if isinstance(part, Rewarded)]
+    found += [part for part in parts if isinstance(part, CountsDistinct)]
     return list({id(reward): reward for reward in found if isinstance(reward, Keeps) and reward.keeps}.values())
 
 

@@ -6,6 +6,7 @@ import warnings
 from dataclasses import replace
 
 from ..core.arguments import function, has, whole
+from ..core.counting import uncounted
 from ..core.errors import InvalidInput
 from ..core.eval_mode import hidden_in_training
 from ..core.target import contract_of
@@ -22,6 +23,17 @@ def check_model_functions(fk: FeynmanKac) -> None:
             "random and batches of particles change one another; call its eval() first",
             stacklevel=4,
         )
+
+
+def check_counted(*values: object) -> None:
+    """Warn of values whose networks and rewards a run cannot count, because they are no dataclasses."""
+    for value in values:
+        if value is not None and (names := uncounted(value)):
+            warnings.warn(
+                f"what `{'` and `'.join(names)}` of this {type(value).__name__} asks is not counted in `result.spent`: "
+                "only fields of dataclasses are looked through; make the class a @dataclass(frozen=True)",
+                stacklevel=4,
+            )
 
 
 def check_moves(fk: FeynmanKac, moves: Rejuvenation | None, resample: Resampler | None) -> None:
