@@ -18,7 +18,6 @@ from .arguments import device_here, function, has, number, settle, shown, whole
 from .errors import InvalidInput
 from .evaluation import Meter, Questions
 from .logits import SiteLogits, take
-from .target import Target
 
 State = Tensor  # any dtype; [..., N, D] tokens (int64) or reals: the sampler never looks inside
 Tokens = Tensor  # int64 [..., D]
@@ -118,13 +117,19 @@ class FeynmanKac(Protocol):
     """What is sampled: a first move out of nothing, then a move for each interval $t -> s$.
 
     A move may hang on a choice that comes before its weight (which site to reveal): it takes `choices` uniforms a
-    particle, and `branches` lists every choice with its log-probability, for exact answers. What else a value may say
-    of itself, its target among it, is in `Described`, `OwnGrid` and `OfModel`.
+    particle. A `ListedFeynmanKac` lists those choices, too. What a value may say of itself, its target among it, is in
+    `Described`, `OwnGrid` and `OfModel`.
     """
 
     def start(self, shape: tuple[int, ...], t: float) -> Move: ...
     def choices(self, t: float, s: float) -> int: ...
     def move(self, particles: Particles, t: float, s: float, u: Tensor) -> Move: ...
+
+
+@runtime_checkable
+class ListedFeynmanKac(FeynmanKac, Protocol):
+    """A Feynman-Kac value that lists all it may choose, each choice with its log-probability, for exact answers."""
+
     def branches(self, particles: Particles, t: float, s: float) -> Sequence[tuple[Tensor, Move]]: ...
 
 
@@ -152,10 +157,11 @@ class ByKernel(Protocol):
 
 
 class MoveKernel(Protocol):
-    """A Markov kernel on particles at time t that leaves their `target` alone; `number` counts moves in a row."""
+    """A Markov kernel on particles at time t that leaves a target alone; `number` counts moves in a row.
 
-    @property
-    def target(self) -> Target | None: ...
+    Which target that is it says as a Feynman-Kac value does (`Described`): a run warns of moves that do not say.
+    """
+
     @property
     def choices(self) -> int: ...
     def move(self, particles: Particles, t: float, number: int, u: Tensor) -> Redraw: ...
@@ -304,6 +310,17 @@ def check_sampled(fk: object) -> None:
     """What a run can sample."""
     need = "give what to sample, such as tt.Tilted(model, alpha) or tt.AnyOrder(model, alpha)"
     has("fk", fk, ("start", "choices", "move"), need + ("; or call tt.sample" if isinstance(fk, Model) else ""))
+
+
+def check_listed_value(fk: FeynmanKac) -> ListedFeynmanKac:
+    """The same value, if it lists its choices."""
+    if not isinstance(fk, ListedFeynmanKac):
+        raise InvalidInput(
+            f"{shown(fk)} does not list what it may choose, and exact answers sum over that; give it a method "
+            "`branches(particles, t, s)`: pairs of a log-probability and a move, where choices(t, s) is 0 "
+            "[(zeros, move)]"
+        )
+    return fk
 
 
 def check_listed(name: str, kernel: object, need: str) -> ListedKernel:

@@ -30,6 +30,7 @@ from ..core.types import (
     SiteOdds,
     Tokens,
     check_listed,
+    check_listed_value,
     check_sampled,
 )
 from ..diffusion.grids import check_grid
@@ -65,6 +66,7 @@ def flow(fk: FeynmanKac, grid: Sequence[float], size: int, length: int, moves: R
     tt.Gibbs, tt.Metropolis, tt.Block, tt.Pair and tt.WholeSequence.
     """
     check_sampled(fk)
+    listed = check_listed_value(fk)
     _check_moves(moves)
     grid, size, length = check_grid(grid), whole("size", size, 2), whole("length", length, 1)
     _check_model(fk.model if isinstance(fk, OfModel) else None, size, length)
@@ -74,7 +76,7 @@ def flow(fk: FeynmanKac, grid: Sequence[float], size: int, length: int, moves: R
     log_mass, aux = push(first, torch.zeros(1, dtype=torch.float64, device=states.device), states, size)
     for number, (t, s) in enumerate(pairwise(grid), start=1):
         particles = _alive(states, log_mass, aux, t)
-        log_mass, aux = push_branches(fk.branches(particles, t, s), particles.log_w, states, size)
+        log_mass, aux = push_branches(listed.branches(particles, t, s), particles.log_w, states, size)
         for kernel, move in _moves_after(moves, number, last=number == len(grid) - 1):
             particles = _alive(states, log_mass, aux, s)
             log_mass, aux = push_branches(kernel.branches(particles, s, move), particles.log_w, states, size)

@@ -71,7 +71,8 @@ def check_options(couple: object, resample: object, chunk: object, shard: object
         raise InvalidInput(f'chunk is {chunk!r}; give how many particles draw at a time, "auto", or None for all')
     if chunk is not None and not isinstance(chunk, str):
         whole("chunk", chunk, 1)
-    has("shard", shard, ("share", "everyone", "draw"), "leave it out, or give tt.distributed.particle_shard(particles)")
+    members = ("first", "complete", "share", "everyone", "mine", "draw", "summed", "agreed", "compare")  # of a `Shard`
+    has("shard", shard, members, "leave it out, or give tt.distributed.particle_shard(particles)")
 
 
 def check_observers(callback: object, watch: object) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..core.arguments import whole
 from ..core.target import Target, contract_of
-from ..core.types import NEG_INF, Aux, FeynmanKac, Model, MoveKernel, Particles, Process
+from ..core.types import NEG_INF, Aux, FeynmanKac, ListedFeynmanKac, Model, MoveKernel, Particles, Process
 from ..diffusion.grids import masked_fraction_grid
 from ..exact.flow import push, push_branches, support
 from ..exact.tables import Table, flat_index
@@ -120,7 +120,7 @@ def _still(mass: Tensor) -> Tensor:
 
 def _flowing(along: object, problem: Table) -> Iterator[tuple[float, Tensor, Aux]]:
     """For each time of a grid that reveals one site per step: the law of the model, and its auxiliary values."""
-    fk: FeynmanKac = built(
+    fk: ListedFeynmanKac = built(
         "along", along, problem.model(), ("start", "branches"), "a value, such as tt.AnyOrder(model, alpha)"
     )
     grid, size = masked_fraction_grid(problem.process.schedule, LENGTH), problem.process.states
