@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from torch import Tensor
 
 from .evaluation import CountsDistinct, Meter, MeteredPotential, MeteredReward
 from .spent import Spent
@@ -40,10 +42,10 @@ class Costly(Protocol):
 
 @runtime_checkable
 class Rewarded(Protocol):
-    """A part with a reward."""
+    """A part with a reward, a function of states or of them and a time; None where it has none."""
 
     @property
-    def reward(self) -> Any: ...
+    def reward(self) -> Callable[..., Tensor] | None: ...
 
 
 @runtime_checkable

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -176,10 +176,10 @@ class ListedKernel(Protocol):
 
 @runtime_checkable
 class MadeFrom(Protocol):
-    """A move kernel that is made from a Feynman-Kac value `fk`, whose target it leaves alone."""
+    """A move kernel that is made from a value `fk`, whose target it leaves alone; ours are made from a `SiteTarget`."""
 
     @property
-    def fk(self) -> Any: ...
+    def fk(self) -> object: ...
 
 
 @runtime_checkable

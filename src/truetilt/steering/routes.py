@@ -21,6 +21,7 @@ from ..targets.measures import RETOLD
 from ..targets.moves import Metropolis
 from ..targets.on_clock import at_end
 from ..targets.scans import systematic_scan
+from ..targets.stage import SiteTarget
 from ..targets.steered import Steered
 from .account import Account, Price
 from .problem import SteerProblem
@@ -122,7 +123,7 @@ def _dear(problem: SteerProblem, account: Account) -> bool:
     return account.weight(gibbs) > DEAR * account.weight(one)
 
 
-def kernel(problem: SteerProblem, account: Account, twist: Potential | None) -> Callable[[Any], MoveKernel]:
+def kernel(problem: SteerProblem, account: Account, twist: Potential | None) -> Callable[[SiteTarget], MoveKernel]:
     """The move kernel: Gibbs if its calls are cheap; else Metropolis, proposed by the twist (or base) and accepted by
     the reward."""
     surrogate = twist if candidates_of(twist) is None else None  # a network is too dear for every token

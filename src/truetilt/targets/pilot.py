@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ from ..diffusion.grids import check_whole
 from ..runtime.memory import check_room
 from ..smc.resampling import adaptive, never, systematic
 from ..smc.sampler import CHOOSE, RESAMPLE, Source, Stream, advance, check_seed, check_shape
-from .annealed import Annealed
+from .annealed import Annealed, Ladder
 from .annealing_pilot import find_ladder
 from .any_order import AnyOrder, RevealClock
 from .composed import Composed
@@ -38,6 +38,24 @@ _HALVINGS = 24
 _REHEARSALS, _SLACK = 3, 1.25  # ramps tried at most, and how much over `fall` is near enough
 
 
+@overload
+def pilot(
+    fk: Annealed, *, fall: float = ..., particles: int = ..., populations: int = ..., seed: int = ...
+) -> Ladder: ...
+
+
+@overload
+def pilot(
+    fk: Ramped,
+    grid: Sequence[float],
+    *,
+    fall: float = ...,
+    particles: int = ...,
+    populations: int = ...,
+    seed: int = ...,
+) -> Frozen: ...
+
+
 @spelled()
 @torch.no_grad()
 def pilot(
@@ -48,7 +66,7 @@ def pilot(
     particles: int = 256,
     populations: int = 1,
     seed: int = 0,
-) -> Any:
+) -> Frozen | Ladder:
     """A frozen ramp along which each step costs about the fraction `fall` of the effective sample size, or less.
 
     Of a `tt.Annealed` it is a ladder: as many shares as the value has steps, along which all cost alike.
