@@ -186,6 +186,7 @@ def test_a_value_that_only_moves_can_be_run():
 def test_what_a_value_may_say_is_in_one_protocol():
     said = {name for name in vars(Described) if not name.startswith("_")}
     assert said == set(Contract._fields)
+    assert contract_of(Described()) == Contract()  # its defaults are those of a value that says nothing
     assert not said & set(vars(FeynmanKac))
     for fk in (tt.Tilted(MODEL, 3.0), tt.AnyOrder(MODEL, 3.0), Own(tt.AnyOrder(MODEL, 3.0))):
         assert all(hasattr(fk, name) for name in said)
