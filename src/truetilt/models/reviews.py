@@ -23,9 +23,10 @@ from ..diffusion.processes import Masking
 from ..viz.views import TextView, view_of_tokens
 from .infilling import check_tokens, with_gaps
 from .layers import placed
+from .net_facts import TokenNet
 from .pretrained import CARD, CONFIG, WEIGHTS, Pretrained, read_card
 from .score import check_form, class_log_probs, model_of_form, part_of_bundle
-from .text import Padded, TextScore, TokenNet
+from .text import Padded, TextScore
 from .text_classifier import TextClassifier
 from .text_form import normalise
 from .tokenizer import TOKENIZER, Tokenizer, load_tokenizer

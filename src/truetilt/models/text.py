@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -26,12 +26,10 @@ from ..core.types import Model, Process, Tokens, check_process
 from ..diffusion.processes import Masking
 from .deduplication import all_equal, first_answer
 from .infilling import prompted
-from .net_facts import facts_of
+from .net_facts import TokenNet, check_token_net, facts_of, features_of
 
 _BLOCKS = {"cpu": 64}  # rows in a batch of the head, fixed because float32 products differ with the batch size
 _BLOCK = 256  # the same on other devices
-_HIDDEN = 1024  # features of a site where a net does not say
-_SIZES = ("vocabulary", "masked", "length")  # of `NetSizes`
 
 
 @dataclass(frozen=True)
@@ -135,59 +133,6 @@ def check_class(net: object, label: object) -> None:
         raise InvalidInput(f"the condition is {label!r}; this net knows {known}")
 
 
-class NetSizes(Protocol):
-    """The sizes that a network in a `TextScore` must state; `classes` and `hidden` may be left out."""
-
-    @property
-    def vocabulary(self) -> int: ...  # tokens, the mask not counted
-    @property
-    def masked(self) -> bool: ...  # whether there is a mask, as one more token
-    @property
-    def length(self) -> int: ...  # the most sites it reads
-
-
-@runtime_checkable
-class Wide(Protocol):
-    """Sizes that say how many features the trunk makes of a site; `_HIDDEN` are assumed of a net that does not say."""
-
-    @property
-    def hidden(self) -> int: ...
-
-
-class TokenNet(Protocol):
-    """The interface of a network in a `TextScore`, which is a torch module; `sigma` is the total noise."""
-
-    @property
-    def config(self) -> NetSizes: ...
-    @property
-    def training(self) -> bool: ...
-
-    def parameters(self) -> Iterator[nn.Parameter]: ...
-
-    def trunk(self, x: Tokens, sigma: Tensor, label: Tensor | None = None) -> Tensor:
-        """Features of each site [B, D, C]."""
-        ...
-
-    def head(self, hidden: Tensor, sigma: Tensor) -> Tensor:
-        """Outputs for every token [..., at least S] from features [..., C], float32; sigma has their shape, or [1]."""
-        ...
-
-    def log_score(self, process: Process, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
-        """The Score of the head's outputs."""
-        ...
-
-
-def check_token_net(net: Any) -> None:
-    """A network with all that a `TokenNet` must have."""
-    missing = [name for name in ("trunk", "head", "log_score") if not callable(getattr(net, name, None))]
-    if not missing:
-        missing = [f"config.{name}" for name in _SIZES if not hasattr(net, "config") or not hasattr(net.config, name)]
-    if missing:
-        raise InvalidInput(
-            f"{type(net).__name__} has no {' and no '.join(missing)}; wrap it in tt.MaskedLM or tt.Denoiser"
-        )
-
-
 @dataclass(frozen=True)
 class TextScore(BatchScore):
     """The Score of a `TokenNet` under `label` (None: no condition), its rows computed lazily where they are read."""
@@ -230,8 +175,7 @@ class TextScore(BatchScore):
     @property
     def particle_bytes(self) -> int:
         """Memory per particle: features of every site, and rows of the few sites that a step reveals."""
-        size = self.net.config.hidden if isinstance(self.net.config, Wide) else _HIDDEN
-        return 16 * (self.net.config.length * size + self.process.vocabulary)
+        return 16 * (self.net.config.length * features_of(self.net) + self.process.vocabulary)
 
     def score_of(self, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
         """The Score of the head's outputs."""

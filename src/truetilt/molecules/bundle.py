@@ -27,8 +27,9 @@ from ..models.ended import Ended
 from ..models.hub import embedded
 from ..models.infilling import Around, Infill
 from ..models.layers import placed
+from ..models.net_facts import TokenNet
 from ..models.pretrained import read_card
-from ..models.text import TextScore, TokenNet
+from ..models.text import TextScore
 from ..models.text_classifier import TextClassifier
 from ..models.tokenizer import TOKENIZER, Tokenizer, load_tokenizer
 from ..models.transformer import SEDD
