@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from dataclasses import is_dataclass
 from pathlib import Path
 
 import pytest
@@ -266,3 +267,18 @@ def test_a_cdf_is_inverted_in_one_place():
     assert [module for module in MODULES if any(name.endswith("nextafter") for name, _ in calls(module))] == [
         "core.logits"
     ]
+
+
+def test_no_class_derives_from_a_finished_one_but_those_that_the_principles_name():
+    """Finished: a public record, of `tt.__all__`."""
+    found = {
+        (node.name, base.id)
+        for tree in MODULES.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        for base in node.bases
+        if isinstance(base, ast.Name) and is_dataclass(getattr(tt, base.id, None))
+    }
+    assert found == {("PulledTarget", "Composed")}
+    page = (ROOT.parents[1] / "docs/principles.md").read_text()
+    assert all(f"`{name}`" in page for pair in found for name in pair)

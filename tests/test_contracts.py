@@ -2,6 +2,7 @@
 
 import functools
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +11,19 @@ from torch import nn
 import truetilt as tt
 from problems import table
 from truetilt import continuous as c
+from truetilt.baselines.relaxation import relaxed
+from truetilt.core.metering import Costly, cost_of
+from truetilt.core.twists import (
+    AskedOfFew,
+    InWords,
+    Learned,
+    Relaxable,
+    SiteValued,
+    candidates_of,
+    words_of,
+)
+from truetilt.models.infilling import Around
+from truetilt.steering.candidates import _of_twist
 
 PROBLEM = table(tt.Masking, 3, 2, seed=1)
 MODEL, GRID = PROBLEM.model(), tt.uniform_grid(4)
@@ -269,3 +283,41 @@ def test_an_interval_of_a_probability_stays_within_zero_and_one():
     assert 0 <= rare.low <= rare.estimate <= rare.high <= 1
     assert 0 <= most.low <= most.estimate <= most.high <= 1
     assert plain.low < 0 or plain.high > 1  # a mean of something else is not cut
+
+
+# what a twist says of itself (docs/twists.md)
+
+
+class SaysAll:
+    """A twist that says all that it may; `held_out` and the rest of what a learned one says are `tt.learn_twist`'s."""
+
+    candidates, told, spent = 2, "a count", tt.Spent(1, 2, 3, 4)
+
+    def __call__(self, x, t):
+        return x.sum(-1).double()
+
+    def relaxed(self, onehot, t):
+        return onehot.argmax(-1).sum(-1).double()
+
+
+def plainly(x, t):
+    return x.sum(-1).double()
+
+
+@pytest.mark.parametrize(("twist", "few", "words"), [(SaysAll(), 2, "a count"), (plainly, None, None)])
+def test_a_twist_says_of_itself_what_it_has_and_may_leave_all_of_it_out(twist, few, words):
+    around = Around(twist, tt.prompted(MODEL.base, 2, [0]))
+    assert [candidates_of(twist), candidates_of(around)] == [few, few]
+    assert [words_of(twist), words_of(around)] == [words, words]
+    assert cost_of(twist) == (tt.Spent(0, 0, 0, 0) if few is None else SaysAll.spent)
+    assert relaxed(twist) == (twist if few is None else twist.relaxed)
+    assert _of_twist(twist) == "the twist is given" + (f": {words}" if words else "")
+    assert not isinstance(twist, Learned)
+
+
+def test_the_table_of_what_a_twist_may_say_names_the_protocols_with_their_parts():
+    page = (Path(__file__).parents[1] / "docs/twists.md").read_text()
+    for protocol in (SiteValued, AskedOfFew, InWords, Learned, Costly, Relaxable):
+        row = next(line for line in page.splitlines() if line.startswith(f"| `{protocol.__name__}` |"))
+        parts = {name for name in vars(protocol) if not name.startswith("_")}
+        assert all(f"`{name}" in row for name in parts), (protocol, parts)

@@ -1,6 +1,6 @@
 """Counting: what a run says it asked is what its networks and its reward were asked, pilots and fits included."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ import truetilt as tt
 from problems import table
 from truetilt import continuous as c
 from truetilt.core.evaluation import Meter
-from truetilt.core.metering import metered
+from truetilt.core.metering import metered, rewards_of, uncounted
 from truetilt.core.spent import Spent
 
 PROBLEM = table(tt.Masking, 3, 3)
@@ -157,3 +157,75 @@ def test_what_is_metered_is_a_copy():
     assert copy.goal.model is copy.begin.model
     assert copy.grid == fk.grid
     assert metered(MODEL.process, meter) is MODEL.process
+
+
+# what is found, and what is told
+
+
+class Inner:
+    """A value that is asked through another, whose moves it makes."""
+
+    @property
+    def grid(self):
+        return self.inner.grid
+
+    @property
+    def target(self):
+        return self.inner.target
+
+    def start(self, shape, t):
+        return self.inner.start(shape, t)
+
+    def choices(self, t, s):
+        return self.inner.choices(t, s)
+
+    def move(self, *where):
+        return self.inner.move(*where)
+
+
+@dataclass(frozen=True)
+class WithBonus(Inner):
+    """A target with a reward that is called by another name."""
+
+    inner: tt.Composed
+    bonus: object
+
+    def move(self, *where):
+        self.bonus(where[0].x.flatten(0, -2).clamp(max=S - 1))
+        return self.inner.move(*where)
+
+
+class Plain(Inner):
+    """No dataclass."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+
+class PlainKernel(Plain):
+    choices = 1
+
+
+def test_a_reward_is_counted_in_a_field_of_any_name():
+    bonus = tt.Reward(ones, vocabulary=S)
+    fk = WithBonus(tt.Composed(MODEL), bonus)
+    result = tt.run(fk, particles=N)
+    assert result.spent == Spent(D, N * D, bonus.calls, bonus.distinct)
+    assert result.spent.calls == N * D
+    assert rewards_of(fk) == [bonus]
+
+
+def test_what_cannot_be_counted_is_told():
+    with pytest.warns(UserWarning, match=r"`inner` of this Plain asks is not counted.*@dataclass\(frozen=True\)"):
+        result = tt.run(Plain(tt.Composed(MODEL)), particles=N)
+    assert result.spent == Spent()
+    moves = tt.Rejuvenation(PlainKernel(tt.Gibbs(tt.Composed(MODEL))), at_end=1)
+    with pytest.warns(UserWarning, match="`inner` of this PlainKernel asks"):
+        tt.run(tt.Composed(MODEL), particles=N, moves=moves)
+
+
+def test_what_can_be_counted_or_asks_nothing_is_not_told(recwarn):
+    tt.run(tt.Composed(MODEL), particles=N, moves=tt.Rejuvenation(tt.Gibbs(tt.Composed(MODEL)), at_end=1))
+    for value in (Meter(), ones, None, WithBonus(tt.Composed(MODEL), ones)):
+        assert uncounted(value) == []
+    assert not recwarn.list

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,8 +13,11 @@ from problems import table
 from truetilt import continuous as c
 from truetilt.core.evaluation import evaluate_all
 from truetilt.core.target import NO_WEIGHTS, UNKNOWN, Contract, Described, Target, contract_of
-from truetilt.core.types import FeynmanKac
+from truetilt.core.types import FeynmanKac, ListedFeynmanKac, MoveKernel, check_sampled
 from truetilt.exact.joint import JointTempered
+from truetilt.runtime.run_arguments import check_options
+from truetilt.smc.sampler import WHOLE
+from truetilt.smc.shards import Shard
 from truetilt.targets.stage import SiteTarget
 
 ONE, OTHER = table(tt.Masking, 3, 2, seed=1), table(tt.Masking, 3, 2, seed=2)
@@ -182,9 +186,44 @@ def test_a_value_that_only_moves_can_be_run():
 def test_what_a_value_may_say_is_in_one_protocol():
     said = {name for name in vars(Described) if not name.startswith("_")}
     assert said == set(Contract._fields)
+    assert contract_of(Described()) == Contract()  # its defaults are those of a value that says nothing
     assert not said & set(vars(FeynmanKac))
     for fk in (tt.Tilted(MODEL, 3.0), tt.AnyOrder(MODEL, 3.0), Own(tt.AnyOrder(MODEL, 3.0))):
         assert all(hasattr(fk, name) for name in said)
+
+
+def members(protocol):
+    return {name for name in {*vars(protocol), *protocol.__annotations__} if not name.startswith("_")}
+
+
+def lacking(value, name):
+    """The value without one of its members."""
+    kept = {one: getattr(value, one) for one in dir(value) if one != name and not one.startswith("__")}
+    return SimpleNamespace(**kept)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "value", "check"),
+    [
+        (FeynmanKac, tt.Tilted(MODEL, 3.0), check_sampled),
+        (MoveKernel, tt.Gibbs(tt.AnyOrder(MODEL, 3.0)), lambda kernel: tt.Rejuvenation(kernel, at_end=1)),
+        (Shard, WHOLE, lambda shard: check_options(tt.independent, None, None, shard)),
+    ],
+)
+def test_what_a_protocol_asks_is_what_is_checked(protocol, value, check):
+    """Each member of it, and no other: what may be left out stands in protocols of its own."""
+    check(SimpleNamespace(**{name: getattr(value, name) for name in members(protocol)}))
+    for name in members(protocol):
+        with pytest.raises(tt.InvalidInput, match=r"give|leave it out"):
+            check(lacking(value, name))
+
+
+def test_exact_answers_ask_a_value_for_the_list_of_its_choices():
+    fk = lacking(tt.Tilted(MODEL, 3.0), "branches")
+    with pytest.raises(tt.InvalidInput, match=r"does not list what it may choose.*`branches"):
+        tt.flow(fk, CLOCK, 4, 3)
+    assert not isinstance(fk, ListedFeynmanKac)
+    assert isinstance(tt.Tilted(MODEL, 3.0), ListedFeynmanKac)
 
 
 @pytest.mark.parametrize("name", Contract._fields)

@@ -1,6 +1,7 @@
 """Text scores: a lazy head changes no draw and runs only where it is read; given tokens are given."""
 
 import weakref
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,10 +9,14 @@ import torch
 import truetilt as tt
 from problems import table
 from test_transformer import TINY, inputs, stirred
-from truetilt.core.evaluation import Batch, evaluate_all
+from truetilt.core.evaluation import Batch, evaluate_all, needs_of
 from truetilt.core.logits import LazyRows, SiteLogits, batch_of
 from truetilt.models.conditions import per_condition
-from truetilt.models.net_score import DeftScore
+from truetilt.models.deduplication import process_of
+from truetilt.models.end_tokens import Ended
+from truetilt.models.infilling import Retimed
+from truetilt.models.net_facts import NetFacts, facts_of
+from truetilt.models.net_score import DeftScore, NetScore, Once
 from truetilt.models.transformer import SEDDConfig
 
 MASKING = tt.Masking(3)
@@ -328,6 +333,47 @@ def test_a_prompt_makes_a_model_to_sample_from():
 SCORE = tt.TextScore(stirred(), tt.Masking(11))
 
 
+def without_sizes():
+    """A net with all that a text net does, whose config says its tokens alone."""
+    net = stirred()
+    net.config = SimpleNamespace(vocabulary=11)
+    return net
+
+
+class Forwarding(torch.nn.Module):
+    """A net behind another, which it asks for all that it has not, as a compiled one does."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.inner = net
+
+    def __getattr__(self, name):
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("inner"), name)
+
+
+def test_what_a_net_says_of_itself_is_read_through_another_and_may_be_left_out():
+    net = stirred(LABELS)
+    assert facts_of(net) == facts_of(Forwarding(net)) == NetFacts(11, 9, 2, None)
+    assert facts_of(torch.nn.Identity()) == NetFacts()
+    assert tt.TextScore(Forwarding(net), tt.Masking(11), 1).needs == tt.TextScore(net, tt.Masking(11)).needs
+    with pytest.raises(tt.InvalidInput, match="classes 0 to 1"):
+        NetScore(Forwarding(net), tt.Masking(11), 2)
+
+
+def test_scores_say_their_process_and_their_longest_state():
+    """Whatever wraps them: what fills in a text asks for both."""
+    text, net = tt.Text(stirred(LABELS), tt.Masking(11)), NetScore(stirred(LABELS), tt.Masking(11))
+    guided = DeftScore(net, stirred(LABELS), 1)
+    of_two = per_condition([text.model(0), text.model(1)]).conditional
+    for score in (text.score(), tt.Distinct(text.score()), net, guided, Once(guided), of_two, Ended(of_two, 3)):
+        assert process_of(score) == Retimed(score, 9, 4).process == tt.Masking(11)
+        assert needs_of(score).longest == needs_of(Retimed(score, 9, 4)).longest == 9
+    assert (process_of(lambda x, t: x), needs_of(lambda x, t: x).longest) == (None, None)
+
+
 @pytest.mark.parametrize(
     ("build", "word"),
     [
@@ -342,6 +388,8 @@ SCORE = tt.TextScore(stirred(), tt.Masking(11))
         (lambda: tt.TextScore(stirred(), tt.Masking(12)), "11 tokens and the process 12"),
         (lambda: tt.TextScore(stirred(), tt.Uniform(11)), "a mask and the process is Uniform"),
         (lambda: tt.TextScore(torch.nn.Identity(), tt.Masking(11)), "no trunk.*MaskedLM"),
+        (lambda: tt.TextScore(without_sizes(), tt.Masking(11)), "no config.masked and no config.length.*MaskedLM"),
+        (lambda: tt.prompted(tt.Distinct(SCORE), 8, (1, 2)), "10 tokens with its prompt and the net reads 9.*shorten"),
         (lambda: tt.TextScore(stirred(), tt.Masking(11), 0), "no classes"),
         (lambda: tt.TextScore(stirred(LABELS), tt.Masking(11), 2), "classes 0 to 1"),
         (lambda: tt.TextScore(stirred(), tt.Masking(11), batch=0), "batch is 0"),

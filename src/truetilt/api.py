@@ -26,7 +26,7 @@ from .diffusion.processes import Masking
 from .result import Result
 from .runtime.checkpoints import EVERY, Checkpoints, Record
 from .runtime.memory import check_room, fitting_chunk
-from .runtime.run_arguments import check_model_functions, check_moves, check_observers, check_options
+from .runtime.run_arguments import check_counted, check_model_functions, check_moves, check_observers, check_options
 from .runtime.runs import Callback, CheckedRun, Watch, carried_out
 from .runtime.settings import settings_of, versions_of, weights_of
 from .runtime.snapshots import chosen_steps, stacked
@@ -128,6 +128,7 @@ def run(
     check_observers(callback_on_step_end, watch)
     check_model_functions(fk)
     check_moves(fk, moves, resample)
+    check_counted(fk, moves and moves.kernel)
     grid, resample = check_whole(own_grid(fk) if grid is None else grid), resample or adaptive(systematic, 0.5)
     shape, wanted = check_shape((populations, particles)), chosen_steps(snapshots, len(grid) - 1)
     check_parts((fk, moves), shape[0])

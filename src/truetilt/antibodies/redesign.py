@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -195,7 +196,8 @@ class Redesign:
     def model(self, species: str = "human") -> Model:
         """The open residues given the others, with $log p(species | x)$ as the potential."""
         infill = self.infill
-        return Model(infill.process, infill.length, infill, None, self.log_species(species), self.nets.device)
+        process = cast("Masking", infill.process)
+        return Model(process, infill.length, infill, None, self.log_species(species), self.nets.device)
 
     def order(self) -> tuple[int, ...]:
         """The default order of the open sites, part of the definition of p0: each is far from those just before it."""
@@ -295,7 +297,7 @@ class Redesign:
         order: tuple[int, ...] | None,
     ) -> PulledTarget:
         on_the_way = replace(likeness, species=self.log_species_on_the_way(species))
-        promise = Promise(on_the_way, model.base, self.infill.process, sharpness, strength)
+        promise = Promise(on_the_way, model.base, cast("Masking", self.infill.process), sharpness, strength)
         return PulledTarget(
             model, reward=likeness, twist=promise, guide_values=PullGuide(promise, likeness.pull), sharpness=sharpness,
             strength=strength, order=self.order() if order is None else order,

@@ -18,7 +18,19 @@ from ..core.budget import Budget
 from ..core.evaluation import Meter, MeteredReward
 from ..core.logits import batch_of, take
 from ..core.target import Remedies, Target, contract_of
-from ..core.types import Aux, FeynmanKac, Law, LogWeights, Model, Move, Particles, Potential, Resampler, Tokens
+from ..core.types import (
+    Aux,
+    FeynmanKac,
+    Law,
+    LogWeights,
+    Model,
+    Move,
+    Particles,
+    Potential,
+    Resampler,
+    Tokens,
+    check_listed_value,
+)
 from ..rewards.calls import Rewarding, call_reward, check_reward_of, scaled
 from ..smc.resampling import adaptive, log_mean_exp, systematic
 from ..smc.sampler import Source, Stream, last_of, trace
@@ -126,7 +138,7 @@ class Steering:
         return self._led(self.inner.move(particles, t, s, u), particles, s)
 
     def branches(self, particles: Particles, t: float, s: float) -> Sequence[tuple[Tensor, SteeringMove]]:
-        every = self.inner.branches(particles, t, s)
+        every = check_listed_value(self.inner).branches(particles, t, s)
         return [(log_p, self._led(move, particles, s)) for log_p, move in every]
 
     def _led(self, move: Move, particles: Particles, s: float) -> SteeringMove:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..core.arguments import function
 from ..core.errors import InvalidInput
+from ..core.twists import Relaxable
 from ..twists.learned_twist import LearnedTwist
 from ..twists.network import NetworkTwist
 from ..twists.tables import TableTwist
@@ -31,9 +32,9 @@ def relaxed(value: Any) -> Differentiable:
                 "a function (onehot, t) of one-hot states"
             )
         return RelaxedTwist(value.twist, value.strength)
-    own = getattr(value, "relaxed", None)
-    function("value", value if own is None else own, "(onehot, t)", "of one-hot states [B, D, S + 1] and a time")
-    return value if own is None else own
+    own = value.relaxed if isinstance(value, Relaxable) else value
+    function("value", own, "(onehot, t)", "of one-hot states [B, D, S + 1] and a time")
+    return own
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from ..core.budget import Budget, BudgetTooSmall
 from ..core.errors import InvalidInput
 from ..core.evaluation import Meter, MeteredReward
 from ..core.logits import batch_of, draw_from, take
-from ..core.metering import metered
+from ..core.metering import cost_of, metered
 from ..core.spent import Spent
 from ..core.types import NEG_INF, Model, Particles, Potential, Tokens, check_model
 from ..diffusion.processes import Masking
@@ -67,7 +67,7 @@ def svdd(
     meter = Meter()
     own = remembering(model, meter)
     way, counted = walk(own), MeteredReward(reward, meter)
-    before = getattr(value, "spent", Spent())
+    before = cost_of(value)
     particles, count = _sizes(way.steps, value, budget.less(before), particles, whole("candidates", candidates, 1))
     if isinstance(value, Lookahead):
         value = replace(value, model=own, reward=counted)

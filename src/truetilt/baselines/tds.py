@@ -18,8 +18,7 @@ from ..core.budget import Budget
 from ..core.errors import InvalidInput, InvalidWeights
 from ..core.evaluation import Meter, MeteredReward
 from ..core.logits import SiteLogits, batch_of, take
-from ..core.metering import metered
-from ..core.spent import Spent
+from ..core.metering import cost_of, metered
 from ..core.target import Remedies, Target
 from ..core.types import NEG_INF, Aux, LogWeights, Model, Particles, Resampler, Tokens
 from ..diffusion.predictors import value_and_slope
@@ -76,7 +75,7 @@ def tds(
     budget.most(way.steps, 1, "particles", particles)  # check before anything is spent
     if value is None:
         value = default_value(model, reward, way, budget, seed)
-    before = getattr(value, "spent", Spent())
+    before = cost_of(value)
     count = budget.less(before).most(way.steps, 1, "particles", particles)
     fk = TwistedReveal(way.fk, relaxed(value), counted, strength, dtype)
     source = Source(Stream(seed, device=model.device))
@@ -88,7 +87,7 @@ def tds(
 def default_value(model: Model, reward: Rewarding, way: Walk, budget: Budget, seed: int) -> Regressed:
     """The default value: rewards of base draws regressed on masked states, for a quarter of the budget at most."""
     part = Budget(*(None if limit is None else limit // _SHARE for limit in budget))
-    order = getattr(way.fk, "order", None)
+    order = way.fk.order if isinstance(way.fk, RevealClock) else None
     steps = model.length if order is None else way.steps
     draws = part.most(steps, 1, "draws that a value is learned from", _DRAWS)
     return regressed_value(model, reward, draws=draws, order=order, steps=steps, seed=seed)

@@ -122,10 +122,11 @@ class Batch:
 
 
 class Needs(NamedTuple):
-    """Batch size and memory of a score."""
+    """What a score says of itself: its batch size, its memory, and how long its states may be."""
 
     batch: int = 1  # states its network is asked about at a time
     particle_bytes: int | None = None  # memory that a particle takes; None: a row of float64 at every site
+    longest: int | None = None  # the most sites that its network reads; None: not known
 
 
 class BatchScore(ABC):
@@ -140,7 +141,7 @@ class BatchScore(ABC):
 
     @property
     def needs(self) -> Needs:
-        """Its batch size and memory."""
+        """Its batch size, its memory and its longest state."""
         return Needs()
 
     @abstractmethod

@@ -1,16 +1,24 @@
 """Counts of network passes and reward calls: copies of what is sampled whose networks and rewards report to a meter.
 
-A run of such a copy draws the same bits. `spent_before` adds up what making the parts of a value has cost.
+A run of such a copy draws the same bits. Also what the parts of a value cost when they were made.
+
+The rule of what is counted: a value is a dataclass, and so is every part of it up to those that are asked. Counted are
+the scores of a model (where they are asked through `evaluate`), the fields that a model lists in `counted`, a function
+in a field called `reward`, and a `tt.Reward` in any field. What a class that is no dataclass holds cannot be reached,
+and `uncounted` names it.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from .evaluation import Meter, MeteredPotential, MeteredReward
+from torch import Tensor
+
+from .evaluation import CountsDistinct, Meter, MeteredPotential, MeteredReward
 from .spent import Spent
 
 T = TypeVar("T")
@@ -34,10 +42,10 @@ class Costly(Protocol):
 
 @runtime_checkable
 class Rewarded(Protocol):
-    """A part with a reward."""
+    """A part with a reward, a function of states or of them and a time; None where it has none."""
 
     @property
-    def reward(self) -> Any: ...
+    def reward(self) -> Callable[..., Tensor] | None: ...
 
 
 @runtime_checkable
@@ -51,11 +59,19 @@ class Keeps(Protocol):
 def metered(value: T, meter: Meter) -> T:
     """A copy of what is sampled (or of moves) whose model's networks and whose reward report to a meter.
 
-    Parts are found through the fields of dataclasses: those called `reward`, and those that a model lists in `counted`
-    (scores of tokens are counted in `ask` instead). A value without such parts is returned unchanged, and a part that
-    occurs in several places stays one object.
+    Parts are found through the fields of dataclasses: those called `reward`, every `tt.Reward` whatever its field is
+    called, and those that a model lists in `counted` because they are asked directly (its scores are counted where they
+    are asked). What holds none of them is left as it is, and the same part stays one object in all places.
     """
     return _metered(value, meter, {})
+
+
+def uncounted(value: object) -> list[str]:
+    """Attributes of a value that is no dataclass, which hold what would be counted in one."""
+    if is_dataclass(value) or isinstance(value, tuple):
+        return []
+    held = inspect.getmembers_static(value)
+    return [name for name, part in held if metered(part, Meter()) is not part]
 
 
 def _metered(value: Any, meter: Meter, done: dict[int, tuple[Any, Any]]) -> Any:
@@ -65,6 +81,8 @@ def _metered(value: Any, meter: Meter, done: dict[int, tuple[Any, Any]]) -> Any:
     if isinstance(value, tuple) and type(value) is tuple:
         parts = tuple(_metered(part, meter, done) for part in value)
         found = value if all(a is b for a, b in zip(parts, value, strict=True)) else parts
+    elif callable(value) and isinstance(value, CountsDistinct) and not isinstance(value, type):
+        found = MeteredReward(value, meter)
     elif is_dataclass(value) and not isinstance(value, type):
         found = _changed(value, {f.name: _part(value, f.name, meter, done) for f in fields(value)})
     done[id(value)] = value, found  # the value is kept alive, so that no other object gets its id
@@ -100,13 +118,20 @@ def spent_before(value: Any) -> Spent:
     """The cost of making the parts of a value: pilots of ramps, fits of twists, each counted once."""
     total = Spent()
     for part in {id(part): part for part in _parts(value)}.values():
-        total = total.plus(part.spent) if isinstance(part, Costly) and isinstance(part.spent, Spent) else total
+        total = total.plus(cost_of(part))
     return total
 
 
+def cost_of(part: object) -> Spent:
+    """What making one part cost, where it says so."""
+    return part.spent if isinstance(part, Costly) and isinstance(part.spent, Spent) else Spent()
+
+
 def rewards_of(value: Any) -> list[Any]:
-    """The rewards with a cache (`tt.Reward`) among the parts of a value, each once."""
-    found = [part.reward for part in _parts(value) if isinstance(part, Rewarded)]
+    """The rewards among the parts of a value whose answers can be kept (`tt.Reward`), each once."""
+    parts = list(_parts(value))
+    found = [part.reward for part in parts if isinstance(part, Rewarded)]
+    found += [part for part in parts if isinstance(part, CountsDistinct)]
     return list({id(reward): reward for reward in found if isinstance(reward, Keeps) and reward.keeps}.values())
 
 

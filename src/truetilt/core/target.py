@@ -119,51 +119,28 @@ class Target:
 NO_WEIGHTS = Target(formula="none: the proposal as it is, every particle counted alike")
 
 
-class Described(Protocol):
-    """What a Feynman-Kac value or a move kernel may say of itself beside how it moves; any part may be left out.
+class Described:
+    """What a Feynman-Kac value or a move kernel may say of itself beside how it moves, each part with its default.
 
-    `contract_of` reads it: a part that is left out, or None, has the default of `Contract`.
+    Nobody need derive from it: `contract_of` reads the parts that a value has, and one that is left out, or None, has
+    the default of `Contract`.
     """
 
-    @property
-    def device(self) -> torch.device | str:
-        """Where its tensors are; by default where its model's are, else "cpu"."""
-        ...
+    how: ClassVar[str] = ""  # how it samples, in a few words for the report
 
     @property
-    def target(self) -> Target | None:
-        """What the weighted particles aim at; without it moves are not checked against it."""
-        ...
-
-    @property
-    def remedies(self) -> Remedies:
-        """What may help where its weights are bad; by default general advice."""
-        ...
-
-    @property
-    def how(self) -> str:
-        """How it samples, in a few words for the report; by default none."""
-        ...
-
-    @property
-    def most_log_weight(self) -> float | None:
-        """Log of the most that a state can weigh; by default not known."""
-        ...
-
-
-class SaysNothing:
-    """The defaults of `Described` for our own values, which say what they know in place of them."""
-
-    how: ClassVar[str] = ""  # how it samples, in a few words
+    def device(self) -> torch.device | str | None:
+        """Where its tensors are; None: where its model's are, else on the CPU."""
+        return None
 
     @property
     def target(self) -> Target | None:
-        """What the weighted particles aim at; None where a model does not say."""
+        """What the weighted particles aim at; None where a value does not say, and then no moves are checked."""
         return None
 
     @property
     def remedies(self) -> Remedies:
-        """What may help where its weights are bad."""
+        """What may help where its weights are bad; by default general advice."""
         return UNKNOWN
 
     @property

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -19,7 +19,6 @@ from .arguments import device_here, function, has, number, settle, shown, whole
 from .errors import InvalidInput
 from .evaluation import Meter, StepWork
 from .logits import SiteLogits, take
-from .target import Target
 
 State = Tensor  # any dtype; [..., N, D] tokens (int64) or reals: the sampler never looks inside
 Tokens = Tensor  # int64 [..., D]
@@ -120,15 +119,23 @@ class FeynmanKac(Protocol):
     """What is sampled: a first move out of nothing, then a move for each interval $t -> s$.
 
     A move may hang on a choice that comes before its weight (which site to reveal): `choices(t, s)` is the number of
-    uniforms that it takes for a particle, `move` is given them as u, float64 [..., N, choices], and `branches` lists
-    every choice with its log-probability [..., N], for exact answers. Without choices that is
-    `[(torch.zeros_like(particles.log_w), self.move(particles, t, s))]`. What else a value may say of itself, its target
-    and its model among it, is in `Described` and `OwnGrid`.
+    uniforms that it takes for a particle, and `move` is given them as u, float64 [..., N, choices]. A
+    `ListedFeynmanKac` lists those choices, too. What else a value may say of itself, its target and its model among it,
+    is in `Described` and `OwnGrid`.
     """
 
     def start(self, shape: tuple[int, ...], t: float) -> Move: ...
     def choices(self, t: float, s: float) -> int: ...
     def move(self, particles: Particles, t: float, s: float, u: Tensor) -> Move: ...
+
+
+@runtime_checkable
+class ListedFeynmanKac(FeynmanKac, Protocol):
+    """A Feynman-Kac value that lists all it may choose, each with its log-probability [..., N], for exact answers.
+
+    Without choices that is `[(torch.zeros_like(particles.log_w), self.move(particles, t, s))]`.
+    """
+
     def branches(self, particles: Particles, t: float, s: float) -> Sequence[tuple[Tensor, Move]]: ...
 
 
@@ -156,15 +163,14 @@ class ByKernel(Protocol):
 
 
 class MoveKernel(Protocol):
-    """A Markov kernel on particles at time t that leaves their `target` alone.
+    """A Markov kernel on particles at time t that leaves a target alone.
 
+    Which target that is it says as a Feynman-Kac value does (`Described`): a run warns of moves that do not say.
     `choices` is the number of uniforms that a move takes for a particle, and `move` is given them as u, float64
     [..., N, choices]; the acceptance draws from one of its own. `number` counts the moves of a run from 0: a systematic
     scan takes its site from it.
     """
 
-    @property
-    def target(self) -> Target | None: ...
     @property
     def choices(self) -> int: ...
     def move(self, particles: Particles, t: float, number: int, u: Tensor) -> Redraw: ...
@@ -182,10 +188,10 @@ class ListedKernel(Protocol):
 
 @runtime_checkable
 class MadeFrom(Protocol):
-    """A move kernel that is made from a Feynman-Kac value `fk`, whose target it leaves alone."""
+    """A move kernel that is made from a value `fk`, whose target it leaves alone; ours are made from a `SiteTarget`."""
 
     @property
-    def fk(self) -> Any: ...
+    def fk(self) -> object: ...
 
 
 @runtime_checkable
@@ -322,6 +328,17 @@ def check_sampled(fk: object) -> None:
     """What a run can sample."""
     need = "give what to sample, such as tt.Tilted(model, alpha) or tt.AnyOrder(model, alpha)"
     has("fk", fk, ("start", "choices", "move"), need + ("; or call tt.sample" if isinstance(fk, Model) else ""))
+
+
+def check_listed_value(fk: FeynmanKac) -> ListedFeynmanKac:
+    """The same value, if it lists its choices."""
+    if not isinstance(fk, ListedFeynmanKac):
+        raise InvalidInput(
+            f"{shown(fk)} does not list what it may choose, and exact answers sum over that; give it a method "
+            "`branches(particles, t, s)`: pairs of a log-probability and a move, where choices(t, s) is 0 "
+            "[(zeros, move)]"
+        )
+    return fk
 
 
 def check_listed(name: str, kernel: object, need: str) -> ListedKernel:

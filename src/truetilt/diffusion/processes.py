@@ -231,7 +231,7 @@ class Masking:
         """How many of `length` sites are masked at time t, counting from all of them at t = 1."""
         return round(length * _share_lost(self.sigma(t), self.sigma(1.0)))
 
-    def time_masked(self, length: int, count: int) -> float:
+    def time_masked(self, length: int, count: float) -> float:
         """A time at which `count` of `length` sites are masked: the time to give a network for such a state.
 
         Never 0 while any is masked, though a schedule that starts above 0 has no time with so little noise.

@@ -30,6 +30,7 @@ from ..core.types import (
     SiteOdds,
     Tokens,
     check_listed,
+    check_listed_value,
     check_sampled,
 )
 from ..diffusion.grids import check_grid
@@ -78,6 +79,7 @@ def flow(
             moves.
     """
     check_sampled(fk)
+    listed = check_listed_value(fk)
     _check_moves(fk, moves)
     grid = check_grid(grid)
     size, length = _sizes(fk.model if isinstance(fk, OfModel) else None, size, length)
@@ -87,7 +89,7 @@ def flow(
     log_mass, aux = push(first, torch.zeros(1, dtype=torch.float64, device=states.device), states, size)
     for number, (t, s) in enumerate(pairwise(grid), start=1):
         particles = _alive(states, log_mass, aux, t)
-        log_mass, aux = push_branches(fk.branches(particles, t, s), particles.log_w, states, size)
+        log_mass, aux = push_branches(listed.branches(particles, t, s), particles.log_w, states, size)
         for kernel, move in _moves_after(moves, number, last=number == len(grid) - 1):
             particles = _alive(states, log_mass, aux, s)
             log_mass, aux = push_branches(kernel.branches(particles, s, move), particles.log_w, states, size)

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..core.errors import InvalidInput
 from ..core.evaluation import Batch, BatchScore, Needs, ask
 from ..core.logits import SiteLogits
-from ..core.types import Model, Score, Tokens
+from ..core.types import Model, Process, Score, Tokens
 from .net_score import DeftScore, NetPotential, NetScore, class_log_probs
 from .text_score import Padded, TextScore
 
@@ -72,6 +72,10 @@ class PerConditionScore(BatchScore):
     labels: tuple[Any, ...]
 
     @property
+    def process(self) -> Process:
+        return self.score.process
+
+    @property
     def needs(self) -> Needs:
         return self.score.needs
 
@@ -93,6 +97,10 @@ class PerConditionDeft(BatchScore):
 
     base: Score
     guide: PerConditionScore
+
+    @property
+    def process(self) -> Process:
+        return self.guide.process
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         return ask(self.base, batch, t).join(self.guide.logits(batch, t), torch.add)

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar, cast
 
 from torch import Tensor
 
 from ..core.arguments import function, shown
 from ..core.condition_count import parts_of
 from ..core.errors import InvalidInput
-from ..core.evaluation import Batch, BatchScore, Needs, ask, needs_of
+from ..core.evaluation import Batch, BatchScore, Needs, OfProcess, ask, needs_of
 from ..core.logits import SiteLogits
-from ..core.types import Score, Tokens
+from ..core.types import Process, Score, Tokens
+
+
+def process_of(score: Score) -> Process | None:
+    """The process that a score says it is for; None where it does not say."""
+    return cast("Process", score.process) if isinstance(score, OfProcess) else None
 
 
 @dataclass(frozen=True)
 class WrappingScore(BatchScore):
-    """A Score that wraps another, `score`, and has its process and memory needs."""
+    """A Score that wraps another, `score`, and has its process and its needs."""
 
     asks_others: ClassVar[bool] = True
-    score: Any
+    score: Score
 
     @property
-    def process(self) -> Any:
-        return getattr(self.score, "process", None)
+    def process(self) -> Process | None:
+        return process_of(self.score)
 
     @property
     def needs(self) -> Needs:
@@ -51,7 +56,7 @@ class Distinct(WrappingScore):
 
     @property
     def batch(self) -> int:
-        return getattr(self.score, "batch", 1)
+        return needs_of(self.score).batch
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         if "distinct states" not in batch.known:

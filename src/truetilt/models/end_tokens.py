@@ -7,7 +7,7 @@ whose masked sites all lie behind an end is answered without the network, and is
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -15,27 +15,28 @@ from torch import Tensor
 from ..core.errors import InvalidInput
 from ..core.evaluation import Batch, ask
 from ..core.logits import SiteLogits, stacked
-from ..core.types import NEG_INF, Tokens
+from ..core.types import NEG_INF, Score, Tokens
 from ..diffusion.processes import Masking
-from .deduplication import WrappingScore
+from .deduplication import WrappingScore, process_of
 
 
 @dataclass(frozen=True)
 class Ended(WrappingScore):
     """A Score of masked rows in which p(end) = 1 at every masked site behind a seen end token."""
 
-    score: Any
+    score: Score
     end: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.process, Masking):
-            raise InvalidInput(f"rows end where tokens are revealed, and the process is {self.process!r}; use masking")
+        process = process_of(self.score)
+        if not isinstance(process, Masking):
+            raise InvalidInput(f"rows end where tokens are revealed, and the process is {process!r}; use masking")
         if not 0 <= self.end < self.process.vocabulary:
             raise InvalidInput(f"the end token is {self.end} of {self.process.vocabulary} tokens; give one of them")
 
     @property
-    def net(self) -> Any:
-        return getattr(self.score, "net", None)
+    def process(self) -> Masking:
+        return cast("Masking", process_of(self.score))
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         masked = batch.x == self.process.mask

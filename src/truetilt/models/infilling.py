@@ -7,9 +7,10 @@ p(gaps | text), with them masked p(gaps): conditional and base of a model whose 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -18,9 +19,10 @@ from ..core.arguments import LONGEST, function, listed, plain, settle, shown, wh
 from ..core.errors import InvalidInput
 from ..core.evaluation import Batch, BatchScore, Needs, ask, needs_of
 from ..core.logits import SiteLogits
+from ..core.twists import candidates_of, words_of
 from ..core.types import Model, Potential, Score, Tokens
 from ..diffusion.processes import Masking
-from .deduplication import WrappingScore
+from .deduplication import WrappingScore, process_of
 
 
 @dataclass(frozen=True)
@@ -44,10 +46,10 @@ class Infill(WrappingScore):
         settle(self, given=tuple(plain(token) for token in listed("given", self.given, need)))
         if not self.length:
             raise InvalidInput(f"the text has {len(self.given)} tokens and none is open; leave None where to fill in")
-        vocabulary = getattr(self.process, "vocabulary", float("inf"))
+        vocabulary = math.inf if self.process is None else self.process.vocabulary
         check_tokens([token for token in self.given if token is not None], vocabulary)
-        longest = getattr(getattr(getattr(self.score, "net", None), "config", None), "length", len(self.given))
-        if len(self.given) > longest:
+        longest = needs_of(self.score).longest
+        if longest is not None and len(self.given) > longest:
             raise InvalidInput(
                 f"the text has {len(self.given)} tokens with its prompt and the net reads {longest}; shorten the "
                 "prompt, or leave fewer sites open"
@@ -91,24 +93,21 @@ class Retimed(WrappingScore):
     At time t the process masks a share of its `open_sites`. Its `hidden` sites are masked at every time.
     """
 
-    score: Any
+    score: Score
     length: int
     open_sites: int
     hidden: int = 0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.process, Masking):
+        process = process_of(self.score)
+        if not isinstance(process, Masking):
             raise InvalidInput(
-                f"a text is filled in by unmasking it, and the process is {type(self.process).__name__}; use masking"
+                f"a text is filled in by unmasking it, and the process is {type(process).__name__}; use masking"
             )
 
     @property
-    def process(self) -> Any:
-        return getattr(self.score, "process", None) or getattr(getattr(self.score, "base", None), "process", None)
-
-    @property
-    def net(self) -> Any:
-        return getattr(self.score, "net", None)
+    def process(self) -> Masking:
+        return cast("Masking", process_of(self.score))
 
     def told(self, t: float) -> float:
         """The time at which a whole text is expected to have as many masked sites as this one has at t."""
@@ -129,7 +128,7 @@ class Unseen(BatchScore):
     asks_others: ClassVar[bool] = True
     score: Score
     given: tuple[int | None, ...]
-    process: Any
+    process: Masking
 
     @property
     def needs(self) -> Needs:
@@ -155,12 +154,12 @@ class Around:
     @property
     def candidates(self) -> int | None:
         """Tokens of a site that are evaluated when it serves as a twist; None: all."""
-        return getattr(self.potential, "candidates", None)
+        return candidates_of(self.potential)
 
     @property
     def told(self) -> str | None:
         """The potential in words, for reports."""
-        return getattr(self.potential, "told", None)
+        return words_of(self.potential)
 
 
 def open_sites(given: Sequence[int | None]) -> Tensor:
@@ -202,7 +201,7 @@ def given_text(model: Model, given: tuple[int | None, ...]) -> Model:
     inside = filled(model.base, given)
     unseen = Retimed(model.base, len(given), inside.length, len(given) - inside.length)
     return Model(
-        model.process, inside.length, Unseen(unseen, given, inside.process), inside, None, model.device
+        model.process, inside.length, Unseen(unseen, given, unseen.process), inside, None, model.device
     )  # fmt: skip
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -50,10 +49,6 @@ class LazyScore(WrappingScore):
         settle(self, labels=tuple(labels))
         if self.seen is not None:
             function("seen", self.seen, "(count)")
-
-    @property
-    def net(self) -> Any:
-        return self.score.net
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         x, labels = batch.x, label_of_each_state(self.labels, batch.x) if self.labels else None

@@ -21,6 +21,7 @@ from ..core.logits import SiteLogits
 from ..core.types import Model, Process, Score, Tokens
 from ..diffusion.processes import Masking, Uniform
 from .deduplication import WrappingScore, all_equal, first_answer
+from .net_facts import facts_of, groups_of
 from .text_score import Padded, check_batch, check_class, rows_of, sites_read
 
 FORMS = ("potential", "deft", "cfg")
@@ -41,15 +42,15 @@ class NetScore(BatchScore):
         if self.label is not None:
             check_class(self.net, self.label)
         needed = self.process.vocabulary
-        known = getattr(getattr(self.net, "config", None), "vocabulary", needed)
-        if known != needed:
+        known = facts_of(self.net).vocabulary
+        if known is not None and known != needed:
             raise InvalidInput(
                 f"the net knows {known} tokens and the process {needed}; they must be equal (the mask is not counted)"
             )
 
     @property
     def needs(self) -> Needs:
-        return Needs(self.batch)
+        return Needs(self.batch, longest=facts_of(self.net).length)
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         if t >= 1 and all_equal(batch.x):
@@ -127,6 +128,10 @@ class DeftScore(BatchScore):
         return replace(self.base, net=self.guide_net, label=self.label)
 
     @property
+    def process(self) -> Process:
+        return self.base.process
+
+    @property
     def needs(self) -> Needs:
         return self.base.needs
 
@@ -163,8 +168,8 @@ def class_log_probs(net: Padded, x: Tokens, t: float = 0.0) -> Tensor:
 
 def normalised(log_odds: Tensor, net: nn.Module) -> Tensor:
     """Log-probabilities of a classifier's log-odds, within each group of classes if the net has several."""
-    groups = getattr(getattr(net, "config", None), "groups", (log_odds.shape[-1],))
-    return torch.cat([group.log_softmax(-1) for group in log_odds.split(groups, -1)], -1)
+    parts = log_odds.split(groups_of(net, log_odds.shape[-1]), -1)
+    return torch.cat([group.log_softmax(-1) for group in parts], -1)
 
 
 def digit_model(

@@ -21,6 +21,7 @@ from ..core.amino_acids import fasta_text
 from ..core.arguments import LONGEST, listed, shown, whole
 from ..core.errors import InvalidInput
 from ..core.types import Model, Process, Score, Tokens
+from ..diffusion.processes import Masking
 from ..viz.logo import SequenceLogo
 from ..viz.views import END, TextView, View
 from .conditions import PerConditionScore
@@ -85,7 +86,8 @@ class Sequences:
     @cached_property
     def view(self) -> View:
         """The view of states for reports and figures: a logo for proteins, else text."""
-        alphabet, mask = self.public.alphabet, getattr(self.process, "mask", None)
+        alphabet = self.public.alphabet
+        mask = self.process.mask if isinstance(self.process, Masking) else None
         if self.form == PROTEIN and all(len(piece) == 1 for piece in self.pieces):
             return SequenceLogo("".join(self.pieces))
         pieces = [END if own in alphabet.ends else p for own, p in zip(alphabet.ids, self.pieces, strict=True)]

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ from ..diffusion.processes import Masking
 from ..viz.views import TextView, view_of_tokens
 from .infilling import check_tokens, with_gaps
 from .layers import placed
+from .net_facts import TokenNet
 from .net_score import check_form, class_log_probs, model_of_form, part_of_bundle
 from .pretrained import CARD, CONFIG, WEIGHTS, Pretrained, read_card
 from .text_classifier import TextClassifier
@@ -195,7 +196,7 @@ class Reviews:
 
     def score(self, number: int | None) -> TextScore:
         """The Score of the sedd network under the class of this number."""
-        return TextScore(self.nets["sedd"], self.process, number, self.batch, self.dtype)
+        return TextScore(cast("TokenNet", self.nets["sedd"]), self.process, number, self.batch, self.dtype)
 
     def base(self, condition: str | int | None = None) -> TextScore:
         """The Score of the sedd network with this condition withheld."""

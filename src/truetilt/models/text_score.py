@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,7 @@ from ..core.types import Model, Process, Tokens, check_process
 from ..diffusion.processes import Masking
 from .deduplication import all_equal, first_answer
 from .infilling import prompted
+from .net_facts import TokenNet, check_token_net, facts_of, features_of
 
 _BLOCKS = {"cpu": 64}  # rows in a batch of the head, fixed because float32 products differ with the batch size
 _BLOCK = 256  # rows in a batch of the head on other devices
@@ -123,28 +124,13 @@ def too_long(x: Tokens, longest: int) -> InvalidInput:
     return InvalidInput(f"a text of {x.shape[-1]} tokens for a net that reads {longest}; shorten it or its prompt")
 
 
-def check_class(net: nn.Module, label: object) -> None:
+def check_class(net: object, label: object) -> None:
     """Raise for a label that is not one of the network's classes, if its config states them."""
-    classes = getattr(getattr(net, "config", None), "classes", math.inf)
+    said = facts_of(net).classes
+    classes = math.inf if said is None else said
     if isinstance(label, bool) or not isinstance(label, int) or not 0 <= label < classes:
         known = f"classes 0 to {classes - 1}" if classes else "no classes"
         raise InvalidInput(f"the condition is {label!r}; this net knows {known}")
-
-
-class TokenNet(Protocol):
-    """The interface of a network in a `TextScore`; `sigma` is the total noise."""
-
-    def trunk(self, x: Tokens, sigma: Tensor, label: Tensor | None = None) -> Tensor:
-        """Features of each site [B, D, C]."""
-        ...
-
-    def head(self, hidden: Tensor, sigma: Tensor) -> Tensor:
-        """Outputs for every token [..., at least S] from features [..., C], float32; sigma has their shape, or [1]."""
-        ...
-
-    def log_score(self, process: Process, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
-        """The Score of the head's outputs."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -159,7 +145,7 @@ class TextScore(BatchScore):
         dtype: Number type in which it is evaluated. None (the default): that of its weights.
     """
 
-    net: Any
+    net: TokenNet
     process: Process
     label: int | None = None
     batch: int = 16
@@ -167,11 +153,7 @@ class TextScore(BatchScore):
 
     def __post_init__(self) -> None:
         check_process(self.process)
-        missing = [name for name in ("trunk", "head", "log_score") if not callable(getattr(self.net, name, None))]
-        if missing:
-            raise InvalidInput(
-                f"{type(self.net).__name__} has no {' and no '.join(missing)}; wrap it in tt.MaskedLM or tt.Denoiser"
-            )
+        check_token_net(self.net)
         if self.label is not None:
             check_class(self.net, self.label)
         settle(self, batch=check_batch(self.batch, self.dtype))
@@ -187,11 +169,11 @@ class TextScore(BatchScore):
 
     @property
     def _asked(self) -> Padded:
-        return Padded(self.net, self.batch, self.dtype, self.net.trunk)
+        return Padded(cast("nn.Module", self.net), self.batch, self.dtype, self.net.trunk)
 
     @property
     def needs(self) -> Needs:
-        return Needs(self.batch, self.particle_bytes)
+        return Needs(self.batch, self.particle_bytes, self.net.config.length)
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         if t >= 1 and all_equal(batch.x):
@@ -201,8 +183,7 @@ class TextScore(BatchScore):
     @property
     def particle_bytes(self) -> int:
         """Memory per particle: features of every site, and rows of the few sites that a step reveals."""
-        size = getattr(self.net.config, "hidden", 1024)
-        return 16 * (self.net.config.length * size + self.process.vocabulary)
+        return 16 * (self.net.config.length * features_of(self.net) + self.process.vocabulary)
 
     def score_of(self, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
         """The Score of the head's outputs."""
@@ -308,7 +289,7 @@ class Text:
         tokenizer: The `tt.Tokenizer` that lies beside the network. None (the default): there is none.
     """
 
-    net: Any
+    net: TokenNet
     process: Process
     batch: int = 16
     dtype: torch.dtype | None = None
@@ -336,7 +317,8 @@ class Text:
         """The view of states, a `TextView`: words if there is a tokenizer, else token numbers."""
         from ..viz.views import view_of_tokens
 
-        return view_of_tokens(self.tokenizer, self.process.vocabulary, getattr(self.process, "mask", None))
+        mask = self.process.mask if isinstance(self.process, Masking) else None
+        return view_of_tokens(self.tokenizer, self.process.vocabulary, mask)
 
     def score(self, label: int | None = None) -> TextScore:
         return TextScore(self.net, self.process, label, self.batch, self.dtype)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,7 @@ from ..models.end_tokens import Ended
 from ..models.hub import embedded
 from ..models.infilling import Around, Infill
 from ..models.layers import placed
+from ..models.net_facts import TokenNet
 from ..models.pretrained import read_card
 from ..models.text_classifier import TextClassifier
 from ..models.text_score import TextScore
@@ -130,7 +131,11 @@ class Molecules:
     @property
     def _score(self) -> Ended:
         """The Score of whole rows; behind an end token all is end, without the network."""
-        return Ended(TextScore(self.net, self.process, None, self.batch, self.dtype), self.tokenizer.end)
+        return Ended(self._whole_rows, self.tokenizer.end)
+
+    @property
+    def _whole_rows(self) -> TextScore:
+        return TextScore(cast("TokenNet", self.net), self.process, None, self.batch, self.dtype)
 
     def fix(self, fragment: str) -> Molecules:
         """These networks with a fragment kept, a SMILES; a star marks an open end, `*c1ccc(*)cc1`; without stars both

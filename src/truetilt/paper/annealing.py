@@ -24,10 +24,11 @@ from ..targets.composed import Composed
 from ..targets.moves import Gibbs, Metropolis
 from ..targets.ramp_pilot import pilot
 from ..targets.scans import Scan, random_scan, systematic_scan
+from ..targets.stage import SiteTarget
 from .ordered_ratio import STEPS, EdgeSweep, by_ordered_ratio
 
 Goal = Callable[[Model, float], Composed]
-MakeKernel = Callable[[Any], MoveKernel]
+MakeKernel = Callable[[SiteTarget], MoveKernel]
 PILOT = 256  # particles of the pilot run that finds a ladder
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from ..core.arguments import function, has, whole
 from ..core.errors import InvalidInput
 from ..core.eval_mode import hidden_in_training
+from ..core.metering import uncounted
 from ..core.target import Target, contract_of
 from ..core.types import FeynmanKac, Resampler
 from ..smc.rejuvenation import Rejuvenation
@@ -22,6 +23,17 @@ def check_model_functions(fk: FeynmanKac) -> None:
             "random and batches of particles change one another; call its eval() first",
             stacklevel=4,
         )
+
+
+def check_counted(*values: object) -> None:
+    """Warn of values whose networks and rewards a run cannot count, because they are no dataclasses."""
+    for value in values:
+        if value is not None and (names := uncounted(value)):
+            warnings.warn(
+                f"what `{'` and `'.join(names)}` of this {type(value).__name__} asks is not counted in `result.spent`: "
+                "only fields of dataclasses are looked through; make the class a @dataclass(frozen=True)",
+                stacklevel=4,
+            )
 
 
 def check_moves(fk: FeynmanKac, moves: Rejuvenation | None, resample: Resampler | None) -> None:
@@ -73,7 +85,8 @@ def check_options(couple: object, resample: object, chunk: object, shard: object
         raise InvalidInput(f'chunk is {chunk!r}; give how many particles draw at a time, "auto", or None for all')
     if chunk is not None and not isinstance(chunk, str):
         whole("chunk", chunk, 1)
-    has("shard", shard, ("share", "everyone", "draw"), "leave it out, or give tt.distributed.particle_shard(particles)")
+    members = ("first", "complete", "share", "everyone", "mine", "draw", "summed", "agreed", "compare")  # of a `Shard`
+    has("shard", shard, members, "leave it out, or give tt.distributed.particle_shard(particles)")
 
 
 def check_observers(callback: object, watch: object) -> None:

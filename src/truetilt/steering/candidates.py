@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..core.twists import Learned, words_of
 from ..core.types import Potential
 from ..twists.learning import learnable
 from .account import Account
@@ -86,7 +87,7 @@ def _twist(work: Work) -> Potential | None:
 
 
 def _of_twist(twist: Potential) -> str:
-    held, told = getattr(twist, "held_out", None), getattr(twist, "told", None)
-    if held is None:
-        return "the twist is given" + ("" if told is None else f": {told}")
-    return f"the twist ({held.family}) leaves {held.spread:.2g} nats of spread"
+    if isinstance(twist, Learned):
+        return f"the twist ({twist.held_out.family}) leaves {twist.held_out.spread:.2g} nats of spread"
+    told = words_of(twist)
+    return "the twist is given" + ("" if told is None else f": {told}")

@@ -10,7 +10,7 @@ from ..core.budget import BudgetTooSmall
 from ..result import Result
 from ..targets.consistency import ALLOWED, STATES
 from .join_runs import joined
-from .pilot import halfway, looked_at, told_by
+from .pilot import HALF, halfway, looked_at, told_by
 from .routes import Route, move_cost
 from .stages import Work
 from .trials import Candidate, Tried, rounded, worth_of
@@ -31,7 +31,9 @@ def chosen(work: Work, ways: list[Candidate], only: str | None) -> tuple[Tried, 
     wanted = ways[1:] if only is None else [way for way in ways[1:] if way.name == only]
     tried = _with_others(work, tried, wanted, only)
     if only is None and len(tried) == 1:  # half of the rest shows whether the pilot was lucky
-        tried = _with_others(work, [halfway(work, tried[0])], wanted, only)
+        more = halfway(work, tried[0])
+        work.first = work.first if more is tried[0] else told_by(work, more, 1 - HALF)
+        tried = _with_others(work, [more], wanted, only)
     rivals = tried if only is None else [one for one in tried if one.route.name == only]
     if not rivals:
         raise BudgetTooSmall(_unreachable(work, only))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -19,6 +19,7 @@ from ..core.types import MoveKernel, Particles, Step
 from ..result import Result
 from ..smc.rejuvenation import Rejuvenation, rejuvenate
 from ..smc.sampler import Source, Stream
+from ..targets.stage import SiteTarget
 from .problem import SteerProblem
 
 LIMIT = 4.0  # standard errors; a right answer exceeds them by chance once in ten thousand checks
@@ -42,7 +43,7 @@ def drift_of(
     problem: SteerProblem,
     result: Result,
     size: tuple[int, int],
-    make: Callable[[Any], MoveKernel],
+    make: Callable[[SiteTarget], MoveKernel],
     seed: int,
     first: int,
 ) -> tuple[Drift, Spent]:

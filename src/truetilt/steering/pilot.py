@@ -51,16 +51,14 @@ def halfway(work: Work, look: Tried) -> Tried:
         return look
     why = f"its draws are worth {rounded(look.efficiency(work))} independent ones, if the look was no lucky one"
     result = joined(look.result, work.run(look.route, more, work.populations, why))
-    found = look._replace(result=result, worth=worth_of(result))
-    work.first = told_by(work, found)._replace(left=1 - HALF)
-    return found
+    return look._replace(result=result, worth=worth_of(result))
 
 
-def told_by(work: Work, look: Tried) -> FirstLook:
-    """The pilot's findings about the base, from its weights."""
+def told_by(work: Work, look: Tried, left: float = 1.0) -> FirstLook:
+    """The pilot's findings about the base, from its weights; `left` of the budget after the pilot remains."""
     effective, count = _effective(look), look.result.log_weights.numel()
     in_all = effective / count / work.account.weight(look.route.each)
-    return FirstLook(effective, in_all, _promise(work, look.result), _new(work))
+    return FirstLook(effective, in_all, _promise(work, look.result), _new(work), left)
 
 
 def _effective(look: Tried) -> float:

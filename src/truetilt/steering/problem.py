@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..core.spent import Spent
 from ..core.target import Constant, Target
+from ..core.twists import candidates_of
 from ..core.types import Model, Potential, Score, Tokens
 from ..diffusion.grids import Grid, masked_fraction_grid, uniform_grid
 from ..diffusion.processes import Masking
@@ -94,7 +95,7 @@ class SteerProblem:
             return Composed(
                 self.model, conditions=[(cast("Score", self.model.conditional), self.strength)], order=self.order
             )
-        few = getattr(twist, "candidates", None)  # a twist that is a network says how many tokens it is asked about
+        few = candidates_of(twist)
         return Composed(
             self.model, reward=self.reward, strength=self.strength, twist=twist, order=self.order,
             candidates=None if few is None else min(few, self.vocabulary),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
 
+from ..core.twists import candidates_of
 from ..core.types import FeynmanKac, MoveKernel, Potential, Resampler
 from ..smc.resampling import adaptive, never, systematic
 from ..targets.annealed import Annealed, scan_gibbs
@@ -20,6 +21,7 @@ from ..targets.model_diagnostics import RETOLD
 from ..targets.moves import Metropolis
 from ..targets.on_clock import at_end
 from ..targets.scans import systematic_scan
+from ..targets.stage import SiteTarget
 from ..targets.steered import Steered
 from .account import Account, Price
 from .problem import SteerProblem
@@ -121,8 +123,8 @@ def _dear(problem: SteerProblem, account: Account) -> bool:
     return account.weight(gibbs) > DEAR * account.weight(one)
 
 
-def kernel(problem: SteerProblem, account: Account, twist: Potential | None) -> Callable[[Any], MoveKernel]:
+def kernel(problem: SteerProblem, account: Account, twist: Potential | None) -> Callable[[SiteTarget], MoveKernel]:
     """The move kernel: Gibbs if its calls are cheap; else Metropolis, proposed by the twist (or base) and accepted by
     the reward."""
-    surrogate = twist if getattr(twist, "candidates", None) is None else None  # a network is too dear for every token
+    surrogate = twist if candidates_of(twist) is None else None  # a network is too dear for every token
     return partial(Metropolis, scan=systematic_scan, surrogate=surrogate) if _dear(problem, account) else scan_gibbs

@@ -59,7 +59,11 @@ class FirstLook(NamedTuple):
 
 @dataclass
 class Work:
-    """A problem, its account, the stages done so far, and the folder they are stored in."""
+    """A problem, its account, the stages done so far, and the folder they are stored in; and what was found out.
+
+    `choose` alone writes what the pilot found (`first`, `movable`) and which routes it left out, `candidates` alone the
+    twist that a route has learned.
+    """
 
     problem: SteerProblem
     account: Account

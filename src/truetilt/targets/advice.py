@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .potentials import Learned, OfFinished
+from ..core.twists import Learned
+from .potentials import OfFinished
 
 
 def annealing(goal: str, length: int) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import ClassVar, NamedTuple, cast
 
 from torch import Tensor
 
@@ -97,7 +97,7 @@ class Annealed(SiteTarget):
     goal: Composed
     shares: Ladder | Sequence[float] | int
     start_from: Composed | None = None
-    kernel: Callable[[Any], MoveKernel] = scan_gibbs
+    kernel: Callable[[SiteTarget], MoveKernel] = scan_gibbs
     reveal_steps: int | None = None
     floor: float | None = None
     spent: Spent = field(default=Spent(), repr=False, kw_only=True, compare=False)  # what its ladder cost

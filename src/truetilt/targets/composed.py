@@ -14,12 +14,13 @@ from typing import Any, ClassVar, cast
 from ..core.arguments import LARGEST, function, listed, number, settle, whole
 from ..core.errors import InvalidInput
 from ..core.target import Constant, Remedies, Target, steered, tempered
+from ..core.twists import Learned
 from ..core.types import Model, Potential, Score, check_model
 from ..diffusion.processes import Masking
 from .advice import annealing, better_twist, listed_ways, named_twist
 from .any_order import RevealClock, SiteChoice, uniform_sites
 from .on_clock import FULL, Ramp, check_ramp
-from .potentials import Learned, as_potential, check_fits, most_log_ratio, most_reward
+from .potentials import as_potential, check_fits, most_log_ratio, most_reward
 from .stage import Stage
 
 _PAIRS = "give pairs of a conditional score and its exponent, such as [(model.conditional, 2.0)]"

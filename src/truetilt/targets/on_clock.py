@@ -27,7 +27,7 @@ from ..core.errors import InvalidInput, InvalidWeights
 from ..core.evaluation import PendingCheck, StepWork, check, evaluate_all, value_of
 from ..core.logits import SiteLogits, take
 from ..core.spent import Spent
-from ..core.target import NO_WEIGHTS, Remedies, SaysNothing, Target, tempered
+from ..core.target import NO_WEIGHTS, Described, Remedies, Target, tempered
 from ..core.types import (
     NEG_INF,
     Aux,
@@ -295,7 +295,7 @@ class ClockMove(Generic[AnyLaw]):
         return replace(self, x=take(self.x, ancestors), log_tilt=take(self.log_tilt, ancestors))
 
 
-class Clockwork(SaysNothing, ABC):
+class Clockwork(Described, ABC):
     """A model in clock time: say where it starts, how it proposes and what tilt it carries; the moves follow."""
 
     @property

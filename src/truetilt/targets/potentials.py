@@ -18,15 +18,8 @@ from torch import Tensor
 from ..core.arguments import LARGEST, function, number, tensor_of
 from ..core.errors import InvalidInput
 from ..core.evaluation import StepWork, highest_of, value_of
+from ..core.twists import Learned, SiteValued
 from ..core.types import Potential, Tokens
-
-
-@runtime_checkable
-class SiteValued(Protocol):
-    """A potential that also answers for all tokens of a site at once."""
-
-    def __call__(self, x: Tokens, t: float) -> Tensor: ...
-    def site_values(self, x: Tokens, site: Tensor, t: float) -> Tensor: ...  # [B, D], [B] -> [B, S]
 
 
 @runtime_checkable
@@ -35,24 +28,6 @@ class Noisy(Protocol):
 
     @property
     def noisy(self) -> bool: ...
-
-
-@runtime_checkable
-class Learned(Protocol):
-    """A twist that states the order and strength it was learned for, as those of `tt.learn_twist` do."""
-
-    @property
-    def twist(self) -> Potential: ...
-    @property
-    def held_out(self) -> Any: ...  # how good it was on draws that it was not fitted to
-    @property
-    def length(self) -> int | None: ...
-    @property
-    def vocabulary(self) -> int: ...
-    @property
-    def order(self) -> tuple[int, ...] | None: ...
-    @property
-    def strength(self) -> float: ...
 
 
 @dataclass(frozen=True)

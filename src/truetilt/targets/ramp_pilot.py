@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import torch
 from torch import Tensor
@@ -21,23 +21,41 @@ from ..core.errors import InvalidInput
 from ..core.evaluation import Meter
 from ..core.logits import take
 from ..core.parameter_names import spelled
+from ..core.twists import SiteValued
 from ..core.types import NEG_INF, LogWeights, Particles, Step, Tokens
 from ..diffusion.grids import check_whole
 from ..runtime.memory import check_room
 from ..smc.resampling import adaptive, never, systematic
 from ..smc.sampler import CHOOSE, RESAMPLE, Source, Stream, advance, check_seed, check_shape
-from .annealed import Annealed
+from .annealed import Annealed, Ladder
 from .annealing_pilot import find_ladder
 from .any_order import AnyOrder, RevealClock
 from .composed import Composed
 from .on_clock import FULL, SQUARE, Frozen, Ramp, Tilted, at_end
-from .potentials import SiteValued
 from .steered import Steered
 
 Ramped = Tilted | Steered | AnyOrder | Composed
 SHARES = tuple(k / 16 for k in range(17))  # shares of the exponent for which the pilot weighs each step
 _HALVINGS = 24
 _REHEARSALS, _SLACK = 3, 1.25  # ramps tried at most; factor by which a loss may exceed `fall`
+
+
+@overload
+def pilot(
+    fk: Annealed, *, fall: float = ..., particles: int = ..., populations: int = ..., seed: int = ...
+) -> Ladder: ...
+
+
+@overload
+def pilot(
+    fk: Ramped,
+    grid: Sequence[float],
+    *,
+    fall: float = ...,
+    particles: int = ...,
+    populations: int = ...,
+    seed: int = ...,
+) -> Frozen: ...
 
 
 @spelled()
@@ -50,7 +68,7 @@ def pilot(
     particles: int = 256,
     populations: int = 1,
     seed: int = 0,
-) -> Any:
+) -> Frozen | Ladder:
     """A frozen ramp along which each step costs about the fraction `fall` of the effective sample size, or less.
 
     Of a `tt.Annealed` it is a ladder: as many shares as the value has steps, along which all cost alike.

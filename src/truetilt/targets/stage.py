@@ -21,7 +21,7 @@ from torch import Tensor
 from ..core.errors import InvalidInput, InvalidWeights
 from ..core.evaluation import StepWork, check, evaluate_all, value_of
 from ..core.logits import SiteLogits
-from ..core.target import SaysNothing
+from ..core.target import Described
 from ..core.types import NEG_INF, Aux, Model, Particles, Potential, Score, Tokens
 from ..diffusion.processes import Masking
 from .potentials import token_values
@@ -166,7 +166,7 @@ def nothing_known(x: Tokens, conditions: int, potentials: int = 1) -> Aux:
     }
 
 
-class SiteTarget(SaysNothing, ABC):
+class SiteTarget(Described, ABC):
     """A model whose target is known site by site at every time: what moves that redraw sites are made from."""
 
     level: ClassVar[bool] = False  # whether at every time all particles have equally many sites revealed

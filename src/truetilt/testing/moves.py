@@ -16,6 +16,7 @@ from ..core.types import (
     NEG_INF,
     Aux,
     FeynmanKac,
+    ListedFeynmanKac,
     ListedKernel,
     MadeFrom,
     Model,
@@ -215,7 +216,7 @@ def _still(mass: Tensor) -> Tensor:
 
 def _flowing(along: object, problem: Table, exact: Tensor) -> Iterator[tuple[float, Tensor, Aux]]:
     """For each time of a grid that reveals one site per step: the law of the model, and its auxiliary values."""
-    fk: FeynmanKac = built(
+    fk: ListedFeynmanKac = built(
         "along", along, problem.model(), ("start", "branches"), "a value, such as tt.AnyOrder(model, alpha)"
     )
     grid, size = masked_fraction_grid(problem.process.schedule, problem.length), problem.process.states

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from ..core.arguments import function, number, shown, whole
 from ..core.errors import InvalidWeights
 from ..core.logits import SiteLogits
 from ..core.target import Target, contract_of
-from ..core.types import FeynmanKac, Model, Particles, Process, Resampler, Tokens
+from ..core.types import FeynmanKac, ListedFeynmanKac, Model, Particles, Process, Resampler, Tokens
 from ..diffusion.grids import uniform_grid
 from ..exact.flow import Limit, flow
 from ..exact.tables import Table, flat_index
@@ -141,7 +141,7 @@ def _check_form(fk: FeynmanKac, problem: Table) -> None:
         move = fk.move(particles, 1.0, 0.5, uniforms(6, 5, count or 1)[:, :count])
     check_move_form("the move that `move` returned", move, shape, problem.process)
     with used("`branches`"):
-        branches = list(fk.branches(particles, 1.0, 0.5))
+        branches = list(cast("ListedFeynmanKac", fk).branches(particles, 1.0, 0.5))
     pairs = bool(branches) and all(isinstance(one, tuple) and len(one) == 2 for one in branches)
     require(pairs, f"`branches` returned {shown(branches)}; it must return pairs of log-probabilities and a move")
     for log_p, branch in branches:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ..diffusion.processes import Masking
+from ..models.net_facts import groups_of
 from ..models.net_score import normalised
 from ..smc.sampler import Stream
 from .batches import EVALUATION, SUFFIXES, times
@@ -101,7 +102,7 @@ def _answers_at(task: TrainingTask, rows: TrainingRows, seed: int, t: float) -> 
 
 def _likeliest(log_p: Tensor, label: Tensor, net: nn.Module) -> Tensor:
     """The likeliest class of the group that the label is in."""
-    groups = getattr(getattr(net, "config", None), "groups", (log_p.shape[-1],))
+    groups = groups_of(net, log_p.shape[-1])
     group = torch.repeat_interleave(torch.arange(len(groups)), torch.tensor(groups)).to(label.device)
     return log_p.masked_fill(group != group[label, None], -torch.inf).argmax(-1)
 

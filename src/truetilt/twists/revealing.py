@@ -14,14 +14,12 @@ from torch import Tensor
 from ..core.evaluation import Meter
 from ..core.metering import metered
 from ..core.spent import Spent
+from ..core.twists import SiteValued
 from ..core.types import Model, Particles, Potential, Tokens
-from ..diffusion.processes import RevealStep
 from ..smc.resampling import adaptive, systematic
 from ..smc.sampler import Source, Stream, trace
 from ..targets.any_order import RevealMove
 from ..targets.composed import Composed
-from ..targets.potentials import SiteValued
-from ..targets.stage import Answers
 from .lessons import Steps
 from .network import NetworkTwist
 from .tables import TableTwist
@@ -32,20 +30,23 @@ _APART = 1 << 40  # first population number of learning, above those of any run
 
 
 @dataclass(frozen=True)
-class RecordedDraws(Composed):
-    """p0 exp(twist), revealed one site per step; `kept` collects the steps of the first `most` draws."""
+class RecordedDraws:
+    """The moves of `inner`, which reveals one site per step; `kept` collects the steps of the first `most` draws."""
 
-    most: int = field(kw_only=True)
-    kept: list[Steps] = field(default_factory=list, kw_only=True, compare=False)
+    inner: Composed
+    most: int
+    kept: list[Steps] = field(default_factory=list, compare=False)
 
-    def reveal(
-        self, particles: Particles, answers: Answers, sites: Tensor, over: RevealStep, log_odds: Tensor
-    ) -> RevealMove:
-        move = super().reveal(particles, answers, sites, over, log_odds)
-        first = slice(self.most)
-        self.kept.append(
-            _likely(particles.x[0, first], sites[0, first, 0], move.laws.base.dense()[0, first, 0].double())
-        )
+    def start(self, shape: tuple[int, ...], t: float) -> RevealMove:
+        return self.inner.start(shape, t)
+
+    def choices(self, t: float, s: float) -> int:
+        return self.inner.choices(t, s)
+
+    def move(self, particles: Particles, t: float, s: float, u: Tensor) -> RevealMove:
+        move, first = self.inner.move(particles, t, s, u), slice(self.most)
+        sites, base = move.law.sites[0, first, 0], move.laws.base.dense()[0, first, 0]
+        self.kept.append(_likely(particles.x[0, first], sites, base.double()))
         return move
 
 
@@ -75,10 +76,11 @@ def weighed_draws(
     """Draws of p0 exp(twist) (of p0 without a twist) with their weights."""
     width, meter = model.length * min(model.process.vocabulary, TOKENS), Meter()
     asked = metered(model, meter)  # values come from the twist; the reward is not called
-    fk = RecordedDraws(asked, reward=twist, twist=twist, order=order, most=max(_NUMBERS // width, 64))
+    goal = Composed(asked, reward=twist, twist=twist, order=order)
+    fk = RecordedDraws(goal, max(_NUMBERS // width, 64))
     source = Source(Stream(seed, first_population=_APART + number, device=model.device))
     parents = []
-    for particles, info in trace(fk, fk.grid, (1, count), adaptive(systematic, 0.5), source):
+    for particles, info in trace(fk, goal.grid, (1, count), adaptive(systematic, 0.5), source):
         x, log_w = particles.x[0], particles.log_w[0]
         parents.append(info.ancestors[0].cpu())
     steps = Steps(*(torch.cat(column) for column in zip(*_lines(fk.kept, parents[1:]), strict=True)))
