@@ -30,7 +30,7 @@ from ..smc.resampling import never
 from ..targets.any_order import AnyOrder
 from ..targets.on_clock import Unweighted
 from .populations import draws_of_each
-from .text_samplers import SAMPLERS, Lots, watched
+from .text_samplers import TEXT_SAMPLERS, Lots, watched
 
 RECONSTRUCTION, PROMPTING = "reconstruction", "prompting"
 OF_TEXTS = {"smc-partial": "smc-posterior"}  # what `text_samplers` calls a method, where that is another name
@@ -242,7 +242,7 @@ def _built(
     alpha, beta = 1.0 if way.alpha is None else way.alpha, 1.0 if way.beta is None else way.beta
     if way.method == PROMPTING:
         return Unweighted(model, inside, kernel=tweedie), whole, {"resample": never}
-    sampler = SAMPLERS[OF_TEXTS.get(way.method, way.method)]
+    sampler = TEXT_SAMPLERS[OF_TEXTS.get(way.method, way.method)]
     fk, options = replace(sampler, moves=model.length if sampler.moves else 0).built(model, alpha, beta)
     return fk, whole, options
 
