@@ -15,9 +15,9 @@ from torch import Tensor
 
 from ..api import run
 from ..commands.costs import Cost, StateCounter, cost_of
-from ..commands.samplers import SAMPLERS, NamedSampler
+from ..commands.samplers import SAMPLERS, NamedSampler, OnModel
 from ..core.target import Target
-from ..core.types import FeynmanKac, Model, Particles, Resampler
+from ..core.types import Model, Particles, Resampler
 from ..diffusion.grids import uniform_grid
 from ..models.conditions import per_condition
 from ..models.hub import Digits
@@ -138,7 +138,7 @@ def joint_model(nets: Digits, conditions: Sequence[int], form: str) -> Model:
 
 
 def launch(
-    fk: FeynmanKac,
+    fk: OnModel,
     plan: DigitRun,
     resample: Resampler,
     moves: Rejuvenation | None = None,
@@ -146,7 +146,7 @@ def launch(
 ) -> Result:
     """Run in chunks that fit into memory, over a uniform time grid unless one is given."""
     populations, particles = plan.shape[0] * len(plan.conditions), plan.shape[1]
-    device = torch.device(getattr(fk, "model").device)  # noqa: B009
+    device = torch.device(fk.model.device)
     most = max(1, AT_ONCE["cpu" if device.type == "cpu" else "cuda"] // populations)
     return run(
         fk, grid or uniform_grid(plan.steps), particles=particles, populations=populations, seed=plan.seed,
