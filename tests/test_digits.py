@@ -28,7 +28,7 @@ from truetilt.models.conditions import (
 from truetilt.models.hub import Digits
 from truetilt.models.unet import UNet, UNetConfig
 from truetilt.paper import digit_rows, digit_samplers, figure3, figure4
-from truetilt.paper.digit_samplers import SAMPLERS, DigitRun, SeveralSites, sample_digits, shape_of
+from truetilt.paper.digit_samplers import DIGIT_SAMPLERS, DigitRun, SeveralSites, sample_digits, shape_of
 from truetilt.paper.populations import counted_equally, part_of
 from truetilt.smc.sampler import Source, Stream, trace
 from truetilt.targets.consistency import STATES
@@ -68,7 +68,7 @@ def tiny(nets, monkeypatch):
     for module in (figure3, figure4):
         monkeypatch.setattr(module, "QUICK_STEPS", 3)
         monkeypatch.setattr(module, "STEPS", 3)
-    monkeypatch.setitem(SAMPLERS, "guidance-gibbs", replace(SAMPLERS["guidance-gibbs"], moves=2))
+    monkeypatch.setitem(DIGIT_SAMPLERS, "guidance-gibbs", replace(DIGIT_SAMPLERS["guidance-gibbs"], moves=2))
     monkeypatch.setattr("os.cpu_count", lambda: 1)  # jobs run here, where the nets are
     return nets
 
@@ -127,14 +127,14 @@ def test_deft_asks_its_base_once_a_step(nets, monkeypatch):
     asked = []
     forward = UNet.forward
     monkeypatch.setattr(UNet, "forward", lambda net, *inputs: asked.append(net) or forward(net, *inputs))
-    sample_digits(nets, SAMPLERS["smc-deft"], 2.0, DigitRun((4, 9), (1, 3), 4, seed=3))
+    sample_digits(nets, DIGIT_SAMPLERS["smc-deft"], 2.0, DigitRun((4, 9), (1, 3), 4, seed=3))
     assert asked.count(nets.nets["unet"]) == asked.count(nets.nets["deft"]) == 4
 
 
-@pytest.mark.parametrize("method", SAMPLERS)
+@pytest.mark.parametrize("method", DIGIT_SAMPLERS)
 def test_every_sampler_runs_and_counts_its_networks(nets, method, monkeypatch):
     monkeypatch.setitem(digit_samplers.AT_ONCE, "cpu", 8)  # chunks change no count
-    sampler = SAMPLERS[method]
+    sampler = DIGIT_SAMPLERS[method]
     shape = shape_of(sampler, 8)
     result, cost = sample_digits(nets, sampler, 2.0, DigitRun((4, 9), shape, 4, seed=3))
     assert result.particles.shape == (2 * shape[0], shape[1], 16)
@@ -154,14 +154,16 @@ def test_every_sampler_runs_and_counts_its_networks(nets, method, monkeypatch):
 
 def test_classes_that_share_an_annealed_run_are_looked_at_equally(nets):
     """32 states cannot be dealt to three classes: some of every population can."""
-    result, _ = sample_digits(nets, SAMPLERS["annealed"], 3.0, DigitRun((4, 8, 9), (1, 16), 4, seed=5))
+    result, _ = sample_digits(nets, DIGIT_SAMPLERS["annealed"], 3.0, DigitRun((4, 8, 9), (1, 16), 4, seed=5))
     assert result.particles.shape == (3, 16, 16)
 
 
 def test_a_class_comes_out_the_same_alone_and_beside_others(nets):
     plan = DigitRun((4, 8, 9), (2, 4), 4, seed=5)
-    every = sample_digits(nets, SAMPLERS["tilted"], 3.0, plan).result
-    alone = sample_digits(nets, SAMPLERS["tilted"], 3.0, plan._replace(conditions=(8,), first_population=2)).result
+    every = sample_digits(nets, DIGIT_SAMPLERS["tilted"], 3.0, plan).result
+    alone = sample_digits(
+        nets, DIGIT_SAMPLERS["tilted"], 3.0, plan._replace(conditions=(8,), first_population=2)
+    ).result
     own = part_of(every, 2, 2)
     assert torch.equal(own.particles, alone.particles)
     torch.testing.assert_close(own.log_weights, alone.log_weights)
@@ -185,7 +187,7 @@ def test_redrawing_one_site_is_a_gibbs_move(nets):
 
 
 def test_populations_are_counted_equally(nets):
-    result = sample_digits(nets, SAMPLERS["smc"], 3.0, DigitRun((4,), (3, 4), 4, seed=0)).result
+    result = sample_digits(nets, DIGIT_SAMPLERS["smc"], 3.0, DigitRun((4,), (3, 4), 4, seed=0)).result
     mass = counted_equally(result).weights.sum(-1)
     torch.testing.assert_close(mass, torch.full_like(mass, 1 / 3))
 

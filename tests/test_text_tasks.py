@@ -17,7 +17,7 @@ from truetilt.paper import text_conditions, text_grid, text_plots, text_rows, te
 from truetilt.paper.populations import draws_by_mass, draws_of_each
 from truetilt.paper.text_grid import TextTask
 from truetilt.paper.text_rows import ScoredText
-from truetilt.paper.text_samplers import SAMPLERS, Case, Lots, asked_at_once, in_lots, sample_texts
+from truetilt.paper.text_samplers import TEXT_SAMPLERS, Case, Lots, asked_at_once, in_lots, sample_texts
 from truetilt.result import Result
 
 MOOD = TextTask("sentiment", "moods", ("low", "high"), {"low": "x", "high": "y"})
@@ -30,14 +30,14 @@ def nets(bundle_folder):
     return tt.load(bundle_folder)
 
 
-@pytest.mark.parametrize("method", SAMPLERS)
+@pytest.mark.parametrize("method", TEXT_SAMPLERS)
 def test_every_sampler_draws_the_class(nets, method):
     """At alpha = beta = 1 all but the prompt draw the conditional law itself: four sayings, each alike."""
-    shape = (64 // SAMPLERS[method].particles or 1, SAMPLERS[method].particles)
+    shape = (64 // TEXT_SAMPLERS[method].particles or 1, TEXT_SAMPLERS[method].particles)
     drawn = sample_texts(nets, Case(method, ("high",), 1.0, 1.0, 10, shape), 0, prompt="y")[0]
     said = [text for texts in drawn.texts for text in texts]
     assert len(said) == shape[0] * shape[1]
-    assert drawn.cost.networks > 2 * SAMPLERS[method].moves
+    assert drawn.cost.networks > 2 * TEXT_SAMPLERS[method].moves
     if method == "prompting":
         assert sum(text.split()[0] in {"low", "high"} for text in said if text) > 0.7 * len(said)
     else:
@@ -69,8 +69,8 @@ def test_a_larger_alpha_makes_the_judge_surer(nets):
 def test_lots_change_nothing(nets, monkeypatch):
     from truetilt.paper import text_samplers
 
-    fk = SAMPLERS["smc-populations"].build(nets.model("high", "cfg"), 2.0, 1.0)
-    options = {"resample": SAMPLERS["smc-populations"].resample}
+    fk = TEXT_SAMPLERS["smc-populations"].sampler.build(nets.model("high", "cfg"), 2.0, 1.0)
+    options = {"resample": TEXT_SAMPLERS["smc-populations"].sampler.resample}
     grid = tuple(tt.uniform_grid(6))
     (whole,) = in_lots(fk, grid, Lots((6, 4), 0), options)
     monkeypatch.setitem(text_samplers.AT_ONCE, "cpu", 8)
@@ -232,7 +232,7 @@ def test_nets_are_asked_about_particles_that_reveal_and_say_the_same(nets):
     from truetilt.paper.text_samplers import watched
 
     model, meters = per_condition([nets.model(c, "cfg") for c in ("low", "high")]), (StateCounter(), StateCounter())
-    build, grid = SAMPLERS["smc-populations"].build, tt.uniform_grid(60)
+    build, grid = TEXT_SAMPLERS["smc-populations"].sampler.build, tt.uniform_grid(60)
     dense, spared = (
         tt.run(build(watched(model, m, every), 2.0, 1.5), grid, particles=4, populations=4, seed=1)
         for m, every in zip(meters, (True, False), strict=True)

@@ -7,7 +7,7 @@ which the target depends.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,8 +23,6 @@ from ..diffusion.processes import Masking, Uniform
 from .deduplication import WrappingScore, all_equal, first_answer
 from .net_facts import facts_of, groups_of
 from .text_score import Padded, check_batch, check_class, rows_of, sites_read
-
-FORMS = ("potential", "deft", "cfg")
 
 
 @dataclass(frozen=True)
@@ -186,32 +184,45 @@ def digit_model(
     "cfg": base and conditional are one net with and without the label. "potential": the same with a classifier's
     log p_t(condition | x), for Tilted (recommended). "deft": the conditional is the base plus a guide net's log g.
     """
-    check_form(form)
+    make = form_named(form)
     unet = part_of_bundle(nets, "unet", form)
     check_class(unet, condition)
     base = NetScore(unet, process or Masking(unet.config.vocabulary), None, batch, dtype)
-    model = model_of_form(form, nets, base, replace(base, label=condition))
+    model = make(nets, base, replace(base, label=condition))
     return replace(model, log_p_condition=-math.log(unet.config.classes))  # assumes equally frequent classes
 
 
-def model_of_form(form: str, nets: Mapping[str, nn.Module], base: Any, conditional: Any) -> Model:
-    """A Model from two scores of one network, in one of the `FORMS`; `nets` holds the further network it needs."""
-    process, length, device = base.process, base.net.config.length, next(base.net.parameters()).device
-    if form == "deft":
-        once = Once(base)
-        guided = DeftScore(base, part_of_bundle(nets, "deft", form), conditional.label, once)
-        return Model(process, length, once, guided, None, device)
-    potential = None
-    if form == "potential":
-        net = part_of_bundle(nets, "potential", form)
-        potential = NetPotential(net, conditional.label, base.batch, base.dtype)
-    return Model(process, length, base, conditional, potential, device)
+Form = Callable[[Mapping[str, nn.Module], Any, Any], Model]  # of networks by name, a base and a conditional score
 
 
-def check_form(form: str) -> None:
-    """Raise for an unknown form of model."""
+def by_label(nets: Mapping[str, nn.Module], base: Any, conditional: Any) -> Model:
+    """One network with and without the label."""
+    device = next(base.net.parameters()).device
+    return Model(base.process, base.net.config.length, base, conditional, None, device)
+
+
+def by_potential(nets: Mapping[str, nn.Module], base: Any, conditional: Any) -> Model:
+    """The same with a classifier's log p_t(condition | x)."""
+    net = part_of_bundle(nets, "potential", "potential")
+    potential = NetPotential(net, conditional.label, base.batch, base.dtype)
+    return replace(by_label(nets, base, conditional), potential=potential)
+
+
+def by_guide_net(nets: Mapping[str, nn.Module], base: Any, conditional: Any) -> Model:
+    """DEFT: the conditional is the base, asked once for both, plus a guide network's log g."""
+    once = Once(base)
+    guided = DeftScore(base, part_of_bundle(nets, "deft", "deft"), conditional.label, once)
+    return replace(by_label(nets, base, conditional), base=once, conditional=guided)
+
+
+FORMS: Mapping[str, Form] = {"potential": by_potential, "deft": by_guide_net, "cfg": by_label}
+
+
+def form_named(form: str) -> Form:
+    """A form of model by its name; raises for one that is unknown."""
     if form not in FORMS:
         raise InvalidInput(f"form is {form!r}; give one of {', '.join(FORMS)}")
+    return FORMS[form]
 
 
 def part_of_bundle(nets: Mapping[str, nn.Module], name: str, purpose: str) -> Any:

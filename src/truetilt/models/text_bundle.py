@@ -24,7 +24,13 @@ from ..viz.views import TextView, view_of_tokens
 from .infilling import check_tokens, with_gaps
 from .layers import placed
 from .net_facts import TokenNet
-from .net_score import check_form, class_log_probs, model_of_form, part_of_bundle
+from .net_score import (
+    by_guide_net,
+    by_potential,
+    class_log_probs,
+    form_named,
+    part_of_bundle,
+)
 from .pretrained import CARD, CONFIG, WEIGHTS, Pretrained, read_card
 from .text_classifier import TextClassifier
 from .text_normalisation import normalise
@@ -180,15 +186,15 @@ class Reviews:
         The base is conditioned on what remains when the class is withheld: for a toxic comment, on being a comment.
         With `given`, a row with None at its gaps, the model is over the tokens in the gaps.
         """
-        check_form(form)
+        make = form_named(form)
         number = self.facts.number(condition)
-        if form == "potential":
+        if make is by_potential:
             self.facts.rivals(number)
-        plain = model_of_form(form, self.nets, self.base(condition), self.score(number))
+        plain = make(self.nets, self.base(condition), self.score(number))
         plain = replace(plain, log_p_condition=-math.log(len(self.classes)))  # assumes about equal frequencies
         if given is None:
             return plain
-        if form == "deft":
+        if make is by_guide_net:
             raise InvalidInput(
                 "gaps are filled by the sedd net with or without a potential; give form potential or cfg"
             )

@@ -17,10 +17,8 @@ from torch import Tensor
 from ..api import run
 from ..commands.costs import RoundCounter
 from ..commands.job_runner import Answer, Experiment, Job, Settings
-from ..commands.samplers import HALF, Build, any_order, guidance, in_order, tempered, tilted
-from ..core.types import Model, Resampler
-from ..diffusion.grids import uniform_grid
-from ..diffusion.guidance import posterior_level
+from ..commands.samplers import SAMPLERS, in_order
+from ..core.types import Model
 from ..diffusion.processes import Masking
 from ..exact.chain import Chain
 from ..result import Result
@@ -55,20 +53,24 @@ class ChainSampler(NamedTuple):
     weighted: bool
 
 
-def _clock(build: Build, steps: int, resample: Resampler = HALF) -> ChainSampler:
+def _clock(name: str, steps: int) -> ChainSampler:
+    chosen = SAMPLERS[name]
+
     def go(model: Model, seed: int) -> Result:
-        return run(build(model, ALPHA), uniform_grid(steps), particles=PARTICLES, seed=seed, resample=resample)
+        fk, grid = chosen.build(model, ALPHA), chosen.grid(model, steps)
+        return run(fk, grid, particles=PARTICLES, seed=seed, resample=chosen.resample)
 
-    return ChainSampler(go, resample is not never)
+    return ChainSampler(go, chosen.resample is not never)
 
 
-def _any_order(build: Build, sweeps: int = 0) -> ChainSampler:
+def _one_by_one(name: str, sweeps: int = 0) -> ChainSampler:
     """One site per step, then `sweeps` sweeps of Gibbs moves over all sites."""
+    chosen = SAMPLERS[name]
 
     def go(model: Model, seed: int) -> Result:
-        fk: Any = build(model, ALPHA)
+        fk: Any = chosen.build(model, ALPHA)
         moves = Rejuvenation(Gibbs(fk, systematic_scan), at_end=sweeps * model.length) if sweeps else None
-        resample = _OFTEN if sweeps else HALF
+        resample = _OFTEN if sweeps else chosen.resample
         return run(fk, particles=PARTICLES, seed=seed, resample=resample, moves=moves)
 
     return ChainSampler(go, True)
@@ -84,22 +86,21 @@ def _gibbs(sweeps: int) -> ChainSampler:
     return ChainSampler(go, False)
 
 
-_RATES, _POSTERIORS = guidance(), guidance(posterior_level)
-QUICK_SAMPLERS = {
-    "guidance-rate": [_clock(_RATES, 100, never)],
-    "guidance-posterior": [_clock(_POSTERIORS, 100, never)],
-    "smc-clock": [_clock(tempered(), 100)],
-    "smc-clock-tilted": [_clock(tilted(), 100)],
-    "any-order": [_any_order(any_order())],
-    "any-order-in-order": [_any_order(in_order)],
-    "any-order-moves": [_any_order(in_order, 3)],
+QUICK_EFFORTS = {
+    "guidance-rate": [_clock("guidance-rate", 100)],
+    "guidance-posterior": [_clock("guidance-posterior", 100)],
+    "smc-clock": [_clock("tempered-euler", 100)],
+    "smc-clock-tilted": [_clock("tilted-euler", 100)],
+    "any-order": [_one_by_one("any-order")],
+    "any-order-in-order": [_one_by_one("in-order")],
+    "any-order-moves": [_one_by_one("in-order", 3)],
     "gibbs": [_gibbs(3)],
 }
-SAMPLERS = QUICK_SAMPLERS | {
-    "guidance-rate": [_clock(_RATES, steps, never) for steps in (25, 100, 400)],
-    "smc-clock": [_clock(tempered(), steps) for steps in (25, 100, 400)],
-    "smc-clock-tilted": [_clock(tilted(), steps) for steps in (25, 100, 400)],
-    "any-order-moves": [_any_order(in_order, sweeps) for sweeps in (1, 2, 3)],
+EFFORTS = QUICK_EFFORTS | {
+    "guidance-rate": [_clock("guidance-rate", steps) for steps in (25, 100, 400)],
+    "smc-clock": [_clock("tempered-euler", steps) for steps in (25, 100, 400)],
+    "smc-clock-tilted": [_clock("tilted-euler", steps) for steps in (25, 100, 400)],
+    "any-order-moves": [_one_by_one("in-order", sweeps) for sweeps in (1, 2, 3)],
     "gibbs": [_gibbs(sweeps) for sweeps in (1, 2, 3)],
 }
 
@@ -121,7 +122,7 @@ def _dimensions(settings: Settings) -> tuple[int, ...]:
 
 def _samplers(dimension: int, settings: Settings) -> dict[str, list[ChainSampler]]:
     """Samplers at several efforts each; one effort for long chains, which cost more."""
-    return QUICK_SAMPLERS if settings.quick or dimension > 64 else SAMPLERS
+    return QUICK_EFFORTS if settings.quick or dimension > 64 else EFFORTS
 
 
 def one_sampler(dimension: int, seed: int, name: str, settings: Settings) -> Answer:

@@ -15,19 +15,16 @@ from torch import Tensor
 
 from ..api import run
 from ..commands.costs import Cost, StateCounter, cost_of
-from ..commands.samplers import HALF, PARTIAL, Build, conditional, guidance, tempered, tilted
+from ..commands.samplers import SAMPLERS, NamedSampler, OnModel
 from ..core.target import Target
-from ..core.types import FeynmanKac, Model, Particles, Resampler
+from ..core.types import Model, Particles, Resampler
 from ..diffusion.grids import uniform_grid
-from ..diffusion.guidance import posterior_level
 from ..models.conditions import per_condition
 from ..models.hub import Digits
 from ..result import Result
 from ..smc.rejuvenation import Rejuvenation
-from ..smc.resampling import never
 from ..targets.any_order import AnyOrder, RevealLaw, RevealMove
 from ..targets.moves import hide, without
-from ..targets.on_clock import FULL
 from .annealing import DIGITS, Annealing, of_learned_nets
 
 STEPS, QUICK_STEPS = 100, 50
@@ -37,31 +34,31 @@ AT_ONCE = {"cpu": 256, "cuda": 2048}  # particles whose dense laws (a few MB eac
 
 @dataclass(frozen=True)
 class DigitSampler:
-    """How a method is built and resampled, which networks it needs (`form`), its populations and its moves."""
+    """A sampler, the networks it needs (`form`), its populations and its moves."""
 
-    build: Build
-    resample: Resampler = never
+    sampler: NamedSampler
     form: str = "cfg"
     populations: int = 1
     moves: int = 0
-    annealing: Annealing | None = None  # if given, replaces `build`: clean states are drawn, then annealed
+    annealing: Annealing | None = None  # if given, replaces the sampler: clean states are drawn, then annealed
     times: int = 1  # multiple of the number of samples
 
 
-SAMPLERS = {
-    "guidance": DigitSampler(conditional),
-    "guidance-rate": DigitSampler(guidance()),
-    "guidance-posterior": DigitSampler(guidance(posterior_level)),
-    "smc": DigitSampler(tempered(), HALF),
-    "smc-partial": DigitSampler(tempered(), PARTIAL),
-    "smc-populations": DigitSampler(tempered(), HALF, populations=16),
-    "smc-deft": DigitSampler(tempered(), HALF, form="deft"),
-    "smc-deft-partial": DigitSampler(tempered(), PARTIAL, form="deft"),
-    "tilted": DigitSampler(tilted(), HALF, form="potential"),
-    "tilted-full-exponent": DigitSampler(tilted(ramp=FULL), HALF, form="potential"),
-    "tilted-populations": DigitSampler(tilted(), HALF, form="potential", populations=16),
-    "guidance-gibbs": DigitSampler(guidance(posterior_level), moves=MOVES),
-    "annealed": DigitSampler(tilted(), HALF, form="potential", populations=16, annealing=DIGITS, times=4),
+_SMC, _PARTIAL, _TILTED = (SAMPLERS[name] for name in ("tempered-euler", "tempered-euler-partial", "tilted-euler"))
+DIGIT_SAMPLERS = {
+    "guidance": DigitSampler(SAMPLERS["conditional"]),
+    "guidance-rate": DigitSampler(SAMPLERS["guidance-rate"]),
+    "guidance-posterior": DigitSampler(SAMPLERS["guidance-posterior"]),
+    "smc": DigitSampler(_SMC),
+    "smc-partial": DigitSampler(_PARTIAL),
+    "smc-populations": DigitSampler(_SMC, populations=16),
+    "smc-deft": DigitSampler(_SMC, form="deft"),
+    "smc-deft-partial": DigitSampler(_PARTIAL, form="deft"),
+    "tilted": DigitSampler(_TILTED, form="potential"),
+    "tilted-full-exponent": DigitSampler(SAMPLERS["tilted-euler-full"], form="potential"),
+    "tilted-populations": DigitSampler(_TILTED, form="potential", populations=16),
+    "guidance-gibbs": DigitSampler(SAMPLERS["guidance-posterior"], moves=MOVES),
+    "annealed": DigitSampler(_TILTED, form="potential", populations=16, annealing=DIGITS, times=4),
 }
 
 
@@ -119,15 +116,15 @@ def shape_of(sampler: DigitSampler, samples: int) -> tuple[int, int]:
 @torch.no_grad()
 def sample_digits(nets: Digits, sampler: DigitSampler, alpha: float, plan: DigitRun) -> SampledDigits:
     """Sample all classes in one run, and count its network evaluations."""
-    meter = StateCounter()
+    meter, resample = StateCounter(), sampler.sampler.resample
     model = meter.watch(joint_model(nets, plan.conditions, sampler.form))
     begin = time.perf_counter()
     if sampler.annealing is None:
-        result = launch(sampler.build(model, alpha), plan, sampler.resample, _moves(model, alpha, sampler.moves))
+        result = launch(sampler.sampler.build(model, alpha), plan, resample, _moves(model, alpha, sampler.moves))
     else:
         fk = sampler.annealing(model, alpha)
         with of_learned_nets():
-            result = launch(fk, plan, sampler.resample, grid=fk.grid)
+            result = launch(fk, plan, resample, grid=fk.grid)
     result = replace(result, log_weights=result.log_weights.cpu().to(result.log_weights.device))  # waits for the GPU
     classes = len(plan.conditions)
     return SampledDigits(
@@ -141,7 +138,7 @@ def joint_model(nets: Digits, conditions: Sequence[int], form: str) -> Model:
 
 
 def launch(
-    fk: FeynmanKac,
+    fk: OnModel,
     plan: DigitRun,
     resample: Resampler,
     moves: Rejuvenation | None = None,
@@ -149,7 +146,7 @@ def launch(
 ) -> Result:
     """Run in chunks that fit into memory, over a uniform time grid unless one is given."""
     populations, particles = plan.shape[0] * len(plan.conditions), plan.shape[1]
-    device = torch.device(getattr(fk, "model").device)  # noqa: B009
+    device = torch.device(fk.model.device)
     most = max(1, AT_ONCE["cpu" if device.type == "cpu" else "cuda"] // populations)
     return run(
         fk, grid or uniform_grid(plan.steps), particles=particles, populations=populations, seed=plan.seed,

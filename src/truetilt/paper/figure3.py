@@ -26,7 +26,7 @@ from ..targets.on_clock import Tempered
 from ..viz.sheets import sheet
 from . import digit_rows
 from .digit_rows import conditions
-from .digit_samplers import QUICK_STEPS, SAMPLERS, STEPS, DigitRun, joint_model, launch, sample_digits, shape_of
+from .digit_samplers import DIGIT_SAMPLERS, QUICK_STEPS, STEPS, DigitRun, joint_model, launch, sample_digits, shape_of
 from .populations import part_of
 
 ALPHA = 3.0
@@ -66,7 +66,7 @@ def jobs(settings: Settings) -> list[Job]:
 
 def one_run(method: str, alpha: float, classes: tuple[int, ...], settings: Settings) -> Answer:
     """One sampler on some classes: a row and a few pictures of each."""
-    nets, sampler = digit_rows.bundle(settings.device), SAMPLERS[method]
+    nets, sampler = digit_rows.bundle(settings.device), DIGIT_SAMPLERS[method]
     shape = shape_of(sampler, QUICK_SAMPLES if settings.quick else SAMPLES)
     first = conditions(settings).index(classes[0]) * shape[0]
     plan = DigitRun(classes, shape, QUICK_STEPS if settings.quick else STEPS, settings.seed, first)

@@ -16,7 +16,7 @@ from ..commands.costs import Cost
 from ..commands.job_runner import Answer, Experiment, Job, Settings
 from . import digit_rows
 from .digit_rows import conditions
-from .digit_samplers import QUICK_STEPS, SAMPLERS, STEPS, DigitRun, sample_digits
+from .digit_samplers import DIGIT_SAMPLERS, QUICK_STEPS, STEPS, DigitRun, sample_digits
 from .populations import part_of
 
 PARTICLES, QUICK_PARTICLES = (5, 10, 20, 50, 100), (5, 10)
@@ -51,7 +51,7 @@ def one_point(method: str, alpha: float, particles: int, settings: Settings) -> 
     classes, steps = conditions(settings), QUICK_STEPS if settings.quick else STEPS
     several, few = shape(method, particles)
     plan = DigitRun(classes, (repeats * several, few), steps, settings.seed)
-    result, cost = sample_digits(nets, SAMPLERS[method], alpha, plan)
+    result, cost = sample_digits(nets, DIGIT_SAMPLERS[method], alpha, plan)
     runs = []
     for number, condition in enumerate(classes):
         own = part_of(result, number * repeats * several, repeats * several)
@@ -65,7 +65,7 @@ def one_point(method: str, alpha: float, particles: int, settings: Settings) -> 
 
 def shape(method: str, particles: int) -> tuple[int, int]:
     """A run's particles as populations and particles of each."""
-    several = max(1, particles // FEW) if SAMPLERS[method].populations > 1 else 1
+    several = max(1, particles // FEW) if DIGIT_SAMPLERS[method].populations > 1 else 1
     return several, particles // several
 
 

@@ -17,10 +17,11 @@ from torch import Tensor
 from ..api import run
 from ..commands.costs import StateCounter
 from ..commands.sample_text import Given
+from ..commands.samplers import OnModel
 from ..core.errors import InvalidInput
 from ..core.evaluation import Batch, BatchScore, ask
 from ..core.logits import SiteLogits
-from ..core.types import FeynmanKac, Model, Score, Tokens
+from ..core.types import Model, Score, Tokens
 from ..diffusion.grids import uniform_grid
 from ..diffusion.kernels import tweedie
 from ..models.conditions import row_of_each_state
@@ -30,7 +31,7 @@ from ..smc.resampling import never
 from ..targets.any_order import AnyOrder
 from ..targets.on_clock import Unweighted
 from .populations import draws_of_each
-from .text_samplers import SAMPLERS, Lots, watched
+from .text_samplers import TEXT_SAMPLERS, Lots, watched
 
 RECONSTRUCTION, PROMPTING = "reconstruction", "prompting"
 OF_TEXTS = {"smc-partial": "smc-posterior"}  # what `text_samplers` calls a method, where that is another name
@@ -230,7 +231,7 @@ def _noted_share(noted: Noted, rows: Tensor, end: int) -> Tensor | None:
 
 def _built(
     nets: Reviews, rows: Tensor, way: Way, meter: StateCounter, noted: Noted
-) -> tuple[FeynmanKac, Gapped | None, dict[str, Any]]:
+) -> tuple[OnModel, Gapped | None, dict[str, Any]]:
     """The Feynman-Kac model of a method, the Score that completes its states to whole rows, and options of the run."""
     if way.method == RECONSTRUCTION:
         plain = meter.watch(Model(nets.process, nets.length, nets.base(), None, None, nets.device))
@@ -242,7 +243,7 @@ def _built(
     alpha, beta = 1.0 if way.alpha is None else way.alpha, 1.0 if way.beta is None else way.beta
     if way.method == PROMPTING:
         return Unweighted(model, inside, kernel=tweedie), whole, {"resample": never}
-    sampler = SAMPLERS[OF_TEXTS.get(way.method, way.method)]
+    sampler = TEXT_SAMPLERS[OF_TEXTS.get(way.method, way.method)]
     fk, options = replace(sampler, moves=model.length if sampler.moves else 0).built(model, alpha, beta)
     return fk, whole, options
 

@@ -22,7 +22,7 @@ from .chosen_jobs import Part, chosen, identity, in_order, joined, nets_of
 from .text_grid import BASELINE, TextTask, cases
 from .text_plots import draw_curves
 from .text_rows import ScoredText, by_population, claims, distinct_2, mean_interval, write_lines
-from .text_samplers import SAMPLERS, Case, DrawnTexts, sample_texts
+from .text_samplers import TEXT_SAMPLERS, Case, DrawnTexts, sample_texts
 
 COLUMNS = ("method", "condition", "alpha", "beta", "steps", "score", "perplexity", "distinct_2", "network_evaluations")
 
@@ -32,7 +32,7 @@ def jobs(task: TextTask, part: Part, settings: Settings) -> list[Job]:
     nets = nets_of(settings)
     for condition in task.conditions:
         nets.facts.rivals(nets.facts.number(condition))
-    wanted = [case for case in cases(task, settings.quick) if SAMPLERS[case.method].form in ("cfg", *nets.nets)]
+    wanted = [case for case in cases(task, settings.quick) if TEXT_SAMPLERS[case.method].form in ("cfg", *nets.nets)]
     return chosen(part, [Job(case.name, one_case, (task, case, settings)) for case in wanted], settings)
 
 
@@ -55,7 +55,7 @@ def one_case(task: TextTask, case: Case, settings: Settings) -> Answer:
 def _row(task: TextTask, case: Case, condition: str, lines: Sequence[ScoredText], drawn: DrawnTexts) -> Answer:
     found = mean_interval(by_population(lines, score_of(task, condition)))
     result, particles = drawn.result, case.shape[1]
-    weighted = told(result) if SAMPLERS[case.method].by_mass else {}
+    weighted = told(result) if TEXT_SAMPLERS[case.method].by_mass else {}
     return weighted | {
         "task": task.name,
         "name": case.row(condition),

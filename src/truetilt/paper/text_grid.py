@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .text_samplers import FEW, PARTICLES, SAMPLERS, Case
+from .text_samplers import FEW, PARTICLES, TEXT_SAMPLERS, Case
 
 ALPHAS, BETAS = (1.0, 2.0, 4.0, 8.0), tuple(round(0.2 * k, 1) for k in range(11))
 STEPS, RUNS = (100, 1000), 5
@@ -73,19 +73,19 @@ def cases(task: TextTask, quick: bool) -> list[Case]:
     out += [_case("prompting", (condition,), None, None, STEPS[0]) for condition in classes]
     out.append(Case(BASELINE, classes, None, BETA, STEPS[0], (DRAWS, 1), claim=True))
     for method in CLAIMANTS:
-        particles = 1 if SAMPLERS[method].moves else SAMPLERS[method].particles
+        particles = 1 if TEXT_SAMPLERS[method].moves else TEXT_SAMPLERS[method].particles
         out.append(Case(method, classes, ALPHA, _beta(method), STEPS[0], (DRAWS, particles), claim=True))
     return out
 
 
 def _case(method: str, conditions: tuple[str, ...], alpha: float | None, beta: float | None, steps: int) -> Case:
-    particles = SAMPLERS[method].particles
+    particles = TEXT_SAMPLERS[method].particles
     return Case(method, conditions, alpha, beta, steps, (RUNS * PARTICLES // particles, particles))
 
 
 def _weighted(method: str, conditions: tuple[str, ...], alpha: float) -> Case:
     """A case whose texts are drawn from populations by mass; one site per step, whatever its number of steps."""
-    return Case(method, conditions, alpha, None, STEPS[0], (POPULATIONS, SAMPLERS[method].particles))
+    return Case(method, conditions, alpha, None, STEPS[0], (POPULATIONS, TEXT_SAMPLERS[method].particles))
 
 
 def _beta(method: str) -> float | None:

@@ -19,12 +19,9 @@ import torch
 
 from ..api import run
 from ..commands.costs import Cost, StateCounter, cost_of
-from ..commands.samplers import HALF, PARTIAL, Build, any_order, guidance, reveal_grid, tempered, tilted
+from ..commands.samplers import SAMPLERS, NamedSampler, OnModel, equal_reveals
 from ..core.errors import InvalidInput
-from ..core.types import FeynmanKac, Model, Resampler
-from ..diffusion.grids import uniform_grid
-from ..diffusion.guidance import posterior_level
-from ..diffusion.kernels import tweedie
+from ..core.types import Model
 from ..models.conditions import PerConditionScore, per_condition
 from ..models.hub import load
 from ..models.infilling import filled
@@ -33,10 +30,8 @@ from ..models.text_bundle import Reviews
 from ..models.text_score import TextScore
 from ..result import Result
 from ..smc.rejuvenation import Rejuvenation
-from ..smc.resampling import never
 from ..targets.any_order import AnyOrder
 from ..targets.moves import Gibbs
-from ..targets.on_clock import Unweighted
 from .annealing import TEXT, TEXT_EDGES, TEXT_ORDERED, Annealing, annealed
 from .populations import draws_by_mass, draws_of_each, part_of
 
@@ -74,57 +69,49 @@ class Case(NamedTuple):
 
 @dataclass(frozen=True)
 class TextSampler:
-    """How a method is built and resampled, which networks it needs (`form`), and how its particles are grouped."""
+    """A sampler, the networks it needs (`form`), and how its particles are grouped."""
 
-    build: Build
-    resample: Resampler = never
+    sampler: NamedSampler
     form: str = "cfg"
     particles: int = PARTICLES
-    any_order: bool = False
     moves: int = 0
     every_row: bool = False  # whether a step reads the rates at all sites of all particles
     each_step: int = 0  # Gibbs moves after each step
     by_mass: bool = False  # whether texts are drawn from the union by mass; else populations count equally
-    annealing: Annealing | None = None  # replaces `build`: clean states are drawn, then annealed class by class
+    annealing: Annealing | None = None  # replaces the sampler: clean states are drawn, then annealed class by class
 
-    def built(self, model: Model, alpha: float, beta: float) -> tuple[FeynmanKac, dict[str, Any]]:
+    def built(self, model: Model, alpha: float, beta: float) -> tuple[OnModel, dict[str, Any]]:
         """The Feynman-Kac model and the options of its run; moves start from guidance as strong as the target."""
-        options: dict[str, Any] = {"resample": self.resample}
+        build, options = self.sampler.build, {"resample": self.sampler.resample}
         if not self.moves:
-            return self.build(model, alpha, beta), options
+            return build(model, alpha, beta), options
         moves = Rejuvenation(Gibbs(AnyOrder(model, alpha)), each_step=self.each_step, at_end=self.moves)
-        return self.build(model, alpha, alpha), options | {"moves": moves}
+        return build(model, alpha, alpha), options | {"moves": moves}
 
 
-def _base_alone(model: Model, alpha: float, beta: float | None = None) -> FeynmanKac:
-    return Unweighted(model, model.base, kernel=tweedie)
-
-
-_PAPER, _OURS = tempered(), tempered(posterior_level, tweedie)
-_GUIDED = guidance(posterior_level, tweedie)
-SAMPLERS = {
-    "guidance-rate": TextSampler(guidance(), every_row=True),
+_GUIDED, _RATES, _ANY = (SAMPLERS[name] for name in ("guidance-tweedie", "guidance-rate", "any-order"))
+_PAPER, _PARTIAL, _TILTED = (SAMPLERS[name] for name in ("tempered-euler", "tempered-euler-partial", "tilted"))
+TEXT_SAMPLERS = {
+    "guidance-rate": TextSampler(_RATES, every_row=True),
     "guidance-posterior": TextSampler(_GUIDED),
-    "guidance-deft": TextSampler(guidance(), form="deft", every_row=True),
-    "prompting": TextSampler(_base_alone),
-    "smc": TextSampler(_PAPER, HALF, every_row=True),
-    "smc-partial": TextSampler(_PAPER, PARTIAL, every_row=True),
-    "smc-paper-16": TextSampler(_PAPER, PARTIAL, particles=16, every_row=True),
-    "smc-deft": TextSampler(_PAPER, HALF, form="deft", every_row=True),
-    "smc-deft-partial": TextSampler(_PAPER, PARTIAL, form="deft", every_row=True),
-    "smc-posterior": TextSampler(_OURS, PARTIAL),
-    "smc-populations": TextSampler(_OURS, HALF, particles=FEW),
-    "tilted": TextSampler(tilted(tweedie), HALF, form="potential"),
-    "tilted-populations": TextSampler(tilted(tweedie), HALF, form="potential", particles=FEW),
-    "any-order": TextSampler(any_order(), HALF, any_order=True),
-    "any-order-populations": TextSampler(any_order(), HALF, particles=FEW, any_order=True),
+    "guidance-deft": TextSampler(_RATES, form="deft", every_row=True),
+    "prompting": TextSampler(SAMPLERS["base"]),
+    "smc": TextSampler(_PAPER, every_row=True),
+    "smc-partial": TextSampler(_PARTIAL, every_row=True),
+    "smc-paper-16": TextSampler(_PARTIAL, particles=16, every_row=True),
+    "smc-deft": TextSampler(_PAPER, form="deft", every_row=True),
+    "smc-deft-partial": TextSampler(_PARTIAL, form="deft", every_row=True),
+    "smc-posterior": TextSampler(SAMPLERS["tempered-partial"]),
+    "smc-populations": TextSampler(SAMPLERS["tempered"], particles=FEW),
+    "tilted": TextSampler(_TILTED, form="potential"),
+    "tilted-populations": TextSampler(_TILTED, form="potential", particles=FEW),
+    "any-order": TextSampler(_ANY),
+    "any-order-populations": TextSampler(_ANY, particles=FEW),
     "guidance-gibbs": TextSampler(_GUIDED, moves=MOVES),
-    "any-order-moves": TextSampler(
-        any_order(), HALF, particles=128, any_order=True, moves=MOVES, each_step=4, by_mass=True
-    ),
-    "annealed": TextSampler(any_order(), HALF, form="potential", particles=64, by_mass=True, annealing=TEXT),
-    "annealed-ordered": TextSampler(any_order(), HALF, particles=64, by_mass=True, annealing=TEXT_ORDERED),
-    "annealed-edges": TextSampler(any_order(), HALF, particles=64, by_mass=True, annealing=TEXT_EDGES),
+    "any-order-moves": TextSampler(_ANY, particles=128, moves=MOVES, each_step=4, by_mass=True),
+    "annealed": TextSampler(_ANY, form="potential", particles=64, by_mass=True, annealing=TEXT),
+    "annealed-ordered": TextSampler(_ANY, particles=64, by_mass=True, annealing=TEXT_ORDERED),
+    "annealed-edges": TextSampler(_ANY, particles=64, by_mass=True, annealing=TEXT_EDGES),
 }
 
 
@@ -149,14 +136,16 @@ def bundle(name: str, device: str) -> Reviews:
 @torch.no_grad()
 def sample_texts(nets: Reviews, case: Case, seed: int, prompt: str | None = None) -> list[DrawnTexts]:
     """Run a case in parts that fit into memory, and draw its texts, class by class."""
-    sampler, meter = SAMPLERS[case.method], StateCounter()
+    sampler, meter = TEXT_SAMPLERS[case.method], StateCounter()
     if sampler.annealing is not None:
         return [_annealed(nets, case, condition, seed) for condition in case.conditions]
     model = watched(_model(nets, case, sampler.form, prompt), meter, sampler.every_row, asked_at_once(nets, case))
     alpha, beta = 1.0 if case.alpha is None else case.alpha, 1.0 if case.beta is None else case.beta
     fk, options = sampler.built(model, alpha, beta)
     begin, many = time.perf_counter(), len(case.conditions)
-    results = in_lots(fk, grid_of(nets, case, model), Lots(case.shape, seed, many, sampler.every_row), options)
+    results = in_lots(
+        fk, sampler.sampler.grid(model, case.steps), Lots(case.shape, seed, many, sampler.every_row), options
+    )
     texts = [[nets.decode(own) for own in _drawn(result, case, seed)] for result in results]
     cost = cost_of(meter, many * case.shape[0] * case.shape[1], (time.perf_counter() - begin) / many)
     return [DrawnTexts(own, result, cost) for own, result in zip(texts, results, strict=True)]
@@ -166,14 +155,14 @@ def _drawn(result: Result, case: Case, seed: int) -> Any:
     """Unweighted draws, population by population."""
     if case.claim:
         return result.draw_independent(seed)[:, None]
-    if SAMPLERS[case.method].by_mass:
+    if TEXT_SAMPLERS[case.method].by_mass:
         return draws_by_mass(result, seed, min(DRAWN, result.log_weights.numel()))
     return draws_of_each(result, seed)
 
 
 def _annealed(nets: Reviews, case: Case, condition: str, seed: int) -> DrawnTexts:
     """One class of an annealed case; the cost includes the pilot run of its ladder."""
-    sampler, meter, begin = SAMPLERS[case.method], StateCounter(), time.perf_counter()
+    sampler, meter, begin = TEXT_SAMPLERS[case.method], StateCounter(), time.perf_counter()
     model, alpha = meter.watch(nets.model(condition, sampler.form)), 1.0 if case.alpha is None else case.alpha
     result = annealed(model, alpha, cast("Annealing", sampler.annealing), case.shape, seed)
     texts = [nets.decode(own) for own in _drawn(result, case, seed)]
@@ -182,8 +171,8 @@ def _annealed(nets: Reviews, case: Case, condition: str, seed: int) -> DrawnText
 
 def asked_at_once(nets: Reviews, case: Case) -> float:
     """The expected number of states that a step evaluates: those that reveal a site."""
-    sampler, most = SAMPLERS[case.method], len(case.conditions) * case.shape[0] * case.shape[1]
-    share = 1.0 if sampler.any_order else 1 - (1 - 1 / case.steps) ** nets.length
+    sampler, most = TEXT_SAMPLERS[case.method], len(case.conditions) * case.shape[0] * case.shape[1]
+    share = 1.0 if sampler.sampler.grid is equal_reveals else 1 - (1 - 1 / case.steps) ** nets.length
     return share * min(most, Lots(case.shape, 0, every_row=sampler.every_row).room(nets.device))
 
 
@@ -226,14 +215,6 @@ def _model(nets: Reviews, case: Case, form: str, prompt: str | None) -> Model:
     return Model(nets.process, inside.length, inside, None, None, nets.device)
 
 
-def grid_of(nets: Reviews, case: Case, model: Model) -> tuple[float, ...]:
-    """A uniform time grid; for any-order samplers one that reveals equally many sites per step."""
-    if not SAMPLERS[case.method].any_order:
-        return tuple(uniform_grid(case.steps))
-    sites = max(1, round(model.length / case.steps))
-    return reveal_grid(model, math.ceil(model.length / sites))
-
-
 class Lots(NamedTuple):
     """Populations and particles of each of `parts` conditions, to be run in batches that fit into memory."""
 
@@ -247,10 +228,10 @@ class Lots(NamedTuple):
         return (AT_ONCE if self.every_row else ROOM)["cpu" if torch.device(device).type == "cpu" else "cuda"]
 
 
-def in_lots(fk: FeynmanKac, grid: Sequence[float], asked: Lots, options: dict[str, Any]) -> list[Result]:
+def in_lots(fk: OnModel, grid: Sequence[float], asked: Lots, options: dict[str, Any]) -> list[Result]:
     """The results of all conditions, computed in batches of populations; for one condition no bit changes."""
     (populations, particles), seed, parts, _ = asked
-    room, lots = asked.room(getattr(fk, "model").device), []  # noqa: B009
+    room, lots = asked.room(fk.model.device), []
     many = max(1, room // (particles * parts))
     for first in range(0, populations, many):
         here = min(many, populations - first)

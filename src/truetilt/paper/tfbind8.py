@@ -84,7 +84,7 @@ def sample(model: Model, alpha: float, name: str, seed: int) -> Result:
         fk = replace(fk, ramp=pilot(fk, fk.grid, particles=PARTICLES, seed=seed))
         return run(fk, particles=PARTICLES, seed=seed, resample=HALF)
     method = toys.METHODS[name]
-    fk, grid = method.build(model, alpha), method.grid(model)
+    fk, grid = method.build(model, alpha), method.grid(model, toys.STEPS)
     return run(fk, grid, particles=PARTICLES, seed=seed, resample=method.resample, couple=method.couple)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ..commands import samplers
 from ..commands.samplers import HALF, MULTINOMIAL, PARTIAL
 from ..core.types import Resampler
 from ..smc.resampling import never, systematic
@@ -89,12 +90,15 @@ MODELS: Mapping[str, Choice] = {
         "Condition: the class, for networks only",
     ),
 }
-SAMPLERS: Mapping[str, tuple[str, str]] = {
-    "tilted": ("Tilted (recommended)", "Moves by the conditional model, weighs by a potential that grows."),
-    "tempered": ("Tempered (the paper’s)", "Moves by guidance of strength β, weighs by ratios of the two models."),
-    "any-order": ("Any order", "Reveals masked sites in random order and weighs before it draws: no time error."),
-    "in-order": ("In the network’s order", "Reveals sites as the network decodes them, weighs before it draws."),
-    "guidance": ("Guidance only", "No weights: what everybody does, with α as its strength."),
+SAMPLERS: Mapping[str, tuple[str, str]] = {  # a label, and what the sampler does
+    name: (label, samplers.SAMPLERS[name].words)
+    for name, label in {
+        "tilted": "Tilted (recommended)",
+        "tempered": "Tempered (the paper’s)",
+        "any-order": "Any order",
+        "in-order": "In the network’s order",
+        "guidance": "Guidance only",
+    }.items()
 }
 ORDERED = ("in-order", "guidance")  # samplers for a network that decodes in one order
 WEIGHTS: Mapping[str, str] = {"vanilla": "Vanilla", "soluble": "Soluble"}

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from .. import continuous
 from ..api import reveal, run
 from ..commands.outputs import SNAPSHOTS
-from ..commands.samplers import in_order
+from ..commands.samplers import SAMPLERS, in_order
 from ..core.errors import InvalidInput
 from ..core.types import FeynmanKac, Model
 from ..diffusion.grids import uniform_grid
@@ -22,8 +22,7 @@ from ..diffusion.kernels import tweedie
 from ..result import Result
 from ..targets.any_order import AnyOrder
 from ..targets.composed import Composed
-from ..targets.defaults import default_guidance, default_guide, default_kernel, default_sampler
-from ..targets.on_clock import Tilted
+from ..targets.defaults import default_guide, default_kernel
 from .choices import RESAMPLING, Scheme
 from .form import RunForm
 from .problems import Problem
@@ -51,50 +50,16 @@ def plan(problem: Problem, form: RunForm) -> PlannedRun:
         return _in_order(problem, form, scheme)
     if form.sampler == "in-order":
         raise InvalidInput("this model has no order of its own; choose another sampler")
-    fk, python = _reals(problem, form) if problem.reals else _tokens(problem, form)
-    return _on_clock(fk, python, form.steps, scheme)
-
-
-def _reals(problem: Problem, form: RunForm) -> tuple[FeynmanKac, str]:
-    model, a, b = problem.model, form.alpha, form.beta
-    if form.sampler == "tempered":
-        return continuous.Tempered(model, a, b), f"c.Tempered(model, {a!r}, {b!r})"
-    return continuous.Tilted(model, a).leaned(), f"c.Tilted(model, {a!r}).leaned()"
-
-
-def _tokens(problem: Problem, form: RunForm) -> tuple[FeynmanKac, str]:
-    """The plan of a token model, with the samplers of `truetilt sample`."""
-    model, a, b = problem.model, form.alpha, form.beta
-    level, kernel = _written(model)
-    if form.sampler == "tilted":
-        return Tilted(model, a, kernel=default_kernel(model.process)), f"tt.Tilted(model, {a!r}{kernel})"
-    return default_sampler(model, a, b), f"tt.Tempered(model, {a!r}, {b!r}{level}{kernel})"
-
-
-def _written(model: Model) -> tuple[str, str]:
-    """Guidance level and kernel as Python arguments; empty if they are the defaults."""
-    kernel = default_kernel(model.process)
-    level = ", tt.posterior_level" if default_guide(kernel) is posterior_level else ""
-    return level, ", kernel=tt.tweedie" if kernel is tweedie else ""
+    return _on_clock(problem, form, form.sampler, scheme)
 
 
 def guidance(problem: Problem, form: RunForm) -> PlannedRun:
     """Plain guidance of the same model, with alpha as its strength; of a reward, draws without it."""
-    model = problem.model
     if problem.target is not None:  # of a reward: the same draws without it
         return _revealed(*problem.target(None), RESAMPLING["half"])
     if problem.order is not None:
         return _guided_in_order(problem, form)
-    if model.conditional is None:
-        raise InvalidInput("guidance needs a conditional model, and this one has none")
-    if problem.reals:
-        python = f"c.Unweighted(model, c.Guided(model.base, model.conditional, {form.alpha!r}))"
-        fk = continuous.Unweighted(model, continuous.Guided(model.base, model.conditional, form.alpha))
-    else:
-        level, kernel = _written(model)
-        guided = f"tt.Guided(model.process, model.base, model.conditional, {form.alpha!r}{level})"
-        python, fk = f"tt.Unweighted(model, {guided}{kernel})", default_guidance(model, form.alpha)
-    return _on_clock(fk, python, form.steps, RESAMPLING["never"])
+    return _on_clock(problem, form._replace(beta=form.alpha), "guidance", RESAMPLING["never"])
 
 
 def options(problem: Problem, form: RunForm) -> dict[str, Any]:
@@ -165,10 +130,40 @@ def caution(problem: Problem, form: RunForm) -> str:
     return ""
 
 
-def _on_clock(fk: FeynmanKac, python: str, steps: int, resample: Scheme) -> PlannedRun:
-    grid: Sequence[float] = uniform_grid(steps)
-    call = f"result = tt.run(\n    {python},\n    tt.uniform_grid({steps}),\n"
-    return PlannedRun(lambda **told: run(fk, grid, resample=resample.made, **told), call, resample, steps)
+def _leaned(model: Any, alpha: float, beta: float) -> FeynmanKac:
+    return continuous.Tilted(model, alpha).leaned()
+
+
+def _guided(model: Any, alpha: float, beta: float) -> FeynmanKac:
+    return continuous.Unweighted(model, continuous.Guided(model.base, model.conditional, beta))
+
+
+_REALS = {
+    "tilted": (_leaned, "c.Tilted(model, {a!r}).leaned()"),
+    "tempered": (continuous.Tempered, "c.Tempered(model, {a!r}, {b!r})"),
+    "guidance": (_guided, "c.Unweighted(model, c.Guided(model.base, model.conditional, {b!r}))"),
+}
+_TOKENS = {
+    "tilted": "tt.Tilted(model, {a!r}{kernel})",
+    "tempered": "tt.Tempered(model, {a!r}, {b!r}{level}{kernel})",
+    "guidance": "tt.Unweighted(model, tt.Guided(model.process, model.base, model.conditional, {b!r}{level}){kernel})",
+}
+
+
+def _on_clock(problem: Problem, form: RunForm, name: str, resample: Scheme) -> PlannedRun:
+    """A sampler in clock time, over a uniform time grid."""
+    model, a, b, grid = problem.model, form.alpha, form.beta, uniform_grid(form.steps)
+    fk: FeynmanKac
+    if problem.reals:
+        make, python = _REALS[name]
+        fk, told = make(model, a, b), python.format(a=a, b=b)
+    else:
+        fk = SAMPLERS[name].build(model, a, b)
+        kernel = default_kernel(model.process)
+        level = ", tt.posterior_level" if default_guide(kernel) is posterior_level else ""
+        told = _TOKENS[name].format(a=a, b=b, level=level, kernel=", kernel=tt.tweedie" if kernel is tweedie else "")
+    call = f"result = tt.run(\n    {told},\n    tt.uniform_grid({form.steps}),\n"
+    return PlannedRun(lambda **more: run(fk, grid, resample=resample.made, **more), call, resample, form.steps)
 
 
 def _any_order(problem: Problem, form: RunForm, resample: Scheme) -> PlannedRun:
