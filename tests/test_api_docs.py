@@ -92,12 +92,6 @@ def test_every_parameter_of_the_twelve_is_explained(name: str) -> None:
     assert [key for key in defaults if "default" not in words[key]] == []
 
 
-NOT_YET = {  # of modules that other changes are rewriting
-    *("tt.SiteLogits", "tt.Target", "tt.independent", "tt.euler", "tt.tweedie", "tt.tau_leaping"),
-    *(f"tt.{name}" for name in ("multinomial", "never", "residual", "ssp", "stratified", "systematic")),
-}
-
-
 def parameters(thing: object) -> dict[str, inspect.Parameter]:
     """The parameters of a function or a record, if it has two or more; none of an enumeration, error or protocol."""
     other = isinstance(thing, type) and (issubclass(thing, Enum | BaseException) or vars(thing).get("_is_protocol"))
@@ -110,7 +104,7 @@ PUBLIC = {f"{room}.{name}": getattr(ROOMS[room], name) for room in ("tt", "tt.co
           for name in ROOMS[room].__all__}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [name for name, thing in PUBLIC.items() if parameters(thing) and name not in NOT_YET])
+@pytest.mark.parametrize("name", [name for name, thing in PUBLIC.items() if parameters(thing)])
 def test_every_parameter_of_what_is_public_is_explained(name: str) -> None:
     words, known = explained(PUBLIC[name]), parameters(PUBLIC[name])
     assert sorted(words) == sorted(known)

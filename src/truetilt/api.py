@@ -11,7 +11,7 @@ from typing import Any, Literal, TypedDict, Unpack, cast
 import torch
 
 from . import __version__
-from .core.arguments import path_of, whole
+from .core.arguments import path_of, whole_number
 from .core.condition_count import check_parts
 from .core.errors import InvalidInput
 from .core.evaluation import Meter
@@ -20,7 +20,7 @@ from .core.metering import metered, rewards_of, spent_before
 from .core.parameter_names import spelled
 from .core.target import contract_of
 from .core.types import FeynmanKac, Model, OwnGrid, Resampler, Schedule, check_model, check_sampled
-from .diffusion.grids import check_whole, masked_fraction_grid, uniform_grid
+from .diffusion.grids import check_full_grid, masked_fraction_grid, uniform_grid
 from .diffusion.kernels import Kernel
 from .diffusion.processes import Masking
 from .result import Result
@@ -129,7 +129,7 @@ def run(
     check_model_functions(fk)
     check_moves(fk, moves, resample)
     check_counted(fk, moves and moves.kernel)
-    grid, resample = check_whole(own_grid(fk) if grid is None else grid), resample or adaptive(systematic, 0.5)
+    grid, resample = check_full_grid(own_grid(fk) if grid is None else grid), resample or adaptive(systematic, 0.5)
     shape, wanted = check_shape((populations, particles)), chosen_steps(snapshots, len(grid) - 1)
     check_parts((fk, moves), shape[0])
     sizes = _sizes(shape, seed, first_population, len(grid) - 1)
@@ -137,13 +137,13 @@ def run(
     shard.compare(settings | {"grid": grid, "snapshots": wanted})
     source = _source(fk, sizes, couple, chunk, shard)
     settings |= versions_of(source.stream.device, __version__) | {"spent before": spent_before((fk, moves))._asdict()}
-    every, parts = whole("checkpoint_every", checkpoint_every, 1), (fk, resample, couple, moves)
+    every, parts = whole_number("checkpoint_every", checkpoint_every, 1), (fk, resample, couple, moves)
     told = settings | {"grid": grid, "snapshots": wanted}
     saved = None if checkpoint is None else _checkpoints(checkpoint, every, told, parts, source)
     meter = Meter()
     checked = CheckedRun(*metered((fk, moves), meter), grid, shape, resample, source, wanted)
     record = carried_out(checked, meter, saved, watch, callback_on_step_end)
-    return _result(checked, record.whole(shard), settings, meter)
+    return _result(checked, record.gathered(shard), settings, meter)
 
 
 @spelled(run)
@@ -269,7 +269,7 @@ def reveal(
     """
     check_model(model)
     fk = AnyOrder(model, alpha, beta, cast("tuple[int, ...] | None", order), ramp=ramp)
-    sites_per_step = whole("sites_per_step", sites_per_step, 1, model.length)
+    sites_per_step = whole_number("sites_per_step", sites_per_step, 1, model.length)
     schedule = cast("Masking", model.process).schedule
     grid = masked_fraction_grid(schedule, math.ceil(model.length / sites_per_step))
     return run(fk, grid, particles=particles, **options)
@@ -277,7 +277,7 @@ def reveal(
 
 def _sizes(shape: tuple[int, int], seed: int, first_population: int, steps: int) -> dict[str, int]:
     """The sizes and the seed of a run as its settings record them; shape is (populations, particles)."""
-    first = whole("first_population", first_population, 0, 2**62)
+    first = whole_number("first_population", first_population, 0, 2**62)
     sizes = {"seed": check_seed(seed), "particles": shape[1], "populations": shape[0]}
     return sizes | {"first_population": first, "steps": steps}
 
@@ -328,7 +328,7 @@ def _result(run: CheckedRun, whole: Record, settings: dict[str, Any], meter: Met
         ess=torch.stack([info.ess for info in infos]),
         log_z_path=torch.stack([info.log_z for info in infos]),
         ancestors=torch.stack([info.ancestors for info in infos]),
-        settings=settings | {"weights": weights_of(run.fk), "measured": measured.told()},
+        settings=settings | {"weights": weights_of(run.fk), "measured": measured.as_settings()},
         moved=torch.stack([info.moved for info in infos]),
         accepted=torch.stack([info.accepted for info in infos]),
         snapshot_steps=kept.steps,

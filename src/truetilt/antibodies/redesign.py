@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..core.amino_acids import AMINO_ACIDS
-from ..core.arguments import device_here, listed, number, settle, whole
+from ..core.arguments import device_here, listed, number, set_fields, whole_number
 from ..core.errors import InvalidInput
 from ..core.types import Model, Tokens
 from ..diffusion.processes import Masking
@@ -57,7 +57,7 @@ class Antibodies:
     dtype: torch.dtype | None = None
 
     def __post_init__(self) -> None:
-        settle(self, batch=whole("batch", self.batch, 1))
+        set_fields(self, batch=whole_number("batch", self.batch, 1))
 
     def __repr__(self) -> str:
         return f"<Antibodies: AntiBERTy, up to {self.longest} residues; on {self.device}>"
@@ -115,13 +115,15 @@ class Antibodies:
             The redesign, whose `target(...)` is what `tt.run` takes.
         """
         tokens = self._tokens(parent)
-        loops = [whole("a CDR", number, 1, 3) for number in listed("unseen_cdrs", unseen_cdrs, "give some of 1, 2, 3")]
+        loops = [
+            whole_number("a CDR", number, 1, 3) for number in listed("unseen_cdrs", unseen_cdrs, "give some of 1, 2, 3")
+        ]
         if domain is None and (open_sites is None or loops):
             domain = number_domains({"the sequence": parent}, cdrs)["the sequence"]
         open_sites = domain.open_framework if open_sites is None and domain is not None else open_sites
         need = f"give different residues of 0 to {len(parent) - 1}"
         sites = tuple(
-            whole("an open site", site, 0, len(parent) - 1) for site in listed("open_sites", open_sites, need)
+            whole_number("an open site", site, 0, len(parent) - 1) for site in listed("open_sites", open_sites, need)
         )
         if not sites or len(set(sites)) < len(sites):
             raise InvalidInput(f"open_sites has {len(sites)} residues, {len(set(sites))} of them different; {need}")
@@ -180,7 +182,7 @@ class Redesign:
             readings: 0 (the default): the head reads the chain once, as it is. M: the mean over M fixed readings, in
                 each of which the CDRs and half of the open residues are masked; a pass each.
         """
-        head, count = self._head(species), whole("readings", readings, 0, MOST_READINGS)
+        head, count = self._head(species), whole_number("readings", readings, 0, MOST_READINGS)
         if count:
             head = MaskedReadings(head, hidden_sites(self.open_sites, self.loops, count), MASK)
         return Around(head, self.infill)
@@ -274,7 +276,7 @@ class Redesign:
         kernel = partial(Metropolis, scan=systematic_scan, surrogate=likeness.pull)
         return Annealed(
             self._pulled(model, species, likeness, sharpness, 1.0, order),
-            len(self.open_sites) * whole("sweeps", sweeps, 1, 1000),
+            len(self.open_sites) * whole_number("sweeps", sweeps, 1, 1000),
             self._pulled(model, species, likeness, min(sharpness, 1.0), start, order),
             kernel,
             reveal_steps,

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..core.amino_acids import AMINO_ACIDS
-from ..core.arguments import number, settle, shown, tensor_of
+from ..core.arguments import number, set_fields, shown, tensor_of
 from ..core.errors import InvalidInput
 from ..core.evaluation import Batch, ask
 from ..core.types import Potential, Score, Tokens
@@ -41,13 +41,13 @@ class Pull:
 
     def __post_init__(self) -> None:
         need = "give a number of nats for each change, 0 or more"
-        settle(self, strength=number("pull", self.strength, need))
+        set_fields(self, strength=number("pull", self.strength, need))
         if not 0 <= self.strength < float("inf"):
             raise InvalidInput(f"pull is {self.strength}; {need}")
         if self.costs is None:
             return
         size, need = len(AMINO_ACIDS), "give a matrix of 20 x 20 costs, 0 or more, the parent's residue by rows"
-        settle(self, costs=tensor_of("the costs of changes", self.costs, need))
+        set_fields(self, costs=tensor_of("the costs of changes", self.costs, need))
         if self.costs.shape != (size, size) or not bool((self.costs >= 0).all() & self.costs.isfinite().all()):
             raise InvalidInput(f"the costs of changes are {shown(self.costs)}, or not all of them are costs; {need}")
         if bool(self.costs.diagonal().any()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..core.arguments import number, whole
+from ..core.arguments import number, whole_number
 from ..core.budget import Budget
 from ..core.errors import InvalidInput
 from ..core.evaluation import Meter, MeteredReward
@@ -54,7 +54,7 @@ def adalead(
         seed: Seed of the run, 0 by default.
     """
     check_reward_of(reward, 1.0)
-    particles, batch = whole("particles", particles, 1), whole("batch", batch, 2)
+    particles, batch = whole_number("particles", particles, 1), whole_number("batch", batch, 2)
     kappa = _fraction("threshold", threshold)
     rates = _fraction("recombination", recombination), number("mutation", mutation) / model.length
     if budget.calls is None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..core.arguments import function, whole
+from ..core.arguments import function, whole_number
 from ..core.budget import Budget, BudgetTooSmall
 from ..core.evaluation import Meter, MeteredReward
 from ..core.spent import Spent
@@ -115,7 +115,7 @@ def _planned(
 ) -> int:  # fmt: skip
     """Number of sweeps that a budget affords after a first path if no call is repeated."""
     way, (chains, particles) = walk(model), check_chains((chains, particles))
-    calls = chains * particles * (looks_of(way, whole("every", every, 1)) * completions + 1)
+    calls = chains * particles * (looks_of(way, whole_number("every", every, 1)) * completions + 1)
     each = chains * particles * way.steps
     left = budget.less(Spent(0, each, calls, calls))
     return left.most(each, calls, "sweeps, after a first path was made,", sweeps)
@@ -126,7 +126,7 @@ def _sweeps(
     particles: int, chains: int, completions: int, every: int,
 ) -> Iterator[_ChainSweep]:  # fmt: skip
     """A first path, then one sweep after another, endlessly."""
-    strength, every = check_reward_of(reward, strength), whole("every", every, 1)
+    strength, every = check_reward_of(reward, strength), whole_number("every", every, 1)
     function("potential", potential, "(now, last, largest, total)")
     meter, shape = Meter(), check_chains((chains, particles))
     own = remembering(model, meter)

@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..core.arguments import function, whole
+from ..core.arguments import function, whole_number
 from ..core.budget import Budget
 from ..core.evaluation import Meter, MeteredReward
 from ..core.logits import batch_of, take
@@ -90,7 +90,7 @@ def fk_steering(
         walk: How states are drawn: `site_by_site` (the default), `in_clock_time`.
         seed: Seed of the run, 0 by default.
     """
-    strength, every = check_reward_of(reward, strength), whole("every", every, 1)
+    strength, every = check_reward_of(reward, strength), whole_number("every", every, 1)
     function("potential", potential, "(now, last, largest, total)")
     meter = Meter()
     own = remembering(model, meter)

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..core.arguments import whole
+from ..core.arguments import whole_number
 from ..core.budget import Budget
 from ..core.evaluation import Meter, MeteredReward
 from ..core.metering import metered
@@ -35,7 +35,7 @@ def best_of_n(
     N; None (the default): all that the budget affords.
     """
     check_reward_of(reward, 1.0)
-    way, particles = walk(model), whole("particles", particles, 1)
+    way, particles = walk(model), whole_number("particles", particles, 1)
     each = budget.most(particles * way.steps, particles, f"draws for each of {particles} particles", each)
     x, values, spent = _called(model, reward, walk, particles * each, seed)
     best = values.reshape(particles, each).argmax(-1)

@@ -12,7 +12,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from ..core.arguments import function, whole
+from ..core.arguments import function, whole_number
 from ..core.budget import Budget, BudgetTooSmall
 from ..core.errors import InvalidInput
 from ..core.evaluation import Meter, MeteredReward
@@ -68,7 +68,9 @@ def svdd(
     own = remembering(model, meter)
     way, counted = walk(own), MeteredReward(reward, meter)
     before = cost_of(value)
-    particles, count = _sizes(way.steps, value, budget.less(before), particles, whole("candidates", candidates, 1))
+    particles, count = _sizes(
+        way.steps, value, budget.less(before), particles, whole_number("candidates", candidates, 1)
+    )
     if isinstance(value, Lookahead):
         value = replace(value, model=own, reward=counted)
     fk, source = way.fk, Source(Stream(seed, device=model.device))
@@ -98,7 +100,7 @@ def _sizes(steps: int, value: Potential, left: Budget, particles: int | None, ca
     if particles is None:
         evaluations, calls = steps * candidates if looks else steps, ((steps - 1) * looks + 1) * candidates
         return left.most(evaluations, calls, f"particles of {candidates} candidates"), candidates
-    particles = whole("particles", particles, 1)
+    particles = whole_number("particles", particles, 1)
     calls = particles * ((steps - 1) * looks + 1)
     if looks:
         return particles, left.most(particles * steps, calls, "candidates a step", candidates)
@@ -144,7 +146,7 @@ def regressed_value(
     """
     check_model(model)
     check_reward_of(reward, 1.0)
-    draws = whole("draws", draws, 1)
+    draws = whole_number("draws", draws, 1)
     if order is None or steps is None or steps >= model.length:
         x, path, spent = recorded_draws(model, draws, None, order, seed, 0)
         masked, draw = path.x, path.draw

@@ -125,12 +125,12 @@ class TwistedReveal:
     def led(self, move: RevealMove, t: float, s: float) -> TwistedRevealMove:
         """The base's move with its law tilted, and the values of the states before it."""
         x, sites, law = move.law.x, move.law.sites, move.law.logits
-        held, change = self._asked(batch_of(x), sites.reshape(-1, sites.shape[-1]), t)
+        held, change = self._values_and_change(batch_of(x), sites.reshape(-1, sites.shape[-1]), t)
         tilted = law.dense().double() + self.strength * change.reshape(*sites.shape, -1)
         leaning = RevealLaw(x, sites, SiteLogits.of(tilted.log_softmax(-1)))
         return TwistedRevealMove(self, move, leaning, self.strength * held.reshape(x.shape[:-1]), s)
 
-    def _asked(self, x: Tokens, sites: Tensor, t: float) -> tuple[Tensor, Tensor]:
+    def _values_and_change(self, x: Tokens, sites: Tensor, t: float) -> tuple[Tensor, Tensor]:
         """Values [B] of states [B, D], and their first-order change for every token at the sites [B, k, S]."""
         states = self.inner.model.process.states
         values, changes = [], []

@@ -9,7 +9,7 @@ from torch import Tensor
 from ..antibodies.masked_readings import READINGS
 from ..antibodies.redesign import Redesign
 from ..antibodies.redesign_target import PulledTarget
-from ..core.arguments import whole
+from ..core.arguments import whole_number
 from ..core.errors import InvalidInput
 from ..core.types import Tokens
 from ..result import Result
@@ -50,10 +50,10 @@ class DesignPlan(NamedTuple):
     def of(self, redesign: Redesign, species: str = "human") -> tuple[PulledTarget | Annealed, tuple[float, ...]]:
         """The Feynman-Kac model that `tt.run` takes for a chain, and its time grid."""
         sites = len(redesign.open_sites)
-        steps = sites if self.steps is None else min(whole("steps", self.steps, 1), sites)
+        steps = sites if self.steps is None else min(whole_number("steps", self.steps, 1), sites)
         exponents: dict[str, Any] = {"alpha": self.alpha, "pull": self.pull, "sharpness": self.sharpness}
         exponents |= {"readings": self.readings}
-        if whole("sweeps", self.sweeps, 0, 1000):
+        if whole_number("sweeps", self.sweeps, 0, 1000):
             fk = redesign.annealed(species, **exponents, sweeps=self.sweeps, reveal_steps=steps)
             return fk, fk.grid
         target = redesign.target(species, **exponents)
@@ -83,4 +83,4 @@ def designs_of(
     if not designs:
         raise InvalidInput("no particle has any weight; ask less of it (a smaller alpha, pull or sharpness)")
     designs.sort(key=lambda one: (-one.weight, -value[one.sequence], one.sequence))
-    return designs[: whole("designs", most, 1)]
+    return designs[: whole_number("designs", most, 1)]

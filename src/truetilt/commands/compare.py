@@ -23,7 +23,7 @@ from ..baselines.budget_search import afresh, said_by_reward
 from ..baselines.independent_draws import best_of_n
 from ..baselines.methods import METHODS, TITLES, Contest, run_method
 from ..baselines.record import Baseline
-from ..core.arguments import number, whole
+from ..core.arguments import number, whole_number
 from ..core.budget import Budget, BudgetTooSmall
 from ..core.errors import DegenerateWeights, InvalidInput, InvalidWeights
 from ..core.spent import Spent
@@ -102,15 +102,19 @@ def checked(asked: Comparison) -> Comparison:
     unknown = [name for name in given if name not in NAMES]
     if unknown or not given:
         raise InvalidInput(f"there is no method {', '.join(unknown)!r}; known are {', '.join(NAMES)}")
-    whole("seeds", asked.seeds, 1)
-    whole("judged", asked.judged, 1)
-    whole("calls", asked.calls, 1)
+    whole_number("seeds", asked.seeds, 1)
+    whole_number("judged", asked.judged, 1)
+    whole_number("calls", asked.calls, 1)
     if asked.evaluations is not None:
-        whole("evaluations", asked.evaluations, 1)
+        whole_number("evaluations", asked.evaluations, 1)
     if number("strength", asked.strength) == 0 or not math.isfinite(asked.strength):
         raise InvalidInput(f"the strength is {asked.strength}; it must be finite and not 0")
     length = _subject(asked.model, asked.reward, asked.device)[0].model.length
-    steps = (length if length <= _LONG else _STEPS) if asked.steps is None else whole("steps", asked.steps, 1, length)
+    steps = (
+        (length if length <= _LONG else _STEPS)
+        if asked.steps is None
+        else whole_number("steps", asked.steps, 1, length)
+    )
     asked = asked._replace(methods=tuple(dict.fromkeys(given)), steps=steps)
     poor = beyond(asked)
     if OURS in poor:

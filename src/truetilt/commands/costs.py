@@ -37,7 +37,7 @@ class StateCounter:
         return MeteredPotential(net, meter) if name == "potential" else CountedScore(net, meter)
 
     def add(self, name: str, states: int) -> None:
-        self.meters.setdefault(name, Meter()).asked(states)
+        self.meters.setdefault(name, Meter()).evaluated(states)
 
 
 @dataclass
@@ -72,7 +72,7 @@ class CountedScore(BatchScore):
     meter: Meter
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
-        self.meter.asked(len(batch.x))
+        self.meter.evaluated(len(batch.x))
         return ask(self.score, batch, t)
 
 

@@ -15,7 +15,7 @@ from ..antibodies.network import package_folder
 from ..antibodies.numbering import VariableDomain, number_domains
 from ..antibodies.redesign import Antibodies, Redesign, check_species, load_antiberty
 from ..api import run
-from ..core.arguments import whole
+from ..core.arguments import whole_number
 from ..core.errors import InvalidInput
 from ..core.storage import check_folder, write_json, write_with
 from ..core.types import StepInfo
@@ -176,7 +176,7 @@ def unseen_loops(text: str) -> tuple[int, ...]:
     if text.strip().lower() in ("", "none"):
         return ()
     try:
-        return tuple(sorted({whole("a CDR", int(part), 1, 3) for part in text.split(",")}))
+        return tuple(sorted({whole_number("a CDR", int(part), 1, 3) for part in text.split(",")}))
     except ValueError as error:
         raise InvalidInput(f"--unseen is {text!r}; give some of 1,2,3 with commas between, or none") from error
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 
 import torch
 
-from ..core.arguments import settle
+from ..core.arguments import set_fields
 from ..core.errors import FolderTaken, InvalidInput
 from ..core.storage import check_folder, write_text
 from ..core.types import Tokens
@@ -95,7 +95,7 @@ def steer_named(
         )
         reward = None if asked.reward is None else named_reward(asked.reward, made.model, made.tokenizer)
         if reward is not None and reward.progress is None:
-            settle(reward, progress=calls)
+            set_fields(reward, progress=calls)
         result = steer(
             made.model, reward, asked.strength, alpha=asked.alpha, evaluations=asked.evaluations, calls=asked.calls,
             order=asked.order, num_inference_steps=asked.steps, route=asked.route, twist=_twist(made, reward, asked),

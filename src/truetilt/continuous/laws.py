@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core.arguments import number, reals, settle
+from ..core.arguments import number, reals, set_fields
 from ..core.errors import InvalidInput
 from ..core.logits import take
 from ..core.types import State
@@ -31,9 +31,9 @@ class Gaussian:
 
     def __post_init__(self) -> None:
         if not isinstance(self.mean, Tensor) or not self.mean.is_floating_point():
-            settle(self, mean=reals("mean", self.mean, "give the mean of each coordinate, float64 [..., D]"))
+            set_fields(self, mean=reals("mean", self.mean, "give the mean of each coordinate, float64 [..., D]"))
         if not isinstance(self.std, float):
-            settle(self, std=float(number("the noise of a step", self.std)))
+            set_fields(self, std=float(number("the noise of a step", self.std)))
         if not 0 < self.std < math.inf:
             raise InvalidInput(
                 f"the noise of a step is {self.std}; it must be positive and finite (is the step empty?)"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core.arguments import listed, number, reals, settle, shown, whole
+from ..core.arguments import listed, number, reals, set_fields, shown, whole_number
 from ..core.errors import InvalidInput
 from ..core.logits import draw_from
 from ..core.types import State
@@ -36,10 +36,10 @@ class Observation:
     std: float
 
     def __post_init__(self) -> None:
-        settle(self, value=reals("the values seen", self.value, "give one number for each coordinate"))
+        set_fields(self, value=reals("the values seen", self.value, "give one number for each coordinate"))
         sites = listed("coordinates", self.coordinates, "give a tuple of coordinates, counted from 0")
-        settle(self, coordinates=tuple(whole("a coordinate", site, 0) for site in sites))
-        settle(self, std=float(number("std", self.std, "an observation needs a positive error")))
+        set_fields(self, coordinates=tuple(whole_number("a coordinate", site, 0) for site in sites))
+        set_fields(self, std=float(number("std", self.std, "an observation needs a positive error")))
         if self.value.shape != (len(self.coordinates),) or len(set(self.coordinates)) < len(self.coordinates):
             raise InvalidInput(
                 f"{tuple(self.value.shape)} values for coordinates {self.coordinates}; give one for each, none twice"

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..core.arguments import device_here, function, number, reals, settle, shown, whole
+from ..core.arguments import device_here, function, number, reals, set_fields, shown, whole_number
 from ..core.errors import InvalidInput, InvalidWeights
 from ..core.logits import batch_of
 from ..core.types import Potential, Schedule, State
@@ -42,7 +42,7 @@ class Diffusion:
 
     def __post_init__(self) -> None:
         check_noise(self.process)
-        settle(self, dimension=whole("dimension", self.dimension, 1))
+        set_fields(self, dimension=whole_number("dimension", self.dimension, 1))
         for name in ("base", "conditional", "potential"):
             if getattr(self, name) is not None:
                 function(f"the model's {name}", getattr(self, name), "(x, t)")
@@ -64,7 +64,7 @@ class Guided:
     beta: float | Schedule
 
     def __post_init__(self) -> None:
-        settle(self, beta=check_strength(self.beta))
+        set_fields(self, beta=check_strength(self.beta))
         for name in ("base", "conditional"):
             function(name, getattr(self, name), "(x, t)")
 
@@ -90,7 +90,7 @@ class Predictor:
     beta: float | Schedule = 1.0
 
     def __post_init__(self) -> None:
-        settle(self, beta=check_strength(self.beta))
+        set_fields(self, beta=check_strength(self.beta))
         for name in ("base", "potential"):
             function(name, getattr(self, name), "(x, t)")
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.arguments import function, listed, reals, settle, shown, whole
+from ..core.arguments import function, listed, reals, set_fields, shown, whole_number
 from ..core.errors import InvalidInput
 from ..core.eval_mode import evaluating
 from ..core.types import State
@@ -125,11 +125,11 @@ class NetScore:
         function("clock", self.clock, "(t, process)", "such as tt.continuous.trained_steps(alphas_cumprod)")
         if self.shape is not None:
             sizes = listed("the network's shape", self.shape, "give sizes such as (3, 32, 32)")
-            settle(self, shape=tuple(whole("a size of the network's shape", size, 1) for size in sizes))
+            set_fields(self, shape=tuple(whole_number("a size of the network's shape", size, 1) for size in sizes))
         if self.condition is not None and not isinstance(self.condition, dict):
             raise InvalidInput(f"condition is {shown(self.condition)}; give what the network is told, by keyword")
         if self.batch is not None:
-            settle(self, batch=whole("batch", self.batch, 1))
+            set_fields(self, batch=whole_number("batch", self.batch, 1))
 
     def __call__(self, x: State, t: float) -> Tensor:
         m, s = self.process.mean(t), self.process.std(t)

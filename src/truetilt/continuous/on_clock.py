@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..core.arguments import function, number, settle, shown
+from ..core.arguments import function, number, set_fields, shown
 from ..core.errors import InvalidInput
 from ..core.logits import take
 from ..core.target import NO_WEIGHTS, Remedies, Target, steered, tempered
@@ -77,7 +77,7 @@ class _Edges(OnClock):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        settle(self, alpha=check_alpha(self.alpha), beta=check_strength(self.beta))
+        set_fields(self, alpha=check_alpha(self.alpha), beta=check_strength(self.beta))
         if self.model.conditional is None:
             raise InvalidInput(
                 f"{type(self).__name__} needs a conditional score; give the model one (or use Tilted or Steered)"
@@ -200,7 +200,7 @@ class Tilted(OnClock):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        settle(self, alpha=check_alpha(self.alpha), beta=check_strength(self.beta))
+        set_fields(self, alpha=check_alpha(self.alpha), beta=check_strength(self.beta))
         check_ramp(self.ramp)
         if self.model.conditional is None or self.model.potential is None:
             raise InvalidInput("Tilted needs a conditional score and a potential log p(zeta|x, t); give the model both")
@@ -263,7 +263,7 @@ class Steered(OnClock):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        settle(self, strength=check_reward(self.reward, self.strength))
+        set_fields(self, strength=check_reward(self.reward, self.strength))
         if self.proposal is not None:
             function("proposal", self.proposal, "(x, t)")
         check_ramp(self.ramp)

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from ..core.arguments import LARGEST, has, number, settle
+from ..core.arguments import LARGEST, has, number, set_fields
 from ..core.errors import InvalidInput
 from .laws import Gaussian
 
@@ -64,7 +64,7 @@ class _Shrinking(ABC):
     beta_max: float = 20.0
 
     def __post_init__(self) -> None:
-        settle(self, **{name: number(name, getattr(self, name)) for name in ("beta_min", "beta_max")})
+        set_fields(self, **{name: number(name, getattr(self, name)) for name in ("beta_min", "beta_max")})
         if not 0 < self.beta_min <= self.beta_max < math.inf:
             raise InvalidInput(
                 f"beta runs from {self.beta_min} to {self.beta_max}; need 0 < beta_min <= beta_max < inf"
@@ -152,7 +152,7 @@ class VE:
     sigma_max: float = 50.0
 
     def __post_init__(self) -> None:
-        settle(self, **{name: number(name, getattr(self, name)) for name in ("sigma_min", "sigma_max")})
+        set_fields(self, **{name: number(name, getattr(self, name)) for name in ("sigma_min", "sigma_max")})
         if not 1 / LARGEST <= self.sigma_min < self.sigma_max <= LARGEST:
             raise InvalidInput(
                 f"sigma runs from {self.sigma_min} to {self.sigma_max}; need {1 / LARGEST:.0e} <= low < high <= "

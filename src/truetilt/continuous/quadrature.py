@@ -16,7 +16,7 @@ from torch import Tensor
 from ..core.arguments import reals, shown
 from ..core.errors import InvalidInput
 from ..core.types import Particles
-from ..diffusion.grids import check_whole
+from ..diffusion.grids import check_full_grid
 from ..targets.on_clock import ClockMove, Clockwork
 
 
@@ -62,7 +62,7 @@ def line_flow(fk: Clockwork, grid: Sequence[float], points: Tensor) -> Line:
     """
     if not isinstance(fk, Clockwork):
         raise InvalidInput(f"fk is {shown(fk)}; give a model in clock time, such as tt.continuous.Tilted(model, alpha)")
-    grid, points = check_whole(grid), reals("points", points, "give two or more in a row, rising in equal steps")
+    grid, points = check_full_grid(grid), reals("points", points, "give two or more in a row, rising in equal steps")
     gaps = points.diff()
     if points.dim() != 1 or len(points) < 2 or not bool((gaps > 0).all()) or float(gaps.max() / gaps.min()) > 1.001:
         raise InvalidInput(f"points of shape {tuple(points.shape)}; give two or more in a row, rising in equal steps")

@@ -59,7 +59,7 @@ def number(name: str, value: object, need: str = "give a number") -> float:
         raise InvalidInput(f"{name} is a number beyond float64; {need}") from error
 
 
-def whole(name: str, value: object, least: int, most: int | None = None) -> int:
+def whole_number(name: str, value: object, least: int, most: int | None = None) -> int:
     """A whole number within these bounds, as a plain int."""
     found = plain(value)
     upper = "" if most is None else f" and at most {most:,}"
@@ -193,7 +193,7 @@ def device_here(value: object, name: str = "device") -> None:
             raise InvalidInput(f"{name} is {str(found)!r}, which torch cannot use here; give 'cpu'") from error
 
 
-def settle(record: object, **values: object) -> None:
+def set_fields(record: object, **values: object) -> None:
     """Set fields of a frozen dataclass, in its __post_init__, to arguments in their plain form."""
     for name, value in values.items():
         object.__setattr__(record, name, value)

@@ -38,7 +38,7 @@ class Meter:
     def __init__(self) -> None:
         self.rounds = self.evaluations = self.calls = self.distinct = 0
 
-    def asked(self, states: int) -> None:
+    def evaluated(self, states: int) -> None:
         """One batched pass of a network over so many states."""
         self.rounds += 1
         self.evaluations += states
@@ -67,7 +67,7 @@ class MeteredPotential:
     meter: Meter
 
     def __call__(self, x: Tensor, t: float) -> Tensor:
-        self.meter.asked(len(x))
+        self.meter.evaluated(len(x))
         return self.potential(x, t)
 
 
@@ -161,7 +161,7 @@ def needs_of(score: Any) -> Needs:
 def ask(score: AnyScore, batch: Batch, t: float) -> SiteLogits:
     """The answer of any Score about a batch, counted as one pass of its network; ours share its cache."""
     if batch.meter is not None and not (isinstance(score, BatchScore) and score.asks_others):
-        batch.meter.asked(len(batch.x))
+        batch.meter.evaluated(len(batch.x))
     return score.ask(batch, t) if isinstance(score, BatchScore) else score(batch.x, t)
 
 

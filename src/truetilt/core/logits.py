@@ -147,6 +147,10 @@ class SiteLogits:
     A network makes one row per site (`SiteLogits.of`); a table makes one row per line and thousands of particles
     share it. Everything that acts on a row acts once. Rows may be lazy: then they are made where they are read, all of
     them by `rows`, `pick` and `dense`, chosen ones by `at` and `among`.
+
+    Args:
+        store: The distinct rows [R, S], a tensor or rows that are computed when read.
+        index: The number of each site's row, int64 [..., D].
     """
 
     store: Rows  # [R, S]

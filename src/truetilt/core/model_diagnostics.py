@@ -1,4 +1,4 @@
-"""Measures of the model, taken at the end of a run: plain numbers, stored in the settings of its result.
+"""Diagnostics of the model, taken at the end of a run: plain numbers, stored in the settings of its result.
 
 They say whether the conditionals that moves use agree, how large the ratio of the two networks is, and how far the
 target lies from the base. `Result.trust` reads them.
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 
-class Measures(NamedTuple):
+class ModelDiagnostics(NamedTuple):
     """Numbers in nats; None where a run has no such number, or did not need to measure it."""
 
     disagreement: float | None = None  # between the conditionals of two neighbouring sites that moves redraw, mean
@@ -29,34 +29,34 @@ class Measures(NamedTuple):
     moving: bool = False  # whether the run was to make moves
     drift: float | None = None  # mean |log p0 as moves updated it - log p0 summed in the run's order|
 
-    def told(self) -> dict[str, Any]:
+    def as_settings(self) -> dict[str, Any]:
         """The measures that are known and finite, fit for JSON."""
         return {name: value for name, value in self._asdict().items() if value is not None and math.isfinite(value)}
 
 
-NOTHING_MEASURED = Measures()
+NOT_MEASURED = ModelDiagnostics()
 _TRUTHS = ("rewarded", "moving")
 
 
-def worst(parts: Sequence[Mapping[str, Any]]) -> Measures:
+def worst(parts: Sequence[Mapping[str, Any]]) -> ModelDiagnostics:
     """The measures of several runs together: the largest of each number; a bound only if all runs have the same."""
     found: dict[str, Any] = {}
-    for name in Measures._fields:
+    for name in ModelDiagnostics._fields:
         values = [part[name] for part in parts if name in part]
         found |= {name: max(values)} if values else {}
     if len({part["bound"] for part in parts if "bound" in part}) > 1:
         found.pop("bound")
-    return Measures(**found)
+    return ModelDiagnostics(**found)
 
 
 def as_numbers(told: Mapping[str, Any]) -> Tensor:
     """The measures as a tensor [fields], for exchange between ranks; NaN for None."""
-    return torch.tensor([float(told.get(name, math.nan)) for name in Measures._fields], dtype=torch.float64)
+    return torch.tensor([float(told.get(name, math.nan)) for name in ModelDiagnostics._fields], dtype=torch.float64)
 
 
 def from_numbers(numbers: Tensor) -> dict[str, Any]:
     """The inverse of `as_numbers`."""
-    pairs = zip(Measures._fields, numbers.tolist(), strict=True)
+    pairs = zip(ModelDiagnostics._fields, numbers.tolist(), strict=True)
     return {name: bool(value) if name in _TRUTHS else value for name, value in pairs if not math.isnan(value)}
 
 
@@ -68,4 +68,4 @@ def is_measured(value: Any) -> bool:
 def _fits(name: str, part: Any) -> bool:
     if name in _TRUTHS:
         return isinstance(part, bool)
-    return name in Measures._fields and isinstance(part, int | float) and not isinstance(part, bool)
+    return name in ModelDiagnostics._fields and isinstance(part, int | float) and not isinstance(part, bool)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
 
-from .arguments import settle, shown
+from .arguments import set_fields, shown
 from .errors import InvalidInput
 from .fingerprints import alike
 
@@ -65,7 +65,7 @@ class Target:
 
     Args:
         final: What defines the law at $t = 0$, by name: the law itself in words, exponents, rewards, and the model,
-            `{"law": "p0 p(zeta|x)^alpha", "alpha": 2.0, "model": model}`.
+            `{"law": "p0 p(zeta|x)^alpha", "alpha": 2.0, "model": model}`. Empty by default: nothing is compared.
         way: What defines the intermediate laws at $t > 0$, on which moves between the steps depend: a ramp, a twist, a
             tilt. Empty (the default): nothing but the final law and the time.
         constant: Which normalising constant log Z estimates, in words or as a `Constant`; `Result.log_z_words` says it.
@@ -84,7 +84,7 @@ class Target:
                 need = 'give its parts by name, such as {"law": "p0 e^r", "model": model, "reward": reward}'
                 raise InvalidInput(f"`{name}` of a target is {shown(part)}; {need}")
         if isinstance(self.constant, str):
-            settle(self, constant=Constant(self.constant))
+            set_fields(self, constant=Constant(self.constant))
 
     def differences(self, other: Target, on_the_way: bool) -> list[str]:
         """What differs, in words: "alpha (2.0 and 4.0)"; nothing where the other is the same target."""

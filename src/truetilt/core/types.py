@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from .arguments import device_here, function, has, number, settle, shown, whole
+from .arguments import device_here, function, has, number, set_fields, shown, whole_number
 from .errors import InvalidInput
 from .evaluation import Meter, StepWork
 from .logits import SiteLogits, take
@@ -302,7 +302,7 @@ class Model:
 
     def __post_init__(self) -> None:
         check_process(self.process)
-        settle(self, length=whole("length", self.length, 1))
+        set_fields(self, length=whole_number("length", self.length, 1))
         for name, net in (("base", self.base), ("conditional", self.conditional), ("potential", self.potential)):
             if net is not None:
                 function(f"the model's {name}", net, "(x, t)")
@@ -312,7 +312,7 @@ class Model:
             log_p = number("log_p_condition", self.log_p_condition, need)
             if not -math.inf < log_p <= 0:
                 raise InvalidInput(f"log_p_condition is {log_p}; {need}")
-            settle(self, log_p_condition=log_p)
+            set_fields(self, log_p_condition=log_p)
 
 
 def check_model(model: object) -> None:

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import torch
 
-from ..core.arguments import LONGEST, listed, number, plain, shown, whole
+from ..core.arguments import LONGEST, listed, number, plain, shown, whole_number
 from ..core.errors import InvalidInput
 from .processes import NoiseSchedule
 
@@ -22,7 +22,7 @@ def uniform_grid(steps: int) -> Grid:
     Args:
         steps: Number of steps, 1 to 999,999; no default. More steps, less time error, more network evaluations.
     """
-    steps = whole("steps", steps, 1, MOST_STEPS)
+    steps = whole_number("steps", steps, 1, MOST_STEPS)
     return (*(1 - i / steps for i in range(steps)), 0.0)
 
 
@@ -33,7 +33,7 @@ def masked_fraction_grid(schedule: NoiseSchedule, steps: int) -> Grid:
         schedule: A noise schedule, such as `tt.LogLinear()`.
         steps: Number of steps, 1 to 999,999.
     """
-    steps = whole("steps", steps, 1, MOST_STEPS)
+    steps = whole_number("steps", steps, 1, MOST_STEPS)
     if not isinstance(schedule, NoiseSchedule):
         raise InvalidInput(f"schedule is {shown(schedule)}; give a noise schedule such as tt.LogLinear()")
     top = float(-torch.expm1(-schedule(1.0).value))
@@ -46,7 +46,7 @@ def masked_fraction_grid(schedule: NoiseSchedule, steps: int) -> Grid:
     return check_grid((1.0, *inner, 0.0))
 
 
-def check_whole(grid: Iterable[float]) -> Grid:
+def check_full_grid(grid: Iterable[float]) -> Grid:
     """A grid that samples data: it falls strictly from 1 to 0."""
     grid = check_grid(grid)
     if grid[0] != 1 or grid[-1] != 0:

@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple, Protocol, cast
 import torch
 from torch import Tensor
 
-from ..core.arguments import LARGEST, called, function, number, settle, shown, tensor_of
+from ..core.arguments import LARGEST, called, function, number, set_fields, shown, tensor_of
 from ..core.errors import InvalidInput
 from ..core.eval_mode import check_logits, evaluating
 from ..core.evaluation import Batch, BatchScore, ask
@@ -99,7 +99,7 @@ class Guided(BatchScore):
     guide: Guide = rate_level
 
     def __post_init__(self) -> None:
-        settle(self, beta=check_strength(self.beta))
+        set_fields(self, beta=check_strength(self.beta))
         check_process(self.process)
         function("base", self.base, "(x, t)")
         function("conditional", self.conditional, "(x, t)")

@@ -111,14 +111,30 @@ class Kernel(Protocol):
 
 
 def euler(process: Process, log_score: SiteLogits, x: Tokens, t: float, s: float) -> SiteLaw:
-    """Hold with $exp(-integrated exit rate)$, else jump in proportion to the rates (the paper's Eq. 7, unclamped)."""
+    """Hold with $exp(-integrated exit rate)$, else jump in proportion to the rates (the paper's Eq. 7, unclamped).
+
+    Args:
+        process: The noising process, `tt.Masking(S)` or `tt.Uniform(S)`.
+        log_score: What a score answered about x at time t.
+        x: States, int64 [..., D].
+        t: Time at the start of the step, up to 1 (noise).
+        s: Time at its end, below t; 0 is data.
+    """
     j = process.jumps(log_score, x, t, s)
     rate = (j.log_clock + j.log_total).exp()
     return _site_law(x, j, -rate, log1mexp(rate))
 
 
 def tau_leaping(process: Process, log_score: SiteLogits, x: Tokens, t: float, s: float) -> SiteLaw:
-    """Poisson jumps to every token at once; a site changes when exactly one arrives (Campbell et al. 2022)."""
+    """Poisson jumps to every token at once; a site changes when exactly one arrives (Campbell et al. 2022).
+
+    Args:
+        process: The noising process, `tt.Masking(S)` or `tt.Uniform(S)`.
+        log_score: What a score answered about x at time t.
+        x: States, int64 [..., D].
+        t: Time at the start of the step, up to 1 (noise).
+        s: Time at its end, below t; 0 is data.
+    """
     j = process.jumps(log_score, x, t, s)
     rate = (j.log_clock + j.log_total).exp()
     log_one = torch.where(rate.isinf(), 0.0, j.log_clock + j.log_total - rate)  # a site that must leave, leaves
@@ -126,7 +142,15 @@ def tau_leaping(process: Process, log_score: SiteLogits, x: Tokens, t: float, s:
 
 
 def tweedie(process: Process, log_score: SiteLogits, x: Tokens, t: float, s: float) -> SiteLaw:
-    """The exact law of each site at s given the whole state at t (SEDD's analytic step)."""
+    """The exact law of each site at s given the whole state at t (SEDD's analytic step).
+
+    Args:
+        process: The noising process, `tt.Masking(S)` or `tt.Uniform(S)`.
+        log_score: What a score answered about x at time t.
+        x: States, int64 [..., D].
+        t: Time at the start of the step, up to 1 (noise).
+        s: Time at its end, below t; 0 is data.
+    """
     return SiteLaw(x, process.bridge(log_score, x, t, s))
 
 

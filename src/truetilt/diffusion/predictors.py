@@ -48,7 +48,7 @@ class Predictor(BatchScore):
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         base, x = dense_base(self.process, self.base, batch, t), batch.x
-        here = self._asked(x, t)[..., None]
+        here = self._log_likelihood(x, t)[..., None]
         ratio = torch.stack([self._neighbours(x, t, d) for d in range(x.shape[-1])], -2) - here[..., None]
         return SiteLogits.of(base + torch.where((here == NEG_INF)[..., None], 0.0, ratio))
 
@@ -57,9 +57,9 @@ class Predictor(BatchScore):
         size = self.process.vocabulary
         y = x.unsqueeze(-2).expand(*x.shape[:-1], size, x.shape[-1]).clone()
         y[..., d] = torch.arange(size, device=x.device)
-        return self._asked(y, t)
+        return self._log_likelihood(y, t)
 
-    def _asked(self, y: Tokens, t: float) -> Tensor:
+    def _log_likelihood(self, y: Tokens, t: float) -> Tensor:
         """log p_t(zeta|y) [...] of states [..., D], evaluated as one batch."""
         batch, need = batch_of(y), "return one log-probability a state"
         value = tensor_of("what the classifier returned", self.log_likelihood(batch, t), need, y.device)

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, cast, runtime_c
 import torch
 from torch import Tensor
 
-from ..core.arguments import number, reals, settle, shown, whole
+from ..core.arguments import number, reals, set_fields, shown, whole_number
 from ..core.errors import InvalidInput
 from ..core.logits import SiteLogits, normalised_at
 from ..core.types import NEG_INF, Jumps, SiteOdds, Tokens
@@ -81,7 +81,7 @@ class LogLinear:
     eps: float = 1e-3
 
     def __post_init__(self) -> None:
-        settle(self, eps=_fraction("eps", self.eps))
+        set_fields(self, eps=_fraction("eps", self.eps))
 
     @_remembered
     def __call__(self, t: float | Tensor) -> Sigma:
@@ -105,7 +105,7 @@ class Geometric:
     high: float = 20.0
 
     def __post_init__(self) -> None:
-        settle(self, low=number("low", self.low), high=number("high", self.high))
+        set_fields(self, low=number("low", self.low), high=number("high", self.high))
         if not 0 < self.low < self.high < math.inf:
             raise InvalidInput(f"sigma runs from {self.low} to {self.high}; need 0 < low < high < inf")
 
@@ -128,7 +128,7 @@ class Cosine:
     eps: float = 1e-3
 
     def __post_init__(self) -> None:
-        settle(self, eps=_fraction("eps", self.eps))
+        set_fields(self, eps=_fraction("eps", self.eps))
 
     @_remembered
     def __call__(self, t: float | Tensor) -> Sigma:
@@ -144,7 +144,7 @@ class Cosine:
 
 def _checked(process: Masking | Uniform) -> None:
     """Raise unless there are at least two tokens and a noise schedule."""
-    settle(process, vocabulary=whole("vocabulary", process.vocabulary, 2, 2**31 - 1))
+    set_fields(process, vocabulary=whole_number("vocabulary", process.vocabulary, 2, 2**31 - 1))
     if not isinstance(process.schedule, NoiseSchedule):
         raise InvalidInput(f"schedule is {shown(process.schedule)}; give a noise schedule such as tt.LogLinear()")
 

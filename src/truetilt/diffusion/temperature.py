@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from ..core.arguments import function, number, settle
+from ..core.arguments import function, number, set_fields
 from ..core.errors import InvalidInput
 from ..core.evaluation import Batch, BatchScore, ask
 from ..core.logits import SiteLogits
@@ -37,7 +37,9 @@ class LocalTemperature(BatchScore):
     def __post_init__(self) -> None:
         check_process(self.process)
         function("score", self.score, "(x, t)")
-        settle(self, temperature=number("temperature", self.temperature, "give a number above 0; 1 changes nothing"))
+        set_fields(
+            self, temperature=number("temperature", self.temperature, "give a number above 0; 1 changes nothing")
+        )
         if not 0 < self.temperature < math.inf:
             raise InvalidInput(f"temperature is {self.temperature}; give a number above 0 (1 changes nothing)")
 

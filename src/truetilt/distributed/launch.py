@@ -17,7 +17,7 @@ import torch
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from ..api import PopulationOptions, StepOptions, run
-from ..core.arguments import whole
+from ..core.arguments import whole_number
 from ..core.errors import DegenerateWeights, InvalidInput
 from ..core.model_diagnostics import as_numbers, from_numbers, worst
 from ..core.types import FeynmanKac
@@ -30,7 +30,7 @@ from .world import World, world
 
 def particle_shard(particles: int) -> Shard:
     """This rank's share of each population, for `run(..., shard=)`, `sample` and `reveal`."""
-    here, particles = world(), whole("particles", particles, 1)
+    here, particles = world(), whole_number("particles", particles, 1)
     return WHOLE if here.size == 1 else Ranks(here, particles)
 
 
@@ -84,7 +84,7 @@ def run_populations(
             fk, grid, particles=particles, populations=populations, first_population=first_population,
             checkpoint=checkpoint, **options,
         )  # fmt: skip
-    populations = whole("populations", populations, 1)
+    populations = whole_number("populations", populations, 1)
     compare(here, {"populations": populations, "first_population": first_population})
     if populations < here.size:
         raise InvalidInput(
@@ -136,7 +136,8 @@ def _united(own: Result, here: World, cuts: Sequence[int]) -> Result:
     steps = ("ess", "log_z_path", "ancestors", "moved", "accepted", "snapshot_particles", "snapshot_log_weights")
     whole = {"populations": cuts[-1], "first_population": own.settings["first_population"] - cuts[here.rank]}
     numbers = gathered(here, as_numbers(own.settings["measured"])[None], 0, range(here.size + 1))
-    whole["measured"] = worst([from_numbers(one) for one in numbers]).told()  # each rank measured its own populations
+    each = [from_numbers(one) for one in numbers]  # every rank measured its own populations
+    whole["measured"] = worst(each).as_settings()
     result = replace(own, **ends, **{name: join(name, 1) for name in steps}, settings=own.settings | whole)
     if result.log_z == -torch.inf:
         raise DegenerateWeights(

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from ..core.arguments import LONGEST, number, settle, whole
+from ..core.arguments import LONGEST, number, set_fields, whole_number
 from ..core.errors import InvalidInput, TruetiltError
 
 PATIENCE = 600.0  # seconds a rank waits for the others
@@ -49,12 +49,12 @@ class World:
         return self.rank == 0
 
     def __post_init__(self) -> None:
-        settle(self, size=whole("size", self.size, 1, LONGEST))
-        settle(self, rank=whole("rank", self.rank, 0, self.size - 1))
+        set_fields(self, size=whole_number("size", self.size, 1, LONGEST))
+        set_fields(self, rank=whole_number("rank", self.rank, 0, self.size - 1))
 
     def cuts(self, count: int) -> list[int]:
         """First item of each rank's share of `count` items, and the total: shares differ by at most one."""
-        count = whole("count", count, 0)
+        count = whole_number("count", count, 0)
         return [count * rank // self.size for rank in range(self.size + 1)]
 
     def together(self, work: Callable[[], T]) -> T:

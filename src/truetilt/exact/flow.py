@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.arguments import whole
+from ..core.arguments import whole_number
 from ..core.errors import InvalidInput, InvalidWeights
 from ..core.target import OfModel, contract_of
 from ..core.types import (
@@ -136,7 +136,7 @@ def _sizes(model: object, size: int | None, length: int | None) -> tuple[int, in
         size, length = (model.process.states if size is None else size), (model.length if length is None else length)
     if size is None or length is None:
         raise InvalidInput("flow needs to know the space: fk has no model, so give size and length")
-    size, length = whole("size", size, 2), whole("length", length, 1)
+    size, length = whole_number("size", size, 2), whole_number("length", length, 1)
     if model is not None and (size, length) != (model.process.states, model.length):
         raise InvalidInput(
             f"flow over {length} sites of {size} states, and the model has {model.length} of {model.process.states} "

@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor
 
-from ..core.arguments import number, reals, settle
+from ..core.arguments import number, reals, set_fields
 from ..core.errors import InvalidInput
 from ..core.evaluation import Batch, BatchScore, Needs
 from ..core.logits import SiteLogits
@@ -164,9 +164,9 @@ class TableScore(BatchScore):
 
     def __post_init__(self) -> None:
         check_process(self.process)
-        settle(self, p0=check_law(self.process, "p0", self.p0))
+        set_fields(self, p0=check_law(self.process, "p0", self.p0))
         if self.fallback is not None:
-            settle(self, fallback=check_law(self.process, "fallback", self.fallback))
+            set_fields(self, fallback=check_law(self.process, "fallback", self.fallback))
 
     @property
     def particle_bytes(self) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.amino_acids import AMINO_ACIDS
-from ..core.arguments import listed, shown, whole
+from ..core.arguments import listed, shown, whole_number
 from ..core.errors import InvalidInput
 from .families import PROTEIN, TEXT, Family, first_of
 from .tokenizer import check_characters
@@ -215,4 +215,4 @@ def _own(token: object, known: dict[str, int]) -> int:
         if token not in known:
             raise InvalidInput(f"draw holds {token!r}, which the tokenizer does not have; give tokens it has")
         return known[token]
-    return whole("a token of draw", token, 0)
+    return whole_number("a token of draw", token, 0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..core.arguments import LONGEST, shown, whole
+from ..core.arguments import LONGEST, shown, whole_number
 from ..core.errors import InvalidInput
 from .gaps import has_gaps, parts_of
 from .public_net import Public
@@ -44,7 +44,7 @@ def context_of(public: Public, text: str, length: int | None, suffix: str) -> Co
         before, after = (public.alphabet.encode(part) for part in (text, suffix))
         if length is None and public.length > LONGEST:
             raise InvalidInput("the net does not say how many tokens it reads; give length=")
-        size = max(1, room(public, text) - len(after)) if length is None else whole("length", length, 1, LONGEST)
+        size = max(1, room(public, text) - len(after)) if length is None else whole_number("length", length, 1, LONGEST)
         middle = [*before, *[OPEN] * size, *after]
     if public.mask is None and any(own is not OPEN for own in middle):
         raise InvalidInput(

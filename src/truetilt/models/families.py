@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.amino_acids import AMINO_ACIDS
-from ..core.arguments import LONGEST, listed, settle, shown, truth, whole
+from ..core.arguments import LONGEST, listed, set_fields, shown, truth, whole_number
 from ..core.errors import InvalidInput
 
 TEXT, PROTEIN, MOLECULE = "text", "protein", "molecule"
@@ -68,14 +68,14 @@ class Family:
             words = listed(name, getattr(self, name), "give a tuple of strings")
             if not all(isinstance(word, str) for word in words):
                 raise InvalidInput(f"{name} is {shown(words)}; give a tuple of strings")
-            settle(self, **{name: tuple(words)})
+            set_fields(self, **{name: tuple(words)})
         if not isinstance(self.mask, str | int | None):
             raise InvalidInput(f"mask is {shown(self.mask)}; give a token, an id, or None")
         if not isinstance(self.name, str) or not isinstance(self.letters, str):
             raise InvalidInput(f"name and letters are {shown(self.name)} and {shown(self.letters)}; give strings")
         for name in ("pairwise", "masked", "shift", "left"):
-            settle(self, **{name: truth(name, getattr(self, name))})
-        settle(self, reserved=whole("reserved", self.reserved, 0, LONGEST))
+            set_fields(self, **{name: truth(name, getattr(self, name))})
+        set_fields(self, reserved=whole_number("reserved", self.reserved, 0, LONGEST))
 
 
 PLAIN = Family("masked language model")

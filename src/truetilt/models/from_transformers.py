@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..core.arguments import LONGEST, device_here, listed, shown, truth, whole
+from ..core.arguments import LONGEST, device_here, listed, shown, truth, whole_number
 from ..core.errors import InvalidInput
 from ..diffusion.processes import Masking, Uniform
 from ..runtime.memory import free_bytes
@@ -116,7 +116,7 @@ def _public(
     last = last if after is None else _given("after", after, size)
     never = {own for own in (hole, *first, *last) if own is not None}
     alphabet = drawable(tokenizer, family, size, draw, ends, never)
-    longest = longest_row(config, family) if length is None else whole("length", length, 1, LONGEST)
+    longest = longest_row(config, family) if length is None else whole_number("length", length, 1, LONGEST)
     pad = getattr(tokenizer, "pad_token_id", None)
     wide = first_of(config, ("hidden_size", "d_model", "hidden_dim", "n_embd")) or 1024
     many = _classes(net, config, classes)
@@ -130,20 +130,22 @@ def _classes(net: nn.Module, config: Any, given: int | None) -> int:
     takes = "cond" in inspect.signature(net.forward).parameters
     if given is None:
         return (first_of(config, ("num_classes",)) or 0) if takes else 0
-    if whole("classes", given, 0, LONGEST) and not takes:
+    if whole_number("classes", given, 0, LONGEST) and not takes:
         raise InvalidInput(f"classes is {given} and {type(net).__name__} takes no cond; leave it out")
     return int(given)
 
 
 def _given(name: str, ids: Any, size: int) -> tuple[int, ...]:
     """The ids of a frame given by the user, checked."""
-    return tuple(whole(f"a token of {name}", own, 0, size - 1) for own in listed(name, ids, "give a list of ids"))
+    return tuple(
+        whole_number(f"a token of {name}", own, 0, size - 1) for own in listed(name, ids, "give a list of ids")
+    )
 
 
 def _vocabulary(net: nn.Module, config: Any, tokenizer: Any, given: int | None) -> int:
     """The network's vocabulary size: as given, from its config, or the rows of its embedding."""
     if given is not None:
-        return whole("vocabulary", given, 2, 2**31 - 1)
+        return whole_number("vocabulary", given, 2, 2**31 - 1)
     found = first_of(config, ("vocab_size",))
     if found is None:
         rows = [module.num_embeddings for module in net.modules() if isinstance(module, nn.Embedding)]

@@ -20,7 +20,7 @@ from typing import Any, TypedDict, Unpack
 import torch
 from torch import Tensor, nn
 
-from ..core.arguments import device_here, settle, shown, truth, whole
+from ..core.arguments import device_here, set_fields, shown, truth, whole_number
 from ..core.errors import InvalidInput
 from ..core.types import Model, Process, Tokens, check_process
 from ..diffusion.processes import Masking, Uniform
@@ -72,7 +72,7 @@ class Digits:
         if not isinstance(self.nets, Mapping):
             raise InvalidInput(f"nets is {shown(self.nets)}; give them by name, {{'unet': net, ...}}")
         check_process(self.process)
-        settle(self, batch=whole("batch", self.batch, 1))
+        set_fields(self, batch=whole_number("batch", self.batch, 1))
         if "unet" not in self.nets:
             raise InvalidInput(f"the nets are {sorted(self.nets)}; a bundle needs one called 'unet'")
         shapes = {name: _shape(net) for name, net in self.nets.items()}
@@ -181,7 +181,7 @@ def load(
             f"load has no option {', '.join(more)} for {name_or_folder}; {', '.join(PACKAGED)} have some"
         )
     device_here(device)
-    compile, batch = truth("compile", compile), None if batch is None else whole("batch", batch, 1)
+    compile, batch = truth("compile", compile), None if batch is None else whole_number("batch", batch, 1)
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise InvalidInput(f"dtype is {shown(dtype)}; give torch.bfloat16, torch.float16, or None for float32")
     if str(name_or_folder) in PACKAGED:

@@ -15,7 +15,7 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor
 
-from ..core.arguments import LONGEST, function, listed, plain, settle, shown, whole
+from ..core.arguments import LONGEST, function, listed, plain, set_fields, shown, whole_number
 from ..core.errors import InvalidInput
 from ..core.evaluation import Batch, BatchScore, Needs, ask, needs_of
 from ..core.logits import SiteLogits
@@ -43,7 +43,7 @@ class Infill(WrappingScore):
     def __post_init__(self) -> None:
         function("score", self.score, "(x, t)")
         need = "give the tokens of the text, None at open sites"
-        settle(self, given=tuple(plain(token) for token in listed("given", self.given, need)))
+        set_fields(self, given=tuple(plain(token) for token in listed("given", self.given, need)))
         if not self.length:
             raise InvalidInput(f"the text has {len(self.given)} tokens and none is open; leave None where to fill in")
         vocabulary = math.inf if self.process is None else self.process.vocabulary
@@ -109,7 +109,7 @@ class Retimed(WrappingScore):
     def process(self) -> Masking:
         return cast("Masking", process_of(self.score))
 
-    def told(self, t: float) -> float:
+    def time_for_net(self, t: float) -> float:
         """The time at which a whole text is expected to have as many masked sites as this one has at t."""
         schedule = self.process.schedule
         share = float(torch.expm1(-schedule(t).value) / torch.expm1(-schedule(1.0).value))
@@ -117,7 +117,7 @@ class Retimed(WrappingScore):
         return self.process.time_masked(self.length, masked)
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
-        then, process, x = self.told(t), self.process, batch.x
+        then, process, x = self.time_for_net(t), self.process, batch.x
         return process.score(process.posterior(ask(self.score, batch, then), x, then), x, t)
 
 
@@ -176,7 +176,7 @@ def prompted(score: Score, length: int, prefix: Sequence[int] = (), suffix: Sequ
         prefix: Tokens before the open sites; none by default.
         suffix: Tokens after them; none by default. One of the two is given.
     """
-    length = whole("length", length, 1, LONGEST)
+    length = whole_number("length", length, 1, LONGEST)
     prefix, suffix = (listed("the prompt", part, "give a list of tokens") for part in (prefix, suffix))
     if not len(prefix) + len(suffix):
         raise InvalidInput("the prompt is empty; give at least one token before or after the open sites")

@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ..core.arguments import function, listed, settle, shown
+from ..core.arguments import function, listed, set_fields, shown
 from ..core.errors import InvalidInput
 from ..core.evaluation import Batch
 from ..core.logits import LazyRows, SiteLogits
@@ -46,7 +46,7 @@ class LazyScore(WrappingScore):
         labels = listed("labels", self.labels, "give a tuple of classes")
         for label in labels:
             check_class(self.score.net, label)
-        settle(self, labels=tuple(labels))
+        set_fields(self, labels=tuple(labels))
         if self.seen is not None:
             function("seen", self.seen, "(count)")
 
@@ -68,7 +68,7 @@ class LazyScore(WrappingScore):
         if self.seen is not None:
             self.seen(len(states))
         if batch.meter is not None:
-            batch.meter.asked(len(states))
+            batch.meter.evaluated(len(states))
         here = flat[states]
         logits = self.score.logits(Batch(here), t, None if labels is None else labels[states])
         answer = self.score.score_of(logits, here, t)

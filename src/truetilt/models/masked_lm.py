@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core.arguments import listed, shown, truth, whole
+from ..core.arguments import listed, shown, truth, whole_number
 from ..core.errors import InvalidInput
 from ..core.eval_mode import check_logits
 from ..core.logits import SiteLogits
@@ -53,7 +53,7 @@ class Denoiser(nn.Module):
         super().__init__()
         _check_net(net)
         self.config = ForeignConfig(
-            whole("vocabulary", vocabulary, 2), whole("length", length, 1), truth("masked", masked)
+            whole_number("vocabulary", vocabulary, 2), whole_number("length", length, 1), truth("masked", masked)
         )
         self.net, self.looked_at = net, False
         self.train(net.training)
@@ -107,9 +107,11 @@ class MaskedLM(nn.Module):
             raise InvalidInput(
                 f"{type(net).__name__} has no config.vocab_size; give vocabulary=, how many tokens its logits are of"
             )
-        vocabulary, mask_token = whole("vocabulary", vocabulary, 2), whole("mask_token", mask_token, 0)
-        never = [whole("a token of never", token, 0) for token in listed("never", never, "give a list of tokens")]
-        length = None if length is None else whole("length", length, 1)
+        vocabulary, mask_token = whole_number("vocabulary", vocabulary, 2), whole_number("mask_token", mask_token, 0)
+        never = [
+            whole_number("a token of never", token, 0) for token in listed("never", never, "give a list of tokens")
+        ]
+        length = None if length is None else whole_number("length", length, 1)
         if parts is not None and (
             not isinstance(parts, tuple | list) or len(parts) != 2 or not all(map(callable, parts))
         ):

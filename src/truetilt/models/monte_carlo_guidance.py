@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..core.arguments import LARGEST, function, number, settle, tensor_of, whole
+from ..core.arguments import LARGEST, function, number, set_fields, tensor_of, whole_number
 from ..core.errors import InvalidInput, InvalidWeights
 from ..core.evaluation import Batch, BatchScore, check
 from ..core.logits import SiteLogits, draw_from
@@ -64,10 +64,10 @@ class MonteCarloGuidance(BatchScore):
             )
         function("the reward", self.reward, "(x, t)", "of states [B, D] and a time, that returns one number a state")
         need = f"it must be finite, at most {LARGEST:.0e}"
-        settle(
+        set_fields(
             self,
             strength=number("strength", self.strength, need),
-            completions=whole("completions", self.completions, 2, _MOST),
+            completions=whole_number("completions", self.completions, 2, _MOST),
             share=number("share", self.share),
             seed=check_seed(self.seed),
         )

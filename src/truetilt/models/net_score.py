@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core.arguments import settle
+from ..core.arguments import set_fields
 from ..core.errors import InvalidInput
 from ..core.evaluation import Batch, BatchScore, Needs, ask
 from ..core.logits import SiteLogits
@@ -36,7 +36,7 @@ class NetScore(BatchScore):
     dtype: torch.dtype | None = None
 
     def __post_init__(self) -> None:
-        settle(self, batch=check_batch(self.batch, self.dtype))
+        set_fields(self, batch=check_batch(self.batch, self.dtype))
         if self.label is not None:
             check_class(self.net, self.label)
         needed = self.process.vocabulary
@@ -60,7 +60,7 @@ class NetScore(BatchScore):
         return score_of_posterior(self.process, logits, x, t)
 
     @property
-    def _asked(self) -> Padded:
+    def _padded(self) -> Padded:
         return Padded(self.net, self.batch, self.dtype)
 
     def logits(self, batch: Batch, t: float, labels: Tensor | None = None) -> SiteLogits:
@@ -71,7 +71,7 @@ class NetScore(BatchScore):
         read, x = sites_read(self.process, batch), batch.x
         if labels is None and self.label is not None:
             labels = torch.full((len(x),), self.label, device=x.device)
-        rows = rows_of(self._asked(x, t, labels), read, self.batch)
+        rows = rows_of(self._padded(x, t, labels), read, self.batch)
         return SiteLogits(rows if rows.dtype == torch.float64 else rows.float(), read.index)
 
 
@@ -147,15 +147,15 @@ class NetPotential:
     dtype: torch.dtype | None = None
 
     def __post_init__(self) -> None:
-        settle(self, batch=check_batch(self.batch, self.dtype))
+        set_fields(self, batch=check_batch(self.batch, self.dtype))
         check_class(self.net, self.label)
 
     @property
-    def _asked(self) -> Padded:
+    def _padded(self) -> Padded:
         return Padded(self.net, self.batch, self.dtype)
 
     def __call__(self, x: Tokens, t: float) -> Tensor:
-        return class_log_probs(self._asked, x, t)[..., self.label]
+        return class_log_probs(self._padded, x, t)[..., self.label]
 
 
 def class_log_probs(net: Padded, x: Tokens, t: float = 0.0) -> Tensor:

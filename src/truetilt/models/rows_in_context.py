@@ -49,7 +49,7 @@ class Framed(nn.Module):
         self.train(public.net.training)
         device, size = next(public.net.parameters()).device, len(public.alphabet)
         self.rows = PaddedRows(*(table.to(device) for table in _padded(public, contexts)))
-        self.padded, self.told = not bool(self.rows.seen.all()), any(c.label is not None for c in contexts)
+        self.padded, self.has_labels = not bool(self.rows.seen.all()), any(c.label is not None for c in contexts)
         self.own = torch.tensor([*public.alphabet.ids, public.mask or 0], device=device)  # the mask is the last
         self.first = public.alphabet.ids[0]
         self.a_range = public.alphabet.ids == tuple(range(self.first, self.first + size))
@@ -64,10 +64,10 @@ class Framed(nn.Module):
         seen = rows.seen[which] if self.padded else None
         if seen is not None:
             seen = seen[:, None, None].expand(-1, 1, seen.shape[1], -1) if public.family.pairwise else seen.long()
-        told = rows.labels[which] if self.told else None
+        labels = rows.labels[which] if self.has_labels else None
 
         def ask() -> Tensor:
-            return public.ask(ids, seen, public.told_noise(sigma), told)
+            return public.ask(ids, seen, public.told_noise(sigma), labels)
 
         hidden = ask() if public.head is None else public.head.features(ask)
         return hidden.gather(1, rows.answers[which][..., None].expand(-1, -1, hidden.shape[-1]))

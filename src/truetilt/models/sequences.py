@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..core.amino_acids import fasta_text
-from ..core.arguments import LONGEST, listed, shown, whole
+from ..core.arguments import LONGEST, listed, shown, whole_number
 from ..core.errors import InvalidInput
 from ..core.types import Model, Process, Score, Tokens
 from ..diffusion.processes import Masking
@@ -155,7 +155,7 @@ class Sequences:
         classes = self.public.classes
         if not classes or texts is not None:
             raise InvalidInput(f"condition is {shown(label)}; this net has {classes or 'no'} classes: give a prompt")
-        label = whole("condition", label, 0, classes - 1)
+        label = whole_number("condition", label, 0, classes - 1)
         around = context_of(self.public, "", length, suffix)
         return self._modelled([around._replace(label=classes)], [around._replace(label=label)])
 
@@ -252,7 +252,7 @@ class Sequences:
 def _tokens(x: Any) -> Tokens:
     """Rows of tokens [..., D], or one row [D], which may be a list."""
     if not isinstance(x, Tensor):
-        x = torch.tensor([whole("a token", own, 0, 2**31) for own in listed("the row", x, "give tokens")])
+        x = torch.tensor([whole_number("a token", own, 0, 2**31) for own in listed("the row", x, "give tokens")])
     if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool or x.dim() < 1 or not x.shape[-1]:
         raise InvalidInput("strings are read from rows of tokens, an int64 tensor [..., D]; result.particles is such")
     return x

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
-from ..core.arguments import LONGEST, plain, settle, shown, whole
+from ..core.arguments import LONGEST, plain, set_fields, shown, whole_number
 from ..core.errors import InvalidInput
 from ..core.eval_mode import evaluating
 from ..core.evaluation import Batch, BatchScore, Needs, is_on_host
@@ -69,7 +69,7 @@ def check_batch(batch: object, dtype: object) -> int:
     """The batch size as a plain number, with batch and dtype checked."""
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise InvalidInput(f"dtype is {shown(dtype)}; give torch.bfloat16, torch.float16, or None for float32")
-    return whole("batch", batch, 1, LONGEST)
+    return whole_number("batch", batch, 1, LONGEST)
 
 
 class SitesRead(NamedTuple):
@@ -156,7 +156,7 @@ class TextScore(BatchScore):
         check_token_net(self.net)
         if self.label is not None:
             check_class(self.net, self.label)
-        settle(self, batch=check_batch(self.batch, self.dtype))
+        set_fields(self, batch=check_batch(self.batch, self.dtype))
         known = self.net.config.vocabulary
         if known != self.process.vocabulary:
             raise InvalidInput(
@@ -168,7 +168,7 @@ class TextScore(BatchScore):
             raise InvalidInput(f"the net has {kind} and the process is {type(self.process).__name__}; they must agree")
 
     @property
-    def _asked(self) -> Padded:
+    def _padded(self) -> Padded:
         return Padded(cast("nn.Module", self.net), self.batch, self.dtype, self.net.trunk)
 
     @property
@@ -195,42 +195,55 @@ class TextScore(BatchScore):
 
         The trunk runs when the first rows are read. `labels`, one for each state [B], replace the score's own.
         """
-        key = ("sigma", id(self.process), t)
-        if key not in batch.known:
-            batch.known[key] = cast("Masking", self.process).sigma(t)
-        sigma, read, x = batch.known[key], sites_read(self.process, batch), batch.x
+        sigma, read, x = cast("Masking", self.process).sigma(t), sites_read(self.process, batch), batch.x
         if x.shape[-1] > self.net.config.length:
             raise too_long(x, self.net.config.length)
         if labels is None and self.label is not None:
             labels = torch.full((len(x),), self.label, device=x.device)
-        waiting = ("trunk", id(self.net), self.batch, self.dtype, sigma)  # scores sharing one trunk evaluation
-        trunk = batch.known.get(waiting)
-        if labels is None or trunk is None or trunk.ran:
-            trunk = Trunk(self, x, read, sigma, [])
+        trunk, place = Trunk(self, x, read, sigma), 0
         if labels is not None:
-            batch.known[waiting] = trunk
-            trunk.labels.append(labels)
-        rows = HeadRows(self, trunk, max(len(trunk.labels) - 1, 0))
+            trunk = batch.known.get(trunk.key, trunk)
+            trunk = Trunk(self, x, read, sigma) if trunk.ran else trunk
+            place, batch.known[trunk.key] = trunk.add(labels), trunk
+        rows = HeadRows(self, trunk, place)
         return SiteLogits(LazyRows((read.rows, self.process.vocabulary), rows.make, rows.begin), read.index)
+
+
+class TrunkKey(NamedTuple):
+    """The key of a trunk in the cache of a batch: scores that agree in it share the trunk."""
+
+    net: int  # its id: the scores keep the network alive
+    batch: int
+    dtype: torch.dtype | None
+    sigma: float
 
 
 @dataclass(frozen=True, eq=False)
 class Trunk:
-    """Evaluations of a network on states x, one under each of these label tensors [B] (none: one without), in shared
-    batches.
+    """Evaluations of a network on states x, one under each label tensor added (none: one without), in shared batches.
 
-    So a base and a conditional that are one network under two labels share its batches.
+    So a base and a conditional that are one network under two labels share its batches. Labels are added until the
+    trunk runs, which it does when its features are first read.
     """
 
     score: TextScore
     x: Tokens
     read: SitesRead
     sigma: float
-    labels: list[Tensor]
+    labels: list[Tensor] = field(default_factory=list, init=False)  # [B] each
+
+    @property
+    def key(self) -> TrunkKey:
+        return TrunkKey(id(self.score.net), self.score.batch, self.score.dtype, self.sigma)
 
     @property
     def ran(self) -> bool:
         return "hidden" in vars(self)
+
+    def add(self, labels: Tensor) -> int:
+        """Add labels [B] to evaluate the states under; returns their place among the labels."""
+        self.labels.append(labels)
+        return len(self.labels) - 1
 
     @cached_property
     def hidden(self) -> Tensor:
@@ -240,7 +253,7 @@ class Trunk:
         if many > 1:
             x, wide = x.repeat(many, 1), read.where.repeat(many, 1)
             read = read._replace(where=wide, rows=1 + many * (read.rows - 1))
-        hidden = rows_of(how._asked(x, self.sigma, labels), read, how.batch)
+        hidden = rows_of(how._padded(x, self.sigma, labels), read, how.batch)
         return hidden if how.dtype is None else hidden.to(how.dtype)
 
 
@@ -332,7 +345,7 @@ class Text:
             raise InvalidInput(f"the condition is the text {condition!r}; encode it, and give its tokens")
         prompt = condition if isinstance(condition, Sequence) else ()
         length = max(1, self.length - len(prompt)) if length is None else length
-        if not 1 <= whole("length", length, 0) <= self.length:
+        if not 1 <= whole_number("length", length, 0) <= self.length:
             raise InvalidInput(f"length is {length}; the net reads {self.length} tokens, so give 1 to {self.length}")
         base, conditional = self.score(), None
         if condition is not None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..core.arguments import has, path_of, shown, whole
+from ..core.arguments import has, path_of, shown, whole_number
 from ..core.errors import InvalidInput
 from ..core.storage import TEXT, check_plain, parse_json, read_text, write_text
 from .pretrained import read_card
@@ -115,7 +115,7 @@ def load_tokenizer(folder: str | Path, vocabulary: int | None = None) -> Tokeniz
     """
     path = path_of("folder", folder) / TOKENIZER
     if vocabulary is not None:
-        vocabulary = whole("vocabulary", vocabulary, 1)
+        vocabulary = whole_number("vocabulary", vocabulary, 1)
     if not path.is_file():
         raise InvalidInput(f"{folder} has no {TOKENIZER}; it lies beside the net it was made for")
     try:
@@ -152,7 +152,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Tokenizer:
         texts: The texts, a list or any iterable of strings.
         vocabulary: The most tokens it has, 257 or more: every byte and the end of a text need one.
     """
-    if whole("vocabulary", vocabulary, 0, 2**24) <= _BYTES:
+    if whole_number("vocabulary", vocabulary, 0, 2**24) <= _BYTES:
         raise InvalidInput(f"vocabulary is {vocabulary}; every byte and the end need a token, so give at least 257")
     if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
         raise InvalidInput(f"texts is {shown(texts)}; give a list of texts")

@@ -17,7 +17,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from ..core.arguments import device_here, function, listed, path_of, settle, shown, whole
+from ..core.arguments import device_here, function, listed, path_of, set_fields, shown, whole_number
 from ..core.chemistry import SELFIES, SMILES, canonical, in_notation, parsed, rdkit, selfies_library, smiles_of
 from ..core.errors import InvalidInput
 from ..core.evaluation import Batch, ask
@@ -80,7 +80,7 @@ class Molecules:
             raise InvalidInput(f"the notation is {shown(self.notation)}; molecules are written in smiles or selfies")
         config: Any = self.net.config
         self.tokenizer.check_fits(config.vocabulary, None, NET)
-        settle(self, batch=whole("batch", self.batch, 1), process=Masking(config.vocabulary))
+        set_fields(self, batch=whole_number("batch", self.batch, 1), process=Masking(config.vocabulary))
         own: Any = None if self.potential is None else self.potential.config
         if own is not None and (own.vocabulary, own.length) != (config.vocabulary, config.length):
             raise InvalidInput(

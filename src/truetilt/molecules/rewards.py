@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
-from ..core.arguments import function, number, settle, shown
+from ..core.arguments import function, number, set_fields, shown
 from ..core.chemistry import PROPERTIES, parsed, rdkit
 from ..core.errors import InvalidInput
 
@@ -175,7 +175,7 @@ class Together:
         for score, factor in self.parts:
             function("a reward", score, "(mol)")
             number("the factor of a reward", factor, "give a number")
-        settle(self, parts=tuple((score, float(factor)) for score, factor in self.parts))
+        set_fields(self, parts=tuple((score, float(factor)) for score, factor in self.parts))
 
     def __call__(self, mol: Any) -> float:
         values = [(score(mol), factor) for score, factor in self.parts]

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from ..core.amino_acids import AMINO_ACIDS
-from ..core.arguments import settle, whole
+from ..core.arguments import set_fields, whole_number
 from ..core.errors import InvalidInput
 from ..core.types import NEG_INF, Tokens
 from .decoding import Decoding, LayerCache
@@ -49,7 +49,7 @@ class OrderedLaw:
     _graph: Graph | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        settle(self, batch=whole("batch", self.batch, 1))
+        set_fields(self, batch=whole_number("batch", self.batch, 1))
 
     def __len__(self) -> int:
         return len(self.choice)

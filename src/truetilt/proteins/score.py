@@ -94,7 +94,7 @@ class OrderedScore(BatchScore):
         """The law of the next site in decoding order; one pass."""
         begun, which = distinct_rows(ordered[:, :turn])
         if meter is not None:
-            meter.asked(len(begun))
+            meter.evaluated(len(begun))
         return self.law.after(begun.to(self.law.device)).to(ordered.device)[which]
 
     def _summed(self, state: Tokens, turn: int, end: int, meter: Meter | None) -> Tensor:
@@ -105,7 +105,7 @@ class OrderedScore(BatchScore):
         every = torch.where(state == SIZE, 0, state).repeat(len(letters), 1)
         every[:, places] = letters
         if meter is not None:
-            meter.asked(len(every))
+            meter.evaluated(len(every))
         parts = [self._log_p(part, end) for part in every.split(AT_A_TIME)]
         return torch.cat(parts).reshape(SIZE, -1).logsumexp(1).log_softmax(0)
 

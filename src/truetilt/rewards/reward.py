@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.arguments import function, number, path_of, settle, truth, whole
+from ..core.arguments import function, number, path_of, set_fields, truth, whole_number
 from ..core.errors import InvalidInput
 from ..core.fingerprints import fingerprint
 from ..core.types import Tokens
@@ -78,14 +78,16 @@ class Reward:
         takes, what = ("(tokens)", "[B, D]") if self.tokenizer is None else ("(strings)", "a list of them")
         function("the reward's function", self.function, takes, f"{what}, that returns one number each")
         for name in ("one_at_a_time", "cached", "noisy"):
-            settle(self, **{name: truth(name, getattr(self, name))})
-        settle(self, workers=whole("workers", self.workers, 0, 10_000), _spelling=spelling_of(self.tokenizer))
-        settle(self, timeout=self._check_timeout(), vocabulary=check_vocabulary(self.vocabulary, self._spelling))
+            set_fields(self, **{name: truth(name, getattr(self, name))})
+        set_fields(
+            self, workers=whole_number("workers", self.workers, 0, 10_000), _spelling=spelling_of(self.tokenizer)
+        )
+        set_fields(self, timeout=self._check_timeout(), vocabulary=check_vocabulary(self.vocabulary, self._spelling))
         if self.progress is not None:
             function("progress", self.progress, "(done, total)")
         if self.highest is not None:
-            settle(self, highest=number("highest", self.highest, "give the most that a sequence can have, or None"))
-        settle(self, _crew=self._hired(), _cache=self._remembered())
+            set_fields(self, highest=number("highest", self.highest, "give the most that a sequence can have, or None"))
+        set_fields(self, _crew=self._hired(), _cache=self._remembered())
 
     def __repr__(self) -> str:
         return f"Reward({getattr(self.function, '__name__', type(self.function).__name__)})"
@@ -202,9 +204,11 @@ class Reward:
     def _evaluate(self, x: Tokens, rows: RowNumbers, keep: Callable[[int, float], None], begun: int) -> None:
         """Call the function on rows of x and pass each value to `keep` as it comes; raise if a row has no value."""
         done = [0, len(rows)]
-        failure = self._asked(x, self._shares(rows), keep, done)
+        failure = self._called(x, self._shares(rows), keep, done)
         if failure is not None and failure.raised and len(failure.rows) > 1 and self.keeps:
-            alone = self._asked(x, [[row] for row in failure.rows], keep, done)  # one by one, to find the failing state
+            alone = self._called(
+                x, [[row] for row in failure.rows], keep, done
+            )  # one by one, to find the failing state
             failure = alone or failure._replace(words=f"{failure.words} (of all together, of none alone)")
         self._cache.keep(now=failure is not None)
         if failure is not None:
@@ -213,7 +217,7 @@ class Reward:
                 error.add_note(failure.trace)
             raise error from failure.error
 
-    def _asked(
+    def _called(
         self, x: Tokens, tasks: Sequence[RowNumbers], keep: Callable[[int, float], None], done: list[int]
     ) -> Any:
         """Run tasks through the function; the first failure, or None."""

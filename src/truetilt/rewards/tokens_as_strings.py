@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..core.arguments import function, shown, whole
+from ..core.arguments import function, shown, whole_number
 from ..core.errors import InvalidInput
 
 _SHOWN = 400  # characters of a sequence that an error message quotes
@@ -59,7 +59,7 @@ def check_vocabulary(vocabulary: int | None, spelling: Spelling | None) -> int |
     size = None if spelling is None else spelling.size
     if vocabulary is None:
         return size
-    given = whole("vocabulary", vocabulary, 1, 2**31)
+    given = whole_number("vocabulary", vocabulary, 1, 2**31)
     if size is not None and given > size:
         raise InvalidInput(f"vocabulary is {given} and the tokenizer has {size} tokens; give one that has all")
     return given

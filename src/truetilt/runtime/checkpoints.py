@@ -50,7 +50,7 @@ class Record:
         """How many steps are done; -1 before the first draw."""
         return len(self.infos) - 1
 
-    def whole(self, shard: Shard) -> Record:
+    def gathered(self, shard: Shard) -> Record:
         """The same record with the particles of all ranks gathered."""
         kept = [(step, _spread(shard.everyone, particles)) for step, particles in self.kept]
         spent = shard.summed(torch.stack([info.spent.cpu() for info in self.infos]))
@@ -72,7 +72,7 @@ class Checkpoints:
             raise InvalidInput(f"checkpoint_every is {every!r}; give a whole number of steps, at least 1")
         self.folder, self.every, self.shard, self.rewards = Path(folder), every, shard, rewards
         self.identity = json.loads(json.dumps(identity))
-        self._asked, self._before = False, None
+        self._stop_asked, self._before = False, None
 
     def __enter__(self) -> Checkpoints:
         main = threading.current_thread() is threading.main_thread()  # Python handles signals there only
@@ -85,11 +85,11 @@ class Checkpoints:
             signal.signal(signal.SIGTERM, self._before)
 
     def _ask(self, number: int, frame: object) -> None:
-        self._asked = True
+        self._stop_asked = True
 
     def after_step(self, record: Record, steps: int) -> None:
         """Save if a checkpoint is due. If the run was asked to stop before its end, save and raise `Stopped`."""
-        stop = self.shard.agreed(self._asked) and record.step < steps
+        stop = self.shard.agreed(self._stop_asked) and record.step < steps
         if stop or record.step == steps or (record.step > 0 and record.step % self.every == 0):
             self.save(record)
         if stop:
@@ -101,7 +101,7 @@ class Checkpoints:
 
     def save(self, record: Record) -> None:
         """Write step-N, then remove all but the last two; of several ranks only the first writes."""
-        whole = record.whole(self.shard)
+        whole = record.gathered(self.shard)
         if self.shard.first == 0:
             write_folder(self.folder / f"step-{record.step:08d}", lambda beside: self._write(beside, whole))
             for old in found(self.folder)[:-_KEPT]:

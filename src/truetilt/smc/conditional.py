@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from ..core.arguments import function, listed, number, settle, shown, whole
+from ..core.arguments import function, listed, number, set_fields, shown, whole_number
 from ..core.errors import DegenerateWeights, InvalidInput
 from ..core.logits import take
 from ..core.types import NEG_INF, FeynmanKac, LogWeights, Move, Particles, Resampled, State, check_sampled
@@ -85,7 +85,7 @@ class Rule:
     lineage: Lineage = keep_lineage
 
     def __post_init__(self) -> None:
-        settle(self, threshold=number("the ESS threshold", self.threshold))
+        set_fields(self, threshold=number("the ESS threshold", self.threshold))
         function("lineage", self.lineage, "(move, log_w, y, u)", "such as tt.keep_lineage or tt.ancestor_sampling")
         if not 0 <= self.threshold <= 1:
             raise InvalidInput(f"the ESS threshold is {self.threshold}; give a fraction of the particles in [0, 1]")
@@ -154,7 +154,7 @@ def swept(
     chains, particles = _pair("shape", shape)
     shape, stream = check_chains((chains, particles)), at.stream
     grid = tuple(number("a time of the grid", t) for t in listed("the time grid", grid, "give times from 1 to 0"))
-    sweep = whole("the number of the sweep", at.number, 0)
+    sweep = whole_number("the number of the sweep", at.number, 0)
     if not isinstance(stream, Stream) or not isinstance(rule, Rule) or not isinstance(reference, Trajectory | None):
         raise InvalidInput(
             f"the stream is {shown(stream)}, the rule {shown(rule)}, the reference {shown(reference)}; give tt.Stream, "
@@ -246,7 +246,7 @@ def hold(values: Tensor, kept: Tensor) -> Tensor:
 
 def check_chains(shape: tuple[int, int]) -> tuple[int, int]:
     """Chains and particles as plain whole numbers; at least 2 particles, because a reference alone cannot move."""
-    shape = whole("the number of chains", shape[0], 0), whole("the number of particles", shape[1], 0)
+    shape = whole_number("the number of chains", shape[0], 0), whole_number("the number of particles", shape[1], 0)
     if shape[0] < 1 or shape[1] < 2:
         raise InvalidInput(
             f"{shape[0]} chains of {shape[1]} particles; need at least 1 chain, and at least 2 particles in it: "

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..core.errors import InvalidInput
-from ..core.model_diagnostics import NOTHING_MEASURED, Measures
+from ..core.model_diagnostics import NOT_MEASURED, ModelDiagnostics
 from ..core.target import UNKNOWN, Remedies
 from .genealogy import lineage, roots
 from .resampling import effective_sample_size, log_mean_exp, normalised
@@ -53,7 +53,7 @@ class Figures:
     accepted: float | None = None  # mean acceptance probability of moves, over the steps with moves
     generations: float = 0.0  # steps at which particles were resampled, mean over populations
     resampling: str = ""  # "never", "adaptive" or "always"; empty where it was not recorded
-    measured: Measures = NOTHING_MEASURED  # measured when the run was done (`core/model_diagnostics`)
+    measured: ModelDiagnostics = NOT_MEASURED  # measured when the run was done (`core/model_diagnostics`)
 
     @property
     def headroom(self) -> float | None:
@@ -67,7 +67,7 @@ class Known(NamedTuple):
     repeated: bool = False
     strayed: bool = False
     remedies: Remedies = UNKNOWN
-    measured: Measures = NOTHING_MEASURED
+    measured: ModelDiagnostics = NOT_MEASURED
 
 
 NOTHING_KNOWN = Known()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.arguments import LONGEST, has, settle, whole
+from ..core.arguments import LONGEST, has, set_fields, whole_number
 from ..core.errors import InvalidInput
 from ..core.target import NO_WEIGHTS, Target, contract_of
 from ..core.types import MoveKernel, Particles, Step, StepInfo
@@ -37,10 +37,10 @@ class Rejuvenation:
 
     def __post_init__(self) -> None:
         has("kernel", self.kernel, ("move", "choices"), "give moves, such as tt.Gibbs(tt.AnyOrder(model, alpha))")
-        whole("the number of choices of the kernel", self.kernel.choices, 0)
+        whole_number("the number of choices of the kernel", self.kernel.choices, 0)
         given = {"each_step": self.each_step, "after_resampling": self.after_resampling, "at_end": self.at_end}
         for name, count in given.items():
-            settle(self, **{name: whole(f"a number of moves, {name},", count, 0, LONGEST)})
+            set_fields(self, **{name: whole_number(f"a number of moves, {name},", count, 0, LONGEST)})
         if not self.each_step + self.after_resampling + self.at_end:
             raise InvalidInput(
                 "Rejuvenation makes no moves: each_step, after_resampling and at_end are all 0; say how often it "

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core.arguments import function, number, settle, shown
+from ..core.arguments import function, number, set_fields, shown
 from ..core.errors import DegenerateWeights, InvalidInput, InvalidWeights, TruetiltError
 from ..core.evaluation import StepWork, check, is_on_host
 from ..core.logits import draw_from
@@ -112,31 +112,56 @@ def _check(log_w: LogWeights, u: Tensor) -> None:
 
 
 def never(log_w: LogWeights, u: Tensor) -> Resampled:
-    """No resampling: every particle is its own ancestor and keeps its weight."""
+    """No resampling: every particle is its own ancestor and keeps its weight.
+
+    Args:
+        log_w: Log-weights of the particles, float64 [..., N], unnormalised.
+        u: Uniforms in [0, 1), float64 [..., N].
+    """
     _check(log_w, u)
     return Resampled(torch.arange(log_w.shape[-1], device=log_w.device).expand(log_w.shape), log_w)
 
 
 def multinomial(log_w: LogWeights, u: Tensor) -> Resampled:
-    """Multinomial resampling: N independent draws by weight."""
+    """Multinomial resampling: N independent draws by weight.
+
+    Args:
+        log_w: Log-weights of the particles, float64 [..., N], unnormalised.
+        u: Uniforms in [0, 1), float64 [..., N].
+    """
     _check(log_w, u)
     return _equal(log_w, _invert(normalised(log_w), u))
 
 
 def stratified(log_w: LogWeights, u: Tensor) -> Resampled:
-    """Stratified resampling: one draw in each of N equal slices of the cumulated weights."""
+    """Stratified resampling: one draw in each of N equal slices of the cumulated weights.
+
+    Args:
+        log_w: Log-weights of the particles, float64 [..., N], unnormalised.
+        u: Uniforms in [0, 1), float64 [..., N].
+    """
     _check(log_w, u)
     return _equal(log_w, _invert(normalised(log_w), _slices(u)))
 
 
 def systematic(log_w: LogWeights, u: Tensor) -> Resampled:
-    """Systematic resampling: one uniform shifts N equally spaced points on the cumulated weights."""
+    """Systematic resampling: one uniform shifts N equally spaced points on the cumulated weights.
+
+    Args:
+        log_w: Log-weights of the particles, float64 [..., N], unnormalised.
+        u: Uniforms in [0, 1), float64 [..., N].
+    """
     _check(log_w, u)
     return _equal(log_w, _invert(normalised(log_w), _slices(u[..., :1].expand_as(u))))
 
 
 def residual(log_w: LogWeights, u: Tensor) -> Resampled:
-    """Residual resampling: $floor(N w)$ copies of each particle for sure, other places drawn from the remainders."""
+    """Residual resampling: $floor(N w)$ copies of each particle for sure, other places drawn from the remainders.
+
+    Args:
+        log_w: Log-weights of the particles, float64 [..., N], unnormalised.
+        u: Uniforms in [0, 1), float64 [..., N].
+    """
     _check(log_w, u)
     expected = normalised(log_w) * log_w.shape[-1]
     sure = (expected * (1 + 1e-14)).floor()  # N w that rounding left just under a whole number is that number
@@ -151,6 +176,10 @@ def ssp(log_w: LogWeights, u: Tensor) -> Resampled:
     """Srinivasan sampling process (Gerber, Chopin & Whiteley 2019), pairs matched in a tournament of $log2 N$ rounds.
 
     Each round pairs the fractional counts. One of a pair becomes 0 or 1, the other carries their remainder on.
+
+    Args:
+        log_w: Log-weights of the particles, float64 [..., N], unnormalised.
+        u: Uniforms in [0, 1), float64 [..., N].
     """
     _check(log_w, u)
     expected = normalised(log_w) * log_w.shape[-1]
@@ -194,7 +223,7 @@ class Partial:
     def __post_init__(self) -> None:
         _check_scheme(self.scheme)
         size = number("the size of partial resampling", self.size)
-        settle(self, size=size)
+        set_fields(self, size=size)
         if not (0 < size <= 1 if isinstance(size, float) else size >= 1):
             raise InvalidInput(f"partial resampling of size {size}: give a count of at least 1 or a fraction in (0, 1]")
 
@@ -221,7 +250,7 @@ class Adaptive:
 
     def __post_init__(self) -> None:
         _check_scheme(self.scheme)
-        settle(self, threshold=number("the ESS threshold", self.threshold))
+        set_fields(self, threshold=number("the ESS threshold", self.threshold))
         if not 0 <= self.threshold <= 1:
             raise InvalidInput(f"the ESS threshold is {self.threshold}; give a fraction of the particles in [0, 1]")
 

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.arguments import device_here, plain, settle, shown, whole
+from ..core.arguments import device_here, plain, set_fields, shown, whole_number
 from ..core.condition_count import check_parts
 from ..core.errors import InvalidInput
 from ..core.evaluation import PendingChecks, StepWork, is_on_host
@@ -250,7 +250,13 @@ class Coupling(Protocol):
 
 
 def independent(u: Tensor, labels: Tensor, spare: Tensor) -> Tensor:
-    """Independent uniforms: every particle draws by itself."""
+    """Independent uniforms: every particle draws by itself.
+
+    Args:
+        u: Uniforms of the particles [..., N, k], which are returned as they are.
+        labels: Equal for particles in equal states [..., N, m].
+        spare: More uniforms [..., N, k], for couplings that need them.
+    """
     return u
 
 
@@ -266,7 +272,7 @@ class Source:
 
     def __post_init__(self) -> None:
         if self.chunk is not None:
-            settle(self, chunk=whole("chunk", self.chunk, 1))
+            set_fields(self, chunk=whole_number("chunk", self.chunk, 1))
         if self.couple is not independent and not isinstance(self.shard, Whole):
             raise InvalidInput(
                 "coupled draws sort the particles of all ranks by state, which ranks do not know of each other; use "
@@ -319,10 +325,10 @@ class Stream:
     device: torch.device | str = "cpu"
 
     def __post_init__(self) -> None:
-        settle(
+        set_fields(
             self,
             seed=check_seed(self.seed),
-            first_population=whole("first_population", self.first_population, 0, 2**62),
+            first_population=whole_number("first_population", self.first_population, 0, 2**62),
         )
         device_here(self.device)
 
@@ -346,7 +352,7 @@ class Stream:
 
 def check_seed(seed: int) -> int:
     """The seed as a plain whole number."""
-    return whole("seed", seed, 0, 2**63 - 1)
+    return whole_number("seed", seed, 0, 2**63 - 1)
 
 
 @lru_cache(maxsize=256)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.arguments import plain, settle, shown
+from ..core.arguments import plain, set_fields, shown
 from ..core.errors import InvalidInput
 from ..core.types import LogWeights
 from .descriptions import described, in_words
@@ -171,7 +171,7 @@ class Genealogy:
             lag = plain(self.lag)
             if isinstance(lag, bool) or not isinstance(lag, int) or lag < 1:
                 raise InvalidInput(f"the lag is {shown(lag)} steps; give at least 1, or None for the first draw")
-            settle(self, lag=lag)
+            set_fields(self, lag=lag)
 
     def __call__(self, estimate: Estimate, history: History) -> Spread:
         resampled = _resampled(history)

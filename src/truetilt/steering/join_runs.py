@@ -21,7 +21,7 @@ def joined(one: Result, other: Result) -> Result:
         one.ess + other.ess,
         log_z,
         torch.cat([one.ancestors, other.ancestors + n[0]], -1),
-        one.settings | {"measured": worst([each.settings.get("measured", {}) for each in (one, other)]).told()},
+        one.settings | {"measured": worst([each.settings.get("measured", {}) for each in (one, other)]).as_settings()},
         one.moved,
         one.accepted,
         counts=one.counts + other.counts,

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import torch
 
-from ..core.arguments import function, listed, path_of, plain, shown, whole
+from ..core.arguments import function, listed, path_of, plain, shown, whole_number
 from ..core.budget import Budget
 from ..core.condition_count import parts_of
 from ..core.errors import InvalidInput
@@ -101,7 +101,7 @@ def steer(
     _check_one_condition(model)
     problem = _problem(model, reward, strength, alpha, order, num_inference_steps)
     budget = _budget(problem, evaluations, calls)
-    populations, seed = whole("populations", populations, 2), check_seed(seed)
+    populations, seed = whole_number("populations", populations, 2), check_seed(seed)
     problem = replace(problem, populations=populations)
     asked: dict[str, Any] = {"evaluations": budget.evaluations, "calls": budget.calls, "alpha": alpha}
     asked["strength"] = None if reward is None else problem.strength
@@ -151,7 +151,7 @@ def _problem(
         )
     length, masks = model.length, isinstance(model.process, Masking)
     steps = (length if masks and length <= LONG else STEPS) if steps is None else steps
-    steps = whole("num_inference_steps", steps, 1, length if masks else None)
+    steps = whole_number("num_inference_steps", steps, 1, length if masks else None)
     sites = _order(order, length)
     if reward is not None:
         strength = check_reward_of(reward, strength)
@@ -177,11 +177,11 @@ def _conditioned(model: Model, alpha: float, order: tuple[int, ...] | None, step
 
 def _budget(problem: SteerProblem, evaluations: object, calls: object) -> Budget:
     """The budget with defaults: a limit that is not given follows from the other."""
-    most = None if calls is None else whole("calls", calls, 1)
+    most = None if calls is None else whole_number("calls", calls, 1)
     if most is not None and (problem.reward is None or problem.network):
         raise InvalidInput("calls are those of a reward's function, and a condition has none; give evaluations")
     if evaluations is not None:
-        return Budget(whole("evaluations", evaluations, 1), most)
+        return Budget(whole_number("evaluations", evaluations, 1), most)
     return Budget(int(problem.draw.evaluations) * (DRAWS if most is None else PER_CALL * most), most)
 
 

@@ -17,7 +17,7 @@ from typing import ClassVar, NamedTuple, cast
 
 from torch import Tensor
 
-from ..core.arguments import has, listed, number, settle, shown, whole
+from ..core.arguments import has, listed, number, set_fields, shown, whole_number
 from ..core.errors import InvalidInput
 from ..core.evaluation import StepWork
 from ..core.spent import Spent
@@ -106,14 +106,14 @@ class Annealed(SiteTarget):
         if not isinstance(self.goal, Composed):
             raise InvalidInput(f"the goal is a {type(self.goal).__name__}; give tt.Composed(model, ...)")
         if isinstance(self.shares, Ladder):
-            settle(self, spent=self.shares.spent, shares=self.shares.shares)
-        settle(self, shares=_check_shares(self.shares))
-        settle(self, start_from=natural_start(self.goal) if self.start_from is None else self.start_from)
+            set_fields(self, spent=self.shares.spent, shares=self.shares.shares)
+        set_fields(self, shares=_check_shares(self.shares))
+        set_fields(self, start_from=natural_start(self.goal) if self.start_from is None else self.start_from)
         _check_start(self.goal, self.begin)
         length = self.goal.model.length
         steps = length if self.reveal_steps is None else self.reveal_steps
-        settle(self, reveal_steps=whole("reveal_steps", steps, 1, length))
-        settle(self, floor=_check_floor(self.floor))
+        set_fields(self, reveal_steps=whole_number("reveal_steps", steps, 1, length))
+        set_fields(self, floor=_check_floor(self.floor))
         need = "give what makes a Markov kernel of this value, such as tt.Gibbs"
         if not callable(self.kernel):
             raise InvalidInput(f"kernel is {shown(self.kernel)}; {need}")
@@ -301,7 +301,7 @@ def _check_floor(floor: object) -> float | None:
 
 def _check_shares(shares: object) -> tuple[float, ...]:
     if isinstance(shares, int) and not isinstance(shares, bool):
-        count = whole("shares", shares, 1, MOST_STEPS)
+        count = whole_number("shares", shares, 1, MOST_STEPS)
         return tuple((k + 1) / count for k in range(count))
     found = tuple(number("a share of the way", share, _SHARES) for share in listed("shares", shares, _SHARES))
     rising = all(a <= b for a, b in pairwise(found))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, cast
 import torch
 from torch import Tensor
 
-from ..core.arguments import function, listed, plain, settle, shown
+from ..core.arguments import function, listed, plain, set_fields, shown
 from ..core.errors import InvalidInput
 from ..core.evaluation import StepWork, check, evaluate_all
 from ..core.logits import SiteLogits, draw_by_row, draw_from, take
@@ -30,7 +30,7 @@ from ..diffusion.processes import Masking, RevealStep, reveal_step
 from .advice import annealing, listed_ways
 from .on_clock import FULL, Ramp, advise_pilot, check_ramp
 from .potentials import check_alpha, most_log_ratio
-from .stage import Answers, SiteLaws, SiteTarget, Stage, less, nothing_known
+from .stage import Answers, SiteLaws, SiteTarget, Stage, minus, nothing_known
 
 
 class SiteChoice(Protocol):
@@ -138,7 +138,7 @@ class RevealMove:
         log_w = torch.zeros_like(self.log_before) if self.strayed is None else self.strayed.pick(drawn).sum(-1)
         values = self._values(y, drawn)
         if self.log_held is not None and any(self.ends.factors):
-            log_w = log_w + less(self.ends.total(values), self._held(self.log_held, drawn))
+            log_w = log_w + minus(self.ends.total(values), self._held(self.log_held, drawn))
         return log_w, self.laws.grown(self.aux, drawn) | {"values": values}
 
     def _held(self, log_held: Tensor, drawn: Tensor) -> Tensor:
@@ -190,7 +190,7 @@ def token_lift(
     asked &= (particles.x.gather(-1, sites) >= laws.base.vocabulary)[..., None]
     values = cast("Tensor", guide.token_values(particles.x, sites, asked, particles.work))
     here = guide.total(particles.aux["values"])[..., None, None]
-    return torch.where(asked, less(guide.total(values), here), 0.0), values
+    return torch.where(asked, minus(guide.total(values), here), 0.0), values
 
 
 def log_strayed(adapted: Tensor, drawn: Tensor) -> Tensor:
@@ -259,7 +259,7 @@ class RevealClock(SiteTarget):
         order = tuple(plain(site) for site in listed("order", self.order, need))
         if any(type(site) is not int for site in order) or sorted(order) != list(range(self.model.length)):
             raise InvalidInput(f"order is {shown(self.order)}; {need}")
-        settle(self, order=order)
+        set_fields(self, order=order)
         if self.choose is not uniform_sites:
             raise InvalidInput("sites come in the given order, so none is left to choose; give `order` or `choose`")
 
@@ -282,14 +282,14 @@ class RevealClock(SiteTarget):
 
     def move(self, particles: Particles, t: float, s: float, u: Tensor) -> RevealMove:
         over = reveal_step(cast("Masking", self.model.process), self.model.length, t, s)
-        answers = self._asked(particles.x, over)
+        answers = self._answers(particles.x, over)
         sites, log_odds = self._sites(particles, answers, over, u)
         return self.reveal(particles, answers, sites, over, log_odds)
 
     def branches(self, particles: Particles, t: float, s: float) -> list[tuple[Tensor, RevealMove]]:
         """Every set of sites a step may reveal, with its probability, for particles [N, D]."""
         over, x = reveal_step(cast("Masking", self.model.process), self.model.length, t, s), particles.x
-        answers, none = self._asked(x, over), torch.zeros_like(particles.log_w)
+        answers, none = self._answers(x, over), torch.zeros_like(particles.log_w)
         if self.order is not None or over.count == 0:
             sites, log_odds = self._sites(particles, answers, over, none[..., None])
             return [(none, self.reveal(particles, answers, sites, over, log_odds))]
@@ -334,7 +334,7 @@ class RevealClock(SiteTarget):
         lift = token_lift(guide, particles, laws, every, self.fewest)[0] if any(guide.factors) else None
         return laws.tilted(guide, lift, particles.work)[1]
 
-    def _asked(self, x: Tokens, over: RevealStep) -> Answers:
+    def _answers(self, x: Tokens, over: RevealStep) -> Answers:
         """The answers of the scores; no network is evaluated for a step that reveals nothing."""
         if over.count > 0:
             return tuple(evaluate_all(self.model, x, over.t, **self.scores))
@@ -401,10 +401,10 @@ class AnyOrder(RevealClock):
 
     def __post_init__(self) -> None:
         check_model(self.model)
-        settle(self, alpha=check_alpha(self.alpha))
+        set_fields(self, alpha=check_alpha(self.alpha))
         check_ramp(self.ramp)
         if self.beta is not None:
-            settle(self, beta=check_strength(self.beta))
+            set_fields(self, beta=check_strength(self.beta))
         self.check_clock()
         if self.model.conditional is None:
             raise InvalidInput("AnyOrder needs a conditional score; give the model one, or use Composed for a reward")

@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.arguments import function, plain, settle, shown
+from ..core.arguments import function, plain, set_fields, shown
 from ..core.errors import InvalidInput
 from ..core.logits import draw_from
 from ..core.target import Target
@@ -28,8 +28,8 @@ from .moves import (
     accepting,
     at_end_target,
     check_kind,
+    check_noisy_reward,
     check_revealed,
-    check_still,
     hide,
     lift_of,
     picked,
@@ -37,7 +37,7 @@ from .moves import (
     with_surrogate,
 )
 from .scans import Scan, check_scan, random_scan, scanned, sites_of
-from .stage import Answers, SiteLaws, SiteTarget, less
+from .stage import Answers, SiteLaws, SiteTarget, minus
 
 Fill = Callable[[int, RevealLaw], Tokens]  # (position in the block, law of that site) -> the state with a token there
 
@@ -66,8 +66,8 @@ class Block:
         size = plain(self.size)
         if type(size) is not int or not 1 <= size <= self.fk.model.length:
             raise InvalidInput(f"a block of {shown(size)} sites in {self.fk.model.length}; give 1 to all of them")
-        settle(self, size=size)
-        check_still(self, self.fk, keeps=True)
+        set_fields(self, size=size)
+        check_noisy_reward(self, self.fk, remembers_values=True)
         if self.surrogate is not None:
             function("the surrogate", self.surrogate, "(x, t)")
 
@@ -112,7 +112,7 @@ class Block:
         old = self._walk(hidden, t, sites, _Restoring(x), first)
         mine, values = fk.values(particles, t), stage.values(new.x, particles.work)
         here = stage.total(mine)
-        log_accept = less(stage.total(values) + new.log_mass, here + old.log_mass).clamp(max=0.0)
+        log_accept = minus(stage.total(values) + new.log_mass, here + old.log_mass).clamp(max=0.0)
         ratios = fk.recall(particles, t)["log_ratios"]
         alive = (here > NEG_INF) & _counted(stage.conditions, ratios)
         log_accept = torch.where(alive, log_accept, NEG_INF)
@@ -137,7 +137,7 @@ class Block:
             adapted, mass = laws.tilted(stage, lift, work)
             x = draw(j, RevealLaw(x, site, adapted))
             token = x.gather(-1, site)
-            part = mass.squeeze(-1) if lift is None else less(mass.squeeze(-1), picked(lift, token))
+            part = mass.squeeze(-1) if lift is None else minus(mass.squeeze(-1), picked(lift, token))
             log_mass = log_mass + part
             here = laws.parts(token)
             log_p, log_ratios = log_p + here[0], log_ratios + here[1]
@@ -213,7 +213,7 @@ class Pair:
     def __post_init__(self) -> None:
         check_kind(self)
         check_scan(self.scan)
-        check_still(self, self.fk, keeps=False)
+        check_noisy_reward(self, self.fk, remembers_values=False)
         apart = plain(self.apart)
         if type(apart) is not int or not 1 <= apart < self.fk.model.length:
             raise InvalidInput(

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
-from ..core.arguments import LARGEST, function, listed, number, settle, whole
+from ..core.arguments import LARGEST, function, listed, number, set_fields, whole_number
 from ..core.errors import InvalidInput
 from ..core.target import Constant, Remedies, Target, steered, tempered
 from ..core.twists import Learned
@@ -64,15 +64,15 @@ class Composed(RevealClock):
 
     def __post_init__(self) -> None:
         check_model(self.model)
-        settle(self, sharpness=_factor("sharpness", self.sharpness), conditions=_pairs(self.conditions))
-        settle(self, strength=_factor("the reward's strength", self.strength))
+        set_fields(self, sharpness=_factor("sharpness", self.sharpness), conditions=_pairs(self.conditions))
+        set_fields(self, strength=_factor("the reward's strength", self.strength))
         if self.sharpness <= 0:
             raise InvalidInput(f"sharpness is {self.sharpness}; it must be above 0 (1 is the base itself)")
         same = self.twist is self.reward
         if self.reward is not None:
-            settle(self, reward=as_potential("the reward", self.reward))
+            set_fields(self, reward=as_potential("the reward", self.reward))
         if self.twist is not None:
-            settle(self, twist=self.reward if same else as_potential("the twist", self.twist))
+            set_fields(self, twist=self.reward if same else as_potential("the twist", self.twist))
         if self.twist is not None and self.reward is None:
             raise InvalidInput("a twist says what states on the way to a reward are worth; give the reward too")
         if self.candidates is not None and self.twist is None:
@@ -80,7 +80,7 @@ class Composed(RevealClock):
                 "candidates are tokens that a twist is asked about, and there is none; give the twist too"
             )
         if self.candidates is not None:
-            settle(self, candidates=whole("candidates", self.candidates, 1, self.model.process.vocabulary))
+            set_fields(self, candidates=whole_number("candidates", self.candidates, 1, self.model.process.vocabulary))
         check_ramp(self.ramp)
         if not isinstance(self.model.process, Masking):
             raise InvalidInput(

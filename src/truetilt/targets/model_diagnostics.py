@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..core.evaluation import BatchScore
 from ..core.logits import pick_at
-from ..core.model_diagnostics import Measures, as_numbers, from_numbers
+from ..core.model_diagnostics import ModelDiagnostics, as_numbers, from_numbers
 from ..core.target import contract_of
 from ..core.types import NEG_INF, FeynmanKac, MoveKernel, Particles, RedrawsSites, Tokens
 from ..diffusion.processes import Masking
@@ -38,20 +38,20 @@ class MovesItself(Protocol):
     def moves(self) -> MoveKernel: ...
 
 
-def shared_measures(fk: FeynmanKac, moves: Rejuvenation | None, particles: Particles, shard: Shard) -> Measures:
+def shared_measures(fk: FeynmanKac, moves: Rejuvenation | None, particles: Particles, shard: Shard) -> ModelDiagnostics:
     """The measures of a run over several ranks: the first rank measures, and the others receive its numbers."""
-    numbers = torch.zeros(len(Measures._fields), dtype=torch.float64)
+    numbers = torch.zeros(len(ModelDiagnostics._fields), dtype=torch.float64)
     if shard.first == 0:
-        numbers = as_numbers(measure(fk, moves, particles).told())
-    return Measures(**from_numbers(shard.summed(numbers)))
+        numbers = as_numbers(measure(fk, moves, particles).as_settings())
+    return ModelDiagnostics(**from_numbers(shard.summed(numbers)))
 
 
-def measure(fk: FeynmanKac, moves: Rejuvenation | None, particles: Particles) -> Measures:
+def measure(fk: FeynmanKac, moves: Rejuvenation | None, particles: Particles) -> ModelDiagnostics:
     """The measures of a finished run, from its final particles [populations, N, ...]."""
     own = fk.moves if isinstance(fk, MovesItself) else None
     kernels = [kernel for kernel in (own, moves and moves.kernel) if kernel is not None]
     made = moves is not None and moves.each_step + moves.at_end > 0  # the others depend on whether the run resampled
-    found = Measures(moving=made or own is not None, most=contract_of(fk).most_log_weight)
+    found = ModelDiagnostics(moving=made or own is not None, most=contract_of(fk).most_log_weight)
     if not bool((particles.log_w > NEG_INF).any()):
         return found
     found = found._replace(disagreement=_disagreement(kernels, particles), drift=_drift(kernels, particles))
@@ -62,7 +62,7 @@ def measure(fk: FeynmanKac, moves: Rejuvenation | None, particles: Particles) ->
     return found
 
 
-def _of_stage(fk: SiteTarget, particles: Particles, found: Measures) -> Measures:
+def _of_stage(fk: SiteTarget, particles: Particles, found: ModelDiagnostics) -> ModelDiagnostics:
     stage, aux = fk.stage(0.0), particles.aux
     base = Stage(0.0, 1.0, (0.0,) * len(stage.conditions), stage.potentials, (0.0,) * len(stage.factors))
     found = found._replace(
@@ -70,7 +70,7 @@ def _of_stage(fk: SiteTarget, particles: Particles, found: Measures) -> Measures
     )
     ratios = aux["log_ratios"]
     each = [_of_ratio(fk, particles, ratios, k) for k, alpha in enumerate(stage.conditions) if alpha > 1]
-    worst = max(each, key=_falsehood, default=Measures())
+    worst = max(each, key=_falsehood, default=ModelDiagnostics())
     return found._replace(
         log_ratio=worst.log_ratio,
         bound=worst.bound,
@@ -80,10 +80,10 @@ def _of_stage(fk: SiteTarget, particles: Particles, found: Measures) -> Measures
     )
 
 
-def _of_ratio(fk: SiteTarget, particles: Particles, ratios: Tensor, k: int) -> Measures:
+def _of_ratio(fk: SiteTarget, particles: Particles, ratios: Tensor, k: int) -> ModelDiagnostics:
     """The measures of the ratio of networks of one condition."""
     ratio, alpha = ratios[..., k], fk.stage(0.0).conditions[k]
-    found = Measures(log_ratio=_mean(particles, ratio), amplified=alpha - 1)
+    found = ModelDiagnostics(log_ratio=_mean(particles, ratio), amplified=alpha - 1)
     log_p = fk.model.log_p_condition if list(fk.scores.values())[k + 1] is fk.model.conditional else None
     if log_p is not None:
         return found._replace(bound=-log_p, beyond=_mean(particles, (ratio + log_p).clamp(min=0.0)))
@@ -94,7 +94,7 @@ def _of_ratio(fk: SiteTarget, particles: Particles, ratios: Tensor, k: int) -> M
     return found._replace(retold=float((ratio.reshape(-1)[chosen] - again).mean()))
 
 
-def _falsehood(found: Measures) -> float:
+def _falsehood(found: ModelDiagnostics) -> float:
     """Nats of the target's log-weight that no pair of consistent networks could give."""
     return (found.amplified or 0.0) * (found.beyond or found.retold or 0.0)
 

@@ -28,7 +28,7 @@ from .accept_move import AcceptMove
 from .any_order import RevealLaw, RevealMove
 from .potentials import Noisy
 from .scans import Scan, check_scan, random_scan, scanned, sites_of
-from .stage import SiteLaws, SiteTarget, Stage, less
+from .stage import SiteLaws, SiteTarget, Stage, minus
 
 Draw = Callable[[RevealLaw], Tokens]  # the state with a token at the site of a law
 
@@ -53,7 +53,7 @@ class Gibbs:
     def __post_init__(self) -> None:
         check_kind(self)
         check_scan(self.scan)
-        check_still(self, self.fk, keeps=True)
+        check_noisy_reward(self, self.fk, remembers_values=True)
 
     @property
     def target(self) -> Target | None:
@@ -120,7 +120,7 @@ class Metropolis:
     def __post_init__(self) -> None:
         check_kind(self)
         check_scan(self.scan)
-        check_still(self, self.fk, keeps=True)
+        check_noisy_reward(self, self.fk, remembers_values=True)
         if self.surrogate is not None:
             function("the surrogate", self.surrogate, "(x, t)")
 
@@ -156,7 +156,7 @@ class Metropolis:
         log_x, log_y = stage.total(mine), stage.total(new)
         if lift is not None:
             token = torch.where(seen[..., None], old, 0)
-            log_x, log_y = log_x - picked(lift, token), less(log_y, picked(lift, drawn.gather(-1, site)))
+            log_x, log_y = log_x - picked(lift, token), minus(log_y, picked(lift, drawn.gather(-1, site)))
         can = seen & (log_x > NEG_INF)
         log_accept = torch.where(can, log_y - torch.where(can, log_x, 0.0), NEG_INF).clamp(max=0.0)
         aux = without(fk.recall(particles, t), laws, old)
@@ -245,11 +245,11 @@ def check_kind(kernel: MadeFrom) -> None:
         raise InvalidInput("this move remasks a site, and the process has no mask; run without moves there")
 
 
-def check_still(kernel: object, fk: SiteTarget, keeps: bool) -> None:
+def check_noisy_reward(kernel: object, fk: SiteTarget, remembers_values: bool) -> None:
     """Raise for moves that would call a noisy reward twice for one state: acceptance must use the number that weighed
     it.
     """
-    if not (keeps and fk.level) and any(isinstance(h, Noisy) and h.noisy for h in fk.stage(0.0).potentials):
+    if not (remembers_values and fk.level) and any(isinstance(h, Noisy) and h.noisy for h in fk.stage(0.0).potentials):
         raise InvalidInput(
             f"{type(kernel).__name__} of a {type(fk).__name__} asks a noisy reward again about a state that its number "
             "has weighed, which samples neither law; use tt.Gibbs, tt.Metropolis, tt.Block or tt.WholeSequence of a "

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 import torch
 from torch import Tensor
 
-from ..core.arguments import called, function, listed, number, settle, shown
+from ..core.arguments import called, function, listed, number, set_fields, shown
 from ..core.errors import InvalidInput, InvalidWeights
 from ..core.evaluation import PendingCheck, StepWork, check, evaluate_all, value_of
 from ..core.logits import SiteLogits, take
@@ -64,7 +64,7 @@ class Power:
     p: float
 
     def __post_init__(self) -> None:
-        settle(self, p=number("the power of a ramp", self.p))
+        set_fields(self, p=number("the power of a ramp", self.p))
         if not 0 <= self.p < math.inf:
             raise InvalidInput(f"the exponent grows as u^{self.p}; the power must be finite and at least 0")
 
@@ -101,7 +101,7 @@ class Frozen:
     def __post_init__(self) -> None:
         for name, points in {"elapsed": self.elapsed, "shares": self.shares, "falls": self.falls}.items():
             given = listed(f"the {name} of a ramp", points, "give a list of numbers")
-            settle(self, **{name: tuple(number(f"one of the {name} of a ramp", value) for value in given)})
+            set_fields(self, **{name: tuple(number(f"one of the {name} of a ramp", value) for value in given)})
         rising = all(a < b for a, b in pairwise(self.elapsed))
         if len(self.elapsed) != len(self.shares) or len(self.elapsed) < 2 or not rising or self.elapsed[-1] != 1:
             raise InvalidInput("a frozen ramp needs a share for each of two or more elapsed times, rising to 1")
@@ -453,8 +453,8 @@ class Tempered(OnClock):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        settle(self, alpha=check_alpha(self.alpha))
-        settle(self, beta=check_strength(self.beta))
+        set_fields(self, alpha=check_alpha(self.alpha))
+        set_fields(self, beta=check_strength(self.beta))
         check_guide(self.guide)
         if self.model.conditional is None:
             raise InvalidInput(
@@ -527,7 +527,7 @@ class Tilted(OnClockSites):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        settle(self, alpha=check_alpha(self.alpha))
+        set_fields(self, alpha=check_alpha(self.alpha))
         check_ramp(self.ramp)
         if self.model.conditional is None or self.model.potential is None:
             raise InvalidInput("Tilted needs a conditional score and a potential log p(zeta|x, t); give the model both")

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core.arguments import LONGEST, shown, whole
+from ..core.arguments import LONGEST, shown, whole_number
 from ..core.errors import InvalidInput
 from ..core.parameter_names import spelled
 from ..core.target import contract_of
 from ..core.types import FeynmanKac, State, check_sampled
-from ..diffusion.grids import check_whole
+from ..diffusion.grids import check_full_grid
 from ..runtime.memory import check_room
 from ..smc.conditional import Lineage, Rule, Sweep, check_chains, conditional_smc, keep_lineage
 from ..smc.paths import Trajectory
@@ -80,8 +80,8 @@ def particle_gibbs(
         first_sweep: Sweeps done before, 0 to $2^40$; 0 by default. Two sweeps of one number draw the same uniforms.
     """
     check_sampled(fk)
-    grid, rule = check_whole(grid), Rule(threshold, lineage)
-    sweeps, first_sweep = whole("sweeps", sweeps, 1, LONGEST), whole("first_sweep", first_sweep, 0, 2**40)
+    grid, rule = check_full_grid(grid), Rule(threshold, lineage)
+    sweeps, first_sweep = whole_number("sweeps", sweeps, 1, LONGEST), whole_number("first_sweep", first_sweep, 0, 2**40)
     if reference is not None and not isinstance(reference, Trajectory):
         raise InvalidInput(f"reference is {shown(reference)}; give a tt.Trajectory, such as `last` of earlier sweeps")
     if chains is None:

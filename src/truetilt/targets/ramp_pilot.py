@@ -23,7 +23,7 @@ from ..core.logits import take
 from ..core.parameter_names import spelled
 from ..core.twists import SiteValued
 from ..core.types import NEG_INF, LogWeights, Particles, Step, Tokens
-from ..diffusion.grids import check_whole
+from ..diffusion.grids import check_full_grid
 from ..runtime.memory import check_room
 from ..smc.resampling import adaptive, never, systematic
 from ..smc.sampler import CHOOSE, RESAMPLE, Source, Stream, advance, check_seed, check_shape
@@ -104,7 +104,7 @@ def pilot(
         return find_ladder(fk, fall, shape, check_seed(seed))
     if grid is None:
         raise InvalidInput("a ramp is found for a time grid; give the one that the run will have")
-    grid, meter = check_whole(grid), Meter()
+    grid, meter = check_full_grid(grid), Meter()
     check_room(fk, shape, len(SHARES), fk.model.device)
     source = Source(Stream(seed, device=fk.model.device))
     elapsed, tried = tuple(1 - t for t in grid), []
@@ -254,9 +254,11 @@ def _functions(fk: Ramped) -> dict[str, Any]:
 def remembering(fk: Ramped, meter: Meter) -> Ramped:
     """The same value with the last answer of every function cached, and its evaluations counted."""
     nets = {"base": fk.model.base, "conditional": fk.model.conditional, "potential": fk.model.potential}
-    model = replace(fk.model, **{name: _Remembering(net, meter.asked) for name, net in nets.items() if net is not None})
+    model = replace(
+        fk.model, **{name: _Remembering(net, meter.evaluated) for name, net in nets.items() if net is not None}
+    )
     own = _functions(fk)
-    counts = {"reward": partial(_called, meter), "proposal": meter.asked, "twist": uncounted}
+    counts = {"reward": partial(_called, meter), "proposal": meter.evaluated, "twist": uncounted}
     once = {
         id(net): _Remembering(net, counts[name])
         for name, net in reversed(own.items())
@@ -264,5 +266,7 @@ def remembering(fk: Ramped, meter: Meter) -> Ramped:
     }
     remembered: dict[str, Any] = {name: once[id(net)] for name, net in own.items() if id(net) in once}
     if isinstance(fk, Composed):
-        remembered["conditions"] = tuple((_Remembering(score, meter.asked), alpha) for score, alpha in fk.conditions)
+        remembered["conditions"] = tuple(
+            (_Remembering(score, meter.evaluated), alpha) for score, alpha in fk.conditions
+        )
     return replace(fk, model=model, **remembered)

@@ -76,7 +76,7 @@ class Stage(NamedTuple):
         """What this stage adds to the log-weight of a state that comes from an earlier one and stays as it is."""
         total = torch.zeros_like(aux["log_p"])
         if any(self.factors) or any(before.factors):
-            total = less(self.total(aux["values"]), before.total(aux["values"]))
+            total = minus(self.total(aux["values"]), before.total(aux["values"]))
         ratios = aux["log_ratios"].unbind(-1)
         for alpha, ratio in zip(self.conditions, ratios, strict=True):
             if alpha < 0:
@@ -88,7 +88,7 @@ class Stage(NamedTuple):
         return total
 
 
-def less(value: Tensor, other: Tensor) -> Tensor:
+def minus(value: Tensor, other: Tensor) -> Tensor:
     """value - other, and -inf where other is -inf: an impossible state stays impossible."""
     return torch.where(other == NEG_INF, NEG_INF, value - torch.where(other == NEG_INF, 0.0, other))
 

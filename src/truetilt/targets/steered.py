@@ -9,7 +9,7 @@ from typing import ClassVar, cast
 
 import torch
 
-from ..core.arguments import function, settle
+from ..core.arguments import function, set_fields
 from ..core.errors import InvalidInput
 from ..core.evaluation import evaluate_all, value_of
 from ..core.logits import SiteLogits
@@ -53,12 +53,12 @@ class Steered(OnClockSites):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        settle(self, reward=as_potential("the reward", self.reward))
-        settle(self, strength=check_reward(self.reward, self.strength))
+        set_fields(self, reward=as_potential("the reward", self.reward))
+        set_fields(self, strength=check_reward(self.reward, self.strength))
         if self.twist is not None:
-            settle(self, twist=as_potential("the twist", self.twist))
+            set_fields(self, twist=as_potential("the twist", self.twist))
             check_fits(self.twist, self.model.length, self.model.process.vocabulary)
-        settle(self, ramp=self.ramp or (LINEAR if self.twist is None else FULL))
+        set_fields(self, ramp=self.ramp or (LINEAR if self.twist is None else FULL))
         if self.proposal is not None:
             function("proposal", self.proposal, "(x, t)")
         check_ramp(cast("Ramp", self.ramp))

@@ -22,9 +22,9 @@ from ..core.target import Target
 from ..core.types import NEG_INF, Particles, Redraw, Score, Tokens
 from .accept_move import AcceptMove
 from .any_order import RevealLaw
-from .moves import Draw, Proposed, accepting, at_end_target, check_kind, check_still, every_token, hide, revealed
+from .moves import Draw, Proposed, accepting, at_end_target, check_kind, check_noisy_reward, every_token, hide, revealed
 from .scans import Scan, check_scan, random_scan, scanned, sites_of
-from .stage import SiteLaws, SiteTarget, less
+from .stage import SiteLaws, SiteTarget, minus
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class WholeSequence:
     def __post_init__(self) -> None:
         check_kind(self)
         check_scan(self.scan)
-        check_still(self, self.fk, keeps=True)
+        check_noisy_reward(self, self.fk, remembers_values=True)
         function("log_prob", self.log_prob, "(x)", "of clean states [B, D]")
         if self.proposal is not None:
             function("proposal", self.proposal, "(x, t)")
@@ -85,9 +85,9 @@ class WholeSequence:
         log_p = [value_of(self._log_p0, states, t, work) for states in (x, y)]
         here, there = (stage.sharpness * p + stage.total(v) for p, v in zip(log_p, (mine, new), strict=True))
         back, forth = (law.logits.pick(state.gather(-1, site)).sum(-1) for state in (x, y))
-        log_accept = torch.where(here > NEG_INF, less(there + back, here + forth), NEG_INF).clamp(max=0.0)
+        log_accept = torch.where(here > NEG_INF, minus(there + back, here + forth), NEG_INF).clamp(max=0.0)
         aux = fk.recall(particles, t)
-        after = aux | {"log_p": aux["log_p"] + less(log_p[1], log_p[0]), "values": new}
+        after = aux | {"log_p": aux["log_p"] + minus(log_p[1], log_p[0]), "values": new}
         return accepting(fk, particles, t, Proposed(y, after, log_accept), mine)
 
     def _log_p0(self, x: Tokens, t: float) -> Tensor:

@@ -9,7 +9,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from ..core.arguments import whole
+from ..core.arguments import whole_number
 from ..core.errors import InvalidInput
 from ..core.target import NO_WEIGHTS, Target, Tilting, contract_of
 from ..core.types import (
@@ -85,7 +85,7 @@ def check_move(
 def _check_said(kernel: MoveKernel) -> None:
     """What a kernel says of itself: the number of its choices, and its target."""
     with used("`choices` of the kernel"):
-        whole("the number of choices of the kernel", kernel.choices, 0)
+        whole_number("the number of choices of the kernel", kernel.choices, 0)
     with used("what the kernel says of itself"):
         target = contract_of(kernel).target
     require(isinstance(target, Target), f"`target` of {type(kernel).__name__} is {target!r}; return that of its fk")

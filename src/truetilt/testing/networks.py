@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.arguments import number, truth, whole
+from ..core.arguments import number, truth, whole_number
 from ..core.eval_mode import hidden_in_training
 from ..core.types import Model, Potential, Process, Score, Tokens, check_process
 from ..targets.on_clock import Tilt, evaluate
@@ -75,7 +75,7 @@ def check_potential(
         clean_only: evaluate it on clean states only, as a reward with `ramp=tt.at_end` or a twist is.
     """
     check_process(process)
-    whole("length", length, 1)
+    whole_number("length", length, 1)
     _check_mode("potential", potential)
     tilt = Tilt(as_potential("the potential", potential), lambda t: 1.0)
 

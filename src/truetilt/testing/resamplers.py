@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..core.arguments import function, whole
+from ..core.arguments import function, whole_number
 from ..core.types import NEG_INF, LogWeights, Resampled, Resampler
 from ..smc.resampling import resampled
 from .tables import TOP, uniforms
@@ -35,7 +35,7 @@ def check_resampler(resample: Resampler, particles: int = 9) -> None:
         particles: number of particles in a population.
     """
     function("resample", resample, "(log_w, u)", "such as tt.systematic")
-    particles = whole("particles", particles, 2, 1000)
+    particles = whole_number("particles", particles, 2, 1000)
     for log_w in _extremes(particles):
         for u in (torch.zeros_like(log_w), torch.full_like(log_w, TOP), uniforms(1, *log_w.shape)):
             check_draw(log_w, _of(resample, log_w, u))

@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from ..core.arguments import function, number, shown, whole
+from ..core.arguments import function, number, shown, whole_number
 from ..core.errors import InvalidWeights
 from ..core.logits import SiteLogits
 from ..core.target import Target, contract_of
@@ -136,7 +136,7 @@ def _check_form(fk: FeynmanKac, problem: Table) -> None:
     x, aux = check_move_form("the move that `start` returned", first, shape, problem.process)
     particles = Particles(x, torch.zeros(5, dtype=torch.float64), aux)
     with used("`choices`"):
-        count = whole("what choices returned", fk.choices(1.0, 0.5), 0)
+        count = whole_number("what choices returned", fk.choices(1.0, 0.5), 0)
     with used("`move`"):
         move = fk.move(particles, 1.0, 0.5, uniforms(6, 5, count or 1)[:, :count])
     check_move_form("the move that `move` returned", move, shape, problem.process)

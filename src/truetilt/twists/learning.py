@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 
-from ..core.arguments import function, has, listed, plain, shown, whole
+from ..core.arguments import function, has, listed, plain, shown, whole_number
 from ..core.errors import InvalidInput
 from ..core.parameter_names import spelled
 from ..core.spent import Spent
@@ -127,7 +127,11 @@ def _plan(
             f"a twist values masked states, and {type(model.process).__name__} has no mask; use tt.Masking"
         )
     power = check_reward_of(reward, strength)
-    calls, draws, refits = whole("calls", calls, 1), whole("draws", draws, _FEWEST), whole("refits", refits, 0, 100)
+    calls, draws, refits = (
+        whole_number("calls", calls, 1),
+        whole_number("draws", draws, _FEWEST),
+        whole_number("refits", refits, 0, 100),
+    )
     draws = min(draws, calls // (1 + refits))
     if draws < _FEWEST:
         raise InvalidInput(

@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ..core.arguments import LARGEST, function, number, settle, shown, whole
+from ..core.arguments import LARGEST, function, number, set_fields, shown, whole_number
 from ..core.errors import InvalidInput
 from ..core.evaluation import Batch, ask
 from ..core.logits import SiteLogits
@@ -91,8 +91,8 @@ class Lookahead:
         strength, lowest = check_reward_of(self.reward, self.strength), number("lowest", self.lowest)
         if not abs(lowest) <= LARGEST:
             raise InvalidInput(f"lowest is {lowest}; it must be finite")
-        settle(self, strength=strength, lowest=lowest, seed=check_seed(self.seed))
-        settle(self, completions=whole("completions", self.completions, 1))
+        set_fields(self, strength=strength, lowest=lowest, seed=check_seed(self.seed))
+        set_fields(self, completions=whole_number("completions", self.completions, 1))
 
     @torch.no_grad()
     def __call__(self, x: Tokens, t: float) -> Tensor:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ..core.arguments import number, settle, whole
+from ..core.arguments import number, set_fields, whole_number
 from ..core.errors import InvalidInput
 from ..core.types import Tokens
 from .fits import fit_clean, fit_masked
@@ -98,15 +98,15 @@ class PairTables:
     depth: float | None = None
 
     def __post_init__(self) -> None:
-        settle(self, reach=whole("reach", self.reach, 0))
+        set_fields(self, reach=whole_number("reach", self.reach, 0))
         ridge = number("ridge", self.ridge)
         if not 0 < ridge < torch.inf:
             raise InvalidInput(f"ridge is {ridge}; it must be above 0 and finite")
-        settle(self, ridge=ridge)
+        set_fields(self, ridge=ridge)
         if self.clean_reach is not None:
-            settle(self, clean_reach=whole("clean_reach", self.clean_reach, 0, self.reach))
+            set_fields(self, clean_reach=whole_number("clean_reach", self.clean_reach, 0, self.reach))
         if self.depth is not None:
-            settle(self, depth=number("depth", self.depth))
+            set_fields(self, depth=number("depth", self.depth))
             if not 0 <= self.depth < torch.inf:
                 raise InvalidInput(f"depth is {self.depth}; it must be at least 0 and finite")
 

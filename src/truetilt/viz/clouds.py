@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.arguments import listed, settle, whole
+from ..core.arguments import listed, set_fields, whole_number
 from ..core.errors import InvalidInput
 from ..runtime.snapshots import evenly
 from .disks import disks
@@ -32,7 +32,7 @@ class Disks:
     shape = "line"
 
     def __post_init__(self) -> None:
-        settle(self, vocabulary=whole("vocabulary", self.vocabulary, 0))
+        set_fields(self, vocabulary=whole_number("vocabulary", self.vocabulary, 0))
         if not 2 <= self.vocabulary <= LARGEST_TABLE:
             raise InvalidInput(f"disks for {self.vocabulary} tokens; they can show 2 to {LARGEST_TABLE}")
 
@@ -88,7 +88,7 @@ class Points:
         named = listed("axes", self.axes, "give two coordinates, such as (0, 1)")
         if len(named) != 2:
             raise InvalidInput(f"axes is {self.axes}; give two coordinates, such as (0, 1)")
-        settle(self, axes=tuple(whole("one of the axes", axis, 0) for axis in named))
+        set_fields(self, axes=tuple(whole_number("one of the axes", axis, 0) for axis in named))
 
     def tile(self, x: np.ndarray, before: np.ndarray | None) -> str:
         shown = ", ".join(f"{v:.3g}" for v in x[:6].tolist())

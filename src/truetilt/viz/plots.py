@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..core.arguments import has, whole
+from ..core.arguments import has, whole_number
 from ..core.errors import InvalidInput
 from ..core.logits import pick_at
 from . import report_data
@@ -52,7 +52,7 @@ class Plots:
     def genealogy(self, ax: Axes | None = None, population: int = 0) -> Axes:
         """The genealogy of one population: surviving lines thick, lines that die faint."""
         count = self.run.log_weights.shape[0]
-        if not 0 <= (population := whole("population", population, 0)) < count:
+        if not 0 <= (population := whole_number("population", population, 0)) < count:
             raise InvalidInput(f"population {population} of {count}; they are numbered from 0")
         ax = _axes(ax)
         tree, _ = report_data.family_tree(self.run, population)

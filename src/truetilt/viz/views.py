@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ..core.arguments import called, function, has, settle, whole
+from ..core.arguments import called, function, has, set_fields, whole_number
 from ..core.errors import InvalidInput
 from .png import as_uri
 from .sheets import sheet
@@ -63,7 +63,7 @@ class Images:
     shape = "picture"
 
     def __post_init__(self) -> None:
-        settle(self, side=whole("side", self.side, 0), levels=whole("levels", self.levels, 0))
+        set_fields(self, side=whole_number("side", self.side, 0), levels=whole_number("levels", self.levels, 0))
         if self.side < 1 or self.levels < 2:
             raise InvalidInput(f"images of side {self.side} with {self.levels} levels; need at least 1 and 2")
 
@@ -110,9 +110,9 @@ class TextView:
     def __post_init__(self) -> None:
         if not isinstance(self.decode, type):  # a type such as str is accepted unchecked
             function("decode", self.decode, "(token)")
-        settle(self, vocabulary=whole("vocabulary", self.vocabulary, 1))
+        set_fields(self, vocabulary=whole_number("vocabulary", self.vocabulary, 1))
         if self.mask is not None:
-            settle(self, mask=whole("mask", self.mask, 0))
+            set_fields(self, mask=whole_number("mask", self.mask, 0))
 
     def tile(self, x: np.ndarray, before: np.ndarray | None) -> str:
         out: list[str] = []

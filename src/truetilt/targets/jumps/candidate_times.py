@@ -11,7 +11,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from ...core.arguments import LONGEST, called, function, listed, number, settle
+from ...core.arguments import LONGEST, called, function, listed, number, set_fields
 from ...core.errors import InvalidInput
 from ...core.logits import pick_at
 from ...core.types import Schedule
@@ -36,8 +36,8 @@ class Candidates:
     bounds: tuple[float, ...]  # one a candidate
 
     def __post_init__(self) -> None:
-        settle(self, grid=check_grid(self.grid))
-        settle(self, bounds=tuple(listed("bounds", self.bounds, "give one number for each candidate time")))
+        set_fields(self, grid=check_grid(self.grid))
+        set_fields(self, bounds=tuple(listed("bounds", self.bounds, "give one number for each candidate time")))
         if len(self.bounds) != len(self.grid) - 2:
             raise InvalidInput(
                 f"{len(self.bounds)} bounds for a grid of {len(self.grid)} times; give one for each time but the first "

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...core.arguments import settle
+from ...core.arguments import set_fields
 from ...core.errors import InvalidInput
 from ...core.types import NEG_INF, LogWeights, Particles, Schedule, Tokens, check_model
 from ...diffusion.guidance import Guide, rate_level
@@ -52,7 +52,7 @@ class FirstHitting(JumpTarget):
 
     def __post_init__(self) -> None:
         check_model(self.model)
-        settle(self, alpha=check_alpha(self.alpha))
+        set_fields(self, alpha=check_alpha(self.alpha))
         if not isinstance(self.model.process, Masking):
             raise InvalidInput(
                 f"first hitting needs hazards that stand still between jumps, and {type(self.model.process).__name__} "

@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from ...core.arguments import settle
+from ...core.arguments import set_fields
 from ...core.errors import InvalidInput, InvalidWeights
 from ...core.evaluation import evaluate_all
 from ...core.logits import take
@@ -44,9 +44,9 @@ class Generator:
 
     def __post_init__(self) -> None:
         check_model(self.model)
-        settle(self, alpha=check_alpha(self.alpha))
+        set_fields(self, alpha=check_alpha(self.alpha))
         if self.beta is not None:
-            settle(self, beta=check_strength(self.beta))
+            set_fields(self, beta=check_strength(self.beta))
         check_guide(self.guide)
         if self.model.conditional is None:
             raise InvalidInput("jumps in continuous time need a conditional score; give the model one")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...core.arguments import number, settle, shown
+from ...core.arguments import number, set_fields, shown
 from ...core.errors import InvalidInput, InvalidWeights
 from ...core.types import Model, Particles, Schedule, Tokens, check_model
 from ...diffusion.grids import Grid
@@ -49,7 +49,7 @@ class Uniformised(JumpTarget):
 
     def __post_init__(self) -> None:
         check_model(self.model)
-        settle(self, alpha=check_alpha(self.alpha))
+        set_fields(self, alpha=check_alpha(self.alpha))
         if not isinstance(self.model.process, Uniform):
             raise InvalidInput(f"{type(self.model.process).__name__} has an infinite clock; use FirstHitting")
         if not isinstance(self.candidates, Candidates):
