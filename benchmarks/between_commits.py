@@ -4,9 +4,9 @@ PYTHONPATH=src python benchmarks/between_commits.py --against REVISION [--rounds
 
 The cases are those of step_trace.py, with more particles. Each round starts a process for either package in turn; a
 figure is the least processor time from the end of a run's first step to the end of its last, and `now over before`
-their ratio. What a run does before and after its steps (checks of its arguments, diagnostics of its networks) is the figure
-`run`, that of the whole call with ten particles. `noise` is what a ratio is by itself: the largest ratio between the
-least times of two halves of the rounds of one package.
+their ratio. What a run does before and after its steps (checks of its arguments, diagnostics of its networks) shows
+in the figure `run`, that of the whole call with ten particles. `noise` is what a ratio is by itself: the largest
+ratio between the least times of two halves of the rounds of one package.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from truetilt.antibodies.network import framed, read_network
 from truetilt.antibodies.numbering import HEAVY, LIGHT, VariableDomain, domain_of, number_domains
 from truetilt.antibodies.redesign import load_antiberty
 from truetilt.antibodies.rewards import Pull, substitution_costs
-from truetilt.core.amino_acids import AMINO_ACIDS
+from truetilt.core.protein_text import AMINO_ACIDS
 from truetilt.models.net_score import NetScore
 
 PARENT = "QVQLKWS"

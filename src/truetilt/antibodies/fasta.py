@@ -9,9 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.amino_acids import AMINO_ACIDS, fasta_text
 from ..core.arguments import shown
 from ..core.errors import InvalidInput
+from ..core.protein_text import AMINO_ACIDS, fasta_text
 from ..core.storage import read_text, write_text
 from ..core.types import Tokens
 

@@ -17,9 +17,9 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from ..core.amino_acids import AMINO_ACIDS
 from ..core.arguments import device_here, listed, number, set_fields, whole_number
 from ..core.errors import InvalidInput
+from ..core.protein_text import AMINO_ACIDS
 from ..core.types import Model, Tokens
 from ..diffusion.processes import Masking
 from ..models.infilling import Around, Infill

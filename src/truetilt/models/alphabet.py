@@ -14,9 +14,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..core.amino_acids import AMINO_ACIDS
 from ..core.arguments import listed, shown, whole_number
 from ..core.errors import InvalidInput
+from ..core.protein_text import AMINO_ACIDS
 from .families import PROTEIN, TEXT, Family, first_of
 from .tokenizer import check_characters
 

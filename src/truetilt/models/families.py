@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.amino_acids import AMINO_ACIDS
 from ..core.arguments import LONGEST, listed, set_fields, shown, truth, whole_number
 from ..core.errors import InvalidInput
+from ..core.protein_text import AMINO_ACIDS
 
 TEXT, PROTEIN, MOLECULE = "text", "protein", "molecule"
 

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.amino_acids import fasta_text
 from ..core.arguments import LONGEST, listed, shown, whole_number
 from ..core.errors import InvalidInput
+from ..core.protein_text import fasta_text
 from ..core.types import Model, Process, Score, Tokens
 from ..diffusion.processes import Masking
 from ..viz.logo import SequenceLogo

@@ -15,8 +15,8 @@ from torch import Tensor
 from ..api import run
 from ..baselines.methods import ADALEAD, TITLES, Contest, run_method
 from ..commands.samplers import in_order
-from ..core.amino_acids import AMINO_ACIDS
 from ..core.budget import Budget
+from ..core.protein_text import AMINO_ACIDS
 from ..core.spent import Spent
 from ..core.types import Tokens
 from ..proteins.bundle import Protein

@@ -10,9 +10,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..core.amino_acids import AMINO_ACIDS, fasta_text
 from ..core.arguments import device_here, path_of, shown
 from ..core.errors import InvalidInput
+from ..core.protein_text import AMINO_ACIDS, fasta_text
 from ..core.storage import write_text
 from ..core.types import Model, Tokens
 from ..diffusion.processes import Masking

@@ -13,10 +13,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..core.amino_acids import AMINO_ACIDS
 from ..core.errors import InvalidInput
 from ..core.evaluation import Batch, BatchScore, Meter, Needs
 from ..core.logits import LazyRows, SiteLogits
+from ..core.protein_text import AMINO_ACIDS
 from ..core.types import Tokens
 from ..diffusion.processes import Masking
 from .decoding import distinct_rows

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.amino_acids import AMINO_ACIDS
 from ..core.arguments import path_of
 from ..core.errors import InvalidInput
+from ..core.protein_text import AMINO_ACIDS
 from ..core.storage import check_plain, read_bytes
 
 UNKNOWN = "X"  # its 21st token

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core.amino_acids import AMINO_ACIDS
+from ..core.protein_text import AMINO_ACIDS
 from ..proteins.bundle import Protein
 from ..viz.views import MASKED
 
