@@ -5,7 +5,8 @@ PYTHONPATH=/tmp/old/src python benchmarks/step_source.py     the same of another
 
 Reads the source of every file that a step enters (the four cases of step_trace.py). A packed tuple is a parameter that
 its function takes apart (`a, b = parameter`). State at module level is what a module binds to a container or cache that
-can change, or names in a `global` statement; `lru_cache` of pure functions and constant tables do not count.
+can change, or names in a `global` statement; `lru_cache` of pure functions and constant tables do not count. Lines of
+code are those without comments, docstrings and blank lines.
 """
 
 from __future__ import annotations
@@ -30,6 +31,15 @@ def counted(tree: ast.Module) -> Counter[str]:
         found["packed tuples"] += packed(node) if isinstance(node, ast.FunctionDef) else 0
     found["module state"] += sum(binds_state(node) for node in tree.body)
     return found
+
+
+def lines_of_code(text: str, tree: ast.Module) -> int:
+    """Lines that hold code: all but blank ones, comments and docstrings."""
+    holders = (node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef))
+    firsts = [node.body[0] for node in holders if ast.get_docstring(node) is not None]
+    told = {line for first in firsts for line in range(first.lineno, (first.end_lineno or first.lineno) + 1)}
+    lines = {number: line.strip() for number, line in enumerate(text.splitlines(), start=1)}
+    return sum(number not in told and bool(line) and not line.startswith("#") for number, line in lines.items())
 
 
 def name_of(node: ast.AST) -> str:
@@ -64,10 +74,11 @@ def main() -> dict[str, int]:
     total: Counter[str] = Counter({"files": len(entered)})
     for file in sorted(entered):
         text = (Path(PACKAGE) / file).read_text()
-        total += counted(ast.parse(text)) + Counter({"lines": len(text.splitlines())})
+        tree = ast.parse(text)
+        total += counted(tree) + Counter({"lines": len(text.splitlines()), "lines of code": lines_of_code(text, tree)})
     every = [path.read_text() for path in Path(PACKAGE).rglob("*.py")]
     states = sum(counted(ast.parse(text))["module state"] for text in every)
-    names = ("files", "lines", "getattr", "lambdas", "packed tuples")
+    names = ("files", "lines", "lines of code", "getattr", "lambdas", "packed tuples")
     return {name: total[name] for name in names} | {"module state, whole package": states}
 
 

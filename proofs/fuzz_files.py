@@ -146,7 +146,7 @@ def idx(folder: Path, sealed: bool) -> None:
 
 
 def landscape(folder: Path, sealed: bool) -> None:
-    from truetilt.paper.landscape import read_landscape
+    from truetilt.paper.dna_landscape import read_landscape
 
     read_landscape(folder)
 

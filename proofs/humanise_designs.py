@@ -23,8 +23,8 @@ from pathlib import Path
 
 import torch
 
-from truetilt.antibodies.fasta import tokens_of
 from truetilt.antibodies.network import package_folder
+from truetilt.core.fasta import tokens_of
 from truetilt.core.storage import write_json
 from truetilt.paper.humanise_designs import (
     CELLS,
@@ -44,7 +44,7 @@ from truetilt.paper.humanise_designs import (
     target_of,
 )
 from truetilt.paper.humanise_samplers import one_baseline
-from truetilt.targets.model_diagnostics import log_prob_in_order
+from truetilt.targets.diagnose_model import log_prob_in_order
 
 INNER = Path("trained_models") / "AntiBERTy_md_smooth"
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import torch
 
-from truetilt.antibodies.fasta import tokens_of
 from truetilt.antibodies.masked_readings import MaskedReadings, hidden_sites
 from truetilt.antibodies.redesign import MASK
+from truetilt.core.fasta import tokens_of
 from truetilt.core.storage import write_json
 from truetilt.metrics.oasis import human_peptides, identity, oasis_content, peptide_file
 from truetilt.paper.humanise_designs import (

@@ -6,7 +6,7 @@ import torch
 from transformers import BertConfig, BertForMaskedLM
 
 from truetilt.antibodies.network import SPECIES
-from truetilt.core.protein_text import AMINO_ACIDS
+from truetilt.core.fasta import AMINO_ACIDS
 
 HIDDEN = 16
 _CONFIG = {

@@ -7,13 +7,12 @@ import torch
 
 import truetilt as tt
 from antibody_nets import tensors, write_antiberty
-from truetilt.antibodies.fasta import ProteinSequence, read_fasta, spelled, tokens_of, write_fasta
 from truetilt.antibodies.masked_readings import hidden_sites
 from truetilt.antibodies.network import framed, read_network
 from truetilt.antibodies.numbering import HEAVY, LIGHT, VariableDomain, domain_of, number_domains
 from truetilt.antibodies.redesign import load_antiberty
 from truetilt.antibodies.rewards import Pull, substitution_costs
-from truetilt.core.protein_text import AMINO_ACIDS
+from truetilt.core.fasta import AMINO_ACIDS, ProteinSequence, letters_of, read_fasta, tokens_of, write_fasta
 from truetilt.models.net_score import NetScore
 
 PARENT = "QVQLKWS"
@@ -260,7 +259,7 @@ def test_a_fasta_is_read_and_written(tmp_path):
     assert found == [ProteinSequence("one chain", "QVQLKW"), ProteinSequence("sequence 2", "WWW")]
     write_fasta(tmp_path / "y.fa", [*found, ProteinSequence("long", "QV" * 50)])
     assert read_fasta(tmp_path / "y.fa")[2].letters == "QV" * 50
-    assert spelled(tokens_of("QVW")[None]) == ["QVW"]
+    assert letters_of(tokens_of("QVW")[None]) == ["QVW"]
 
 
 def test_what_is_no_antibody_by_length_is_refused():

@@ -9,13 +9,13 @@ from typer.testing import CliRunner
 
 import truetilt as tt
 from antibody_nets import write_antiberty
-from truetilt.antibodies.fasta import read_fasta
 from truetilt.antibodies.numbering import HEAVY, VariableDomain
 from truetilt.antibodies.redesign import load_antiberty
 from truetilt.cli.main import app
 from truetilt.commands import humanise as command
 from truetilt.commands.antibody_designs import DesignPlan
 from truetilt.commands.job_runner import Settings, run_experiment
+from truetilt.core.fasta import read_fasta
 from truetilt.metrics.oasis import human_peptides, identity, oasis_content
 from truetilt.paper import humanise as experiment
 from truetilt.paper.humanise_designs import (

@@ -5,10 +5,10 @@ import torch
 
 import truetilt as tt
 from antibody_nets import write_antiberty
-from truetilt.antibodies.fasta import tokens_of
 from truetilt.antibodies.numbering import HEAVY, VariableDomain
 from truetilt.antibodies.redesign import load_antiberty
 from truetilt.core.budget import Budget
+from truetilt.core.fasta import tokens_of
 from truetilt.paper.humanise_designs import DesignSetting, ParentChain, RunSize, one_chain
 from truetilt.paper.humanise_samplers import (
     BASELINES,

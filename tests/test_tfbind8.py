@@ -17,7 +17,7 @@ from truetilt.cli.main import app
 from truetilt.commands import job_runner
 from truetilt.paper import tfbind8
 from truetilt.paper.binding import lean_model, prior_law, problem
-from truetilt.paper.landscape import Landscape, read_landscape
+from truetilt.paper.dna_landscape import Landscape, read_landscape
 
 WORDS = np.array(["".join(letters) for letters in itertools.product("ACGT", repeat=8)])
 DIGITS = np.array(list(itertools.product(range(4), repeat=8)))

@@ -14,7 +14,7 @@ import torch
 import truetilt as tt
 from truetilt.core.spent import Spent
 from truetilt.twists.lessons import Lessons, Mutants, softened
-from truetilt.twists.revealing import draws, token_values, weighed_draws
+from truetilt.twists.recorded_draws import draws, token_values, weighed_draws
 from truetilt.twists.rounds import RoundLaw, weighed
 from truetilt.twists.tables import Flat
 

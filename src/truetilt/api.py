@@ -37,7 +37,7 @@ from .smc.shards import Shard
 from .targets.any_order import AnyOrder
 from .targets.consistency import disagreeing
 from .targets.defaults import default_sampler
-from .targets.model_diagnostics import shared_measures
+from .targets.diagnose_model import shared_measures
 from .targets.on_clock import FULL, Ramp, Tempered
 from .targets.potentials import check_alpha
 

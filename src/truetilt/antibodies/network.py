@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.errors import InvalidInput
-from ..core.protein_text import AMINO_ACIDS
+from ..core.fasta import AMINO_ACIDS
 from ..core.storage import read_text
 from ..core.types import Tokens
 from ..models.pretrained import CONFIG, check_finite, check_shapes, read_json

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..core.arguments import device_here, listed, number, set_fields, whole_number
 from ..core.errors import InvalidInput
-from ..core.protein_text import AMINO_ACIDS
+from ..core.fasta import AMINO_ACIDS, check_protein, letters_of, tokens_of
 from ..core.types import Model, Tokens
 from ..diffusion.processes import Masking
 from ..models.infilling import Around, Infill
@@ -29,7 +29,6 @@ from ..targets.annealed import Annealed
 from ..targets.moves import Metropolis
 from ..targets.scans import systematic_scan
 from ..viz.logo import SequenceLogo
-from .fasta import check_protein, spelled, tokens_of
 from .hidden_loops import UnseeingPotential, UnseeingScore
 from .masked_readings import MOST_READINGS, MaskedReadings, hidden_sites
 from .network import SPECIES, AntibodyNet, HeadOf, package_folder, read_network
@@ -165,7 +164,7 @@ class Redesign:
     @property
     def parent_letters(self) -> str:
         """The parent in one-letter code."""
-        return spelled(self.parent[None])[0]
+        return letters_of(self.parent[None])[0]
 
     @property
     def infill(self) -> Infill:
@@ -307,7 +306,7 @@ class Redesign:
 
     def spell(self, x: Tokens) -> list[str]:
         """The whole chains of finished states [B, D]."""
-        return spelled(self.infill.whole(x))
+        return letters_of(self.infill.whole(x))
 
     def changes(self, x: Tokens) -> Tensor:
         """Number of residues that differ from the parent's, int64 [B]."""

@@ -17,7 +17,7 @@ from torch import Tensor
 from ..core.arguments import number, set_fields, shown, tensor_of
 from ..core.errors import InvalidInput
 from ..core.evaluation import Batch, ask
-from ..core.protein_text import AMINO_ACIDS
+from ..core.fasta import AMINO_ACIDS
 from ..core.types import Potential, Score, Tokens
 from ..diffusion.processes import Masking
 

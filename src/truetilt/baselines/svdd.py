@@ -25,7 +25,7 @@ from ..rewards.calls import Rewarding, call_reward, check_reward_of, scaled
 from ..smc.sampler import CHOOSE, RESAMPLE, Draws, Source, Stream, first_draw, steps_of
 from ..twists.least_squares import Accuracy, Equations, solve
 from ..twists.lookahead import Lookahead
-from ..twists.revealing import draws as recorded_draws
+from ..twists.recorded_draws import draws as recorded_draws
 from .base_draws import WalkMaker, base_draws, remembering, site_by_site
 from .record import Baseline
 

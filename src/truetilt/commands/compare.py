@@ -33,7 +33,7 @@ from ..exact.tables import flat_index
 from ..metrics.states import mean_difference
 from ..rewards.reward import Reward
 from ..runtime.stopping import Stoppable
-from ..smc.uncertainty import student_quantile
+from ..smc.uncertainty import half_width
 from ..steering.steer import steer
 from .compare_figure import draw_comparison
 from .comparison import Comparison, exact_law, judged
@@ -258,19 +258,12 @@ def summary(rows: Sequence[Answer]) -> Answer:
     for name in _FIGURES:
         known = [row[name] for row in done if row[name] is not None]
         figures[name] = statistics.fmean(known) if known else None
-        figures[f"{name}_half"] = _half(known)
+        figures[f"{name}_half"] = half_width(known, _LEVEL)
     return first | figures | {name: _mean([row[name] for row in done]) for name in _COSTS}
 
 
 def _mean(values: Sequence[float]) -> float | None:
     return statistics.fmean(values) if values else None
-
-
-def _half(values: Sequence[float]) -> float | None:
-    """Half-width of the Student interval of a mean; None for fewer than two values."""
-    if len(values) < 2:
-        return None
-    return student_quantile(_LEVEL, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
 
 
 def _exact(asked: Comparison) -> Answer | None:

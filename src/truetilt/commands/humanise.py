@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..antibodies.fasta import ProteinSequence, read_fasta, tokens_of, write_fasta
 from ..antibodies.masked_readings import READINGS
 from ..antibodies.network import package_folder
 from ..antibodies.numbering import VariableDomain, number_domains
@@ -17,6 +16,7 @@ from ..antibodies.redesign import Antibodies, Redesign, check_species, load_anti
 from ..api import run
 from ..core.arguments import whole_number
 from ..core.errors import InvalidInput
+from ..core.fasta import ProteinSequence, read_fasta, tokens_of, write_fasta
 from ..core.storage import check_folder, write_json, write_with
 from ..core.types import StepInfo
 from ..models.text_score import Padded

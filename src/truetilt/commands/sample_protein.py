@@ -8,7 +8,7 @@ from typing import Any
 
 from ..api import run
 from ..core.errors import InvalidInput
-from ..core.protein_text import fasta_text
+from ..core.fasta import fasta_text
 from ..core.storage import write_text
 from ..core.types import Tokens
 from ..proteins.bundle import NAME, Protein, load_protein

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..core.arguments import listed, shown, whole_number
 from ..core.errors import InvalidInput
-from ..core.protein_text import AMINO_ACIDS
+from ..core.fasta import AMINO_ACIDS
 from .families import PROTEIN, TEXT, Family, first_of
 from .tokenizer import check_characters
 

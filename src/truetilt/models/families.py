@@ -12,7 +12,7 @@ from typing import Any
 
 from ..core.arguments import LONGEST, listed, set_fields, shown, truth, whole_number
 from ..core.errors import InvalidInput
-from ..core.protein_text import AMINO_ACIDS
+from ..core.fasta import AMINO_ACIDS
 
 TEXT, PROTEIN, MOLECULE = "text", "protein", "molecule"
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..core.arguments import LONGEST, listed, shown, whole_number
 from ..core.errors import InvalidInput
-from ..core.protein_text import fasta_text
+from ..core.fasta import fasta_text
 from ..core.types import Model, Process, Score, Tokens
 from ..diffusion.processes import Masking
 from ..viz.logo import SequenceLogo

@@ -20,8 +20,8 @@ from ..core.logits import SiteLogits
 from ..core.types import Model, Score, Tokens
 from ..diffusion.processes import Masking
 from ..exact.tables import Table, flat_index, line_index
-from .landscape import COUNT, Landscape
-from .landscape_files import LENGTH, LETTERS
+from .dna_landscape import COUNT, Landscape
+from .dna_landscape_files import LENGTH, LETTERS
 
 SHAPE = (len(LETTERS),) * LENGTH
 PRIORS = {"uniform": 0, "markov1": 1, "markov2": 2}  # name and order of each prior

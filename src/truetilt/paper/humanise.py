@@ -13,6 +13,7 @@ from pathlib import Path
 from ..commands.job_runner import Answer, Experiment, Job, Settings
 from ..core.errors import InvalidInput
 from ..metrics.oasis import human_peptides, identity, oasis_content, peptide_file
+from ..smc.uncertainty import half_width
 from .humanise_designs import (
     CELLS,
     FOLDER,
@@ -31,7 +32,7 @@ from .humanise_designs import (
     ready_designs,
 )
 from .humanise_figure import draw
-from .humanise_front import beside_front, front_of, interval, means
+from .humanise_front import LEVEL, beside_front, front_of, means
 from .humanise_samplers import BASELINES, one_baseline
 
 QUICK_CHAINS, ALL_CHAINS, FEWEST = 3, 25, 5  # of a quick run; of a whole one; distinct designs of each
@@ -140,7 +141,7 @@ def _judged(answer: Answer, parent: str, peptides: frozenset[str]) -> Answer:
 
 def _row(method: str, each: list[Answer]) -> Answer:
     """Means over chains, with the 95 % interval of OASis over them."""
-    half = interval([one["oasis"] for one in each])
+    half = half_width([one["oasis"] for one in each], LEVEL)
     mean = {name: statistics.fmean(one[name] for one in each) for name in ("oasis", "identity")}
     return {"method": method, "chains": len(each), **mean, "half_width": half}
 

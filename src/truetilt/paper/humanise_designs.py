@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..antibodies.fasta import read_fasta, tokens_of
 from ..antibodies.masked_readings import READINGS
 from ..antibodies.numbering import VariableDomain, number_domains
 from ..antibodies.redesign import Antibodies, Redesign, load_antiberty
@@ -24,9 +23,10 @@ from ..antibodies.redesign_target import PulledTarget
 from ..api import run
 from ..commands.antibody_designs import ALPHA_TO_PULL, STEPS, Design, DesignPlan, distinct_designs
 from ..core.errors import InvalidInput
+from ..core.fasta import read_fasta, tokens_of
 from ..core.storage import read_text
 from ..targets.consistency import disagreement
-from ..targets.model_diagnostics import log_prob_in_order
+from ..targets.diagnose_model import log_prob_in_order
 
 METHODS = ("humab", "sapiens1", "sapiens3", "vernier_grafts", "straight_grafts", "experimental")
 PARENT, FOLDER = "parental", "humanisation"

@@ -6,14 +6,13 @@ antibody by antibody, and the mean difference has an interval.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
 from ..commands.job_runner import Answer
-from ..smc.uncertainty import student_quantile
+from ..smc.uncertainty import half_width
 
 LEVEL = 0.95
 PublishedPoints = Mapping[str, Mapping[str, Answer]]  # by method, then by chain: identity and oasis
@@ -37,13 +36,6 @@ class Mixture(NamedTuple):
     @property
     def oasis(self) -> float:
         return self.low.oasis + self.share * (self.high.oasis - self.low.oasis)
-
-
-def interval(values: list[float]) -> float | None:
-    """Half the width of the 95 % interval of a mean, Student's; None for a single value."""
-    if len(values) < 2:
-        return None
-    return student_quantile(LEVEL, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
 
 
 def means(found: PublishedPoints) -> list[FrontPoint]:
@@ -87,7 +79,7 @@ def beside_front(published: PublishedPoints, mine: Mapping[str, Answer]) -> Answ
     return {
         "above": oasis - point.oasis,
         "paired": statistics.fmean(each) if each else None,
-        "paired_half_width": interval(each),
+        "paired_half_width": half_width(each, LEVEL),
         "paired_median": statistics.median(each) if each else None,
         "pairs": len(each),
         "beside": [point.low.method, point.high.method],

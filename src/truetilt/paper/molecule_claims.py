@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from ..commands.job_runner import Answer
-from ..smc.uncertainty import student_quantile
+from ..smc.uncertainty import half_width, student_quantile
 from .molecule_samplers import BY_POTENTIAL, CHARGED, OURS
 from .molecule_tasks import TRUTH
 from .molecule_truth import FUNCTIONS, agreement, error_ratios, ours_of, reference_of
@@ -54,18 +54,12 @@ def summaries(rows: Sequence[Answer]) -> list[Answer]:
         first = {name: each[0][name] for name in ("task", "method", "key", "has_target")} | {"seeds": len(each)}
         for name in FIGURES:
             values = [row[name] for row in each if row.get(name) is not None]
-            first[name], first[f"{name}_half"] = (statistics.fmean(values) if values else None), half_width(values)
+            first[name] = statistics.fmean(values) if values else None
+            first[f"{name}_half"] = half_width(values, LEVEL)
         verdicts = [row["verdict"] for row in each if row["verdict"]]
         first |= {name: statistics.fmean(row[name] for row in each) for name in COSTS}
         out.append(first | {"most_calls": max(row["reward_calls"] for row in each), "verdicts": verdicts})
     return out
-
-
-def half_width(values: Sequence[float]) -> float | None:
-    """Half the width of the Student interval of a mean; None for fewer than two values."""
-    if len(values) < 2:
-        return None
-    return student_quantile(LEVEL, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
 
 
 def claims(found: Answer, budget: tuple[int, int]) -> Answer:

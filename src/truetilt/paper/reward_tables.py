@@ -30,7 +30,7 @@ from ..rewards.reward import Reward
 from ..targets.annealed import Annealed
 from ..targets.composed import Composed
 from .binding import problem as binding_problem
-from .landscape import read_landscape
+from .dna_landscape import read_landscape
 from .screening import screened_importance, within_calls
 
 AMINO_ACIDS, WILD_TYPE, BEST = "ACDEFGHIKLMNPQRSTVWY", "VDGV", 8.76  # BEST: the largest fitness of the data

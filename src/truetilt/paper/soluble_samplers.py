@@ -16,7 +16,7 @@ from ..api import run
 from ..baselines.methods import ADALEAD, TITLES, Contest, run_method
 from ..commands.samplers import in_order
 from ..core.budget import Budget
-from ..core.protein_text import AMINO_ACIDS
+from ..core.fasta import AMINO_ACIDS
 from ..core.spent import Spent
 from ..core.types import Tokens
 from ..proteins.bundle import Protein

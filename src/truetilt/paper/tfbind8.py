@@ -20,8 +20,8 @@ from ..targets.ramp_pilot import pilot
 from ..targets.scans import systematic_scan
 from . import toys
 from .binding import FIGURES, PRIORS, BindingMeasure, lean_model, problem
-from .landscape import read_landscape
-from .landscape_files import LENGTH
+from .dna_landscape import read_landscape
+from .dna_landscape_files import LENGTH
 from .table1 import hash_words
 
 QUICK_PRIORS = ("uniform", "markov1")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..core.arguments import device_here, path_of, shown
 from ..core.errors import InvalidInput
-from ..core.protein_text import AMINO_ACIDS, fasta_text
+from ..core.fasta import AMINO_ACIDS, fasta_text
 from ..core.storage import write_text
 from ..core.types import Model, Tokens
 from ..diffusion.processes import Masking

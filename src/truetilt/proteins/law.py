@@ -18,7 +18,7 @@ from torch.nn.functional import linear
 
 from ..core.arguments import set_fields, whole_number
 from ..core.errors import InvalidInput
-from ..core.protein_text import AMINO_ACIDS
+from ..core.fasta import AMINO_ACIDS
 from ..core.types import NEG_INF, Tokens
 from .decoding import Decoding, LayerCache
 from .network import Decoder, Graph, ProteinMPNN

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..core.arguments import listed, shown
 from ..core.errors import InvalidInput
-from ..core.protein_text import AMINO_ACIDS
+from ..core.fasta import AMINO_ACIDS
 from .structure import UNKNOWN, Structure
 
 _PART = re.compile(r"([A-Za-z_]*):?(-?\d+)([A-Za-z]?)(?:-(?:([A-Za-z_]+):?)?(-?\d+)([A-Za-z]?))?")

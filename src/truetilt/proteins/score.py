@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ..core.errors import InvalidInput
 from ..core.evaluation import Batch, BatchScore, Meter, Needs
+from ..core.fasta import AMINO_ACIDS
 from ..core.logits import LazyRows, SiteLogits
-from ..core.protein_text import AMINO_ACIDS
 from ..core.types import Tokens
 from ..diffusion.processes import Masking
 from .decoding import distinct_rows

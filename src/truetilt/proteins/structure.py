@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ..core.arguments import path_of
 from ..core.errors import InvalidInput
-from ..core.protein_text import AMINO_ACIDS
+from ..core.fasta import AMINO_ACIDS
 from ..core.storage import check_plain, read_bytes
 
 UNKNOWN = "X"  # its 21st token

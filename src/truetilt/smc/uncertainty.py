@@ -9,7 +9,8 @@ lag, Olsson & Douc 2019) and holds for independent draws only, that is multinomi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import statistics
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import NormalDist
@@ -244,6 +245,13 @@ def student_quantile(level: float, freedom: float) -> float:
     while low < (middle := (low + high) / 2) < high:
         low, high = (middle, high) if _within(middle, int(freedom)) < level else (low, middle)
     return math.sqrt(freedom) * math.tan(high)
+
+
+def half_width(values: Sequence[float], level: float) -> float | None:
+    """Half the width of the Student interval of a mean; None for fewer than two values."""
+    if len(values) < 2:
+        return None
+    return student_quantile(level, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
 
 
 def _within(angle: float, freedom: int) -> float:

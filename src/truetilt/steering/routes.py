@@ -17,7 +17,7 @@ from ..smc.resampling import adaptive, never, systematic
 from ..targets.annealed import Annealed, scan_gibbs
 from ..targets.consistency import STATES
 from ..targets.defaults import default_kernel
-from ..targets.model_diagnostics import RETOLD
+from ..targets.diagnose_model import RETOLD
 from ..targets.moves import Metropolis
 from ..targets.on_clock import at_end
 from ..targets.scans import systematic_scan

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core.protein_text import AMINO_ACIDS
+from ..core.fasta import AMINO_ACIDS
 from ..proteins.bundle import Protein
 from ..viz.views import MASKED
 

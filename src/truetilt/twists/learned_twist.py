@@ -22,7 +22,7 @@ from ..core.types import Potential, Tokens
 from .layout import TableLayout
 from .lessons import Lessons, effective
 from .network import NetworkTwist
-from .revealing import token_values
+from .recorded_draws import token_values
 from .tables import TableTwist
 
 _FORMAT, _VERSION = "truetilt-twist", 1

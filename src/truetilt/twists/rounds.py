@@ -14,7 +14,7 @@ from ..core.types import Model, Potential, Tokens
 from ..rewards.calls import Rewarding, call_reward, scaled
 from ..smc.sampler import OUTPUT, Stream
 from .lessons import Lessons, Mutants, softened, together
-from .revealing import weighed_draws
+from .recorded_draws import weighed_draws
 
 _PURPOSE = 1 << 20  # random stream of the mutants, apart from those of runs
 

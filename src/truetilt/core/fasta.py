@@ -1,4 +1,4 @@
-"""Protein sequences in FASTA files: reading, with every fault reported before any work, and writing."""
+"""Proteins as text: the letters of amino acids, their tokens, and FASTA files, whose faults are found at once."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.arguments import shown
-from ..core.errors import InvalidInput
-from ..core.protein_text import AMINO_ACIDS, fasta_text
-from ..core.storage import read_text, write_text
-from ..core.types import Tokens
+from .arguments import shown
+from .errors import InvalidInput
+from .storage import read_text, write_text
 
+AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"  # in alphabetical order, which is that of the tokens of most networks
+_WIDTH = 80  # letters in a line
 _DNA = frozenset("ACGTUN")
 _LARGEST = 10_000_000  # bytes of a file to read, at most
 
@@ -82,6 +82,14 @@ def tokens_of(letters: str) -> Tensor:
     return torch.tensor([AMINO_ACIDS.index(letter) for letter in letters], dtype=torch.int64)
 
 
-def spelled(x: Tokens) -> list[str]:
-    """The letters of finished sequences [B, D]."""
+def letters_of(x: Tensor) -> list[str]:
+    """The letters of finished sequences, int64 [B, D]."""
     return ["".join(AMINO_ACIDS[token] for token in row) for row in x.tolist()]
+
+
+def fasta_text(sequences: Iterable[tuple[str, str]]) -> str:
+    """The text of a FASTA file of named sequences, 80 letters a line."""
+    lines: list[str] = []
+    for name, letters in sequences:
+        lines += [f">{name}", *(letters[k : k + _WIDTH] for k in range(0, len(letters), _WIDTH))]
+    return "".join(f"{line}\n" for line in lines)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..core.errors import InvalidInput
-from .landscape_files import FORMATS, LENGTH, LETTERS, array_pairs, is_table, read_arrays, read_text
+from .dna_landscape_files import FORMATS, LENGTH, LETTERS, array_pairs, is_table, read_arrays, read_text
 
 COUNT = len(LETTERS) ** LENGTH
 STRONG = 0.9  # the quantile above which an 8-mer is a strong binder
