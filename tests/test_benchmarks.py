@@ -58,8 +58,8 @@ def test_a_step_crosses_few_files(traced):
     most = {
         "tilted, table": (8, 41),
         "any order, table": (8, 41),
-        "tempered, text": (10, 81),
-        "any order, text": (9, 59),
+        "tempered, text": (10, 83),
+        "any order, text": (9, 61),
     }
     found = {case: (traced[case]["files"], traced[case]["switches"]) for case in most}
     assert {case: tuple(map(min, found[case], most[case])) for case in most} == found

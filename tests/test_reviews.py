@@ -115,9 +115,9 @@ def test_the_text_around_is_a_condition(nets):
 def test_the_net_is_told_the_noise_it_sees(nets):
     """Three of five sites given: at t = 1 two fifths are masked, and the Score is of the clock's own t."""
     score = Retimed(nets.score(None), 5, 2)
-    assert score.told(1.0) == pytest.approx(0.4, abs=1e-3)
-    assert Retimed(nets.score(None), 5, 2, hidden=3).told(1.0) == pytest.approx(1.0)
-    assert Retimed(nets.score(None), 5, 2, hidden=3).told(0.5) == pytest.approx(0.8, abs=1e-3)
+    assert score.time_for_net(1.0) == pytest.approx(0.4, abs=1e-3)
+    assert Retimed(nets.score(None), 5, 2, hidden=3).time_for_net(1.0) == pytest.approx(1.0)
+    assert Retimed(nets.score(None), 5, 2, hidden=3).time_for_net(0.5) == pytest.approx(0.8, abs=1e-3)
     x = torch.tensor([[1, V, V, 0, 0]])
     size = score(x, 0.7).dense()[0, 1].double().logsumexp(-1)
     assert float(size) == pytest.approx(float(nets.process.log_odds_kept(0.7)), abs=1e-4)

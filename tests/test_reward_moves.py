@@ -18,7 +18,7 @@ from truetilt.exact.flow import push_branches, support
 from truetilt.exact.tables import flat_index
 from truetilt.targets.block_moves import Block
 from truetilt.targets.moves import Metropolis
-from truetilt.targets.stage import less
+from truetilt.targets.stage import minus
 
 R, H = rewarded(), hard()
 WIDE = (1.4, (2.0, -0.7), 1.5)
@@ -366,7 +366,7 @@ class SurrogateNotCorrected(Metropolis):
         move = super().at(particles, t, site, draw)
         stage = self.fk.stage(t)
         log_x, log_y = stage.total(self.fk.values(particles, t)), stage.total(stage.values(move.y))
-        return type(move)(move.x, move.y, less(log_y, log_x).clamp(max=0.0), move.aux_x, move.aux_y)
+        return type(move)(move.x, move.y, minus(log_y, log_x).clamp(max=0.0), move.aux_x, move.aux_y)
 
 
 def missed(kernel, parts):
