@@ -119,7 +119,7 @@ def test_scores_of_another_kind_are_asked_in_turn():
     assert isinstance(together.conditional, SeparateNets)
     x = torch.zeros(4, 3, 16, dtype=torch.int64)
     assert together.conditional(x, 0.5).dense()[:, 0, 0, 0].tolist() == [0, 0, 1, 1]
-    with pytest.raises(InvalidInput, match="cannot be dealt to 2"):
+    with pytest.raises(InvalidInput, match="cannot be divided equally among 2"):
         together.conditional(x[:3], 0.5)
 
 

@@ -127,7 +127,9 @@ class PerConditionPotential:
 def check_equal_parts(x: Tokens, parts: int) -> None:
     """Raise if states cannot be divided equally among the conditions."""
     if x.dim() < 2 or x.shape[0] % parts:
-        raise InvalidInput(f"states {tuple(x.shape)} cannot be dealt to {parts} conditions equally; give populations")
+        raise InvalidInput(
+            f"states {tuple(x.shape)} cannot be divided equally among {parts} conditions; give populations"
+        )
 
 
 def label_of_each_state(labels: tuple[Any, ...], x: Tokens) -> Tensor:

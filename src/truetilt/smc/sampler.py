@@ -77,9 +77,8 @@ def trace(
         particles, info = first_draw(fk, grid[0], shape, source)
         yield particles, info
         begin = Begun(0, particles)
-    done, particles = begin
-    checks = PendingChecks()
-    for here in steps_of(grid)[done:]:
+    particles, checks = begin.particles, PendingChecks()
+    for here in steps_of(grid)[begin.done :]:
         last, work = here.number == len(grid) - 1, StepWork(checks)
         particles, info = step(fk, particles._replace(work=work), here, resample, source)
         if moves:

@@ -12,7 +12,7 @@ from ..core.lazy_imports import lazy_names
 _HOME = {
     "kernels": ("check_kernel",),
     "moves": ("check_move",),
-    "networks": ("check_potential", "check_score"),
+    "scores": ("check_potential", "check_score"),
     "resamplers": ("check_resampler",),
     "targets": ("check_target",),
     "verdicts": ("Rejected",),
