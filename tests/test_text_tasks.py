@@ -175,12 +175,14 @@ def test_a_task_writes_rows_texts_and_a_figure_then_perplexity(bundle_folder, tm
     assert (tmp_path / "figure.png").read_bytes()[:4] == b"\x89PNG"
 
 
-def test_claims_come_with_the_full_protocol(bundle_folder, tmp_path, monkeypatch):
+@pytest.mark.parametrize("only", ["claim", pytest.param(None, marks=pytest.mark.prove)])  # the whole grid: 90 s
+def test_claims_come_with_the_full_protocol(only, bundle_folder, tmp_path, monkeypatch):
     for name, value in {"ALPHAS": (1.0, 2.0), "BETAS": (1.0,), "STEPS": (6,), "RUNS": 1, "DRAWS": 24}.items():
         monkeypatch.setattr(text_grid, name, value)
     monkeypatch.setattr(text_grid, "OURS", ("tilted",))
     monkeypatch.setattr(text_grid, "CLAIMANTS", ("smc-populations", "tilted-populations"))
-    result, _ = small(replace(MOOD, conditions=("high",)), tmp_path, bundle_folder, monkeypatch, quick=False)
+    how = {"quick": False, "only": only}
+    result, _ = small(replace(MOOD, conditions=("high",)), tmp_path, bundle_folder, monkeypatch, **how)
     assert "smc-populations, high" in result["claims"]
     found = result["claims"]["tilted-populations, high"]
     assert found["draws"] == [24, 24]
