@@ -32,7 +32,7 @@ def read_fasta(path: str | Path) -> list[ProteinSequence]:
     try:
         text = read_text(path, _LARGEST)
     except FileNotFoundError as error:
-        raise InvalidInput(f"there is no file {path}; give the path of a FASTA file with antibody chains") from error
+        raise InvalidInput(f"there is no file {path}; give the path of a FASTA file") from error
     except (OSError, ValueError) as error:
         raise InvalidInput(f"{path} cannot be read as text ({error}); give a FASTA file") from error
     found: list[ProteinSequence] = []
