@@ -55,7 +55,6 @@ def faulty(x):
 @pytest.fixture
 def file(tmp_path):
     (tmp_path / "mine.py").write_text(FILE)
-    module._subject.cache_clear()
     return str(tmp_path / "mine.py")
 
 

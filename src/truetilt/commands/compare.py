@@ -11,7 +11,6 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -181,9 +180,8 @@ def _settings(asked: Comparison) -> Settings:
     return Settings(device=asked.device, more=more)
 
 
-@lru_cache(maxsize=2)
 def _subject(model: str, reward: str, device: str) -> tuple[Steerable, Reward]:
-    """The model and the reward, loaded once per process: its cells share the reward's cache."""
+    """The model and the reward, read from their files: nothing is kept from one cell to the next."""
     made = steerable(model, device)
     return made, named_reward(reward, made.model, made.tokenizer)
 
