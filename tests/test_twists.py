@@ -15,7 +15,8 @@ import truetilt as tt
 from truetilt.core.spent import Spent
 from truetilt.twists.lessons import Lessons, Mutants, softened
 from truetilt.twists.recorded_draws import draws, token_values, weighed_draws
-from truetilt.twists.rounds import RoundLaw, weighed
+from truetilt.twists.pool import Sample
+from truetilt.twists.rounds import weighed
 from truetilt.twists.tables import Flat
 
 S, D = 4, 6
@@ -264,7 +265,7 @@ def test_weights_of_all_rounds_are_those_of_their_mixture():
     """Draws of p0 and of p0 exp(h): the mean of any function by them is that of p0 exp(r)."""
     model, target = chain()
     half = learn(lambda x: additive(x) / 2, calls=4000).twist
-    rounds, laws = [], []
+    rounds, samples = [], []
     for number, twist in enumerate([None, half]):
         found = weighed_draws(model, 3000, twist, tuple(range(D)), 1, number)
         log_z = float(found.log_w.logsumexp(0)) - math.log(3000)
@@ -272,8 +273,8 @@ def test_weights_of_all_rounds_are_those_of_their_mixture():
         rounds.append(
             Lessons(found.x, additive(found.x), none, found.steps, S, found.log_w - log_z, torch.ones(3000).bool())
         )
-        laws.append(RoundLaw(twist, log_z, 3000, "cpu"))
-    every = weighed(rounds, laws)
+        samples.append(Sample(found.x, additive(found.x), found.log_w - log_z, twist, log_z))
+    every = weighed(rounds, samples)
     w = every.log_weight.softmax(0)
     seen = (w[:, None, None] * torch.nn.functional.one_hot(every.x, S)).sum(0)
     assert (seen - target.marginals()).abs().max() < 4.5 * 0.5 * float((w**2).sum()) ** 0.5

@@ -226,7 +226,6 @@ class Result:
 
     def trust(self) -> Trust:
         """How far to trust this answer: a verdict with its reasons, in plain words when printed."""
-        self._weighed()
         stirring = Stirring(self.moved, self.accepted)
         found = [Finding(Verdict(verdict), words) for verdict, words in self.settings.get("findings", ())]
         return judge(figures_of(self._history(), self.particles, stirring, known_of(self.settings)), found)

@@ -26,6 +26,7 @@ class ModelDiagnostics(NamedTuple):
     divergence: float | None = None  # KL of the target from the base
     most: float | None = None  # log of the largest possible weight, where it is known
     rewarded: bool = False  # whether a reward is in the target
+    flat: bool = False  # whether the reward was the same for every particle
     moving: bool = False  # whether the run was to make moves
     drift: float | None = None  # mean |log p0 as moves updated it - log p0 summed in the run's order|
 
@@ -35,7 +36,7 @@ class ModelDiagnostics(NamedTuple):
 
 
 NOT_MEASURED = ModelDiagnostics()
-_TRUTHS = ("rewarded", "moving")
+_TRUTHS = ("rewarded", "flat", "moving")
 
 
 def worst(parts: Sequence[Mapping[str, Any]]) -> ModelDiagnostics:

@@ -88,8 +88,9 @@ def figures_of(history: History, x: Tensor, stirring: Stirring, known: Known = N
     log_z = log_mean_exp(log_w)
     living = log_z > -torch.inf
     mass = normalised(log_z)
-    path = _ess_path(history)[:, living] / n
-    kept = roots(history.ancestors)[living]
+    of = living if bool(living.any()) else torch.ones_like(living)  # with no mass at all, the figures of all: zeros
+    path = _ess_path(history)[:, of] / n
+    kept = roots(history.ancestors)[of]
     scatter = _scatter(history, x)
     return Figures(
         populations=len(log_z),
@@ -115,7 +116,7 @@ def figures_of(history: History, x: Tensor, stirring: Stirring, known: Known = N
         strayed=known.strayed,
         remedies=known.remedies,
         ess_before_end=float(path[:-1].min(0).values.mean()),
-        weightless=float((log_w[living] == -torch.inf).double().mean()),
+        weightless=float((log_w[of] == -torch.inf).double().mean()),
         accepted=_accepted(stirring) if known.measured.moving else None,
         generations=_generations(history),
         resampling=_resampling(history),
@@ -156,6 +157,8 @@ def _log_z_interval(history: History) -> Interval | None:
     """Across populations where there are several, else from the genealogy where the resampler allows."""
     by = across_populations if history.log_w.shape[0] > 1 else genealogy()
     estimate = of_log_z(history.log_w)
+    if not estimate.value.isfinite():  # no mass at all
+        return None
     try:
         return interval(estimate, by(estimate, history), 0.95)
     except InvalidInput:

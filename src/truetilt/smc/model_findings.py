@@ -17,6 +17,7 @@ AMISS = 0.25  # mean nats of log-weight beyond what consistent networks can give
 MADE_UP = 1.0  # the same, from which on network error dominates the target (weights are off by a factor e)
 REFUSED = 0.01  # acceptance probability below which moves change next to nothing
 UNMET = 0.1  # share of Z that unvisited states might hold, from which on it is reported
+SAME = 1e-9  # nats between the target and p0, below which no particle was led anywhere
 FORBIDDEN = 0.5  # of the particles that end with weight zero
 
 
@@ -80,7 +81,7 @@ def _still(f: Figures) -> Finding | None:
 
 
 def _forbidden(f: Figures) -> Finding | None:
-    if f.weightless <= FORBIDDEN:
+    if f.weightless <= FORBIDDEN or f.dead == f.populations:
         return None
     return Finding(
         Verdict.care,
@@ -101,6 +102,17 @@ def unmet_share(f: Figures) -> float | None:
         return None
     reach = math.log(f.populations * f.particles / 3) + math.floor(f.generations) * math.log(f.particles)
     return math.exp(min(headroom - reach, 700.0))
+
+
+def _flat(f: Figures) -> Finding | None:
+    """The reward said the same of every particle, and nothing led anywhere: it may differ where no particle was."""
+    if not f.measured.flat or (f.measured.divergence or 0.0) > SAME:
+        return None
+    return Finding(
+        Verdict.care,
+        f"The reward is the same for all {f.populations * f.particles} particles: if it differs anywhere, no particle "
+        "was there, and nothing leads to it. Use a reward that says how near a sequence is.",
+    )
 
 
 def _unmet(f: Figures) -> Finding | None:
@@ -134,6 +146,7 @@ MODEL_CHECKS: Sequence[Callable[[Figures], Finding | None]] = (
     _ratios,
     _still,
     _forbidden,
+    _flat,
     _unmet,
     _far,
 )

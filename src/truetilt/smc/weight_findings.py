@@ -67,7 +67,7 @@ def use(*ways: str) -> str:
 
 def _descent(f: Figures) -> Finding | None:
     # moves changed particles, so ancestral counts underestimate diversity: what populations say then counts
-    if f.lines >= FEW or (f.moved and f.draws is not None):
+    if f.lines >= FEW or (f.moved and f.draws is not None) or f.dead == f.populations:
         return None
     what = f"The mass descends from {f.lines:.3g} effective first draws ({f.roots:.3g} roots a population)"
     if f.moved:
@@ -82,6 +82,9 @@ def _descent(f: Figures) -> Finding | None:
 
 def _weights(f: Figures) -> Finding | None:
     everyone = f.populations * f.particles
+    if f.dead == f.populations:
+        words = f"Every one of {everyone} particles has weight zero: no allowed state was met. "
+        return Finding(Verdict.doubt, f"{words}{use(f.remedies.particles, 'a reward that falls gently')}.")
     least = min(f.union_ess, f.ess_lowest * everyone)
     if f.ess_lowest >= THIN and least >= HARDLY_ANY:
         return None
@@ -113,7 +116,7 @@ def _resample(f: Figures) -> str:
 
 
 def _deaths(f: Figures) -> Finding | None:
-    if f.dead == 0:
+    if f.dead in (0, f.populations):
         return None
     return Finding(
         Verdict.care,
@@ -123,7 +126,7 @@ def _deaths(f: Figures) -> Finding | None:
 
 
 def _masses(f: Figures) -> Finding | None:
-    if f.z_variation is None or f.z_variation <= VARIED:
+    if f.z_variation is None or f.dead == f.populations or f.z_variation <= VARIED:
         return None
     spread = math.inf if f.log_z_spread is None else f.log_z_spread  # all but one are dead
     who = f"the heaviest of {f.populations} holds {f.heaviest:.0%} of the mass"

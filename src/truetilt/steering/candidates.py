@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ..core.twists import Learned, words_of
-from ..core.types import Potential
+from ..core.types import NEG_INF, Potential
 from ..twists.learning import learnable
+from ..twists.lessons import softened
 from .account import Account
 from .problem import SteerProblem
 from .routes import (
@@ -66,21 +67,31 @@ def _twisted(work: Work) -> Built:
 
 def _annealed(work: Work) -> Built:
     twist = _twist(work)
-    if twist is None or not work.movable:
+    if twist is None or not work.movable or work.nothing_allowed:
         return None
-    return annealed(work.problem, work.account, twist), "moves finish what the twist begins"
+    return annealed(work.problem, work.account, twist, _floor(work)), "moves finish what the twist begins"
 
 
 def _annealed_from_base(work: Work) -> Built:
     """The annealed route from the base; None if there is a twist to start from, or moves do not keep the target."""
-    if work.twist is not None or not work.movable:
+    if work.twist is not None or not work.movable or work.nothing_allowed:
         return None
-    return annealed(work.problem, work.account, None), "moves find what draws of the base do not"
+    return annealed(work.problem, work.account, None, _floor(work)), "moves find what draws of the base do not"
+
+
+def _floor(work: Work) -> float | None:
+    """What a forbidden state counts as on the way of annealing, in units of the reward, so that moves may mend it.
+
+    None where no draw of the base is forbidden, or where the strength is negative: there less is more.
+    """
+    if not work.samples or work.problem.strength < 0 or bool((work.samples[0].value > NEG_INF).all()):
+        return None
+    return float(softened(work.samples[0].value).min()) / work.problem.strength
 
 
 def _twist(work: Work) -> Potential | None:
     """The twist: the user's, the one learned before, or one learned now if the budget buys the training data."""
-    if work.twist is None and not work.learned and work.problem.masks:
+    if work.twist is None and not work.learned and work.problem.masks and not work.nothing_allowed:
         work.learned = True
         work.twist = learned(work)
     return work.twist

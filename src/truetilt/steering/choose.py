@@ -16,7 +16,7 @@ from .stages import Work
 from .trials import Candidate, Tried, rounded, worth_of
 
 PROVE = 0.05  # share of the remaining budget for the check by moves
-PARTS = 5  # a trial runs one in this many of the populations
+PARTS = 5  # a trial takes one in this many of the particles that the budget buys
 FEWEST = 4  # particles per population, at least, for a route that resamples
 CHAINS, FEWEST_CHAINS = 64, 16  # most and fewest draws that the check moves
 REPEATS = 64  # runs at most until the budget is spent; where states repeat, a run costs few calls
@@ -94,11 +94,11 @@ def _enough(work: Work, tried: list[Tried], way: Candidate) -> bool:
 
 
 def _tried(work: Work, route: Route, why: str) -> list[Tried]:
-    """A trial run of a route, with a fraction of its populations; if the route wins, the others follow."""
+    """A trial run of a route, with a part of the particles that the budget buys; if it wins, the others follow."""
     size = route.size(work.account, work.populations, 1 - PROVE)
     if size < FEWEST:
         return []
-    result = work.run(route, size, max(work.populations // PARTS, 2), why)
+    result = work.run(route, max(size // PARTS, FEWEST), work.populations, why)
     return [Tried(route, result, worth_of(result))]
 
 
@@ -142,11 +142,9 @@ def finished(work: Work, best: Tried, why: str) -> Tried:
 def _more(work: Work, route: Route, result: Result, why: str) -> Result | None:
     """The result joined with one more run, sized as if every call were of a new state; None if nothing is affordable.
 
-    Independent draws enlarge the populations; other runs add populations of the same size.
+    Particles that may be resampled come in no smaller numbers than `FEWEST` a population.
     """
-    populations, size = result.log_weights.shape
-    if route.independent:
-        more = route.size(work.account, populations)
-        return joined(result, work.run(route, more, populations, why)) if more else None
-    count = route.size(work.account, 1) // size
-    return Result.union([result, work.run(route, size, count, why)]) if count else None
+    more = route.size(work.account, work.populations)
+    if more < (1 if route.independent else FEWEST):
+        return None
+    return joined(result, work.run(route, more, work.populations, why))

@@ -1,4 +1,7 @@
-"""Joining two runs that never resampled: their particles are independent draws, so populations just grow."""
+"""Joining two runs of the same value: every population holds the particles of both.
+
+Each population of each run estimates Z without bias, and so does the mean over the particles of both.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,9 @@ from ..result import Result
 
 
 def joined(one: Result, other: Result) -> Result:
-    """The same populations, each with the particles of both runs; weights enter only at the end, so ESS adds up."""
+    """The same populations, each with the particles of both runs; the record of steps is that of both side by side."""
     n = [one.log_weights.shape[1], other.log_weights.shape[1]]
+    moved, accepted = ((n[0] * a + n[1] * b) / sum(n) for a, b in ((one.moved, other.moved), (one.accepted, other.accepted)))
     log_z = torch.logaddexp(one.log_z_path + math.log(n[0]), other.log_z_path + math.log(n[1])) - math.log(sum(n))
     return Result(
         torch.cat([one.particles, other.particles], 1),
@@ -22,7 +26,7 @@ def joined(one: Result, other: Result) -> Result:
         log_z,
         torch.cat([one.ancestors, other.ancestors + n[0]], -1),
         one.settings | {"measured": worst([each.settings.get("measured", {}) for each in (one, other)]).as_settings()},
-        one.moved,
-        one.accepted,
+        moved,
+        accepted,
         counts=one.counts + other.counts,
     )

@@ -58,7 +58,7 @@ def told_by(work: Work, look: Tried, left: float = 1.0) -> FirstLook:
     """The pilot's findings about the base, from its weights; `left` of the budget after the pilot remains."""
     effective, count = _effective(look), look.result.log_weights.numel()
     in_all = effective / count / work.account.weight(look.route.each)
-    return FirstLook(effective, in_all, _promise(work, look.result), _new(work), left)
+    return FirstLook(effective, in_all, effective / count, _promise(work, look.result), _new(work), left)
 
 
 def _effective(look: Tried) -> float:
@@ -76,7 +76,7 @@ def _look_size(work: Work, route: Route) -> int:
 def _promise(work: Work, look: Result) -> float | None:
     """The forecast of a twist's effective share; None if there is no reward or the pilot is too small."""
     x, log_w = look.particles.flatten(0, 1), look.log_weights.reshape(-1)
-    if work.problem.reward is None or len(x) < FEWEST_LOOKS:
+    if work.problem.reward is None or len(x) < FEWEST_LOOKS or work.nothing_allowed:
         return None
     return promised_share(x, log_w, work.problem.vocabulary)
 

@@ -82,12 +82,14 @@ def adapted(problem: SteerProblem) -> Route:
     return Route(ADAPTED, problem.goal(), problem.grid, HALF, problem.draw, _looks(problem))
 
 
-def annealed(problem: SteerProblem, account: Account, twist: Potential | None) -> Route:
+def annealed(
+    problem: SteerProblem, account: Account, twist: Potential | None, floor: float | None = None
+) -> Route:
     """The annealed route, from the twisted law or the base to the target: `SWEEPS` moves of each site."""
     name = FROM_BASE if twist is None else ANNEALED
     moves = SWEEPS[name] * problem.length
     redraw, along = kernel(problem, account, twist), shares(moves, twist is not None)
-    fk = Annealed(problem.goal(twist), along, kernel=redraw, reveal_steps=problem.steps)
+    fk = Annealed(problem.goal(twist), along, kernel=redraw, reveal_steps=problem.steps, floor=floor)
     each = annealed_cost(problem, account, name)
     return Route(name, fk, None, HALF, each, _looks(problem), moves)
 

@@ -7,23 +7,31 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
+import torch
+
 from ..api import run
 from ..core.evaluation import Meter
 from ..core.metering import metered
 from ..core.spent import Spent
 from ..core.storage import read_json, write_json
-from ..core.types import Potential
+from ..core.types import NEG_INF, Potential
 from ..result import Result
+from ..smc.sampler import Whole
 from ..targets.consistency import STATES, disagreement
-from ..twists.learned_twist import LearnedTwist
-from ..twists.learning import learn_twist
+from ..twists.learned_twist import HeldOut, LearnedTwist
+from ..twists.learning import Learning, learned_from, plan_of
+from ..twists.pool import Sample, read_sample, sample_of
+from ..twists.recorded_draws import weighed_draws
+from ..twists.tables import TableTwist
 from .account import Account
 from .drift import Drift, drift_of
 from .problem import SteerProblem
-from .routes import Route, kernel
+from .routes import IMPORTANCE, Route, kernel
 from .stage_folder import StageFolder
 
+LED = 1 << 10  # draws led to states of high reward come after this many rounds of learning
 APART = 1 << 40  # distance of population numbers between two stages, so that no two share random numbers
+PART = Whole(complete=False)  # a run is a part of the answer: it may die, which counts as mass 0
 WITHIN = " · "  # separates a stage from its progress in the messages that `progress` gets
 BudgetProgress = Callable[[str, float], object]  # (what is being done, share of the budget spent)
 T = TypeVar("T")
@@ -37,13 +45,25 @@ class DoneStage(NamedTuple):
     spent: Spent
 
 
+def _write_learning(found: Learning, folder: Path) -> None:
+    found.twist.save(folder / "twist.safetensors")
+    for number, sample in enumerate(found.samples[1:], start=1):
+        sample.save(folder / f"round-{number}.safetensors")
+
+
+def _read_learning(folder: Path, device: torch.device | str, begun: Sample) -> Learning:
+    rounds = [read_sample(path, device) for path in sorted(folder.glob("round-*.safetensors"))]
+    return Learning(LearnedTwist.load(folder / "twist.safetensors", device), [begun, *rounds])
+
+
 def several(count: int, what: str) -> str:
     """A count with its noun, in words."""
     return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 class FirstLook(NamedTuple):
-    """What the pilot found: how many draws were effective, and how many the whole budget would buy.
+    """What the pilot found: how many draws were effective, how many the whole budget would buy, and the share of a
+    draw that is effective.
 
     `promise` is the forecast effective share of draws with a learned twist; None if there is no forecast. `new` is the
     share of calls on new states, 1 if calls are not limited. `left` is the share of the post-pilot budget that remains:
@@ -52,6 +72,7 @@ class FirstLook(NamedTuple):
 
     effective: float
     in_all: float
+    worth: float = 0.0
     promise: float | None = None
     new: float = 1.0
     left: float = 1.0
@@ -74,6 +95,7 @@ class Work:
     first: FirstLook | None = None
     learned: bool = False  # whether learning a twist was tried
     movable: bool = False  # whether moves that redraw a site keep the target
+    samples: list[Sample] = field(default_factory=list)  # of known laws: draws of p0 first, then those of twists
     stages: list[DoneStage] = field(default_factory=list)
     lacking: list[str] = field(default_factory=list)  # what could not be tried, and the budget it needs
     left_out: list[str] = field(default_factory=list)  # routes not tried because they promised no improvement
@@ -81,6 +103,11 @@ class Work:
     @property
     def populations(self) -> int:
         return self.problem.populations
+
+    @property
+    def nothing_allowed(self) -> bool:
+        """Whether every state drawn so far is forbidden, so that nothing can be learned or moved from."""
+        return bool(self.samples) and not bool((self.samples[0].value > NEG_INF).any())
 
     @property
     def budget_told(self) -> str:
@@ -94,7 +121,7 @@ class Work:
         what = f"{route.name}: {several(populations, 'population')} of {several(particles, 'particle')}"
         what += f", {several(route.moves, 'move')} each" if route.moves else ""
         options: dict[str, Any] = {"particles": particles, "populations": populations, "resample": route.resample}
-        options |= {"seed": self.seed, "first_population": first}
+        options |= {"seed": self.seed, "first_population": first, "shard": PART}
 
         def make(checkpoint: Path | None) -> tuple[Result, Spent]:
             result = self.problem.counted(run(route.fk, route.grid, checkpoint=checkpoint, **options))
@@ -102,24 +129,62 @@ class Work:
 
         if self.progress is not None:
             options["callback_on_step_end"] = lambda done, steps, _: self.tell(what, f"step {done} of {steps}")
-        return self._stage("run", what, why, make, Result.save, Result.load)
+        found = self._stage("run", what, why, make, Result.save, Result.load)
+        if route.name == IMPORTANCE:  # draws of p0, weighed by the reward alone
+            x, value = found.particles.flatten(0, 1).cpu(), found.log_weights.reshape(-1).cpu()
+            self._drew_base(Sample(x, value, torch.zeros_like(value)))
+        return found
 
-    def learn(self, calls: int, draws: int, why: str, **options: Any) -> LearnedTwist:
-        """A twist learned from `draws` draws a round and `calls` calls in all; a stage."""
-        problem, names = self.problem, "twist.safetensors"
-        what = f"a twist learned from {several(draws, 'draw')} a round and {several(calls, 'call')}"
-        options |= {"calls": calls, "draws": draws, "order": problem.order, "seed": self.seed}
-        options["progress"] = lambda turn, _: self.tell(what, turn)
+    def _drew_base(self, more: Sample) -> None:
+        """Add draws of p0 to those drawn before, the first of the samples."""
+        if self.samples:
+            columns = zip(self.samples[0][:3], more[:3], strict=True)
+            more = Sample(*(torch.cat(column) for column in columns))
+        self.samples[:1] = [more]
 
-        def make(checkpoint: Path | None) -> tuple[LearnedTwist, Spent]:
+    def learn(
+        self, calls: int, draws: int, refits: int, why: str, go_on: Callable[[HeldOut, float], bool]
+    ) -> LearnedTwist:
+        """A twist learned from the draws of p0 and from up to `refits` rounds of `draws` draws; a stage."""
+        problem, reward = self.problem, cast("Any", self.problem.reward)
+        what = f"a twist learned from {several(draws, 'draw')} a round and at most {several(calls, 'call')}"
+        begun = self.samples[0]
+        plan = plan_of(
+            problem.model, reward, problem.strength, calls, draws, refits, problem.order, self.seed, begun=True
+        )
+
+        def make(checkpoint: Path | None) -> tuple[Learning, Spent]:
             before = problem.distinct
-            twist = learn_twist(problem.model, cast("Any", problem.reward), problem.strength, **options)
-            return twist, twist.spent._replace(distinct=problem.distinct - before)
+            found = learned_from(
+                problem.model, reward, plan, None, lambda turn, _: self.tell(what, turn), begun, go_on
+            )
+            return found, found.twist.spent._replace(distinct=problem.distinct - before)
 
-        def read(folder: Path) -> LearnedTwist:
-            return LearnedTwist.load(folder / names, problem.model.device)
+        def read(folder: Path) -> Learning:
+            return _read_learning(folder, problem.model.device, begun)
 
-        return self._stage("twist", what, why, make, lambda twist, folder: twist.save(folder / names), read)
+        learning = self._stage("twist", what, why, make, _write_learning, read)
+        self.samples += learning.samples[1:]
+        return learning.twist
+
+    def sample(self, twist: TableTwist, draws: int, why: str) -> Sample:
+        """Fresh draws of p0 exp(twist) with their rewards, to tell what mass there is; a stage."""
+        problem, number = self.problem, len(self.stages)
+        what = f"{several(draws, 'draw')} led to where the reward was found high"
+
+        def make(checkpoint: Path | None) -> tuple[Sample, Spent]:
+            before, meter = problem.distinct, Meter()
+            drawn = weighed_draws(problem.model, draws, twist, problem.order, self.seed, LED + number)
+            value = problem.nats(metered(problem.goal(), meter), drawn.x)
+            spent = drawn.spent.plus(meter.spent)._replace(distinct=problem.distinct - before)
+            return sample_of(drawn.x, value, drawn.log_w, twist), spent
+
+        def read(folder: Path) -> Sample:
+            return read_sample(folder / "sample.safetensors", problem.model.device)
+
+        found = self._stage("sample", what, why, make, lambda one, folder: one.save(folder / "sample.safetensors"), read)
+        self.samples.append(found)
+        return found
 
     def agree(self, result: Result) -> float:
         """The disagreement of the model's conditionals on states of a result, in nats; see `consistency`. A stage."""

@@ -11,7 +11,6 @@ from .drift import Drift
 from .routes import Route
 from .stages import Work
 
-SEVERAL = 8  # populations needed to estimate worth from their spread
 
 
 class Candidate(NamedTuple):
@@ -52,11 +51,11 @@ def worth_of(result: Result) -> float:
     For independent draws the weights alone decide.
     """
     figures = result.trust().figures
+    if figures.dead == figures.populations:
+        return 0.0
     if figures.resampling == "never":
         return figures.union_ess / result.log_weights.numel()
     scatter = figures.union_ess if figures.draws is None else figures.draws
-    if figures.populations < SEVERAL:  # too few to measure their spread
-        scatter = figures.union_ess if figures.moved else figures.lines
     return min(scatter, figures.union_ess) / result.log_weights.numel()
 
 

@@ -7,16 +7,19 @@ from typing import NamedTuple
 
 from ..core.types import Potential
 from ..smc.weight_findings import FEW
+from ..twists.learned_twist import HeldOut
+from ..twists.tables import Flat
 from .account import Account
 from .problem import SteerProblem
 from .stages import Work
 
 LEARN, HARD = 0.35, 0.55  # shares of the remaining budget for learning: normally, and if the base alone is hopeless
 NEEDED = 2.0 * FEW  # effective base draws that the whole budget buys, below which a twist is always learned
+GOOD = 0.8  # effective share of particles above which more rounds would gain little
 FREE, DEAR = 1.3, 3.0  # forecast over worth of the base from which learning pays: if it is free, and at its dearest
 REPEATED = 0.75  # share of calls on new states, below which further calls count as free
 UNTOLD = 0.4  # worth of a base draw above which learning does not pay, if there is no forecast
-ROUNDS, FEWEST = 4, 25  # rounds of learning, and draws in a round, at least
+ROUNDS, FEWEST = 3, 25  # rounds of learning after the first look, at most, and draws in a round, at least
 DRAWS, DRAWS_WITH_MUTANTS = 250, 100  # draws in a round, at most: if calls are limited, and if not (then with mutants)
 LESSONS, MOST = 640, 50_000  # calls per site, and in all, beyond which a twist gains little
 
@@ -55,21 +58,33 @@ def learned(work: Work) -> Potential | None:
     share = HARD if hard and math.isfinite(account.left.calls) else LEARN
     found = lessons(problem, account, share, ROUNDS)
     if found.draws < FEWEST:
-        least = problem.cost(ROUNDS * problem.length, ROUNDS).times(FEWEST / share)
+        least = problem.cost((1 + ROUNDS) * problem.length, ROUNDS).times(FEWEST / share)
         need = f"{least.evaluations:,.0f} evaluations and {least.calls:,.0f} calls after the first look"
         work.lacking.append(f"a learned twist, which takes at least {need}")
         return None
     why = "" if look is None else f"{look.effective:.2g} of the base's draws were effective"
-    twist = work.learn(found.calls, found.draws, why, refits=ROUNDS - 1)
-    if twist.held_out.r_squared > 0:
-        return twist
-    work.note("it explains nothing of the reward, and is not used")
-    return None
+    least = 0.0 if hard or look is None else FREE * look.worth
+
+    def go_on(held_out: HeldOut, worth: float) -> bool:
+        """Whether further rounds may pay: not where enough draws tell that the twist is good, or no better than none."""
+        return worth < FEW or least <= held_out.ess <= GOOD
+
+    twist = work.learn(found.calls, found.draws, ROUNDS, why, go_on)
+    if twist.held_out.family == Flat().name or twist.held_out.r_squared <= 0:
+        work.note("it explains nothing of the reward, and is not used")
+        return None
+    if twist.held_out.ess < least:
+        work.note(f"a draw led by it would be worth {twist.held_out.ess:.2g}, one of the base {look.worth:.2g}: not used")
+        return None
+    return twist
 
 
 def lessons(problem: SteerProblem, account: Account, share: float, rounds: int) -> LessonPlan:
-    """The draws and calls that a share of the remaining budget buys; mutants too if calls are not limited."""
-    draws = account.buys(problem.cost(rounds * problem.length, rounds), share)
+    """The draws and calls that a share of the remaining budget buys; mutants too if calls are not limited.
+
+    The network is asked once more about as many draws of the first look, whose rewards are known.
+    """
+    draws = account.buys(problem.cost((1 + rounds) * problem.length, rounds), share)
     if problem.network or math.isfinite(account.left.calls):
         draws = min(draws, DRAWS)
         return LessonPlan(draws, max(rounds * draws, min(_most(problem), _calls(problem, account, share))))

@@ -27,6 +27,7 @@ from .stage import SiteTarget, Stage
 from .steered import Steered
 
 SUSPECT = 2.0  # nats of (alpha - 1) * mean log-ratio, from which on the ratio is computed again in another order
+_ROUNDING = 1e-12  # of a reward, relative
 RETOLD = 16  # states whose ratio is computed again in another order
 
 
@@ -56,7 +57,8 @@ def measure(fk: FeynmanKac, moves: Rejuvenation | None, particles: Particles) ->
         return found
     found = found._replace(disagreement=_disagreement(kernels, particles), drift=_drift(kernels, particles))
     if isinstance(fk, Steered) and "log_tilt" in particles.aux:
-        return found._replace(rewarded=True, divergence=_divergence(particles, particles.aux["log_tilt"]))
+        tilt = particles.aux["log_tilt"]
+        return found._replace(rewarded=True, divergence=_divergence(particles, tilt), flat=_flat(tilt))
     if isinstance(fk, SiteTarget) and fk.level and "log_ratios" in particles.aux:
         return _of_stage(fk, particles, found)
     return found
@@ -66,8 +68,9 @@ def _of_stage(fk: SiteTarget, particles: Particles, found: ModelDiagnostics) -> 
     stage, aux = fk.stage(0.0), particles.aux
     base = Stage(0.0, 1.0, (0.0,) * len(stage.conditions), stage.potentials, (0.0,) * len(stage.factors))
     found = found._replace(
-        rewarded=any(stage.factors), divergence=_divergence(particles, stage.grown(base, aux)), amplified=None
-    )
+        rewarded=any(stage.factors), divergence=_divergence(particles, stage.grown(base, aux)), amplified=None,
+        flat=any(stage.factors) and not stage.conditions and _flat(stage.total(aux["values"])),
+    )  # fmt: skip
     ratios = aux["log_ratios"]
     each = [_of_ratio(fk, particles, ratios, k) for k, alpha in enumerate(stage.conditions) if alpha > 1]
     worst = max(each, key=_falsehood, default=ModelDiagnostics())
@@ -190,6 +193,12 @@ def _drawn(particles: Particles, count: int) -> Tensor:
 def _mean(particles: Particles, value: Tensor) -> float:
     share = normalised(particles.log_w.reshape(-1))
     return float(torch.where(share > 0, share * value.reshape(-1), 0.0).sum())
+
+
+def _flat(log_tilt: Tensor) -> bool:
+    """Whether the reward is the same for all of several particles, but for rounding."""
+    low, high = float(log_tilt.min()), float(log_tilt.max())
+    return log_tilt.numel() > 1 and high - low <= _ROUNDING * max(abs(low), abs(high))
 
 
 def _divergence(particles: Particles, log_tilt: Tensor) -> float:

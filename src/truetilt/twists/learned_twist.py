@@ -115,8 +115,7 @@ class LearnedTwist:
         facts = {
             "format": _FORMAT,
             "version": _VERSION,
-            "kind": type(self.twist).__name__,
-            "layout": list(self.twist.layout),
+            **form_of(self.twist),
             "strength": self.strength,
             "held_out": list(self.held_out),
             "tried": [list(one) for one in self.tried],
@@ -145,20 +144,31 @@ class LearnedTwist:
 def _read(facts: Any, tensors: dict[str, Tensor], device: torch.device | str) -> LearnedTwist:
     if facts.get("format") != _FORMAT or facts.get("version") != _VERSION:
         raise ValueError("its header is another's")
-    kinds: dict[str, type[TableTwist | NetworkTwist]] = {"TableTwist": TableTwist, "NetworkTwist": NetworkTwist}
-    layout = TableLayout(*(_count(size) for size in facts["layout"]))
-    if not 0 <= layout.reach < layout.length or layout.states < 2 or layout.size > _MOST:
-        raise ValueError("its layout is impossible")
-    if not all(tensor.dtype == torch.float64 and bool(tensor.isfinite().all()) for tensor in tensors.values()):
-        raise ValueError("its numbers are not finite float64")
-    twist = kinds[facts["kind"]].of(layout, tensors).to(device)
+    twist = of_form(facts, tensors, device)
     tried = tuple(_held_out(one) for one in facts["tried"])
     order = None if facts["order"] is None else tuple(_count(site) for site in facts["order"])
     spent = Spent(*(_count(one) for one in facts["spent"]))
     strength = float(facts["strength"])
     if strength == 0 or not math.isfinite(strength):
         raise ValueError("its strength is 0 or not finite")
-    return LearnedTwist(twist, layout.states - 1, strength, _held_out(facts["held_out"]), tried, order, spent)
+    size = twist.layout.states - 1
+    return LearnedTwist(twist, size, strength, _held_out(facts["held_out"]), tried, order, spent)
+
+
+def form_of(twist: TableTwist | NetworkTwist) -> dict[str, Any]:
+    """What a file says of a twist of the library's own families, beside its tensors."""
+    return {"kind": type(twist).__name__, "layout": list(twist.layout)}
+
+
+def of_form(facts: Any, tensors: dict[str, Tensor], device: torch.device | str) -> TableTwist | NetworkTwist:
+    """The twist of a file, from what it says and its tensors; raises KeyError or ValueError if they make none."""
+    kinds: dict[str, type[TableTwist | NetworkTwist]] = {"TableTwist": TableTwist, "NetworkTwist": NetworkTwist}
+    layout = TableLayout(*(_count(size) for size in facts["layout"]))
+    if not 0 <= layout.reach < layout.length or layout.states < 2 or layout.size > _MOST:
+        raise ValueError("its layout is impossible")
+    if not all(tensor.dtype == torch.float64 and bool(tensor.isfinite().all()) for tensor in tensors.values()):
+        raise ValueError("its numbers are not finite float64")
+    return kinds[facts["kind"]].of(layout, tensors).to(device)
 
 
 def _count(value: Any) -> int:

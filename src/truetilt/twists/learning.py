@@ -22,9 +22,11 @@ from ..diffusion.processes import Masking
 from ..rewards.calls import Rewarding, check_reward_of
 from ..smc.sampler import check_seed
 from .learned_twist import HeldOut, LearnedTwist, judge
-from .lessons import Lessons, TwistFamily
+from .lessons import Lessons, TwistFamily, effective
 from .network import SmallNetwork
-from .rounds import Plan, RoundLaw, one_round, weighed
+from .pool import Sample
+from .recorded_draws import steps_of
+from .rounds import NO_MUTANTS, Plan, lessons_of, one_round, weighed
 from .tables import Flat, PairTables
 
 _FEWEST = 25  # draws of a round, at least
@@ -74,28 +76,57 @@ def learn_twist(
         progress: Function (what is being done, share of the rounds done), called before each round and each fit. None
             by default.
     """
-    plan = _plan(model, reward, strength, calls, draws, refits, order, seed)
-    tiers = _families(model, family, plan)
-    told = _told(progress, 1 + plan.refits)
+    plan = plan_of(model, reward, strength, calls, draws, refits, order, seed)
+    return learned_from(model, reward, plan, family, progress).twist
+
+
+class Learning(NamedTuple):
+    """A learned twist, and every draw it was learned from as a sample of its law."""
+
+    twist: LearnedTwist
+    samples: list[Sample]
+
+
+def learned_from(
+    model: Model,
+    reward: Rewarding,
+    plan: Plan,
+    family: object = None,
+    progress: Callable[[str, float], object] | None = None,
+    begun: Sample | None = None,
+    go_on: Callable[[HeldOut, float], bool] | None = None,
+) -> Learning:
+    """Draw and fit in turn; `begun` are draws of p0 that stand for the first round.
+
+    `go_on` sees the figures of each fit and how many draws of the target its data are worth; False ends the rounds.
+    """
+    tiers, told = _families(model, family, plan), _told(progress, 1 + plan.refits)
     rounds: list[Lessons] = []
+    samples: list[Sample] = []
     states: list[Tokens] = []
     spent, twist = Spent(), cast("Potential | None", None)
-    tried: list[HeldOut] = []
-    laws: list[RoundLaw] = []
     for turn in range(1 + plan.refits):
         told(turn, "draws")
-        lessons, called, law, cost = one_round(model, reward, plan, twist, turn)
-        rounds, states, spent = [*rounds, lessons], [*states, called], spent.plus(cost)
-        laws = [*laws, law]
-        last = turn == plan.refits
+        if turn == 0 and begun is not None:
+            steps, cost = steps_of(model, begun.x[: plan.draws].to(model.device), plan.order, plan.seed)
+            lessons, sample, called = lessons_of(begun, NO_MUTANTS, steps, model), begun, begun.x[:0]
+        else:
+            lessons, called, sample, cost = one_round(model, reward, plan, twist, turn)
+        rounds, samples, states, spent = [*rounds, lessons], [*samples, sample], [*states, called], spent.plus(cost)
         told(turn, "fits")
-        twist, tried = _best(weighed(rounds, laws), tiers if last else tiers[:2], None if last else 1)
-        twist = _moved(twist, model.device)
+        every = weighed(rounds, samples, 0.5 ** (turn + 1))
+        if turn < plan.refits:
+            twist, tried = _best(every, tiers[:2], 1)
+            if go_on is None or go_on(tried[0], effective(every.log_weight)):
+                twist = _moved(twist, model.device)
+                continue
+        twist, tried = _best(every, tiers, None)
+        break
     distinct = len(torch.unique(torch.cat(states), dim=0))
     spent = spent._replace(calls=sum(map(len, states)), distinct=distinct)
-    return LearnedTwist(
-        cast("Potential", twist), model.process.vocabulary, plan.strength, tried[0], tuple(tried), plan.order, spent
-    )
+    twist, order = _moved(cast("Potential", twist), model.device), plan.order
+    found = LearnedTwist(twist, model.process.vocabulary, plan.strength, tried[0], tuple(tried), order, spent)
+    return Learning(found, samples)
 
 
 def _told(progress: object, rounds: int) -> Callable[[int, str], None]:
@@ -111,7 +142,7 @@ def _told(progress: object, rounds: int) -> Callable[[int, str], None]:
     return told
 
 
-def _plan(
+def plan_of(
     model: Model,
     reward: object,
     strength: object,
@@ -120,7 +151,9 @@ def _plan(
     refits: object,
     order: object,
     seed: int,
+    begun: bool = False,
 ) -> Plan:
+    """The arguments of `learn_twist`, checked; with draws that are `begun`, calls are spent on the refits alone."""
     check_model(model)
     if not isinstance(model.process, Masking):
         raise InvalidInput(
@@ -132,14 +165,15 @@ def _plan(
         whole_number("draws", draws, _FEWEST),
         whole_number("refits", refits, 0, 100),
     )
-    draws = min(draws, calls // (1 + refits))
+    rounds = refits if begun else 1 + refits
+    draws = min(draws, calls // rounds)
     if draws < _FEWEST:
         raise InvalidInput(
-            f"{calls} calls in {1 + refits} rounds leave {draws} draws a round, and a fit needs {_FEWEST}; give at "
-            f"least {_FEWEST * (1 + refits)} calls" + (" or fewer refits" if refits else "")
+            f"{calls} calls in {rounds} rounds leave {draws} draws a round, and a fit needs {_FEWEST}; give at least "
+            f"{_FEWEST * rounds} calls" + (" or fewer refits" if refits else "")
         )
     most = model.length * (model.process.vocabulary - 1)
-    mutants = min(calls // (1 + refits) - draws, draws * most)
+    mutants = min(calls // rounds - draws, draws * most)
     return Plan(power, draws, mutants, refits, _order(model, order), check_seed(seed))
 
 

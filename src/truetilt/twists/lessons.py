@@ -150,14 +150,21 @@ class TwistFamily(Protocol):
     def fit(self, lessons: Lessons) -> Potential: ...
 
 
-def softened(values: Tensor) -> Tensor:
-    """Values with -inf (forbidden) replaced by a finite value, below all others by their spread and by at least one
-    nat."""
-    finite = values[values > NEG_INF]
+def softened(values: Tensor, log_weight: Tensor | None = None, share: float = 0.5) -> Tensor:
+    """Values with -inf (forbidden) replaced by a finite floor, at least one nat (or their spread) below all others.
+
+    With the draws' log-weights towards p0 the floor is lowered to where what is forbidden holds at most this `share` of
+    the softened target: a fit that meets few allowed states then does not spend itself on the others.
+    """
+    allowed = values > NEG_INF
+    finite = values[allowed]
     if len(finite) == 0:
         raise InvalidInput(
             f"the reward is -inf on all {len(values)} states drawn from the model, so there is nothing to learn from; "
             "give a reward that is finite on some of its draws, or more calls"
         )
-    low = finite.min() - max(float(finite.std(correction=0)), 1.0)
-    return torch.where(values > NEG_INF, values, low)
+    low = float(finite.min()) - max(float(finite.std(correction=0)), 1.0)
+    if log_weight is not None and len(finite) < len(values):
+        mass = (log_weight + values)[allowed].logsumexp(0) - log_weight[~allowed].logsumexp(0)
+        low = min(low, float(mass) + math.log(share / (1 - share))) if mass.isfinite() else low
+    return torch.where(allowed, values, low)

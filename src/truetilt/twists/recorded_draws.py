@@ -17,7 +17,7 @@ from ..core.spent import Spent
 from ..core.twists import SiteValued
 from ..core.types import Model, Particles, Potential, Tokens
 from ..smc.resampling import adaptive, systematic
-from ..smc.sampler import Source, Stream, trace
+from ..smc.sampler import OUTPUT, Source, Stream, trace
 from ..targets.any_order import RevealMove
 from ..targets.composed import Composed
 from .lessons import Steps
@@ -26,6 +26,7 @@ from .tables import TableTwist
 
 TOKENS = 256  # likeliest tokens that are recorded at a site
 _NUMBERS = 1 << 23  # probabilities recorded in all; with longer sequences, fewer draws are recorded
+_PATHS = 1 << 21  # random stream of the orders in which given states are told step by step
 _APART = 1 << 40  # first population number of learning, above those of any run
 
 
@@ -85,6 +86,29 @@ def weighed_draws(
         parents.append(info.ancestors[0].cpu())
     steps = Steps(*(torch.cat(column) for column in zip(*_lines(fk.kept, parents[1:]), strict=True)))
     return RevealedDraws(x, log_w.cpu(), steps, Spent(meter.rounds, meter.evaluations))
+
+
+def steps_of(model: Model, x: Tokens, order: tuple[int, ...] | None, seed: int) -> tuple[Steps, Spent]:
+    """The steps that could have made clean states [n, D], in this order or in a random one each, and what they cost.
+
+    The network is asked at every partly masked state on the way; no reward is.
+    """
+    count, length = x.shape
+    meter, goal = Meter(), Composed(model, order=order)
+    goal = metered(goal, meter)
+    if order is None:
+        u = Stream(seed, device=x.device).uniforms(_PATHS, OUTPUT, count, length)
+        sites = u.argsort(-1)
+    else:
+        sites = torch.tensor(order, device=x.device).expand(count, length)
+    seen, kept = torch.full_like(x, model.process.states - 1), []
+    for done in range(length):
+        at = sites[:, done : done + 1]
+        laws = goal.site_laws(seen, model.process.time_masked(length, length - done), at)
+        kept.append(_likely(seen, at[:, 0], laws.base.dense()[:, 0].double()))
+        seen = seen.scatter(-1, at, x.gather(-1, at))
+    steps = Steps(*(torch.cat(column) for column in zip(*kept, strict=True)))
+    return steps, Spent(meter.rounds, meter.evaluations)
 
 
 def _lines(kept: list[Steps], parents: list[Tensor]) -> list[Steps]:

@@ -10,12 +10,15 @@ import torch
 from torch import Tensor
 
 from ..core.spent import Spent
-from ..core.types import Model, Potential, Tokens
+from ..core.types import NEG_INF, Model, Potential, Tokens
 from ..rewards.calls import Rewarding, call_reward, scaled
 from ..smc.sampler import OUTPUT, Stream
-from .lessons import Lessons, Mutants, softened, together
+from .lessons import Lessons, Mutants, Steps, softened, together
+from .pool import Sample, log_drawn, sample_of
 from .recorded_draws import weighed_draws
 
+_NONE = torch.zeros(0, dtype=torch.int64)
+NO_MUTANTS = Mutants(_NONE, _NONE, _NONE, torch.zeros(0, dtype=torch.float64))
 _PURPOSE = 1 << 20  # random stream of the mutants, apart from those of runs
 
 
@@ -35,43 +38,40 @@ class Plan(NamedTuple):
         return (1 + self.refits) * (self.draws + self.mutants)
 
 
-class RoundLaw(NamedTuple):
-    """The law p0 exp(twist) / Z that a round drew from: its twist, log Z, and the number of draws."""
+def weighed(rounds: Sequence[Lessons], samples: Sequence[Sample], share: float = 0.5) -> Lessons:
+    """All rounds as one sample of their mixture, each draw with its importance weight towards p0 exp(value).
 
-    twist: Potential | None
-    log_z: float
-    draws: int
-    device: torch.device | str
-
-    def log_density(self, x: Tokens) -> Tensor:
-        """Log of the expected number of its draws at each state [n], relative to p0."""
-        value = 0.0 if self.twist is None else self.twist(x.to(self.device), 0.0).double().cpu()
-        return torch.full((len(x),), math.log(self.draws) - self.log_z, dtype=torch.float64) + value
-
-
-def weighed(rounds: Sequence[Lessons], laws: Sequence[RoundLaw]) -> Lessons:
-    """All rounds as one sample of their mixture, each draw with its importance weight towards p0 exp(value)."""
+    Forbidden values are softened: a floor lets them hold at most `share` of the target that is learned.
+    """
     every = together(rounds)
-    drawn = torch.stack([law.log_density(every.x) for law in laws]).logsumexp(0)
-    return every._replace(log_weight=every.log_weight + every.value - drawn)
+    base = every.log_weight - log_drawn(samples, every.x)  # towards p0
+    changed, draws = every.mutants, len(every.x)
+    if bool((every.value == NEG_INF).any() | (changed.value == NEG_INF).any()):
+        none = torch.full((len(changed.value),), NEG_INF, dtype=torch.float64)  # mutants are no draws of any law
+        value = softened(torch.cat([every.value, changed.value]), torch.cat([base, none]), share)
+        every = every._replace(value=value[:draws], mutants=changed._replace(value=value[draws:]))
+    return every._replace(log_weight=base + every.value)
 
 
 def one_round(
     model: Model, reward: Rewarding, plan: Plan, twist: Potential | None, turn: int
-) -> tuple[Lessons, Tokens, RoundLaw, Spent]:
-    """Draws and mutants with their values, the states evaluated, the law they were drawn from, and the cost."""
+) -> tuple[Lessons, Tokens, Sample, Spent]:
+    """Draws and mutants with their values, the states evaluated, the draws as a sample of their law, and the cost."""
     drawn = weighed_draws(model, plan.draws, twist, plan.order, plan.seed, turn)
     x = drawn.x.cpu()
     mutants = _mutants(x, plan, turn, model.process.vocabulary)
     changed = x[mutants.draw].scatter(1, mutants.site[:, None], mutants.token[:, None])
     states = torch.cat([x, changed])
-    value = softened(scaled(call_reward(reward, states.to(drawn.x.device)).cpu(), plan.strength))
+    value = scaled(call_reward(reward, states.to(drawn.x.device)).cpu(), plan.strength)
+    sample = sample_of(drawn.x, value[: len(x)], drawn.log_w.to(drawn.x.device), twist)
     mutants = mutants._replace(value=value[len(x) :])
-    log_z = float(drawn.log_w.logsumexp(0)) - math.log(len(x))
-    own = drawn.log_w - log_z
-    latest = torch.ones(len(x), dtype=torch.bool)
-    lessons = Lessons(x, value[: len(x)], mutants, drawn.steps, model.process.states - 1, own, latest)
-    return lessons, states, RoundLaw(twist, log_z, len(x), drawn.x.device), drawn.spent
+    return lessons_of(sample, mutants, drawn.steps, model), states, sample, drawn.spent
+
+
+def lessons_of(sample: Sample, mutants: Mutants, steps: Steps, model: Model) -> Lessons:
+    """A round's draws, mutants and steps as training data."""
+    latest = torch.ones(len(sample.x), dtype=torch.bool)
+    return Lessons(sample.x, sample.value, mutants, steps, model.process.states - 1, sample.log_own, latest)
 
 
 def _mutants(x: Tokens, plan: Plan, turn: int, vocabulary: int) -> Mutants:
@@ -85,7 +85,7 @@ def _mutants(x: Tokens, plan: Plan, turn: int, vocabulary: int) -> Mutants:
     here = x[draw, site]
     another = (here + 1 + (u[2] * (vocabulary - 1)).long().clamp(max=vocabulary - 2)) % vocabulary
     token = torch.where((u[1] < 0.5) & (others != here), others, another)
-    return Mutants(draw, site, token, torch.empty(0, dtype=torch.float64))
+    return Mutants(draw, site, token, NO_MUTANTS.value)
 
 
 def _stride(length: int) -> int:
