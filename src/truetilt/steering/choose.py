@@ -9,6 +9,7 @@ from __future__ import annotations
 from ..core.budget import BudgetTooSmall
 from ..result import Result
 from ..targets.consistency import ALLOWED, STATES
+from .evidence import challenge
 from .join_runs import joined
 from .pilot import HALF, halfway, looked_at, told_by
 from .routes import Route, move_cost
@@ -38,6 +39,7 @@ def chosen(work: Work, ways: list[Candidate], only: str | None) -> tuple[Tried, 
     if not rivals:
         raise BudgetTooSmall(_unreachable(work, only))
     best, why = _best(work, rivals)
+    challenge(work, best.result, best.route.twist)
     return finished(work, best, why), tried
 
 

@@ -11,11 +11,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from ..core.evaluation import Meter
 from ..core.metering import metered
 from ..core.spent import Spent
-from ..core.types import MoveKernel, Particles, Step
+from ..core.types import MoveKernel, Particles, Step, Tokens
 from ..result import Result
 from ..smc.rejuvenation import Rejuvenation, rejuvenate
 from ..smc.sampler import Source, Stream
@@ -49,17 +50,37 @@ def drift_of(
 ) -> tuple[Drift, Spent]:
     """Draw size[0] states of a result, move each size[1] times; the change of their rewards, and its cost."""
     chains, moves = size
-    meter = Meter()
-    x = result.draw(chains, seed)
-    goal = metered(problem.goal(), meter)
-    kernel = make(goal)
-    still = torch.zeros(1, chains, dtype=torch.float64, device=x.device)
-    source = Source(Stream(seed, first, problem.model.device))
-    counts = torch.full((1,), moves, device=x.device)
-    after, moved = rejuvenate(
-        Rejuvenation(kernel, at_end=moves), Particles(x[None], still, {}), counts, Step(1, 0.0, 0.0), source
-    )
-    both = [problem.nats(goal, state) for state in (x, after.x[0])]
-    change = both[1] - both[0]
+    walk = walked(problem, result.draw(chains, seed), moves, 1, make, seed, first)
+    change = walk.value[1] - walk.value[0]
     spread = float(change.std()) / math.sqrt(chains)
-    return Drift(float(change.mean()), spread, float(moved.share[0])), meter.spent
+    return Drift(float(change.mean()), spread, walk.moved), walk.spent
+
+
+class Walk(NamedTuple):
+    """Chains of moves: their states before and after each part [parts + 1, K, D], what these are worth in nats, the
+    share of moves that changed them, and the cost."""
+
+    x: Tokens
+    value: Tensor
+    moved: float
+    spent: Spent
+
+
+@torch.no_grad()
+def walked(
+    problem: SteerProblem, x: Tokens, moves: int, parts: int, make: Callable[[SiteTarget], MoveKernel], seed: int,
+    first: int,
+) -> Walk:  # fmt: skip
+    """Clean states [K, D], each moved `moves` times in each of several parts, by moves that keep the target."""
+    meter = Meter()
+    goal = metered(problem.goal(), meter)
+    kernel, x = make(goal), x.to(problem.model.device)
+    still = torch.zeros(1, len(x), dtype=torch.float64, device=x.device)
+    source, counts = Source(Stream(seed, first, problem.model.device)), torch.full((1,), moves, device=x.device)
+    states, share = [Particles(x[None], still, {})], 0.0
+    for part in range(parts):
+        here = Step(1 + part, 0.0, 0.0)
+        after, moved = rejuvenate(Rejuvenation(kernel, at_end=moves), states[-1]._replace(aux={}), counts, here, source)
+        states, share = [*states, after], share + float(moved.share[0]) / parts
+    values = torch.stack([problem.nats(goal, state.x[0]) for state in states])
+    return Walk(torch.stack([state.x[0] for state in states]).cpu(), values.cpu(), share, meter.spent)

@@ -7,23 +7,30 @@ from typing import Any
 
 from ..core.target import Remedies
 from ..result import Result
+from ..rewards.reward import Reward
 from ..smc.diagnostics import Figures
 from ..smc.weight_findings import FEW, VARIED, Verdict
 from .account import Account
 from .drift import Drift
+from .evidence import MOVED, Evidence
 from .problem import SteerProblem
 from .routes import IMPORTANCE, TWISTED
 from .stages import Work
-from .trials import Tried
+from .trials import Tried, rounded
 
 LARGER = "a larger budget"
 _SATURATED = 0.7  # share of the largest possible variation of Z-hat, above which the true variation may be any larger
 
 
-def findings(best: Tried, problem: SteerProblem) -> list[tuple[str, str]]:
-    """Findings against an answer beyond its own figures, as verdicts with their explanation."""
-    steered = problem.reward is not None and problem.strength != 0
-    return [*(_blind(best.result) if steered else ()), *_drifting(best.drift)]
+MISSED, MOSTLY = 0.01, 0.1  # share of Z that an answer may miss: of care, and of doubt
+HEAVY = 0.7  # Pareto shape from which on a mean of weights is not to be relied on
+
+
+def findings(best: Tried, evidence: Evidence | None, work: Work) -> list[tuple[str, str]]:
+    """Findings on an answer beyond its own figures, as verdicts with their explanation."""
+    if evidence is None:
+        return _drifting(best.drift)
+    return [*_missing(evidence), *_heavy(evidence), *_drifting(best.drift), *_unexcluded(evidence, work.problem)]
 
 
 def remedies(best: Tried, work: Work) -> Remedies:
@@ -33,16 +40,40 @@ def remedies(best: Tried, work: Work) -> Remedies:
     return Remedies(less, other, steps="", particles=LARGER, populations=LARGER, resample="")
 
 
-def _blind(result: Result) -> list[tuple[str, str]]:
-    """A warning if the reward was the same for all particles: it may differ where no particle was."""
-    log_w = result.log_weights
-    if bool((log_w != log_w[0, 0]).any()):
+def _missing(found: Evidence) -> list[tuple[str, str]]:
+    """Mass that draws met and the answer does not have."""
+    if found.missed < MISSED:
         return []
     words = (
-        f"The reward is the same for all {log_w.numel()} particles: if it differs anywhere, no particle was there, and "
-        "nothing leads to it. Use a reward that says how near a sequence is."
+        f"{found.met} of all states drawn have a reward above what leads to this answer allows for, and by their own "
+        f"weights hold {rounded(found.missed)} times its Z: it misses mass that was met. Use a larger budget, or a "
+        "twist that knows these states."
+    )
+    return [((Verdict.doubt if found.missed >= MOSTLY else Verdict.care).value, words)]
+
+
+def _heavy(found: Evidence) -> list[tuple[str, str]]:
+    if found.tail is None or found.tail < HEAVY:
+        return []
+    words = (
+        f"The largest weights fall off slowly (Pareto shape {found.tail:.2g}; from {HEAVY:g} on a mean of them is not "
+        "to be relied on): rarer and heavier states may hold mass. Use a larger budget, or a smaller strength."
     )
     return [(Verdict.care.value, words)]
+
+
+def _unexcluded(found: Evidence, problem: SteerProblem) -> list[tuple[str, str]]:
+    """What no draw can exclude, as a remark."""
+    if not math.isfinite(found.unmet_reward):
+        return []
+    most = problem.reward.highest if isinstance(problem.reward, Reward) else None
+    side = "or more" if problem.strength > 0 else "or less"
+    words = (
+        f"Not excluded: {found.draws:,} draws of p0 leave room for unmet states that hold {found.unmet_share:.1g} of it; "
+        f"a reward of {found.unmet_reward:.4g} {side} there would move log Z by {MOVED:g} and more"
+    )
+    none = most is not None and problem.strength > 0 and most < found.unmet_reward
+    return [(Verdict.trust.value, f"{words}{', which highest rules out' if none else ''}.")]
 
 
 def _drifting(drift: Drift | None) -> list[tuple[str, str]]:

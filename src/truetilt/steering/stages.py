@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from ..api import run
 from ..core.evaluation import Meter
 from ..core.metering import metered
 from ..core.spent import Spent
-from ..core.storage import read_json, write_json
-from ..core.types import NEG_INF, Potential
+from ..core.storage import check_plain, read_json, write_json, write_with
+from ..core.types import NEG_INF, Particles, Potential, Tokens
 from ..result import Result
+from ..runtime.settings import runs_of
 from ..smc.sampler import Whole
 from ..targets.consistency import STATES, disagreement
+from ..targets.stage import SiteTarget
 from ..twists.learned_twist import HeldOut, LearnedTwist
 from ..twists.learning import Learning, learned_from, plan_of
 from ..twists.pool import Sample, read_sample, sample_of
 from ..twists.recorded_draws import weighed_draws
 from ..twists.tables import TableTwist
 from .account import Account
-from .drift import Drift, drift_of
+from .drift import Drift, drift_of, walked
 from .problem import SteerProblem
 from .routes import IMPORTANCE, Route, kernel
 from .stage_folder import StageFolder
 
+CEILING = "ceiling"  # of a run's residuals, in its settings
 LED = 1 << 10  # draws led to states of high reward come after this many rounds of learning
 APART = 1 << 40  # distance of population numbers between two stages, so that no two share random numbers
 PART = Whole(complete=False)  # a run is a part of the answer: it may die, which counts as mass 0
@@ -43,6 +48,22 @@ class DoneStage(NamedTuple):
     what: str
     why: str
     spent: Spent
+
+
+def ceiling_of(result: Result) -> float:
+    """The largest residual (strength * reward less the twist, in nats) among all particles of an answer."""
+    return max((run.get(CEILING) for run in runs_of(result.settings) if run.get(CEILING) is not None), default=NEG_INF)
+
+
+def _ceiling(problem: SteerProblem, route: Route, last: Particles) -> float | None:
+    """The largest residual among the particles that have weight, at the end of a run; None if none has."""
+    fk, living = route.fk, last.log_w > NEG_INF
+    if not bool(living.any()):
+        return None
+    value = fk.stage(0.0).total(last.aux["values"]) if isinstance(fk, SiteTarget) else last.aux["log_tilt"]
+    if route.twist is not None:
+        value = value - problem.strength * route.twist(last.x.flatten(0, 1), 0.0).double().reshape(value.shape)
+    return float(value[living].max())
 
 
 def _write_learning(found: Learning, folder: Path) -> None:
@@ -123,9 +144,13 @@ class Work:
         options: dict[str, Any] = {"particles": particles, "populations": populations, "resample": route.resample}
         options |= {"seed": self.seed, "first_population": first, "shard": PART}
 
+        last: list[Particles] = []
+        options["watch"] = lambda done, particles, _: last.__setitem__(slice(None), [particles])
+
         def make(checkpoint: Path | None) -> tuple[Result, Spent]:
             result = self.problem.counted(run(route.fk, route.grid, checkpoint=checkpoint, **options))
-            return result, Spent(*result.counts.sum(0).tolist())
+            top = {CEILING: _ceiling(self.problem, route, last[0])} if self.problem.reward is not None else {}
+            return replace(result, settings=result.settings | top), Spent(*result.counts.sum(0).tolist())
 
         if self.progress is not None:
             options["callback_on_step_end"] = lambda done, steps, _: self.tell(what, f"step {done} of {steps}")
@@ -216,6 +241,25 @@ class Work:
 
         what = f"a check by {several(size[1], 'move')} of {several(size[0], 'draw')}"
         return self._stage("check", what, why, make, write, lambda folder: Drift(**read_json(folder / "drift.json")))
+
+    def walk(self, x: Tokens, moves: int, parts: int, why: str) -> tuple[Tokens, Tensor]:
+        """Chains of moves from clean states, and what each state noted on the way is worth in nats; a stage."""
+        redraw = kernel(self.problem, self.account, self.twist)
+
+        def make(checkpoint: Path | None) -> tuple[tuple[Tokens, Tensor], Spent]:
+            found = walked(self.problem, x, moves, parts, redraw, self.seed, len(self.stages) * APART)
+            return (found.x, found.value), found.spent
+
+        def write(found: tuple[Tokens, Tensor], folder: Path) -> None:
+            parts = dict(zip(("x", "value"), found, strict=True))
+            write_with(folder / "chains.safetensors", lambda file: save_file(parts, file))
+
+        def read(folder: Path) -> tuple[Tokens, Tensor]:
+            found = load_file(check_plain(folder / "chains.safetensors"))
+            return found["x"], found["value"]
+
+        what = f"{several(moves * parts, 'move')} of each of {several(len(x), 'chain')}"
+        return self._stage("chains", what, why, make, write, read)
 
     def note(self, words: str) -> None:
         """Add the outcome to the record of the last stage."""

@@ -28,6 +28,7 @@ from ..targets.potentials import check_alpha
 from .account import Account
 from .candidates import ways_of
 from .choose import chosen
+from .evidence import evidence_of
 from .findings import findings, record, remedies
 from .gain import gain
 from .problem import SteerProblem
@@ -222,9 +223,10 @@ def _told(best: Tried, look: Tried, work: Work, asked: dict[str, Any]) -> Result
     runs = [run | {"spent before": (before if k == 0 else Spent())._asdict()} for k, run in enumerate(runs)]
     runs = [run | {"remedies": remedies(best, work)._asdict()} for run in runs]
     settings: dict[str, Any] = {"united": runs} if "united" in result.settings else runs[0]
-    settings["findings"] = [list(found) for found in findings(best, work.problem)]
+    evidence = evidence_of(work, result, best.route.twist)
+    settings["findings"] = [list(found) for found in findings(best, evidence, work)]
     result = replace(result, settings=settings)
-    settings["steer"] = record(asked, work, best, result)
+    settings["steer"] = record(asked, work, best, result) | ({"evidence": evidence._asdict()} if evidence else {})
     rewards = gain(work.problem.reward, look.result, result)
     settings["steer"] |= {} if rewards is None else {"rewards": rewards}
     return result

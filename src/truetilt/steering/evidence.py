@@ -1,0 +1,163 @@
+"""What all draws that were paid for say of an answer: whether it misses mass, and what none of them can exclude.
+
+The draws of p0 and of every round of learning are one sample of the target (`twists/pool`). Mass that the answer misses
+shows there as states whose residual, strength * reward less the twist, lies above that of every particle of the answer.
+Only their mass counts, not their number: a state far above the others may hold nothing of Z. States that were met
+otherwise, as mutants or by moves, are draws of no known law: they nominate. Short chains of moves start at them, a law
+is led to where the chains stay, and its fresh draws join the sample.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..core.types import NEG_INF, Potential, Tokens
+from ..result import Result
+from ..rewards.calls import scaled
+from ..rewards.reward import Reward
+from ..twists.layout import TableLayout
+from ..twists.pool import Sample, pooled
+from ..twists.tables import TableTwist
+from .problem import SteerProblem
+from .routes import move_cost
+from .stages import Work, ceiling_of, several
+
+RULE_OF_THREE = 3.0  # n draws without a hit leave room for a probability of 3 / n, at 95 %
+MOVED = 0.05  # nats of log Z: the smallest error that counts as one
+CLEAR = 1.0  # nats by which a nominee's residual lies above all of the answer's
+CHAINS, SWEEPS, PARTS = 6, 2, 4  # chains from nominees, moves per site, and how often a chain's states are noted
+UNLIKE, PSEUDO = 8, 0.5  # nominees differ at one in this many sites; pseudo-count of a site's tokens in a chain
+LED, FEWEST_LED = 64, 8  # draws of a chain's law, most and fewest
+SHARE = 0.05  # of the remaining budget for chains, and the same for the draws of their laws
+TAIL, ENOUGH = 0.01, 400  # least share of Z that a tail must hold, and least number of weights, for its shape to count
+
+
+class Evidence(NamedTuple):
+    """What the draws say of an answer.
+
+    Args:
+        log_z: log Z by all samples together.
+        missed: Mass of the states above everything in the answer, over the answer's Z.
+        met: Number of such states among the samples.
+        tail: Pareto shape of the answer's largest weights: from .7 on their mean is not to be relied on; None where
+            they hold next to nothing.
+        draws: Number of draws of p0 that say what is not excluded.
+        unmet_share: Share of p0 that states may have which none of them met.
+        unmet_reward: Reward from which on such states would move log Z by .05 or more; None without a reward.
+    """
+
+    log_z: float
+    missed: float
+    met: int
+    tail: float | None
+    draws: int
+    unmet_share: float
+    unmet_reward: float | None
+
+
+def evidence_of(work: Work, result: Result, twist: Potential | None) -> Evidence | None:
+    """What all samples say of an answer that a twist led to; None without a reward."""
+    if work.problem.reward is None or not work.samples:
+        return None
+    every = pooled(work.samples)
+    above = residual(work.problem, twist, every.x, every.value) > ceiling_of(result)
+    missed = every.log_w[above].logsumexp(0) if bool(above.any()) else torch.tensor(NEG_INF)
+    missed = math.exp(min(float(missed) - result.log_z, 700.0)) if missed > NEG_INF else 0.0
+    count = len(work.samples[0].x)
+    share = min(RULE_OF_THREE / count, 1.0)
+    needed = result.log_z + math.log(math.expm1(MOVED)) - math.log(share)
+    tail = tail_shape(result.log_weights.reshape(-1))
+    return Evidence(every.log_z, missed, int(above.sum()), tail, count, share, needed / work.problem.strength)
+
+
+def residual(problem: SteerProblem, twist: Potential | None, x: Tokens, value: Tensor) -> Tensor:
+    """strength * reward of clean states less what the twist says of them, in nats [n]."""
+    if twist is None:
+        return value
+    said = twist(x.to(problem.model.device), 0.0).double().cpu()
+    return value - problem.strength * said
+
+
+def tail_shape(log_w: Tensor) -> float | None:
+    """The shape k of a generalised Pareto law fitted to the largest weights (Zhang & Stephens 2009); None if they are
+    few, repeat one another, or hold next to nothing."""
+    log_w = log_w[log_w > NEG_INF].double().cpu().sort().values
+    if len(log_w) < ENOUGH:
+        return None
+    count = int(min(0.2 * len(log_w), 3 * math.sqrt(len(log_w))))
+    w = (log_w - log_w[-1]).exp()
+    over = w[-count:] - w[-count - 1]
+    if float(over.sum() / w.sum()) < TAIL or len(over.unique()) < count // 2 or float(over[0]) <= 0:
+        return None
+    grid = torch.arange(1, 30 + int(math.sqrt(count)) + 1, dtype=torch.float64)
+    quarter = over[int(count / 4 + 0.5) - 1]
+    theta = 1 / over[-1] + (1 - (len(grid) / (grid - 0.5)).sqrt()) / (3 * quarter)
+    shape = torch.log1p(-theta[:, None] * over).mean(-1)
+    likelihood = count * ((-theta / shape).log() - shape - 1)
+    best = (theta * likelihood.softmax(0)).sum()
+    fitted = float(torch.log1p(-best * over).mean())
+    return (fitted * count + 5) / (count + 10)  # a weak prior, k = .5 by ten weights
+
+
+def nominees(work: Work, result: Result, twist: Potential | None) -> Tokens:
+    """Up to `CHAINS` states, unlike one another, whose reward was paid for and whose residual lies clear above all of
+    the answer's: those with the highest rewards and those with the highest residuals in turn."""
+    x, value = called(work)
+    found = residual(work.problem, twist, x, value)
+    above = (found > ceiling_of(result) + CLEAR).nonzero().squeeze(-1)
+    ranks = torch.stack([above[score[above].argsort(descending=True)] for score in (value, found)], -1)
+    chosen: list[int] = []
+    for number in ranks.reshape(-1).tolist():
+        near = [int((x[number] != x[other]).sum()) * UNLIKE <= x.shape[1] for other in chosen]
+        if len(chosen) < CHAINS and not any(near):
+            chosen.append(number)
+    return x[chosen]
+
+
+def called(work: Work) -> tuple[Tokens, Tensor]:
+    """The states whose reward is known, and strength * reward: all that were called, or without a cache all samples."""
+    reward, strength = work.problem.reward, work.problem.strength
+    if isinstance(reward, Reward) and reward.keeps:
+        x, found = reward.known()
+        return x.cpu(), scaled(found.cpu(), strength)
+    return torch.cat([one.x for one in work.samples]), torch.cat([one.value for one in work.samples])
+
+
+def challenge(work: Work, result: Result, twist: Potential | None) -> None:
+    """Chains of moves from nominees, and draws led to where they stay above all of an answer, added to the samples."""
+    problem, account = work.problem, work.account
+    if problem.reward is None or not work.movable or result.log_z == NEG_INF:
+        return
+    x = nominees(work, result, twist)
+    each, length = move_cost(problem, account), problem.length
+    chains = min(len(x), account.buys(each.times(SWEEPS * length), SHARE))
+    if chains < 1:
+        return
+    why = f"{several(len(x), 'state')} met by chance, mutants or moves lie above all of the answer"
+    states, value = work.walk(x[:chains], SWEEPS * length // PARTS or 1, PARTS, why)
+    stays = residual(problem, twist, states[-1], value[-1]) > ceiling_of(result)
+    count = min(account.buys(problem.draw.times(max(int(stays.sum()), 1)), SHARE), LED)
+    for chain in stays.nonzero().squeeze(-1).tolist() if count >= FEWEST_LED else ():
+        law = law_of(states[:, chain], work.samples[0], problem.vocabulary)
+        work.sample(law, count, "moves from there stay where the answer has no mass")
+
+
+def law_of(chain: Tokens, base: Sample, vocabulary: int) -> TableTwist:
+    """A twist that leads to where a chain stayed: at each site the log-ratio of its tokens there to those of p0."""
+    length = chain.shape[1]
+    layout = TableLayout(length, vocabulary + 1, 0)
+
+    def shares(x: Tokens, spread: float) -> Tensor:
+        seen = torch.nn.functional.one_hot(x.cpu(), vocabulary).double().mean(0)
+        return (1 - spread) * seen + spread / vocabulary
+
+    common = shares(base.x, 1e-3)
+    ratio = ((len(chain) * shares(chain, 0.0) + PSEUDO * common) / (len(chain) + PSEUDO) / common).log()
+    entries = torch.zeros(layout.size, dtype=torch.float64)
+    masked = (common.log() + ratio).logsumexp(-1, keepdim=True)
+    entries[: length * (vocabulary + 1)] = torch.cat([ratio, masked], -1).reshape(-1)
+    return TableTwist(layout, entries)
