@@ -1,0 +1,457 @@
+"""Whether the verdicts of `tt.steer` can be believed: families of problems with exact answers, many seeds each.
+
+python proofs/steer_trust.py                                 every family, seeds 0-19, and what it replaces beside it
+python proofs/steer_trust.py --families gc,runs-8 --seeds 0-1 --kinds steer --out runs/look.json
+python proofs/steer_trust.py --workers 16                    on a larger machine
+
+An interrupted run goes on: each finished job is a line under runs/steer_trust, in a file named by the code that made
+it. Rules are fixed on seeds 0-9 and judged on 10-19. An answer is *wrong* if log Z is off by more than 3 half-widths of
+its 95 % interval and by more than .05 nats, or if its marginals are off by more than 3 times the floor: the error that
+as many independent draws of the target have as the answer says it is worth.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import argparse
+import hashlib
+import json
+import math
+import multiprocessing
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
+
+import torch
+from steer_families import MAKERS, Family, family
+from torch import Tensor
+
+import truetilt as tt
+from truetilt.core.storage import write_json
+
+HERE = Path(__file__).parent
+WIDE, NEAR, FLOORS = 3.0, 0.05, 3.0  # half-widths, nats, and floors beyond which an answer is wrong
+POPULATIONS = 16
+DRAWN, MET, NEVER = "drawn", "met otherwise", "never met"
+HEAVY = 0.01  # of the pooled Z-hat: draws that carry this much must be believed
+PER_CALL = 20  # draws per call at most, as in tt.steer
+FAMILIES = tuple(MAKERS)
+QUICK = ("rounding", "forgotten-3", "runs-8", "each-twice", "gc")
+SECONDS = 900  # of a job, at most
+
+
+# one run
+
+
+def one(name: str, seed: int) -> dict[str, Any]:
+    """One run of `tt.steer` on a family: its verdict, how far off it is, and how the missed set was met."""
+    problem, start = family(name), time.perf_counter()
+    torch.manual_seed(seed)
+    model, reward, strength = problem.make()
+    asked: list[Tensor] = []
+    object.__setattr__(reward, "function", _listening(reward.function, asked))
+    found: dict[str, Any] = {"exception": None}
+    try:
+        result = tt.steer(model, reward, strength, calls=problem.calls, populations=POPULATIONS, seed=seed)
+        found |= judged(problem, result)
+    except Exception as error:
+        found["exception"] = f"{type(error).__name__}: {error}"[:400]
+        found["where"] = traceback.format_exc()[-1500:]
+    seconds = time.perf_counter() - start
+    states = torch.unique(torch.cat(asked), dim=0) if asked else torch.zeros(0, problem.length, dtype=torch.int64)
+    met = int(problem.missed(states).sum())
+    found |= {"met": met, "calls": reward.distinct, "states": len(states), "seconds": round(seconds, 3)}
+    if found["exception"] is None:
+        found["how_met"] = how_met(found, met)
+        found["covered"] = covered(problem, found) if found["how_met"] == NEVER else None
+        found["ess_per_call"] = found["claimed"] / max(reward.distinct, 1)
+    return found
+
+
+def _listening(function: Callable[[Tensor], Tensor], asked: list[Tensor]) -> Callable[[Tensor], Tensor]:
+    """The function, which keeps the states that it is asked about."""
+
+    def listened(x: Tensor) -> Tensor:
+        asked.append(x.clone())
+        return function(x)
+
+    return listened
+
+
+def judged(problem: Family, result: tt.Result) -> dict[str, Any]:
+    """What a result says of itself, and what is true."""
+    trust, steered = result.trust(), result.settings.get("steer", {})
+    figures, bar = trust.figures, result.log_z_interval()
+    error = result.log_z - problem.log_z
+    half = (bar.estimate - bar.low) if error > 0 else (bar.high - bar.estimate)
+    claimed = min(figures.draws or math.inf, figures.union_ess)
+    marginals = marginals_of(result, problem.vocabulary)
+    squared = float((marginals - problem.marginals).square().sum())
+    off = float(0.5 * (marginals - problem.marginals).abs().sum(-1).mean())
+    floor = expected_distance(problem.marginals, claimed)
+    away = abs(error) > max(WIDE * float(half), NEAR)
+    spent = steered.get("spent", {})
+    hidden = problem.missed(result.particles.flatten(0, 1))
+    return {
+        "verdict": trust.verdict.name, "log_z": result.log_z, "half": float(half), "error": error,
+        "marginals": off, "floor": floor, "squared": squared, "claimed": claimed, "kish": figures.union_ess,
+        "wrong": bool(away or off > FLOORS * floor), "wrong_log_z": bool(away), "right": bool(abs(error) <= NEAR),
+        "answer_share": float(result.weights.reshape(-1)[hidden].sum()),
+        "evaluations": spent.get("evaluations"), "route": steered.get("route"), "lines": trust.lines,
+        "stages": [stage["what"] for stage in steered.get("stages", ())],
+        "evidence": evidence_of(result), "pooled_share": pooled_share(problem, result),
+    }  # fmt: skip
+
+
+def marginals_of(result: tt.Result, size: int) -> Tensor:
+    """The law of each site [D, V] by a result."""
+    return result.expectation(lambda x: torch.nn.functional.one_hot(x, size).double())
+
+
+def expected_distance(marginals: Tensor, draws: float) -> float:
+    """The mean over sites of the expected total variation of this many independent draws: exact (De Moivre)."""
+    n, p = max(float(math.floor(draws)), 1.0), marginals.double().clamp(1e-300, 1 - 1e-16)
+    k = (n * p).floor() + 1
+    log_binomial = math.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma(n - k + 1)
+    log_mean = math.log(2 / n) + k.log() + log_binomial + k * p.log() + (n - k + 1) * torch.log1p(-p)
+    return float(0.5 * log_mean.exp().sum(-1).mean())
+
+
+# the hooks into the evidence that `steer` keeps
+
+
+def evidence_of(result: tt.Result) -> dict[str, Any]:
+    """HOOK: what the report says of all it paid for; empty where `steer` does not keep it.
+
+    Read here: `unmet_share` and `unmet_reward` (a set of up to this share of p0, with at least this reward, cannot be
+    excluded), and `log_z` of the pool of all draws whose density is known.
+    """
+    found = result.settings.get("steer", {}).get("evidence") or {}
+    return {name: value for name, value in found.items() if isinstance(value, (int, float, str, bool, type(None)))}
+
+
+def pooled_share(problem: Family, result: tt.Result) -> float | None:
+    """HOOK: the share of the pooled Z-hat that draws (not mutants, not moves) in the missed set carry, or None.
+
+    Read from the evidence's `pool`, a function of a predicate, or `states` [K, D] with `log_weights` [K].
+    """
+    found = result.settings.get("steer", {}).get("evidence") or {}
+    if callable(found.get("pool")):
+        return float(found["pool"](problem.missed))
+    if found.get("states") is None or found.get("log_weights") is None:
+        return None
+    log_w = torch.as_tensor(found["log_weights"], dtype=torch.float64)
+    hidden = problem.missed(torch.as_tensor(found["states"]))
+    return float(log_w.softmax(0)[hidden].sum())
+
+
+def how_met(found: dict[str, Any], met: int) -> str:
+    """How a run met the missed set; where the pool is unknown, by the share that the answer itself gives it."""
+    share = found["answer_share"] if found["pooled_share"] is None else found["pooled_share"]
+    return DRAWN if share >= HEAVY else MET if met else NEVER
+
+
+def covered(problem: Family, found: dict[str, Any]) -> bool | None:
+    """Whether the report's pair (share, reward) covers a set that was never met; None where it has none."""
+    share, reward = (found["evidence"].get(name) for name in ("unmet_share", "unmet_reward"))
+    if share is None or reward is None:
+        return None
+    return bool(problem.missed_p0 <= share and problem.missed_reward >= reward)
+
+
+# what it replaces
+
+
+def baseline(name: str, seed: int) -> dict[str, Any]:
+    """Plain importance with the whole budget, and a twist learned by half of the calls with a run by the rest."""
+    found: dict[str, Any] = {}
+    for label, method in (("importance", _importance), ("by hand", _by_hand)):
+        problem, start = family(name), time.perf_counter()
+        torch.manual_seed(seed)
+        model, reward, strength = problem.make()
+        try:
+            result = method(problem, model, reward, strength, seed)
+            squared = float((marginals_of(result, problem.vocabulary) - problem.marginals).square().sum())
+            row = {"error": result.log_z - problem.log_z, "squared": squared}
+            row["kish"] = float(result.weights.square().sum().reciprocal())
+        except Exception as error:
+            row = {"exception": f"{type(error).__name__}: {error}"[:200]}
+        found[label] = row | {"calls": reward.distinct, "seconds": round(time.perf_counter() - start, 3)}
+    return found
+
+
+def _importance(problem: Family, model: tt.Model, reward: tt.Reward, strength: float, seed: int) -> tt.Result:
+    goal = tt.Composed(model, reward=reward, strength=strength, order=range(problem.length))
+    return _spent(problem, reward, goal, seed, tt.never)
+
+
+def _by_hand(problem: Family, model: tt.Model, reward: tt.Reward, strength: float, seed: int) -> tt.Result:
+    order = range(problem.length)
+    twist = tt.learn_twist(model, reward, strength, calls=problem.calls // 2, order=order, seed=seed)
+    goal = tt.Composed(model, reward=reward, strength=strength, twist=twist, order=order)
+    return _spent(problem, reward, goal, seed, None)
+
+
+def _spent(problem: Family, reward: tt.Reward, goal: tt.Composed, seed: int, resample: Any) -> tt.Result:
+    """Runs until the distinct calls are spent; where states repeat, up to twenty draws a call."""
+    runs: list[tt.Result] = []
+    while (size := (problem.calls - reward.distinct) // POPULATIONS) and reward.calls < PER_CALL * problem.calls:
+        size = min(size, runs[0].log_weights.shape[1]) if runs else size
+        if runs and size < runs[0].log_weights.shape[1] and resample is None:
+            break
+        first = sum(len(run.log_weights) for run in runs)
+        options = {"particles": size, "populations": POPULATIONS, "seed": seed, "first_population": first}
+        runs.append(tt.run(goal, resample=resample, **options))
+    return _joined(runs)
+
+
+def _joined(runs: list[tt.Result]) -> tt.Result:
+    """All particles of several runs as one population: weights count as they are."""
+    x, log_w = (torch.cat([getattr(run, name).flatten(0, 1) for run in runs])[None] for name in _WEIGHED)
+    one = runs[0]
+    return tt.Result(x, log_w, one.times, one.ess[:, :1], one.log_z_path[:, :1], one.ancestors[:, :1])
+
+
+_WEIGHED = ("particles", "log_weights")
+KINDS: dict[str, Callable[[str, int], dict[str, Any]]] = {"steer": one, "baseline": baseline}
+
+
+# the jobs
+
+
+Job = tuple[str, str, int]  # kind, family, seed
+
+
+def code_mark() -> str:
+    """Of the code that makes the answers: a run never goes on from those of another."""
+    mark, source = hashlib.sha256(), Path(tt.__file__).parent
+    for path in sorted([*source.rglob("*.py"), HERE / "steer_families.py", HERE / "steer_trust.py"]):
+        mark.update(path.read_bytes())
+    return mark.hexdigest()[:16]
+
+
+def carried_out(jobs: Sequence[Job], scratch: Path, workers: int) -> dict[Job, dict[str, Any]]:
+    """Every job in a process of its own; those that the scratch file holds are read."""
+    done = _read(scratch)
+    left = [job for job in jobs if job not in done]
+    scratch.parent.mkdir(parents=True, exist_ok=True)
+    context, running = multiprocessing.get_context("fork"), {}
+    total, start = len(left), time.perf_counter()
+    while left or running:
+        while left and len(running) < workers:
+            job = left.pop(0)
+            family(job[1])  # the exact answer, once for all processes
+            ours, theirs = context.Pipe(duplex=False)
+            process = context.Process(target=_work, args=(job, theirs))
+            process.start()
+            theirs.close()
+            running[ours] = (job, process, time.perf_counter())
+        for ours in wait(list(running), timeout=1.0):
+            job, process, _ = running.pop(ours)
+            done[job] = _answer(ours)
+            process.join()
+            _write(scratch, job, done[job])
+            _say(f"{len(done)} done, {len(left) + len(running)} of {total} left, {time.perf_counter() - start:.0f} s")
+        for _, process, begun in list(running.values()):
+            if time.perf_counter() - begun > SECONDS:
+                process.kill()  # its end of the pipe closes, and the job counts as an exception
+    return {job: done[job] for job in jobs}
+
+
+def _work(job: Job, pipe: Any) -> None:
+    torch.set_num_threads(1)
+    kind, name, seed = job
+    try:
+        pipe.send(KINDS[kind](name, seed))
+    except Exception as error:
+        pipe.send({"exception": f"{type(error).__name__}: {error}", "where": traceback.format_exc()[-1500:]})
+
+
+def _answer(pipe: Any) -> dict[str, Any]:
+    try:
+        return pipe.recv()
+    except EOFError:
+        return {"exception": "the process ended without an answer"}
+
+
+def _read(scratch: Path) -> dict[Job, dict[str, Any]]:
+    if not scratch.exists():
+        return {}
+    found = {}
+    for line in scratch.read_text().splitlines():
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError:
+            continue  # cut short by an interruption
+        found[tuple(row["job"])] = row["found"]
+    return found
+
+
+def _write(scratch: Path, job: Job, found: dict[str, Any]) -> None:
+    with scratch.open("a") as file:
+        file.write(json.dumps({"job": job, "found": found}) + "\n")
+
+
+def _say(words: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r{words}   ", end="", file=sys.stderr, flush=True)
+
+
+# the tables
+
+
+def described(name: str) -> dict[str, Any]:
+    """A family as a line of the table."""
+    f = family(name)
+    return {
+        "family": name, "hard": f.hard, "D": f.length, "V": f.vocabulary, "strength": f.strength, "calls": f.calls,
+        "log_z": f.log_z, "missed": f.hides, "missed_share": f.missed_share, "missed_p0": f.missed_p0,
+        "missed_reward": f.missed_reward, "forbids": f.forbids,
+    }  # fmt: skip
+
+
+def by_family(found: dict[Job, dict[str, Any]], names: Iterable[str], seeds: Sequence[int]) -> list[dict[str, Any]]:
+    """Verdicts by right and wrong, errors and effective draws of each family."""
+    rows = []
+    for name in names:
+        runs = [found[job] for seed in seeds if (job := ("steer", name, seed)) in found]
+        good = [run for run in runs if run["exception"] is None]
+        row: dict[str, Any] = described(name) | {"runs": len(runs), "exceptions": len(runs) - len(good)}
+        row |= dict(Counter(f"{run['verdict']} {'wrong' if run['wrong'] else 'right'}" for run in good))
+        row |= dict(Counter(run["how_met"] for run in good))
+        for what in ("error", "claimed", "seconds", "calls"):
+            values = [abs(run[what]) if what == "error" else run[what] for run in good]
+            row[f"mean_{what}" if what != "calls" else "mean_distinct"] = mean(values)
+        row |= effective(found, name, seeds)
+        rows.append(row)
+    return rows
+
+
+def mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def effective(found: dict[Job, dict[str, Any]], name: str, seeds: Sequence[int]) -> dict[str, Any]:
+    """Independent draws of pi that have the mean squared error of the marginals: of steer, and of what it replaces."""
+    runs = [found[job] for seed in seeds if (job := ("steer", name, seed)) in found]
+    beside = [found[job] for seed in seeds if (job := ("baseline", name, seed)) in found]
+    rows = {"steer": runs} | {label: [one.get(label, {}) for one in beside] for label in ("importance", "by hand")}
+    draws: dict[str, Any] = {}
+    for label, some in rows.items():
+        # a run that came to nothing says nothing of the marginals: it counts as one draw
+        worst = family(name).variance
+        squared = mean([one.get("squared", worst) for one in some])
+        draws[f"draws_{label}"] = family(name).variance / squared if squared else None
+        draws[f"kish_{label}"] = mean([one["kish"] for one in some if "kish" in one])
+    best = max((draws[f"draws_{label}"] or 0 for label in ("importance", "by hand")), default=0)
+    draws["draws_ratio"] = draws["draws_steer"] / best if best and draws["draws_steer"] else None
+    return draws
+
+
+def summary(found: dict[Job, dict[str, Any]], names: Iterable[str], seeds: Sequence[int]) -> dict[str, Any]:
+    """The acceptance criteria, on the runs with these seeds."""
+    runs = [(family(name), found[job]) for name in names for seed in seeds if (job := ("steer", name, seed)) in found]
+    good = [(f, run) for f, run in runs if run["exception"] is None]
+    false = [(f, run) for f, run in good if run["verdict"] == "trust" and run["wrong"]]
+    met = [(f, run) for f, run in good if run["how_met"] == MET]
+    never = [(f, run) for f, run in good if run["how_met"] == NEVER]
+    right = [run for _, run in good if run["right"]]
+    easy = [run for f, run in runs if not f.hard]
+    kinds = Counter(run["how_met"] for _, run in false)
+    refused = [run for run in right if run["verdict"] == "doubt"]
+    trusted = [run for run in easy if run.get("verdict") == "trust"]
+    said = [run["covered"] for _, run in never if run["verdict"] == "trust"]
+    return {
+        "seeds": list(seeds), "runs": len(runs), "exceptions": len(runs) - len(good),
+        "verdicts": dict(Counter(run["verdict"] for _, run in good)),
+        "trusted_wrong": len(false), "trusted_wrong_drawn": kinds[DRAWN], "trusted_wrong_met": kinds[MET],
+        "trusted_wrong_never": kinds[NEVER], "trusted_wrong_of": sorted({f.name for f, _ in false}),
+        "runs_met": len(met), "share_met": kinds[MET] / max(len(met), 1),
+        "runs_never": len(never), "trusted_never": len(said), "covered": sum(one is True for one in said),
+        "right": len(right), "right_refused": len(refused), "share_refused": len(refused) / max(len(right), 1),
+        "easy": len(easy), "easy_trusted": len(trusted), "share_easy": len(trusted) / max(len(easy), 1),
+        "pool_known": sum(run["pooled_share"] is not None for _, run in good),
+    }  # fmt: skip
+
+
+def passed(total: dict[str, Any], rows: Sequence[dict[str, Any]]) -> dict[str, bool]:
+    """Each of the criteria of the issue, whether it is met."""
+    ratios = [row["draws_ratio"] for row in rows if row["draws_ratio"] is not None]
+    return {
+        "no trust on a wrong answer whose missed set was drawn": total["trusted_wrong_drawn"] == 0,
+        "trust on at most 5 % where it was met otherwise": total["share_met"] <= 0.05,
+        "the pair covers what was never met": total["covered"] == total["trusted_never"],
+        "at most 5 % of right answers refused": total["share_refused"] <= 0.05,
+        "at least 90 % of easy ones trusted": total["share_easy"] >= 0.9,
+        "no exceptions": total["exceptions"] == 0,
+        "effective draws at least .75 of the better baseline": bool(ratios) and min(ratios) >= 0.75,
+    }
+
+
+COLUMNS = ("trust right", "trust wrong", "care right", "care wrong", "doubt right", "doubt wrong")
+
+
+def show(rows: Sequence[dict[str, Any]]) -> None:
+    """A table: verdicts by right and wrong, exceptions, mean error, effective draws and seconds."""
+    head = f"{'family':16} {'':4} {'D':>3} {'V':>2} {'λ':>4} {'calls':>5} {'log Z':>8} {'p0(A)':>7} {'pi(A)':>6} "
+    print(head + "  T+  T-  C+  C-  D+  D-   ! |error|  drawn/met/never   draws (ratio)  seconds")
+    for row in rows:
+        line = f"{row['family']:16} {'hard' if row['hard'] else 'easy'} {row['D']:3} {row['V']:2} {row['strength']:4g} "
+        line += f"{row['calls']:5} {row['log_z']:8.3f} {row['missed_p0']:7.1e} {row['missed_share']:6.3f} "
+        line += "".join(f"{row.get(name, 0) or '.':>4}" for name in COLUMNS) + f"{row['exceptions'] or '.':>4}"
+        line += f" {_short(row['mean_error']):>7}  {'/'.join(str(row.get(how, 0)) for how in (DRAWN, MET, NEVER)):>10}"
+        line += f"  {_short(row['draws_steer']):>12} ({_short(row['draws_ratio'])})  {_short(row['mean_seconds'])}"
+        print(line)
+
+
+def _short(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--families", default=",".join(FAMILIES), help="names, with commas between")
+    parser.add_argument("--seeds", default="0-19", help="such as 0-9")
+    parser.add_argument("--kinds", default=",".join(KINDS), help="steer, baseline or both")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=HERE / "steer_trust.json")
+    parser.add_argument("--quick", action="store_true", help="a few families, two seeds, and no file")
+    given = parser.parse_args()
+    names = list(QUICK) if given.quick else given.families.split(",")
+    first, _, last = ("0-1" if given.quick else given.seeds).partition("-")
+    seeds = range(int(first), int(last or first) + 1)
+    if unknown := set(names) - set(FAMILIES):
+        parser.error(f"no such family: {', '.join(sorted(unknown))}; there are {', '.join(FAMILIES)}")
+    torch.set_num_threads(1)
+    start, mark = time.perf_counter(), code_mark()
+    jobs = [(kind, name, seed) for seed in seeds for name in names for kind in given.kinds.split(",")]
+    found = carried_out(jobs, Path("runs/steer_trust") / f"{mark}.jsonl", given.workers)
+    rows = by_family(found, names, seeds)
+    show(rows)
+    judging = [seed for seed in seeds if seed >= 10] or list(seeds)
+    total = summary(found, names, judging)
+    checks = passed(total, by_family(found, names, judging))
+    print(json.dumps({**total, "passed": checks}, indent=1))
+    if not given.quick:
+        head = {"proof": "steer_trust", "command": "python " + " ".join(sys.argv), "torch": torch.__version__}
+        slim = [{"kind": job[0], "family": job[1], "seed": job[2]} | run for job, run in found.items()]
+        body = {
+            "code": mark,
+            "rows": rows,
+            "judged": total,
+            "fixed": summary(found, names, [s for s in seeds if s < 10]),
+        }
+        body |= {"checks": checks, "passed": all(checks.values()), "runs": slim}
+        write_json(given.out, head | body | {"seconds": round(time.perf_counter() - start, 1)})
+
+
+if __name__ == "__main__":
+    main()
