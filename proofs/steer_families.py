@@ -284,12 +284,19 @@ def family(name: str) -> Family:
     return made if isinstance(made, Family) else _family(name, made)
 
 
-def _family(name: str, p: Problem) -> Family:
+def exact(p: Problem) -> Exact:
+    """The exact answer of a problem on a chain."""
     if p.fold:
-        found = unfolded(solved(folded(p.law), p.law.length // 2, p.machine))
-    else:
-        found = solved(straight(p.law), p.law.length, p.machine)
-    return _with_answer(name, p, found, lambda: chain_model(p.law, p.single), p.law.log_prob)
+        return unfolded(solved(folded(p.law), p.law.length // 2, p.machine))
+    return solved(straight(p.law), p.law.length, p.machine)
+
+
+def nats_of(p: Problem) -> Reading:
+    return lambda x: p.strength * p.reward(x).double()
+
+
+def _family(name: str, p: Problem) -> Family:
+    return _with_answer(name, p, exact(p), lambda: chain_model(p.law, p.single), p.law.log_prob)
 
 
 def _with_answer(name: str, p: Any, found: Exact, model: Callable[[], tt.Model], log_p0: Reading) -> Family:
@@ -302,7 +309,7 @@ def _with_answer(name: str, p: Any, found: Exact, model: Callable[[], tt.Model],
 
     return Family(
         name, p.hard, length, size, p.strength, p.calls, found.log_z, found.marginals, p.hides, p.missed, found.share,
-        found.p0, make, lambda x: p.strength * p.reward(x).double(), log_p0, p.forbids,
+        found.p0, make, nats_of(p), log_p0, p.forbids,
     )  # fmt: skip
 
 
@@ -328,7 +335,7 @@ def flat_needle(length: int, motif: str, height: float) -> Problem:
     word = letters(motif)
     step, last = border(word), len(word)
     return Problem(
-        dna(length), lambda x: height * has(x, word),
+        dna(length), lambda x: height * has(x, word).double(),
         Machine(0, lambda k, v, _: k if k == last else step(k, v), lambda k: height * (k == last), lambda k: k == last),
         lambda x: has(x, word), f"the motif {motif}", calls=1000,
     )  # fmt: skip
@@ -347,7 +354,7 @@ def forgotten(length: int, motif: str, height: float, calls: int) -> Problem:
         return (k if k == last else step(k, v)), gc + (v in (1, 2))
 
     return Problem(
-        dna(length), lambda x: count(x, 1, 2) + height * has(x, word),
+        dna(length), lambda x: count(x, 1, 2) + height * has(x, word).double(),
         Machine((0, 0), read, lambda s: s[1] + height * (s[0] == last), lambda s: s[0] == last),
         lambda x: has(x, word), f"the motif {motif}", calls=calls,
     )  # fmt: skip
@@ -376,7 +383,7 @@ def sloping_needle(length: int, slope: float, height: float) -> Problem:
     """Every right letter helps, and all of them together help more."""
     word = [2, 3, 0, 1, 1, 2, 3, 3, 0, 2, 1, 0][:length]
     return Problem(
-        dna(length), lambda x: slope * matches(x, word) + height * (matches(x, word) == length),
+        dna(length), lambda x: slope * matches(x, word) + height * (matches(x, word) == length).double(),
         Machine(
             0, lambda k, v, d: k + (v == word[d]), lambda k: slope * k + height * (k == length), lambda k: k == length
         ),
@@ -545,7 +552,7 @@ def parity(length: int, blocks: int, height: float) -> Problem:
         return (0, state[1] + (odd == 0)) if (d + 1) % wide == 0 else (odd, state[1])
 
     return Problem(
-        dna(length), lambda x: height * even_blocks(x),
+        dna(length), lambda x: height * even_blocks(x).double(),
         Machine((0, 0), step, lambda s: height * s[1], lambda s: s[1] == blocks),
         lambda x: even_blocks(x) == blocks, "all blocks even",
     )  # fmt: skip
@@ -596,8 +603,8 @@ def noisy_needle(length: int, motif: str, height: float) -> Problem:
     mean = math.log((1 + math.exp(height)) / 2)
     machine = flat.machine._replace(nats=lambda k: mean * (k == len(word)))
     return Problem(
-        flat.law, lambda x: mean * has(x, word), machine, flat.missed, flat.hides, calls=1000,
-        noise=Noise(lambda x: height * has(x, word) * (torch.rand(len(x), dtype=torch.float64) < 0.5)),
+        flat.law, lambda x: mean * has(x, word).double(), machine, flat.missed, flat.hides, calls=1000,
+        noise=Noise(lambda x: height * has(x, word).double() * (torch.rand(len(x), dtype=torch.float64) < 0.5)),
     )  # fmt: skip
 
 
@@ -716,6 +723,6 @@ def small_table(size: int, length: int, power: float, strength: float, hard: boo
     def log_p0(x: Tokens) -> Tensor:
         return table.p0[tuple(x.unbind(-1))].log()
 
-    found = enumerated(length, size, log_p0, lambda x: strength * p.reward(x), p.missed)
+    found = enumerated(length, size, log_p0, nats_of(p), p.missed)
     name = "table" if size == 3 else "table-peaked"
     return _with_answer(name, p, found, lambda: tt.Model(table.process, length, table.model().base), log_p0)

@@ -258,7 +258,7 @@ def carried_out(jobs: Sequence[Job], scratch: Path, workers: int) -> dict[Job, d
             job, process, _ = running.pop(ours)
             done[job] = _answer(ours)
             process.join()
-            _write(scratch, job, done[job])
+            _append(scratch, job, done[job])
             _say(f"{len(done)} done, {len(left) + len(running)} of {total} left, {time.perf_counter() - start:.0f} s")
         for _, process, begun in list(running.values()):
             if time.perf_counter() - begun > SECONDS:
@@ -295,9 +295,11 @@ def _read(scratch: Path) -> dict[Job, dict[str, Any]]:
     return found
 
 
-def _write(scratch: Path, job: Job, found: dict[str, Any]) -> None:
-    with scratch.open("a") as file:
-        file.write(json.dumps({"job": job, "found": found}) + "\n")
+def _append(scratch: Path, job: Job, found: dict[str, Any]) -> None:
+    """One line more, after a line that an interruption may have cut short."""
+    with scratch.open("a+b") as file:
+        whole = file.tell() == 0 or (file.seek(-1, os.SEEK_END), file.read(1))[1] == b"\n"
+        file.write(("" if whole else "\n").encode() + json.dumps({"job": job, "found": found}).encode() + b"\n")
 
 
 def _say(words: str) -> None:
