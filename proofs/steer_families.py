@@ -12,9 +12,11 @@ import math
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import truetilt as tt
@@ -342,8 +344,8 @@ def flat_needle(length: int, motif: str, height: float) -> Problem:
 
 
 @maker("forgotten-2", 24, "TATAA", 8.3, 2000)
-@maker("forgotten-3", 24, "TATAAT", 10.37, 4000)
-@maker("forgotten-4", 24, "GATTACA", 11.3, 4000)
+@maker("forgotten-3", 24, "TATAAT", 10.37, 10_000)
+@maker("forgotten-4", 24, "GATTACA", 11.3, 10_000)
 def forgotten(length: int, motif: str, height: float, calls: int) -> Problem:
     """B of the issue: the count of G and C leads away from a motif that draws of p0 meet, and half of pi has it."""
     word = letters(motif)
@@ -726,3 +728,143 @@ def small_table(size: int, length: int, power: float, strength: float, hard: boo
     found = enumerated(length, size, log_p0, nats_of(p), p.missed)
     name = "table" if size == 3 else "table-peaked"
     return _with_answer(name, p, found, lambda: tt.Model(table.process, length, table.model().base), log_p0)
+
+
+# problems that forbid most states, one for each seed
+
+
+def forbidding(seed: int) -> Family:
+    """A random problem with -inf on all but a share of p0 between 1e-1 and 1e-4: of one of four kinds."""
+    rng = torch.Generator().manual_seed(seed)
+
+    def whole(low: int, high: int) -> int:
+        return int(torch.randint(low, high, (1,), generator=rng))
+
+    def real(low: float, high: float) -> float:
+        return low + (high - low) * float(torch.rand((), generator=rng))
+
+    length, size = whole(6, 33), whole(2, 7)
+    law, paid = random_chain(length, size, seed, real(1, 3)), whole(0, size)
+    slope, share = real(0.2, 1.0), 10 ** real(-4, -1)
+    word = torch.randint(0, size, (length,), generator=rng).tolist()
+    kinds = (_enough_of, _must_contain, _must_begin, _must_avoid)
+    make, tried = kinds[seed % 4], []
+    for much in range(1, length + 1):  # the first that is rare enough
+        p = _paid(law, *make(size, word, much), paid, slope)
+        found = exact(p)
+        if not found.p0 > 1e-5:
+            break
+        tried.append((p, found))
+        if found.p0 < share:
+            break
+    p, found = tried[-1] if tried else (p, found)
+    p.strength, p.calls = real(0.3, 2.0), (100, 300, 1000, 3000)[whole(0, 4)]
+    p.machine = p.machine._replace(nats=lambda s, nats=p.machine.nats: p.strength * nats(s))
+    return _with_answer(f"forbidding {seed}", p, exact(p), lambda: chain_model(law), law.log_prob)
+
+
+Rule = tuple[Reading, Hashable, Callable[[Any, int, int], Any], Callable[[Any], bool], str]
+
+
+def _paid(
+    law: tt.ChainLaw, fits: Reading, start: Any, step: Any, ends: Any, words: str, paid: int, slope: float
+) -> Problem:
+    """A rule of what is allowed, with points for a token."""
+
+    def read(state: tuple[Any, int], v: int, d: int) -> tuple[Any, int]:
+        return step(state[0], v, d), state[1] + (v == paid)
+
+    return Problem(
+        law, lambda x: torch.where(fits(x), slope * count(x, paid).double(), -torch.inf),
+        Machine((start, 0), read, lambda s: slope * s[1] if ends(s[0]) else -math.inf, lambda s: ends(s[0])),
+        fits, words, forbids=True,
+    )  # fmt: skip
+
+
+def _enough_of(size: int, word: list[int], much: int) -> Rule:
+    token = word[0]
+    return (
+        lambda x: count(x, token) >= much, 0, lambda k, v, _: min(k + (v == token), much), lambda k: k == much,
+        f"{much} or more of {token}",
+    )  # fmt: skip
+
+
+def _must_contain(size: int, word: list[int], much: int) -> Rule:
+    need = word[:much]
+    step = border(need)
+    return (
+        lambda x: has(x, need), 0, lambda k, v, _: k if k == much else step(k, v), lambda k: k == much,
+        f"{need} somewhere",
+    )  # fmt: skip
+
+
+def _must_begin(size: int, word: list[int], much: int) -> Rule:
+    need = word[:much]
+    return (
+        lambda x: matches(x[:, :much], need) == much, True, lambda k, v, d: k and (d >= much or v == need[d]),
+        lambda k: k, f"{need} at the start",
+    )  # fmt: skip
+
+
+def _must_avoid(size: int, word: list[int], much: int) -> Rule:
+    """Pairs of neighbours, in the order of the word; at most all but one, so that something is left."""
+    pairs = list(dict.fromkeys((a, b) for a in word for b in word if a != b or size > 2))[:much]
+    lost = torch.zeros(size, size, dtype=torch.bool)
+    for a, b in pairs:
+        lost[a, b] = True
+
+    def step(last: int, v: int, _: int) -> int:
+        return -2 if last == -2 or (last >= 0 and (last, v) in pairs) else v
+
+    return (
+        lambda x: ~lost[x[:, :-1], x[:, 1:]].any(-1), -1, step, lambda k: k != -2, f"none of {len(pairs)} pairs"
+    )  # fmt: skip
+
+
+# RNA
+
+
+def folding() -> Any:
+    """The module of ViennaRNA, or None: it is an extra of `make prove`."""
+    try:
+        import RNA
+    except ImportError:
+        return None
+    return RNA
+
+
+def energies(length: int, kept: Path = Path("runs/steer_trust")) -> Tensor:
+    """-(minimum free energy) of every RNA of this length in kcal/mol, float64 [4^length]; computed once."""
+    rna = folding()
+    path = kept / f"rna-{length}-{rna.__version__}.safetensors"
+    if path.exists():
+        return load_file(path)["energies"].double()
+    found = [-rna.fold("".join("ACGU"[v] for v in x))[1] for block in every_state(length, 4) for x in block.tolist()]
+    kept.mkdir(parents=True, exist_ok=True)
+    save_file({"energies": torch.tensor(found)}, path)
+    return torch.tensor(found).double()
+
+
+def rna(length: int, strength: float, stable: float) -> Family:
+    """RNA folded by ViennaRNA; few sequences fold at all."""
+    module = folding()
+
+    def fold(x: Tokens) -> Tensor:
+        return torch.tensor([-module.fold("".join("ACGU"[v] for v in row))[1] for row in x.tolist()])
+
+    table, powers = energies(length), 4 ** torch.arange(length - 1, -1, -1)
+
+    def known(x: Tokens) -> Tensor:
+        return table[(x * powers).sum(-1)]
+
+    law = dna(length)
+    p = Problem(
+        law, fold, Machine(0, lambda *_: 0, float, bool), lambda x: known(x) >= stable,
+        f"{stable:g} kcal/mol or more", strength, 2000,
+    )  # fmt: skip
+    found = enumerated(length, 4, law.log_prob, lambda x: strength * known(x), p.missed)
+    return _with_answer("rna", p, found, lambda: chain_model(law), law.log_prob)
+
+
+if folding() is not None:
+    maker("rna", 10, 2.5, 2.0)(rna)

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from steer_families import MAKERS, Family, family
+from steer_families import MAKERS, Family, count, dna, family, folding, forbidding
 from torch import Tensor
 
 import truetilt as tt
@@ -44,6 +44,7 @@ DRAWN, MET, NEVER = "drawn", "met otherwise", "never met"
 HEAVY = 0.01  # of the pooled Z-hat: draws that carry this much must be believed
 PER_CALL = 20  # draws per call at most, as in tt.steer
 FAMILIES = tuple(MAKERS)
+BLIND = ("rounding", "rounding-motif")
 QUICK = ("rounding", "forgotten-3", "runs-8", "each-twice", "gc")
 SECONDS = 900  # of a job, at most
 
@@ -53,7 +54,17 @@ SECONDS = 900  # of a job, at most
 
 def one(name: str, seed: int) -> dict[str, Any]:
     """One run of `tt.steer` on a family: its verdict, how far off it is, and how the missed set was met."""
-    problem, start = family(name), time.perf_counter()
+    return steered(family(name), seed)
+
+
+def random_forbidding(name: str, seed: int) -> dict[str, Any]:
+    """One run of `tt.steer` on the random problem of this number, which forbids nearly everything."""
+    problem = forbidding(seed)
+    return steered(problem, seed) | {"p0": problem.missed_p0, "budget": problem.calls}
+
+
+def steered(problem: Family, seed: int) -> dict[str, Any]:
+    start, cpu = time.perf_counter(), time.process_time()
     torch.manual_seed(seed)
     model, reward, strength = problem.make()
     asked: list[Tensor] = []
@@ -65,10 +76,11 @@ def one(name: str, seed: int) -> dict[str, Any]:
     except Exception as error:
         found["exception"] = f"{type(error).__name__}: {error}"[:400]
         found["where"] = traceback.format_exc()[-1500:]
-    seconds = time.perf_counter() - start
+    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
     states = torch.unique(torch.cat(asked), dim=0) if asked else torch.zeros(0, problem.length, dtype=torch.int64)
     met = int(problem.missed(states).sum())
-    found |= {"met": met, "calls": reward.distinct, "states": len(states), "seconds": round(seconds, 3)}
+    found |= {"met": met, "calls": reward.distinct, "states": len(states)}
+    found |= {"seconds": round(seconds, 3), "cpu": round(cpu, 3)}
     if found["exception"] is None:
         found["how_met"] = how_met(found, met)
         found["covered"] = covered(problem, found) if found["how_met"] == NEVER else None
@@ -88,7 +100,21 @@ def _listening(function: Callable[[Tensor], Tensor], asked: list[Tensor]) -> Cal
 
 def judged(problem: Family, result: tt.Result) -> dict[str, Any]:
     """What a result says of itself, and what is true."""
-    trust, steered = result.trust(), result.settings.get("steer", {})
+    trust, told = result.trust(), result.settings.get("steer", {})
+    said = {
+        "verdict": trust.verdict.name, "log_z": result.log_z, "lines": trust.lines, "route": told.get("route"),
+        "stages": [stage["what"] for stage in told.get("stages", ())],
+        "evaluations": told.get("spent", {}).get("evaluations"), "evidence": evidence_of(result),
+        "pooled_share": pooled_share(problem, result),
+    }  # fmt: skip
+    if result.log_z == -math.inf:  # nothing was met: right to say so, wrong to believe it
+        nothing = {"half": None, "error": -math.inf, "squared": problem.variance, "claimed": 0.0, "answer_share": 0.0}
+        return said | nothing | {"wrong": True, "right": False}
+    return said | how_far_off(problem, result, trust)
+
+
+def how_far_off(problem: Family, result: tt.Result, trust: tt.Trust) -> dict[str, Any]:
+    """The errors of log Z and of the marginals, and whether they make the answer wrong."""
     figures, bar = trust.figures, result.log_z_interval()
     error = result.log_z - problem.log_z
     half = (bar.estimate - bar.low) if error > 0 else (bar.high - bar.estimate)
@@ -98,16 +124,11 @@ def judged(problem: Family, result: tt.Result) -> dict[str, Any]:
     off = float(0.5 * (marginals - problem.marginals).abs().sum(-1).mean())
     floor = expected_distance(problem.marginals, claimed)
     away = abs(error) > max(WIDE * float(half), NEAR)
-    spent = steered.get("spent", {})
     hidden = problem.missed(result.particles.flatten(0, 1))
     return {
-        "verdict": trust.verdict.name, "log_z": result.log_z, "half": float(half), "error": error,
-        "marginals": off, "floor": floor, "squared": squared, "claimed": claimed, "kish": figures.union_ess,
-        "wrong": bool(away or off > FLOORS * floor), "wrong_log_z": bool(away), "right": bool(abs(error) <= NEAR),
-        "answer_share": float(result.weights.reshape(-1)[hidden].sum()),
-        "evaluations": spent.get("evaluations"), "route": steered.get("route"), "lines": trust.lines,
-        "stages": [stage["what"] for stage in steered.get("stages", ())],
-        "evidence": evidence_of(result), "pooled_share": pooled_share(problem, result),
+        "half": float(half), "error": error, "marginals": off, "floor": floor, "squared": squared, "claimed": claimed,
+        "kish": figures.union_ess, "wrong": bool(away or off > FLOORS * floor), "wrong_log_z": bool(away),
+        "right": bool(abs(error) <= NEAR), "answer_share": float(result.weights.reshape(-1)[hidden].sum()),
     }  # fmt: skip
 
 
@@ -178,29 +199,33 @@ def baseline(name: str, seed: int) -> dict[str, Any]:
         torch.manual_seed(seed)
         model, reward, strength = problem.make()
         try:
-            result = method(problem, model, reward, strength, seed)
+            result, first = method(problem, model, reward, strength, seed)
             squared = float((marginals_of(result, problem.vocabulary) - problem.marginals).square().sum())
             row = {"error": result.log_z - problem.log_z, "squared": squared}
             row["kish"] = float(result.weights.square().sum().reciprocal())
+            row |= {"verdict": first.trust().verdict.name, "wrong": judged(problem, first)["wrong"]}
         except Exception as error:
             row = {"exception": f"{type(error).__name__}: {error}"[:200]}
         found[label] = row | {"calls": reward.distinct, "seconds": round(time.perf_counter() - start, 3)}
     return found
 
 
-def _importance(problem: Family, model: tt.Model, reward: tt.Reward, strength: float, seed: int) -> tt.Result:
+Spending = tuple[tt.Result, tt.Result]  # all that the budget bought, and the first run alone
+
+
+def _importance(problem: Family, model: tt.Model, reward: tt.Reward, strength: float, seed: int) -> Spending:
     goal = tt.Composed(model, reward=reward, strength=strength, order=range(problem.length))
     return _spent(problem, reward, goal, seed, tt.never)
 
 
-def _by_hand(problem: Family, model: tt.Model, reward: tt.Reward, strength: float, seed: int) -> tt.Result:
+def _by_hand(problem: Family, model: tt.Model, reward: tt.Reward, strength: float, seed: int) -> Spending:
     order = range(problem.length)
     twist = tt.learn_twist(model, reward, strength, calls=problem.calls // 2, order=order, seed=seed)
     goal = tt.Composed(model, reward=reward, strength=strength, twist=twist, order=order)
     return _spent(problem, reward, goal, seed, None)
 
 
-def _spent(problem: Family, reward: tt.Reward, goal: tt.Composed, seed: int, resample: Any) -> tt.Result:
+def _spent(problem: Family, reward: tt.Reward, goal: tt.Composed, seed: int, resample: Any) -> Spending:
     """Runs until the distinct calls are spent; where states repeat, up to twenty draws a call."""
     runs: list[tt.Result] = []
     while (size := (problem.calls - reward.distinct) // POPULATIONS) and reward.calls < PER_CALL * problem.calls:
@@ -210,7 +235,7 @@ def _spent(problem: Family, reward: tt.Reward, goal: tt.Composed, seed: int, res
         first = sum(len(run.log_weights) for run in runs)
         options = {"particles": size, "populations": POPULATIONS, "seed": seed, "first_population": first}
         runs.append(tt.run(goal, resample=resample, **options))
-    return _joined(runs)
+    return _joined(runs), runs[0]
 
 
 def _joined(runs: list[tt.Result]) -> tt.Result:
@@ -221,13 +246,91 @@ def _joined(runs: list[tt.Result]) -> tt.Result:
 
 
 _WEIGHED = ("particles", "log_weights")
-KINDS: dict[str, Callable[[str, int], dict[str, Any]]] = {"steer": one, "baseline": baseline}
+
+
+# functions that write into their input
+
+
+def _gc(x: Tensor, t: float = 0.0) -> Tensor:
+    return count(x, 1, 2).double()
+
+
+def _writes(x: Tensor, t: float = 0.0) -> Tensor:
+    """D of the issue: a reward that leaves its input as zeros."""
+    value = _gc(x)
+    x.fill_(0)
+    return value
+
+
+def _plain(model: tt.Model, f: Any) -> tt.Result:
+    return tt.run(tt.Composed(model, reward=f), particles=16, populations=POPULATIONS)
+
+
+def _potential(model: tt.Model, f: Any) -> tt.Result:
+    law = model.base.law
+    given = tt.ChainLaw(law.initial, law.transitions, torch.tensor([0.0, 1, 1, 0]).expand(model.length, 4))
+    own = tt.Model(model.process, model.length, model.base, tt.ChainScore(model.process, given), lambda x, t: f(x) - 12)
+    return tt.run(tt.Tilted(own, 2.0), tt.uniform_grid(12), particles=16, populations=POPULATIONS)
+
+
+def _learned(model: tt.Model, f: Any) -> tt.Result:
+    twist = tt.learn_twist(model, f, calls=200, draws=50, order=range(model.length))
+    return tt.run(tt.Composed(model, reward=_gc, twist=twist, order=range(model.length)), particles=16, populations=16)
+
+
+CALLERS: dict[str, Callable[[tt.Model, Any], tt.Result]] = {
+    "steer": lambda model, f: tt.steer(model, f, calls=300),
+    "steer, a Reward": lambda model, f: tt.steer(model, tt.Reward(f, cached=False), calls=300),
+    "steer, a twist": lambda model, f: tt.steer(model, _gc, twist=f, calls=300),
+    "composed": _plain,
+    "composed, a Reward": lambda model, f: _plain(model, tt.Reward(f)),
+    "composed, a twist": lambda model, f: tt.run(tt.Composed(model, reward=_gc, twist=f), particles=16, populations=16),
+    "annealed": lambda model, f: tt.run(
+        tt.Annealed(tt.Composed(model, reward=f), 4), particles=16, populations=POPULATIONS
+    ),
+    "steered": lambda model, f: tt.run(
+        tt.Steered(model, f), tt.uniform_grid(12), particles=16, populations=POPULATIONS
+    ),
+    "potential": _potential,
+    "learn_twist": _learned,
+}
+
+
+def written(name: str, seed: int) -> dict[str, Any]:
+    """A function that writes into its input must be refused, or must not matter: the same bits as one that does not."""
+    model = tt.Model(tt.Masking(4), 6, tt.ChainScore(tt.Masking(4), dna(6)))
+    clean, found = CALLERS[name](model, _gc), {"exception": None, "refused": False}
+    try:
+        result = CALLERS[name](model, _writes)
+    except tt.InvalidInput as error:
+        return found | {"refused": True, "said": str(error)[:300], "passed": True}
+    same = torch.equal(result.particles, clean.particles) and torch.equal(result.log_weights, clean.log_weights)
+    found |= {"log_z": result.log_z, "clean": clean.log_z, "verdict": result.trust().verdict.name}
+    return found | {"same": same, "passed": same}
+
+
+KINDS: dict[str, Callable[[str, int], dict[str, Any]]] = {
+    "steer": one, "baseline": baseline, "forbids": random_forbidding, "writes": written
+}  # fmt: skip
 
 
 # the jobs
 
 
 Job = tuple[str, str, int]  # kind, family, seed
+
+
+def listed(kinds: Sequence[str], names: Sequence[str], seeds: Sequence[int], forbids: int) -> list[Job]:
+    """All jobs: families by seeds, the random problems that forbid, and the functions that write."""
+    jobs: list[Job] = []
+    for kind in kinds:
+        if kind == "writes":
+            jobs += [(kind, name, 0) for name in CALLERS]
+        elif kind == "forbids":
+            jobs += [(kind, "random", number) for number in range(forbids)]
+        else:
+            jobs += [(kind, name, seed) for seed in seeds for name in names]
+    return jobs
 
 
 def code_mark() -> str:
@@ -248,7 +351,8 @@ def carried_out(jobs: Sequence[Job], scratch: Path, workers: int) -> dict[Job, d
     while left or running:
         while left and len(running) < workers:
             job = left.pop(0)
-            family(job[1])  # the exact answer, once for all processes
+            if job[1] in MAKERS:
+                family(job[1])  # the exact answer, once for all processes
             ours, theirs = context.Pipe(duplex=False)
             process = context.Process(target=_work, args=(job, theirs))
             process.start()
@@ -270,9 +374,18 @@ def _work(job: Job, pipe: Any) -> None:
     torch.set_num_threads(1)
     kind, name, seed = job
     try:
-        pipe.send(KINDS[kind](name, seed))
+        pipe.send(finite(KINDS[kind](name, seed)))
     except Exception as error:
         pipe.send({"exception": f"{type(error).__name__}: {error}", "where": traceback.format_exc()[-1500:]})
+
+
+def finite(value: Any) -> Any:
+    """Plain data for JSON: None for what is no finite number."""
+    if isinstance(value, dict):
+        return {name: finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _answer(pipe: Any) -> dict[str, Any]:
@@ -329,8 +442,8 @@ def by_family(found: dict[Job, dict[str, Any]], names: Iterable[str], seeds: Seq
         row: dict[str, Any] = described(name) | {"runs": len(runs), "exceptions": len(runs) - len(good)}
         row |= dict(Counter(f"{run['verdict']} {'wrong' if run['wrong'] else 'right'}" for run in good))
         row |= dict(Counter(run["how_met"] for run in good))
-        for what in ("error", "claimed", "seconds", "calls"):
-            values = [abs(run[what]) if what == "error" else run[what] for run in good]
+        for what in ("error", "claimed", "seconds", "cpu", "calls"):
+            values = [abs(run[what]) if what == "error" else run[what] for run in good if run[what] is not None]
             row[f"mean_{what}" if what != "calls" else "mean_distinct"] = mean(values)
         row |= effective(found, name, seeds)
         rows.append(row)
@@ -370,31 +483,69 @@ def summary(found: dict[Job, dict[str, Any]], names: Iterable[str], seeds: Seque
     kinds = Counter(run["how_met"] for _, run in false)
     refused = [run for run in right if run["verdict"] == "doubt"]
     trusted = [run for run in easy if run.get("verdict") == "trust"]
-    said = [run["covered"] for _, run in never if run["verdict"] == "trust"]
+    said = [run["covered"] for _, run in never if run["verdict"] == "trust" or run["covered"] is not None]
     return {
         "seeds": list(seeds), "runs": len(runs), "exceptions": len(runs) - len(good),
         "verdicts": dict(Counter(run["verdict"] for _, run in good)),
         "trusted_wrong": len(false), "trusted_wrong_drawn": kinds[DRAWN], "trusted_wrong_met": kinds[MET],
         "trusted_wrong_never": kinds[NEVER], "trusted_wrong_of": sorted({f.name for f, _ in false}),
-        "runs_met": len(met), "share_met": kinds[MET] / max(len(met), 1),
-        "runs_never": len(never), "trusted_never": len(said), "covered": sum(one is True for one in said),
+        "runs_met": len(met), "wrong_met": sum(run["wrong"] for _, run in met),
+        "share_met": kinds[MET] / max(sum(run["wrong"] for _, run in met), 1),
+        "runs_never": len(never), "pairs_never": len(said), "covered": sum(one is True for one in said),
         "right": len(right), "right_refused": len(refused), "share_refused": len(refused) / max(len(right), 1),
         "easy": len(easy), "easy_trusted": len(trusted), "share_easy": len(trusted) / max(len(easy), 1),
         "pool_known": sum(run["pooled_share"] is not None for _, run in good),
     }  # fmt: skip
 
 
-def passed(total: dict[str, Any], rows: Sequence[dict[str, Any]]) -> dict[str, bool]:
-    """Each of the criteria of the issue, whether it is met."""
+def extras(found: dict[Job, dict[str, Any]]) -> dict[str, Any]:
+    """The random problems that forbid, the functions that write, and runs of `tt.Composed` by hand."""
+    random = {job[2]: run for job, run in found.items() if job[0] == "forbids"}
+    writers = {job[1]: run for job, run in found.items() if job[0] == "writes"}
+    plain = [(job[1], run.get("importance", {})) for job, run in found.items() if job[0] == "baseline"]
+    raised = {number: run["exception"] for number, run in random.items() if run["exception"] is not None}
+    false = [number for number, run in random.items() if run.get("verdict") == "trust" and run["wrong"]]
+    return {
+        "forbids": len(random), "forbids_raised": len(raised), "forbids_exceptions": dict(list(raised.items())[:10]),
+        "forbids_verdicts": dict(Counter(run["verdict"] for run in random.values() if run["exception"] is None)),
+        "forbids_trusted_wrong": false, "forbids_seconds": mean([run["seconds"] for run in random.values()]),
+        "writers": {name: _of_writer(run) for name, run in writers.items()},
+        "plain_trusted_wrong": dict(Counter(n for n, run in plain if run.get("verdict") == "trust" and run["wrong"])),
+    }  # fmt: skip
+
+
+def _of_writer(run: dict[str, Any]) -> str:
+    if run["exception"] is not None:
+        return f"raised {run['exception']}"
+    if run["refused"]:
+        return "refused"
+    return "the same bits" if run["same"] else f"{run['verdict']}, log Z {run['log_z']:.3f} for {run['clean']:.3f}"
+
+
+def passed(total: dict[str, Any], rows: Sequence[dict[str, Any]], more: dict[str, Any]) -> dict[str, bool]:
+    """Each of the criteria of the issue, whether it is met; what was not run is left out."""
     ratios = [row["draws_ratio"] for row in rows if row["draws_ratio"] is not None]
+    checks = _of_runs(total) if total["runs"] else {}
+    if more["forbids"]:
+        checks["no exceptions where rewards forbid"] = more["forbids_raised"] == 0
+        checks["no trust on a wrong answer where rewards forbid"] = not more["forbids_trusted_wrong"]
+    if more["writers"]:
+        fine = all(how in ("refused", "the same bits") for how in more["writers"].values())
+        checks["functions that write are refused or do not matter"] = fine
+    if ratios:
+        checks["effective draws at least .75 of the better baseline"] = min(ratios) >= 0.75
+        checks["no trust by tt.run where the reward said nothing"] = not set(BLIND) & set(more["plain_trusted_wrong"])
+    return checks
+
+
+def _of_runs(total: dict[str, Any]) -> dict[str, bool]:
     return {
         "no trust on a wrong answer whose missed set was drawn": total["trusted_wrong_drawn"] == 0,
         "trust on at most 5 % where it was met otherwise": total["share_met"] <= 0.05,
-        "the pair covers what was never met": total["covered"] == total["trusted_never"],
+        "the pair covers what was never met": total["covered"] == total["pairs_never"],
         "at most 5 % of right answers refused": total["share_refused"] <= 0.05,
         "at least 90 % of easy ones trusted": total["share_easy"] >= 0.9,
         "no exceptions": total["exceptions"] == 0,
-        "effective draws at least .75 of the better baseline": bool(ratios) and min(ratios) >= 0.75,
     }
 
 
@@ -422,7 +573,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--families", default=",".join(FAMILIES), help="names, with commas between")
     parser.add_argument("--seeds", default="0-19", help="such as 0-9")
-    parser.add_argument("--kinds", default=",".join(KINDS), help="steer, baseline or both")
+    parser.add_argument("--kinds", default=",".join(KINDS), help=f"of {', '.join(KINDS)}")
+    parser.add_argument("--forbids", type=int, default=500, help="random problems with rewards of -inf")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path, default=HERE / "steer_trust.json")
     parser.add_argument("--quick", action="store_true", help="a few families, two seeds, and no file")
@@ -434,25 +586,23 @@ def main() -> None:
         parser.error(f"no such family: {', '.join(sorted(unknown))}; there are {', '.join(FAMILIES)}")
     torch.set_num_threads(1)
     start, mark = time.perf_counter(), code_mark()
-    jobs = [(kind, name, seed) for seed in seeds for name in names for kind in given.kinds.split(",")]
+    if folding() is None:
+        print("rna is left out: ViennaRNA is not installed (pip install ViennaRNA)")
+    jobs = listed(given.kinds.split(","), names, seeds, 10 if given.quick else given.forbids)
     found = carried_out(jobs, Path("runs/steer_trust") / f"{mark}.jsonl", given.workers)
-    rows = by_family(found, names, seeds)
+    rows, more = by_family(found, names, seeds), extras(found)
     show(rows)
     judging = [seed for seed in seeds if seed >= 10] or list(seeds)
     total = summary(found, names, judging)
-    checks = passed(total, by_family(found, names, judging))
-    print(json.dumps({**total, "passed": checks}, indent=1))
+    checks = passed(total, rows, more)
+    print(json.dumps({"judged": total, **more, "checks": checks}, indent=1))
     if not given.quick:
         head = {"proof": "steer_trust", "command": "python " + " ".join(sys.argv), "torch": torch.__version__}
         slim = [{"kind": job[0], "family": job[1], "seed": job[2]} | run for job, run in found.items()]
-        body = {
-            "code": mark,
-            "rows": rows,
-            "judged": total,
-            "fixed": summary(found, names, [s for s in seeds if s < 10]),
-        }
-        body |= {"checks": checks, "passed": all(checks.values()), "runs": slim}
-        write_json(given.out, head | body | {"seconds": round(time.perf_counter() - start, 1)})
+        fixed = summary(found, names, [seed for seed in seeds if seed < 10])
+        body = {"code": mark, "rows": rows, "judged": total, "fixed": fixed, **more, "checks": checks, "runs": slim}
+        seconds = round(time.perf_counter() - start, 1)
+        write_json(given.out, head | body | {"passed": all(checks.values()), "seconds": seconds})
 
 
 if __name__ == "__main__":

@@ -105,7 +105,9 @@ def test_a_wrong_answer_would_be_found_out():
 def test_the_floor_is_the_error_of_independent_draws():
     p, n = 0.3, 7
     by_hand = sum(math.comb(n, k) * p**k * (1 - p) ** (n - k) * abs(k / n - p) for k in range(n + 1))
-    assert proof.expected_distance(torch.tensor([[p, 1 - p]], dtype=torch.float64), n + 0.4) == pytest.approx(by_hand, rel=1e-12)
+    assert proof.expected_distance(torch.tensor([[p, 1 - p]], dtype=torch.float64), n + 0.4) == pytest.approx(
+        by_hand, rel=1e-12
+    )
     assert proof.expected_distance(torch.tensor([[0.0, 1.0]]), 10) < 1e-12
 
 
