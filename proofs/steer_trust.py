@@ -18,6 +18,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import argparse
 import hashlib
+import importlib
 import json
 import math
 import multiprocessing
@@ -25,7 +26,8 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
@@ -71,8 +73,9 @@ def steered(problem: Family, seed: int) -> dict[str, Any]:
     object.__setattr__(reward, "function", _listening(reward.function, asked))
     found: dict[str, Any] = {"exception": None}
     try:
-        result = tt.steer(model, reward, strength, calls=problem.calls, populations=POPULATIONS, seed=seed)
-        found |= judged(problem, result)
+        with watched_pool() as pool:
+            result = tt.steer(model, reward, strength, calls=problem.calls, populations=POPULATIONS, seed=seed)
+        found |= judged(problem, result) | {"pooled_share": pooled_share(problem, pool)}
     except Exception as error:
         found["exception"] = f"{type(error).__name__}: {error}"[:400]
         found["where"] = traceback.format_exc()[-1500:]
@@ -105,7 +108,6 @@ def judged(problem: Family, result: tt.Result) -> dict[str, Any]:
         "verdict": trust.verdict.name, "log_z": result.log_z, "lines": trust.lines, "route": told.get("route"),
         "stages": [stage["what"] for stage in told.get("stages", ())],
         "evaluations": told.get("spent", {}).get("evaluations"), "evidence": evidence_of(result),
-        "pooled_share": pooled_share(problem, result),
     }  # fmt: skip
     if result.log_z == -math.inf:  # nothing was met: right to say so, wrong to believe it
         nothing = {"half": None, "error": -math.inf, "squared": problem.variance, "claimed": 0.0, "answer_share": 0.0}
@@ -159,19 +161,36 @@ def evidence_of(result: tt.Result) -> dict[str, Any]:
     return {name: value for name, value in found.items() if isinstance(value, (int, float, str, bool, type(None)))}
 
 
-def pooled_share(problem: Family, result: tt.Result) -> float | None:
-    """HOOK: the share of the pooled Z-hat that draws (not mutants, not moves) in the missed set carry, or None.
+@contextmanager
+def watched_pool() -> Iterator[list[Any]]:
+    """HOOK: the last pool of draws of known density that `steer` weighed, with its `x` [K, D] and `log_w` [K].
 
-    Read from the evidence's `pool`, a function of a predicate, or `states` [K, D] with `log_weights` [K].
+    It is `truetilt.steering.evidence.pooled(samples)` that makes it; where there is none, the list stays empty.
     """
-    found = result.settings.get("steer", {}).get("evidence") or {}
-    if callable(found.get("pool")):
-        return float(found["pool"](problem.missed))
-    if found.get("states") is None or found.get("log_weights") is None:
+    kept: list[Any] = []
+    try:
+        module: Any = importlib.import_module("truetilt.steering.evidence")
+        make = module.pooled
+    except (ImportError, AttributeError):
+        yield kept
+        return
+
+    def watched(*given: Any, **options: Any) -> Any:
+        kept[:] = [make(*given, **options)]
+        return kept[0]
+
+    module.pooled = watched
+    try:
+        yield kept
+    finally:
+        module.pooled = make
+
+
+def pooled_share(problem: Family, pool: Sequence[Any]) -> float | None:
+    """The share of the pooled Z-hat that draws (not mutants, not moves) of the missed set carry; None: no pool."""
+    if not pool or not bool((pool[0].log_w > -math.inf).any()):
         return None
-    log_w = torch.as_tensor(found["log_weights"], dtype=torch.float64)
-    hidden = problem.missed(torch.as_tensor(found["states"]))
-    return float(log_w.softmax(0)[hidden].sum())
+    return float(pool[0].log_w.double().softmax(0)[problem.missed(pool[0].x.cpu())].sum())
 
 
 def how_met(found: dict[str, Any], met: int) -> str:
@@ -312,6 +331,8 @@ def written(name: str, seed: int) -> dict[str, Any]:
 KINDS: dict[str, Callable[[str, int], dict[str, Any]]] = {
     "steer": one, "baseline": baseline, "forbids": random_forbidding, "writes": written
 }  # fmt: skip
+STEERED = ("steer", "forbids", "writes")  # kinds that call tt.steer
+APART = {"cli", "commands", "studio", "paper", "viz", "training", "testing", "continuous", "distributed"}
 
 
 # the jobs
@@ -333,19 +354,24 @@ def listed(kinds: Sequence[str], names: Sequence[str], seeds: Sequence[int], for
     return jobs
 
 
-def code_mark() -> str:
-    """Of the code that makes the answers: a run never goes on from those of another."""
+def scratch_of(kind: str) -> Path:
+    """Where finished jobs of a kind are kept, named by the code that makes them: none go on from those of another.
+
+    What is done without `tt.steer` does not depend on it.
+    """
     mark, source = hashlib.sha256(), Path(tt.__file__).parent
+    alien = set() if kind in STEERED else {"steering"}
     for path in sorted([*source.rglob("*.py"), HERE / "steer_families.py", HERE / "steer_trust.py"]):
-        mark.update(path.read_bytes())
-    return mark.hexdigest()[:16]
+        if not {path.parent.name} & (alien | APART):
+            mark.update(path.read_bytes())
+    return Path("runs/steer_trust") / f"{kind}-{mark.hexdigest()[:12]}.jsonl"
 
 
-def carried_out(jobs: Sequence[Job], scratch: Path, workers: int) -> dict[Job, dict[str, Any]]:
+def carried_out(jobs: Sequence[Job], scratch: Callable[[str], Path], workers: int) -> dict[Job, dict[str, Any]]:
     """Every job in a process of its own; those that the scratch file holds are read."""
-    done = _read(scratch)
+    files = {kind: scratch(kind) for kind in {job[0] for job in jobs}}
+    done = {job: found for file in files.values() for job, found in _read(file).items()}
     left = [job for job in jobs if job not in done]
-    scratch.parent.mkdir(parents=True, exist_ok=True)
     context, running = multiprocessing.get_context("fork"), {}
     total, start = len(left), time.perf_counter()
     while left or running:
@@ -362,7 +388,7 @@ def carried_out(jobs: Sequence[Job], scratch: Path, workers: int) -> dict[Job, d
             job, process, _ = running.pop(ours)
             done[job] = _answer(ours)
             process.join()
-            _append(scratch, job, done[job])
+            _append(files[job[0]], job, done[job])
             _say(f"{len(done)} done, {len(left) + len(running)} of {total} left, {time.perf_counter() - start:.0f} s")
         for _, process, begun in list(running.values()):
             if time.perf_counter() - begun > SECONDS:
@@ -410,6 +436,7 @@ def _read(scratch: Path) -> dict[Job, dict[str, Any]]:
 
 def _append(scratch: Path, job: Job, found: dict[str, Any]) -> None:
     """One line more, after a line that an interruption may have cut short."""
+    scratch.parent.mkdir(parents=True, exist_ok=True)
     with scratch.open("a+b") as file:
         whole = file.tell() == 0 or (file.seek(-1, os.SEEK_END), file.read(1))[1] == b"\n"
         file.write(("" if whole else "\n").encode() + json.dumps({"job": job, "found": found}).encode() + b"\n")
@@ -585,11 +612,11 @@ def main() -> None:
     if unknown := set(names) - set(FAMILIES):
         parser.error(f"no such family: {', '.join(sorted(unknown))}; there are {', '.join(FAMILIES)}")
     torch.set_num_threads(1)
-    start, mark = time.perf_counter(), code_mark()
+    start = time.perf_counter()
     if folding() is None:
         print("rna is left out: ViennaRNA is not installed (pip install ViennaRNA)")
     jobs = listed(given.kinds.split(","), names, seeds, 10 if given.quick else given.forbids)
-    found = carried_out(jobs, Path("runs/steer_trust") / f"{mark}.jsonl", given.workers)
+    found = carried_out(jobs, scratch_of, given.workers)
     rows, more = by_family(found, names, seeds), extras(found)
     show(rows)
     judging = [seed for seed in seeds if seed >= 10] or list(seeds)
@@ -600,7 +627,7 @@ def main() -> None:
         head = {"proof": "steer_trust", "command": "python " + " ".join(sys.argv), "torch": torch.__version__}
         slim = [{"kind": job[0], "family": job[1], "seed": job[2]} | run for job, run in found.items()]
         fixed = summary(found, names, [seed for seed in seeds if seed < 10])
-        body = {"code": mark, "rows": rows, "judged": total, "fixed": fixed, **more, "checks": checks, "runs": slim}
+        body = {"rows": rows, "judged": total, "fixed": fixed, **more, "checks": checks, "runs": slim}
         seconds = round(time.perf_counter() - start, 1)
         write_json(given.out, head | body | {"passed": all(checks.values()), "seconds": seconds})
 

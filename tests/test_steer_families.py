@@ -123,13 +123,13 @@ def test_jobs_go_on_where_they_stopped(tmp_path, monkeypatch):
         return {"seed": seed, "exception": None}
 
     monkeypatch.setitem(proof.KINDS, "steer", job)
-    jobs, scratch = [("steer", "rounding", seed) for seed in range(3)], tmp_path / "jobs.jsonl"
-    first = proof.carried_out(jobs[:2], scratch, 2)
+    jobs, scratch = [("steer", "rounding", seed) for seed in range(3)], tmp_path / "runs" / "jobs.jsonl"
+    first = proof.carried_out(jobs[:2], lambda _: scratch, 2)
     assert first[jobs[1]]["exception"] == "ValueError: no"
     with scratch.open("a") as file:
         file.write('{"job": ["steer", "rounding", 2], "fo')  # cut short
-    both = proof.carried_out(jobs, scratch, 1)
+    both = proof.carried_out(jobs, lambda _: scratch, 1)
     assert both == first | {jobs[2]: {"seed": 2, "exception": None}}
     assert sorted(asked.read_text().split()) == ["0", "1", "2"]
-    assert proof.carried_out(jobs, scratch, 1) == both
+    assert proof.carried_out(jobs, lambda _: scratch, 1) == both
     assert json.loads(scratch.read_text().splitlines()[0])["job"][0] == "steer"
