@@ -1,0 +1,135 @@
+"""The problems of proofs/steer_trust.py: exact answers against all states of short versions, and how it judges."""
+
+import json
+import math
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import truetilt as tt
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "proofs"))
+
+import steer_families as families
+import steer_trust as proof
+
+SHORT = {
+    "rounding": families.rounding(6),
+    "flat needle": families.flat_needle(7, "TGC", 5.0),
+    "a needle that overlaps itself": families.flat_needle(7, "TAT", 5.0),
+    "forgotten": families.forgotten(7, "ATA", 6.0, 100),
+    "runs": families.runs(7, 0.8, 4),
+    "sloping needle": families.sloping_needle(6, 1.0, 3.0),
+    "plateaus": families.plateaus(8, 2, 3.0),
+    "mountains": families.mountains(7, 1.2),
+    "forbidden words": families.forbidden_words(7, ("GA", "TT")),
+    "each twice": families.each_twice(4, 2, 100),
+    "permutation": families.permutation(5),
+    "brackets": families.brackets(8),
+    "hairpin": families.hairpin(8, 2),
+    "must have": families.must_have(7, "GAG"),
+    "parity": families.parity(8, 2, 3.0),
+    "parity of all": families.parity(7, 1, 3.0),
+    "pairs": families.distant_pairs(8, 1.5),
+    "noisy": families.noisy(7, 1.5, 0.4),
+    "noisy needle": families.noisy_needle(7, "TGC", 5.0),
+    "gc": families.gc(7, 3.0, None, False),
+    "gc with a floor": families.gc_floor(7),
+    "linear": families.linear(5, 6, 1),
+    "position weights": families.position_weights(7),
+    "sloping motif": families.sloping_motif(7, "TAT", 0.8),
+    "neighbours": families.neighbours(7, 0.7),
+}
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_answers_are_those_of_all_states(name):
+    problem = SHORT[name]
+    law, size = problem.law, len(problem.law.initial)
+    found = families.exact(problem)
+    nats = families.nats_of(problem)
+    every = families.enumerated(law.length, size, law.log_prob, nats, problem.missed)
+    assert found.log_z == pytest.approx(every.log_z, abs=1e-10)
+    assert torch.allclose(found.marginals, every.marginals, rtol=0, atol=1e-12)
+    assert (found.share, found.p0) == pytest.approx((every.share, every.p0), rel=1e-9, abs=1e-14)
+
+
+@pytest.mark.parametrize(("name", "log_z"), [("rounding", 0.128), ("forgotten-3", 15.177), ("gc", 56.425)])
+def test_the_issue_and_the_readme_have_the_same_answers(name, log_z):
+    assert families.family(name).log_z == pytest.approx(log_z, abs=5e-4)
+    assert families.family("forgotten-3").missed_share == pytest.approx(0.5, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", proof.FAMILIES)
+def test_every_family_can_be_drawn_from_and_names_a_set_that_exists(name):
+    family = families.family(name)
+    model, reward, strength = family.make()
+    x = tt.run(tt.Composed(model, reward=lambda x: torch.zeros(len(x))), particles=20).particles[0]
+    assert family.missed(x).shape == (20,)
+    assert family.missed(x).dtype == torch.bool
+    assert family.marginals.shape == (family.length, family.vocabulary)
+    assert torch.allclose(family.marginals.sum(-1), torch.ones(family.length, dtype=torch.float64))
+    assert 0 < family.missed_p0 < 1
+    assert 0 < family.missed_share <= 1 + 1e-12
+    if not reward.noisy:
+        assert torch.allclose(strength * reward(x), family.nats(x))
+
+
+@pytest.mark.parametrize("name", ["noisy", "noisy-strong", "noisy-needle"])
+def test_the_noise_has_the_mean_that_the_answer_is_of(name):
+    family = families.family(name)
+    _, reward, strength = family.make()
+    torch.manual_seed(0)
+    x = torch.stack([torch.randint(4, (family.length,)) for _ in range(4)] + [torch.zeros(family.length).long()])
+    if name == "noisy-needle":
+        x[0, :5] = torch.tensor(families.letters("TGCAT"))
+    many = x.repeat_interleave(40_000, 0)
+    weights = (strength * reward(many)).reshape(5, -1).exp()
+    mean, error = weights.mean(-1), weights.std(-1) / 200
+    assert bool(((mean - family.nats(x).exp()).abs() <= 5 * error + 1e-9).all())
+
+
+def test_a_wrong_answer_would_be_found_out():
+    """Wrong variants: the chain read backwards, and marginals of p0 for those of the target."""
+    problem = SHORT["forgotten"]
+    law = problem.law
+    back = tt.ChainLaw(law.initial, law.transitions.T, law.log_factors)
+    nats = families.nats_of(problem)
+    every = families.enumerated(7, 4, back.log_prob, nats, problem.missed)
+    assert abs(families.exact(problem).log_z - every.log_z) > 1e-3
+    assert (families.exact(problem).marginals - law.marginals()).abs().max() > 0.01
+
+
+def test_the_floor_is_the_error_of_independent_draws():
+    p, n = 0.3, 7
+    by_hand = sum(math.comb(n, k) * p**k * (1 - p) ** (n - k) * abs(k / n - p) for k in range(n + 1))
+    assert proof.expected_distance(torch.tensor([[p, 1 - p]], dtype=torch.float64), n + 0.4) == pytest.approx(
+        by_hand, rel=1e-12
+    )
+    assert proof.expected_distance(torch.tensor([[0.0, 1.0]]), 10) < 1e-12
+
+
+def test_jobs_go_on_where_they_stopped(tmp_path, monkeypatch):
+    asked = tmp_path / "asked"
+    asked.touch()
+
+    def job(name, seed):
+        with asked.open("a") as file:
+            file.write(f"{seed}\n")
+        if seed == 1:
+            raise ValueError("no")
+        return {"seed": seed, "exception": None}
+
+    monkeypatch.setitem(proof.KINDS, "steer", job)
+    jobs, scratch = [("steer", "rounding", seed) for seed in range(3)], tmp_path / "runs" / "jobs.jsonl"
+    first = proof.carried_out(jobs[:2], lambda _: scratch, 2)
+    assert first[jobs[1]]["exception"] == "ValueError: no"
+    with scratch.open("a") as file:
+        file.write('{"job": ["steer", "rounding", 2], "fo')  # cut short
+    both = proof.carried_out(jobs, lambda _: scratch, 1)
+    assert both == first | {jobs[2]: {"seed": 2, "exception": None}}
+    assert sorted(asked.read_text().split()) == ["0", "1", "2"]
+    assert proof.carried_out(jobs, lambda _: scratch, 1) == both
+    assert json.loads(scratch.read_text().splitlines()[0])["job"][0] == "steer"
