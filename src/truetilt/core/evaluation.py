@@ -203,7 +203,13 @@ def _checked(model: OfProcess, name: str, score: AnyScore | None, batch: Batch, 
     """A score's answer about a batch, with its shape checked against the process."""
     if score is None:
         raise InvalidInput(f"this sampler needs a {name} score and the model has none")
-    logits, size, x = ask(score, batch, t), model.process.vocabulary, batch.x
+    size, x = model.process.vocabulary, batch.x
+    before = _version(x)
+    logits = ask(score, batch, t)
+    if _version(x) != before:
+        raise InvalidInput(
+            f"the {name} score wrote into the states that it was given; let it work on a copy of them, x.clone()"
+        )
     if not isinstance(logits, SiteLogits):
         raise InvalidInput(
             f"the {name} score returned a {type(logits).__name__}; return tt.SiteLogits.of(log_scores), or give a "
@@ -216,6 +222,11 @@ def _checked(model: OfProcess, name: str, score: AnyScore | None, batch: Batch, 
             f"[{len(x)}, {x.shape[-1]}, {size}]"
         )
     return logits
+
+
+def _version(x: Tensor) -> int:
+    """How often a tensor was written to; 0 where torch does not count that (in inference mode)."""
+    return 0 if x.is_inference() else x._version
 
 
 _FREE = frozenset({"cpu"})  # kinds of device whose values are read without a synchronisation
@@ -362,10 +373,13 @@ def _sent(numbers: Tensor) -> Callable[[], list[int]]:
 
 
 def value_of(potential: AnyPotential, x: Tensor, t: float, work: StepWork | None = None) -> Tensor:
-    """The value of states [..., D], float64 [...]: asked as one batch, with its shape and NaN checked."""
+    """The value of states [..., D], float64 [...]: asked as one batch, with its shape and NaN checked.
+
+    The function is given a copy: what it writes into its input changes no particle.
+    """
     batch = x.reshape(-1, x.shape[-1])
     try:
-        value = potential(batch, t)
+        value = potential(batch.clone(), t)
     except (AttributeError, TypeError, RuntimeError) as error:
         check_strings("the potential (reward)", error, batch)
         raise

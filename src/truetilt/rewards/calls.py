@@ -29,8 +29,12 @@ def check_reward_of(reward: object, strength: object) -> float:
 
 
 def call_reward(reward: Rewarding, x: Tokens) -> Tensor:
-    """The reward of clean states [B, D], float64 [B] on their device, with its shape and NaN checked."""
-    found = call_user("the reward", reward, x, 0.0) if _takes_time(reward) else call_user("the reward", reward, x)
+    """The reward of clean states [B, D], float64 [B] on their device, with its shape and NaN checked.
+
+    The function is given a copy: what it writes into its input changes no state.
+    """
+    given = (x.clone(), 0.0) if _takes_time(reward) else (x.clone(),)
+    found = call_user("the reward", reward, *given)
     value = tensor_of("what the reward returned", found, "return one number a state", x.device).double()
     if value.shape != x.shape[:1]:
         raise InvalidInput(

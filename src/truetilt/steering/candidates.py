@@ -67,16 +67,25 @@ def _twisted(work: Work) -> Built:
 
 def _annealed(work: Work) -> Built:
     twist = _twist(work)
-    if twist is None or not work.movable or work.nothing_allowed:
+    if twist is None or not _moving(work, ANNEALED):
         return None
     return annealed(work.problem, work.account, twist, _floor(work)), "moves finish what the twist begins"
 
 
 def _annealed_from_base(work: Work) -> Built:
     """The annealed route from the base; None if there is a twist to start from, or moves do not keep the target."""
-    if work.twist is not None or not work.movable or work.nothing_allowed:
+    if work.twist is not None or not _moving(work, FROM_BASE):
         return None
     return annealed(work.problem, work.account, None, _floor(work)), "moves find what draws of the base do not"
+
+
+def _moving(work: Work, name: str) -> bool:
+    """Whether there is something to move from, and moves keep the target; if not, why is noted."""
+    if not work.movable:
+        work.left_out[name] = "moves do not keep the target: the conditionals differ, or sites cannot be redrawn"
+    elif work.nothing_allowed:
+        work.left_out[name] = "no draw of the base is allowed, so that there is nothing to move from"
+    return work.movable and not work.nothing_allowed
 
 
 def _floor(work: Work) -> float | None:

@@ -6,17 +6,23 @@ cost, exceeds what was measured so far. The winner is checked by moves and gets 
 
 from __future__ import annotations
 
+import math
+
 from ..core.budget import BudgetTooSmall
+from ..core.types import NEG_INF
 from ..result import Result
 from ..targets.consistency import ALLOWED, STATES
+from .account import Price
 from .evidence import challenge
 from .join_runs import joined
 from .pilot import HALF, halfway, looked_at, told_by
 from .routes import Route, move_cost
-from .stages import Work
-from .trials import Candidate, Tried, rounded, worth_of
+from .stages import Work, rounded
+from .trials import Candidate, Tried, worth_of
 
 PROVE = 0.05  # share of the remaining budget for the check by moves
+PROMISED = "for their cost no more was to be expected than of what was tried (route= takes one all the same)"
+ORDERS = 0.02  # share of the remaining budget for the law of another order
 PARTS = 5  # a trial takes one in this many of the particles that the budget buys
 FEWEST = 4  # particles per population, at least, for a route that resamples
 CHAINS, FEWEST_CHAINS = 64, 16  # most and fewest draws that the check moves
@@ -39,19 +45,34 @@ def chosen(work: Work, ways: list[Candidate], only: str | None) -> tuple[Tried, 
     if not rivals:
         raise BudgetTooSmall(_unreachable(work, only))
     best, why = _best(work, rivals)
+    _in_another_order(work, best.result)
     challenge(work, best.result, best.route.twist)
     return finished(work, best, why), tried
 
 
+def _in_another_order(work: Work, result: Result) -> None:
+    """Where the conditionals differ, what that means for log Z: by as many draws as a small share of the budget buys."""
+    problem = work.problem
+    if problem.reward is None or problem.order is None or work.differ == 0 or result.log_z == NEG_INF:
+        return
+    each = Price(2 * problem.length, 0)
+    draws = min(work.account.buys(each, ORDERS), CHAINS)
+    if draws >= FEWEST_CHAINS:
+        work.reordered = work.reorder(result, draws)
+
+
 def _with_others(work: Work, tried: list[Tried], ways: list[Candidate], only: str | None) -> list[Tried]:
     """The trials so far, and trials of those further routes that could still do better."""
-    work.left_out, tried = [], [*tried]
+    work.left_out, tried = {}, [*tried]
     for way in ways:
         if only is None and _enough(work, tried, way):
-            work.left_out.append(way.name)
+            work.left_out[way.name] = PROMISED
             continue
         found = way.build(work)
-        tried += [] if found is None else _tried(work, *found)
+        if found is not None:
+            tried += _tried(work, *found)
+        elif way.name not in work.left_out:
+            work.left_out[way.name] = "it could not be prepared"
     return tried
 
 
@@ -82,7 +103,9 @@ def _movable(work: Work, look: Result) -> bool:
     problem = work.problem
     if not problem.masks or work.account.buys(problem.cost(3 * STATES, 0)) < 1:
         return False
-    return problem.length == 1 or work.agree(look) <= ALLOWED
+    if problem.length > 1:
+        work.differ = work.agree(look)
+    return work.differ <= ALLOWED
 
 
 def _enough(work: Work, tried: list[Tried], way: Candidate) -> bool:
@@ -99,6 +122,10 @@ def _tried(work: Work, route: Route, why: str) -> list[Tried]:
     """A trial run of a route, with a part of the particles that the budget buys; if it wins, the others follow."""
     size = route.size(work.account, work.populations, 1 - PROVE)
     if size < FEWEST:
+        need = route.each.times(FEWEST * work.populations).plus(route.once)
+        pairs = zip(("evaluations", "calls"), need, work.account.left, strict=True)
+        lack = " and ".join(f"{math.ceil(one - left):,} {name}" for name, one, left in pairs if one > left)
+        work.left_out[route.name] = f"{FEWEST} particles a population take {lack or 'somewhat'} more than is left"
         return []
     result = work.run(route, max(size // PARTS, FEWEST), work.populations, why)
     return [Tried(route, result, worth_of(result))]
@@ -121,7 +148,7 @@ def _best(work: Work, tried: list[Tried]) -> tuple[Tried, str]:
 def _proved(work: Work, one: Tried) -> Tried:
     """The trial with its check by moves, paid by a small share of the budget; unchanged if that is too little."""
     problem = work.problem
-    if one.drift is not None or not work.movable or problem.reward is None:
+    if one.drift is not None or not work.movable or problem.reward is None or one.result.log_z == NEG_INF:
         return one
     each = move_cost(problem, work.account)
     chains = min(max(work.account.buys(each.times(problem.length), PROVE), FEWEST_CHAINS), CHAINS)

@@ -24,16 +24,16 @@ from ..twists.pool import Sample, pooled
 from ..twists.tables import TableTwist
 from .problem import SteerProblem
 from .routes import move_cost
-from .stages import Work, ceiling_of, several
+from .stages import ROUNDING, Work, ceiling_of, several
 
-RULE_OF_THREE = 3.0  # n draws without a hit leave room for a probability of 3 / n, at 95 %
+UNMET = 7.0  # n draws miss what has probability 7 / n once in a thousand times
 MOVED = 0.05  # nats of log Z: the smallest error that counts as one
 CLEAR = 1.0  # nats by which a nominee's residual lies above all of the answer's
 CHAINS, SWEEPS, PARTS = 6, 2, 4  # chains from nominees, moves per site, and how often a chain's states are noted
 UNLIKE, PSEUDO = 8, 0.5  # nominees differ at one in this many sites; pseudo-count of a site's tokens in a chain
 LED, FEWEST_LED = 64, 8  # draws of a chain's law, most and fewest
 SHARE = 0.05  # of the remaining budget for chains, and the same for the draws of their laws
-TAIL, ENOUGH = 0.01, 400  # least share of Z that a tail must hold, and least number of weights, for its shape to count
+TAIL, ENOUGH, VALUES = 0.01, 400, 3  # a tail's least share of Z, of how many weights, with how many values, to count
 
 
 class Evidence(NamedTuple):
@@ -47,7 +47,9 @@ class Evidence(NamedTuple):
             they hold next to nothing.
         draws: Number of draws of p0 that say what is not excluded.
         unmet_share: Share of p0 that states may have which none of them met.
-        unmet_reward: Reward from which on such states would move log Z by .05 or more; None without a reward.
+        unmet_reward: Reward from which on such states would move log Z by .05 or more.
+        heaviest: Largest share of one state in all samples' weights.
+        unmet_at_most: What states that no sample met may add to Z, over Z, if none weighs more than the heaviest met.
     """
 
     log_z: float
@@ -56,7 +58,9 @@ class Evidence(NamedTuple):
     tail: float | None
     draws: int
     unmet_share: float
-    unmet_reward: float | None
+    unmet_reward: float
+    heaviest: float
+    unmet_at_most: float
 
 
 def evidence_of(work: Work, result: Result, twist: Potential | None) -> Evidence | None:
@@ -64,34 +68,38 @@ def evidence_of(work: Work, result: Result, twist: Potential | None) -> Evidence
     if work.problem.reward is None or not work.samples:
         return None
     every = pooled(work.samples)
-    above = residual(work.problem, twist, every.x, every.value) > ceiling_of(result)
+    above = residual(work.problem, twist, every.x, every.value) > ceiling_of(result) + ROUNDING
     missed = every.log_w[above].logsumexp(0) if bool(above.any()) else torch.tensor(NEG_INF)
     missed = math.exp(min(float(missed) - result.log_z, 700.0)) if missed > NEG_INF else 0.0
     count = len(work.samples[0].x)
-    share = min(RULE_OF_THREE / count, 1.0)
+    share = min(UNMET / count, 1.0)
     needed = result.log_z + math.log(math.expm1(MOVED)) - math.log(share)
     tail = tail_shape(result.log_weights.reshape(-1))
-    return Evidence(every.log_z, missed, int(above.sum()), tail, count, share, needed / work.problem.strength)
+    most = math.exp(min(float(every.log_w.max()) - result.log_z, 700.0)) if result.log_z > NEG_INF else math.inf
+    return Evidence(
+        every.log_z, missed, int(above.sum()), tail, count, share, needed / work.problem.strength, every.heaviest,
+        UNMET * most,
+    )  # fmt: skip
 
 
 def residual(problem: SteerProblem, twist: Potential | None, x: Tokens, value: Tensor) -> Tensor:
     """strength * reward of clean states less what the twist says of them, in nats [n]."""
     if twist is None:
         return value
-    said = twist(x.to(problem.model.device), 0.0).double().cpu()
+    said = twist(x.to(problem.model.device).clone(), 0.0).double().cpu()
     return value - problem.strength * said
 
 
 def tail_shape(log_w: Tensor) -> float | None:
     """The shape k of a generalised Pareto law fitted to the largest weights (Zhang & Stephens 2009); None if they are
-    few, repeat one another, or hold next to nothing."""
-    log_w = log_w[log_w > NEG_INF].double().cpu().sort().values
-    if len(log_w) < ENOUGH:
+    few, take few values, or hold next to nothing."""
+    log_w = spread_out(log_w[log_w > NEG_INF].double().cpu().sort().values)
+    if log_w is None:
         return None
     count = int(min(0.2 * len(log_w), 3 * math.sqrt(len(log_w))))
     w = (log_w - log_w[-1]).exp()
     over = w[-count:] - w[-count - 1]
-    if float(over.sum() / w.sum()) < TAIL or len(over.unique()) < count // 2 or float(over[0]) <= 0:
+    if float(over.sum() / w.sum()) < TAIL or float(over[0]) <= 0:
         return None
     grid = torch.arange(1, 30 + int(math.sqrt(count)) + 1, dtype=torch.float64)
     quarter = over[int(count / 4 + 0.5) - 1]
@@ -101,6 +109,19 @@ def tail_shape(log_w: Tensor) -> float | None:
     best = (theta * likelihood.softmax(0)).sum()
     fitted = float(torch.log1p(-best * over).mean())
     return (fitted * count + 5) / (count + 10)  # a weak prior, k = .5 by ten weights
+
+
+def spread_out(log_w: Tensor) -> Tensor | None:
+    """Sorted log-weights with equal ones spread evenly over the gap below them, so that a reward that counts in steps
+    has a tail too; None if they are few or their upper part takes few values."""
+    values, number, counts = torch.unique(log_w, return_inverse=True, return_counts=True)
+    top = log_w[-max(int(3 * math.sqrt(len(log_w))), 1)] if len(log_w) >= ENOUGH else math.inf
+    if int((values >= top).sum()) < VALUES:
+        return None
+    gap = torch.cat([torch.zeros(1, dtype=log_w.dtype), values.diff()])
+    first = counts.cumsum(0) - counts
+    rank = torch.arange(len(log_w)) - first[number]
+    return log_w - gap[number] * (1 - (rank + 0.5) / counts[number]) * (counts[number] > 1)
 
 
 def nominees(work: Work, result: Result, twist: Potential | None) -> Tokens:

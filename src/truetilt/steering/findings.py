@@ -15,8 +15,8 @@ from .drift import Drift
 from .evidence import MOVED, Evidence
 from .problem import SteerProblem
 from .routes import IMPORTANCE, TWISTED
-from .stages import Work
-from .trials import Tried, rounded
+from .stages import Reordered, Work, rounded
+from .trials import Tried
 
 LARGER = "a larger budget"
 _SATURATED = 0.7  # share of the largest possible variation of Z-hat, above which the true variation may be any larger
@@ -30,7 +30,7 @@ def findings(best: Tried, evidence: Evidence | None, work: Work) -> list[tuple[s
     """Findings on an answer beyond its own figures, as verdicts with their explanation."""
     if evidence is None:
         return _drifting(best.drift)
-    return [*_missing(evidence), *_heavy(evidence), *_drifting(best.drift), *_unexcluded(evidence, work.problem)]
+    return [*_missing(evidence), *_ordered(work.reordered, best.result), *_heavy(evidence), *_drifting(best.drift), *_unexcluded(evidence, work.problem)]
 
 
 def remedies(best: Tried, work: Work) -> Remedies:
@@ -52,6 +52,18 @@ def _missing(found: Evidence) -> list[tuple[str, str]]:
     return [((Verdict.doubt if found.missed >= MOSTLY else Verdict.care).value, words)]
 
 
+def _ordered(found: Reordered | None, result: Result) -> list[tuple[str, str]]:
+    """How log Z hangs on the order in which sites are revealed, if by more than its error."""
+    if found is None or abs(found.change) < max(MOVED, 2 * found.stderr, 2 * (result.log_z_stderr or 0.0)):
+        return []
+    words = (
+        "The model's conditionals disagree, so that p0 is another law in another order: in the reverse order log Z would "
+        f"be {result.log_z + found.change:.4g} ± {found.stderr:.2g} instead of {result.log_z:.4g}. Both are right, each "
+        "for its own p0; give the order that is meant."
+    )
+    return [(Verdict.care.value, words)]
+
+
 def _heavy(found: Evidence) -> list[tuple[str, str]]:
     if found.tail is None or found.tail < HEAVY:
         return []
@@ -66,14 +78,25 @@ def _unexcluded(found: Evidence, problem: SteerProblem) -> list[tuple[str, str]]
     """What no draw can exclude, as a remark."""
     if not math.isfinite(found.unmet_reward):
         return []
-    most = problem.reward.highest if isinstance(problem.reward, Reward) else None
     side = "or more" if problem.strength > 0 else "or less"
     words = (
         f"Not excluded: {found.draws:,} draws of p0 leave room for unmet states that hold {found.unmet_share:.1g} of it; "
         f"a reward of {found.unmet_reward:.4g} {side} there would move log Z by {MOVED:g} and more"
     )
-    none = most is not None and problem.strength > 0 and most < found.unmet_reward
-    return [(Verdict.trust.value, f"{words}{', which highest rules out' if none else ''}.")]
+    return [(Verdict.trust.value, f"{words}{_bounded(found, problem)}.")]
+
+
+def _bounded(found: Evidence, problem: SteerProblem) -> str:
+    """What the largest possible reward, where it is known, says of states that no draw met."""
+    most = problem.reward.highest if isinstance(problem.reward, Reward) else None
+    if most is None or problem.strength < 0:
+        return ""
+    if most < found.unmet_reward:
+        return ", which highest rules out"
+    return (
+        f", which highest={most:g} allows. If none of them weighs more than the heaviest state met, they add at most "
+        f"{found.unmet_at_most:.1g} of Z"
+    )
 
 
 def _drifting(drift: Drift | None) -> list[tuple[str, str]]:
@@ -131,6 +154,6 @@ def record(asked: dict[str, Any], work: Work, best: Tried, result: Result) -> di
         "route": best.route.name,
         "check": None if best.drift is None else best.drift._asdict(),
         "spent": work.account.spent._asdict(),
-        "left out": [] if result.trust().verdict == Verdict.trust else work.left_out,
+        "left out": {} if result.trust().verdict == Verdict.trust else work.left_out,
         "outlook": outlook(result, work.account, work.lacking),
     }

@@ -8,8 +8,8 @@ from ..smc.resampling import effective_sample_size
 from ..twists.forecast import promised_share
 from .join_runs import joined
 from .routes import Route
-from .stages import FirstLook, Work
-from .trials import Candidate, Tried, rounded, worth_of
+from .stages import FirstLook, Work, rounded
+from .trials import Candidate, Tried, worth_of
 
 LOOK, MOST_LOOK = 0.1, 0.25  # shares of the remaining budget: for the first pilot run, and for the whole pilot
 HALF = 0.5  # share of the remaining budget that goes to base draws before other routes are ruled out

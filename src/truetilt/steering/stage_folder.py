@@ -27,7 +27,7 @@ GOING_ON = "going on"  # first words of the progress message of a resumed call
 WHOSE = "model and reward"  # key of the fingerprint in the header
 _FORMAT, _VERSION = "truetilt-steer", 1
 _STAGE, _HEADER = "stage.json", "steer.json"
-_NAMED = re.compile(r"\d+-(run|twist|agree|sample|chains|check)")  # names of the stages' subfolders
+_NAMED = re.compile(r"\d+-(run|twist|agree|order|sample|chains|check)")  # names of the stages' subfolders
 
 
 class StageFolder:

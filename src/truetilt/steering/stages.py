@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,8 +20,11 @@ from ..core.storage import check_plain, read_json, write_json, write_with
 from ..core.types import NEG_INF, Particles, Potential, Tokens
 from ..result import Result
 from ..runtime.settings import runs_of
+from ..smc.resampling import effective_sample_size
 from ..smc.sampler import Whole
+from ..targets.composed import Composed
 from ..targets.consistency import STATES, disagreement
+from ..targets.diagnose_model import log_prob_in_order
 from ..targets.stage import SiteTarget
 from ..twists.learned_twist import HeldOut, LearnedTwist
 from ..twists.learning import Learning, learned_from, plan_of
@@ -34,6 +38,7 @@ from .routes import IMPORTANCE, Route, kernel
 from .stage_folder import StageFolder
 
 CEILING = "ceiling"  # of a run's residuals, in its settings
+ROUNDING = 1e-6  # nats
 LED = 1 << 10  # draws led to states of high reward come after this many rounds of learning
 APART = 1 << 40  # distance of population numbers between two stages, so that no two share random numbers
 PART = Whole(complete=False)  # a run is a part of the answer: it may die, which counts as mass 0
@@ -43,11 +48,12 @@ T = TypeVar("T")
 
 
 class DoneStage(NamedTuple):
-    """A finished stage: what was done, why, and what it cost."""
+    """A finished stage: what was done, why, what it cost, and what came out."""
 
     what: str
     why: str
     spent: Spent
+    found: str = ""
 
 
 def ceiling_of(result: Result) -> float:
@@ -62,7 +68,7 @@ def _ceiling(problem: SteerProblem, route: Route, last: Particles) -> float | No
         return None
     value = fk.stage(0.0).total(last.aux["values"]) if isinstance(fk, SiteTarget) else last.aux["log_tilt"]
     if route.twist is not None:
-        value = value - problem.strength * route.twist(last.x.flatten(0, 1), 0.0).double().reshape(value.shape)
+        value = value - problem.strength * route.twist(last.x.flatten(0, 1).clone(), 0.0).double().reshape(value.shape)
     return float(value[living].max())
 
 
@@ -75,6 +81,11 @@ def _write_learning(found: Learning, folder: Path) -> None:
 def _read_learning(folder: Path, device: torch.device | str, begun: Sample) -> Learning:
     rounds = [read_sample(path, device) for path in sorted(folder.glob("round-*.safetensors"))]
     return Learning(LearnedTwist.load(folder / "twist.safetensors", device), [begun, *rounds])
+
+
+def rounded(value: float) -> str:
+    """A number to two digits, as text."""
+    return f"{float(f'{value:.2g}'):,.10g}"
 
 
 def several(count: int, what: str) -> str:
@@ -99,6 +110,13 @@ class FirstLook(NamedTuple):
     left: float = 1.0
 
 
+class Reordered(NamedTuple):
+    """The change of log Z in the reverse order of revealing, and its standard error."""
+
+    change: float
+    stderr: float
+
+
 @dataclass
 class Work:
     """A problem, its account, the stages done so far, and the folder they are stored in; and what was found out.
@@ -117,9 +135,11 @@ class Work:
     learned: bool = False  # whether learning a twist was tried
     movable: bool = False  # whether moves that redraw a site keep the target
     samples: list[Sample] = field(default_factory=list)  # of known laws: draws of p0 first, then those of twists
+    differ: float = 0.0  # nats by which the conditionals of neighbouring sites differ
+    reordered: Reordered | None = None
     stages: list[DoneStage] = field(default_factory=list)
     lacking: list[str] = field(default_factory=list)  # what could not be tried, and the budget it needs
-    left_out: list[str] = field(default_factory=list)  # routes not tried because they promised no improvement
+    left_out: dict[str, str] = field(default_factory=dict)  # routes not tried, and why
 
     @property
     def populations(self) -> int:
@@ -158,6 +178,9 @@ class Work:
         if route.name == IMPORTANCE:  # draws of p0, weighed by the reward alone
             x, value = found.particles.flatten(0, 1).cpu(), found.log_weights.reshape(-1).cpu()
             self._drew_base(Sample(x, value, torch.zeros_like(value)))
+        ess = float(effective_sample_size(found.log_weights.reshape(-1)))
+        told = f"{ess:,.0f}" if ess >= 10 else f"{ess:.2g}"
+        self.note(f"{told} of {found.log_weights.numel():,} effective, log Z {found.log_z:.4g}")
         return found
 
     def _drew_base(self, more: Sample) -> None:
@@ -190,6 +213,8 @@ class Work:
 
         learning = self._stage("twist", what, why, make, _write_learning, read)
         self.samples += learning.samples[1:]
+        best = learning.twist.held_out
+        self.note(f"{best.family}, {best.ess:.0%} of its draws effective by those held out")
         return learning.twist
 
     def sample(self, twist: TableTwist, draws: int, why: str) -> Sample:
@@ -209,6 +234,7 @@ class Work:
 
         found = self._stage("sample", what, why, make, lambda one, folder: one.save(folder / "sample.safetensors"), read)
         self.samples.append(found)
+        self.note(f"mean {float(found.value.mean()):.4g} nats of strength x reward")
         return found
 
     def agree(self, result: Result) -> float:
@@ -227,7 +253,30 @@ class Work:
             return read_json(folder / "disagreement.json")
 
         what, why = "whether the model's conditionals agree", "moves redraw sites, and keep the target only if they do"
-        return self._stage("agree", what, why, make, write, read)
+        found = self._stage("agree", what, why, make, write, read)
+        agree = found <= ROUNDING
+        self.note("they do" if agree else f"they differ by {found:.2g} nats for a pair of neighbours")
+        return 0.0 if agree else found
+
+    def reorder(self, result: Result, draws: int) -> Reordered:
+        """What log Z would be if sites were revealed from the last of the order to the first; a stage."""
+        problem, order = self.problem, cast("tuple[int, ...]", self.problem.order)
+
+        def make(checkpoint: Path | None) -> tuple[Reordered, Spent]:
+            meter, x = Meter(), result.draw(draws, self.seed)
+            goal = metered(Composed(problem.model, order=order), meter)
+            ratio = log_prob_in_order(goal, x, order[::-1]) - log_prob_in_order(goal, x, order)
+            weight = (ratio - ratio.max()).exp()
+            change = float(weight.mean().log() + ratio.max())
+            return Reordered(change, float(weight.std() / weight.mean()) / math.sqrt(draws)), meter.spent
+
+        def write(found: Reordered, folder: Path) -> None:
+            write_json(folder / "order.json", found._asdict())
+
+        what, why = f"log p0 of {several(draws, 'draw')} in the reverse order", "the conditionals differ"
+        found = self._stage("order", what, why, make, write, lambda at: Reordered(**read_json(at / "order.json")))
+        self.note(f"log Z would change by {found.change:+.2g} ± {found.stderr:.2g}")
+        return found
 
     def check(self, result: Result, size: tuple[int, int], why: str) -> Drift:
         """The check by moves: size[0] draws of an answer, each moved size[1] times; a stage."""
@@ -240,7 +289,9 @@ class Work:
             write_json(folder / "drift.json", drift._asdict())
 
         what = f"a check by {several(size[1], 'move')} of {several(size[0], 'draw')}"
-        return self._stage("check", what, why, make, write, lambda folder: Drift(**read_json(folder / "drift.json")))
+        found = self._stage("check", what, why, make, write, lambda folder: Drift(**read_json(folder / "drift.json")))
+        self.note(f"they moved by {found.mean:+.2g} ± {found.stderr:.2g} nats of strength x reward")
+        return found
 
     def walk(self, x: Tokens, moves: int, parts: int, why: str) -> tuple[Tokens, Tensor]:
         """Chains of moves from clean states, and what each state noted on the way is worth in nats; a stage."""
@@ -259,12 +310,15 @@ class Work:
             return found["x"], found["value"]
 
         what = f"{several(moves * parts, 'move')} of each of {several(len(x), 'chain')}"
-        return self._stage("chains", what, why, make, write, read)
+        found = self._stage("chains", what, why, make, write, read)
+        told = " to ".join(f"{float(found[1][k].mean()):.4g}" for k in (0, -1))
+        self.note(f"from {told} nats of strength x reward on average")
+        return found
 
     def note(self, words: str) -> None:
-        """Add the outcome to the record of the last stage."""
+        """Add to what came out of the last stage."""
         last = self.stages[-1]
-        self.stages[-1] = last._replace(what=f"{last.what} ({words})")
+        self.stages[-1] = last._replace(found="; ".join(filter(None, [last.found, words])))
 
     def _stage(
         self,

@@ -17,7 +17,7 @@ from ..core.fingerprints import fingerprint
 from ..core.parameter_names import spelled
 from ..core.spent import Spent
 from ..core.target import tempered
-from ..core.types import Model, Potential, check_model
+from ..core.types import NEG_INF, Model, Potential, check_model
 from ..diffusion.processes import Masking
 from ..result import Result
 from ..rewards.calls import Rewarding, check_reward_of
@@ -221,12 +221,15 @@ def _told(best: Tried, look: Tried, work: Work, asked: dict[str, Any]) -> Result
     before = Spent(*(whole - part for whole, part in zip(account.spent, mine, strict=True)))
     runs = runs_of(result.settings)
     runs = [run | {"spent before": (before if k == 0 else Spent())._asdict()} for k, run in enumerate(runs)]
-    runs = [run | {"remedies": remedies(best, work)._asdict()} for run in runs]
+    # unmet states are told by all draws, not by the answer's alone
+    known = [{name: run["measured"][name] for name in run["measured"] if name != "most"} for run in runs]
+    told = remedies(best, work)._asdict()
+    runs = [run | {"remedies": told, "measured": own} for run, own in zip(runs, known, strict=True)]
     settings: dict[str, Any] = {"united": runs} if "united" in result.settings else runs[0]
     evidence = evidence_of(work, result, best.route.twist)
     settings["findings"] = [list(found) for found in findings(best, evidence, work)]
     result = replace(result, settings=settings)
     settings["steer"] = record(asked, work, best, result) | ({"evidence": evidence._asdict()} if evidence else {})
-    rewards = gain(work.problem.reward, look.result, result)
+    rewards = None if result.log_z == NEG_INF else gain(work.problem.reward, look.result, result)
     settings["steer"] |= {} if rewards is None else {"rewards": rewards}
     return result

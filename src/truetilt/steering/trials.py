@@ -57,8 +57,3 @@ def worth_of(result: Result) -> float:
         return figures.union_ess / result.log_weights.numel()
     scatter = figures.union_ess if figures.draws is None else figures.draws
     return min(scatter, figures.union_ess) / result.log_weights.numel()
-
-
-def rounded(value: float) -> str:
-    """A number to two digits, as text."""
-    return f"{float(f'{value:.2g}'):,.10g}"

@@ -30,6 +30,7 @@ class StageRow(NamedTuple):
 
     what: str
     why: str
+    found: str
     evaluations: int
     calls: int
     evaluations_share: float
@@ -76,7 +77,8 @@ def _stages(stages: list[Mapping[str, Any]]) -> list[StageRow]:
     for stage, (evaluations, calls) in zip(stages, costs, strict=True):
         what = str(stage["what"])
         shares = evaluations / most[0], calls / most[1]
-        rows.append(StageRow(what[:1].upper() + what[1:], str(stage["why"]), evaluations, calls, *shares))
+        told = str(stage["why"]), str(stage.get("found", ""))
+        rows.append(StageRow(what[:1].upper() + what[1:], *told, evaluations, calls, *shares))
     return rows
 
 
@@ -113,11 +115,12 @@ def story_lines(story: dict[str, Any]) -> list[str]:
 
 def _left_out(story: dict[str, Any]) -> list[str]:
     """The routes that were not tried, and how to force one."""
-    names = story.get("left out", [])
-    if not names:
-        return []
-    told = f'For their cost they promise no more than what was tried; route="{names[0]}" takes one all the same.'
-    return [f"Not tried: {', '.join(names)}. {told}"]
+    reasons = story.get("left out", {})
+    lines = []
+    for why in dict.fromkeys(reasons.values()):
+        names = [name for name in reasons if reasons[name] == why]
+        lines.append(f"Not tried: {', '.join(names)}, because {why}.")
+    return lines
 
 
 def _told(stages: list[dict[str, Any]]) -> str:
@@ -125,7 +128,9 @@ def _told(stages: list[dict[str, Any]]) -> str:
     first, more = stages[0], len(stages) - 1
     again = "" if more == 0 else f", then {more} more run{'s' * (more > 1)} with what was left"
     spent = Spent(*map(sum, zip(*(Spent(**stage["spent"]) for stage in stages), strict=True)))
-    return f"{first['what'].capitalize()}{again}, because {first['why']} ({_cost(spent)})."
+    what, found = str(first["what"]), stages[-1].get("found", "")
+    told = f"{what[:1].upper()}{what[1:]}{again}, because {first['why']} ({_cost(spent)})"
+    return f"{told}: {found}." if found else f"{told}."
 
 
 def _cost(spent: Spent, asked: dict[str, Any] | None = None) -> str:
