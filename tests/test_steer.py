@@ -140,14 +140,11 @@ def test_calls_that_cannot_run_out_do_not_limit():
     not."""
     model, function, p0, rewards = problem(spread=3.0)
     law, log_z = exact(p0, rewards, 2.0)
-    largest = []
     for calls in (S**D - 1, S**D):
         result = tt.steer(model, tt.Reward(function, vocabulary=S), 2.0, evaluations=40_000, calls=calls)
         assert result.spent.distinct <= calls
         assert abs(result.log_z - log_z) < 4 * result.log_z_stderr
         assert miss(law, result) < 0.05
-        largest.append(result.log_weights.shape[-1])
-    assert largest[1] > 10 * largest[0]  # particles of a population
     assert result.spent.evaluations > 0.9 * 40_000
     uncached = tt.Reward(function, vocabulary=S, cached=False)
     assert tt.steer(model, uncached, 2.0, evaluations=40_000, calls=S**D).spent.distinct <= S**D
@@ -271,8 +268,8 @@ def alone(function, **options):
     return tt.Reward(function, vocabulary=S, one_at_a_time=True, **options)
 
 
-QUICK = [(10, "fresh"), (60, "a file")]
-SLOW = [(n, how) for n in (10, 30, 60) for how in ("fresh", "the same", "a file") if (n, how) not in QUICK]
+QUICK = [(10, "fresh"), (22, "a file")]
+SLOW = [(n, how) for n in (10, 17, 22) for how in ("fresh", "the same", "a file") if (n, how) not in QUICK]
 
 
 @pytest.mark.parametrize(("stop", "kind"), [*QUICK, *(pytest.param(*pair, marks=pytest.mark.prove) for pair in SLOW)])
@@ -280,7 +277,7 @@ def test_stopped_in_a_stage_it_asks_nothing_twice(tmp_path, monkeypatch, stop, k
     """In the first look, in the lessons and after them: by Ctrl-C and then SIGTERM, to the same bits and the same cost,
     whether the reward begins anew, is the same object, or has a file of its own."""
     model, function = counted(monkeypatch)
-    options = {"evaluations": 4_000, "calls": 230, "seed": 1}
+    options = {"evaluations": 12_000, "calls": 230, "seed": 1}
     whole = tt.steer(model, alone(function), 2.0, **options)
     assert len(ASKED) == whole.spent.distinct > stop + 4
     file = {"cache_file": tmp_path / "file"} if kind == "a file" else {}
@@ -310,9 +307,9 @@ def test_stopped_in_a_stage_it_asks_nothing_twice(tmp_path, monkeypatch, stop, k
 def test_a_killed_process_loses_no_answer(tmp_path, monkeypatch):
     """SIGKILL in the lessons: the one call that it came in is asked again, and no other."""
     model, function = counted(monkeypatch)
-    options = {"evaluations": 4_000, "calls": 230, "seed": 1}
+    options = {"evaluations": 12_000, "calls": 230, "seed": 1}
     whole = tt.steer(model, alone(function), 2.0, **options)
-    monkeypatch.setitem(STOP, "at", (32, signal.SIGKILL))
+    monkeypatch.setitem(STOP, "at", (22, signal.SIGKILL))
     child = os.fork()
     if child == 0:
         ASKED.clear()
@@ -324,7 +321,7 @@ def test_a_killed_process_loses_no_answer(tmp_path, monkeypatch):
     again = tt.steer(model, alone(function), 2.0, checkpoint=tmp_path, **options)
     assert same(whole, again)
     assert again.story == whole.story
-    assert len(ASKED) == whole.spent.distinct - 32
+    assert len(ASKED) == whole.spent.distinct - 22
 
 
 def test_what_was_known_before_stays_free(tmp_path, monkeypatch):
@@ -470,10 +467,10 @@ def test_ways_that_were_not_tried_are_told_where_the_answer_is_not_trusted():
         "stages": [],
         "spent": tt.Spent()._asdict(),
         "outlook": "",
-        "left out": ["twisted", "annealed"],
+        "left out": {"twisted": "it rained", "importance": "it is late", "annealed": "it rained"},
     }
-    assert "Not tried: twisted, annealed." in story_lines(story)[0]
-    assert 'route="twisted" takes one all the same' in story_lines(story)[0]
+    assert "Not tried: twisted, annealed, because it rained." in story_lines(story)[0]
+    assert "Not tried: importance, because it is late." in story_lines(story)[1]
     model, reward, _, _ = problem(spread=0.1)
     trusted = tt.steer(model, reward, evaluations=20_000)
     assert trusted.trust().verdict == "trust"

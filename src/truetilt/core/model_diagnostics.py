@@ -26,6 +26,7 @@ class ModelDiagnostics(NamedTuple):
     divergence: float | None = None  # KL of the target from the base
     most: float | None = None  # log of the largest possible weight, where it is known
     rewarded: bool = False  # whether a reward is in the target
+    residual: float | None = None  # largest strength * reward, less a learned twist, of a particle with weight
     flat: bool = False  # whether the reward was the same for every particle
     moving: bool = False  # whether the run was to make moves
     drift: float | None = None  # mean |log p0 as moves updated it - log p0 summed in the run's order|
@@ -40,11 +41,13 @@ _TRUTHS = ("rewarded", "flat", "moving")
 
 
 def worst(parts: Sequence[Mapping[str, Any]]) -> ModelDiagnostics:
-    """The measures of several runs together: the largest of each number; a bound only if all runs have the same."""
+    """The measures of several runs together: the largest of each number; a bound only if all runs have the same, and
+    flat only if all are.
+    """
     found: dict[str, Any] = {}
     for name in ModelDiagnostics._fields:
         values = [part[name] for part in parts if name in part]
-        found |= {name: max(values)} if values else {}
+        found |= {name: min(values) if name == "flat" else max(values)} if values else {}
     if len({part["bound"] for part in parts if "bound" in part}) > 1:
         found.pop("bound")
     return ModelDiagnostics(**found)

@@ -13,7 +13,7 @@ from ..core.types import NEG_INF
 from ..result import Result
 from ..targets.consistency import ALLOWED, STATES
 from .account import Price
-from .evidence import challenge
+from .evidence import challenge, led_by
 from .join_runs import joined
 from .pilot import HALF, halfway, looked_at, told_by
 from .routes import Route, move_cost
@@ -46,7 +46,7 @@ def chosen(work: Work, ways: list[Candidate], only: str | None) -> tuple[Tried, 
         raise BudgetTooSmall(_unreachable(work, only))
     best, why = _best(work, rivals)
     _in_another_order(work, best.result)
-    challenge(work, best.result, best.route.twist)
+    challenge(work, best.result, led_by(work, best.route))
     return finished(work, best, why), tried
 
 

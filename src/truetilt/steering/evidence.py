@@ -15,16 +15,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..core.twists import Learned
 from ..core.types import NEG_INF, Potential, Tokens
 from ..result import Result
 from ..rewards.calls import scaled
 from ..rewards.reward import Reward
+from ..runtime.settings import known_of
 from ..twists.layout import TableLayout
 from ..twists.pool import Sample, pooled
 from ..twists.tables import TableTwist
 from .problem import SteerProblem
-from .routes import move_cost
-from .stages import ROUNDING, Work, ceiling_of, several
+from .routes import ANNEALED, TWISTED, Route, move_cost
+from .stages import ROUNDING, Work, several
 
 UNMET = 7.0  # n draws miss what has probability 7 / n once in a thousand times
 MOVED = 0.05  # nats of log Z: the smallest error that counts as one
@@ -65,7 +67,7 @@ class Evidence(NamedTuple):
 
 def evidence_of(work: Work, result: Result, twist: Potential | None) -> Evidence | None:
     """What all samples say of an answer that a twist led to; None without a reward."""
-    if work.problem.reward is None or not work.samples:
+    if work.problem.reward is None or work.problem.strength == 0 or not work.samples:
         return None
     every = pooled(work.samples)
     above = residual(work.problem, twist, every.x, every.value) > ceiling_of(result) + ROUNDING
@@ -82,11 +84,22 @@ def evidence_of(work: Work, result: Result, twist: Potential | None) -> Evidence
     )  # fmt: skip
 
 
+def led_by(work: Work, route: Route) -> Potential | None:
+    """The twist that a route is led by; None without one."""
+    return work.twist if route.name in (TWISTED, ANNEALED) else None
+
+
+def ceiling_of(result: Result) -> float:
+    """The largest residual of a particle of an answer that has weight."""
+    found = known_of(result.settings).measured.residual
+    return NEG_INF if found is None else found
+
+
 def residual(problem: SteerProblem, twist: Potential | None, x: Tokens, value: Tensor) -> Tensor:
-    """strength * reward of clean states less what the twist says of them, in nats [n]."""
-    if twist is None:
+    """strength * reward of clean states less what a learned twist says of them, in nats [n]."""
+    if not isinstance(twist, Learned):
         return value
-    said = twist(x.to(problem.model.device).clone(), 0.0).double().cpu()
+    said = twist(x.to(problem.model.device), 0.0).double().cpu()
     return value - problem.strength * said
 
 

@@ -11,13 +11,6 @@ import torch
 
 from ..core.model_diagnostics import worst
 from ..result import Result
-from .stages import CEILING
-
-
-def _higher(*results: Result) -> dict[str, float]:
-    """The larger of the runs' ceilings, where they have one."""
-    found = [result.settings[CEILING] for result in results if result.settings.get(CEILING) is not None]
-    return {CEILING: max(found)} if found else {}
 
 
 def joined(one: Result, other: Result) -> Result:
@@ -32,7 +25,7 @@ def joined(one: Result, other: Result) -> Result:
         one.ess + other.ess,
         log_z,
         torch.cat([one.ancestors, other.ancestors + n[0]], -1),
-        one.settings | _higher(one, other) | {"measured": worst([each.settings.get("measured", {}) for each in (one, other)]).as_settings()},
+        one.settings | {"measured": worst([each.settings.get("measured", {}) for each in (one, other)]).as_settings()},
         moved,
         accepted,
         counts=one.counts + other.counts,

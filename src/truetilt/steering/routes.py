@@ -46,7 +46,6 @@ class Route(NamedTuple):
     each: Price  # price of a particle
     once: Price = Price(0, 0)  # price of a run, whatever its size
     moves: int = 0  # moves per particle
-    twist: Potential | None = None  # that leads it
 
     @property
     def independent(self) -> bool:
@@ -68,8 +67,8 @@ def importance(problem: SteerProblem) -> Route:
 def twisted(problem: SteerProblem, twist: Potential) -> Route:
     """The route whose sites are revealed by the base times a twist."""
     if problem.masks:
-        return Route(TWISTED, problem.goal(twist), problem.grid, HALF, problem.draw, twist=twist)
-    return Route(TWISTED, _in_clock_time(problem, twist=twist), problem.grid, HALF, problem.draw, twist=twist)
+        return Route(TWISTED, problem.goal(twist), problem.grid, HALF, problem.draw)
+    return Route(TWISTED, _in_clock_time(problem, twist=twist), problem.grid, HALF, problem.draw)
 
 
 def _in_clock_time(problem: SteerProblem, **options: Any) -> Steered:
@@ -92,7 +91,7 @@ def annealed(
     redraw, along = kernel(problem, account, twist), shares(moves, twist is not None)
     fk = Annealed(problem.goal(twist), along, kernel=redraw, reveal_steps=problem.steps, floor=floor)
     each = annealed_cost(problem, account, name)
-    return Route(name, fk, None, HALF, each, _looks(problem), moves, twist)
+    return Route(name, fk, None, HALF, each, _looks(problem), moves)
 
 
 def annealed_cost(problem: SteerProblem, account: Account, name: str) -> Price:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -17,15 +17,13 @@ from ..core.evaluation import Meter
 from ..core.metering import metered
 from ..core.spent import Spent
 from ..core.storage import check_plain, read_json, write_json, write_with
-from ..core.types import NEG_INF, Particles, Potential, Tokens
+from ..core.types import NEG_INF, Potential, Tokens
 from ..result import Result
-from ..runtime.settings import runs_of
 from ..smc.resampling import effective_sample_size
 from ..smc.sampler import Whole
 from ..targets.composed import Composed
 from ..targets.consistency import STATES, disagreement
 from ..targets.diagnose_model import log_prob_in_order
-from ..targets.stage import SiteTarget
 from ..twists.learned_twist import HeldOut, LearnedTwist
 from ..twists.learning import Learning, learned_from, plan_of
 from ..twists.pool import Sample, read_sample, sample_of
@@ -37,7 +35,6 @@ from .problem import SteerProblem
 from .routes import IMPORTANCE, Route, kernel
 from .stage_folder import StageFolder
 
-CEILING = "ceiling"  # of a run's residuals, in its settings
 ROUNDING = 1e-6  # nats
 LED = 1 << 10  # draws led to states of high reward come after this many rounds of learning
 APART = 1 << 40  # distance of population numbers between two stages, so that no two share random numbers
@@ -54,22 +51,6 @@ class DoneStage(NamedTuple):
     why: str
     spent: Spent
     found: str = ""
-
-
-def ceiling_of(result: Result) -> float:
-    """The largest residual (strength * reward less the twist, in nats) among all particles of an answer."""
-    return max((run.get(CEILING) for run in runs_of(result.settings) if run.get(CEILING) is not None), default=NEG_INF)
-
-
-def _ceiling(problem: SteerProblem, route: Route, last: Particles) -> float | None:
-    """The largest residual among the particles that have weight, at the end of a run; None if none has."""
-    fk, living = route.fk, last.log_w > NEG_INF
-    if not bool(living.any()):
-        return None
-    value = fk.stage(0.0).total(last.aux["values"]) if isinstance(fk, SiteTarget) else last.aux["log_tilt"]
-    if route.twist is not None:
-        value = value - problem.strength * route.twist(last.x.flatten(0, 1).clone(), 0.0).double().reshape(value.shape)
-    return float(value[living].max())
 
 
 def _write_learning(found: Learning, folder: Path) -> None:
@@ -164,13 +145,9 @@ class Work:
         options: dict[str, Any] = {"particles": particles, "populations": populations, "resample": route.resample}
         options |= {"seed": self.seed, "first_population": first, "shard": PART}
 
-        last: list[Particles] = []
-        options["watch"] = lambda done, particles, _: last.__setitem__(slice(None), [particles])
-
         def make(checkpoint: Path | None) -> tuple[Result, Spent]:
             result = self.problem.counted(run(route.fk, route.grid, checkpoint=checkpoint, **options))
-            top = {CEILING: _ceiling(self.problem, route, last[0])} if self.problem.reward is not None else {}
-            return replace(result, settings=result.settings | top), Spent(*result.counts.sum(0).tolist())
+            return result, Spent(*result.counts.sum(0).tolist())
 
         if self.progress is not None:
             options["callback_on_step_end"] = lambda done, steps, _: self.tell(what, f"step {done} of {steps}")

@@ -28,7 +28,7 @@ from ..targets.potentials import check_alpha
 from .account import Account
 from .candidates import ways_of
 from .choose import chosen
-from .evidence import evidence_of
+from .evidence import evidence_of, led_by
 from .findings import findings, record, remedies
 from .gain import gain
 from .problem import SteerProblem
@@ -226,7 +226,7 @@ def _told(best: Tried, look: Tried, work: Work, asked: dict[str, Any]) -> Result
     told = remedies(best, work)._asdict()
     runs = [run | {"remedies": told, "measured": own} for run, own in zip(runs, known, strict=True)]
     settings: dict[str, Any] = {"united": runs} if "united" in result.settings else runs[0]
-    evidence = evidence_of(work, result, best.route.twist)
+    evidence = evidence_of(work, result, led_by(work, best.route))
     settings["findings"] = [list(found) for found in findings(best, evidence, work)]
     result = replace(result, settings=settings)
     settings["steer"] = record(asked, work, best, result) | ({"evidence": evidence._asdict()} if evidence else {})

@@ -17,11 +17,13 @@ from ..core.evaluation import BatchScore
 from ..core.logits import pick_at
 from ..core.model_diagnostics import ModelDiagnostics, as_numbers, from_numbers
 from ..core.target import contract_of
-from ..core.types import NEG_INF, FeynmanKac, MoveKernel, Particles, RedrawsSites, Tokens
+from ..core.twists import Learned
+from ..core.types import NEG_INF, FeynmanKac, MoveKernel, Particles, Potential, RedrawsSites, Tokens
 from ..diffusion.processes import Masking
 from ..smc.rejuvenation import Rejuvenation
 from ..smc.resampling import log_mean_exp, normalised
 from ..smc.shards import Shard
+from .composed import Composed
 from .consistency import STATES, disagreement
 from .stage import SiteTarget, Stage
 from .steered import Steered
@@ -58,7 +60,8 @@ def measure(fk: FeynmanKac, moves: Rejuvenation | None, particles: Particles) ->
     found = found._replace(disagreement=_disagreement(kernels, particles), drift=_drift(kernels, particles))
     if isinstance(fk, Steered) and "log_tilt" in particles.aux:
         tilt = particles.aux["log_tilt"]
-        return found._replace(rewarded=True, divergence=_divergence(particles, tilt), flat=_flat(tilt))
+        top = _highest(particles, tilt - _learned(fk.twist, fk.strength, particles))
+        return found._replace(rewarded=True, divergence=_divergence(particles, tilt), flat=_flat(tilt), residual=top)
     if isinstance(fk, SiteTarget) and fk.level and "log_ratios" in particles.aux:
         return _of_stage(fk, particles, found)
     return found
@@ -69,8 +72,11 @@ def _of_stage(fk: SiteTarget, particles: Particles, found: ModelDiagnostics) -> 
     base = Stage(0.0, 1.0, (0.0,) * len(stage.conditions), stage.potentials, (0.0,) * len(stage.factors))
     found = found._replace(
         rewarded=any(stage.factors), divergence=_divergence(particles, stage.grown(base, aux)), amplified=None,
-        flat=any(stage.factors) and not stage.conditions and _flat(stage.total(aux["values"])),
     )  # fmt: skip
+    if found.rewarded and not stage.conditions and isinstance(led := fk.revealer, Composed):
+        tilt = stage.total(aux["values"])
+        top = _highest(particles, tilt - _learned(led.twist, led.strength, particles))
+        found = found._replace(flat=_flat(tilt), residual=top)
     ratios = aux["log_ratios"]
     each = [_of_ratio(fk, particles, ratios, k) for k, alpha in enumerate(stage.conditions) if alpha > 1]
     worst = max(each, key=_falsehood, default=ModelDiagnostics())
@@ -193,6 +199,18 @@ def _drawn(particles: Particles, count: int) -> Tensor:
 def _mean(particles: Particles, value: Tensor) -> float:
     share = normalised(particles.log_w.reshape(-1))
     return float(torch.where(share > 0, share * value.reshape(-1), 0.0).sum())
+
+
+def _learned(twist: Potential | None, strength: float, particles: Particles) -> Tensor:
+    """What a learned twist says of the particles, in nats; 0 without one, and for others, which may be networks."""
+    if not isinstance(twist, Learned):
+        return torch.zeros_like(particles.log_w)
+    return strength * twist(particles.x.flatten(0, -2), 0.0).double().reshape(particles.log_w.shape)
+
+
+def _highest(particles: Particles, value: Tensor) -> float:
+    """The largest value of a particle that has weight."""
+    return float(value[particles.log_w > NEG_INF].max())
 
 
 def _flat(log_tilt: Tensor) -> bool:
