@@ -146,10 +146,12 @@ def lone_survivor(log_w, u):
     return drawn._replace(ancestors=drawn.ancestors[..., :1].expand(log_w.shape))
 
 
-def test_a_result_without_weight_has_no_report():
+def test_a_result_without_weight_is_not_trusted():
     result = tt.run(GOOD["tilted"], GRID, particles=4, seed=3)
-    with pytest.raises(tt.DegenerateWeights):
-        replace(result, log_weights=torch.full_like(result.log_weights, -math.inf)).trust()
+    trust = replace(result, log_weights=torch.full_like(result.log_weights, -math.inf)).trust()
+    assert trust.verdict == "do not trust"
+    assert "no allowed state was met" in trust.reasons[0]
+    assert "log Z: -inf, no interval" in str(trust)
 
 
 # The figures, by hand.

@@ -56,7 +56,7 @@ def drift_of(
     return Drift(float(change.mean()), spread, walk.moved), walk.spent
 
 
-class Walk(NamedTuple):
+class Chains(NamedTuple):
     """Chains of moves: their states before and after each part [parts + 1, K, D], what these are worth in nats, the
     share of moves that changed them, and the cost."""
 
@@ -70,7 +70,7 @@ class Walk(NamedTuple):
 def walked(
     problem: SteerProblem, x: Tokens, moves: int, parts: int, make: Callable[[SiteTarget], MoveKernel], seed: int,
     first: int,
-) -> Walk:  # fmt: skip
+) -> Chains:  # fmt: skip
     """Clean states [K, D], each moved `moves` times in each of several parts, by moves that keep the target."""
     meter = Meter()
     goal = metered(problem.goal(), meter)
@@ -83,4 +83,4 @@ def walked(
         after, moved = rejuvenate(Rejuvenation(kernel, at_end=moves), states[-1]._replace(aux={}), counts, here, source)
         states, share = [*states, after], share + float(moved.share[0]) / parts
     values = torch.stack([problem.nats(goal, state.x[0]) for state in states])
-    return Walk(torch.stack([state.x[0] for state in states]).cpu(), values.cpu(), share, meter.spent)
+    return Chains(torch.stack([state.x[0] for state in states]).cpu(), values.cpu(), share, meter.spent)

@@ -84,7 +84,7 @@ def log_drawn(samples: Sequence[Sample], x: Tokens) -> Tensor:
     return torch.stack([one.log_density(x) for one in samples]).logsumexp(0)
 
 
-class Pool(NamedTuple):
+class Pooled(NamedTuple):
     """All samples as one: states [n, D], their values, and log-weights [n] whose sum estimates Z."""
 
     x: Tokens
@@ -105,7 +105,7 @@ class Pool(NamedTuple):
         return float(share.index_add(0, number, self.log_w.softmax(0)).max())
 
 
-def pooled(samples: Sequence[Sample]) -> Pool:
+def pooled(samples: Sequence[Sample]) -> Pooled:
     """Samples as one, by importance weights against the mixture of their laws."""
     x, value, own = (torch.cat([getattr(one, name) for one in samples]) for name in ("x", "value", "log_own"))
-    return Pool(x, value, own + value - log_drawn(samples, x))
+    return Pooled(x, value, own + value - log_drawn(samples, x))
