@@ -213,7 +213,7 @@ def covered(problem: Family, found: dict[str, Any]) -> bool | None:
 def baseline(name: str, seed: int) -> dict[str, Any]:
     """Plain importance with the whole budget, and a twist learned by half of the calls with a run by the rest."""
     found: dict[str, Any] = {}
-    for label, method in (("importance", _importance), ("by hand", _by_hand)):
+    for label, method in BESIDE.items():
         problem, start = family(name), time.perf_counter()
         torch.manual_seed(seed)
         model, reward, strength = problem.make()
@@ -265,6 +265,7 @@ def _joined(runs: list[tt.Result]) -> tt.Result:
 
 
 _WEIGHED = ("particles", "log_weights")
+BESIDE: dict[str, Callable[..., Spending]] = {"importance": _importance, "by hand": _by_hand}
 
 
 # functions that write into their input
@@ -485,7 +486,7 @@ def effective(found: dict[Job, dict[str, Any]], name: str, seeds: Sequence[int])
     """Independent draws of pi that have the mean squared error of the marginals: of steer, and of what it replaces."""
     runs = [found[job] for seed in seeds if (job := ("steer", name, seed)) in found]
     beside = [found[job] for seed in seeds if (job := ("baseline", name, seed)) in found]
-    rows = {"steer": runs} | {label: [one.get(label, {}) for one in beside] for label in ("importance", "by hand")}
+    rows = {"steer": runs} | {label: [one.get(label, {}) for one in beside] for label in BESIDE}
     draws: dict[str, Any] = {}
     for label, some in rows.items():
         # a run that came to nothing says nothing of the marginals: it counts as one draw
@@ -493,7 +494,7 @@ def effective(found: dict[Job, dict[str, Any]], name: str, seeds: Sequence[int])
         squared = mean([one.get("squared", worst) for one in some])
         draws[f"draws_{label}"] = family(name).variance / squared if squared else None
         draws[f"kish_{label}"] = mean([one["kish"] for one in some if "kish" in one])
-    best = max((draws[f"draws_{label}"] or 0 for label in ("importance", "by hand")), default=0)
+    best = max((draws[f"draws_{label}"] or 0 for label in BESIDE), default=0)
     draws["draws_ratio"] = draws["draws_steer"] / best if best and draws["draws_steer"] else None
     return draws
 
