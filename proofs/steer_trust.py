@@ -488,14 +488,19 @@ def effective(found: dict[Job, dict[str, Any]], name: str, seeds: Sequence[int])
     beside = [found[job] for seed in seeds if (job := ("baseline", name, seed)) in found]
     rows = {"steer": runs} | {label: [one.get(label, {}) for one in beside] for label in BESIDE}
     draws: dict[str, Any] = {}
+    unsure: dict[str, float] = {}
     for label, some in rows.items():
         # a run that came to nothing says nothing of the marginals: it counts as one draw
-        worst = family(name).variance
-        squared = mean([one.get("squared", worst) for one in some])
-        draws[f"draws_{label}"] = family(name).variance / squared if squared else None
-        draws[f"kish_{label}"] = mean([one["kish"] for one in some if "kish" in one])
-    best = max((draws[f"draws_{label}"] or 0 for label in BESIDE), default=0)
-    draws["draws_ratio"] = draws["draws_steer"] / best if best and draws["draws_steer"] else None
+        squared = torch.tensor([one.get("squared", family(name).variance) for one in some], dtype=torch.float64)
+        much = len(some) > 0 and float(squared.mean()) > 0
+        draws[f"draws_{label}"] = family(name).variance / float(squared.mean()) if much else None
+        draws[f"kish_{label}"] = mean([one["kish"] for one in some if one.get("kish") is not None])
+        unsure[label] = float(squared.std() / squared.mean()) / math.sqrt(len(some)) if much and len(some) > 1 else 0.0
+    best = max(BESIDE, key=lambda label: draws[f"draws_{label}"] or 0)
+    known = draws["draws_steer"] is not None and draws[f"draws_{best}"] is not None
+    draws["best"] = best if known else None
+    draws["draws_ratio"] = draws["draws_steer"] / draws[f"draws_{best}"] if known else None
+    draws["draws_ratio_log_stderr"] = math.hypot(unsure["steer"], unsure[best]) if known else None
     return draws
 
 
@@ -553,6 +558,7 @@ def _of_writer(run: dict[str, Any]) -> str:
 def passed(total: dict[str, Any], rows: Sequence[dict[str, Any]], more: dict[str, Any]) -> dict[str, bool]:
     """Each of the criteria of the issue, whether it is met; what was not run is left out."""
     ratios = [row["draws_ratio"] for row in rows if row["draws_ratio"] is not None]
+    more["fewer_draws"] = [row["family"] for row in rows if _fewer(row)]
     checks = _of_runs(total) if total["runs"] else {}
     if more["forbids"]:
         checks["no exceptions where rewards forbid"] = more["forbids_raised"] == 0
@@ -561,9 +567,15 @@ def passed(total: dict[str, Any], rows: Sequence[dict[str, Any]], more: dict[str
         fine = all(how in ("refused", "the same bits") for how in more["writers"].values())
         checks["functions that write are refused or do not matter"] = fine
     if ratios:
-        checks["effective draws at least .75 of the better baseline"] = min(ratios) >= 0.75
+        checks["effective draws at least .75 of the better baseline"] = not more["fewer_draws"]
         checks["no trust by tt.run where the reward said nothing"] = not set(BLIND) & set(more["plain_trusted_wrong"])
     return checks
+
+
+def _fewer(row: dict[str, Any]) -> bool:
+    """Whether draws are fewer than .75 of the better baseline's by more than chance explains (95 %)."""
+    ratio, error = row["draws_ratio"], row["draws_ratio_log_stderr"]
+    return ratio is not None and ratio * math.exp(1.645 * error) < 0.75
 
 
 def _of_runs(total: dict[str, Any]) -> dict[str, bool]:
@@ -631,6 +643,9 @@ def main() -> None:
         body = {"rows": rows, "judged": total, "fixed": fixed, **more, "checks": checks, "runs": slim}
         seconds = round(time.perf_counter() - start, 1)
         write_json(given.out, head | body | {"passed": all(checks.values()), "seconds": seconds})
+    sys.exit(
+        f"failed: {', '.join(name for name, fine in checks.items() if not fine)}" if not all(checks.values()) else 0
+    )
 
 
 if __name__ == "__main__":
