@@ -332,14 +332,15 @@ def answered(name: str, p: Problem) -> Family:
 
 
 @maker("rounding", 10)
-def rounding(length: int) -> Problem:
-    """A of the issue: eight of ten letters right, or nothing. What was not met weighs a rounding error less."""
+@maker("rounding-single", 10, True)
+def rounding(length: int, single: bool = False) -> Problem:
+    """A of the issue: eight of ten letters right, or nothing. Weights differ by rounding alone until one is met."""
     word = [3, 1, 0, 2, 3, 1, 2, 0, 1, 2][:length]
     need = length - 2
     return Problem(
         dna(length), lambda x: 8.0 * (matches(x, word) >= need),
         Machine(0, lambda k, v, d: k + (v == word[d]), lambda k: 8.0 * (k >= need), lambda k: k >= need),
-        lambda x: matches(x, word) >= need, f"{need} of {length} letters right", calls=1000,
+        lambda x: matches(x, word) >= need, f"{need} of {length} letters right", calls=1000, single=single,
     )  # fmt: skip
 
 
@@ -660,6 +661,16 @@ def gc(length: int, strength: float, highest: float | None, single: bool) -> Pro
     )  # fmt: skip
 
 
+@maker("gc-few", 24, -1.5, 3)
+def few_gc(length: int, strength: float, least: int) -> Problem:
+    """The same with a negative strength: few of them."""
+    return Problem(
+        dna(length), lambda x: count(x, 1, 2),
+        Machine(0, lambda k, v, _: k + (v in (1, 2)), lambda k: strength * k, lambda k: k < least),
+        lambda x: count(x, 1, 2) < least, f"fewer than {least} of G and C", strength, hard=False,
+    )  # fmt: skip
+
+
 @maker("gc-floor", 24)
 def gc_floor(length: int) -> Problem:
     """3 * max(GC, 10): a share of p0 lies far above the answer's residuals, and carries nothing of Z."""
@@ -671,6 +682,7 @@ def gc_floor(length: int) -> Problem:
 
 @maker("linear", 16, 6, 1)
 @maker("linear-long", 48, 4, 2)
+@maker("linear-acids", 20, 20, 3)
 def linear(length: int, size: int, seed: int) -> Problem:
     """Points for every token at every site, in halves."""
     points = torch.randint(-2, 3, (length, size), generator=torch.Generator().manual_seed(seed)) / 2

@@ -204,7 +204,7 @@ def covered(problem: Family, found: dict[str, Any]) -> bool | None:
     share, reward = (found["evidence"].get(name) for name in ("unmet_share", "unmet_reward"))
     if share is None or reward is None:
         return None
-    return bool(problem.missed_p0 <= share and problem.missed_reward >= reward)
+    return bool(problem.missed_p0 <= share and problem.strength * (problem.missed_reward - reward) >= 0)
 
 
 # what it replaces

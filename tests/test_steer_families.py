@@ -37,6 +37,7 @@ SHORT = {
     "noisy": families.noisy(7, 1.5, 0.4),
     "noisy needle": families.noisy_needle(7, "TGC", 5.0),
     "gc": families.gc(7, 3.0, None, False),
+    "few gc": families.few_gc(7, -1.5, 2),
     "gc with a floor": families.gc_floor(7),
     "linear": families.linear(5, 6, 1),
     "position weights": families.position_weights(7),
