@@ -66,6 +66,7 @@ def random_forbidding(name: str, seed: int) -> dict[str, Any]:
 
 
 def steered(problem: Family, seed: int) -> dict[str, Any]:
+    """One run of `tt.steer` on a problem, as plain data; an exception is part of the record."""
     start, cpu = time.perf_counter(), time.process_time()
     torch.manual_seed(seed)
     model, reward, strength = problem.make()
@@ -589,6 +590,25 @@ def _of_runs(total: dict[str, Any]) -> dict[str, bool]:
     }
 
 
+SHOWN = (
+    "verdict", "wrong", "error", "half", "marginals", "floor", "claimed", "squared", "met", "how_met", "pooled_share",
+    "covered", "route", "calls", "seconds", "cpu",
+)  # fmt: skip
+
+
+def in_lines(found: dict[Job, dict[str, Any]]) -> dict[str, Any]:
+    """Each run of a family as a line, and in full those that are trusted and wrong; all stay in runs/steer_trust."""
+    runs = [(job, run) for job, run in found.items() if job[0] == "steer"]
+    lines = [[job[1], job[2], *(run.get(name) for name in SHOWN)] for job, run in runs]
+    false = [{"family": job[1], "seed": job[2]} | run for job, run in runs if run.get("wrong") and _trusted(run)]
+    text = [",".join(f"{value:.4g}" if isinstance(value, float) else str(value) for value in line) for line in lines]
+    return {"columns": ",".join(("family", "seed", *SHOWN)), "runs": text, "false": false}
+
+
+def _trusted(run: dict[str, Any]) -> bool:
+    return run.get("verdict") == "trust"
+
+
 COLUMNS = ("trust right", "trust wrong", "care right", "care wrong", "doubt right", "doubt wrong")
 
 
@@ -638,9 +658,8 @@ def main() -> None:
     print(json.dumps({"judged": total, **more, "checks": checks}, indent=1))
     if not given.quick:
         head = {"proof": "steer_trust", "command": "python " + " ".join(sys.argv), "torch": torch.__version__}
-        slim = [{"kind": job[0], "family": job[1], "seed": job[2]} | run for job, run in found.items()]
         fixed = summary(found, names, [seed for seed in seeds if seed < 10])
-        body = {"rows": rows, "judged": total, "fixed": fixed, **more, "checks": checks, "runs": slim}
+        body = {"rows": rows, "judged": total, "fixed": fixed, **more, "checks": checks, **in_lines(found)}
         seconds = round(time.perf_counter() - start, 1)
         write_json(given.out, head | body | {"passed": all(checks.values()), "seconds": seconds})
     sys.exit(

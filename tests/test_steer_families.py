@@ -200,7 +200,9 @@ def test_the_table_of_a_few_jobs_is_whole(capsys):
     total, more = proof.summary(found, names, [0]), proof.extras(found)
     assert (total["runs"], total["exceptions"], more["plain_trusted_wrong"]) == (2, 1, {"table": 1})
     assert proof.passed(total, rows, more)["no exceptions"] is False
-    json.dumps([rows, total, more], allow_nan=False)
+    kept = proof.in_lines(found)
+    assert len(kept["runs"]) == 2
+    json.dumps([rows, total, more, kept], allow_nan=False)
 
 
 @pytest.mark.parametrize("name", ["learn_twist", "composed, a Reward"])
