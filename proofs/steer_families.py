@@ -753,7 +753,7 @@ def small_table(size: int, length: int, power: float, strength: float, hard: boo
 
 
 def forbidding(seed: int) -> Family:
-    """A random problem with -inf on all but a share of p0 between 1e-1 and 1e-4: of one of four kinds."""
+    """A random problem with -inf on all but a share of p0, about 1e-1 to 1e-4: of one of four kinds."""
     rng = torch.Generator().manual_seed(seed)
 
     def whole(low: int, high: int) -> int:
@@ -767,17 +767,27 @@ def forbidding(seed: int) -> Family:
     slope, share = real(0.2, 1.0), 10 ** real(-4, -1)
     word = torch.randint(0, size, (length,), generator=rng).tolist()
     kinds = (_enough_of, _must_contain, _must_begin, _must_avoid)
-    make, tried = kinds[seed % 4], []
-    for much in range(1, length + 1):  # the first that is rare enough, and none beyond 1e-5
-        p = _paid(law, *make(size, word, much), paid, slope)
-        shares = exact(p).p0
-        tried += [p] if shares > 1e-5 or not tried else []
-        if shares < share:
-            break
-    p = tried[-1]
-    p.strength, p.calls = real(0.3, 2.0), (100, 300, 1000, 3000)[whole(0, 4)]
+    rules = [
+        _paid(law, *kinds[kind % 4](size, word, much), paid, slope)
+        for kind in range(seed, seed + 2)
+        for much in range(1, length + 1)
+    ]
+    p = _nearest(rules[:length], share) or _nearest(rules[length:], share) or rules[0]
+    p.strength, p.calls = real(0.3, 2.0), (200, 600, 1500, 3000)[whole(0, 4)]
     p.machine = p.machine._replace(nats=lambda s, nats=p.machine.nats: p.strength * nats(s))
     return answered(f"forbidding {seed}", p)
+
+
+def _nearest(rules: list[Problem], share: float) -> Problem | None:
+    """The rule that allows a share of p0 nearest to this one; None where none is within a factor of ten."""
+    far, best = math.log(10.0), None
+    for rule in rules:  # each stricter than the one before
+        here = exact(rule).p0
+        if here > 0 and abs(math.log(here / share)) < far:
+            far, best = abs(math.log(here / share)), rule
+        if here < share:
+            break
+    return best
 
 
 Rule = tuple[Reading, Hashable, Callable[[Any, int, int], Any], Callable[[Any], bool], str]

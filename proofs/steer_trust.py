@@ -537,10 +537,12 @@ def extras(found: dict[Job, dict[str, Any]]) -> dict[str, Any]:
     random = {job[2]: run for job, run in found.items() if job[0] == "forbids"}
     writers = {job[1]: run for job, run in found.items() if job[0] == "writes"}
     plain = [(job[1], run.get("importance", {})) for job, run in found.items() if job[0] == "baseline"]
+    held = sum(run.get("met", 0) > 0 for run in random.values() if run["exception"] is not None)  # and lost it
     raised = {number: run["exception"] for number, run in random.items() if run["exception"] is not None}
     false = [number for number, run in random.items() if run.get("verdict") == "trust" and run["wrong"]]
     return {
-        "forbids": len(random), "forbids_raised": len(raised), "forbids_exceptions": dict(list(raised.items())[:10]),
+        "forbids": len(random), "forbids_raised": len(raised), "forbids_lost": held,
+        "forbids_exceptions": dict(list(raised.items())[:10]),
         "forbids_verdicts": dict(Counter(run["verdict"] for run in random.values() if run["exception"] is None)),
         "forbids_trusted_wrong": false, "forbids_seconds": mean([run["seconds"] for run in random.values()]),
         "writers": {name: _of_writer(run) for name, run in writers.items()},
