@@ -382,7 +382,7 @@ def carried_out(jobs: Sequence[Job], scratch: Callable[[str], Path], workers: in
             if job[1] in MAKERS:
                 family(job[1])  # the exact answer, once for all processes
             ours, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=_work, args=(job, theirs))
+            process = context.Process(target=_work, args=(job, theirs), daemon=True)
             process.start()
             theirs.close()
             running[ours] = (job, process, time.perf_counter())
