@@ -241,38 +241,52 @@ def chain_model(law: tt.ChainLaw, single: bool = False) -> tt.Model:
     return tt.Model(process, law.length, tt.PosteriorScore(process, net))
 
 
-class Noise(NamedTuple):
-    """A reward that is measured with an error: `draw(x)` is one reading of it."""
+class TableLaw(NamedTuple):
+    """A table of probabilities in place of a chain."""
 
-    draw: Reading
+    table: tt.Table
+
+    @property
+    def length(self) -> int:
+        return self.table.length
+
+    @property
+    def initial(self) -> Tensor:
+        return torch.ones(self.table.process.vocabulary)
+
+    def log_prob(self, x: Tokens) -> Tensor:
+        return self.table.p0[tuple(x.unbind(-1))].log()
+
+    def model(self) -> tt.Model:
+        return tt.Model(self.table.process, self.length, self.table.model().base)
 
 
 @dataclass
 class Problem:
-    """What a family is made of: `reward(x)` is its exact function, of a noisy one the log of its mean exponential."""
+    """What a family is made of. Without a machine its answer is found by enumeration."""
 
-    law: tt.ChainLaw
-    reward: Reading
-    machine: Machine
+    law: tt.ChainLaw | TableLaw
+    reward: Reading  # of a noisy reward the log of its mean exponential
+    machine: Machine | None
     missed: Reading
-    hides: str
+    hides: str  # what `missed` is, in words
     strength: float = 1.0
     calls: int = 2000
     hard: bool = True
-    noise: Noise | None = None
+    noisy: Reading | None = None  # one reading of a noisy reward
     highest: float | None = None
-    single: bool = False
-    fold: bool = False
+    single: bool = False  # whether the network says its logits in float32
+    fold: bool = False  # whether the machine reads both ends at once
     forbids: bool = False
 
 
-MAKERS: dict[str, Callable[[], Problem | Family]] = {}
+MAKERS: dict[str, Callable[[], Problem]] = {}
 
 
-def maker(name: str, *given: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def maker(name: str, *given: Any) -> Callable[[Callable[..., Problem]], Callable[..., Problem]]:
     """Register what makes a family, with arguments for it."""
 
-    def register(make: Callable[..., Any]) -> Callable[..., Any]:
+    def register(make: Callable[..., Problem]) -> Callable[..., Problem]:
         MAKERS[name] = lambda: make(*given)
         return make
 
@@ -282,36 +296,35 @@ def maker(name: str, *given: Any) -> Callable[[Callable[..., Any]], Callable[...
 @cache
 def family(name: str) -> Family:
     """A family with its exact answer."""
-    made = MAKERS[name]()
-    return made if isinstance(made, Family) else _family(name, made)
-
-
-def exact(p: Problem) -> Exact:
-    """The exact answer of a problem on a chain."""
-    if p.fold:
-        return unfolded(solved(folded(p.law), p.law.length // 2, p.machine))
-    return solved(straight(p.law), p.law.length, p.machine)
+    return answered(name, MAKERS[name]())
 
 
 def nats_of(p: Problem) -> Reading:
     return lambda x: p.strength * p.reward(x).double()
 
 
-def _family(name: str, p: Problem) -> Family:
-    return _with_answer(name, p, exact(p), lambda: chain_model(p.law, p.single), p.law.log_prob)
+def exact(p: Problem) -> Exact:
+    """The exact answer of a problem."""
+    length = p.law.length
+    if p.machine is None:
+        return enumerated(length, len(p.law.initial), p.law.log_prob, nats_of(p), p.missed)
+    if p.fold:
+        return unfolded(solved(folded(p.law), length // 2, p.machine))
+    return solved(straight(p.law), length, p.machine)
 
 
-def _with_answer(name: str, p: Any, found: Exact, model: Callable[[], tt.Model], log_p0: Reading) -> Family:
-    length, size = found.marginals.shape
+def answered(name: str, p: Problem) -> Family:
+    """A problem with its exact answer."""
+    found, length, size = exact(p), p.law.length, len(p.law.initial)
 
     def make() -> tuple[tt.Model, tt.Reward, float]:
-        function = p.reward if p.noise is None else p.noise.draw
-        reward = tt.Reward(function, vocabulary=size, noisy=p.noise is not None, highest=p.highest)
-        return model(), reward, p.strength
+        model = p.law.model() if isinstance(p.law, TableLaw) else chain_model(p.law, p.single)
+        reward = tt.Reward(p.noisy or p.reward, vocabulary=size, noisy=p.noisy is not None, highest=p.highest)
+        return model, reward, p.strength
 
     return Family(
         name, p.hard, length, size, p.strength, p.calls, found.log_z, found.marginals, p.hides, p.missed, found.share,
-        found.p0, make, nats_of(p), log_p0, p.forbids,
+        found.p0, make, nats_of(p), p.law.log_prob, p.forbids,
     )  # fmt: skip
 
 
@@ -319,14 +332,15 @@ def _with_answer(name: str, p: Any, found: Exact, model: Callable[[], tt.Model],
 
 
 @maker("rounding", 10)
-def rounding(length: int) -> Problem:
-    """A of the issue: eight of ten letters right, or nothing. What was not met weighs a rounding error less."""
+@maker("rounding-single", 10, True)
+def rounding(length: int, single: bool = False) -> Problem:
+    """A of the issue: eight of ten letters right, or nothing. Weights differ by rounding alone until one is met."""
     word = [3, 1, 0, 2, 3, 1, 2, 0, 1, 2][:length]
     need = length - 2
     return Problem(
         dna(length), lambda x: 8.0 * (matches(x, word) >= need),
         Machine(0, lambda k, v, d: k + (v == word[d]), lambda k: 8.0 * (k >= need), lambda k: k >= need),
-        lambda x: matches(x, word) >= need, f"{need} of {length} letters right", calls=1000,
+        lambda x: matches(x, word) >= need, f"{need} of {length} letters right", calls=1000, single=single,
     )  # fmt: skip
 
 
@@ -594,7 +608,7 @@ def noisy(length: int, strength: float, error: float) -> Problem:
         dna(length), lambda x: count(x, 1, 2) + strength / 2 * sigma(x) ** 2,
         Machine((0, 0), step, nats, lambda s: s[0] > 2 * length // 3),
         lambda x: count(x, 1, 2) > 2 * length // 3, "many G and C", strength,
-        noise=Noise(lambda x: count(x, 1, 2) + sigma(x) * torch.randn(len(x), dtype=torch.float64)),
+        noisy=lambda x: count(x, 1, 2) + sigma(x) * torch.randn(len(x), dtype=torch.float64),
     )  # fmt: skip
 
 
@@ -606,7 +620,7 @@ def noisy_needle(length: int, motif: str, height: float) -> Problem:
     machine = flat.machine._replace(nats=lambda k: mean * (k == len(word)))
     return Problem(
         flat.law, lambda x: mean * has(x, word).double(), machine, flat.missed, flat.hides, calls=1000,
-        noise=Noise(lambda x: height * has(x, word).double() * (torch.rand(len(x), dtype=torch.float64) < 0.5)),
+        noisy=lambda x: height * has(x, word).double() * (torch.rand(len(x)) < 0.5),
     )  # fmt: skip
 
 
@@ -647,6 +661,16 @@ def gc(length: int, strength: float, highest: float | None, single: bool) -> Pro
     )  # fmt: skip
 
 
+@maker("gc-few", 24, -1.5, 3)
+def few_gc(length: int, strength: float, least: int) -> Problem:
+    """The same with a negative strength: few of them."""
+    return Problem(
+        dna(length), lambda x: count(x, 1, 2),
+        Machine(0, lambda k, v, _: k + (v in (1, 2)), lambda k: strength * k, lambda k: k < least),
+        lambda x: count(x, 1, 2) < least, f"fewer than {least} of G and C", strength, hard=False,
+    )  # fmt: skip
+
+
 @maker("gc-floor", 24)
 def gc_floor(length: int) -> Problem:
     """3 * max(GC, 10): a share of p0 lies far above the answer's residuals, and carries nothing of Z."""
@@ -658,6 +682,7 @@ def gc_floor(length: int) -> Problem:
 
 @maker("linear", 16, 6, 1)
 @maker("linear-long", 48, 4, 2)
+@maker("linear-acids", 20, 20, 3)
 def linear(length: int, size: int, seed: int) -> Problem:
     """Points for every token at every site, in halves."""
     points = torch.randint(-2, 3, (length, size), generator=torch.Generator().manual_seed(seed)) / 2
@@ -709,32 +734,26 @@ def neighbours(length: int, strength: float) -> Problem:
 
 @maker("table", 3, 4, 1.0, 1.5, False)
 @maker("table-peaked", 4, 4, 4.0, 2.0, False)
-def small_table(size: int, length: int, power: float, strength: float, hard: bool) -> Family:
+def small_table(size: int, length: int, power: float, strength: float, hard: bool) -> Problem:
     """A table of random probabilities and random rewards: no chain."""
     generator = torch.Generator().manual_seed(17 + size)
     shape = (size,) * length
     p0 = torch.rand(shape, generator=generator, dtype=torch.float64) ** power
     values = torch.randn(shape, generator=generator, dtype=torch.float64)
     top = float(values.flatten().sort().values[-5])
-    table = tt.Table(tt.Masking(size), p0, torch.ones(shape))
-    p = Problem(
-        even(length, size), lambda x: values[tuple(x.unbind(-1))], Machine(0, lambda *_: 0, float, bool),
-        lambda x: values[tuple(x.unbind(-1))] >= top, "the five best states", strength, 1000, hard,
-    )  # fmt: skip
+    law = TableLaw(tt.Table(tt.Masking(size), p0, torch.ones(shape)))
 
-    def log_p0(x: Tokens) -> Tensor:
-        return table.p0[tuple(x.unbind(-1))].log()
+    def reward(x: Tokens) -> Tensor:
+        return values[tuple(x.unbind(-1))]
 
-    found = enumerated(length, size, log_p0, nats_of(p), p.missed)
-    name = "table" if size == 3 else "table-peaked"
-    return _with_answer(name, p, found, lambda: tt.Model(table.process, length, table.model().base), log_p0)
+    return Problem(law, reward, None, lambda x: reward(x) >= top, "the five best states", strength, 1000, hard)
 
 
 # problems that forbid most states, one for each seed
 
 
 def forbidding(seed: int) -> Family:
-    """A random problem with -inf on all but a share of p0 between 1e-1 and 1e-4: of one of four kinds."""
+    """A random problem with -inf on all but a share of p0, about 1e-1 to 1e-4: of one of four kinds."""
     rng = torch.Generator().manual_seed(seed)
 
     def whole(low: int, high: int) -> int:
@@ -748,19 +767,27 @@ def forbidding(seed: int) -> Family:
     slope, share = real(0.2, 1.0), 10 ** real(-4, -1)
     word = torch.randint(0, size, (length,), generator=rng).tolist()
     kinds = (_enough_of, _must_contain, _must_begin, _must_avoid)
-    make, tried = kinds[seed % 4], []
-    for much in range(1, length + 1):  # the first that is rare enough
-        p = _paid(law, *make(size, word, much), paid, slope)
-        found = exact(p)
-        if not found.p0 > 1e-5:
-            break
-        tried.append((p, found))
-        if found.p0 < share:
-            break
-    p, found = tried[-1] if tried else (p, found)
-    p.strength, p.calls = real(0.3, 2.0), (100, 300, 1000, 3000)[whole(0, 4)]
+    rules = [
+        _paid(law, *kinds[kind % 4](size, word, much), paid, slope)
+        for kind in range(seed, seed + 2)
+        for much in range(1, length + 1)
+    ]
+    p = _nearest(rules[:length], share) or _nearest(rules[length:], share) or rules[0]
+    p.strength, p.calls = real(0.3, 2.0), (200, 600, 1500, 3000)[whole(0, 4)]
     p.machine = p.machine._replace(nats=lambda s, nats=p.machine.nats: p.strength * nats(s))
-    return _with_answer(f"forbidding {seed}", p, exact(p), lambda: chain_model(law), law.log_prob)
+    return answered(f"forbidding {seed}", p)
+
+
+def _nearest(rules: list[Problem], share: float) -> Problem | None:
+    """The rule that allows a share of p0 nearest to this one; None where none is within a factor of ten."""
+    far, best = math.log(10.0), None
+    for rule in rules:  # each stricter than the one before
+        here = exact(rule).p0
+        if here > 0 and abs(math.log(here / share)) < far:
+            far, best = abs(math.log(here / share)), rule
+        if here < share:
+            break
+    return best
 
 
 Rule = tuple[Reading, Hashable, Callable[[Any, int, int], Any], Callable[[Any], bool], str]
@@ -824,6 +851,9 @@ def _must_avoid(size: int, word: list[int], much: int) -> Rule:
 # RNA
 
 
+MANY = 1 << 14  # sequences that are looked up in place of being folded
+
+
 def folding() -> Any:
     """The module of ViennaRNA, or None: it is an extra of `make prove`."""
     try:
@@ -845,25 +875,20 @@ def energies(length: int, kept: Path = Path("runs/steer_trust")) -> Tensor:
     return torch.tensor(found).double()
 
 
-def rna(length: int, strength: float, stable: float) -> Family:
-    """RNA folded by ViennaRNA; few sequences fold at all."""
-    module = folding()
+def rna(length: int, strength: float, stable: float) -> Problem:
+    """RNA folded by ViennaRNA, each row anew where `tt.steer` asks; few sequences fold at all."""
+    module, powers = folding(), 4 ** torch.arange(length - 1, -1, -1)
+    table = energies(length)
 
     def fold(x: Tokens) -> Tensor:
+        if len(x) > MANY:  # the whole space, in an enumeration
+            return table[(x * powers).sum(-1)]
         return torch.tensor([-module.fold("".join("ACGU"[v] for v in row))[1] for row in x.tolist()])
 
-    table, powers = energies(length), 4 ** torch.arange(length - 1, -1, -1)
-
-    def known(x: Tokens) -> Tensor:
-        return table[(x * powers).sum(-1)]
-
-    law = dna(length)
-    p = Problem(
-        law, fold, Machine(0, lambda *_: 0, float, bool), lambda x: known(x) >= stable,
-        f"{stable:g} kcal/mol or more", strength, 2000,
+    return Problem(
+        dna(length), fold, None, lambda x: table[(x * powers).sum(-1)] >= stable, f"{stable:g} kcal/mol or more",
+        strength,
     )  # fmt: skip
-    found = enumerated(length, 4, law.log_prob, lambda x: strength * known(x), p.missed)
-    return _with_answer("rna", p, found, lambda: chain_model(law), law.log_prob)
 
 
 if folding() is not None:

@@ -66,6 +66,7 @@ def random_forbidding(name: str, seed: int) -> dict[str, Any]:
 
 
 def steered(problem: Family, seed: int) -> dict[str, Any]:
+    """One run of `tt.steer` on a problem, as plain data; an exception is part of the record."""
     start, cpu = time.perf_counter(), time.process_time()
     torch.manual_seed(seed)
     model, reward, strength = problem.make()
@@ -204,7 +205,7 @@ def covered(problem: Family, found: dict[str, Any]) -> bool | None:
     share, reward = (found["evidence"].get(name) for name in ("unmet_share", "unmet_reward"))
     if share is None or reward is None:
         return None
-    return bool(problem.missed_p0 <= share and problem.missed_reward >= reward)
+    return bool(problem.missed_p0 <= share and problem.strength * (problem.missed_reward - reward) >= 0)
 
 
 # what it replaces
@@ -213,7 +214,7 @@ def covered(problem: Family, found: dict[str, Any]) -> bool | None:
 def baseline(name: str, seed: int) -> dict[str, Any]:
     """Plain importance with the whole budget, and a twist learned by half of the calls with a run by the rest."""
     found: dict[str, Any] = {}
-    for label, method in (("importance", _importance), ("by hand", _by_hand)):
+    for label, method in BESIDE.items():
         problem, start = family(name), time.perf_counter()
         torch.manual_seed(seed)
         model, reward, strength = problem.make()
@@ -265,6 +266,7 @@ def _joined(runs: list[tt.Result]) -> tt.Result:
 
 
 _WEIGHED = ("particles", "log_weights")
+BESIDE: dict[str, Callable[..., Spending]] = {"importance": _importance, "by hand": _by_hand}
 
 
 # functions that write into their input
@@ -380,7 +382,7 @@ def carried_out(jobs: Sequence[Job], scratch: Callable[[str], Path], workers: in
             if job[1] in MAKERS:
                 family(job[1])  # the exact answer, once for all processes
             ours, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=_work, args=(job, theirs))
+            process = context.Process(target=_work, args=(job, theirs), daemon=True)
             process.start()
             theirs.close()
             running[ours] = (job, process, time.perf_counter())
@@ -485,16 +487,21 @@ def effective(found: dict[Job, dict[str, Any]], name: str, seeds: Sequence[int])
     """Independent draws of pi that have the mean squared error of the marginals: of steer, and of what it replaces."""
     runs = [found[job] for seed in seeds if (job := ("steer", name, seed)) in found]
     beside = [found[job] for seed in seeds if (job := ("baseline", name, seed)) in found]
-    rows = {"steer": runs} | {label: [one.get(label, {}) for one in beside] for label in ("importance", "by hand")}
+    rows = {"steer": runs} | {label: [one.get(label, {}) for one in beside] for label in BESIDE}
     draws: dict[str, Any] = {}
+    unsure: dict[str, float] = {}
     for label, some in rows.items():
         # a run that came to nothing says nothing of the marginals: it counts as one draw
-        worst = family(name).variance
-        squared = mean([one.get("squared", worst) for one in some])
-        draws[f"draws_{label}"] = family(name).variance / squared if squared else None
-        draws[f"kish_{label}"] = mean([one["kish"] for one in some if "kish" in one])
-    best = max((draws[f"draws_{label}"] or 0 for label in ("importance", "by hand")), default=0)
-    draws["draws_ratio"] = draws["draws_steer"] / best if best and draws["draws_steer"] else None
+        squared = torch.tensor([one.get("squared", family(name).variance) for one in some], dtype=torch.float64)
+        much = len(some) > 0 and float(squared.mean()) > 0
+        draws[f"draws_{label}"] = family(name).variance / float(squared.mean()) if much else None
+        draws[f"kish_{label}"] = mean([one["kish"] for one in some if one.get("kish") is not None])
+        unsure[label] = float(squared.std() / squared.mean()) / math.sqrt(len(some)) if much and len(some) > 1 else 0.0
+    best = max(BESIDE, key=lambda label: draws[f"draws_{label}"] or 0)
+    known = draws["draws_steer"] is not None and draws[f"draws_{best}"] is not None
+    draws["best"] = best if known else None
+    draws["draws_ratio"] = draws["draws_steer"] / draws[f"draws_{best}"] if known else None
+    draws["draws_ratio_log_stderr"] = math.hypot(unsure["steer"], unsure[best]) if known else None
     return draws
 
 
@@ -530,10 +537,12 @@ def extras(found: dict[Job, dict[str, Any]]) -> dict[str, Any]:
     random = {job[2]: run for job, run in found.items() if job[0] == "forbids"}
     writers = {job[1]: run for job, run in found.items() if job[0] == "writes"}
     plain = [(job[1], run.get("importance", {})) for job, run in found.items() if job[0] == "baseline"]
+    held = sum(run.get("met", 0) > 0 for run in random.values() if run["exception"] is not None)  # and lost it
     raised = {number: run["exception"] for number, run in random.items() if run["exception"] is not None}
     false = [number for number, run in random.items() if run.get("verdict") == "trust" and run["wrong"]]
     return {
-        "forbids": len(random), "forbids_raised": len(raised), "forbids_exceptions": dict(list(raised.items())[:10]),
+        "forbids": len(random), "forbids_raised": len(raised), "forbids_lost": held,
+        "forbids_exceptions": dict(list(raised.items())[:10]),
         "forbids_verdicts": dict(Counter(run["verdict"] for run in random.values() if run["exception"] is None)),
         "forbids_trusted_wrong": false, "forbids_seconds": mean([run["seconds"] for run in random.values()]),
         "writers": {name: _of_writer(run) for name, run in writers.items()},
@@ -552,6 +561,7 @@ def _of_writer(run: dict[str, Any]) -> str:
 def passed(total: dict[str, Any], rows: Sequence[dict[str, Any]], more: dict[str, Any]) -> dict[str, bool]:
     """Each of the criteria of the issue, whether it is met; what was not run is left out."""
     ratios = [row["draws_ratio"] for row in rows if row["draws_ratio"] is not None]
+    more["fewer_draws"] = [row["family"] for row in rows if _fewer(row)]
     checks = _of_runs(total) if total["runs"] else {}
     if more["forbids"]:
         checks["no exceptions where rewards forbid"] = more["forbids_raised"] == 0
@@ -560,9 +570,15 @@ def passed(total: dict[str, Any], rows: Sequence[dict[str, Any]], more: dict[str
         fine = all(how in ("refused", "the same bits") for how in more["writers"].values())
         checks["functions that write are refused or do not matter"] = fine
     if ratios:
-        checks["effective draws at least .75 of the better baseline"] = min(ratios) >= 0.75
+        checks["effective draws at least .75 of the better baseline"] = not more["fewer_draws"]
         checks["no trust by tt.run where the reward said nothing"] = not set(BLIND) & set(more["plain_trusted_wrong"])
     return checks
+
+
+def _fewer(row: dict[str, Any]) -> bool:
+    """Whether draws are fewer than .75 of the better baseline's by more than chance explains (95 %)."""
+    ratio, error = row["draws_ratio"], row["draws_ratio_log_stderr"]
+    return ratio is not None and ratio * math.exp(1.645 * error) < 0.75
 
 
 def _of_runs(total: dict[str, Any]) -> dict[str, bool]:
@@ -574,6 +590,25 @@ def _of_runs(total: dict[str, Any]) -> dict[str, bool]:
         "at least 90 % of easy ones trusted": total["share_easy"] >= 0.9,
         "no exceptions": total["exceptions"] == 0,
     }
+
+
+SHOWN = (
+    "verdict", "wrong", "error", "half", "marginals", "floor", "claimed", "squared", "met", "how_met", "pooled_share",
+    "covered", "route", "calls", "seconds", "cpu",
+)  # fmt: skip
+
+
+def in_lines(found: dict[Job, dict[str, Any]]) -> dict[str, Any]:
+    """Each run of a family as a line, and in full those that are trusted and wrong; all stay in runs/steer_trust."""
+    runs = [(job, run) for job, run in found.items() if job[0] == "steer"]
+    lines = [[job[1], job[2], *(run.get(name) for name in SHOWN)] for job, run in runs]
+    false = [{"family": job[1], "seed": job[2]} | run for job, run in runs if run.get("wrong") and _trusted(run)]
+    text = [",".join(f"{value:.4g}" if isinstance(value, float) else str(value) for value in line) for line in lines]
+    return {"columns": ",".join(("family", "seed", *SHOWN)), "runs": text, "false": false}
+
+
+def _trusted(run: dict[str, Any]) -> bool:
+    return run.get("verdict") == "trust"
 
 
 COLUMNS = ("trust right", "trust wrong", "care right", "care wrong", "doubt right", "doubt wrong")
@@ -625,11 +660,13 @@ def main() -> None:
     print(json.dumps({"judged": total, **more, "checks": checks}, indent=1))
     if not given.quick:
         head = {"proof": "steer_trust", "command": "python " + " ".join(sys.argv), "torch": torch.__version__}
-        slim = [{"kind": job[0], "family": job[1], "seed": job[2]} | run for job, run in found.items()]
         fixed = summary(found, names, [seed for seed in seeds if seed < 10])
-        body = {"rows": rows, "judged": total, "fixed": fixed, **more, "checks": checks, "runs": slim}
+        body = {"rows": rows, "judged": total, "fixed": fixed, **more, "checks": checks, **in_lines(found)}
         seconds = round(time.perf_counter() - start, 1)
         write_json(given.out, head | body | {"passed": all(checks.values()), "seconds": seconds})
+    sys.exit(
+        f"failed: {', '.join(name for name, fine in checks.items() if not fine)}" if not all(checks.values()) else 0
+    )
 
 
 if __name__ == "__main__":
