@@ -146,6 +146,7 @@ def test_draws_are_of_p0():
         tt.PairTables(D - 1, 1.0),
         tt.PairTables(1, 1.0, depth=1.0),
         tt.SmallNetwork(width=4),
+        tt.Kriging(),
     ],
     ids=lambda f: f.name,
 )

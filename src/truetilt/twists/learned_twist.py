@@ -19,6 +19,7 @@ from ..core.errors import InvalidInput
 from ..core.spent import Spent
 from ..core.storage import check_plain, parse_json, write_with
 from ..core.types import Potential, Tokens
+from .kriging import TabulatedTwist
 from .layout import TableLayout
 from .lessons import Lessons, effective
 from .network import NetworkTwist
@@ -110,7 +111,7 @@ class LearnedTwist:
 
     def save(self, path: str | Path) -> None:
         """Write the twist and its figures to one safetensors file; only for the library's own families."""
-        if not isinstance(self.twist, TableTwist | NetworkTwist):
+        if not isinstance(self.twist, TableTwist | NetworkTwist | TabulatedTwist):
             raise InvalidInput(f"a {type(self.twist).__name__} is of a family of your own; save it as you made it")
         facts = {
             "format": _FORMAT,
@@ -145,7 +146,8 @@ class LearnedTwist:
 def _read(facts: Any, tensors: dict[str, Tensor], device: torch.device | str) -> LearnedTwist:
     if facts.get("format") != _FORMAT or facts.get("version") != _VERSION:
         raise ValueError("its header is another's")
-    kinds: dict[str, type[TableTwist | NetworkTwist]] = {"TableTwist": TableTwist, "NetworkTwist": NetworkTwist}
+    families = (TableTwist, NetworkTwist, TabulatedTwist)
+    kinds: dict[str, type[TableTwist | NetworkTwist | TabulatedTwist]] = {one.__name__: one for one in families}
     layout = TableLayout(*(_count(size) for size in facts["layout"]))
     if not 0 <= layout.reach < layout.length or layout.states < 2 or layout.size > _MOST:
         raise ValueError("its layout is impossible")
