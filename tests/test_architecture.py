@@ -32,7 +32,7 @@ ONLY = {  # stricter than its rank: all that a folder may import of ours
     "rewards": {"core"},
     "continuous": {"core", "diffusion", "targets"},
     "exact": {"core", "diffusion", "smc", "runtime", "targets"},
-    "twists": {"core", "diffusion", "smc", "runtime", "rewards", "targets"},
+    "twists": {"core", "diffusion", "smc", "runtime", "rewards", "targets", "exact"},
     "baselines": {"core", "diffusion", "smc", "rewards", "targets", "twists"},
     "testing": {"core", "diffusion", "smc", "runtime", "targets", "exact"},
     "viz": {"core", "smc", "runtime", "continuous"},

@@ -103,7 +103,7 @@ def test_tds_reaches_the_target_and_counts_what_it_learned():
     assert found.size == 19_500
 
 
-@pytest.mark.parametrize("family", [tt.PairTables(0), tt.PairTables(2), tt.SmallNetwork(seed=0)])
+@pytest.mark.parametrize("family", [tt.PairTables(0), tt.PairTables(2), tt.SmallNetwork(seed=0), tt.Kriging()])
 def test_a_relaxed_twist_is_the_twist_on_one_hot_states(family):
     table, reward, _ = problem()
     twist = tt.learn_twist(table.model(), reward, 0.5, calls=200, draws=50, family=family)

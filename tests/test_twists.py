@@ -14,8 +14,8 @@ import torch
 import truetilt as tt
 from truetilt.core.spent import Spent
 from truetilt.twists.lessons import Lessons, Mutants, softened
-from truetilt.twists.recorded_draws import draws, token_values, weighed_draws
 from truetilt.twists.pool import Sample
+from truetilt.twists.recorded_draws import draws, token_values, weighed_draws
 from truetilt.twists.rounds import weighed
 from truetilt.twists.tables import Flat
 
@@ -147,6 +147,7 @@ def test_draws_are_of_p0():
         tt.PairTables(D - 1, 1.0),
         tt.PairTables(1, 1.0, depth=1.0),
         tt.SmallNetwork(width=4),
+        tt.Kriging(),
     ],
     ids=lambda f: f.name,
 )

@@ -73,6 +73,7 @@ _HOME = {
     "core.types": ("Model",),
     "core.spent": ("Spent",),
     "steering.steer": ("steer",),
+    "twists.kriging": ("Kriging",),
     "twists.learning": ("learn_twist",),
     "twists.learned_twist": ("HeldOut", "LearnedTwist"),
     "twists.lessons": ("Lessons", "TwistFamily"),

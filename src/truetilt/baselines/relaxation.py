@@ -12,6 +12,7 @@ from torch import Tensor
 from ..core.arguments import function
 from ..core.errors import InvalidInput
 from ..core.twists import Relaxable
+from ..twists.kriging import TabulatedTwist
 from ..twists.learned_twist import LearnedTwist
 from ..twists.network import NetworkTwist
 from ..twists.tables import TableTwist
@@ -26,7 +27,7 @@ def relaxed(value: Any) -> Differentiable:
     Any other function must itself take (onehot, t).
     """
     if isinstance(value, LearnedTwist):
-        if not isinstance(value.twist, TableTwist | NetworkTwist):
+        if not isinstance(value.twist, TableTwist | NetworkTwist | TabulatedTwist):
             raise InvalidInput(
                 f"a {type(value.twist).__name__} is a twist of a family of your own, which has no gradient here; give "
                 "a function (onehot, t) of one-hot states"
@@ -41,13 +42,25 @@ def relaxed(value: Any) -> Differentiable:
 class RelaxedTwist:
     """A learned twist as a function of one-hot states, in units of the reward."""
 
-    twist: TableTwist | NetworkTwist
+    twist: TableTwist | NetworkTwist | TabulatedTwist
     strength: float
 
     def __call__(self, onehot: Tensor, t: float) -> Tensor:
         hot = onehot.double()
+        if isinstance(self.twist, TabulatedTwist):
+            return _of_states(self.twist, hot) / self.strength
         nats = _of_tables(self.twist, hot) if isinstance(self.twist, TableTwist) else _of_network(self.twist, hot)
         return nats / self.strength
+
+
+def _of_states(twist: TabulatedTwist, hot: Tensor) -> Tensor:
+    """The entries' mean, each site's token drawn by its own weights."""
+    length, states, _ = twist.layout
+    found = twist.entries.to(hot.device).reshape(1, states, -1)
+    for site in range(length):
+        found = torch.einsum("bs,bsr->br", hot[:, site], found.expand(len(hot), -1, -1))
+        found = found.reshape(len(hot), states, -1) if site + 1 < length else found
+    return found.squeeze(-1)
 
 
 def _of_tables(twist: TableTwist, hot: Tensor) -> Tensor:

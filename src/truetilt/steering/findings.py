@@ -30,7 +30,13 @@ def findings(best: Tried, evidence: Evidence | None, work: Work) -> list[tuple[s
     """Findings on an answer beyond its own figures, as verdicts with their explanation."""
     if evidence is None:
         return _drifting(best.drift)
-    return [*_missing(evidence), *_ordered(work.reordered, best.result), *_heavy(evidence), *_drifting(best.drift), *_unexcluded(evidence, work.problem)]
+    return [
+        *_missing(evidence),
+        *_ordered(work.reordered, best.result),
+        *_heavy(evidence),
+        *_drifting(best.drift),
+        *_unexcluded(evidence, work.problem),
+    ]
 
 
 def remedies(best: Tried, work: Work) -> Remedies:

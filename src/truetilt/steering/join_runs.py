@@ -16,7 +16,9 @@ from ..result import Result
 def joined(one: Result, other: Result) -> Result:
     """The same populations, each with the particles of both runs; the record of steps is that of both side by side."""
     n = [one.log_weights.shape[1], other.log_weights.shape[1]]
-    moved, accepted = ((n[0] * a + n[1] * b) / sum(n) for a, b in ((one.moved, other.moved), (one.accepted, other.accepted)))
+    moved, accepted = (
+        (n[0] * a + n[1] * b) / sum(n) for a, b in ((one.moved, other.moved), (one.accepted, other.accepted))
+    )
     log_z = torch.logaddexp(one.log_z_path + math.log(n[0]), other.log_z_path + math.log(n[1])) - math.log(sum(n))
     return Result(
         torch.cat([one.particles, other.particles], 1),

@@ -82,9 +82,7 @@ def adapted(problem: SteerProblem) -> Route:
     return Route(ADAPTED, problem.goal(), problem.grid, HALF, problem.draw, _looks(problem))
 
 
-def annealed(
-    problem: SteerProblem, account: Account, twist: Potential | None, floor: float | None = None
-) -> Route:
+def annealed(problem: SteerProblem, account: Account, twist: Potential | None, floor: float | None = None) -> Route:
     """The annealed route, from the twisted law or the base to the target: `SWEEPS` moves of each site."""
     name = FROM_BASE if twist is None else ANNEALED
     moves = SWEEPS[name] * problem.length

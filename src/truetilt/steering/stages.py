@@ -180,9 +180,7 @@ class Work:
 
         def make(checkpoint: Path | None) -> tuple[Learning, Spent]:
             before = problem.distinct
-            found = learned_from(
-                problem.model, reward, plan, None, lambda turn, _: self.tell(what, turn), begun, go_on
-            )
+            found = learned_from(problem.model, reward, plan, None, lambda turn, _: self.tell(what, turn), begun, go_on)
             return found, found.twist.spent._replace(distinct=problem.distinct - before)
 
         def read(folder: Path) -> Learning:
@@ -209,7 +207,9 @@ class Work:
         def read(folder: Path) -> Sample:
             return read_sample(folder / "sample.safetensors", problem.model.device)
 
-        found = self._stage("sample", what, why, make, lambda one, folder: one.save(folder / "sample.safetensors"), read)
+        found = self._stage(
+            "sample", what, why, make, lambda one, folder: one.save(folder / "sample.safetensors"), read
+        )
         self.samples.append(found)
         self.note(f"mean {float(found.value.mean()):.4g} nats of strength x reward")
         return found

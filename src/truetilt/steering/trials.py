@@ -12,7 +12,6 @@ from .routes import Route
 from .stages import Work
 
 
-
 class Candidate(NamedTuple):
     """A route that can be tried: its name, the price of a particle, and the most a particle can be worth.
 

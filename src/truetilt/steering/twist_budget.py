@@ -74,7 +74,9 @@ def learned(work: Work) -> Potential | None:
         work.note("it explains nothing of the reward, and is not used")
         return None
     if twist.held_out.ess < least:
-        work.note(f"a draw led by it would be worth {twist.held_out.ess:.2g}, one of the base {look.worth:.2g}: not used")
+        work.note(
+            f"a draw led by it would be worth {twist.held_out.ess:.2g}, one of the base {look.worth:.2g}: not used"
+        )
         return None
     return twist
 

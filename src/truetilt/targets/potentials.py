@@ -101,7 +101,9 @@ def token_values(
 def _by_site(potential: SiteValued, x: Tokens, site: Tensor, t: float, size: int) -> Tensor:
     batch = x.reshape(-1, x.shape[-1])
     need = "return a number for each token"
-    found = tensor_of("what site_values returned", potential.site_values(batch.clone(), site.reshape(-1), t), need, x.device)
+    found = tensor_of(
+        "what site_values returned", potential.site_values(batch.clone(), site.reshape(-1), t), need, x.device
+    )
     if tuple(found.shape) != (len(batch), size):
         raise InvalidInput(
             f"site_values of the {type(potential).__name__} returned shape {tuple(found.shape)} for a batch of states "

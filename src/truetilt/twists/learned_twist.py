@@ -19,6 +19,7 @@ from ..core.errors import InvalidInput
 from ..core.spent import Spent
 from ..core.storage import check_plain, parse_json, write_with
 from ..core.types import Potential, Tokens
+from .kriging import TabulatedTwist
 from .layout import TableLayout
 from .lessons import Lessons, effective
 from .network import NetworkTwist
@@ -110,7 +111,7 @@ class LearnedTwist:
 
     def save(self, path: str | Path) -> None:
         """Write the twist and its figures to one safetensors file; only for the library's own families."""
-        if not isinstance(self.twist, TableTwist | NetworkTwist):
+        if not isinstance(self.twist, TableTwist | NetworkTwist | TabulatedTwist):
             raise InvalidInput(f"a {type(self.twist).__name__} is of a family of your own; save it as you made it")
         facts = {
             "format": _FORMAT,
@@ -155,14 +156,17 @@ def _read(facts: Any, tensors: dict[str, Tensor], device: torch.device | str) ->
     return LearnedTwist(twist, size, strength, _held_out(facts["held_out"]), tried, order, spent)
 
 
-def form_of(twist: TableTwist | NetworkTwist) -> dict[str, Any]:
+Kept = TableTwist | NetworkTwist | TabulatedTwist  # the forms of the library's own families, which files hold
+
+
+def form_of(twist: Kept) -> dict[str, Any]:
     """What a file says of a twist of the library's own families, beside its tensors."""
     return {"kind": type(twist).__name__, "layout": list(twist.layout)}
 
 
-def of_form(facts: Any, tensors: dict[str, Tensor], device: torch.device | str) -> TableTwist | NetworkTwist:
+def of_form(facts: Any, tensors: dict[str, Tensor], device: torch.device | str) -> Kept:
     """The twist of a file, from what it says and its tensors; raises KeyError or ValueError if they make none."""
-    kinds: dict[str, type[TableTwist | NetworkTwist]] = {"TableTwist": TableTwist, "NetworkTwist": NetworkTwist}
+    kinds: dict[str, type[Kept]] = {one.__name__: one for one in (TableTwist, NetworkTwist, TabulatedTwist)}
     layout = TableLayout(*(_count(size) for size in facts["layout"]))
     if not 0 <= layout.reach < layout.length or layout.states < 2 or layout.size > _MOST:
         raise ValueError("its layout is impossible")

@@ -21,6 +21,7 @@ from ..core.types import Model, Potential, Tokens, check_model
 from ..diffusion.processes import Masking
 from ..rewards.calls import Rewarding, check_reward_of
 from ..smc.sampler import check_seed
+from .kriging import Kriging
 from .learned_twist import HeldOut, LearnedTwist, judge
 from .lessons import Lessons, TwistFamily, effective
 from .network import SmallNetwork
@@ -70,8 +71,8 @@ def learn_twist(
         order: The order in which the run will reveal sites, such as `range(model.length)`; give the run the same order.
             None (the default): random. For sequences whose neighbours depend on each other a fixed order learns better.
         family: The form of the twist: one `TwistFamily`, or several from which the best on held-out draws is chosen.
-            None (the default): a constant, a linear one, pairs of neighbours, all pairs if these are not too many, and
-            a small network if the tables leave much unexplained.
+            None (the default): a constant, a linear one and pairs of neighbours; if these leave much unexplained, all
+            pairs and kriging (`tt.Kriging`) if there are not too many pairs or states, and a small network.
         seed: Seed of the draws, 0 by default.
         progress: Function (what is being done, share of the rounds done), called before each round and each fit. None
             by default.
@@ -216,7 +217,7 @@ def _families(model: Model, family: object, plan: Plan) -> Tiers:
     if length > 2 and entries <= _SMALL:
         deep += [PairTables(length - 1, 1.0, depth=depth) for depth in _DEPTHS]
     every = [PairTables(length - 1, 1.0)] if length > 2 and entries <= _PER_CALL * plan.calls else []
-    tiers = (pairs, deep, [*every, SmallNetwork(seed=plan.seed)])
+    tiers = (pairs, [*deep, Kriging()], [*every, SmallNetwork(seed=plan.seed)])
     fitting = [[one for one in tier if one.size(length, mask) <= _LARGEST] for tier in tiers]
     return [[Flat(), PairTables(0), *fitting[0]], *fitting[1:]]
 

@@ -22,9 +22,7 @@ from torch import Tensor
 
 from ..core.storage import check_plain, parse_json, write_with
 from ..core.types import NEG_INF, Potential, Tokens
-from .learned_twist import form_of, of_form
-from .network import NetworkTwist
-from .tables import TableTwist
+from .learned_twist import Kept, form_of, of_form
 
 
 class Sample(NamedTuple):
@@ -55,7 +53,7 @@ class Sample(NamedTuple):
         """Write the draws with their law to one safetensors file; the twist is of the library's own families."""
         tensors, facts = dict(zip(self._fields[:3], self[:3], strict=True)), {"log_z": self.log_z}
         if self.twist is not None:
-            twist = cast("TableTwist | NetworkTwist", self.twist)
+            twist = cast("Kept", self.twist)
             tensors |= {f"twist.{name}": tensor.cpu() for name, tensor in twist.tensors.items()}
             facts |= form_of(twist)
         metadata = {"truetilt": json.dumps(facts)}

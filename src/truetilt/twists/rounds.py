@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from ..core.spent import Spent
 from ..core.types import NEG_INF, Model, Potential, Tokens
