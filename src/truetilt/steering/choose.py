@@ -51,7 +51,7 @@ def chosen(work: Work, ways: list[Candidate], only: str | None) -> tuple[Tried, 
 
 
 def _in_another_order(work: Work, result: Result) -> None:
-    """Where the conditionals differ, what that means for log Z: by as many draws as a small share of the budget buys."""
+    """Where the conditionals differ, what that means for log Z, by the draws that a small share of the budget buys."""
     problem = work.problem
     if problem.reward is None or problem.order is None or work.differ == 0 or result.log_z == NEG_INF:
         return

@@ -106,9 +106,10 @@ def residual(problem: SteerProblem, twist: Potential | None, x: Tokens, value: T
 def tail_shape(log_w: Tensor) -> float | None:
     """The shape k of a generalised Pareto law fitted to the largest weights (Zhang & Stephens 2009); None if they are
     few, take few values, or hold next to nothing."""
-    log_w = spread_out(log_w[log_w > NEG_INF].double().cpu().sort().values)
-    if log_w is None:
+    found = spread_out(log_w[log_w > NEG_INF].double().cpu().sort().values)
+    if found is None:
         return None
+    log_w = found
     count = int(min(0.2 * len(log_w), 3 * math.sqrt(len(log_w))))
     w = (log_w - log_w[-1]).exp()
     over = w[-count:] - w[-count - 1]

@@ -63,9 +63,9 @@ def _ordered(found: Reordered | None, result: Result) -> list[tuple[str, str]]:
     if found is None or abs(found.change) < max(MOVED, 2 * found.stderr, 2 * (result.log_z_stderr or 0.0)):
         return []
     words = (
-        "The model's conditionals disagree, so that p0 is another law in another order: in the reverse order log Z would "
-        f"be {result.log_z + found.change:.4g} ± {found.stderr:.2g} instead of {result.log_z:.4g}. Both are right, each "
-        "for its own p0; give the order that is meant."
+        "The model's conditionals disagree, so that p0 is another law in another order: in the reverse order log Z "
+        f"would be {result.log_z + found.change:.4g} ± {found.stderr:.2g} instead of {result.log_z:.4g}. Both are "
+        "right, each for its own p0; give the order that is meant."
     )
     return [(Verdict.care.value, words)]
 
@@ -86,8 +86,8 @@ def _unexcluded(found: Evidence, problem: SteerProblem) -> list[tuple[str, str]]
         return []
     side = "or more" if problem.strength > 0 else "or less"
     words = (
-        f"Not excluded: {found.draws:,} draws of p0 leave room for unmet states that hold {found.unmet_share:.1g} of it; "
-        f"a reward of {found.unmet_reward:.4g} {side} there would move log Z by {MOVED:g} and more"
+        f"Not excluded: {found.draws:,} draws of p0 leave room for unmet states that hold {found.unmet_share:.1g} of "
+        f"it; a reward of {found.unmet_reward:.4g} {side} there would move log Z by {MOVED:g} and more"
     )
     return [(Verdict.trust.value, f"{words}{_bounded(found, problem)}.")]
 

@@ -163,8 +163,8 @@ class Work:
     def _drew_base(self, more: Sample) -> None:
         """Add draws of p0 to those drawn before, the first of the samples."""
         if self.samples:
-            columns = zip(self.samples[0][:3], more[:3], strict=True)
-            more = Sample(*(torch.cat(column) for column in columns))
+            x, value, own = (torch.cat(pair) for pair in zip(self.samples[0][:3], more[:3], strict=True))
+            more = Sample(x, value, own)
         self.samples[:1] = [more]
 
     def learn(

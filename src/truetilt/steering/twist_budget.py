@@ -63,20 +63,19 @@ def learned(work: Work) -> Potential | None:
         work.lacking.append(f"a learned twist, which takes at least {need}")
         return None
     why = "" if look is None else f"{look.effective:.2g} of the base's draws were effective"
-    least = 0.0 if hard or look is None else FREE * look.worth
+    worth = 0.0 if look is None else look.worth
+    least = 0.0 if hard else FREE * worth
 
-    def go_on(held_out: HeldOut, worth: float) -> bool:
-        """Whether further rounds may pay: not where enough draws tell that the twist is good, or no better than none."""
-        return worth < FEW or least <= held_out.ess <= GOOD
+    def go_on(held_out: HeldOut, told_by: float) -> bool:
+        """Whether more rounds may pay: not where enough draws tell that the twist is good, or no better than none."""
+        return told_by < FEW or least <= held_out.ess <= GOOD
 
     twist = work.learn(found.calls, found.draws, ROUNDS, why, go_on)
     if twist.held_out.family == Flat().name or twist.held_out.r_squared <= 0:
         work.note("it explains nothing of the reward, and is not used")
         return None
     if twist.held_out.ess < least:
-        work.note(
-            f"a draw led by it would be worth {twist.held_out.ess:.2g}, one of the base {look.worth:.2g}: not used"
-        )
+        work.note(f"a draw led by it would be worth {twist.held_out.ess:.2g}, one of the base {worth:.2g}: not used")
         return None
     return twist
 

@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from safetensors import safe_open
@@ -51,7 +51,8 @@ class Sample(NamedTuple):
 
     def save(self, path: Path) -> None:
         """Write the draws with their law to one safetensors file; the twist is of the library's own families."""
-        tensors, facts = dict(zip(self._fields[:3], self[:3], strict=True)), {"log_z": self.log_z}
+        tensors = {"x": self.x, "value": self.value, "log_own": self.log_own}
+        facts: dict[str, Any] = {"log_z": self.log_z}
         if self.twist is not None:
             twist = cast("Kept", self.twist)
             tensors |= {f"twist.{name}": tensor.cpu() for name, tensor in twist.tensors.items()}
@@ -68,7 +69,7 @@ def read_sample(path: Path, device: torch.device | str) -> Sample:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
     own = {name.removeprefix("twist."): tensors[name] for name in tensors if name.startswith("twist.")}
     twist = of_form(facts, own, device) if own else None
-    return Sample(*(tensors[name] for name in Sample._fields[:3]), twist, float(facts["log_z"]), device)
+    return Sample(tensors["x"], tensors["value"], tensors["log_own"], twist, float(facts["log_z"]), device)
 
 
 def sample_of(x: Tokens, value: Tensor, log_w: Tensor, twist: Potential | None) -> Sample:

@@ -6,7 +6,7 @@ Each step records the masked states, the site revealed and the base's likely tok
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from ..core.metering import metered
 from ..core.spent import Spent
 from ..core.twists import SiteValued
 from ..core.types import Model, Particles, Potential, Tokens
+from ..diffusion.processes import Masking
 from ..smc.resampling import adaptive, systematic
 from ..smc.sampler import OUTPUT, Source, Stream, trace
 from ..targets.any_order import RevealMove
@@ -94,17 +95,17 @@ def steps_of(model: Model, x: Tokens, order: tuple[int, ...] | None, seed: int) 
     The network is asked at every partly masked state on the way; no reward is.
     """
     count, length = x.shape
-    meter, goal = Meter(), Composed(model, order=order)
-    goal = metered(goal, meter)
+    meter, process = Meter(), cast("Masking", model.process)
+    goal = metered(Composed(model, order=order), meter)
     if order is None:
         u = Stream(seed, device=x.device).uniforms(_PATHS, OUTPUT, count, length)
         sites = u.argsort(-1)
     else:
         sites = torch.tensor(order, device=x.device).expand(count, length)
-    seen, kept = torch.full_like(x, model.process.states - 1), []
+    seen, kept = torch.full_like(x, process.mask), []
     for done in range(length):
         at = sites[:, done : done + 1]
-        laws = goal.site_laws(seen, model.process.time_masked(length, length - done), at)
+        laws = goal.site_laws(seen, process.time_masked(length, length - done), at)
         kept.append(_likely(seen, at[:, 0], laws.base.dense()[:, 0].double()))
         seen = seen.scatter(-1, at, x.gather(-1, at))
     steps = Steps(*(torch.cat(column) for column in zip(*kept, strict=True)))
