@@ -254,24 +254,30 @@ def _by_hand(problem: Family, model: tt.Model, reward: tt.Reward, strength: floa
 def _spent(problem: Family, reward: tt.Reward, goal: tt.Composed, seed: int, resample: Any) -> Spending:
     """Runs until the distinct calls are spent; where states repeat, up to twenty draws a call."""
     runs: list[tt.Result] = []
+    first, dead, most = 0, 0, problem.calls
     while (size := (problem.calls - reward.distinct) // POPULATIONS) and reward.calls < PER_CALL * problem.calls:
-        size = min(size, runs[0].log_weights.shape[1]) if runs else size
-        if runs and size < runs[0].log_weights.shape[1] and resample is None:
-            break
-        first = sum(len(run.log_weights) for run in runs)
-        options = {"particles": size, "populations": POPULATIONS, "seed": seed, "first_population": first}
-        runs.append(tt.run(goal, resample=resample, **options))
-    return _joined(runs), runs[0]
+        if size < most and first and resample is None:
+            break  # smaller populations are no part of the same run
+        most = min(size, most)
+        options = {"particles": most, "populations": POPULATIONS, "seed": seed, "first_population": first}
+        first += POPULATIONS
+        try:
+            runs.append(tt.run(goal, resample=resample, **options))
+        except tt.DegenerateWeights:
+            dead += most * POPULATIONS  # they count as mass 0
+    if not runs:
+        raise tt.DegenerateWeights("nothing was met")
+    return _joined(runs, dead), runs[0]
 
 
-def _joined(runs: list[tt.Result]) -> tt.Result:
-    """All particles of several runs as one population: weights count as they are."""
-    x, log_w = (torch.cat([getattr(run, name).flatten(0, 1) for run in runs])[None] for name in _WEIGHED)
+def _joined(runs: list[tt.Result], dead: int) -> tt.Result:
+    """All particles of several runs as one population, dead ones among them: weights count as they are."""
+    x, log_w = (torch.cat([getattr(run, name).flatten(0, 1) for run in runs]) for name in ("particles", "log_weights"))
+    x, log_w = torch.cat([x, x[:1].expand(dead, -1)]), torch.cat([log_w, log_w.new_full((dead,), -torch.inf)])
     one = runs[0]
-    return tt.Result(x, log_w, one.times, one.ess[:, :1], one.log_z_path[:, :1], one.ancestors[:, :1])
+    return tt.Result(x[None], log_w[None], one.times, one.ess[:, :1], one.log_z_path[:, :1], one.ancestors[:, :1])
 
 
-_WEIGHED = ("particles", "log_weights")
 BESIDE: dict[str, Callable[..., Spending]] = {"importance": _importance, "by hand": _by_hand}
 
 
