@@ -44,6 +44,7 @@ WIDE, NEAR, FLOORS = 3.0, 0.05, 3.0  # half-widths, nats, and floors beyond whic
 POPULATIONS = 16
 DRAWN, MET, NEVER = "drawn", "met otherwise", "never met"
 HEAVY = 0.01  # of the pooled Z-hat: draws that carry this much must be believed
+NONE = 1e-9  # variance of a share that is 0 or 1
 PER_CALL = 20  # draws per call at most, as in tt.steer
 FAMILIES = tuple(MAKERS)
 BLIND = ("rounding", "rounding-motif")
@@ -127,12 +128,16 @@ def how_far_off(problem: Family, result: tt.Result, trust: tt.Trust) -> dict[str
     off = float(0.5 * (marginals - problem.marginals).abs().sum(-1).mean())
     floor = expected_distance(problem.marginals, claimed)
     away = abs(error) > max(WIDE * float(half), NEAR)
-    hidden = problem.missed(result.particles.flatten(0, 1))
     return {
         "half": float(half), "error": error, "marginals": off, "floor": floor, "squared": squared, "claimed": claimed,
         "kish": figures.union_ess, "wrong": bool(away or off > FLOORS * floor), "wrong_log_z": bool(away),
-        "right": bool(abs(error) <= NEAR), "answer_share": float(result.weights.reshape(-1)[hidden].sum()),
+        "right": bool(abs(error) <= NEAR), "answer_share": share_of(problem, result),
     }  # fmt: skip
+
+
+def share_of(problem: Family, result: tt.Result) -> float:
+    """The share of the missed set by a result."""
+    return float(result.weights.reshape(-1)[problem.missed(result.particles.flatten(0, 1))].sum())
 
 
 def marginals_of(result: tt.Result, size: int) -> Tensor:
@@ -223,6 +228,7 @@ def baseline(name: str, seed: int) -> dict[str, Any]:
             squared = float((marginals_of(result, problem.vocabulary) - problem.marginals).square().sum())
             row = {"error": result.log_z - problem.log_z, "squared": squared}
             row["kish"] = float(result.weights.square().sum().reciprocal())
+            row["answer_share"] = share_of(problem, result)
             row |= {"verdict": first.trust().verdict.name, "wrong": judged(problem, first)["wrong"]}
         except Exception as error:
             row = {"exception": f"{type(error).__name__}: {error}"[:200]}
@@ -248,24 +254,30 @@ def _by_hand(problem: Family, model: tt.Model, reward: tt.Reward, strength: floa
 def _spent(problem: Family, reward: tt.Reward, goal: tt.Composed, seed: int, resample: Any) -> Spending:
     """Runs until the distinct calls are spent; where states repeat, up to twenty draws a call."""
     runs: list[tt.Result] = []
+    first, dead, most = 0, 0, problem.calls
     while (size := (problem.calls - reward.distinct) // POPULATIONS) and reward.calls < PER_CALL * problem.calls:
-        size = min(size, runs[0].log_weights.shape[1]) if runs else size
-        if runs and size < runs[0].log_weights.shape[1] and resample is None:
-            break
-        first = sum(len(run.log_weights) for run in runs)
-        options = {"particles": size, "populations": POPULATIONS, "seed": seed, "first_population": first}
-        runs.append(tt.run(goal, resample=resample, **options))
-    return _joined(runs), runs[0]
+        if size < most and first and resample is None:
+            break  # smaller populations are no part of the same run
+        most = min(size, most)
+        options = {"particles": most, "populations": POPULATIONS, "seed": seed, "first_population": first}
+        first += POPULATIONS
+        try:
+            runs.append(tt.run(goal, resample=resample, **options))
+        except tt.DegenerateWeights:
+            dead += most * POPULATIONS  # they count as mass 0
+    if not runs:
+        raise tt.DegenerateWeights("nothing was met")
+    return _joined(runs, dead), runs[0]
 
 
-def _joined(runs: list[tt.Result]) -> tt.Result:
-    """All particles of several runs as one population: weights count as they are."""
-    x, log_w = (torch.cat([getattr(run, name).flatten(0, 1) for run in runs])[None] for name in _WEIGHED)
+def _joined(runs: list[tt.Result], dead: int) -> tt.Result:
+    """All particles of several runs as one population, dead ones among them: weights count as they are."""
+    x, log_w = (torch.cat([getattr(run, name).flatten(0, 1) for run in runs]) for name in ("particles", "log_weights"))
+    x, log_w = torch.cat([x, x[:1].expand(dead, -1)]), torch.cat([log_w, log_w.new_full((dead,), -torch.inf)])
     one = runs[0]
-    return tt.Result(x, log_w, one.times, one.ess[:, :1], one.log_z_path[:, :1], one.ancestors[:, :1])
+    return tt.Result(x[None], log_w[None], one.times, one.ess[:, :1], one.log_z_path[:, :1], one.ancestors[:, :1])
 
 
-_WEIGHED = ("particles", "log_weights")
 BESIDE: dict[str, Callable[..., Spending]] = {"importance": _importance, "by hand": _by_hand}
 
 
@@ -483,20 +495,36 @@ def mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
+def draws_of(problem: Family, runs: Sequence[dict[str, Any]]) -> tuple[float | None, float]:
+    """How many independent draws of pi have the mean squared error of these runs, and the relative error of that.
+
+    By the marginals or by the share of the missed set, whichever are fewer: who never meets a mode has steady
+    marginals. A run that came to nothing counts as one draw.
+    """
+    share, found = problem.missed_share, []
+    errors = [[run.get("squared", problem.variance) for run in runs]]
+    errors.append([(run["answer_share"] - share) ** 2 if "squared" in run else share * (1 - share) for run in runs])
+    for variance, squared in zip((problem.variance, share * (1 - share)), map(_doubles, errors), strict=True):
+        if variance > NONE and len(squared) and float(squared.mean()) > 0:
+            unsure = float(squared.std() / squared.mean()) / math.sqrt(len(squared)) if len(squared) > 1 else 0.0
+            found.append((variance / float(squared.mean()), unsure))
+    return min(found, default=(None, 0.0))
+
+
+def _doubles(values: Sequence[float]) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
 def effective(found: dict[Job, dict[str, Any]], name: str, seeds: Sequence[int]) -> dict[str, Any]:
-    """Independent draws of pi that have the mean squared error of the marginals: of steer, and of what it replaces."""
+    """Effective draws of steer, and of what it replaces, by the same yardstick."""
     runs = [found[job] for seed in seeds if (job := ("steer", name, seed)) in found]
     beside = [found[job] for seed in seeds if (job := ("baseline", name, seed)) in found]
     rows = {"steer": runs} | {label: [one.get(label, {}) for one in beside] for label in BESIDE}
     draws: dict[str, Any] = {}
     unsure: dict[str, float] = {}
     for label, some in rows.items():
-        # a run that came to nothing says nothing of the marginals: it counts as one draw
-        squared = torch.tensor([one.get("squared", family(name).variance) for one in some], dtype=torch.float64)
-        much = len(some) > 0 and float(squared.mean()) > 0
-        draws[f"draws_{label}"] = family(name).variance / float(squared.mean()) if much else None
+        draws[f"draws_{label}"], unsure[label] = draws_of(family(name), some)
         draws[f"kish_{label}"] = mean([one["kish"] for one in some if one.get("kish") is not None])
-        unsure[label] = float(squared.std() / squared.mean()) / math.sqrt(len(some)) if much and len(some) > 1 else 0.0
     best = max(BESIDE, key=lambda label: draws[f"draws_{label}"] or 0)
     known = draws["draws_steer"] is not None and draws[f"draws_{best}"] is not None
     draws["best"] = best if known else None
@@ -546,6 +574,7 @@ def extras(found: dict[Job, dict[str, Any]]) -> dict[str, Any]:
         "forbids_verdicts": dict(Counter(run["verdict"] for run in random.values() if run["exception"] is None)),
         "forbids_trusted_wrong": false, "forbids_seconds": mean([run["seconds"] for run in random.values()]),
         "writers": {name: _of_writer(run) for name, run in writers.items()},
+        "plain": len(plain),
         "plain_trusted_wrong": dict(Counter(n for n, run in plain if run.get("verdict") == "trust" and run["wrong"])),
     }  # fmt: skip
 
@@ -571,6 +600,7 @@ def passed(total: dict[str, Any], rows: Sequence[dict[str, Any]], more: dict[str
         checks["functions that write are refused or do not matter"] = fine
     if ratios:
         checks["effective draws at least .75 of the better baseline"] = not more["fewer_draws"]
+    if more["plain"]:
         checks["no trust by tt.run where the reward said nothing"] = not set(BLIND) & set(more["plain_trusted_wrong"])
     return checks
 

@@ -179,6 +179,18 @@ def test_the_pool_of_draws_is_read_where_it_is_made(monkeypatch):
     assert proof.pooled_share(family, pool) == pytest.approx(0.25)
 
 
+def test_draws_are_those_of_independent_ones_and_few_where_a_mode_is_missed():
+    family = families.family("forgotten-3")
+    p = family.missed_share
+    run = {"squared": family.variance / 50, "answer_share": p + math.sqrt(p * (1 - p) / 20)}
+    assert proof.draws_of(family, [run, run]) == pytest.approx((20, 0), abs=1e-6)
+    assert proof.draws_of(family, [run | {"answer_share": p}])[0] == pytest.approx(50)
+    assert proof.draws_of(family, [run | {"answer_share": 0.0}])[0] == pytest.approx((1 - p) / p)
+    assert proof.draws_of(family, [{"exception": "raised"}])[0] == pytest.approx(1)
+    assert proof.draws_of(families.family("each-twice"), [{"squared": 0.1, "answer_share": 1.0}])[0] > 1
+    assert proof.draws_of(family, []) == (None, 0.0)
+
+
 def test_answers_of_jobs_are_plain_data():
     assert proof.finite({"a": [math.inf, 1.0], "b": math.nan}) == {"a": [None, 1.0], "b": None}
 
@@ -186,9 +198,8 @@ def test_answers_of_jobs_are_plain_data():
 def test_the_table_of_a_few_jobs_is_whole(capsys):
     run = proof.finite(proof.one("table", 0))
     assert run["exception"] is None
-    beside = {
-        name: {"squared": run["squared"], "kish": 9.0, "verdict": "trust", "wrong": True} for name in proof.BESIDE
-    }
+    same = {"squared": run["squared"], "answer_share": run["answer_share"], "kish": 9.0}
+    beside = {name: same | {"verdict": "trust", "wrong": True} for name in proof.BESIDE}
     lost = {"exception": "it raised", "seconds": 1.0}
     found = {("steer", "table", 0): run, ("steer", "rounding", 0): lost, ("baseline", "table", 0): beside}
     names = ("table", "rounding")
