@@ -86,7 +86,7 @@ def _forbidden(f: Figures) -> Finding | None:
     return Finding(
         Verdict.care,
         f"{f.weightless:.0%} of the particles end with weight zero: they were led to what is forbidden, and what is "
-        "allowed but rare may be missing. Use a reward that falls gently (tt.Annealed has a floor), or a twist.",
+        f"allowed but rare may be missing. {use('a reward that falls gently', f.remedies.weigh, f.remedies.particles)}.",
     )
 
 
