@@ -83,10 +83,11 @@ def _still(f: Figures) -> Finding | None:
 def _forbidden(f: Figures) -> Finding | None:
     if f.weightless <= FORBIDDEN or f.dead == f.populations:
         return None
+    remedy = use("a reward that falls gently", f.remedies.weigh, f.remedies.particles)
     return Finding(
         Verdict.care,
         f"{f.weightless:.0%} of the particles end with weight zero: they were led to what is forbidden, and what is "
-        f"allowed but rare may be missing. {use('a reward that falls gently', f.remedies.weigh, f.remedies.particles)}.",
+        f"allowed but rare may be missing. {remedy}.",
     )
 
 

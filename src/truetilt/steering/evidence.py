@@ -10,7 +10,7 @@ is led to where the chains stay, and its fresh draws join the sample.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -63,6 +63,12 @@ class Evidence(NamedTuple):
     unmet_reward: float
     heaviest: float
     unmet_at_most: float
+
+    def as_settings(self) -> dict[str, Any]:
+        """The figures as plain data, fit for JSON: None for what is not finite."""
+        return {
+            name: value if value is None or math.isfinite(value) else None for name, value in self._asdict().items()
+        }
 
 
 def evidence_of(work: Work, result: Result, twist: Potential | None) -> Evidence | None:
@@ -128,6 +134,7 @@ def tail_shape(log_w: Tensor) -> float | None:
 def spread_out(log_w: Tensor) -> Tensor | None:
     """Sorted log-weights with equal ones spread evenly over the gap below them, so that a reward that counts in steps
     has a tail too; None if they are few or their upper part takes few values."""
+    log_w = log_w.round(decimals=9)
     values, number, counts = torch.unique(log_w, return_inverse=True, return_counts=True)
     top = log_w[-max(int(3 * math.sqrt(len(log_w))), 1)] if len(log_w) >= ENOUGH else math.inf
     if int((values >= top).sum()) < VALUES:

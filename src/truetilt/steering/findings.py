@@ -82,13 +82,13 @@ def _heavy(found: Evidence) -> list[tuple[str, str]]:
 
 def _unexcluded(found: Evidence, problem: SteerProblem) -> list[tuple[str, str]]:
     """What no draw can exclude, as a remark."""
-    if not math.isfinite(found.unmet_reward):
-        return []
-    side = "or more" if problem.strength > 0 else "or less"
-    words = (
-        f"Not excluded: {found.draws:,} draws of p0 leave room for unmet states that hold {found.unmet_share:.1g} of "
-        f"it; a reward of {found.unmet_reward:.4g} {side} there would move log Z by {MOVED:g} and more"
+    room = (
+        f"Not excluded: {found.draws:,} draws of p0 leave room for unmet states that hold {found.unmet_share:.1g} of it"
     )
+    if not math.isfinite(found.unmet_reward):  # none met has weight
+        return [(Verdict.trust.value, f"{room}.")]
+    side = "or more" if problem.strength > 0 else "or less"
+    words = f"{room}; a reward of {found.unmet_reward:.4g} {side} there would move log Z by {MOVED:g} and more"
     return [(Verdict.trust.value, f"{words}{_bounded(found, problem)}.")]
 
 

@@ -229,7 +229,7 @@ def _told(best: Tried, look: Tried, work: Work, asked: dict[str, Any]) -> Result
     evidence = evidence_of(work, result, led_by(work, best.route))
     settings["findings"] = [list(found) for found in findings(best, evidence, work)]
     result = replace(result, settings=settings)
-    settings["steer"] = record(asked, work, best, result) | ({"evidence": evidence._asdict()} if evidence else {})
+    settings["steer"] = record(asked, work, best, result) | ({"evidence": evidence.as_settings()} if evidence else {})
     rewards = None if result.log_z == NEG_INF else gain(work.problem.reward, look.result, result)
     settings["steer"] |= {} if rewards is None else {"rewards": rewards}
     return result

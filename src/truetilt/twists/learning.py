@@ -36,6 +36,7 @@ _GOOD = 0.8  # effective share of particles above which costlier families are no
 _DEPTHS = (0.0, 2.0)  # values of `PairTables.depth` to try, in nats
 _SMALL = 4000  # entries of an all-pairs table, at most, for it to be tried with a depth
 _PER_CALL = 4  # entries of an all-pairs table per call of the reward, at most, for it to be tried at all
+_PARTS = 3  # cross-validation parts that choose the family in the end, at most
 _STEPS = 1 << 13  # steps used to compare families, at most
 _HOPELESS = 4.0  # a family this many times worse than the best on the first held-out part is not judged on the others
 
@@ -121,7 +122,7 @@ def learned_from(
             if go_on is None or go_on(tried[0], effective(every.log_weight)):
                 twist = _moved(twist, model.device)
                 continue
-        twist, tried = _best(every, tiers, None)
+        twist, tried = _best(every, tiers, _PARTS)
         break
     distinct = len(torch.unique(torch.cat(states), dim=0))
     spent = spent._replace(calls=sum(map(len, states)), distinct=distinct)
@@ -222,11 +223,11 @@ def _families(model: Model, family: object, plan: Plan) -> Tiers:
     return [[Flat(), PairTables(0), *fitting[0]], *fitting[1:]]
 
 
-def _best(lessons: Lessons, tiers: Tiers, most: int | None) -> tuple[Potential, list[HeldOut]]:
+def _best(lessons: Lessons, tiers: Tiers, most: int) -> tuple[Potential, list[HeldOut]]:
     """The family with the largest effective share on held-out draws, fitted to all draws; and the figures of every
     family.
 
-    `most` bounds the number of cross-validation parts; None for all of them. Families are compared by fits to a subset
+    `most` bounds the number of cross-validation parts. Families are compared by fits to a subset
     of the steps: fits to all steps take long and choose the same family.
     """
     parts = [(fit._replace(steps=fit.steps.thinned(_STEPS)), held) for fit, held in lessons.parts()[:most]]
