@@ -9,9 +9,8 @@ import torch
 
 import truetilt as tt
 from truetilt.exact.tables import flat_index, with_mask
-from truetilt.twists import kriging
+from truetilt.twists import kriging, learning
 from truetilt.twists.kriging import Covariance, base_law, fitted_covariance, masked_values, predicted
-from truetilt.twists.learning import _families
 from truetilt.twists.lessons import Lessons, Mutants
 from truetilt.twists.recorded_draws import weighed_draws
 from truetilt.twists.rounds import Plan
@@ -232,14 +231,16 @@ def test_held_out_draws_prefer_it_where_pairs_do_not_suffice():
     families = [tt.PairTables(0), tt.PairTables(3, 1.0), tt.Kriging()]
     twist = tt.learn_twist(even.model(), lambda x: rugged[flat_index(x, size)], calls=400, draws=200, family=families)
     assert twist.held_out.family == tt.Kriging().name
-    assert twist.held_out.ess > 1.2 * twist.tried[1].ess
+    assert twist.held_out.ess > 1.1 * twist.tried[1].ess
 
 
 def test_the_default_families_hold_it_where_all_states_can_be_tabulated():
     plan = Plan(1.0, 100, 0, 0, None, 0)
     for length, held in ((4, True), (5, False)):
         model = tt.Model(tt.Masking(20), length, lambda x, t: x)
-        assert held is any(isinstance(one, tt.Kriging) for tier in _families(model, None, plan) for one in tier)
+        assert held is any(
+            isinstance(one, tt.Kriging) for tier in learning._families(model, None, plan) for one in tier
+        )
 
 
 def test_a_saved_twist_is_read_back(tmp_path):
@@ -275,3 +276,37 @@ def test_p0_may_be_impossible_in_places():
 def test_with_mask_sums_a_site_out():
     p0 = base().p0
     assert torch.allclose(with_mask(p0)[:S, S, S], p0.sum((1, 2)))
+
+
+def rounds_of(first, second):
+    """Lessons of two rounds: these numbers of states of ALL."""
+    x = ALL[torch.tensor([*first, *second])]
+    none = torch.zeros(0, dtype=torch.int64)
+    steps = weighed_draws(base().model(), len(x), None, None, 0, 0).steps
+    latest = torch.arange(len(x)) >= len(first)
+    return Lessons(
+        x, reward(x), Mutants(none, none, none, none.double()), steps, S, torch.arange(len(x)).log1p(), latest
+    )
+
+
+def test_the_share_of_known_states_is_that_of_the_last_rounds_weight():
+    lessons = rounds_of([3, 5, 5, 9], [5, 7, 9, 9])
+    weight = torch.arange(8)[4:] + 1.0
+    assert lessons.known == pytest.approx(float(weight[[0, 2, 3]].sum() / weight.sum()))
+    assert rounds_of([], [1, 1, 2]).known == 0
+
+
+def test_a_family_that_is_exact_where_it_was_fitted_is_judged_so(monkeypatch):
+    """The exact effective share on clean states is 1 / sum_x pi(x)^2 / q(x). With the share of known states the figure
+    is within a tenth of it; held-out states alone are off by more on average."""
+    model, x = base().model(), base().p0.reshape(-1).log()
+    target = (x + reward(ALL)).softmax(0)
+
+    def off(seed):
+        twist = tt.learn_twist(model, reward, calls=120, draws=60, seed=seed, family=tt.Kriging(depth=50.0))
+        return abs(math.log(twist.held_out.ess * float((target**2 / (x + twist(ALL, 0.0)).softmax(0)).sum())))
+
+    with_known = [off(seed) for seed in range(4)]
+    assert max(with_known) < 0.1
+    monkeypatch.setattr(learning, "_RARE", 2.0)
+    assert sum(off(seed) for seed in range(4)) > 2 * sum(with_known)

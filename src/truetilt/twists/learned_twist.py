@@ -211,8 +211,18 @@ def leavings(twist: Potential, lessons: Lessons) -> Judged:
     return Judged(left[latest], log_w[own], (steps.x[own] == mask).sum(-1), total)
 
 
-def judge(family: str, twists: Sequence[Potential], held: Sequence[Lessons]) -> HeldOut:
-    """The figures of a family, from its twists and the lessons held out from each of them."""
+def judge(
+    family: str,
+    twists: Sequence[Potential],
+    held: Sequence[Lessons],
+    fitted: Sequence[Lessons] = (),
+    known: float = 0.0,
+) -> HeldOut:
+    """The figures of a family, from its twists and the lessons held out from each of them.
+
+    A run meets states that were fitted too, with this `known` share of the target: the effective share counts lessons
+    that each twist was `fitted` to as much.
+    """
     parts = [leavings(twist, lessons) for twist, lessons in zip(twists, held, strict=True)]
     left, log_w, masked, total = (torch.cat(column) for column in zip(*parts, strict=True))
     value, weight = torch.cat([one.value[one.latest] for one in held]), torch.cat([one.log_weight for one in held])
@@ -223,8 +233,14 @@ def judge(family: str, twists: Sequence[Potential], held: Sequence[Lessons]) -> 
     whole = ~total.isnan()
     if int(whole.sum()) < _FEWEST:
         return found._replace(ess=math.exp(-(found.spread**2)))
-    share = tempered(weight[whole])
-    return found._replace(ess=effective_share(total[whole], share))
+    total, share = total[whole], tempered(weight[whole])
+    again = [leavings(twist, lessons).total for twist, lessons in zip(twists, fitted, strict=False)]
+    if again:
+        others, weight = torch.cat(again), torch.cat([one.log_weight for one in fitted])
+        whole = ~others.isnan()
+        total = torch.cat([total, others[whole]])
+        share = torch.cat([share + math.log1p(-known), tempered(weight[whole]) + math.log(known)])
+    return found._replace(ess=effective_share(total, share))
 
 
 def _std(values: Tensor) -> float:

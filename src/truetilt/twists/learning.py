@@ -38,6 +38,7 @@ _SMALL = 4000  # entries of an all-pairs table, at most, for it to be tried with
 _PER_CALL = 4  # entries of an all-pairs table per call of the reward, at most, for it to be tried at all
 _PARTS = 3  # cross-validation parts that choose the family in the end, at most
 _STEPS = 1 << 13  # steps used to compare families, at most
+_RARE, _COMMON = 0.05, 0.99  # share of states met before: below it they are not counted apart; and counted at most
 _HOPELESS = 4.0  # a family this many times worse than the best on the first held-out part is not judged on the others
 
 
@@ -230,7 +231,11 @@ def _best(lessons: Lessons, tiers: Tiers, most: int) -> tuple[Potential, list[He
     `most` bounds the number of cross-validation parts. Families are compared by fits to a subset
     of the steps: fits to all steps take long and choose the same family.
     """
-    parts = [(fit._replace(steps=fit.steps.thinned(_STEPS)), held) for fit, held in lessons.parts()[:most]]
+    known = min(lessons.known, _COMMON)
+    parts = [
+        _Fold(fit._replace(steps=fit.steps.thinned(_STEPS)), held, [fit.parts()[0][1]] if known > _RARE else [], known)
+        for fit, held in lessons.parts()[:most]
+    ]
     found: list[_FittedFamily] = []
     for families in tiers:
         for family in families:
@@ -241,6 +246,15 @@ def _best(lessons: Lessons, tiers: Tiers, most: int) -> tuple[Potential, list[He
     return found[0].family.fit(lessons), [one.all for one in found]
 
 
+class _Fold(NamedTuple):
+    """Lessons to fit a family to, lessons to judge it by, and some that it was fitted to, with their share of a run."""
+
+    fit: Lessons
+    held: Lessons
+    fitted: list[Lessons]  # one, or none if a run seldom meets such states
+    known: float
+
+
 class _FittedFamily(NamedTuple):
     """A family with its figures on the first held-out part, and on all parts."""
 
@@ -249,15 +263,19 @@ class _FittedFamily(NamedTuple):
     all: HeldOut
 
 
-def _tried(family: TwistFamily, parts: Sequence[tuple[Lessons, Lessons]], least: float) -> _FittedFamily:
+def _tried(family: TwistFamily, parts: Sequence[_Fold], least: float) -> _FittedFamily:
     """The figures of a family; other parts are skipped if the effective share on the first is below `least`."""
-    (fit, held), *others = parts
-    twists, judged = [family.fit(fit)], [held]
-    first = judge(family.name, twists, judged)
-    if not others or first.ess < least:
+    twists = [family.fit(parts[0].fit)]
+    first = _judged(family, twists, parts[:1])
+    if len(parts) == 1 or first.ess < least:
         return _FittedFamily(family, first, first)
-    twists += [family.fit(fit) for fit, _ in others]
-    return _FittedFamily(family, first, judge(family.name, twists, [held, *(one for _, one in others)]))
+    twists += [family.fit(part.fit) for part in parts[1:]]
+    return _FittedFamily(family, first, _judged(family, twists, parts))
+
+
+def _judged(family: TwistFamily, twists: Sequence[Potential], parts: Sequence[_Fold]) -> HeldOut:
+    fitted = [one for part in parts for one in part.fitted]
+    return judge(family.name, twists, [part.held for part in parts], fitted, parts[0].known)
 
 
 @runtime_checkable

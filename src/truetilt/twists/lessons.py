@@ -98,6 +98,16 @@ class Lessons(NamedTuple):
         mass = self.log_weight[order].softmax(0).cumsum(0)
         return float(self.value[order[int((mass < _LOW).sum())]])
 
+    @property
+    def known(self) -> float:
+        """The share of the target on states that rounds before the last one drew, by the last round's draws and their
+        weights; 0 with one round."""
+        if bool(self.latest.all()):
+            return 0.0
+        states, number = torch.unique(self.x, dim=0, return_inverse=True)
+        before = torch.zeros(len(states), dtype=torch.bool).index_fill(0, number[~self.latest], True)
+        return float(self.log_weight[self.latest].double().softmax(0) @ before[number[self.latest]].double())
+
     def _of(self, chosen: Tensor) -> Lessons:
         """The lessons of selected draws (bool [n]), renumbered."""
         number = chosen.long().cumsum(0) - 1
