@@ -6,6 +6,7 @@ Names, shapes, dtypes and ranges of tensors and the types of settings are checke
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,10 +37,11 @@ def names_of(snapshot_steps: Tensor) -> tuple[str, ...]:
 
 def save_tensors(folder: Path, tensors: Mapping[str, Tensor], log_z: float, settings: dict[str, Any]) -> None:
     """Write particles.safetensors, then particles.json with its checksum."""
-    json.dumps([log_z, settings], allow_nan=False)  # fail before anything is replaced
+    told = log_z if math.isfinite(log_z) else None  # -inf: every particle is dead
+    json.dumps([told, settings], allow_nan=False)  # fail before anything is replaced
     here, path = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, folder / _TENSORS
     write_with(path, lambda temporary: save_file(here, temporary))
-    header = {"format": _FORMAT, "version": _VERSION, "sha256": sha256_of(path), "log_z": log_z, "settings": settings}
+    header = {"format": _FORMAT, "version": _VERSION, "sha256": sha256_of(path), "log_z": told, "settings": settings}
     write_json(folder / _HEADER, header)
 
 

@@ -26,6 +26,8 @@ from .trials import Candidate
 from .twist_budget import learned, worth_learning
 
 _FIRST = "how far the simplest way goes is the first thing to know"
+NOTHING = "no draw of the base is allowed, so that there is nothing to learn or to move from"
+UNLEARNED = "there is no twist that helps"
 Built = tuple[Route, str] | None
 
 
@@ -62,11 +64,16 @@ def _moved(work: Work) -> float:
 
 def _twisted(work: Work) -> Built:
     twist = _twist(work)
-    return None if twist is None else (twisted(work.problem, twist), _of_twist(twist))
+    if twist is None:
+        work.left_out[TWISTED] = NOTHING if work.nothing_allowed else UNLEARNED
+        return None
+    return twisted(work.problem, twist), _of_twist(twist)
 
 
 def _annealed(work: Work) -> Built:
     twist = _twist(work)
+    if twist is None:
+        work.left_out[ANNEALED] = NOTHING if work.nothing_allowed else UNLEARNED
     if twist is None or not _moving(work, ANNEALED):
         return None
     return annealed(work.problem, work.account, twist, _floor(work)), "moves finish what the twist begins"
@@ -84,7 +91,7 @@ def _moving(work: Work, name: str) -> bool:
     if not work.movable:
         work.left_out[name] = "moves do not keep the target: the conditionals differ, or sites cannot be redrawn"
     elif work.nothing_allowed:
-        work.left_out[name] = "no draw of the base is allowed, so that there is nothing to move from"
+        work.left_out[name] = NOTHING
     return work.movable and not work.nothing_allowed
 
 

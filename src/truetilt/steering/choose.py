@@ -71,8 +71,6 @@ def _with_others(work: Work, tried: list[Tried], ways: list[Candidate], only: st
         found = way.build(work)
         if found is not None:
             tried += _tried(work, *found)
-        elif way.name not in work.left_out:
-            work.left_out[way.name] = "it could not be prepared"
     return tried
 
 
