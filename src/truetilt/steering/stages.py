@@ -74,6 +74,15 @@ def several(count: int, what: str) -> str:
     return f"{count:,} {what}{'s' * (count != 1)}"
 
 
+class LessonPlan(NamedTuple):
+    """The training data of a twist: draws per round, calls in all rounds, and states a round may meet for the first
+    time (None: any number)."""
+
+    draws: int
+    calls: int
+    new: int | None = None
+
+
 class FirstLook(NamedTuple):
     """What the pilot found: how many draws were effective, how many the whole budget would buy, and the share of a
     draw that is effective.
@@ -168,15 +177,15 @@ class Work:
         self.samples[:1] = [more]
 
     def learn(
-        self, calls: int, draws: int, refits: int, why: str, go_on: Callable[[HeldOut, float], bool]
+        self, lessons: LessonPlan, refits: int, why: str, go_on: Callable[[HeldOut, float], bool]
     ) -> LearnedTwist:
-        """A twist learned from the draws of p0 and from up to `refits` rounds of `draws` draws; a stage."""
+        """A twist learned from the draws of p0 and from up to `refits` further rounds; a stage."""
         problem, reward = self.problem, cast("Any", self.problem.reward)
-        what = f"a twist learned from {several(draws, 'draw')} a round and at most {several(calls, 'call')}"
-        begun = self.samples[0]
-        plan = plan_of(
-            problem.model, reward, problem.strength, calls, draws, refits, problem.order, self.seed, begun=True
-        )
+        draws, calls, new = lessons
+        limit = several(calls, "call") if new is None else several(refits * new, "new state")
+        what = f"a twist learned from {several(draws, 'draw')} a round and at most {limit}"
+        begun, sizes = self.samples[0], (calls, draws, refits, problem.order, self.seed)
+        plan = plan_of(problem.model, reward, problem.strength, *sizes, begun=True, new=new)
 
         def make(checkpoint: Path | None) -> tuple[Learning, Spent]:
             before = problem.distinct

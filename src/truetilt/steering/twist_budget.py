@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 from ..core.types import Potential
 from ..smc.weight_findings import FEW
@@ -11,24 +10,18 @@ from ..twists.learned_twist import HeldOut
 from ..twists.tables import Flat
 from .account import Account
 from .problem import SteerProblem
-from .stages import Work
+from .stages import LessonPlan, Work
 
 LEARN, HARD = 0.35, 0.55  # shares of the remaining budget for learning: normally, and if the base alone is hopeless
 NEEDED = 2.0 * FEW  # effective base draws that the whole budget buys, below which a twist is always learned
 GOOD = 0.8  # effective share of particles above which more rounds would gain little
 FREE, DEAR = 1.3, 3.0  # forecast over worth of the base from which learning pays: if it is free, and at its dearest
 REPEATED = 0.75  # share of calls on new states, below which further calls count as free
+REPEATING, REPEATING_CALLS, MOST_REPEATED = 0.4, 0.75, 10_000  # of evaluations and calls where states repeat, and draws
 UNTOLD = 0.4  # worth of a base draw above which learning does not pay, if there is no forecast
 ROUNDS, FEWEST = 3, 25  # rounds of learning after the first look, at most, and draws in a round, at least
 DRAWS, DRAWS_WITH_MUTANTS = 250, 100  # draws in a round, at most: if calls are limited, and if not (then with mutants)
 LESSONS, MOST = 640, 50_000  # calls per site, and in all, beyond which a twist gains little
-
-
-class LessonPlan(NamedTuple):
-    """The training data of a twist: draws per round, and calls in all rounds."""
-
-    draws: int
-    calls: int
 
 
 def worth_learning(work: Work) -> float:
@@ -57,6 +50,8 @@ def learned(work: Work) -> Potential | None:
     hard = look is None or look.in_all < NEEDED
     share = HARD if hard and math.isfinite(account.left.calls) else LEARN
     found = lessons(problem, account, share, ROUNDS)
+    if look is not None and look.new < REPEATED and found.draws >= FEWEST:
+        found = repeated_lessons(problem, account)
     if found.draws < FEWEST:
         least = problem.cost((1 + ROUNDS) * problem.length, ROUNDS).times(FEWEST / share)
         need = f"{least.evaluations:,.0f} evaluations and {least.calls:,.0f} calls after the first look"
@@ -67,10 +62,13 @@ def learned(work: Work) -> Potential | None:
     least = 0.0 if hard else FREE * worth
 
     def go_on(held_out: HeldOut, told_by: float) -> bool:
-        """Whether more rounds may pay: not where enough draws tell that the twist is good, or no better than none."""
-        return told_by < FEW or least <= held_out.ess <= GOOD
+        """Whether more rounds may pay: not where enough draws tell that the twist is good, or no better than none.
 
-    twist = work.learn(found.calls, found.draws, ROUNDS, why, go_on)
+        Where states repeat they cost few calls, and each teaches what its draws met for the first time.
+        """
+        return found.new is not None or told_by < FEW or least <= held_out.ess <= GOOD
+
+    twist = work.learn(found, ROUNDS, why, go_on)
     if twist.held_out.family == Flat().name or twist.held_out.r_squared <= 0:
         work.note("it explains nothing of the reward, and is not used")
         return None
@@ -90,6 +88,13 @@ def lessons(problem: SteerProblem, account: Account, share: float, rounds: int) 
         draws = min(draws, DRAWS)
         return LessonPlan(draws, max(rounds * draws, min(_most(problem), _calls(problem, account, share))))
     return LessonPlan(min(draws, DRAWS_WITH_MUTANTS), _most(problem))
+
+
+def repeated_lessons(problem: SteerProblem, account: Account) -> LessonPlan:
+    """Where states repeat, rounds are counted in new ones: as many draws as meet their part of the calls."""
+    draws = account.buys(problem.cost((1 + ROUNDS) * problem.length, 0), REPEATING)
+    draws = min(max(draws, FEWEST), MOST_REPEATED)
+    return LessonPlan(draws, ROUNDS * draws, max(int(REPEATING_CALLS * account.left.calls) // ROUNDS, 1))
 
 
 def _most(problem: SteerProblem) -> int:

@@ -114,7 +114,8 @@ def learned_from(
             steps, cost = steps_of(model, begun.x[: plan.draws].to(model.device), plan.order, plan.seed)
             lessons, sample, called = lessons_of(begun, NO_MUTANTS, steps, model), begun, begun.x[:0]
         else:
-            lessons, called, sample, cost = one_round(model, reward, plan, twist, turn)
+            known = torch.cat([*states, *(one.x for one in samples)]) if turn else torch.zeros(0, model.length).long()
+            lessons, called, sample, cost = one_round(model, reward, plan, twist, turn, known)
         rounds, samples, states, spent = [*rounds, lessons], [*samples, sample], [*states, called], spent.plus(cost)
         told(turn, "fits")
         every = weighed(rounds, samples, 0.5 ** (turn + 1))
@@ -155,6 +156,7 @@ def plan_of(
     order: object,
     seed: int,
     begun: bool = False,
+    new: int | None = None,
 ) -> Plan:
     """The arguments of `learn_twist`, checked; with draws that are `begun`, calls are spent on the refits alone."""
     check_model(model)
@@ -177,7 +179,7 @@ def plan_of(
         )
     most = model.length * (model.process.vocabulary - 1)
     mutants = min(calls // rounds - draws, draws * most)
-    return Plan(power, draws, mutants, refits, _order(model, order), check_seed(seed))
+    return Plan(power, draws, mutants, refits, _order(model, order), check_seed(seed), new)
 
 
 def _order(model: Model, order: object) -> tuple[int, ...] | None:

@@ -22,7 +22,7 @@ _PURPOSE = 1 << 20  # random stream of the mutants, apart from those of runs
 
 
 class Plan(NamedTuple):
-    """Checked arguments: draws and mutants per round, number of refits, reveal order and seed."""
+    """Checked arguments: draws and mutants per round, number of refits, reveal order, seed, and new states a round."""
 
     strength: float
     draws: int
@@ -30,6 +30,7 @@ class Plan(NamedTuple):
     refits: int
     order: tuple[int, ...] | None
     seed: int
+    new: int | None = None  # states that a round may meet for the first time; None: any number
 
     @property
     def calls(self) -> int:
@@ -53,10 +54,17 @@ def weighed(rounds: Sequence[Lessons], samples: Sequence[Sample], share: float =
 
 
 def one_round(
-    model: Model, reward: Rewarding, plan: Plan, twist: Potential | None, turn: int
+    model: Model, reward: Rewarding, plan: Plan, twist: Potential | None, turn: int, known: Tokens
 ) -> tuple[Lessons, Tokens, Sample, Spent]:
-    """Draws and mutants with their values, the states evaluated, the draws as a sample of their law, and the cost."""
+    """Draws and mutants with their values, the states evaluated, the draws as a sample of their law, and the cost.
+
+    Of all draws the first count, up to that beyond which more of them are new to the `known` states than may be.
+    """
     drawn = weighed_draws(model, plan.draws, twist, plan.order, plan.seed, turn)
+    if plan.new is not None:
+        most = within(drawn.x.cpu(), known, plan.new)
+        steps = Steps(*(column[drawn.steps.draw < most] for column in drawn.steps))
+        drawn = drawn._replace(x=drawn.x[:most], log_w=drawn.log_w[:most], steps=steps)
     x = drawn.x.cpu()
     mutants = _mutants(x, plan, turn, model.process.vocabulary)
     changed = x[mutants.draw].scatter(1, mutants.site[:, None], mutants.token[:, None])
@@ -65,6 +73,15 @@ def one_round(
     sample = sample_of(drawn.x, value[: len(x)], drawn.log_w.to(drawn.x.device), twist)
     mutants = mutants._replace(value=value[len(x) :])
     return lessons_of(sample, mutants, drawn.steps, model), states, sample, drawn.spent
+
+
+def within(x: Tokens, known: Tokens, most: int) -> int:
+    """How many of the first states x [n, D], at least one, hold at most this many that are not among the known ones."""
+    _, number = torch.unique(torch.cat([known, x]), dim=0, return_inverse=True)
+    met, here = number[: len(known)], number[len(known) :]
+    first = torch.full((int(number.max()) + 1,), len(x)).scatter_reduce(0, here, torch.arange(len(x)), "amin")
+    new = (first[here] == torch.arange(len(x))) & ~torch.isin(here, met)
+    return max(int((new.cumsum(0) <= most).sum()), 1)
 
 
 def lessons_of(sample: Sample, mutants: Mutants, steps: Steps, model: Model) -> Lessons:
