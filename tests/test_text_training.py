@@ -4,7 +4,6 @@ import json
 import math
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +19,6 @@ from truetilt.models.tokenizer import load_tokenizer
 from truetilt.models.transformer import SEDD, SEDDConfig
 from truetilt.runtime.checkpoints import found as found_checkpoints
 from truetilt.training import loop
-from truetilt.training.config import read_config
 from truetilt.training.corpus import Corpus, Texts, mixed
 from truetilt.training.evaluation import evaluate
 from truetilt.training.losses import Noise, Noised, corrupt, posterior_cross_entropy, score_entropy
@@ -454,14 +452,3 @@ def test_texts_move_and_are_named_by_what_they_are(corpus):
     rows = Corpus.read(corpus).texts(("judge",), labelled=True)
     assert isinstance(rows.to("cpu"), Texts)
     assert rows.fingerprint() == rows.to("cpu").fingerprint() != rows.take(torch.arange(3)).fingerprint()
-
-
-@pytest.mark.parametrize(
-    ("name", "most"), [("pretrained", 16), ("sedd", 16), ("deft", 8), ("potential", 6), ("judge", 3)]
-)
-def test_the_committed_configurations_are_whole(name, most):
-    config = read_config(Path(__file__).parents[1] / f"configs/reviews/{name}.yaml")
-    sizes = {n: tuple(v) if isinstance(v, list) else v for n, v in config.net.items()}
-    judges = name in ("potential", "judge")
-    made = TextClassifier(TextClassifierConfig(**sizes), None) if judges else tt.SEDD(tt.SEDDConfig(**sizes), None)
-    assert sum(parameter.numel() for parameter in made.parameters()) * 2 < most * 2**20
