@@ -1,4 +1,4 @@
-"""How well a bundle of text nets writes: a stranger's perplexity, invented words, distinct-2, beside held-out rows.
+"""How well a bundle of text nets writes: a stranger's perplexity, invented words, distinct-2, length; beside held-out rows.
 
 PYTHONPATH=src python benchmarks/text_quality.py FOLDER --corpus DIR [--texts 256] [--reference smollm2] [--device cuda]
 
@@ -67,7 +67,8 @@ def figures_of(texts: list[str], known: frozenset[str], reference: Any) -> dict[
     """The figures of texts; empty ones are left out and counted."""
     kept = [text for text in texts if text.split()]
     found = {"texts": len(kept), "empty": len(texts) - len(kept), "invented_words": invented_words(kept, known)}
-    found |= {"distinct_2": distinct([text.split() for text in kept])}
+    words = [text.split() for text in kept]
+    found |= {"distinct_2": distinct(words), "words": sum(map(len, words)) / max(1, len(words))}
     return found | ({} if reference is None else {"perplexity": perplexity(reference, kept).corpus})
 
 
