@@ -1,4 +1,4 @@
-"""How well a bundle of text nets writes: a stranger's perplexity, invented words, distinct-2, length; beside held-out rows.
+"""How well a bundle of text nets writes: perplexity by a stranger, invented words, distinct-2, beside held-out rows.
 
 PYTHONPATH=src python benchmarks/text_quality.py FOLDER --corpus DIR [--texts 256] [--reference smollm2] [--device cuda]
 
