@@ -1,4 +1,4 @@
-"""How well a bundle of text nets writes: a stranger's perplexity, invented words, distinct-2, beside held-out rows.
+"""How well a bundle of text nets writes: perplexity by a stranger, invented words, distinct-2, beside held-out rows.
 
 PYTHONPATH=src python benchmarks/text_quality.py FOLDER --corpus DIR [--texts 256] [--reference smollm2] [--device cuda]
 
@@ -14,6 +14,8 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
+
+import torch
 
 import truetilt as tt
 from truetilt.core.storage import write_json
@@ -33,10 +35,11 @@ def known_words(corpus: Corpus) -> frozenset[str]:
 
 
 def real_texts(corpus: Corpus, count: int) -> list[str]:
-    """Held-out rows with a sentiment, as they come."""
+    """Held-out rows with a sentiment, at equal distances, so that every source and class has its share."""
     rows = corpus.texts(("test",), labelled=True)
-    group = next(iter(corpus.groups))
-    return [corpus.tokenizer.decode(row) for row in rows.tokens[rows.kinds[group]][:count].tolist()]
+    tokens = rows.tokens[rows.kinds[next(iter(corpus.groups))]]
+    chosen = torch.arange(min(count, len(tokens))) * len(tokens) // min(count, len(tokens))
+    return [corpus.tokenizer.decode(row) for row in tokens[chosen].tolist()]
 
 
 def drawn(nets: Any, target: tt.Composed, count: int) -> tuple[list[str], dict[str, float]]:
@@ -64,7 +67,8 @@ def figures_of(texts: list[str], known: frozenset[str], reference: Any) -> dict[
     """The figures of texts; empty ones are left out and counted."""
     kept = [text for text in texts if text.split()]
     found = {"texts": len(kept), "empty": len(texts) - len(kept), "invented_words": invented_words(kept, known)}
-    found |= {"distinct_2": distinct([text.split() for text in kept])}
+    words = [text.split() for text in kept]
+    found |= {"distinct_2": distinct(words), "words": sum(map(len, words)) / max(1, len(words))}
     return found | ({} if reference is None else {"perplexity": perplexity(reference, kept).corpus})
 
 
@@ -81,14 +85,18 @@ def main() -> int:
     nets, corpus = tt.load(given.folder, given.device, batch=given.batch), Corpus.read(given.corpus)
     reference = smollm2() if given.reference == "smollm2" else None
     known = known_words(corpus)
-    rows = {"real": figures_of(real_texts(corpus, given.texts), known, reference)}
+    found: dict[str, Any] = {"bundle": given.folder, "texts": given.texts, "known_words": len(known), "rows": {}}
+
+    def note(name: str, figures: dict[str, Any]) -> None:
+        found["rows"][name] = figures
+        sys.stderr.write(f"{name}: { {key: value for key, value in figures.items() if key != 'first'} }\n")
+        if given.out is not None:
+            write_json(given.out, found)  # what is there stays, should the time run out
+
+    note("real", figures_of(real_texts(corpus, given.texts), known, reference))
     for name, target in targets(nets).items():
         texts, more = drawn(nets, target, given.texts)
-        rows[name] = figures_of(texts, known, reference) | more | {"first": texts[:20]}
-        sys.stderr.write(f"{name}: { {key: value for key, value in rows[name].items() if key != 'first'} }\n")
-    found = {"bundle": given.folder, "known_words": len(known), "rows": rows}
-    if given.out is not None:
-        write_json(given.out, found)
+        note(name, figures_of(texts, known, reference) | more | {"first": texts[:20]})
     sys.stdout.write(json.dumps(found) + "\n")
     return 0
 

@@ -134,10 +134,10 @@ def test_narrowed_vectors_keep_distances_best():
 
 def test_the_committed_plan_is_whole_and_fits():
     """Eight bits a weight: within 30 MiB for the net, and within 64 with the other embedded nets."""
-    plan = read_bundle_plan(CONFIGS / "reviews-large/plan.yaml")
-    recipe, size = read_recipe(CONFIGS / "reviews-large" / plan.corpus), {}
+    plan = read_bundle_plan(CONFIGS / "reviews/plan.yaml")
+    recipe, size = read_recipe(CONFIGS / "reviews" / plan.corpus), {}
     for name, stage in plan.stages.items():
-        config = read_config(CONFIGS / "reviews-large" / stage.config)
+        config = read_config(CONFIGS / "reviews" / stage.config)
         sizes = {key: tuple(v) if isinstance(v, list) else v for key, v in config.net.items()}
         judges = name in ("potential", "judge")
         made = TextClassifier(TextClassifierConfig(**sizes), None) if judges else tt.SEDD(tt.SEDDConfig(**sizes), None)

@@ -4,7 +4,6 @@ import json
 import math
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,12 +16,13 @@ from truetilt.models.lora import merged, switch
 from truetilt.models.net_score import DeftScore, NetPotential
 from truetilt.models.text_classifier import TextClassifier, TextClassifierConfig
 from truetilt.models.tokenizer import load_tokenizer
+from truetilt.models.transformer import SEDD, SEDDConfig
 from truetilt.runtime.checkpoints import found as found_checkpoints
 from truetilt.training import loop
-from truetilt.training.config import read_config
 from truetilt.training.corpus import Corpus, Texts, mixed
 from truetilt.training.evaluation import evaluate
 from truetilt.training.losses import Noise, Noised, corrupt, posterior_cross_entropy, score_entropy
+from truetilt.training.muon import Muon, matrices_of, orthogonal
 from truetilt.training.runs import TrainingRun, fresh
 from truetilt.training.tasks import build_task
 
@@ -195,26 +195,17 @@ def test_a_group_of_one_class_is_none():
         TextClassifier()(torch.zeros(1, 70, dtype=torch.long), torch.zeros(1))
 
 
-class Heard(torch.nn.Module):
-    """A net that keeps what it was asked."""
-
-    def __init__(self, net):
-        super().__init__()
-        self.net, self.config, self.heard = net, net.config, []
-
-    def forward(self, x, sigma, label=None):
-        self.heard.append((x, label))
-        return self.net(x, sigma, label)
-
-
-def test_a_prompt_is_never_noised_and_says_the_class(corpus, tmp_path):
+def test_a_prompt_is_never_noised_and_says_the_class(corpus, tmp_path, monkeypatch):
     config = settings(
         corpus, net=PLACED | {"length": LENGTH + 1}, prompts=WORDED, label_dropout=0.33, **LEARN | {"steps": 300}
     )
     run = TrainingRun.prepare(config, tmp_path)
-    heard, batch = Heard(run.task.net), run.batches().at(0)
-    run.task.loss(heard, batch)
-    (x, label), prompts = heard.heard[0], torch.tensor([3, 4, 6, 7, 5, 0])
+    net, batch, heard = run.task.net, run.batches().at(0), []
+    monkeypatch.setattr(
+        net, "trunk", lambda x, sigma, label: heard.append((x, label)) or SEDD.trunk(net, x, sigma, label)
+    )
+    run.task.loss(net, batch)
+    (x, label), prompts = heard[0], torch.tensor([3, 4, 6, 7, 5, 0])
     assert label is None
     assert x[:, 0].equal(prompts[batch.told])
     assert x[:, 1:].equal(batch.noised.x)
@@ -227,6 +218,19 @@ def test_a_prompt_is_never_noised_and_says_the_class(corpus, tmp_path):
     trained = run.task.log_scores(text.net, Noised(x, x, noise), torch.tensor([0]))
     sampled = tt.prompted(text.score(), LENGTH, [3])(x, 0.5).dense()
     assert sampled[x == V].allclose(trained[x == V].to(sampled), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"prompts": WORDED, "net": PLACED | {"length": LENGTH + 1}}, {"suffix_share": 0.5}]
+)
+def test_the_head_at_masked_sites_alone_gives_the_loss_of_all_sites(changes, corpus, tmp_path):
+    run = TrainingRun.prepare(settings(corpus, batch=64, **changes), tmp_path)
+    torch.nn.init.normal_(run.task.net.output_layer.linear.weight, generator=torch.Generator().manual_seed(0))
+    batch = run.batches().at(3)
+    every = score_entropy(run.task.process, run.task.log_scores(run.task.net, batch.noised, batch.told), batch.noised)
+    assert run.task.loss(run.task.net, batch).allclose(every, rtol=1e-4)
+    clean = batch._replace(noised=batch.noised._replace(x=batch.noised.x0))
+    assert run.task.loss(run.task.net, clean).tolist() == [0.0] * 64
 
 
 def test_a_run_with_adapters_moves_nothing_else(learned, corpus, tmp_path):
@@ -265,9 +269,12 @@ def _stop(step, loss):
         raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("task", ["conditional", "deft", "classifier"])
-def test_a_stopped_run_on_text_goes_on_to_the_bit(task, learned, corpus, tmp_path):
-    config = settings(corpus, learned[0] if task == "deft" else "", task=task)
+@pytest.mark.parametrize(
+    ("task", "optimizer"),
+    [("conditional", "adamw"), ("conditional", "muon"), ("deft", "adamw"), ("classifier", "muon")],
+)
+def test_a_stopped_run_on_text_goes_on_to_the_bit(task, optimizer, learned, corpus, tmp_path):
+    config = settings(corpus, learned[0] if task == "deft" else "", task=task, optimizer=optimizer)
     loop.train(config, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         loop.train(config, tmp_path / "broken", report=_stop)
@@ -278,6 +285,33 @@ def test_a_stopped_run_on_text_goes_on_to_the_bit(task, learned, corpus, tmp_pat
     ]
     assert states[0].keys() == states[1].keys()
     assert all(states[0][name].equal(states[1][name]) for name in states[0])
+
+
+def test_muon_makes_the_steps_of_matrices_orthogonal_and_is_torch_s_own():
+    made = torch.Generator().manual_seed(0)
+    for shape in ((12, 12), (40, 10), (10, 40)):
+        sizes = torch.linalg.svdvals(orthogonal(torch.randn(3, *shape, generator=made)).float())
+        assert 0.6 < float(sizes.min()) <= float(sizes.max()) < 1.25
+    net, same = (SEDD(SEDDConfig(**PLACED, classes=5), seed=1) for _ in range(2))
+    matrices = matrices_of(net)
+    assert len(matrices) == 4 * net.config.blocks
+    left = [p for p in net.parameters() if all(p is not matrix for matrix in matrices)]
+    ours = Muon(matrices, left, lr=0.01, weight_decay=0.1)
+    numbers = {k for k, p in enumerate(net.parameters()) if any(p is matrix for matrix in matrices)}
+    split = [[p for k, p in enumerate(same.parameters()) if (k in numbers) == muon] for muon in (True, False)]
+    if not hasattr(torch.optim, "Muon"):
+        pytest.skip("this torch has no Muon of its own to compare with")
+    theirs = torch.optim.Muon(split[0], lr=0.01, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
+    adamw = torch.optim.AdamW(split[1], lr=0.01, weight_decay=0.1)
+    for _ in range(3):
+        for own, other in zip(net.parameters(), same.parameters(), strict=True):
+            own.grad = torch.randn(own.shape, generator=made)
+            other.grad = own.grad.clone()
+        for optimizer in (ours, theirs, adamw):
+            optimizer.step()
+    assert all(matrix.grad is None for matrix in matrices)
+    for own, other in zip(net.parameters(), same.parameters(), strict=True):
+        assert own.allclose(other, atol=5e-4)
 
 
 def test_a_net_goes_on_from_another_and_learns_classes_it_had_not(corpus, tmp_path):
@@ -364,6 +398,7 @@ def test_what_does_not_fit_is_refused_before_a_step(changes, words, corpus, lear
         ({"prompts": WORDED, "task": "unconditional"}, "prompts are for the task conditional"),
         ({"max_blank": 1.0}, "max_blank is 1.0"),
         ({"modality": "digits", "mix": {"mood": 2}}, "mix is for text"),
+        ({"modality": "digits", "optimizer": "muon"}, "muon is for transformers"),
     ],
 )
 def test_a_configuration_that_makes_no_sense_is_refused(changes, words, corpus):
@@ -417,14 +452,3 @@ def test_texts_move_and_are_named_by_what_they_are(corpus):
     rows = Corpus.read(corpus).texts(("judge",), labelled=True)
     assert isinstance(rows.to("cpu"), Texts)
     assert rows.fingerprint() == rows.to("cpu").fingerprint() != rows.take(torch.arange(3)).fingerprint()
-
-
-@pytest.mark.parametrize(
-    ("name", "most"), [("pretrained", 16), ("sedd", 16), ("deft", 8), ("potential", 6), ("judge", 3)]
-)
-def test_the_committed_configurations_are_whole(name, most):
-    config = read_config(Path(__file__).parents[1] / f"configs/reviews/{name}.yaml")
-    sizes = {n: tuple(v) if isinstance(v, list) else v for n, v in config.net.items()}
-    judges = name in ("potential", "judge")
-    made = TextClassifier(TextClassifierConfig(**sizes), None) if judges else tt.SEDD(tt.SEDDConfig(**sizes), None)
-    assert sum(parameter.numel() for parameter in made.parameters()) * 2 < most * 2**20

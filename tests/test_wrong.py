@@ -13,13 +13,13 @@ import torch
 import truetilt as tt
 from problems import clean, flow, guided, hard_table, miss, table, tv, z_limit
 from test_unbiased import z_scores
-from truetilt.core.types import Resampled, SiteOdds
+from truetilt.core.types import Particles, Resampled, SiteOdds
 from truetilt.diffusion.kernels import SiteLaw
 from truetilt.exact.ctmc import jump_generator
 from truetilt.exact.tables import flat_index
 from truetilt.metrics.divergences import histogram
-from truetilt.smc.resampling import never
-from truetilt.smc.sampler import Source, Stream, trace
+from truetilt.smc.resampling import effective_sample_size, never
+from truetilt.smc.sampler import Source, Stream, first_draw, step, steps_of, trace
 from truetilt.targets.on_clock import OnClock, Proposal, powers
 
 ALPHA = 4.0
@@ -206,3 +206,38 @@ def test_wrong_dead_particles_revived():
     right, wrong = (histogram(states, log_w.softmax(-1), 9) for log_w in (run[-1].log_w, mended))
     assert tv(right, problem.target(1.0).reshape(-1)) < 0.03
     assert tv(wrong, problem.target(1.0).reshape(-1)) > 0.1
+
+
+def algorithm_two(threshold, printed, start=1.0, steps=40, n=20_000):
+    """Algorithm 2 with systematic resampling: of what a step made or, as printed, of what was there before it."""
+    fk, source, grid = tt.Tempered(toy().model(), ALPHA), Source(Stream(0)), tt.uniform_grid(steps)
+    now = first_draw(fk, grid[0], (1, n), source)[0]
+    now = now._replace(log_w=now.log_w + torch.tensor(start, dtype=torch.float64).log())
+    for here in steps_of(grid):
+        then = step(fk, now, here, never, source)[0]
+        kept = now if printed else then
+        if effective_sample_size(kept.log_w) <= threshold * n and (printed or here.number < steps):
+            chosen = tt.systematic(kept.log_w, Stream(1).uniforms(here.number, 0, 1, n))
+            x = kept.x.gather(1, chosen.ancestors[..., None].expand(kept.x.shape))
+            then = Particles(x, chosen.log_w, {k: v.gather(1, chosen.ancestors) for k, v in kept.aux.items()})
+        now = then
+    return now
+
+
+def test_wrong_order_of_events_of_algorithm_two_as_printed():
+    """A step that resamples what was there before it is undone: resampled in every step, no particle leaves time 1."""
+    problem = toy()
+    mask, size = problem.process.mask, problem.process.states
+    for threshold, undone in ((1.0, 1.0), (0.8, 0.1)):
+        right, wrong = (algorithm_two(threshold, printed) for printed in (False, True))
+        law = histogram(flat_index(right.x, size), right.log_w.softmax(-1), size**2)
+        assert tv(clean(law, problem), problem.target(ALPHA)) < 0.08
+        assert not (right.x == mask).any()
+        assert float((wrong.x == mask).any(-1).double().mean()) >= undone
+
+
+def test_wrong_start_of_algorithm_two_as_printed():
+    """Weights that start at 0 stay there, whatever they are multiplied by."""
+    assert algorithm_two(0.5, False).log_w.isfinite().all()
+    with pytest.raises(tt.DegenerateWeights):
+        algorithm_two(0.5, False, start=0.0)

@@ -125,9 +125,14 @@ class SEDD(Pretrained[SEDDConfig]):
     def head(self, hidden: Tensor, sigma: Tensor) -> Tensor:
         """float32 log-scores [..., rows] of features [..., hidden] at total noise [...] or [1]; own tokens not yet set
         to 0."""
-        linear, scaled = self.output_layer.linear, self.config.scale_by_sigma
-        less = sigma.float().expm1().log()[..., None] + math.log(self.config.rows - 1) if scaled else 0.0
-        return wide_product(hidden, linear.weight).add_(linear.bias.float() - less)
+        linear = self.output_layer.linear
+        return wide_product(hidden, linear.weight).add_(linear.bias.float() - self.scaling(sigma)[..., None])
+
+    def scaling(self, sigma: Tensor) -> Tensor:
+        """What the head subtracts from every logit at total noise [...], float32."""
+        if not self.config.scale_by_sigma:
+            return torch.zeros_like(sigma, dtype=torch.float32)
+        return sigma.float().expm1().log() + math.log(self.config.rows - 1)
 
     def log_score(self, process: Process, logits: SiteLogits, x: Tokens, t: float) -> SiteLogits:
         """The head's outputs, which are log-scores already, set to 0 at the token that a site has."""

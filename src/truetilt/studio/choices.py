@@ -51,7 +51,7 @@ MODELS: Mapping[str, Choice] = {
     ),
     "tiny-reviews": Choice(
         "Short reviews and comments",
-        "Embedded text networks of 64 tokens, masked, small and trained for minutes. Half a second a step on a CPU.",
+        "Embedded text networks of 64 tokens, masked, small and trained for minutes. A second or two a step on a CPU.",
         "Condition: the class of the text",
         Start(4.0, 4, 4, 32),
         "positive",

@@ -67,7 +67,7 @@ def read_bundle_plan(path: Path) -> BundlePlan:
     """The plan in a YAML or JSON file."""
     found = parse_file(path)
     if not isinstance(found, dict) or not isinstance(found.get("stages"), dict):
-        raise InvalidInput(f"{path} is no plan; give corpus, stages and bundle, as configs/reviews-large/plan.yaml")
+        raise InvalidInput(f"{path} is no plan; give corpus, stages and bundle, as configs/reviews/plan.yaml")
     check_keys(BundlePlan, found, str(path))
     stages = {}
     for name, told in found["stages"].items():
@@ -152,7 +152,7 @@ def _assembled(run: BundleRun) -> dict[str, Any]:
 def main(arguments: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     parser = argparse.ArgumentParser("python -m truetilt.training.bundle", description="Train a bundle of text nets.")
-    parser.add_argument("plan", type=Path, help="YAML or JSON; see configs/reviews-large/plan.yaml")
+    parser.add_argument("plan", type=Path, help="YAML or JSON; see configs/reviews/plan.yaml")
     parser.add_argument("--data", type=Path, required=True, help="folder below which the sources of the texts lie")
     parser.add_argument("--out", type=Path, default=Path("runs/bundle"), help="folder of the corpus, runs and bundle")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")

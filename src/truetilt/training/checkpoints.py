@@ -72,7 +72,7 @@ def load_checkpoint(path: Path, learner: Learner, fingerprint: str) -> TrainingP
 
 
 def _tensors(learner: Learner) -> dict[str, Tensor]:
-    names = [name for name, _ in _learned(learner)]
+    names = [name for name, _, _ in _learned(learner)]
     state = learner.optimizer.state_dict()["state"]
     tensors = {f"net.{name}": tensor for name, tensor in learner.weights.items()}
     tensors |= {f"ema.{name}": tensor for name, tensor in learner.ema.items()}
@@ -81,9 +81,11 @@ def _tensors(learner: Learner) -> dict[str, Tensor]:
     return tensors | {"loss_sum": learner.loss_sum}
 
 
-def _learned(learner: Learner) -> list[tuple[str, nn.Parameter]]:
-    """The parameters that the optimiser moves, in its order."""
-    return [(name, parameter) for name, parameter in learner.net.named_parameters() if parameter.requires_grad]
+def _learned(learner: Learner) -> list[tuple[str, Tensor, tuple[str, ...]]]:
+    """The parameters that the optimiser moves, in its order, with the names of their moments."""
+    names = {id(parameter): name for name, parameter in learner.net.named_parameters()}
+    groups = learner.optimizer.param_groups
+    return [(names[id(p)], p, group.get("moments", _MOMENTS)) for group in groups for p in group["params"]]
 
 
 @torch.no_grad()
@@ -95,9 +97,9 @@ def _restore(learner: Learner, tensors: dict[str, Tensor], path: Path) -> None:
         pairs |= {f"ema.{name}": (tensor, read(f"ema.{name}")) for name, tensor in learner.ema.items()}
         pairs |= {"loss_sum": (learner.loss_sum, read("loss_sum"))}
         state: dict[int, dict[str, Tensor]] = {}
-        for number, (name, parameter) in enumerate(_learned(learner)):
-            state[number] = {key: torch.zeros_like(parameter) for key in _MOMENTS}
-            pairs |= {f"{key}.{name}": (state[number][key], read(f"{key}.{name}")) for key in _MOMENTS}
+        for number, (name, parameter, moments) in enumerate(_learned(learner)):
+            state[number] = {key: torch.zeros_like(parameter) for key in moments}
+            pairs |= {f"{key}.{name}": (state[number][key], read(f"{key}.{name}")) for key in moments}
             state[number]["step"] = read(f"step.{name}")
             if state[number]["step"].shape != () or state[number]["step"].dtype != torch.float32:
                 raise RuntimeError(f"step.{name} is no single number")

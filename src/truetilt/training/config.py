@@ -20,6 +20,7 @@ _CHOICES = {
     "task": TASKS,
     "process": ("masking", "uniform"),
     "schedule": ("cosine", "constant"),
+    "optimizer": ("adamw", "muon"),
     "augment": ("none", "shift", "mask"),
     "modality": ("digits", "text"),
     "rows": ("segments", "packed"),
@@ -46,6 +47,7 @@ _LATER = (
     "lora",
     "max_blank",
     "suffix_share",
+    "optimizer",
 )  # part of a fingerprint only if set
 
 
@@ -63,6 +65,7 @@ class TrainConfig:
     batch: int = 256
     lr: float = 1e-3
     schedule: str = "cosine"
+    optimizer: str = "adamw"  # or muon: the matrices in a transformer's blocks by Muon, all else by AdamW
     warmup: int = 500
     weight_decay: float = 0.0
     ema: float = 0.9995
@@ -127,6 +130,8 @@ class TrainConfig:
         for name in ("mix", "prompts", "lora"):
             if getattr(self, name) and not text:
                 raise InvalidInput(f"{name} is for text; add `modality: text`, or leave it out")
+        if self.optimizer == "muon" and not text:
+            raise InvalidInput("muon is for transformers, which are the nets of text; choose adamw")
         if self.rows == "packed" and (not text or self.task != "unconditional"):
             raise InvalidInput("packed rows have no labels; they are for the task unconditional on text")
         if self.prompts and self.task != "conditional":

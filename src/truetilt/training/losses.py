@@ -42,6 +42,11 @@ class Noise(NamedTuple):
     def lost(self) -> Tensor:
         return -torch.expm1(-self.sigma)
 
+    @property
+    def log_odds(self) -> Tensor:
+        """log of the chance of a site being kept over that of being lost."""
+        return self.keep.log() - self.lost.log()
+
 
 class Noised(NamedTuple):
     """Clean tokens, their noised version, and the noise."""
@@ -103,9 +108,8 @@ def score_entropy(process: Masking | Uniform, log_score: Tensor, noised: Noised)
     """
     log_score, noise = _real(log_score), noised.noise
     if isinstance(process, Masking):
-        log_odds = (noise.keep.log() - noise.lost.log())[:, None].to(log_score)
         log_true = log_score.gather(-1, noised.x0[..., None])[..., 0]
-        terms = log_score.exp().sum(-1) + log_odds.exp() * (log_odds - 1 - log_true)
+        terms = _masked_terms(log_score.exp().sum(-1), log_true, noise.log_odds[:, None].to(log_score))
         terms = terms if noised.weight is None else terms * noised.weight.to(terms)
         return torch.where(noised.x == process.mask, terms, 0.0).sum(-1) * noise.rate.to(log_score)
     size = process.vocabulary
@@ -114,6 +118,19 @@ def score_entropy(process: Masking | Uniform, log_score: Tensor, noised: Noised)
     log_score = log_score - log_score.gather(-1, here)
     terms = log_score.exp() + log_ratio.exp() * (log_ratio - 1 - log_score)
     return terms.scatter(-1, here, 0.0).sum((-2, -1)) * (noise.rate / size).to(log_score)
+
+
+def masked_score_entropy(sites: tuple[Tensor, ...], total: Tensor, log_true: Tensor, noised: Noised) -> Tensor:
+    """`score_entropy` for masking, [B], from what a network says at the masked sites [n] alone, given as row and place:
+    the sum of its scores, and the log-score of the clean token."""
+    row, noise = sites[0], noised.noise
+    terms = _masked_terms(total, log_true, noise.log_odds[row].to(total))
+    terms = terms if noised.weight is None else terms * noised.weight[sites].to(terms)
+    return torch.zeros_like(noise.rate, dtype=terms.dtype).index_add(0, row, terms) * noise.rate.to(terms)
+
+
+def _masked_terms(total: Tensor, log_true: Tensor, log_odds: Tensor) -> Tensor:
+    return total + log_odds.exp() * (log_odds - 1 - log_true)
 
 
 def deft_edges(process: Masking | Uniform, base_logits: Tensor, guide: Tensor, noised: Noised) -> Tensor:

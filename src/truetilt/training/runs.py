@@ -15,6 +15,7 @@ from .batches import Batches
 from .checkpoints import Learner, TrainingProgress, load_checkpoint
 from .config import TrainConfig
 from .data import DigitImages, load_digits, subset, tokens_of
+from .muon import Muon, matrices_of
 from .task_record import TrainingRows, TrainingTask, quick, weights_fingerprint
 from .tasks import build_task
 from .text_tasks import load_texts
@@ -71,10 +72,15 @@ def _check_device(device: torch.device | str) -> None:
 
 def fresh(run: TrainingRun) -> Learner:
     """The learner at step 0."""
-    fused = run.device.type == "cuda"
-    net = run.task.net
+    net, config = run.task.net, run.config
+    options: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay, "fused": run.device.type == "cuda"}
     learned = [parameter for parameter in net.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(learned, lr=run.config.lr, weight_decay=run.config.weight_decay, fused=fused)
+    if config.optimizer == "muon":
+        matrices = matrices_of(net)
+        own = {id(parameter) for parameter in matrices}
+        optimizer = Muon(matrices, [parameter for parameter in learned if id(parameter) not in own], **options)
+    else:
+        optimizer = torch.optim.AdamW(learned, **options)
     frozen = {name for name, parameter in net.named_parameters() if not parameter.requires_grad}
     weights = {name: tensor for name, tensor in net.state_dict().items() if name not in frozen}
     ema = {name: tensor.clone() for name, tensor in weights.items()}

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from ..core.errors import InvalidInput
 from ..diffusion.processes import Masking, Uniform
@@ -30,7 +31,7 @@ from ..models.transformer import SEDD, SEDDConfig
 from .config import TrainConfig
 from .corpus import Corpus, Texts, mixed
 from .data import subset
-from .losses import Noised, score_entropy
+from .losses import Noised, masked_score_entropy, score_entropy
 from .task_record import LogScores, TrainingBatch, TrainingTask, quick, weights_fingerprint
 
 
@@ -128,9 +129,12 @@ def _diffusion(config: TrainConfig, corpus: Corpus, device: torch.device | str) 
         raise InvalidInput(f"net.masked is {net.config.masked} and the process {config.process}; they must agree")
     net = placed(_adapted(net, config) if config.lora else net, device)
     prompts = encoded_prompts(corpus, config.prompts).to(device) if config.prompts else None
-    answer = _by_label(net) if prompts is None else _by_prompt(prompts)
+    read = _by_label(net) if prompts is None else _by_prompt(prompts)
+    answer, sums = _answer(read), torch.compile(_sums, dynamic=True) if config.compile else _sums
 
     def loss(net: nn.Module, batch: TrainingBatch) -> Tensor:
+        if isinstance(process, Masking):
+            return _loss_at_masks(process, read, sums, net, batch)
         return score_entropy(process, answer(net, batch.noised, batch.told), batch.noised)
 
     told, in_order = config.task == "conditional", config.suffix_share > 0
@@ -175,8 +179,8 @@ def _deft(config: TrainConfig, corpus: Corpus, device: torch.device | str) -> Tr
         raise InvalidInput("a guide answers with log-ratios, which no noise scales; set net.scale_by_sigma to false")
     _check_agree(base.config, sizes, ("vocabulary", "length", "masked"))
     guide, base = placed(SEDD(sizes, config.seed), device), placed(base, device).eval().requires_grad_(False)
-    asked, guided = quick(base, config.compile), _by_label(guide)
-    frozen, withheld = _by_label(base), torch.tensor(corpus.withheld, device=device)
+    asked, guided = quick(base, config.compile), _answer(_by_label(guide))
+    frozen, withheld = _answer(_by_label(base)), torch.tensor(corpus.withheld, device=device)
 
     def scores(guide: nn.Module, noised: Noised, told: Tensor) -> Tensor:
         with torch.no_grad():
@@ -205,25 +209,46 @@ def _check_agree(base: Any, own: Any, names: tuple[str, ...]) -> None:
             )
 
 
-def _by_label(net: SEDD) -> LogScores:
+_Read = Callable[[Noised, Tensor], tuple[Tensor, Tensor | None]]  # what a network is given: tokens, perhaps a label
+
+
+def _by_label(net: SEDD) -> _Read:
     """Conditioning on labels by an embedding; a network without classes gets none."""
-    size, told_labels = net.config.vocabulary, bool(net.config.classes)
-
-    def answer(net: nn.Module, noised: Noised, told: Tensor) -> Tensor:
-        return net(noised.x, noised.noise.sigma.float(), told if told_labels else None)[..., :size]
-
-    return answer
+    return lambda noised, told: (noised.x, told if net.config.classes else None)
 
 
-def _by_prompt(prompts: Tensor) -> LogScores:
+def _by_prompt(prompts: Tensor) -> _Read:
     """Conditioning on labels by a prompt before the text, which is never noised and does not enter the loss."""
+    return lambda noised, told: (torch.cat([prompts[told], noised.x], -1), None)
+
+
+def _answer(read: _Read) -> LogScores:
+    """The log-scores of every token, without the mask, at each site of the text."""
 
     def answer(net: Any, noised: Noised, told: Tensor) -> Tensor:
-        whole = torch.cat([prompts[told], noised.x], -1)
-        answers = net(whole, noised.noise.sigma.float())
-        return answers[:, prompts.shape[1] :, : net.config.vocabulary]
+        x, label = read(noised, told)
+        return net(x, noised.noise.sigma.float(), label)[:, -noised.x.shape[1] :, : net.config.vocabulary]
 
     return answer
+
+
+def _loss_at_masks(process: Masking, read: _Read, sums: Any, net: Any, batch: TrainingBatch) -> Tensor:
+    """The score entropy by a head that is asked at the masked sites alone, [B]."""
+    noised, linear = batch.noised, net.output_layer.linear
+    sites, sigma = (noised.x == process.mask).nonzero(as_tuple=True), noised.noise.sigma.float()
+    x, label = read(noised, batch.told)
+    hidden = net.trunk(x, sigma, label)[:, -noised.x.shape[1] :][sites]
+    size = net.config.vocabulary
+    log_total, true = sums(hidden, linear.weight[:size], linear.bias[:size], noised.x0[sites])
+    less = net.scaling(sigma)[sites[0]]
+    return masked_score_entropy(sites, (log_total - less).exp(), true - less, noised)
+
+
+def _sums(hidden: Tensor, weight: Tensor, bias: Tensor, token: Tensor) -> tuple[Tensor, Tensor]:
+    """Of the logits of each site, [n] in float32: the log of the sum of their exponentials, and that of its token."""
+    logits = functional.linear(hidden, weight).float() + bias.float()
+    own = torch.arange(len(weight), device=token.device) == token[:, None]
+    return logits.logsumexp(-1), torch.where(own, logits, 0.0).sum(-1)
 
 
 def encoded_prompts(corpus: Corpus, prompts: Mapping[str, Any]) -> Tensor:
