@@ -192,3 +192,37 @@ def test_help_names_the_extra_that_the_studio_needs(words):
     """Square brackets are markup to the help's renderer, which swallows them unless they are escaped."""
     shown = " ".join(truetilt(*words).stdout.replace("│", " ").split())
     assert "pip install 'truetilt[ui]'" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ({"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_ADDR is 'not set'"),
+        ({"RANK": "0"}, "WORLD_SIZE is 'not set'"),
+        ({"WORLD_SIZE": "2"}, "RANK is 'not set'"),
+        ({"RANK": "x", "WORLD_SIZE": "2"}, "RANK is 'x'"),
+        ({"RANK": "2", "WORLD_SIZE": "2", "MASTER_ADDR": "x", "MASTER_PORT": "1"}, "RANK is 2 and WORLD_SIZE 2"),
+    ],
+)
+@pytest.mark.parametrize("command", ["sample", "steer"])
+def test_ranks_that_no_launcher_started_are_one_line(command, words, told, monkeypatch):
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in words.items():
+        monkeypatch.setenv(name, value)
+    done = CliRunner().invoke(app, [command, "t.json"])
+    assert done.exit_code == 2
+    assert told in done.stderr
+    assert "start ranks by torchrun" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_a_command_of_one_process_is_refused_under_torchrun(rank, monkeypatch):
+    for name, value in {"RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    done = CliRunner().invoke(app, ["steer", "t.json", "--reward", "mine.py:f"])
+    assert done.exit_code == 2
+    assert done.stderr == (
+        "error: steer runs in one process, and 2 ranks were started; start it without torchrun\n" if rank == "0" else ""
+    )

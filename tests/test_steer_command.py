@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 import truetilt as tt
 from truetilt.cli.main import app
 from truetilt.commands import steer as commands
+from truetilt.core.storage import owned
 
 TABLE = {"p0": [[0.3, 0.2], [0.1, 0.4]], "likelihood": [[0.9, 0.1], [0.2, 0.5]]}
 MINE = """
@@ -116,6 +117,7 @@ def ones(x):
 """
 
 
+@pytest.mark.interrupt
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_stopped_it_says_so_and_goes_on(here, number, code):
     (here / "slow.py").write_text(SLOW)
@@ -163,4 +165,36 @@ def test_an_unfinished_run_does_not_lock_the_default_folder(here, monkeypatch):
     assert done.exit_code == 0, done.output
     assert "going on after stage" in done.stderr
     assert (here / "runs/steer/result.json").exists()
+    assert not (here / "runs/steer/stages").exists()
+
+
+def test_two_runs_do_not_share_a_folder(here):
+    """One that is in use is refused in a line that names its process; without --out the next number is taken."""
+    words = ["t.json", "--reward", "mine.py:ones", "--evaluations", "2000"]
+    with owned(here / "runs/steer"), owned(here / "runs/steer-2"):
+        done = steered(*words, "--out", "runs/steer")
+        assert done.exit_code == 2
+        assert f"runs/steer is in use by process {os.getpid()} on" in " ".join(done.stderr.split())
+        done = steered(*words)
+        assert done.exit_code == 0, done.output
+        assert "this run goes to runs/steer-3" in " ".join(done.stderr.split())
+    assert sorted(path.name for path in (here / "runs").iterdir()) == ["steer-3"]
+
+
+def test_killed_after_its_result_was_written_it_pays_nothing_again(here, monkeypatch):
+    """Neither the run nor the exact log Z of a table, which asks about every state."""
+    (here / "slow.py").write_text(SLOW)
+    words = ["t.json", "--reward", "slow.py:ones", "--evaluations", "40", "--populations", "2"]
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(commands, "remove_folder", killed)
+        assert steered(*words).exit_code == 130
+    assert (here / "runs/steer/result.json").exists()
+    before = (here / "asked").read_text().splitlines()
+    done = steered(*words)
+    assert done.exit_code == 0, done.output
+    assert (here / "asked").read_text().splitlines() == before
     assert not (here / "runs/steer/stages").exists()

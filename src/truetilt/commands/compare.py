@@ -26,7 +26,7 @@ from ..core.arguments import number, whole_number
 from ..core.budget import Budget, BudgetTooSmall
 from ..core.errors import DegenerateWeights, InvalidInput, InvalidWeights
 from ..core.spent import Spent
-from ..core.storage import check_folder, sha256_of, write_json, write_with
+from ..core.storage import check_folder, owned, sha256_of, write_json, write_with
 from ..core.types import Tokens
 from ..exact.tables import flat_index
 from ..metrics.states import mean_difference
@@ -81,7 +81,7 @@ def compare(asked: Comparison, folder: Path, told: Told = UNTOLD) -> Answer:
     def stopped() -> str:
         return f"stopped; {len(found)} finished cells are kept in {folder}, and the same call goes on from there"
 
-    with Stoppable(stopped):
+    with Stoppable(stopped), owned(folder):
         asked = checked(asked)
         titles = {name: f"{NAMES[method]}, seed {seed}" for name, method, seed in cells(asked)}
         work = answers(_experiment(asked), _settings(asked), folder, lambda name: told.begun(titles[name]))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -12,11 +12,12 @@ import torch
 
 from ..core.arguments import set_fields
 from ..core.errors import FolderTaken, InvalidInput
-from ..core.storage import check_folder, write_text
+from ..core.storage import check_folder, owned, remove_folder, write_text
 from ..core.types import Tokens
 from ..exact.tables import Table
 from ..molecules.bundle import Molecules
 from ..result import Result
+from ..rewards.resumed_answers import Ledger
 from ..rewards.reward import Reward
 from ..runtime.stopping import Stoppable
 from ..steering.stages import BudgetProgress
@@ -66,7 +67,7 @@ class SteerRequest(NamedTuple):
 def steer_by_default(
     asked: SteerRequest, progress: BudgetProgress, calls: Calls | None, say: Callable[[str], object]
 ) -> tuple[dict[str, Any], Path]:
-    """Steer into runs/steer, or the first of runs/steer-2, -3, ... without another unfinished run; with the folder."""
+    """Steer into runs/steer, or the first of runs/steer-2, ... that has no other run, unfinished or under way."""
     folder, number = DEFAULT, 1
     while True:
         try:
@@ -86,7 +87,8 @@ def steer_named(
     """
     _check(asked)
     check_folder(folder)
-    with Stoppable(lambda: "stopped; what is done is kept, and the same command goes on from there"):
+    stopped = "stopped; what is done is kept, and the same command goes on from there"
+    with owned(folder), Stoppable(lambda: stopped):
         around = StringsAsked(asked.prompt, asked.length, asked.trust_remote_code, asked.fix)
         made = (
             steered_protein(asked.backbone, asked.device, asked.condition)
@@ -104,7 +106,9 @@ def steer_named(
         given = asked._asdict() | {"model": None, "strength": None if asked.reward is None else asked.strength}
         given |= {"backbone": None} | asked.backbone.given
         result = noted(result, bundle=asked.model, command=command(["steer", asked.model], given))
-        summary, view = _summary(result, made, reward), _view(made, reward)
+        keeps = reward is not None and reward.keeps
+        with Ledger(reward, folder / STAGES) if reward is not None and keeps else contextlib.nullcontext():
+            summary, view = _summary(result, made, reward), _view(made, reward)
         if isinstance(made.tokenizer, Molecules) and isinstance(view, MoleculeView):
             rows = made.tokenizer.table(result, reward)
             view = with_rewards(view, rows)
@@ -116,7 +120,7 @@ def steer_named(
             write_text(folder / f"{made.name}.{ending}", text)
             summary["files"] = [f"{made.name}.{ending}"]
         write_outputs(folder, summary, draw_steered(result, view))
-        shutil.rmtree(folder / STAGES, ignore_errors=True)
+        remove_folder(folder / STAGES)
         return summary
 
 

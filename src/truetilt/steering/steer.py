@@ -91,8 +91,9 @@ def steer(
         progress: Function (what is being done, share of the budget spent), called when a stage begins, as it proceeds
             ("stage · step 3 of 24") and when it ends, and once at the start of a resumed call. None by default.
         checkpoint: Folder where every finished stage and every answer of the reward is stored: the same call, repeated
-            after an interruption, continues from there to the same bits and calls the function for no state twice.
-            SIGTERM ends the call with `tt.Stopped`. None (the default): nothing is stored.
+            after an interruption, continues from there to the same bits and calls the function for no state twice
+            (but for what a kill came upon). One process at a time owns it. SIGTERM ends the call with `tt.Stopped`.
+            None (the default): nothing is stored.
 
     Returns:
         The weighted particles, log Z and the record of the run.
