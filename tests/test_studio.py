@@ -388,27 +388,14 @@ def test_the_command_refuses_a_port_that_is_taken_and_says_what_is_missing(monke
     assert "pip install 'truetilt[ui]'" in done.stderr
 
 
-@pytest.fixture
-def in_background():
-    """SIGINT ignored, as for jobs that a shell starts with &; children inherit it unless they are told otherwise."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-def heeding_interrupts():
-    """Run in a child before its program: what a terminal's Ctrl-C meets there."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-@pytest.mark.usefixtures("in_background")
+@pytest.mark.interrupt
 def test_the_command_serves_until_it_is_interrupted(tmp_path):
     pytest.importorskip("gradio", reason="gradio is not installed (the ui extra has it)")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "truetilt", "studio", "--port", str(port), "--no-browser"]
     here = os.environ | {"TMPDIR": str(tmp_path)}
-    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=here, preexec_fn=heeding_interrupts)
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=here)
     try:
         assert running.stderr.readline() == f"studio: http://127.0.0.1:{port} (Ctrl-C ends it)\n"
         assert answer(f"http://127.0.0.1:{port}").status_code == 200
