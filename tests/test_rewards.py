@@ -408,6 +408,15 @@ def test_workers_end_with_the_reward():
     assert not process.is_alive()
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_function_that_ends_the_program_is_an_error_of_bounded_length(workers):
+    error = refused(
+        "'ACGT' .* the function raised SystemExit: xxx", lambda: strings(functions.exits, workers=workers)(ACGT)
+    )
+    assert len(str(error)) < 1000
+    assert all(len(note) < 20_000 for note in getattr(error, "__notes__", ()))
+
+
 # the file
 
 

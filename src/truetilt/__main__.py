@@ -13,6 +13,7 @@ from types import FrameType
 
 def main() -> None:
     """Entry point of `truetilt`."""
+    _open_closed()
     signal.signal(signal.SIGINT, _interrupted)
     signal.signal(signal.SIGTERM, _interrupted)
     try:
@@ -25,6 +26,21 @@ def main() -> None:
         _unsaid(error)
     finally:
         _flush()
+
+
+def _open_closed() -> None:
+    """Where stdin, stdout or stderr are closed, open something: else the next file that is opened is taken for it.
+
+    What is written to stdout fails then, as it should; messages are dropped.
+    """
+    while (number := os.open(os.devnull, os.O_RDONLY)) < 3:
+        os.set_inheritable(number, True)
+        if number == 1:
+            sys.stdout = open(1, "w")  # noqa: SIM115
+        elif number == 2:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            sys.stderr = open(2, "w")  # noqa: SIM115
+    os.close(number)
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:

@@ -48,7 +48,7 @@ def sample(
         Path,
         typer.Argument(
             help='A table, JSON {"p0": [...], "likelihood": [...]}; mnist, tiny-reviews, or their like; a folder of '
-            "transformers; proteinmpnn; or molecules."
+            "transformers; proteinmpnn; molecules; or file.py:name of a tt.Model."
         ),
     ],
     condition: Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -241,6 +242,7 @@ class stages:
 _CLEAR = "\r\x1b[K"  # clears the current line
 _PAUSE = 0.1  # seconds between updates, at least
 _OUT_OF_MEMORY = re.compile(r"not enough memory|out of memory|can't allocate|Storage size|overflow", re.IGNORECASE)
+_NAMED = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.ENAMETOOLONG, errno.ELOOP)  # of a wrong name
 _LONGEST = 1000  # characters of an error message, at most
 
 
@@ -274,20 +276,25 @@ class OneLineErrors:
             _fail(self.stopped, 130)
         if error is None or isinstance(error, SystemExit | typer.Exit | typer.BadParameter):
             return
-        from ..core.errors import InvalidInput, Stopped, TruetiltError
+        from ..core.errors import FunctionFailed, InvalidInput, Stopped, TruetiltError
 
         if isinstance(error, InvalidInput):
-            _fail(str(error), 2)
+            _fail(str(error), 1 if isinstance(error, FunctionFailed) else 2)
         if isinstance(error, Stopped):
             _fail(f"{error}{self.resume}", 143)
         if isinstance(error, TruetiltError):
             _fail(str(error), 1)
         if isinstance(error, OSError):
-            _fail(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), 1)
+            _fail(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), 2 if error.errno in _NAMED else 1)
         if isinstance(error, UnicodeEncodeError):
             _fail("a name or a text holds half a character (a lone surrogate); write it in UTF-8", 2)
         if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(str(error))):
             _fail(f"memory ran out ({error or type(error).__name__}); take fewer particles, populations or steps", 1)
+        from ..commands.python_file import line_of
+        from ..core.user_functions import raised
+
+        if isinstance(error, Exception) and (line := line_of(error)):  # of a file of the user's
+            _fail(f"{raised(error)}{line}", 1)
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -45,6 +45,7 @@ OURS, BASE = "truetilt", "base"
 NAMES = {OURS: "truetilt", **TITLES, BASE: "base draws"}
 WITH_TARGET = {OURS, *(name for name, method in METHODS.items() if method.has_target)}
 FILE, FIGURE = "compare.json", "compare.png"
+MOST = 10_000  # seeds, and draws that are judged: more say nothing that fewer do not
 DRAWN = 16  # populations of `tt.steer`, each of which needs at least one draw
 _LEVEL = 0.95
 _LONG, _STEPS = 256, 128  # sites beyond which several are revealed per step, and the steps then; as in `tt.steer`
@@ -101,8 +102,8 @@ def checked(asked: Comparison) -> Comparison:
     unknown = [name for name in given if name not in NAMES]
     if unknown or not given:
         raise InvalidInput(f"there is no method {', '.join(unknown)!r}; known are {', '.join(NAMES)}")
-    whole_number("seeds", asked.seeds, 1)
-    whole_number("judged", asked.judged, 1)
+    whole_number("seeds", asked.seeds, 1, MOST)
+    whole_number("judged", asked.judged, 1, MOST)
     whole_number("calls", asked.calls, 1)
     if asked.evaluations is not None:
         whole_number("evaluations", asked.evaluations, 1)

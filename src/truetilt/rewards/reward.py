@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import function, number, path_of, set_fields, truth, whole_number
-from ..core.errors import InvalidInput
+from ..core.errors import FunctionFailed, InvalidInput
 from ..core.fingerprints import fingerprint
 from ..core.types import Tokens
 from ..core.user_functions import SPELL, wants_strings
@@ -212,7 +212,7 @@ class Reward:
             failure = alone or failure._replace(words=f"{failure.words} (of all together, of none alone)")
         self._cache.keep(now=failure is not None)
         if failure is not None:
-            error = InvalidInput(self._told(x, failure, begun))
+            error = FunctionFailed(self._told(x, failure, begun))
             if failure.trace:
                 error.add_note(failure.trace)
             raise error from failure.error
