@@ -125,7 +125,7 @@ ones = tt.Reward(lambda x: x.sum(-1), vocabulary=2)
         (["t.json", "--reward", "faulty.py:raises"], 1, "raised KeyError: 'bbb"),
         (["t.json", "--reward", "faulty.py:exits"], 1, "raised SystemExit: nothing"),
         (["t.json", "--reward", "faulty.py:odd"], 1, "raised Unprintable:"),
-        (["t.json", "--reward", "faulty.py"], 2, "name a reward: a function of tokens [B, D], or a tt.Reward in it"),
+        (["t.json", "--reward", "faulty.py"], 2, "write file.py:name, such as faulty.py:score"),
         (["faulty.py:needs", "--reward", "faulty.py:ones"], 2, "missing 1 required positional argument: 'a'"),
         (["faulty.py:model_that_raises", "--reward", "faulty.py:ones"], 2, "(faulty.py, line 25)"),
         (["faulty.py:model_that_exits", "--reward", "faulty.py:ones"], 2, "SystemExit: 3 (faulty.py, line 28)"),

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..steering.progress import stages
 from .terminal import (
     BackboneFile,
     BackboneWeights,
@@ -26,7 +27,6 @@ from .terminal import (
     TiedResidues,
     Trusted,
     show,
-    stages,
 )
 from .terminal import device as found_device
 

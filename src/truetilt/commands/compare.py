@@ -225,6 +225,7 @@ def _ours(contest: Contest) -> Baseline:
         "calls": calls,
         "num_inference_steps": contest.steps,
         "seed": contest.seed,
+        "progress": False,
     }
     result = steer(contest.model, afresh(contest.reward), contest.strength, **how)
     states, weights = result.particles.flatten(0, 1), result.weights.reshape(-1)

@@ -52,10 +52,9 @@ def load_model(text: str) -> Model:
 
 def load_any(text: str, what: str) -> Any:
     """The object of any kind that `file.py:name` names."""
-    if text.endswith(".py"):
-        raise InvalidInput(f"{text!r} is a file; name {what} in it, {text}:name")
     if not is_named(text):
-        raise InvalidInput(f"{text!r} does not name {what}; write file.py:name, such as rewards.py:stability")
+        example = text if text.endswith(".py") else "mine.py"
+        raise InvalidInput(f"{text!r} does not name {what}; write file.py:name, such as {example}:score")
     path, name = _file(text), text.rpartition(":")[2]
     if not path.is_file():
         raise InvalidInput(f"there is no file {path}; write the path of a Python file, then a colon and {what} in it")

@@ -175,9 +175,7 @@ def _summary(result: Result, made: Steerable, reward: Reward | None, draws: list
         rows["log Z, exact"] = _exact_log_z(made, reward, result.settings["steer"]["asked"]["strength"])
     rows |= _means(result)
     told = summary_of(result, rows) | {"settings": without_states(result.settings)}
-    listed = [{"text": one.sequence} | one._asdict() for one in draws]
-    if made.view is not None and made.view.shape == "picture":  # the figure shows them
-        listed = [one | {"text": None} for one in listed]
+    listed = [{"text": None if pictured(made) else one.sequence} | one._asdict() for one in draws]
     return told | {"draws": listed, "story": result.story, "notes": _notes(result), "files": [DRAWS]}
 
 
@@ -203,6 +201,11 @@ def _exact_log_z(made: Steerable, reward: Reward, strength: float) -> float:
     every = torch.cartesian_prod(*[torch.arange(p0.shape[0])] * p0.dim()).reshape(-1, p0.dim())
     afresh = Reward(reward.__call__, vocabulary=reward.vocabulary)  # with a cache and counters of its own
     return float((p0.reshape(-1).log() + strength * afresh(every)).logsumexp(0))
+
+
+def pictured(made: Steerable) -> bool:
+    """Whether states are images: the figure shows them, and no text of them is printed."""
+    return made.view is not None and made.view.shape == "picture"
 
 
 def _draws(result: Result, made: Steerable, reward: Reward | None, count: int) -> list[Draw]:
