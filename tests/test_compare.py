@@ -111,7 +111,7 @@ def test_what_a_file_does_not_name_is_said(file, name, words):
     ("text", "words"),
     [
         ("def f(:\n", "SyntaxError"),
-        ("x = 1\nraise KeyError('gone')\n", r"KeyError: 'gone' \(line 2\)"),
+        ("x = 1\nraise KeyError('gone')\n", r"KeyError: 'gone' \(broken_file.py, line 2\)"),
         ("import no_such_module_at_all\n", "ModuleNotFoundError.*line 1"),
         ("raise SystemExit(0)\n", "SystemExit"),
     ],

@@ -22,7 +22,7 @@ SNAPSHOTS = 8  # number of snapshots kept for the report
 DRAWS = "draws.csv"
 
 
-class Draw(NamedTuple):
+class DrawnSequence(NamedTuple):
     """A sequence that was drawn, its share of the weight, its reward if there is one, and how often it was drawn."""
 
     sequence: str
@@ -78,7 +78,9 @@ def summary_of(result: Result, rows: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def merged_draws(result: Result, draws: Tokens, spell: Callable[[Tokens], list[str]]) -> tuple[Tokens, list[Draw]]:
+def merged_draws(
+    result: Result, draws: Tokens, spell: Callable[[Tokens], list[str]]
+) -> tuple[Tokens, list[DrawnSequence]]:
     """The different sequences among unweighted draws, with the first state [k, D] of each: how often it was drawn, and
     the weight of all particles that read the same."""
     texts, weight, row, count = spell(draws), dict[str, float](), dict[str, int](), dict[str, int]()
@@ -88,7 +90,7 @@ def merged_draws(result: Result, draws: Tokens, spell: Callable[[Tokens], list[s
     for number, text in enumerate(texts):
         row.setdefault(text, number)
         count[text] = count.get(text, 0) + 1
-    return draws[list(row.values())], [Draw(text, weight[text], None, count[text]) for text in row]
+    return draws[list(row.values())], [DrawnSequence(text, weight[text], None, count[text]) for text in row]
 
 
 def as_tokens(x: Tokens) -> list[str]:
@@ -96,11 +98,11 @@ def as_tokens(x: Tokens) -> list[str]:
     return [" ".join(map(str, row)) for row in x.tolist()]
 
 
-def write_draws(folder: Path, draws: list[Draw]) -> None:
+def write_draws(folder: Path, draws: list[DrawnSequence]) -> None:
     """Write draws.csv: a line for each different sequence."""
     out = io.StringIO()
     rows = csv.writer(out, lineterminator="\n")
-    rows.writerow(Draw._fields)
+    rows.writerow(DrawnSequence._fields)
     rows.writerows(draws)
     write_text(folder / DRAWS, out.getvalue())
 

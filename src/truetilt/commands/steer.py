@@ -29,7 +29,7 @@ from ..viz.reward_gain import gain_words, without_states
 from ..viz.views import View
 from .outputs import (
     DRAWS,
-    Draw,
+    DrawnSequence,
     as_tokens,
     command,
     merged_draws,
@@ -168,7 +168,7 @@ def _check(asked: SteerRequest) -> None:
         raise InvalidInput(f"{asked.model} {words}")
 
 
-def _summary(result: Result, made: Steerable, reward: Reward | None, draws: list[Draw]) -> dict[str, Any]:
+def _summary(result: Result, made: Steerable, reward: Reward | None, draws: list[DrawnSequence]) -> dict[str, Any]:
     """The contents of result.json, also shown on screen: figures, draws with their rewards, the story."""
     rows = rows_of(result) | {"distinct calls": result.spent.distinct, "route": result.settings["steer"]["route"]}
     if made.table is not None and reward is not None:
@@ -208,7 +208,7 @@ def pictured(made: Steerable) -> bool:
     return made.view is not None and made.view.shape == "picture"
 
 
-def _draws(result: Result, made: Steerable, reward: Reward | None, count: int) -> list[Draw]:
+def _draws(result: Result, made: Steerable, reward: Reward | None, count: int) -> list[DrawnSequence]:
     """Unweighted draws, duplicates merged, as strings of the reward's or the model's tokenizer, the best first."""
     x, draws = merged_draws(result, result.draw(count), partial(_spelled, made=made, reward=reward))
     values = [None] * len(x) if reward is None else reward(x).tolist()

@@ -97,7 +97,7 @@ def application(folder: Path, hosts: tuple[str, ...] = LOCAL, rewards: Sequence[
         return FileResponse(path, media_type="text/html; charset=utf-8")
 
     for module in (queueing, routes, utils):  # say in a line of the log what was wrong with a request
-        vars(module)["traceback"] = _Line()
+        vars(module)["traceback"] = _NoTraceback()
     app = gr.mount_gradio_app(
         app, blocks(studio, known), path="/", theme=_theme(gr), css=_asset("studio.css"), footer_links=[],
         run_history=False, show_error=False, ssr_mode=False, mcp_server=False, pwa=False, enable_monitoring=False,
@@ -117,7 +117,7 @@ def serve(host: str, port: int, say: Callable[[str], None], browser: bool, rewar
         import uvicorn
 
         said = logging.StreamHandler()
-        said.setFormatter(_Formatter())
+        said.setFormatter(_OneLine())
         logging.getLogger().handlers[:] = [said]
 
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
@@ -131,7 +131,7 @@ def serve(host: str, port: int, say: Callable[[str], None], browser: bool, rewar
         )
 
 
-class _Formatter(logging.Formatter):
+class _OneLine(logging.Formatter):
     """A record in one line of bounded length, its error without a traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -146,7 +146,7 @@ def _at(error: BaseException) -> str:
     return f", {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
 
 
-class _Line:
+class _NoTraceback:
     """In place of the module `traceback` in gradio, which prints one for every request that is not of its form."""
 
     def __getattr__(self, name: str) -> Any:
