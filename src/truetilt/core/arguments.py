@@ -22,7 +22,7 @@ from torch import Tensor
 
 from .errors import InvalidInput
 
-_NAME, _PATH = 255, 4000  # bytes of a name and of a path, at most
+_NAME, _PATH = 255, 3500  # bytes of a name and letters of a path, at most
 _SHOWN = 60  # characters of a value that a message quotes
 LONGEST = 1_000_000  # most entries read from an iterable, which may be endless
 LARGEST = 1e9  # largest exponent or strength: log-weights times this keep their digits in float64
@@ -152,10 +152,10 @@ def path_of(name: str, value: object) -> Path:
     if not isinstance(value, str | os.PathLike) or not str(value) or "\0" in str(value):
         raise InvalidInput(f"{name} is {shown(value)}; give a path")
     try:
-        lengths = [len(os.fsencode(part)) for part in Path(value).parts]
+        longest = max((len(os.fsencode(part)) for part in Path(value).parts), default=0)
     except UnicodeError as error:
         raise InvalidInput(f"{name} is {shown(value)}, which holds half a character; give a path") from error
-    if max(lengths, default=0) > _NAME or sum(lengths) > _PATH:
+    if longest > _NAME or len(os.fspath(value)) > _PATH:
         raise InvalidInput(f"{name} is {shown(value)}, which is too long for a path; give a shorter one")
     return Path(value)
 
