@@ -126,7 +126,7 @@ def serve(host: str, port: int, say: Callable[[str], None], browser: bool, rewar
             say("note: whoever reaches this address can run models and name files here; there is no password")
         if browser:
             webbrowser.open(url)  # the socket is already open, so the page waits for the server
-        uvicorn.Server(uvicorn.Config(app, log_level="warning", log_config=None, timeout_graceful_shutdown=3)).run(
+        uvicorn.Server(uvicorn.Config(app, log_level="critical", log_config=None, timeout_graceful_shutdown=1)).run(
             [listening]
         )
 
