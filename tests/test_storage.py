@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 import truetilt as tt
 from problems import table
+from truetilt.__main__ import _interrupted
 from truetilt.cli.main import app
 from truetilt.commands.table_files import read_table
 from truetilt.core import storage
@@ -122,6 +123,32 @@ def test_what_a_killed_process_left_of_a_file_goes_when_it_is_written_again(tmp_
         os.utime(tmp_path / name, (time.time() - 4000,) * 2)
     write_with(tmp_path / "figure.png", lambda path: path.write_text("whole"))
     assert {path.name for path in tmp_path.iterdir()} == {*own, "figure.png"}
+
+
+def test_sigterm_leaves_nothing_half_written(tmp_path, capfd):
+    """Without a handler it ended the process at once, and left .figure-....png."""
+
+    def half(temporary):
+        temporary.write_text("half")
+        _interrupted(signal.SIGTERM, None)
+
+    with pytest.raises(SystemExit) as caught:
+        write_with(tmp_path / "figure.png", half)
+    assert caught.value.code == 143
+    assert capfd.readouterr().err == "error: stopped\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sigterm_ends_a_command_in_one_line(small):
+    words = [sys.executable, "-m", "truetilt", "sample", str(small), "--steps", "5000", "--particles", "5000"]
+    started = subprocess.Popen([*words, "--out", "out"], stderr=subprocess.PIPE, cwd=small.parent, text=True)
+    while started.poll() is None and not heeds(started.pid, signal.SIGTERM):
+        time.sleep(0.01)
+    time.sleep(1.0)
+    started.terminate()
+    assert started.communicate(timeout=60)[1] == "error: stopped\n"
+    assert started.returncode == 143
+    assert not (small.parent / "out").exists()
 
 
 def test_a_folder_that_is_removed_is_gone_at_once(tmp_path, monkeypatch):
