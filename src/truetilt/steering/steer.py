@@ -115,13 +115,13 @@ def steer(
     _check_twist(problem, twist)
     ways = ways_of(problem, account, twist)
     _check_route(route, [way.name for way in ways])
-    shown = stages() if progress is None else None
-    if progress not in (None, False):
+    shown = stages() if progress is None else nullcontext(None if progress is False else progress)
+    if progress is not None and progress is not False:
         function("progress", progress, "(what, share)")
     folder = None if checkpoint is None else path_of("checkpoint", checkpoint)
     whose = {} if folder is None else {WHOSE: fingerprint((problem.model, problem.reward, twist))}
-    with StageFolder(folder, asked | whose, problem.reward).opened() as kept, shown or nullcontext():
-        work = Work(problem, account, kept, seed, shown or progress or None, twist)
+    with StageFolder(folder, asked | whose, problem.reward).opened() as kept, shown as told:
+        work = Work(problem, account, kept, seed, told, twist)
         if kept.going_on is not None:
             work.tell(kept.going_on)
         best, tried = chosen(work, ways, route)
