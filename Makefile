@@ -9,16 +9,19 @@ PIP_INSTALL := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -q -
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint prove bench docs release-check clean
+.PHONY: help demo test test-quick-background lint prove bench docs release-check clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/.installed-core  ## guidance beside truetilt on the CPU, as a page in runs/demo
 	$(BIN)/truetilt demo --out runs/demo
 
-test: lint  ## lint, then all tests but the slow proofs
-	$(BIN)/pytest -n 2
+test: lint test-quick-background  ## lint, then all tests but the slow proofs
+	$(BIN)/pytest -n 2 -m 'not prove and not interrupt'
+
+test-quick-background: $(VENV)/.installed-dev  ## the tests that send SIGINT, as a job that a shell starts with &
+	trap '' INT; $(BIN)/pytest -m 'interrupt and not prove' </dev/null
 
 lint: $(VENV)/.installed-dev  ## style, format, types and spelling
 	$(BIN)/ruff check

@@ -58,3 +58,7 @@ def slow(text):
         file.write(text + "\n")
     time.sleep(0.1)
     return count_gc(text)
+
+
+def exits(text):
+    raise SystemExit("x" * 100_000)

@@ -228,3 +228,30 @@ def test_a_network_of_posteriors_is_shown_rows_and_its_answer_is_looked_at():
     for wrong in (lambda x, t: torch.zeros(len(x), 3), lambda x, t: torch.zeros(4, len(x), 3)):
         with pytest.raises(tt.InvalidInput, match=r"must be \[B, D, S\]"):
             score(wrong)(torch.full((2, 5, 4), 3), 0.5)
+
+
+@pytest.mark.parametrize("path", ["a" * 300, "a/" * 3000, "a/" + "b" * 5000 + "/c", "a/\ud800"])
+def test_a_path_that_no_file_can_have_is_named(path, tmp_path, monkeypatch):
+    """Wherever a file or a folder is named; a lone surrogate was an error of Unicode, a long name one of the system."""
+    monkeypatch.chdir(tmp_path)
+    model = table(tt.Masking, 2, 2).model()
+    result = tt.sample(model, 1.0, particles=4, num_inference_steps=2)
+    reward = tt.Reward(lambda x: x.sum(-1))
+    calls = [
+        lambda: tt.load(path),
+        lambda: tt.from_pretrained(path),
+        lambda: tt.Result.load(path),
+        lambda: result.save(path),
+        lambda: result.report(path),
+        lambda: tt.Reward(lambda x: x.sum(-1), cache_file=path),
+        lambda: reward.save(path),
+        lambda: reward.load_cache(path),
+        lambda: tt.steer(model, reward, evaluations=200, checkpoint=path),
+        lambda: tt.run(tt.Tilted(model, 1.0), tt.uniform_grid(2), checkpoint=path),
+        lambda: tt.load_tokenizer(path),
+    ]
+    for call in calls:
+        with pytest.raises(tt.InvalidInput) as caught:
+            call()
+        assert len(str(caught.value).encode()) < 400
+    assert list(tmp_path.iterdir()) == []

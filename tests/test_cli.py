@@ -192,3 +192,101 @@ def test_help_names_the_extra_that_the_studio_needs(words):
     """Square brackets are markup to the help's renderer, which swallows them unless they are escaped."""
     shown = " ".join(truetilt(*words).stdout.replace("│", " ").split())
     assert "pip install 'truetilt[ui]'" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ({"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_ADDR is 'not set'"),
+        ({"RANK": "0"}, "WORLD_SIZE is 'not set'"),
+        ({"WORLD_SIZE": "2"}, "RANK is 'not set'"),
+        ({"RANK": "x", "WORLD_SIZE": "2"}, "RANK is 'x'"),
+        ({"RANK": "2", "WORLD_SIZE": "2", "MASTER_ADDR": "x", "MASTER_PORT": "1"}, "RANK is 2 and WORLD_SIZE 2"),
+    ],
+)
+@pytest.mark.parametrize("command", ["sample", "steer"])
+def test_ranks_that_no_launcher_started_are_one_line(command, words, told, monkeypatch):
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in words.items():
+        monkeypatch.setenv(name, value)
+    done = CliRunner().invoke(app, [command, "t.json"])
+    assert done.exit_code == 2
+    assert told in done.stderr
+    assert "start ranks by torchrun" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_a_command_of_one_process_is_refused_under_torchrun(rank, monkeypatch):
+    for name, value in {"RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    done = CliRunner().invoke(app, ["steer", "t.json", "--reward", "mine.py:f"])
+    assert done.exit_code == 2
+    assert done.stderr == (
+        "error: steer runs in one process, and 2 ranks were started; start it without torchrun\n" if rank == "0" else ""
+    )
+
+
+MODEL = """
+import torch
+import truetilt as tt
+
+law = torch.tensor([[0.3, 0.2], [0.1, 0.4]], dtype=torch.float64)
+leaning = torch.tensor([[0.9, 0.1], [0.2, 0.5]], dtype=torch.float64)
+table = tt.Table(tt.Masking(2), law, leaning)
+
+def model():
+    return table.model()
+
+def base():
+    return tt.Model(tt.Masking(2), 2, table.model().base)
+"""
+
+
+def test_a_model_of_a_python_file_is_sampled(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_model.py").write_text(MODEL)
+    words = ["--particles", "200", "--steps", "50", "--json"]
+    done = CliRunner().invoke(app, ["sample", "own_model.py:model", "--alpha", "3", "--out", "a", *words])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    share = {draw["sequence"]: draw["weight"] for draw in found["draws"]}
+    target = {"0 0": 0.3 * 0.9**3, "0 1": 0.2 * 0.1**3, "1 0": 0.1 * 0.2**3, "1 1": 0.4 * 0.5**3}
+    total = sum(target.values())
+    assert all(abs(share.get(text, 0.0) - mass / total) < 0.02 for text, mass in target.items())
+    lines = (tmp_path / "a" / "draws.csv").read_text().splitlines()
+    assert lines[0] == "sequence,weight,reward,count"
+    assert lines[1].startswith("0 0,")
+    assert CliRunner().invoke(app, ["report", "a"]).exit_code == 0
+    done = CliRunner().invoke(app, ["sample", "own_model.py:base", "--out", "b", *words])
+    share = {draw["sequence"]: draw["weight"] for draw in json.loads(done.stdout)["draws"]}
+    law = {"0 0": 0.3, "0 1": 0.2, "1 0": 0.1, "1 1": 0.4}
+    assert all(abs(share[text] - mass) < 0.05 for text, mass in law.items())
+    for more, told in ((["--alpha", "2"], "has none"), (["--condition", "1"], "inside"), (["--prompt", "a"], "prompt")):
+        refused = CliRunner().invoke(app, ["sample", "own_model.py:base", "--out", "c", *more])
+        assert refused.exit_code == 2
+        assert told in refused.stderr
+    assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize(("closed", "code"), [(">&-", 1), ("2>&-", 0), (">&- 2>&- <&-", 1)])
+def test_a_closed_stdout_is_one_line(table_file, closed, code):
+    """Nor is the next file that is opened taken for it."""
+    for words in ("--version", "sample table.json --steps 2 --particles 4 --out run"):
+        line = f"{sys.executable} -m truetilt {words} {closed}"
+        done = subprocess.run(line, shell=True, capture_output=True, text=True, cwd=table_file.parent)
+        assert done.returncode == code, done.stderr
+        assert "Traceback" not in done.stderr
+        assert closed != ">&-" or done.stderr.splitlines()[-1].endswith("Bad file descriptor")
+    assert json.loads((table_file.parent / "run" / "result.json").read_text())["rows"]
+    assert json.loads(table_file.read_text()) == TABLE
+
+
+def test_a_comparison_without_end_is_refused_before_it_begins(table_file, tmp_path):
+    (tmp_path / "mine.py").write_text("def ones(x):\n    return x.sum(-1)\n")
+    for option in ("--seeds", "--judged"):
+        words = [str(table_file), "--reward", f"{tmp_path}/mine.py:ones", option, "1000000000"]
+        done = CliRunner().invoke(app, ["compare", *words])
+        assert done.exit_code == 2
+        assert "is 1000000000; give a whole number, at least 1 and at most 10,000" in done.stderr

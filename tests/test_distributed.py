@@ -21,7 +21,7 @@ from truetilt import distributed
 from truetilt.commands import job_runner
 from truetilt.core.logits import take
 from truetilt.distributed.exchange import packed, plan, visits
-from truetilt.distributed.world import World
+from truetilt.distributed.world import World, world
 from truetilt.runtime.checkpoints import found
 from truetilt.smc.resampling import Resampled, log_mean_exp
 from truetilt.smc.sampler import Source
@@ -334,6 +334,20 @@ def test_the_launcher_names_the_dead_rank_and_the_job_resumes(tmp_path):
     assert same(run("clock", checkpoint=tmp_path / "kept"), WHOLE["clock"])
 
 
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_a_rank_that_is_alone_does_not_wait_for_ever(rank, tmp_path):
+    def work(_):
+        os.environ.update({"RANK": rank, "WORLD_SIZE": "2"})
+        begun = time.monotonic()
+        with pytest.raises(
+            distributed.LostRank, match=rf"rank {rank} of 2 met no others in 1 seconds .*; start all of"
+        ):
+            world(1.0)
+        assert time.monotonic() - begun < 30
+
+    assert wait(start(1, work, tmp_path)) == [0], [p.read_text() for p in tmp_path.glob("[0-9]")]
+
+
 # sweeps
 
 
@@ -349,6 +363,7 @@ def test_jobs_are_dealt_over_ranks_and_the_first_gathers_them(tmp_path, monkeypa
 
     sweep = job_runner.Experiment("sweep", "sweep", dealt, lambda s, a: a, lambda r: None, ())
     monkeypatch.setattr(job_runner, "RANKS", 3)
+    monkeypatch.setattr(sys.modules["truetilt.distributed.world"], "world", lambda: None)
     for rank in (2, 1, 0, 0):
         monkeypatch.setattr(job_runner, "RANK", rank)
         found_here = dict(job_runner.answers(sweep, job_runner.Settings(), tmp_path))

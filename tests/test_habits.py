@@ -66,6 +66,18 @@ def test_the_hooks_have_the_versions_of_the_constraints():
     assert all(tool == f"{name_of(tool)}=={pins()[name_of(tool)]}" for tool in asked)
 
 
+def test_what_sends_an_interrupt_is_run_as_a_background_job():
+    """Such a job ignores it: `make test` runs these tests as one, and a test that is not marked would not be."""
+    for path in sorted((ROOT / "tests").glob("test_*.py")):
+        text = path.read_text(encoding="utf-8")
+        for one in ast.walk(ast.parse(text)):
+            if isinstance(one, ast.FunctionDef) and one.name.startswith("test_"):
+                words = [ast.unparse(part) for part in (*one.decorator_list, *one.body)]
+                sends = any("signal.SIG" + "INT" in part for part in words)
+                assert sends == ("pytest.mark.interrupt" in words), f"{path.name}: {one.name}"
+    assert "trap '' INT; $(BIN)/pytest -m 'interrupt and not prove'" in read("Makefile")
+
+
 def requirements():
     extras = PROJECT["project"]["optional-dependencies"]
     found = {name_of(r) for r in PROJECT["project"]["dependencies"]}

@@ -10,6 +10,7 @@ import torch
 import truetilt as tt
 from problems import TOP, table, z_limit
 from truetilt.core import storage
+from truetilt.runtime import result_files
 from truetilt.smc.sampler import Stream
 
 INF = math.inf
@@ -251,6 +252,28 @@ def test_saving_again_replaces(sampled, result, tmp_path):
     result.save(tmp_path)
     sampled.save(tmp_path)
     assert same(tt.Result.load(tmp_path), sampled)
+
+
+@pytest.mark.parametrize("at", ["write_with", "write_json", "replace"])
+def test_a_kill_while_saving_again_leaves_the_old_result_or_the_new(sampled, result, tmp_path, monkeypatch, at):
+    result.save(tmp_path)
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(*((result_files.os, at, killed) if at == "replace" else (result_files, at, killed)))
+    with pytest.raises(KeyboardInterrupt):
+        sampled.save(tmp_path)
+    monkeypatch.undo()
+    if at == "replace":  # as a kill would have it: the header is the new one
+        files_of = {name: (tmp_path / name).read_bytes() for name in files(tmp_path)}
+        sampled.save(tmp_path)
+        (tmp_path / "particles.next.safetensors").write_bytes((tmp_path / "particles.safetensors").read_bytes())
+        (tmp_path / "particles.safetensors").write_bytes(files_of["particles.safetensors"])
+    assert same(tt.Result.load(tmp_path), sampled if at == "replace" else result)
+    sampled.save(tmp_path)
+    assert same(tt.Result.load(tmp_path), sampled)
+    assert files(tmp_path) == ["particles.json", "particles.safetensors"]
 
 
 def test_a_missing_folder_is_named(tmp_path):

@@ -7,6 +7,7 @@ import os
 import random
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -19,10 +20,11 @@ import torch
 
 import reward_functions as functions
 import truetilt as tt
+from forked import on_ranks
 from problems import table
 from truetilt.core.fingerprints import alike, fingerprint
 from truetilt.core.target import steered
-from truetilt.rewards import cache as cache_module
+from truetilt.rewards import answer_file
 from truetilt.rewards.resumed_answers import Ledger
 
 LETTERS = "ACGT"
@@ -406,6 +408,15 @@ def test_workers_end_with_the_reward():
     assert not process.is_alive()
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_function_that_ends_the_program_is_an_error_of_bounded_length(workers):
+    error = refused(
+        "'ACGT' .* the function raised SystemExit: xxx", lambda: strings(functions.exits, workers=workers)(ACGT)
+    )
+    assert len(str(error)) < 1000
+    assert all(len(note) < 20_000 for note in getattr(error, "__notes__", ()))
+
+
 # the file
 
 
@@ -477,15 +488,15 @@ def test_a_cache_file_is_written_as_values_come_and_an_error_loses_none(tmp_path
 
 def test_writing_takes_a_small_part_of_the_time(tmp_path, monkeypatch):
     clock, written = [0.0], []
-    monkeypatch.setattr(cache_module.time, "monotonic", lambda: clock[0])
-    write = cache_module.save_file
+    monkeypatch.setattr(answer_file.time, "monotonic", lambda: clock[0])
+    begin = answer_file._begin
 
-    def slowly(*arguments, **options):
+    def slowly(*arguments):
         clock[0] += 1.0
         written.append(clock[0])
-        write(*arguments, **options)
+        begin(*arguments)
 
-    monkeypatch.setattr(cache_module, "save_file", slowly)
+    monkeypatch.setattr(answer_file, "_begin", slowly)
 
     def reward_of(text):
         clock[0] += 1.0
@@ -496,24 +507,44 @@ def test_writing_takes_a_small_part_of_the_time(tmp_path, monkeypatch):
     assert len(written) in range(9, 13)
 
 
-def test_two_processes_may_share_a_file(tmp_path):
-    one, other = (strings(cache_file=tmp_path / "values") for _ in range(2))
-    one(ALL[:10])
-    one.close()
-    other(ALL[10:20])
-    other.close()
-    assert len(strings(cache_file=tmp_path / "values").known()[0]) == 20
-    fresh = strings()
-    fresh(ALL[200:])
-    other._cache.values |= fresh._cache.values
-    other._cache._written = len(other._cache.values)  # as if it had written, and another in the same moment
-    other.close()
-    assert len(strings(cache_file=tmp_path / "values").known()[0]) == 20
-    one.save(tmp_path / "values")
-    (tmp_path / "values").touch()
-    one._cache.write(tmp_path / "values")
-    other.close()
-    assert len(strings(cache_file=tmp_path / "values").known()[0]) == 76
+def test_processes_that_share_a_file_lose_no_answer(tmp_path):
+    """Four at once, each with a quarter of the states, written in many pieces: none replaces what another wrote."""
+    path = tmp_path / "values"
+
+    def work(rank):
+        reward = strings(cache_file=path)
+        for rows in ALL[rank::4].split(2):
+            reward(rows)
+            reward._cache.keep(now=True)
+
+    (tmp_path / "errors").mkdir()
+    on_ranks(4, work, tmp_path / "errors")
+    assert torch.equal(strings(cache_file=path)(ALL), strings()(ALL))
+    assert len(strings(cache_file=path).known()[0]) == len(ALL)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["errors", "values"]
+
+
+def test_a_writer_that_never_ends_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(answer_file, "_WAIT", 0.1)
+    monkeypatch.setattr(answer_file, "_PATIENCE", 0)
+    reward = strings(cache_file=tmp_path / "values")
+    reward(ACGT)
+    with contextlib.closing(sqlite3.connect(tmp_path / "values", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(OSError, match="locked; the answers of the reward were not written"):
+            reward.remember(GGGG, [1.0])
+    reward.close()  # nothing is lost
+    assert len(strings(cache_file=tmp_path / "values").known()[0]) == 2
+
+
+def test_a_file_with_a_view_in_place_of_the_table_is_not_run(tmp_path):
+    """A view may compute without end; it is refused for what it is, before it is asked for anything."""
+    endless = "WITH RECURSIVE n(k) AS (SELECT 1 UNION ALL SELECT k FROM n) SELECT k, 1.0, NULL, 0 FROM n"
+    with contextlib.closing(sqlite3.connect(tmp_path / "values", isolation_level=None)) as file:
+        file.execute(f"CREATE VIEW answers AS {endless}")
+        file.execute("CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT)")
+    refused("holds no values of a reward", lambda: strings(cache_file=tmp_path / "values"))
+    refused("holds no values of a reward", lambda: strings().load_cache(tmp_path / "values"))
 
 
 SCRIPT = """
@@ -698,7 +729,7 @@ def test_states_are_spelt_as_the_function_reads_them():
 
 
 def test_answers_of_an_interrupted_call_are_counted_when_they_are_asked_for_and_not_asked_again(tmp_path):
-    """Also from a journal whose last line was cut off; what was known when the call began stays free."""
+    """What was known when the call began stays free."""
     noted, given = seen_by(functions.count_gc)
     reward = strings(noted)
     reward(ALL[:2])
@@ -706,8 +737,8 @@ def test_answers_of_an_interrupted_call_are_counted_when_they_are_asked_for_and_
     ledger.begin()
     with ledger:
         reward(ALL[:10])
-    journal = tmp_path / "answers.txt"
-    journal.write_bytes(journal.read_bytes()[:-3])
+    with contextlib.closing(sqlite3.connect(tmp_path / "answers.sqlite")) as file, file:
+        file.execute("DELETE FROM answers WHERE rowid = 10")  # the last one was not written
     again = strings(noted, cache_file=tmp_path / "file")
     ledger = Ledger(again, tmp_path)
     assert ledger.answers == 7

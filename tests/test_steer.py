@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import random
 import re
+import shutil
 import signal
 from dataclasses import replace
 
@@ -15,6 +17,7 @@ import torch
 import truetilt as tt
 from truetilt.core.errors import FolderTaken, InvalidInput
 from truetilt.exact.tables import flat_index
+from truetilt.rewards import answer_file
 from truetilt.steering import stage_folder
 from truetilt.steering.drift import LIMIT, drift_of
 from truetilt.steering.join_runs import joined
@@ -272,6 +275,7 @@ QUICK = [(10, "fresh"), (22, "a file")]
 SLOW = [(n, how) for n in (10, 17, 22) for how in ("fresh", "the same", "a file") if (n, how) not in QUICK]
 
 
+@pytest.mark.interrupt
 @pytest.mark.parametrize(("stop", "kind"), [*QUICK, *(pytest.param(*pair, marks=pytest.mark.prove) for pair in SLOW)])
 def test_stopped_in_a_stage_it_asks_nothing_twice(tmp_path, monkeypatch, stop, kind):
     """In the first look, in the lessons and after them: by Ctrl-C and then SIGTERM, to the same bits and the same cost,
@@ -307,6 +311,7 @@ def test_stopped_in_a_stage_it_asks_nothing_twice(tmp_path, monkeypatch, stop, k
 def test_a_killed_process_loses_no_answer(tmp_path, monkeypatch):
     """SIGKILL in the lessons: the one call that it came in is asked again, and no other."""
     model, function = counted(monkeypatch)
+    monkeypatch.setattr(answer_file, "_PATIENCE", 0)  # as where a call takes longer than nine writes
     options = {"evaluations": 12_000, "calls": 230, "seed": 1}
     whole = tt.steer(model, alone(function), 2.0, **options)
     monkeypatch.setitem(STOP, "at", (22, signal.SIGKILL))
@@ -324,6 +329,7 @@ def test_a_killed_process_loses_no_answer(tmp_path, monkeypatch):
     assert len(ASKED) == whole.spent.distinct - 22
 
 
+@pytest.mark.interrupt
 def test_what_was_known_before_stays_free(tmp_path, monkeypatch):
     """States that the reward knew when the call began cost nothing after an interruption either, known or not then."""
     model, function = counted(monkeypatch)
@@ -346,6 +352,7 @@ def test_what_was_known_before_stays_free(tmp_path, monkeypatch):
     assert len(ASKED) == whole.spent.distinct <= 100
 
 
+@pytest.mark.interrupt
 def test_a_folder_without_a_finished_stage_is_taken_over(tmp_path, monkeypatch):
     """From a reward that failed at once: by its mended form, which is asked about everything; by another budget, which
     uses what was answered."""
@@ -381,6 +388,76 @@ def test_a_folder_of_another_call_is_refused(tmp_path):
     (tmp_path / "steer.json").write_text("{")
     with pytest.raises(InvalidInput, match=r"steer\.json cannot be read"):
         tt.steer(model, reward, evaluations=2_000, checkpoint=tmp_path)
+
+
+def test_a_folder_has_one_owner(tmp_path, monkeypatch):
+    """A second call in a folder that is in use is told whose it is; the first one is not disturbed."""
+    model, reward, _, _ = problem()
+    told = []
+
+    def second(what, share):
+        if not told:
+            told.append(what)
+            with pytest.raises(FolderTaken, match=rf"in use by process {os.getpid()} on .*; wait .* another folder"):
+                tt.steer(model, reward, evaluations=2_000, seed=2, checkpoint=tmp_path)
+
+    result = tt.steer(model, reward, evaluations=2_000, checkpoint=tmp_path, progress=second)
+    assert told
+    assert same(result, tt.steer(model, reward, evaluations=2_000, checkpoint=tmp_path))
+    assert not (tmp_path / ".owner").exists()
+
+
+def test_a_dead_owner_frees_its_folder(tmp_path):
+    model, reward, _, _ = problem()
+    child = os.fork()
+    if child == 0:
+        options = {"checkpoint": tmp_path, "progress": lambda what, share: os.kill(os.getpid(), signal.SIGKILL)}
+        tt.steer(model, reward, evaluations=2_000, **options)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert (tmp_path / ".owner").exists()
+    tt.steer(model, reward, evaluations=2_000, checkpoint=tmp_path)
+
+
+def spoilt(content, chance):
+    """The bytes of a file, damaged: cut, with a bit flipped, or something else altogether."""
+    kind, place = chance.randrange(5), chance.randrange(max(len(content), 1))
+    flipped = bytearray(content)
+    flipped[place : place + 1] = bytes([flipped[place] ^ 1 << chance.randrange(8)]) if content else b"x"
+    return [content[:place], bytes(flipped), bytes(flipped), b"", chance.choice([b"{}", b"[]", b"null", b"\xff"])][kind]
+
+
+def refusal(model, reward, folder, options):
+    """The words by which a call refuses a folder; None if it does not."""
+    try:
+        tt.steer(model, tt.Reward(reward), checkpoint=folder, **options)
+    except InvalidInput as error:
+        return str(error)
+    return None
+
+
+def test_damaged_stages_are_named_with_what_to_delete(tmp_path):
+    """Every file of a call, damaged in several ways: the words name what is to be deleted, and without it the call goes
+    on to the same answer; or the answer is the same though a file is damaged."""
+    model, reward, _, _ = problem()
+    options = {"evaluations": 400, "seed": 1}
+    whole = tt.steer(model, tt.Reward(reward), checkpoint=tmp_path / "left", **options)
+    names = [path.relative_to(tmp_path / "left") for path in (tmp_path / "left").rglob("*") if path.is_file()]
+    assert {"stage.json", "steer.json", "answers.sqlite", "particles.json"} <= {name.name for name in names}
+    chance, caught = random.Random(0), 0
+    for number, name in enumerate(names * 3):
+        folder = tmp_path / str(number)
+        shutil.copytree(tmp_path / "left", folder)
+        (folder / name).write_bytes(spoilt((folder / name).read_bytes(), chance))
+        words = refusal(model, reward, folder, options)
+        if words is not None:
+            caught += 1
+            found = re.search(rf"delete (?:the folder )?({re.escape(str(folder))}\S*?)[:;]? ", words)
+            assert found, words
+            shutil.rmtree(found[1])
+        if words is None or number % 5 == 0:
+            assert same(whole, tt.steer(model, tt.Reward(reward), checkpoint=folder, **options))
+    assert caught > 2 * len(names)
 
 
 def answer(model, reward, strength, particles, seed=0):

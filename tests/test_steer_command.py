@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 import truetilt as tt
 from truetilt.cli.main import app
 from truetilt.commands import steer as commands
+from truetilt.core.storage import owned
 
 TABLE = {"p0": [[0.3, 0.2], [0.1, 0.4]], "likelihood": [[0.9, 0.1], [0.2, 0.5]]}
 MINE = """
@@ -79,6 +80,91 @@ def test_a_table_by_its_condition(here):
     assert "p(zeta|x)^3" in json.loads(done.stdout)["log_z"]
 
 
+FAULTY = """
+import sys
+import truetilt as tt
+
+def two(x, y, z):
+    return x.sum(-1)
+
+def raises(x):
+    raise KeyError("b" * 100_000)
+
+def exits(x):
+    sys.exit("nothing")
+
+class Unprintable(Exception):
+    def __str__(self):
+        raise RuntimeError
+
+def odd(x):
+    raise Unprintable
+
+def needs(a):
+    return a
+
+def model_that_raises():
+    raise RuntimeError("m" * 100_000)
+
+def model_that_exits():
+    sys.exit(3)
+
+def model_whose_score_raises():
+    def score(x, t):
+        raise ValueError("no score")
+    return tt.Model(tt.Masking(2), 2, score)
+
+ones = tt.Reward(lambda x: x.sum(-1), vocabulary=2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["t.json", "--reward", "faulty.py:two"], 2, "missing a required argument: 'y'"),
+        (["t.json", "--reward", "faulty.py:raises"], 1, "raised KeyError: 'bbb"),
+        (["t.json", "--reward", "faulty.py:exits"], 1, "raised SystemExit: nothing"),
+        (["t.json", "--reward", "faulty.py:odd"], 1, "raised Unprintable:"),
+        (["t.json", "--reward", "faulty.py"], 2, "write file.py:name, such as faulty.py:score"),
+        (["faulty.py:needs", "--reward", "faulty.py:ones"], 2, "missing 1 required positional argument: 'a'"),
+        (["faulty.py:model_that_raises", "--reward", "faulty.py:ones"], 2, "(faulty.py, line 25)"),
+        (["faulty.py:model_that_exits", "--reward", "faulty.py:ones"], 2, "SystemExit: 3 (faulty.py, line 28)"),
+        (["faulty.py:model_whose_score_raises", "--reward", "faulty.py:ones"], 1, "ValueError: no score (faulty.py,"),
+        (["a" * 5000, "--reward", "faulty.py:ones"], 2, "File name too long"),
+        (["t.json", "--reward", "a" * 5000 + ".py:ones"], 2, "File name too long"),
+        (["t.json", "--reward", "faulty.py:ones", "--out", "a" * 5000], 2, "File name too long"),
+        (["gone.json", "--reward", "faulty.py:ones"], 2, "gone.json"),
+        (["t.json", "--reward", "faulty.py:ones", "--draws", "0"], 2, "--draws"),
+    ],
+)
+def test_what_users_bring_fails_in_one_short_line(here, words, code, told):
+    (here / "faulty.py").write_text(FAULTY)
+    done = steered(*words, *(["--evaluations", "400"] if "faulty.py:two" not in words else []))
+    assert (done.exit_code, done.exception.__class__) == (code, SystemExit), done.output
+    assert told in " ".join(done.stderr.split())
+    assert len(done.stderr) < 2000
+
+
+def test_draws_are_merged_and_written(here):
+    """A line for each different sequence: its share of the weight, its reward, how often it was drawn."""
+    words = ["t.json", "--reward", "mine.py:ones", "--evaluations", "2000", "--out", "run", "--draws", "300", "--json"]
+    found = json.loads(steered(*words).stdout)
+    lines = (here / "run" / "draws.csv").read_text().splitlines()
+    assert lines[0] == "sequence,weight,reward,count"
+    rows = [line.split(",") for line in lines[1:]]
+    assert sorted(row[0] for row in rows) == ["0 0", "0 1", "1 0", "1 1"]
+    assert sum(int(row[3]) for row in rows) == 300
+    assert sum(float(row[1]) for row in rows) == pytest.approx(1)
+    assert all(abs(int(row[3]) / 300 - float(row[1])) < 0.02 for row in rows)
+    assert [float(row[2]) for row in rows] == [2.0, 1.0, 1.0, 0.0]
+    assert [draw["count"] for draw in found["draws"]] == [int(row[3]) for row in rows]
+    assert "--draws 300" in tt.Result.load(here / "run").settings["command"]
+    told = steered("t.json", "--reward", "mine.py:letters", "--evaluations", "2000")
+    assert "draws.csv" in told.stderr
+    assert (here / "runs/steer/draws.csv").read_text().splitlines()[1].startswith("BB,")
+    assert any(line.startswith("BB  (2)  ×") for line in told.stdout.splitlines())
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -116,6 +202,7 @@ def ones(x):
 """
 
 
+@pytest.mark.interrupt
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_stopped_it_says_so_and_goes_on(here, number, code):
     (here / "slow.py").write_text(SLOW)
@@ -135,7 +222,7 @@ def test_a_mended_reward_is_not_locked_out(here):
     words = ["t.json", "--reward", "mine.py:ones", "--evaluations", "2000"]
     (here / "mine.py").write_text("def ones(x):\n    return 1 / 0\n")
     done = steered(*words)
-    assert done.exit_code == 2
+    assert done.exit_code == 1  # the run failed
     assert "ZeroDivisionError" in done.stderr
     (here / "mine.py").write_text(MINE)
     done = steered(*words)
@@ -163,4 +250,36 @@ def test_an_unfinished_run_does_not_lock_the_default_folder(here, monkeypatch):
     assert done.exit_code == 0, done.output
     assert "going on after stage" in done.stderr
     assert (here / "runs/steer/result.json").exists()
+    assert not (here / "runs/steer/stages").exists()
+
+
+def test_two_runs_do_not_share_a_folder(here):
+    """One that is in use is refused in a line that names its process; without --out the next number is taken."""
+    words = ["t.json", "--reward", "mine.py:ones", "--evaluations", "2000"]
+    with owned(here / "runs/steer"), owned(here / "runs/steer-2"):
+        done = steered(*words, "--out", "runs/steer")
+        assert done.exit_code == 2
+        assert f"runs/steer is in use by process {os.getpid()} on" in " ".join(done.stderr.split())
+        done = steered(*words)
+        assert done.exit_code == 0, done.output
+        assert "this run goes to runs/steer-3" in " ".join(done.stderr.split())
+    assert sorted(path.name for path in (here / "runs").iterdir()) == ["steer-3"]
+
+
+def test_killed_after_its_result_was_written_it_pays_nothing_again(here, monkeypatch):
+    """Neither the run nor the exact log Z of a table, which asks about every state."""
+    (here / "slow.py").write_text(SLOW)
+    words = ["t.json", "--reward", "slow.py:ones", "--evaluations", "40", "--populations", "2"]
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(commands, "remove_folder", killed)
+        assert steered(*words).exit_code == 130
+    assert (here / "runs/steer/result.json").exists()
+    before = (here / "asked").read_text().splitlines()
+    done = steered(*words)
+    assert done.exit_code == 0, done.output
+    assert (here / "asked").read_text().splitlines() == before
     assert not (here / "runs/steer/stages").exists()

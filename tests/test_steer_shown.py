@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 import truetilt as tt
-from truetilt.cli.terminal import stages
-from truetilt.commands.steer import _draws, _notes
+from truetilt.commands.steer import _notes, pictured
 from truetilt.commands.steer_figure import draw_steered
 from truetilt.commands.steerable import Steerable
 from truetilt.core.errors import InvalidInput
 from truetilt.smc.genealogy import LINES, shown_lines
+from truetilt.steering.progress import stages
 from truetilt.viz.reward_gain import binned, gain_words
 
 LENGTH = 12
@@ -151,8 +153,8 @@ def test_images_are_drawn_and_not_listed_as_numbers():
     reward = tt.Reward(lambda x: x.sum(-1), vocabulary=2)
     result = tt.steer(model, reward, 1.0, evaluations=4000)
     made = Steerable(model, None, tt.Images(2, 2))
-    assert {draw["text"] for draw in _draws(result, made, reward)} == {None}
-    assert {draw["text"] is None for draw in _draws(result, made._replace(view=None), reward)} == {False}
+    assert pictured(made)
+    assert not pictured(made._replace(view=None))
     shown = [ax for ax in draw_steered(result, made.view).findobj() if getattr(ax, "images", None)]
     assert len(shown) == 2
 
@@ -197,6 +199,32 @@ def test_a_terminal_gets_a_line_for_each_stage_and_a_file_none(monkeypatch):
             ["  0% spent  looking", " 25% spent  learning"] if seen else []
         )
         assert ("step 1 of 2" in place.getvalue()) == seen
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_steer_shows_its_progress_on_a_terminal_and_in_a_notebook(monkeypatch):
+    """By default; not in a file, not if it is told not to, and not beside a function of the user's."""
+    model = dna()[0]
+
+    def shown(place, **options):
+        monkeypatch.setattr(sys, "stderr", place)
+        tt.steer(model, Counted(), evaluations=2_000, **options)
+        return place.getvalue()
+
+    told = shown(Terminal())
+    assert re.search(r"0% spent  importance: 16 populations", told)
+    assert told.endswith("\r\x1b[K")  # the line of a step does not stay
+    assert shown(io.StringIO()) == shown(Terminal(), progress=False) == ""
+    assert shown(Terminal(), progress=lambda what, share: None) == ""
+    notebook = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=1))
+    monkeypatch.setitem(sys.modules, "IPython", notebook)
+    lines = shown(io.StringIO()).splitlines()
+    assert lines[0].strip().startswith("0% spent  importance")
+    assert not any("step" in line or "\x1b" in line for line in lines)
 
 
 def test_a_model_and_a_reward_that_are_swapped_are_recognised():

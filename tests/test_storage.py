@@ -4,10 +4,12 @@ import errno
 import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,9 +20,11 @@ from typer.testing import CliRunner
 
 import truetilt as tt
 from problems import table
+from truetilt.__main__ import _interrupted
 from truetilt.cli.main import app
 from truetilt.commands.table_files import read_table
 from truetilt.core import storage
+from truetilt.core.errors import FolderTaken
 from truetilt.core.storage import sha256_of, write_folder, write_json, write_text, write_with
 from truetilt.models.pretrained import check_finite, config_of
 from truetilt.models.text_bundle import Facts
@@ -96,6 +100,78 @@ def test_a_full_disk_names_the_file_and_leaves_what_was_there(error, tmp_path):
         write_with(tmp_path / "a.json", full)
     assert told.value.filename == str(tmp_path / "a.json")
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_what_a_killed_process_left_of_a_file_goes_when_it_is_written_again(tmp_path, monkeypatch):
+    """If it is an hour old: a younger one may be under way. Other hidden files of the same beginning stay."""
+
+    def killed(temporary):
+        temporary.write_text("half")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(storage.Path, "unlink", lambda *_, **__: None)
+        with pytest.raises(KeyboardInterrupt):
+            write_with(tmp_path / "figure.png", killed)
+    (left,) = (path.name for path in tmp_path.iterdir())
+    own = [".figure-original.png", ".figure-a.part.png"]
+    for name in own:
+        (tmp_path / name).touch()
+    write_with(tmp_path / "figure.png", lambda path: path.write_text("whole"))
+    assert {path.name for path in tmp_path.iterdir()} == {left, *own, "figure.png"}
+    for name in [left, *own]:
+        os.utime(tmp_path / name, (time.time() - 4000,) * 2)
+    write_with(tmp_path / "figure.png", lambda path: path.write_text("whole"))
+    assert {path.name for path in tmp_path.iterdir()} == {*own, "figure.png"}
+
+
+def test_sigterm_leaves_nothing_half_written(tmp_path, capfd):
+    """Without a handler it ended the process at once, and left .figure-....png."""
+
+    def half(temporary):
+        temporary.write_text("half")
+        _interrupted(signal.SIGTERM, None)
+
+    with pytest.raises(SystemExit) as caught:
+        write_with(tmp_path / "figure.png", half)
+    assert caught.value.code == 143
+    assert capfd.readouterr().err == "error: stopped\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sigterm_ends_a_command_in_one_line(small):
+    words = [sys.executable, "-m", "truetilt", "sample", str(small), "--steps", "5000", "--particles", "5000"]
+    started = subprocess.Popen([*words, "--out", "out"], stderr=subprocess.PIPE, cwd=small.parent, text=True)
+    while started.poll() is None and not heeds(started.pid, signal.SIGTERM):
+        time.sleep(0.01)
+    time.sleep(1.0)
+    started.terminate()
+    assert started.communicate(timeout=60)[1] == "error: stopped\n"
+    assert started.returncode == 143
+    assert not (small.parent / "out").exists()
+
+
+def test_a_folder_that_is_removed_is_gone_at_once(tmp_path, monkeypatch):
+    (tmp_path / "stages" / "0-run").mkdir(parents=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(storage.shutil, "rmtree", lambda *_, **__: None)  # killed before it
+        storage.remove_folder(tmp_path / "stages")
+    assert not (tmp_path / "stages").exists()
+    (tmp_path / "stages").mkdir()
+    storage.remove_folder(tmp_path / "stages")
+    storage.remove_folder(tmp_path / "stages")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_is_for_one_and_leaves_nothing(tmp_path):
+    with storage.owned(tmp_path / "a"):
+        with pytest.raises(FolderTaken, match=rf"a is in use by process {os.getpid()} on"):
+            storage.owned(tmp_path / "a").__enter__()
+        assert (tmp_path / "a").exists()
+    assert list(tmp_path.iterdir()) == []
+    with storage.owned(tmp_path / "a"):
+        (tmp_path / "a" / "result").touch()
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["result"]
 
 
 def test_a_full_disk_is_one_line_of_a_command(small, monkeypatch):
@@ -435,7 +511,14 @@ def test_absurd_options_are_refused_in_one_line(words, said, small):
     assert len(told.stderr.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize("delay", [0.3, 1.0])
+def heeds(process, number):
+    """Whether a process has a handler of a signal."""
+    status = Path(f"/proc/{process}/status").read_text()
+    return bool(int(re.search(r"SigCgt:\s*(\w+)", status)[1], 16) >> (number - 1) & 1)
+
+
+@pytest.mark.interrupt
+@pytest.mark.parametrize("delay", [0.0, 0.3, 1.0])
 def test_an_interrupt_during_the_imports_is_one_line(delay, small):
     """Whatever is being imported then."""
     words = [
@@ -450,6 +533,8 @@ def test_an_interrupt_during_the_imports_is_one_line(delay, small):
         str(small.parent / "out"),
     ]
     started = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=small.parent)
+    while started.poll() is None and not heeds(started.pid, signal.SIGTERM):  # on a busy machine Python takes its time
+        time.sleep(0.01)
     time.sleep(delay)
     started.send_signal(signal.SIGINT)
     _, said = started.communicate(timeout=60)

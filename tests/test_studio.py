@@ -1,6 +1,7 @@
 """The studio: bad values, the same bits by Python and command, cancelling, and all of it in a real browser."""
 
 import contextlib
+import importlib
 import json
 import os
 import shlex
@@ -22,13 +23,15 @@ from truetilt.cli.main import app
 from truetilt.models import hub
 from truetilt.models.unet import UNet
 from truetilt.studio import form as forms
-from truetilt.studio import jobs, pictures, plans, server
-from truetilt.studio.background import CANCELLED, DONE, FAILED
+from truetilt.studio import job_queue, jobs, pictures, plans, server
+from truetilt.studio.background import CANCELLED, DONE, FAILED, RUNNING, Background
 from truetilt.studio.choices import MODELS, RESAMPLING, SAMPLERS
 from truetilt.studio.form import RunForm, faults, first_form, form_of
 from truetilt.studio.job_queue import Pool
 from truetilt.studio.jobs import StudioRun
 from truetilt.studio.problems import problem_of
+from truetilt.studio.steer_choices import EXAMPLES
+from truetilt.studio.steer_form import SteerForm, first_steer_form, steer_faults
 from truetilt.targets.defaults import default_guidance, default_sampler
 
 HOSTILE = "<img src=x onerror='window.hit=1'>${window.hit=2}{{hit}}\"&"
@@ -317,6 +320,103 @@ def test_a_bug_is_a_line_and_the_worker_lives(pool, tmp_path, monkeypatch):
     assert finished(job).message == "The run failed: ZeroDivisionError: division by zero"
 
 
+class Slow(Background):
+    """A job that is one long pass of a network, or that hears nothing."""
+
+    def carry_out(self):
+        layer = torch.nn.Identity()
+        for _ in range(2000):
+            layer(torch.zeros(1))
+            time.sleep(0.01)
+
+    def free(self):
+        pass
+
+
+class Deaf(Slow):
+    def carry_out(self):
+        time.sleep(5)
+
+
+def test_a_run_is_cancelled_inside_a_pass(pool, tmp_path):
+    """A pass of 3,000 digits takes a minute, and cancelling was heeded after it."""
+    job, after = Slow(None, tmp_path), StudioRun(first_form()._replace(**SMALL), tmp_path)
+    pool.submit(job)
+    pool.submit(after)
+    time.sleep(0.1)
+    pool.cancel(job)
+    begun = time.monotonic()
+    assert finished(job).state == CANCELLED
+    assert time.monotonic() - begun < 2
+    assert finished(after).state == DONE
+
+
+def test_digits_are_cancelled_inside_a_pass_in_both_lanes(pool, tmp_path):
+    form = first_form("mnist")._replace(particles=2_500, populations=4, steps=50, pace="fast")
+    job = StudioRun(form, tmp_path)
+    pool.submit(job)
+    while not job.lanes and not job.over:
+        time.sleep(0.01)
+    time.sleep(0.5)
+    pool.cancel(job)
+    assert finished(job, seconds=20).state == CANCELLED
+    assert job.steps < 10
+
+
+def test_what_does_not_heed_that_the_studio_closes_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(job_queue, "PATIENCE", 0.2)
+    pool, job = Pool(), Deaf(None, tmp_path)
+    pool.submit(job)
+    while job.state != RUNNING:
+        time.sleep(0.01)
+    begun = time.monotonic()
+    assert not pool.close()
+    assert time.monotonic() - begun < 3
+    pool = Pool()
+    assert pool.close()
+
+
+def test_sizes_that_take_hours_are_refused_in_the_form():
+    values = first_form("mnist")._asdict()
+    assert faults(values | {"particles": 2_500, "populations": 4}) == {}
+    assert "more than 10,000 particles" in faults(values | {"particles": 3_000, "populations": 4})["particles"]
+    assert faults(first_form("nine")._asdict() | {"particles": 3_000, "populations": 4}) == {}
+
+
+def test_a_run_beyond_memory_is_a_message_before_it_begins(pool, tmp_path, monkeypatch):
+    monkeypatch.setattr("truetilt.runtime.memory.free_bytes", lambda device: 1000)
+    job = StudioRun(first_form()._replace(**SMALL), tmp_path)
+    pool.submit(job)
+    assert finished(job).state == FAILED
+    assert "1e+03 bytes are free; take fewer" in job.message
+    assert job.steps == 0
+
+
+JUNK = [None, True, -1, 1e999, float("nan"), 10**400, "", "x" * 300_000, "\ud800", "\0", [], {}, [1, 2], {"a": []}]
+
+
+@pytest.mark.parametrize("value", JUNK, ids=range(len(JUNK)))
+def test_whatever_a_request_gives_is_told_at_its_field(value):
+    """Not one field raises, and what is said again can be written as UTF-8."""
+    page, steer_page = (importlib.import_module(f"truetilt.studio.{name}") for name in ("page", "steer_page"))
+    for place, name in enumerate(RunForm._fields):
+        given = [*first_form()]
+        given[place] = value
+        told = forms.scalars(RunForm._fields, given)
+        json.dumps([faults(told), told], ensure_ascii=False).encode()
+        assert len(page._marked(told)) == len(RunForm._fields), name
+    for place in range(len(SteerForm._fields)):
+        given = [*first_steer_form(EXAMPLES)]
+        given[place] = value
+        told = forms.scalars(SteerForm._fields, given)
+        json.dumps([steer_faults(told, EXAMPLES), told], ensure_ascii=False).encode()
+        assert len(steer_page._marked(told, EXAMPLES)) == len(SteerForm._fields)
+    page._suit(value)
+    page._offer("own", value)
+    steer_page._suit(value, EXAMPLES)
+    page.words_of(SAMPLERS, value)
+
+
 # The server.
 
 
@@ -369,6 +469,28 @@ def test_only_its_own_pages_are_answered(house):
     assert "default-src 'self'" in answer(url).headers["content-security-policy"]
 
 
+def test_junk_requests_leave_no_traceback(house, capfd, caplog):
+    """Each is answered, and the terminal has a line at most."""
+    import httpx
+
+    url, _ = house
+    config = httpx.get(f"{url}/config", timeout=30).json()
+    functions = [one["id"] for one in config["dependencies"]][:4]
+    lone = b'{"data": ["\\ud800"], "fn_index": %d, "session_hash": "a"}'
+    bodies = [b"", b"{", b"[]", b"null", b'{"data": 3}', b'{"data": [1], "fn_index": 99999, "session_hash": "a"}']
+    bodies += [lone % number for number in functions]
+    bodies += [b'{"data": [{}], "fn_index": %d, "session_hash": "\\ud800"}' % number for number in functions[:3]]
+    for path in ("queue/join", "run/predict", "call/x", "upload"):
+        for body in bodies:
+            head = {"content-type": "application/json"}
+            answered = httpx.post(f"{url}/gradio_api/{path}", content=body, headers=head, timeout=30)
+            assert answered.status_code < 600
+    time.sleep(1)
+    said = capfd.readouterr()
+    assert "Traceback" not in said.out + said.err
+    assert answer(url).status_code == 200
+
+
 @pytest.mark.parametrize("token", ["nothing-here", "..%2Fsecret", "%00", "x" * 300])
 def test_a_report_that_is_not_there_is_not_found(house, token):
     assert answer(f"{house[0]}/report/{token}").status_code == 404
@@ -388,27 +510,14 @@ def test_the_command_refuses_a_port_that_is_taken_and_says_what_is_missing(monke
     assert "pip install 'truetilt[ui]'" in done.stderr
 
 
-@pytest.fixture
-def in_background():
-    """SIGINT ignored, as for jobs that a shell starts with &; children inherit it unless they are told otherwise."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-def heeding_interrupts():
-    """Run in a child before its program: what a terminal's Ctrl-C meets there."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-@pytest.mark.usefixtures("in_background")
+@pytest.mark.interrupt
 def test_the_command_serves_until_it_is_interrupted(tmp_path):
     pytest.importorskip("gradio", reason="gradio is not installed (the ui extra has it)")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "truetilt", "studio", "--port", str(port), "--no-browser"]
     here = os.environ | {"TMPDIR": str(tmp_path)}
-    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=here, preexec_fn=heeding_interrupts)
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=here)
     try:
         assert running.stderr.readline() == f"studio: http://127.0.0.1:{port} (Ctrl-C ends it)\n"
         assert answer(f"http://127.0.0.1:{port}").status_code == 200

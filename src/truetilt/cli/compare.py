@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from .terminal import Device, Json, OneLineErrors, Seed, show, stages
+from ..steering.progress import stages
+from .terminal import Device, Json, OneLineErrors, Seed, show
 from .terminal import device as found_device
 
 _FIGURES = ("reward", "naturalness", "diversity", "log Z", "error")

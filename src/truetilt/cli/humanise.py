@@ -69,12 +69,13 @@ def humanise(
     with OneLineErrors(f"stopped; the designs of chains that were finished are in {folder}"):
         from ..commands.humanise import FILE, HumaniseRequest
         from ..commands.humanise import humanise as work
+        from ..core.storage import owned
 
         asked = HumaniseRequest(
             str(fasta), species, alpha, pull, sharpness, cdrs.value, unseen, designs, particles, populations, sweeps,
             steps, readings, seed, found_device(device), dtype.value,
         )  # fmt: skip
         bar = progress(0, "steps")
-        with bar:
+        with owned(folder), bar:
             summary = work(asked, folder, bar.reach, tell=lambda words: typer.echo(words, err=True))
         show(summary, _COLUMNS, folder, as_json, (FILE, "figure.png"))

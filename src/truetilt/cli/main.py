@@ -58,10 +58,31 @@ class TaskName(StrEnum):
 
 
 @app.callback(invoke_without_command=True)
-def root(version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False) -> None:
+def root(
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False
+) -> None:
     if version:
         typer.echo(__version__)
         raise typer.Exit()
+    if {"RANK", "WORLD_SIZE"} & os.environ.keys():
+        with OneLineErrors():
+            _check_ranks(context.invoked_subcommand or "")
+
+
+def _check_ranks(name: str) -> None:
+    """Refuse a command of several ranks that does not share out its work; and what no launcher would say of ranks."""
+    from ..core.errors import InvalidInput
+    from ..distributed.world import told_ranks
+
+    rank, ranks = told_ranks()
+    if ranks == 1 or name in _ON_RANKS:
+        return
+    if rank > 0:
+        raise typer.Exit(2)  # the first says why
+    raise InvalidInput(f"{name} runs in one process, and {ranks} ranks were started; start it without torchrun")
+
+
+_ON_RANKS = ("sample", "resume", "reproduce")
 
 
 @app.command()

@@ -48,7 +48,7 @@ def sample(
         Path,
         typer.Argument(
             help='A table, JSON {"p0": [...], "likelihood": [...]}; mnist, tiny-reviews, or their like; a folder of '
-            "transformers; proteinmpnn; or molecules."
+            "transformers; proteinmpnn; molecules; or file.py:name of a tt.Model."
         ),
     ],
     condition: Annotated[
@@ -154,12 +154,13 @@ def _sample_molecules(
 ) -> None:
     from ..commands.sample_molecules import MoleculeRequest, check_not_molecules, sample_molecules
     from ..core.errors import InvalidInput
+    from ..core.storage import owned
 
     asked = MoleculeRequest(**chemical)
     check_not_molecules(model, asked)
     if every is not None or request.prompt is not None or request.length is not None:
         raise InvalidInput("--checkpoint-every, --prompt and --length are not for molecules; see --reward and --fix")
-    with progress(0, "sites") as advance:
+    with owned(folder), progress(0, "sites") as advance:
         summary = sample_molecules(asked, noise, request, folder, lambda *_: advance(1))
     (folder / "report.html").unlink(missing_ok=True)  # left by an earlier run
     for one in () if as_json else summary["molecules"][:16]:
@@ -169,10 +170,11 @@ def _sample_molecules(
 
 
 def _sample(asked: Any, folder: Path, as_json: bool, show_toxic: bool) -> None:
+    from ..commands.job_runner import owned_by_first
     from ..commands.resume import sample_or_resume
 
     steps = asked.request.steps
-    with progress(steps or 0, "sites" if steps is None else "steps") as advance:
+    with owned_by_first(folder), progress(steps or 0, "sites" if steps is None else "steps") as advance:
         summary = sample_or_resume(asked, folder, advance)
     (folder / "report.html").unlink(missing_ok=True)  # left by an earlier run
     show_texts(summary, folder, as_json, show_toxic)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..steering.progress import stages
 from .terminal import (
     BackboneFile,
     BackboneWeights,
@@ -26,7 +27,6 @@ from .terminal import (
     TiedResidues,
     Trusted,
     show,
-    stages,
 )
 from .terminal import device as found_device
 
@@ -89,6 +89,9 @@ def steer(
     device: Device = "cpu",
     trust_remote_code: Trusted = False,
     fix: Fix = None,
+    draws: Annotated[
+        int, typer.Option(help="Draws that are printed, and written as draws.csv.", min=1, max=1_000_000)
+    ] = 16,
     out: Annotated[Path | None, typer.Option(help="Folder for the result; runs/steer if not given.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -105,7 +108,7 @@ def steer(
         asked = SteerRequest(
             model, reward, strength, condition, alpha, evaluations, calls, named, order.value, steps, populations, seed,
             found_device(device), prompt, length, trust_remote_code,
-            Backbone(structure, open_, weights, chains, fixed, forbid, tied), fix,
+            Backbone(structure, open_, weights, chains, fixed, forbid, tied), fix, draws,
         )  # fmt: skip
         with stages() as told:
             told.line("reading the model and the reward")
@@ -134,4 +137,5 @@ def _heard(told: stages, what: str, share: float) -> None:
 
 def _told(draw: dict[str, Any]) -> str:
     """A draw with its reward, as one line."""
-    return str(draw["text"]) + ("" if draw["reward"] is None else f"  ({draw['reward']:.4g})")
+    several = f"  ×{draw['count']}" if draw["count"] > 1 else ""
+    return str(draw["text"]) + ("" if draw["reward"] is None else f"  ({draw['reward']:.4g})") + several

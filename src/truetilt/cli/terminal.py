@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
-import shutil
 import sys
-import time
 import warnings
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
@@ -183,64 +182,8 @@ class progress:
         self.bar.close()
 
 
-class stages:
-    """The stages of a run on stderr: a line for each, with its progress below; nothing if stderr is not a terminal.
-
-    Called with ("stage · progress in it", share of the budget spent).
-    """
-
-    def __init__(self) -> None:
-        self._seen = sys.stderr.isatty() and os.environ.get("RANK", "0") == "0"
-        self._stage, self._due, self._share = "", 0.0, 0.0
-
-    def __enter__(self) -> stages:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._write(_CLEAR)
-
-    def __call__(self, what: str, share: float) -> None:
-        stage, _, where = what.partition(" · ")
-        if stage != self._stage:
-            self.line(f"{min(share, 1.0):4.0%} spent  {stage}")
-        self._stage, self._share = stage, share
-        if where:
-            self.within(where)
-
-    def calls(self, done: int, total: int) -> None:
-        """Show how many of a batch of states the reward has evaluated."""
-        self.within(f"reward: {done:,} of {total:,} sequences")
-
-    def within(self, where: str) -> None:
-        """Show the progress within a stage in place of the previous one, at a limited rate."""
-        if time.monotonic() >= self._due:
-            self._due = time.monotonic() + _PAUSE
-            self.beneath(where)
-
-    def beneath(self, words: str) -> None:
-        """Show a temporary line, cut at the terminal's width, until the next one."""
-        self._write(f"{_CLEAR}{'':12}{words}"[: len(_CLEAR) + shutil.get_terminal_size().columns - 1])
-
-    def say(self, words: str) -> None:
-        """Print a line on stderr, whether or not it is a terminal."""
-        self._write(_CLEAR)
-        sys.stderr.write(f"{words}\n")
-        sys.stderr.flush()
-
-    def line(self, words: str) -> None:
-        """Print a permanent line."""
-        self._write(f"{_CLEAR}{words}\n")
-        self._due = 0.0
-
-    def _write(self, text: str) -> None:
-        if self._seen:
-            sys.stderr.write(text)
-            sys.stderr.flush()
-
-
-_CLEAR = "\r\x1b[K"  # clears the current line
-_PAUSE = 0.1  # seconds between updates, at least
 _OUT_OF_MEMORY = re.compile(r"not enough memory|out of memory|can't allocate|Storage size|overflow", re.IGNORECASE)
+_NAMED = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.ENAMETOOLONG, errno.ELOOP)  # of a wrong name
 _LONGEST = 1000  # characters of an error message, at most
 
 
@@ -274,20 +217,25 @@ class OneLineErrors:
             _fail(self.stopped, 130)
         if error is None or isinstance(error, SystemExit | typer.Exit | typer.BadParameter):
             return
-        from ..core.errors import InvalidInput, Stopped, TruetiltError
+        from ..core.errors import FunctionFailed, InvalidInput, Stopped, TruetiltError
 
         if isinstance(error, InvalidInput):
-            _fail(str(error), 2)
+            _fail(str(error), 1 if isinstance(error, FunctionFailed) else 2)
         if isinstance(error, Stopped):
             _fail(f"{error}{self.resume}", 143)
         if isinstance(error, TruetiltError):
             _fail(str(error), 1)
         if isinstance(error, OSError):
-            _fail(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), 1)
+            _fail(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), 2 if error.errno in _NAMED else 1)
         if isinstance(error, UnicodeEncodeError):
             _fail("a name or a text holds half a character (a lone surrogate); write it in UTF-8", 2)
         if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(str(error))):
             _fail(f"memory ran out ({error or type(error).__name__}); take fewer particles, populations or steps", 1)
+        from ..commands.python_file import line_of
+        from ..core.user_functions import raised
+
+        if isinstance(error, Exception) and (line := line_of(error)):  # of a file of the user's
+            _fail(f"{raised(error)}{line}", 1)
 
 
 def _fail(message: str, code: int) -> NoReturn:

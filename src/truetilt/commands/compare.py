@@ -26,7 +26,7 @@ from ..core.arguments import number, whole_number
 from ..core.budget import Budget, BudgetTooSmall
 from ..core.errors import DegenerateWeights, InvalidInput, InvalidWeights
 from ..core.spent import Spent
-from ..core.storage import check_folder, sha256_of, write_json, write_with
+from ..core.storage import check_folder, owned, sha256_of, write_json, write_with
 from ..core.types import Tokens
 from ..exact.tables import flat_index
 from ..metrics.states import mean_difference
@@ -45,6 +45,7 @@ OURS, BASE = "truetilt", "base"
 NAMES = {OURS: "truetilt", **TITLES, BASE: "base draws"}
 WITH_TARGET = {OURS, *(name for name, method in METHODS.items() if method.has_target)}
 FILE, FIGURE = "compare.json", "compare.png"
+MOST = 10_000  # seeds, and draws that are judged: more say nothing that fewer do not
 DRAWN = 16  # populations of `tt.steer`, each of which needs at least one draw
 _LEVEL = 0.95
 _LONG, _STEPS = 256, 128  # sites beyond which several are revealed per step, and the steps then; as in `tt.steer`
@@ -81,7 +82,7 @@ def compare(asked: Comparison, folder: Path, told: Told = UNTOLD) -> Answer:
     def stopped() -> str:
         return f"stopped; {len(found)} finished cells are kept in {folder}, and the same call goes on from there"
 
-    with Stoppable(stopped):
+    with Stoppable(stopped), owned(folder):
         asked = checked(asked)
         titles = {name: f"{NAMES[method]}, seed {seed}" for name, method, seed in cells(asked)}
         work = answers(_experiment(asked), _settings(asked), folder, lambda name: told.begun(titles[name]))
@@ -101,8 +102,8 @@ def checked(asked: Comparison) -> Comparison:
     unknown = [name for name in given if name not in NAMES]
     if unknown or not given:
         raise InvalidInput(f"there is no method {', '.join(unknown)!r}; known are {', '.join(NAMES)}")
-    whole_number("seeds", asked.seeds, 1)
-    whole_number("judged", asked.judged, 1)
+    whole_number("seeds", asked.seeds, 1, MOST)
+    whole_number("judged", asked.judged, 1, MOST)
     whole_number("calls", asked.calls, 1)
     if asked.evaluations is not None:
         whole_number("evaluations", asked.evaluations, 1)
@@ -224,6 +225,7 @@ def _ours(contest: Contest) -> Baseline:
         "calls": calls,
         "num_inference_steps": contest.steps,
         "seed": contest.seed,
+        "progress": False,
     }
     result = steer(contest.model, afresh(contest.reward), contest.strength, **how)
     states, weights = result.particles.flatten(0, 1), result.weights.reshape(-1)

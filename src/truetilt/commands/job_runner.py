@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import islice
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import __version__
-from ..core.storage import check_folder, read_json, remove_written, write_json
+from ..core.storage import check_folder, owned, read_json, remove_written, write_json
 from .outputs import write_outputs
 
 Answer = dict[str, Any]
@@ -61,18 +62,23 @@ class Experiment(NamedTuple):
 def run_experiment(experiment: Experiment, settings: Settings, folder: Path, advance: Callable[[], Any]) -> Answer:
     """Run the jobs, write result.json and figure.png (first rank only), then remove the cached jobs."""
     check_folder(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    found = {}
-    for name, answer in answers(experiment, settings, folder):
-        found[name] = answer
-        advance()
-    if RANK > 0:
-        return {}
-    result = {"version": __version__, "command": command(experiment, settings), "seed": settings.seed}
-    result |= {"device": device_name(settings.device)} | experiment.collect(settings, found)
-    write_outputs(folder, result, experiment.draw(result))
-    forget(folder, found)
-    return result
+    with owned_by_first(folder):
+        found = {}
+        for name, answer in answers(experiment, settings, folder):
+            found[name] = answer
+            advance()
+        if RANK > 0:
+            return {}
+        result = {"version": __version__, "command": command(experiment, settings), "seed": settings.seed}
+        result |= {"device": device_name(settings.device)} | experiment.collect(settings, found)
+        write_outputs(folder, result, experiment.draw(result))
+        forget(folder, found)
+        return result
+
+
+def owned_by_first(folder: Path) -> AbstractContextManager[None]:
+    """The folder of a command, which belongs to one run at a time: the first rank locks it for all."""
+    return owned(folder) if RANK == 0 else nullcontext()
 
 
 def command(experiment: Experiment, settings: Settings) -> str:
@@ -104,6 +110,10 @@ def answers(
 
     `begun` is called with the name of each job that this process computes, as it begins.
     """
+    if RANKS > 1:
+        from ..distributed.world import world
+
+        world()  # a rank that was started alone does not wait for the others for ever
     kept = folder / "jobs"
     text = json.dumps([experiment.name, asdict(settings), __version__, _package()], sort_keys=True)
     mark = hashlib.sha256(text.encode()).hexdigest()[:16]

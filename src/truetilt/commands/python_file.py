@@ -11,6 +11,10 @@ from types import ModuleType
 from typing import Any
 
 from ..core.errors import InvalidInput
+from ..core.types import Model
+from ..core.user_functions import raised
+
+_RUN: set[str] = set()  # the files that were run
 
 
 def is_named(text: str) -> bool:
@@ -33,10 +37,24 @@ def load_named(text: str, what: str = "a function") -> Any:
     return found
 
 
+def load_model(text: str) -> Model:
+    """The model that `file.py:name` names, or that a function of this name without arguments returns."""
+    found = load_any(text, "a function that returns a tt.Model")
+    if callable(found) and not isinstance(found, Model):
+        try:
+            found = found()
+        except (Exception, SystemExit) as error:
+            raise InvalidInput(f"{text} cannot be called: {raised(error)}{line_of(error)}") from error
+    if not isinstance(found, Model):
+        raise InvalidInput(f"{text} gives a {type(found).__name__}; write a function that returns a tt.Model")
+    return found
+
+
 def load_any(text: str, what: str) -> Any:
     """The object of any kind that `file.py:name` names."""
     if not is_named(text):
-        raise InvalidInput(f"{text!r} does not name {what}; write file.py:name, such as rewards.py:stability")
+        example = text if text.endswith(".py") else "mine.py"
+        raise InvalidInput(f"{text!r} does not name {what}; write file.py:name, such as {example}:score")
     path, name = _file(text), text.rpartition(":")[2]
     if not path.is_file():
         raise InvalidInput(f"there is no file {path}; write the path of a Python file, then a colon and {what} in it")
@@ -68,17 +86,18 @@ def _run(path: Path) -> ModuleType:
         raise InvalidInput(f"{path} is no Python file; give one whose name ends in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    _RUN.add(str(path))
     try:
         spec.loader.exec_module(module)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         sys.modules.pop(name, None)
-        raise InvalidInput(f"{path} cannot be run: {type(error).__name__}: {error}{_line(error, path)}") from error
+        raise InvalidInput(f"{path} cannot be run: {raised(error)}{line_of(error)}") from error
     return module
 
 
-def _line(error: BaseException, path: Path) -> str:
-    """The line of the file that the error comes from, in words."""
-    inside = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    return f" (line {inside[-1]})" if inside else ""
+def line_of(error: BaseException) -> str:
+    """The line of a user's file that an error comes from, in words; nothing if it comes from none."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in _RUN]
+    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""

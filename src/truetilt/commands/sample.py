@@ -2,6 +2,7 @@
 
 A bundle is embedded (mnist, tiny-reviews) or a folder of the user's own. Tables: `sample_table`; texts: `sample_text`;
 strings of a public network: `sample_strings`; residues of a backbone: `sample_protein`.
+A model of a Python file is sampled here, too.
 """
 
 from __future__ import annotations
@@ -18,7 +19,19 @@ from ..result import Result
 from ..smc.uncertainty import RECOMMENDED
 from ..viz.sheets import sheet
 from .named_nets import is_nets, is_strings
-from .outputs import command, noted, rows_of, sample_model, summary_of, write_outputs
+from .outputs import (
+    DRAWS,
+    as_tokens,
+    command,
+    merged_draws,
+    noted,
+    rows_of,
+    sample_model,
+    summary_of,
+    write_draws,
+    write_outputs,
+)
+from .python_file import is_named, load_model
 from .real_digits import reference
 from .request import Backbone, SampleRequest, TableNoise
 from .sample_protein import NAME, check_other, protein_defaults, sample_protein
@@ -48,7 +61,8 @@ def with_defaults(name: Path, request: SampleRequest) -> SampleRequest:
         sizes = (request.particles, request.populations)
         particles, populations = sizes if request.populations is not None else spread(request.particles or 0)
         return request._replace(particles=particles, populations=populations)
-    nets = is_nets(name)
+    python = is_named(str(name))
+    nets = not python and is_nets(name, ", or file.py:name of a tt.Model")
     strings = nets and is_strings(name)
     if not strings and (request.prompt is not None or request.length is not None):
         raise InvalidInput(f"{name} takes no prompt; a folder that transformers reads does, see docs/families.md")
@@ -57,6 +71,8 @@ def with_defaults(name: Path, request: SampleRequest) -> SampleRequest:
             f"{name} holds nets of several classes; say which one to sample with --condition (samples without a "
             "condition: tt.Unweighted in Python, see 'How to choose')"
         )
+    if python and request.condition is not None:
+        raise InvalidInput(f"{name} has its condition inside, if any; leave out --condition")
     if not nets and request.condition is not None:
         raise InvalidInput(f"{name} is a table, which has its condition inside; leave out --condition")
     particles, steps = (PARTICLES, STEPS) if nets else (TABLE_PARTICLES, TABLE_STEPS)
@@ -92,11 +108,31 @@ def sample_any(
         if noise != TableNoise():
             raise InvalidInput(f"{NAME} decodes its sites one by one; leave out --process and --sigma-eps")
         return sample_protein(backbone, request, folder, options)
+    if is_named(str(name)):
+        if noise != TableNoise():
+            raise InvalidInput(f"{name} is a model, which knows its process; leave out --process and --sigma-eps")
+        return sample_own(str(name), request, folder, options)
     if is_nets(name):
         if noise != TableNoise():
             raise InvalidInput(f"{name} holds nets, which know their process; leave out --process and --sigma-eps")
         return sample_bundle(str(name), request, folder, options)
     return sample_table(name, noise, request, folder, options)
+
+
+def sample_own(name: str, request: SampleRequest, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+    """Sample a model of a Python file; draws.csv has its draws, figure.png how the run went."""
+    model = load_model(name)
+    if model.conditional is None and (request.alpha != 1 or request.beta is not None):
+        raise InvalidInput(f"alpha and beta are of a condition, and {name} has none; leave them out")
+    result = sample_model(model, request._replace(alpha=0.0) if model.conditional is None else request, options)
+    result = noted(result, bundle=name, command=command(["sample", name], request._asdict()))
+    draws = merged_draws(result, result.draw(result.log_weights.numel(), request.seed), as_tokens)[1]
+    draws = sorted(draws, key=lambda one: -one.weight)
+    result.save(folder)
+    write_draws(folder, draws)
+    summary = summary_of(result, rows_of(result)) | {"draws": [one._asdict() for one in draws], "files": [DRAWS]}
+    write_outputs(folder, summary, _draw_steps(result))
+    return summary
 
 
 def sample_bundle(name: str, request: SampleRequest, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
@@ -131,6 +167,17 @@ def _figures(name: str, nets: Digits, condition: int, result: Result) -> dict[st
         real = reference()[condition]["test"]["distance"]
         out["diversity, of real digits"] = mean_distance(x, weights, levels) / real
     return out
+
+
+def _draw_steps(result: Result) -> Any:
+    """Effective sample size and log Z, step by step."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    result.plot.ess(left)
+    result.plot.log_z(right)
+    return figure
 
 
 def _draw(images: Any, title: str, wrong: list[bool]) -> Any:

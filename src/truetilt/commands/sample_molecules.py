@@ -61,7 +61,7 @@ def load_fixed(fragment: str | None, device: str) -> Molecules:
 
 def score_of(name: str) -> Any:
     """A reward by its name, or the function (or `tt.Reward`) of `file.py:name`."""
-    return load_named(name, A_FUNCTION) if is_named(name) else named_score(name)
+    return load_named(name, A_FUNCTION) if is_named(name) or name.endswith(".py") else named_score(name)
 
 
 def molecule_reward(nets: Molecules, score: Any) -> Reward:

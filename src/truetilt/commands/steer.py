@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -12,11 +13,12 @@ import torch
 
 from ..core.arguments import set_fields
 from ..core.errors import FolderTaken, InvalidInput
-from ..core.storage import check_folder, write_text
+from ..core.storage import check_folder, owned, remove_folder, write_text
 from ..core.types import Tokens
 from ..exact.tables import Table
 from ..molecules.bundle import Molecules
 from ..result import Result
+from ..rewards.resumed_answers import Ledger
 from ..rewards.reward import Reward
 from ..runtime.stopping import Stoppable
 from ..steering.stages import BudgetProgress
@@ -25,7 +27,18 @@ from ..viz.logo import SequenceLogo
 from ..viz.molecules import MoleculeView
 from ..viz.reward_gain import gain_words, without_states
 from ..viz.views import View
-from .outputs import command, noted, rows_of, summary_of, write_outputs
+from .outputs import (
+    DRAWS,
+    DrawnSequence,
+    as_tokens,
+    command,
+    merged_draws,
+    noted,
+    rows_of,
+    summary_of,
+    write_draws,
+    write_outputs,
+)
 from .python_file import is_named
 from .request import Backbone
 from .sample_molecules import CSV, SHEET_FILE, molecule_twist, with_rewards, write_tables
@@ -35,7 +48,7 @@ from .steerable import Steerable, StringsAsked, named_reward, steerable
 
 STAGES = "stages"  # subfolder for the stages of an unfinished run
 DEFAULT = Path("runs/steer")  # used if no folder is given
-SHOWN = 16  # number of draws listed
+SHOWN = 16  # draws, if no number is asked for
 Calls = Callable[[int, int], object]  # (states done, states in all)
 MANY = 2  # sites per step, on average, from which a note explains the effect on p0
 
@@ -61,12 +74,13 @@ class SteerRequest(NamedTuple):
     trust_remote_code: bool = False
     backbone: Backbone = Backbone()  # for proteinmpnn
     fix: str | None = None
+    draws: int = SHOWN
 
 
 def steer_by_default(
     asked: SteerRequest, progress: BudgetProgress, calls: Calls | None, say: Callable[[str], object]
 ) -> tuple[dict[str, Any], Path]:
-    """Steer into runs/steer, or the first of runs/steer-2, -3, ... without another unfinished run; with the folder."""
+    """Steer into runs/steer, or the first of runs/steer-2, ... that has no other run, unfinished or under way."""
     folder, number = DEFAULT, 1
     while True:
         try:
@@ -86,7 +100,8 @@ def steer_named(
     """
     _check(asked)
     check_folder(folder)
-    with Stoppable(lambda: "stopped; what is done is kept, and the same command goes on from there"):
+    stopped = "stopped; what is done is kept, and the same command goes on from there"
+    with owned(folder), Stoppable(lambda: stopped):
         around = StringsAsked(asked.prompt, asked.length, asked.trust_remote_code, asked.fix)
         made = (
             steered_protein(asked.backbone, asked.device, asked.condition)
@@ -102,21 +117,25 @@ def steer_named(
             populations=asked.populations, seed=asked.seed, progress=progress, checkpoint=folder / STAGES,
         )  # fmt: skip
         given = asked._asdict() | {"model": None, "strength": None if asked.reward is None else asked.strength}
-        given |= {"backbone": None} | asked.backbone.given
+        given |= {"backbone": None, "draws": None if asked.draws == SHOWN else asked.draws} | asked.backbone.given
         result = noted(result, bundle=asked.model, command=command(["steer", asked.model], given))
-        summary, view = _summary(result, made, reward), _view(made, reward)
+        keeps = reward is not None and reward.keeps
+        with Ledger(reward, folder / STAGES) if reward is not None and keeps else contextlib.nullcontext():
+            draws = _draws(result, made, reward, asked.draws)
+            summary, view = _summary(result, made, reward, draws), _view(made, reward)
         if isinstance(made.tokenizer, Molecules) and isinstance(view, MoleculeView):
             rows = made.tokenizer.table(result, reward)
             view = with_rewards(view, rows)
             write_tables(rows, folder)
             summary |= {"table": CSV, "sheet": SHEET_FILE}
         result.save(folder, view)
+        write_draws(folder, draws)
         if made.written is not None and made.spell is not None:
             ending, text = made.written(made.spell(result.draw(result.log_weights.numel(), asked.seed)))
             write_text(folder / f"{made.name}.{ending}", text)
-            summary["files"] = [f"{made.name}.{ending}"]
+            summary["files"] = [DRAWS, f"{made.name}.{ending}"]
         write_outputs(folder, summary, draw_steered(result, view))
-        shutil.rmtree(folder / STAGES, ignore_errors=True)
+        remove_folder(folder / STAGES)
         return summary
 
 
@@ -149,14 +168,15 @@ def _check(asked: SteerRequest) -> None:
         raise InvalidInput(f"{asked.model} {words}")
 
 
-def _summary(result: Result, made: Steerable, reward: Reward | None) -> dict[str, Any]:
+def _summary(result: Result, made: Steerable, reward: Reward | None, draws: list[DrawnSequence]) -> dict[str, Any]:
     """The contents of result.json, also shown on screen: figures, draws with their rewards, the story."""
     rows = rows_of(result) | {"distinct calls": result.spent.distinct, "route": result.settings["steer"]["route"]}
     if made.table is not None and reward is not None:
         rows["log Z, exact"] = _exact_log_z(made, reward, result.settings["steer"]["asked"]["strength"])
     rows |= _means(result)
     told = summary_of(result, rows) | {"settings": without_states(result.settings)}
-    return told | {"draws": _draws(result, made, reward), "story": result.story, "notes": _notes(result)}
+    listed = [{"text": None if pictured(made) else one.sequence} | one._asdict() for one in draws]
+    return told | {"draws": listed, "story": result.story, "notes": _notes(result), "files": [DRAWS]}
 
 
 def _means(result: Result) -> dict[str, Any]:
@@ -183,26 +203,25 @@ def _exact_log_z(made: Steerable, reward: Reward, strength: float) -> float:
     return float((p0.reshape(-1).log() + strength * afresh(every)).logsumexp(0))
 
 
-def _draws(result: Result, made: Steerable, reward: Reward | None) -> list[dict[str, Any]]:
-    """Unweighted draws as strings of the reward's or the model's tokenizer, with their rewards, the best first.
+def pictured(made: Steerable) -> bool:
+    """Whether states are images: the figure shows them, and no text of them is printed."""
+    return made.view is not None and made.view.shape == "picture"
 
-    Images have no text: the figure shows them.
-    """
-    x = result.draw(SHOWN)
-    told = _spelled(x, made, reward)
+
+def _draws(result: Result, made: Steerable, reward: Reward | None, count: int) -> list[DrawnSequence]:
+    """Unweighted draws, duplicates merged, as strings of the reward's or the model's tokenizer, the best first."""
+    x, draws = merged_draws(result, result.draw(count), partial(_spelled, made=made, reward=reward))
     values = [None] * len(x) if reward is None else reward(x).tolist()
-    found = [{"text": text, "reward": value} for text, value in zip(told, values, strict=True)]
-    return sorted(found, key=lambda one: -(one["reward"] or 0.0))
+    found = [one._replace(reward=value) for one, value in zip(draws, values, strict=True)]
+    return sorted(found, key=lambda one: (-(one.reward or 0.0), -one.weight))
 
 
-def _spelled(x: Tokens, made: Steerable, reward: Reward | None) -> list[str | None]:
-    if made.view is not None and made.view.shape == "picture":
-        return [None] * len(x)
+def _spelled(x: Tokens, made: Steerable, reward: Reward | None) -> list[str]:
     if made.spell is not None:
         return [*made.spell(x)]
     if reward is not None and reward.tokenizer is not None:
         return [*reward.spell(x)]
-    return [" ".join(map(str, row)) for row in x.tolist()]
+    return as_tokens(x)
 
 
 def _view(made: Steerable, reward: Reward | None) -> View | None:

@@ -22,7 +22,7 @@ from ..molecules.bundle import Molecules
 from ..rewards.reward import Reward
 from ..viz.views import View
 from .named_nets import MOLECULES, is_nets
-from .python_file import is_named, load_any, load_named
+from .python_file import is_named, load_model, load_named
 from .sample_molecules import load_fixed, molecule_reward, score_of
 from .table_files import read_law, read_table
 
@@ -63,11 +63,7 @@ def steerable(
     the prompt is the condition. A table needs a likelihood only if its condition is used.
     """
     if is_named(name):
-        found = load_any(name, "a function that returns a tt.Model")
-        made = found() if callable(found) and not isinstance(found, Model) else found
-        if not isinstance(made, Model):
-            raise InvalidInput(f"{name} gives a {type(made).__name__}; write a function that returns a tt.Model")
-        return Steerable(_masking(name, made))
+        return Steerable(_masking(name, load_model(name)))
     if not is_nets(name, ", or file.py:function"):
         table = (read_table if tempered else read_law)(Path(name), "masking", 1e-3, device)
         return Steerable(table.model(), table)

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from .errors import InvalidInput
 
+_NAME, _PATH = 255, 3500  # bytes of a name and letters of a path, at most
 _SHOWN = 60  # characters of a value that a message quotes
 LONGEST = 1_000_000  # most entries read from an iterable, which may be endless
 LARGEST = 1e9  # largest exponent or strength: log-weights times this keep their digits in float64
@@ -150,6 +151,12 @@ def path_of(name: str, value: object) -> Path:
     """The path of a file or folder."""
     if not isinstance(value, str | os.PathLike) or not str(value) or "\0" in str(value):
         raise InvalidInput(f"{name} is {shown(value)}; give a path")
+    try:
+        longest = max((len(os.fsencode(part)) for part in Path(value).parts), default=0)
+    except UnicodeError as error:
+        raise InvalidInput(f"{name} is {shown(value)}, which holds half a character; give a path") from error
+    if longest > _NAME or len(os.fspath(value)) > _PATH:
+        raise InvalidInput(f"{name} is {shown(value)}, which is too long for a path; give a shorter one")
     return Path(value)
 
 

@@ -12,7 +12,11 @@ class InvalidInput(TruetiltError, ValueError):
 
 
 class FolderTaken(InvalidInput):
-    """A folder holds finished work of another call; the message says what to delete, or where else to go."""
+    """A folder holds finished work of another call, or is in use; the message says what to do, or where else to go."""
+
+
+class FunctionFailed(InvalidInput):
+    """A function of the user's, such as a reward, has no value for a state; the message names the state."""
 
 
 class InvalidWeights(TruetiltError, ArithmeticError):

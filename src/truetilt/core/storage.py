@@ -6,7 +6,9 @@ absent. A pipe, a device or a folder is neither read nor replaced: reading a pip
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import glob
 import gzip
 import hashlib
 import io
@@ -14,22 +16,32 @@ import json
 import lzma
 import os
 import shutil
+import socket
 import stat
 import tempfile
+import time
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from safetensors import SafetensorError
 
-from .errors import InvalidInput
+from .errors import FolderTaken, InvalidInput
+
+try:
+    import fcntl
+except ImportError:  # Windows: no folder is locked there
+    fcntl = None
 
 TEXT = 128 << 20  # bytes of the longest text or JSON file that is read
 BINARY = 16 << 30  # and of the longest file that is read into memory whole
 _DEEPEST = 100  # lists and names within one another in JSON
 _BLOCK = 1 << 20
 _WORD = 1 << 63
+_OWNER = ".owner"
+_PART = ".part"  # in the names of files that are being written
+_OLD = 3600.0  # seconds after which nobody writes them any more
 _UNPACK: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open}
 
 
@@ -53,7 +65,8 @@ def write_with(path: Path, write: Callable[[Path], None]) -> None:
     check_writable(path)
     path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.stem[:100]}-", suffix=path.suffix[:50], dir=path.parent)
+    _sweep(path)
+    handle, name = tempfile.mkstemp(prefix=f".{path.stem[:100]}-", suffix=_PART + path.suffix[:50], dir=path.parent)
     os.close(handle)
     try:
         write(Path(name))
@@ -69,6 +82,14 @@ def write_with(path: Path, write: Callable[[Path], None]) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def _sweep(path: Path) -> None:
+    """Remove what a killed process left of an earlier writing of this file, an hour ago or more."""
+    for left in path.parent.glob(f".{glob.escape(path.stem[:100])}-????????{_PART}{glob.escape(path.suffix[:50])}"):
+        with contextlib.suppress(OSError):
+            if left.is_file() and time.time() - left.stat().st_mtime > _OLD:
+                left.unlink()
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -133,6 +154,56 @@ def remove_written(folder: Path, names: Iterable[str]) -> None:
         (folder / name).unlink(missing_ok=True)
     if folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
+
+
+@contextlib.contextmanager
+def owned(folder: Path) -> Generator[None]:
+    """A folder that no other process uses meanwhile: it is locked by a file with the process and its host, and made if
+    it is missing, for as long as something lies in it. A lock is freed when its process dies; a locked folder raises
+    `FolderTaken`.
+    """
+    made = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    path, handle = folder / _OWNER, _locked(folder / _OWNER)
+    try:
+        os.truncate(handle, 0)
+        os.write(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+        yield
+    finally:
+        path.unlink(missing_ok=True)  # before it is freed, so that nobody locks what goes
+        os.close(handle)
+        if made:
+            with contextlib.suppress(OSError):  # something lies in it
+                folder.rmdir()
+
+
+def _locked(path: Path) -> int:
+    """A lock file, opened and locked."""
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+        try:
+            if fcntl is not None:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.exists(path) and os.path.samestat(os.fstat(handle), os.stat(path)):
+                return handle
+        except BlockingIOError as error:
+            owner = os.read(handle, 200).decode("utf-8", "replace").strip() or "another process"
+            os.close(handle)
+            raise FolderTaken(
+                f"{path.parent} is in use by {owner}; wait until that has ended, or give another folder"
+            ) from error
+        except OSError:  # a file system without locks
+            return handle
+        os.close(handle)  # its owner has just removed it
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder at once, whatever happens on the way: it is renamed first, and then deleted."""
+    aside = folder.with_name(f".{folder.name}.removed")
+    shutil.rmtree(aside, ignore_errors=True)  # of a process that was killed here
+    with contextlib.suppress(FileNotFoundError):
+        os.replace(folder, aside)
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def check_writable(path: Path) -> None:

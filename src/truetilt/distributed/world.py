@@ -7,6 +7,7 @@ remaining ranks report in the launcher's store, and the error names those that d
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -78,6 +79,22 @@ class World:
         return f"rank {', '.join(map(str, lost))}" if lost else "another rank"
 
 
+def told_ranks() -> tuple[int, int]:
+    """The rank of this process and the number of ranks, as a launcher says in the environment; (0, 1) without one."""
+    told = {name: os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
+    if not told["RANK"] and told["WORLD_SIZE"] in ("", "1"):
+        return 0, 1
+    need = "start ranks by torchrun, which sets all of them, or unset RANK and WORLD_SIZE to run one process"
+    odd = [name for name in ("RANK", "WORLD_SIZE") if not re.fullmatch("[0-9]{1,6}", told[name])]
+    rank, size = (0, 1) if odd else (int(told["RANK"]), int(told["WORLD_SIZE"]))
+    odd += [name for name in ("MASTER_ADDR", "MASTER_PORT") if size > 1 and not told[name]]
+    if odd:
+        raise InvalidInput(f"{odd[0]} is {told[odd[0]] or 'not set'!r} in the environment; {need}")
+    if rank >= size:
+        raise InvalidInput(f"RANK is {rank} and WORLD_SIZE {size} in the environment; {need}")
+    return rank, size
+
+
 _JOINED: list[World] = []  # the process group that this process joined, if any
 
 
@@ -87,18 +104,25 @@ def world(patience: float = PATIENCE) -> World:
         raise InvalidInput(f"patience is {patience}; give seconds to wait for the others, more than 0")
     if dist.is_available() and dist.is_initialized():
         return _JOINED[0] if _JOINED else World(dist.get_rank(), dist.get_world_size())
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    rank, size = told_ranks()
+    if size == 1:
         return World()
     if not dist.is_available():
         raise InvalidInput("this build of torch has no torch.distributed; install one that has, or run one process")
     timeout = timedelta(seconds=patience)
-    store, rank, size = next(iter(dist.rendezvous("env://", timeout=timeout)))
     if torch.cuda.is_available():
         torch.cuda.set_device(device())
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    dist.init_process_group(
-        backend, store=dist.PrefixStore("truetilt", store), rank=rank, world_size=size, timeout=timeout
-    )
+    try:
+        store, rank, size = next(iter(dist.rendezvous("env://", timeout=timeout)))
+        dist.init_process_group(
+            backend, store=dist.PrefixStore("truetilt", store), rank=rank, world_size=size, timeout=timeout
+        )
+    except (RuntimeError, ValueError) as e:
+        raise LostRank(
+            f"rank {rank} of {size} met no others in {patience:g} seconds ({str(e).splitlines()[0]:.200}); start all "
+            "of them, as torchrun does, or unset RANK and WORLD_SIZE to run one process"
+        ) from e
     _JOINED[:] = [World(rank, size, store)]
     return _JOINED[0]
 

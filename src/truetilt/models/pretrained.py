@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from ..core.arguments import shown
+from ..core.arguments import path_of, shown
 from ..core.errors import InvalidInput
 from ..core.storage import check_plain, write_json, write_with
 from ..core.storage import read_json as read_values
@@ -141,7 +141,7 @@ def is_hub_id(name: str | Path) -> bool:
 
 def find_folder(name: str | Path, patterns: Iterable[str]) -> Path:
     """The folder of this name, or the downloaded one of this hub id."""
-    path = Path(name)
+    path = path_of("the folder", name)
     if path.is_dir():
         return path
     if path.suffix in _PICKLES:

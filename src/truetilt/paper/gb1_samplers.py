@@ -135,7 +135,8 @@ def _affordable(law: Tensor, known: Tensor, calls: int) -> int:
 def one_call(table: RewardTable, reward: Reward, strength: float, calls: int, seed: int) -> SampledStates:
     """`tt.steer`."""
     evaluations = budget_of(table, calls).evaluations
-    return _told(steer(table.model(), reward, strength, calls=calls, evaluations=evaluations, seed=seed), reward)
+    how: Any = {"calls": calls, "evaluations": evaluations, "seed": seed, "progress": False}
+    return _told(steer(table.model(), reward, strength, **how), reward)
 
 
 def importance(table: RewardTable, reward: Reward, strength: float, calls: int, seed: int) -> SampledStates:

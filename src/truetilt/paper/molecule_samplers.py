@@ -172,7 +172,7 @@ def _told(budget: Budget) -> str:
 def _steered(on: MoleculeProblem) -> MoleculeDraws:
     evaluations, calls = on.budget
     how: dict[str, Any] = {"evaluations": evaluations, "calls": calls, "populations": POPULATIONS, "seed": on.seed}
-    result = steer(on.nets.model(), afresh(on.reward), on.task.strength, **how)
+    result = steer(on.nets.model(), afresh(on.reward), on.task.strength, progress=False, **how)
     x, weights = result.particles.flatten(0, 1), result.weights.reshape(-1).cpu()
     return MoleculeDraws(x, weights, result.spent, 0, result.log_z, str(result.trust().verdict))
 

@@ -106,7 +106,8 @@ def _off(log_z: float | None, exact: float) -> float | None:
 def _run(name: str, model: Any, reward: Reward, strength: float, budget: Budget, seed: int) -> tuple[Any, ...]:
     """States, weights, log Z, cost and verdict of a method."""
     if name == OURS:
-        result = steer(model, reward, strength, evaluations=budget.evaluations, calls=budget.calls, seed=seed)
+        how: Any = {"evaluations": budget.evaluations, "calls": budget.calls, "seed": seed, "progress": False}
+        result = steer(model, reward, strength, **how)
         states, weights = result.particles.flatten(0, 1), result.weights.reshape(-1)
         return states, weights, result.log_z, result.spent, str(result.trust().verdict)
     found = run_method(name, Contest(model, reward, strength, budget, seed))

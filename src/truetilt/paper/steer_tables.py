@@ -74,7 +74,7 @@ def one_table(number: int, method: str, seed: int) -> Answer:
     budget = budget_of(number, table.p0.dim())
     model, reward = table.model(), table.reward()
     if method == OURS:
-        result = steer(model, reward, evaluations=budget.evaluations, calls=budget.calls, seed=seed)
+        result = steer(model, reward, evaluations=budget.evaluations, calls=budget.calls, seed=seed, progress=False)
     else:
         problem = SteerProblem(model, reward, 1.0, tuple(range(model.length)), model.length)
         result = _fixed(problem, budget, method, seed)

@@ -1,35 +1,26 @@
 """The cache of a reward: a value for each state, keyed by the bytes of its row, and optionally stored in a file.
 
-The file is safetensors: the states, their values, a checksum, and a mark of the function they belong to. It is replaced
-atomically while values come in, at most so often that writing takes a tenth of the time. Answers left by an interrupted
-call are kept in `paid`: the function is not called for them again, and each counts as a distinct call when the resumed
-call first asks for its state.
+Answers left by an interrupted call are kept in `paid`: the function is not called for them again, and each counts as a
+distinct call when the resumed call first asks for its state.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
 import threading
-import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from ..core.arguments import reals, tensor_of
 from ..core.errors import InvalidInput
-from ..core.storage import check_folder, check_plain, check_writable, write_with
+from ..core.storage import write_with
 from ..core.types import NEG_INF
-from .answer_log import AnswerLog
+from .answer_file import AnswerFile, Kept
 
-_FORMAT, _VERSION = "truetilt-reward", "1"
-_PATIENCE = 9  # after a write that took one second, the next waits at least this many seconds
 _WIDEST = 2**31  # tokens are stored in at most four bytes
 
 
@@ -40,17 +31,14 @@ class Cache:
         self.lock = threading.RLock()
         self.values: dict[bytes, float] = {}
         self.paid: dict[bytes, float] = {}  # known answers that are not counted yet; disjoint from `values`
-        self.log: AnswerLog | None = None  # the log that new answers are appended to, if any
         self.length: int | None = None
         self.calls = self.distinct = 0
-        self.vocabulary, self._path, self._mark = vocabulary, path, mark
+        self.vocabulary, self._mark = vocabulary, mark
         self._kind = torch.uint8 if vocabulary is not None and vocabulary <= 256 else torch.int32
-        self._written, self._due, self._stamp = 0, 0.0, None
-        if path is not None:
-            check_writable(path)
-            check_folder(path.parent)
-            if path.exists():
-                self._absorb_file()
+        self.log: AnswerFile | None = None  # a second file that new answers are written to as they come
+        self._file = None if path is None else AnswerFile(path, self.width, mark)
+        if self._file is not None and path is not None and path.exists():
+            self._take(path, *self._file.read(self.width, mark))
 
     def checked(self, states: Any) -> Tensor:
         """Finished sequences as tokens int64 [B, D], checked; all states of one reward have the same length."""
@@ -82,16 +70,19 @@ class Cache:
 
     def add(self, x: Tensor, values: Tensor) -> None:
         """Store values of states without counting a call; states already in the cache keep their value."""
-        for key, value in zip(self.keys(x), values.tolist(), strict=True):
+        found = dict(zip(self.keys(x), values.tolist(), strict=True))
+        for key, value in found.items():
             self.values.setdefault(key, self.paid.pop(key, value))
+        self._write_later((key, self.values[key]) for key in found)
         if len(x):
             self.length = x.shape[1]
 
     def learn(self, key: bytes, value: float) -> None:
-        """Store an answer of the function, and log it."""
+        """Store an answer of the function, to be written to its files."""
         self.values[key] = value
+        self._write_later([(key, value)])
         if self.log is not None:
-            self.log.add(key, value)
+            self.log.add([Kept(key, value)])
 
     def charge(self, keys: Sequence[bytes]) -> None:
         """Move states from `paid` to `values` and count each as a distinct call."""
@@ -103,6 +94,7 @@ class Cache:
     def set_aside(self, answers: dict[bytes, float]) -> None:
         """Add answers of an interrupted call to `paid`, except for states already in `values`."""
         self.paid |= {key: value for key, value in answers.items() if key not in self.values}
+        self._write_later(self.paid.items())
 
     def release(self) -> None:
         """Move all that remains in `paid` to `values` without counting it."""
@@ -114,15 +106,14 @@ class Cache:
         """Bytes per token."""
         return self._kind.itemsize
 
-    def tensors(self) -> dict[str, Tensor]:
-        """All cached states [K, D], in the smallest integer type that holds them, and their values float64 [K]."""
-        return self._rows(self.values)
+    def tensors(self) -> tuple[Tensor, Tensor]:
+        """All cached states [K, D], int64, and their values, float64 [K]."""
+        return self._states(self.values, self.width), torch.tensor(list(self.values.values()), dtype=torch.float64)
 
-    def _rows(self, known: dict[bytes, float]) -> dict[str, Tensor]:
-        kind = np.uint8 if self._kind == torch.uint8 else np.int32
-        rows = np.frombuffer(bytearray().join(known), kind).reshape(len(known), self.length or 0)
-        values = torch.tensor(list(known.values()), dtype=torch.float64)
-        return {"states": torch.from_numpy(rows), "values": values}
+    def _states(self, keys: Iterable[bytes], width: int) -> Tensor:
+        some = list(keys)
+        rows = np.frombuffer(b"".join(some), np.uint8 if width == 1 else np.int32)
+        return torch.from_numpy(rows.reshape(len(some), -1 if some else self.length or 0).astype(np.int64))
 
     def check_values(self, x: Tensor, values: Any) -> Tensor:
         """Values float64 [B], checked: one per state, finite or -inf."""
@@ -136,86 +127,35 @@ class Cache:
 
     def write(self, path: Path) -> None:
         """Write all cached values to a file, atomically."""
-        self._write(path, self.tensors())
 
-    def _write(self, path: Path, kept: dict[str, Tensor]) -> None:
-        facts = {"format": _FORMAT, "version": _VERSION, "function": self._mark, "sha256": _checksum(kept)}
-        write_with(path, lambda temporary: save_file(kept, temporary, metadata=facts))
+        def fill(temporary: Path) -> None:
+            file = AnswerFile(temporary, self.width, self._mark)
+            file.restart()
+            file.add(Kept(*row) for row in self.values.items())
+            file.write(now=True)
 
-    def read(self, path: Path, mark: str | None = None) -> int:
-        """Add the values in a file to the cache, return their number; raise if it is damaged or of another function."""
-        again = "move it away, or name another file"
-        facts, kept = _opened(path, again)
-        if (facts.get("format"), facts.get("version")) != (_FORMAT, _VERSION) or kept.keys() != {"states", "values"}:
-            raise InvalidInput(f"{path} holds no values of a reward of version {_VERSION}; {again}")
-        if facts.get("sha256") != _checksum(kept):
-            raise InvalidInput(f"{path} does not match its checksum: it is damaged or cut short; {again}")
-        if mark is not None and facts.get("function") != mark:
-            raise InvalidInput(
-                f"{path} was written for another function, tokenizer or Python. If its values are still this reward's, "
-                f"make the reward without cache_file, then reward.load_cache(file) and reward.save(file); else {again}"
-            )
-        try:
-            if len(kept["states"]):
-                x = self.checked(kept["states"])
-                self.add(x, self.check_values(x, kept["values"]))
-        except InvalidInput as error:
-            raise InvalidInput(f"{path} does not fit this reward: {error}; {again}") from error
-        return len(kept["states"])
+        write_with(path, fill)
+
+    def read(self, path: Path) -> None:
+        """Add the values in a file to the cache; raise if it is damaged."""
+        self._take(path, *AnswerFile(path, self.width).read())
 
     def keep(self, now: bool = False) -> None:
-        """Write the log; write the cache file too if there are new values and a write is due (`now`: at once).
+        """Write new values to the files, if that is due or asked for `now`."""
+        for file in (self.log, self._file):
+            if file is not None:
+                file.write(now)
 
-        Values that other processes wrote to the file are read first, and so kept.
-        """
-        if self.log is not None:
-            self.log.write()
-        if self._path is None or (not now and (self._size == self._written or time.monotonic() < self._due)):
-            return
-        begun = time.monotonic()
-        if self._path.exists() and _stamp_of(self._path) != self._stamp:
-            self._absorb_file()
-        if self._size > self._written:
-            self._write(self._path, self._rows(self.values | self.paid))
-            self._written, self._stamp = self._size, _stamp_of(self._path)
-            self._due = time.monotonic() + _PATIENCE * (time.monotonic() - begun)
-
-    @property
-    def _size(self) -> int:
-        return len(self.values) + len(self.paid)
-
-    def _absorb_file(self) -> None:
-        path: Any = self._path
-        self._stamp = _stamp_of(path)
-        paid, self.paid = self.paid, {}
+    def _take(self, path: Path, width: int, kept: list[Kept]) -> None:
         try:
-            self._written = self.read(path, self._mark)
-        finally:  # uncounted answers stay uncounted, though the file holds them
-            self.paid = paid
-            for key in paid:
-                self.values.pop(key, None)
+            if kept:
+                x = self.checked(self._states((row.key for row in kept), width))
+                self.add(x, self.check_values(x, torch.tensor([row.value for row in kept], dtype=torch.float64)))
+        except (InvalidInput, ValueError) as error:
+            raise InvalidInput(
+                f"{path} does not fit this reward: {error}; move it away, or name another file"
+            ) from error
 
-
-def _opened(path: Path, again: str) -> tuple[dict[str, str], dict[str, Tensor]]:
-    try:
-        with safe_open(check_plain(path), framework="pt") as file:
-            return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except InvalidInput:
-        raise
-    except FileNotFoundError as error:
-        raise InvalidInput(f"{path} is not there; give a file that reward.save or cache_file wrote") from error
-    except Exception as error:  # safetensors raises various errors for a file that is not its own
-        raise InvalidInput(f"{path} cannot be read ({error}); {again}") from error
-
-
-def _checksum(kept: dict[str, Tensor]) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(kept):
-        digest.update(f"{name} {kept[name].dtype} {tuple(kept[name].shape)}".encode())
-        digest.update(kept[name].contiguous().view(-1).view(torch.uint8).numpy())
-    return digest.hexdigest()
-
-
-def _stamp_of(path: Path) -> tuple[int, int, int]:
-    found = os.stat(path)
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    def _write_later(self, known: Iterable[tuple[bytes, float]]) -> None:
+        if self._file is not None:
+            self._file.add(Kept(*row) for row in known)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import function, number, path_of, set_fields, truth, whole_number
-from ..core.errors import InvalidInput
+from ..core.errors import FunctionFailed, InvalidInput
 from ..core.fingerprints import fingerprint
 from ..core.types import Tokens
 from ..core.user_functions import SPELL, wants_strings
@@ -53,7 +53,8 @@ class Reward:
         timeout: Seconds allowed per sequence; a call that takes longer is killed, so the function runs in a worker, one
             sequence at a time. None (the default): no limit.
         progress: Function (done, total) called while the new states of a batch are evaluated. None by default.
-        cache_file: File that cached values are read from and written to as they come. None (the default): no file.
+        cache_file: File (sqlite) that cached values are read from at first and written to as they come; several
+            processes may share it. None (the default): no file.
         highest: The largest value that any sequence can have, if you know it: `Result.trust` then says whether a run
             may have missed such a sequence. A value above it is an error. None (the default): unknown.
     """
@@ -137,8 +138,7 @@ class Reward:
         """All cached states, int64 [K, D] in order of arrival, and their values, float64 [K]."""
         self._check_keeps()
         with self._cache.lock:
-            kept = self._cache.tensors()
-        return kept["states"].long(), kept["values"]
+            return self._cache.tensors()
 
     def remember(self, states: Tokens, values: Tensor) -> None:
         """Store values of states [K, D] in the cache without a call; a cached state keeps its value."""
@@ -149,7 +149,7 @@ class Reward:
             self._cache.keep()
 
     def save(self, path: str | Path) -> Path:
-        """Write all cached states and values to a safetensors file, atomically."""
+        """Write all cached states and values to a file (sqlite), atomically."""
         self._check_keeps()
         with self._cache.lock:
             self._cache.write(path_of("path", path))
@@ -212,7 +212,7 @@ class Reward:
             failure = alone or failure._replace(words=f"{failure.words} (of all together, of none alone)")
         self._cache.keep(now=failure is not None)
         if failure is not None:
-            error = InvalidInput(self._told(x, failure, begun))
+            error = FunctionFailed(self._told(x, failure, begun))
             if failure.trace:
                 error.add_note(failure.trace)
             raise error from failure.error

@@ -24,11 +24,13 @@ from numbers import Real
 from typing import Any, NamedTuple
 
 from ..core.errors import InvalidInput, Stopped
+from ..core.user_functions import raised
 
 RowNumbers = Sequence[int]  # row numbers of a batch that make one task
 MakeArgument = Callable[[RowNumbers], Any]  # makes the function's argument for these rows
 Answered = Generator[tuple[RowNumbers, list[float]], None, None]
 _READY = "ready"
+_TRACE = 10_000  # characters of a traceback that a worker hands over
 _LOOK = 1.0  # seconds between a worker's checks that its parent process is still alive
 
 
@@ -38,7 +40,7 @@ class Failure(NamedTuple):
     rows: RowNumbers
     words: str
     raised: bool = False
-    error: Exception | None = None
+    error: Exception | SystemExit | None = None
     trace: str = ""
 
 
@@ -92,16 +94,16 @@ def ask_here(
             found = answers(function, make(rows), single)
         except Stopped:
             raise
-        except Exception as error:  # a user's function may raise anything
+        except (Exception, SystemExit) as error:  # a user's function may raise anything
             failures.append(_failure(rows, error))
         else:
             yield rows, found
 
 
-def _failure(rows: RowNumbers, error: Exception, trace: str = "") -> Failure:
+def _failure(rows: RowNumbers, error: Exception | SystemExit, trace: str = "") -> Failure:
     if isinstance(error, InvalidInput):
         return Failure(rows, str(error), error=error)
-    return Failure(rows, f"raised {type(error).__name__}: {error}", True, error, trace)
+    return Failure(rows, f"raised {raised(error)}", True, error, trace)
 
 
 class Workers:
@@ -238,8 +240,8 @@ def _serve(pipe: Connection, parent: int) -> None:
                 sys.modules["torch"].set_num_threads(1)
         except (EOFError, OSError):
             raise
-        except Exception as error:
-            pipe.send((f"cannot be loaded in a worker ({error!r}); define it in a module that can be imported",))
+        except (Exception, SystemExit) as error:
+            pipe.send((f"cannot be loaded in a worker ({raised(error)}); define it in a module that can be imported",))
             return
         pipe.send(_READY)
         while True:
@@ -251,8 +253,8 @@ def _reply(function: Callable[[Any], Any], given: Any, single: bool) -> list[flo
     """The function's values, one float per sequence, or the fields of a `Failure` after its rows."""
     try:
         return answers(function, given, single)
-    except Exception as error:
-        found = _failure((), error, traceback.format_exc())
+    except (Exception, SystemExit) as error:
+        found = _failure((), error, traceback.format_exc()[-_TRACE:])
         return found.words, found.raised, None, found.trace
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,12 @@ from torch import Tensor
 from ..core.errors import InvalidInput
 from ..core.model_diagnostics import is_measured
 from ..core.spent import Spent
-from ..core.storage import check_plain, read_json, sha256_of, write_json, write_with
+from ..core.storage import check_plain, check_writable, read_json, sha256_of, write_json, write_with
 from ..core.target import Constant, Remedies
 
 _FORMAT, _VERSION = "truetilt-result", 1
 _TENSORS, _HEADER = "particles.safetensors", "particles.json"
+_NEXT = "particles.next.safetensors"  # the tensors until the header is theirs: left by a process killed in between
 _WEIGHTED = ("particles", "log_weights", "times", "ess", "log_z_path", "ancestors", "moved", "accepted", "counts")
 _KEPT = ("snapshot_steps", "snapshot_particles", "snapshot_log_weights")  # all of them, or none
 _REAL = (torch.float64, torch.float32)
@@ -36,13 +38,15 @@ def names_of(snapshot_steps: Tensor) -> tuple[str, ...]:
 
 
 def save_tensors(folder: Path, tensors: Mapping[str, Tensor], log_z: float, settings: dict[str, Any]) -> None:
-    """Write particles.safetensors, then particles.json with its checksum."""
+    """Write particles.safetensors, and particles.json with its checksum; a kill leaves the old result or the new."""
     told = log_z if math.isfinite(log_z) else None  # -inf: every particle is dead
     json.dumps([told, settings], allow_nan=False)  # fail before anything is replaced
-    here, path = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, folder / _TENSORS
+    here, path = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, folder / _NEXT
     write_with(path, lambda temporary: save_file(here, temporary))
     header = {"format": _FORMAT, "version": _VERSION, "sha256": sha256_of(path), "log_z": told, "settings": settings}
+    check_writable(folder / _TENSORS)
     write_json(folder / _HEADER, header)
+    os.replace(path, folder / _TENSORS)
 
 
 def load_tensors(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -59,10 +63,11 @@ def load_tensors(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if not ours or "settings" not in header:
         raise InvalidInput(f"{folder / _HEADER} is not a truetilt result of version {_VERSION}")
     path = folder / _TENSORS
-    if not path.is_file() or sha256_of(path) != header.get("sha256"):
+    names = [name for name in (path, folder / _NEXT) if name.is_file() and sha256_of(name) == header.get("sha256")]
+    if not names:
         raise InvalidInput(f"{path} is missing or does not match the checksum in {_HEADER}; save the result again")
     try:
-        tensors = load_file(check_plain(path))
+        tensors = load_file(check_plain(names[0]))
     except (OSError, SafetensorError) as e:
         raise InvalidInput(f"{path} cannot be read ({e}); save the result again") from e
     tensors.setdefault("counts", torch.zeros(0, 4, dtype=torch.int64))  # of results saved before 0.2

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 
@@ -32,6 +33,7 @@ from .evidence import evidence_of, led_by
 from .findings import findings, record, remedies
 from .gain import gain
 from .problem import SteerProblem
+from .progress import stages
 from .stage_folder import WHOSE, StageFolder
 from .stages import BudgetProgress, Work
 from .trials import Tried
@@ -58,7 +60,7 @@ def steer(
     twist: Potential | None = None,
     populations: int = 16,
     seed: int = 0,
-    progress: BudgetProgress | None = None,
+    progress: BudgetProgress | Literal[False] | None = None,
     checkpoint: str | Path | None = None,
 ) -> Result:
     """Weighted samples of $p0(x) exp(strength * reward(x))$, or of $p0(x) p(zeta|x)^alpha$, within a budget.
@@ -90,10 +92,12 @@ def steer(
         populations: Populations that never mix, 2 or more; 16 by default.
         seed: Seed, 0 to $2^63 - 1$; 0 by default. The same seed gives the same bits.
         progress: Function (what is being done, share of the budget spent), called when a stage begins, as it proceeds
-            ("stage · step 3 of 24") and when it ends, and once at the start of a resumed call. None by default.
+            ("stage · step 3 of 24") and when it ends, and once at the start of a resumed call. None (the default)
+            shows it on a terminal or in a notebook, False nowhere.
         checkpoint: Folder where every finished stage and every answer of the reward is stored: the same call, repeated
-            after an interruption, continues from there to the same bits and calls the function for no state twice.
-            SIGTERM ends the call with `tt.Stopped`. None (the default): nothing is stored.
+            after an interruption, continues from there to the same bits and calls the function for no state twice
+            (but for what a kill came upon). One process at a time owns it. SIGTERM ends the call with `tt.Stopped`.
+            None (the default): nothing is stored.
 
     Returns:
         The weighted particles, log Z and the record of the run.
@@ -112,12 +116,13 @@ def steer(
     _check_twist(problem, twist)
     ways = ways_of(problem, account, twist)
     _check_route(route, [way.name for way in ways])
-    if progress is not None:
+    shown = stages() if progress is None else nullcontext(None if progress is False else progress)
+    if progress is not None and progress is not False:
         function("progress", progress, "(what, share)")
     folder = None if checkpoint is None else path_of("checkpoint", checkpoint)
     whose = {} if folder is None else {WHOSE: fingerprint((problem.model, problem.reward, twist))}
-    with StageFolder(folder, asked | whose, problem.reward).opened() as kept:
-        work = Work(problem, account, kept, seed, progress, twist)
+    with StageFolder(folder, asked | whose, problem.reward).opened() as kept, shown as told:
+        work = Work(problem, account, kept, seed, told, twist)
         if kept.going_on is not None:
             work.tell(kept.going_on)
         best, tried = chosen(work, ways, route)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ..core.errors import TruetiltError
+from ..core.user_functions import raised
 from ..result import Result
 from ..viz.views import View
 
@@ -21,8 +22,23 @@ log = logging.getLogger(__name__)
 WAITING, RUNNING, DONE, CANCELLED, FAILED = "waiting", "running", "done", "cancelled", "failed"
 
 
-class Cancelled(Exception):
-    """Raised inside a job to cancel it."""
+_HERE = threading.local()  # `job`: the one that this thread works for
+
+
+class Cancelled(BaseException):
+    """Raised inside a job to cancel it; like KeyboardInterrupt no `Exception`, which a user's function may catch."""
+
+
+def heed_cancelling() -> Any:
+    """From now on every module of a network asks, before it computes, whether its job was cancelled: a pass of many
+    states takes minutes. The handle's `remove` ends it."""
+
+    def look(module: torch.nn.Module, given: Any) -> None:
+        job = getattr(_HERE, "job", None)
+        if job is not None:
+            job.check()
+
+    return torch.nn.modules.module.register_module_forward_pre_hook(look)
 
 
 @dataclass(eq=False)
@@ -34,6 +50,7 @@ class Background:
     state: str = field(default=WAITING, init=False)
     message: str = field(default="", init=False)
     token: str = field(default="", init=False)  # name of the report
+    begun: float = field(default=0.0, init=False)  # time.monotonic at the start
     seconds: float = field(default=0.0, init=False)
     stop: threading.Event = field(default_factory=threading.Event, init=False)
 
@@ -44,7 +61,9 @@ class Background:
     def run(self) -> None:
         """Run to the end, or until cancelled; every error becomes a message."""
         begin, end = time.monotonic(), DONE
+        self.begun = begin
         try:
+            self.work_here()
             self.carry_out()
         except Cancelled:
             end = CANCELLED
@@ -52,15 +71,19 @@ class Background:
             self.message, end = str(e), FAILED
         except torch.OutOfMemoryError:
             self.message, end = "The device has too little memory for this run; take fewer particles.", FAILED
-        except Exception as e:  # a bug must not end the worker thread; the log has the traceback
+        except (Exception, SystemExit) as e:  # a bug must not end the worker thread
             log.exception("a run of the studio failed")
-            self.message, end = f"The run failed: {type(e).__name__}: {e}"[:500], FAILED
+            self.message, end = f"The run failed: {raised(e)}", FAILED
         self.seconds = time.monotonic() - begin
         self.state = end
         self.free()
         gc.collect()  # the frames of an error keep references to tensors
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+
+    def work_here(self) -> None:
+        """Networks that this thread runs heed that the job is cancelled."""
+        _HERE.job = self
 
     def carry_out(self) -> None:
         """Do the work."""

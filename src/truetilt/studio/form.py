@@ -6,7 +6,7 @@ Errors are reported by field, so that each can be shown beside its field.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..core.errors import InvalidInput
@@ -17,6 +17,8 @@ from .molecules import molecule_faults
 
 MOST = 200_000  # particles of all populations together
 STEPS = 5_000
+LONGEST = 100_000  # characters of a field
+OF_NETWORKS = 10_000  # the same of a model with networks, where a step of them takes minutes
 MOVES = 100_000_000  # particles times steps, at most: the size of the genealogy
 
 
@@ -61,9 +63,22 @@ def faults(values: Mapping[str, Any]) -> dict[str, str]:
     found = {name: words for name, words in told.items() if words}
     if "model" not in found:
         found |= _model_faults(values)
-    if not {"particles", "populations", "steps"} & found.keys():
-        found |= _size_faults(values["particles"] * values["populations"], values["steps"])
+    if not {"model", "particles", "populations", "steps"} & found.keys():
+        most = MOST if what_is_there(values).kind in (TABLE, "plane", "") else OF_NETWORKS
+        found |= _size_faults(values["particles"] * values["populations"], values["steps"], most)
     return found
+
+
+def scalars(names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
+    """What a request gives for these fields: numbers, truth values and texts as they are, without half characters;
+    nothing in place of anything else."""
+    padded = [*values[: len(names)], *[None] * (len(names) - len(values))]
+    told = {
+        name: value if isinstance(value, bool | int | float) else None
+        for name, value in zip(names, padded, strict=True)
+    }
+    texts = {name: value for name, value in zip(names, padded, strict=True) if isinstance(value, str)}
+    return told | {name: text[:LONGEST].encode("utf-8", "replace").decode() for name, text in texts.items()}
 
 
 def form_of(values: Mapping[str, Any]) -> RunForm:
@@ -151,9 +166,9 @@ def _number_in(text: str) -> float | None:
         return None
 
 
-def _size_faults(particles: float, steps: float) -> dict[str, str]:
-    if particles > MOST:
-        return {"particles": f"Together more than {MOST:,} particles; take fewer particles or populations."}
+def _size_faults(particles: float, steps: float, most: int) -> dict[str, str]:
+    if particles > most:
+        return {"particles": f"Together more than {most:,} particles; take fewer particles or populations."}
     if particles * steps > MOVES:
         return {"steps": f"Particles times steps is more than {MOVES:,}; take fewer of either."}
     return {}

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from collections import deque
 
-from .background import CANCELLED, RUNNING, Background
+from .background import CANCELLED, RUNNING, Background, heed_cancelling
+
+PATIENCE = 5.0  # seconds that a cancelled run may take to end when the studio is closed
 
 
 class Pool:
@@ -16,6 +18,7 @@ class Pool:
         self._current: Background | None = None
         self._changed = threading.Condition()
         self._closed = False
+        self._heeded = heed_cancelling()
         self._worker = threading.Thread(target=self._work, name="truetilt-studio", daemon=True)
         self._worker.start()
 
@@ -39,15 +42,17 @@ class Pool:
                 self._queue.remove(job)
                 job.state = CANCELLED
 
-    def close(self) -> None:
-        """Cancel all runs and stop the worker."""
+    def close(self) -> bool:
+        """Cancel all runs and stop the worker; whether it has stopped."""
         with self._changed:
             self._closed = True
             jobs = [*self._queue, *([self._current] if self._current else [])]
             self._changed.notify_all()
         for job in jobs:
             self.cancel(job)
-        self._worker.join(timeout=60)
+        self._worker.join(timeout=PATIENCE)
+        self._heeded.remove()
+        return not self._worker.is_alive()
 
     def _work(self) -> None:
         while (job := self._next()) is not None:

@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from ..commands.outputs import SNAPSHOTS
 from ..core.types import Particles, StepInfo
 from ..result import Result
+from ..runtime.memory import RunSizes, check_run
 from ..smc.resampling import normalised
 from .background import DONE, Background, Cancelled
 from .form import RunForm
@@ -100,6 +102,9 @@ class StudioRun(Background):
         alone = self.problem.order is not None and self.problem.condition is None  # p0 itself, without a condition
         if self.form.sampler != "guidance" and not alone:
             plans["plain"] = guidance(self.problem, self.form)
+        sizes = RunSizes(self.form.particles, self.form.populations, plans["run"].steps)
+        length = getattr(self.problem.model, "length", 1)
+        check_run(sizes._replace(particles=len(plans) * sizes.particles), length, SNAPSHOTS, self.form.device)
         self.lanes = {name: Lane(made.steps) for name, made in plans.items()}
         failed: list[BaseException] = []
         others = [threading.Thread(target=self._lane, args=(name, plans[name], failed), daemon=True) for name in plans]
@@ -130,6 +135,7 @@ class StudioRun(Background):
 
         told = options(self._problem, self.form)
         try:
+            self.work_here()
             lane.result = made.run(watch=watch, **told)
         except BaseException as e:  # raised again in the thread that joins this one
             failed.append(e)

@@ -13,7 +13,7 @@ from ..core.errors import InvalidInput
 from . import pictures
 from .choices import MODELS, ORDERED, PACES, PROCESSES, RESAMPLING, SAMPLERS, WEIGHTS
 from .folders import found_at, sampler_for
-from .form import RunForm, devices, faults, first_form, form_of
+from .form import RunForm, devices, faults, first_form, form_of, scalars, trimmed
 from .jobs import StudioRun
 from .sessions import Studio
 from .steer_choices import EXAMPLES, RewardChoice
@@ -136,16 +136,16 @@ def _wire(page: gr.Blocks, studio: Studio, form: dict[str, Any], outputs: list[A
     fields = [form[name] for name in RunForm._fields]
 
     async def run(request: gr.Request, *values: Any) -> AsyncIterator[tuple[Any, ...]]:
-        async for shown in followed(studio, str(request.session_hash), dict(zip(RunForm._fields, values, strict=True))):
+        async for shown in followed(studio, str(request.session_hash), scalars(RunForm._fields, values)):
             yield shown
 
     def check(*values: Any) -> list[Any]:
-        return _marked(dict(zip(RunForm._fields, values, strict=True)))
+        return _marked(scalars(RunForm._fields, values))
 
     def cancel(request: gr.Request) -> None:
         studio.leave(str(request.session_hash))
 
-    quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+    quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "preprocess": False}
     go.click(check, fields, fields, queue=False, **quiet)
     go.click(run, fields, outputs, concurrency_limit=None, trigger_mode="multiple", **quiet)  # the last click counts
     halt.click(cancel, None, None, queue=False, **quiet)
@@ -154,13 +154,14 @@ def _wire(page: gr.Blocks, studio: Studio, form: dict[str, Any], outputs: list[A
     form["model"].change(_suit, form["model"], suited, queue=False, **quiet)
     form["path"].blur(_offer, [form["model"], form["path"]], [form["condition"], form["sampler"]], queue=False, **quiet)
     form["sampler"].change(
-        lambda sampler: (gr.update(info=SAMPLERS[sampler][1]), gr.update(visible=sampler == "tempered")),
+        lambda sampler: (gr.update(info=words_of(SAMPLERS, sampler)), gr.update(visible=sampler == "tempered")),
         form["sampler"], [form["sampler"], form["beta"]], queue=False, **quiet,
     )  # fmt: skip
 
 
 def _suit(model: str) -> list[Any]:
     """The fields that a model needs, with suitable values; earlier error messages are cleared."""
+    model = model if isinstance(model, str) and model in MODELS else "nine"
     choice, first = MODELS[model], first_form(model)
     told = {name: {"value": getattr(first, name)} for name in SUITED}
     told |= {name: {"visible": model == "own"} for name in OWN}
@@ -188,15 +189,20 @@ def _offer(model: str, path: str) -> tuple[Any, Any]:
     """The classes of networks at a path, and a sampler for them."""
     if model != "own":
         return gr.skip(), gr.skip()
-    there = found_at(str(path or "").strip())
+    there = found_at(trimmed(scalars(["path"], [path])["path"]))
     return gr.update(choices=list(there.judged or there.classes)), gr.update(value=sampler_for(there))
+
+
+def words_of(known: Mapping[str, tuple[str, str]], key: object) -> str:
+    """The description of a choice; nothing of one that there is not."""
+    return known[key][1] if isinstance(key, str) and key in known else ""
 
 
 def _marked(values: dict[str, Any]) -> list[Any]:
     """Every field with its description, or with its error message instead."""
     found = faults(values)
     words = {"model": getattr(MODELS.get(values["model"]), "words", "")}
-    words["sampler"] = SAMPLERS.get(values["sampler"], ("", ""))[1]
+    words["sampler"] = words_of(SAMPLERS, values["sampler"])
     return [
         gr.update(info=found.get(name, words.get(name, "")), elem_classes=["fault"] if name in found else [])
         for name in RunForm._fields

@@ -6,6 +6,7 @@ All text of the user's is escaped, here or by the views.
 from __future__ import annotations
 
 import math
+import time
 from html import escape
 from typing import Any
 
@@ -96,13 +97,17 @@ def veil(job: StudioRun) -> str:
     )
 
 
+SOON = 10.0  # seconds to the end, below which they are not told
+
+
 def _progress(job: StudioRun) -> str:
     lane = job.lanes.get("run")
     if lane is None or not lane.ess:
         return ": making the model ready …"
     step = len(lane.ess) - 1
+    left = (time.monotonic() - job.begun) * (lane.steps - step) / max(1, step)
     return (
-        f": step {step} of {lane.steps}"
+        f": step {step} of {lane.steps}{f', about {left:.0f} s to go' if step and left > SOON else ''}"
         f'<span class="meter"><i style="width:{100 * step / max(1, lane.steps):.1f}%"></i></span>'
     )
 

@@ -5,19 +5,24 @@ A content security policy lets pages load nothing from elsewhere, and requests f
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import shutil
 import socket
 import tempfile
+import traceback
 import webbrowser
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import InvalidInput
+from ..core.user_functions import raised
 
+log = logging.getLogger(__name__)
 LOCAL = ("127.0.0.1", "localhost", "::1")
 POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
@@ -54,7 +59,15 @@ class Guard:
                 message = message | {"headers": [*message.get("headers", ()), *extra]}
             await send(message)
 
-        await self.app(scope, receive, sending)
+        try:
+            await self.app(scope, receive, sending)
+        except Exception:  # of a request that no page of ours makes
+            log.warning("a request was not answered", exc_info=True)
+            with suppress(Exception):  # the answer has begun
+                await send(
+                    {"type": "http.response.start", "status": 400, "headers": [(b"content-type", b"text/plain")]}
+                )
+                await send({"type": "http.response.body", "body": b"this request cannot be answered"})
 
 
 def application(folder: Path, hosts: tuple[str, ...] = LOCAL, rewards: Sequence[str] = ()) -> tuple[Any, Any]:
@@ -67,6 +80,7 @@ def application(folder: Path, hosts: tuple[str, ...] = LOCAL, rewards: Sequence[
         raise InvalidInput("the studio needs gradio; install it with: pip install 'truetilt[ui]'") from e
     from fastapi import FastAPI
     from fastapi.responses import FileResponse, PlainTextResponse
+    from gradio import queueing, routes, utils
 
     from .page import blocks
     from .sessions import Studio
@@ -82,6 +96,8 @@ def application(folder: Path, hosts: tuple[str, ...] = LOCAL, rewards: Sequence[
             return PlainTextResponse("This report is gone; run it again.", status_code=404)
         return FileResponse(path, media_type="text/html; charset=utf-8")
 
+    for module in (queueing, routes, utils):  # say in a line of the log what was wrong with a request
+        vars(module)["traceback"] = _NoTraceback()
     app = gr.mount_gradio_app(
         app, blocks(studio, known), path="/", theme=_theme(gr), css=_asset("studio.css"), footer_links=[],
         run_history=False, show_error=False, ssr_mode=False, mcp_server=False, pwa=False, enable_monitoring=False,
@@ -97,8 +113,12 @@ def serve(host: str, port: int, say: Callable[[str], None], browser: bool, rewar
         folder = Path(open_things.enter_context(tempfile.TemporaryDirectory(prefix="truetilt-studio-")))
         os.environ["GRADIO_TEMP_DIR"] = str(folder / "gradio")
         app, studio = application(folder, LOCAL if host in LOCAL else (), rewards)
-        open_things.callback(studio.pool.close)
+        open_things.callback(_end, studio)
         import uvicorn
+
+        said = logging.StreamHandler()
+        said.setFormatter(_OneLine())
+        logging.getLogger().handlers[:] = [said]
 
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         say(f"studio: {url} (Ctrl-C ends it)")
@@ -106,7 +126,42 @@ def serve(host: str, port: int, say: Callable[[str], None], browser: bool, rewar
             say("note: whoever reaches this address can run models and name files here; there is no password")
         if browser:
             webbrowser.open(url)  # the socket is already open, so the page waits for the server
-        uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=3)).run([listening])
+        uvicorn.Server(uvicorn.Config(app, log_level="critical", log_config=None, timeout_graceful_shutdown=1)).run(
+            [listening]
+        )
+
+
+class _OneLine(logging.Formatter):
+    """A record in one line of bounded length, its error without a traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        error = record.exc_info[1] if record.exc_info else None
+        words = record.getMessage() + ("" if error is None else f" ({raised(error)}{_at(error)})")
+        return f"{record.levelname.lower()}: {' '.join(words.split())[:1000]}"
+
+
+def _at(error: BaseException) -> str:
+    """Where an error was raised, for those who report it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f", {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+
+
+class _NoTraceback:
+    """In place of the module `traceback` in gradio, which prints one for every request that is not of its form."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(traceback, name)
+
+    def print_exc(self, *_: Any, **__: Any) -> None:
+        log.warning("a request was not answered", exc_info=True)
+
+
+def _end(studio: Any) -> None:
+    """Stop what runs. What does not heed it (a function of the user's that hangs) ends with the process, at once."""
+    if not studio.pool.close():
+        shutil.rmtree(studio.folder, ignore_errors=True)
+        os.write(2, b"error: stopped\n")
+        os._exit(130)
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -63,12 +63,14 @@ class Point(NamedTuple):
         return sum(self.errors) / len(self.errors)
 
 
-def steered(task: SteerTask, form: SteerForm, share: float = 1.0, seed: int = 0, **options: Any) -> Result:
+def steered(
+    task: SteerTask, form: SteerForm, share: float = 1.0, seed: int = 0, progress: Any = False, **options: Any
+) -> Result:
     """Our answer within a share of the budget; `seed` is added to the form's."""
     budget = budget_of(form, share)
     return steer(
         task.model, afresh(task.reward), form.strength, evaluations=budget.evaluations, calls=budget.calls,
-        seed=form.seed + seed, **task.options, **options,
+        seed=form.seed + seed, progress=progress, **task.options, **options,
     )  # fmt: skip
 
 

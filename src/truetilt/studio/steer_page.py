@@ -10,8 +10,8 @@ import gradio as gr
 
 from ..core.errors import InvalidInput
 from . import steer_pictures as pictures
-from .folders import TABLE
-from .form import devices
+from .folders import TABLE, Found
+from .form import devices, scalars
 from .pictures import alert
 from .sessions import Studio
 from .steer_choices import SUBJECTS, RewardChoice, rewards_for
@@ -103,27 +103,28 @@ def _wire(studio: Studio, known: Mapping[str, RewardChoice], form: dict[str, Any
     fields = [form[name] for name in names]
 
     async def run(request: gr.Request, *values: Any) -> AsyncIterator[tuple[Any, ...]]:
-        told = dict(zip(names, values, strict=True))
+        told = scalars(names, values)
         async for shown in followed_steering(studio, str(request.session_hash), told, known):
             yield shown
 
     def check(*values: Any) -> list[Any]:
-        return _marked(dict(zip(names, values, strict=True)), known)
+        return _marked(scalars(names, values), known)
 
     def cancel(request: gr.Request) -> None:
         studio.leave(str(request.session_hash))
 
     def of_reward(reward: str) -> tuple[Any, Any]:
-        one = known.get(reward)
+        one = known.get(reward) if isinstance(reward, str) else None
         return gr.update(info=one.words if one else ""), gr.skip() if one is None else one.strength
 
     def of_path(model: str, path: str) -> tuple[Any, Any]:
-        there = subject_at({"model": model, "path": path})
+        told = scalars(["model", "path"], [model, path])
+        there = subject_at(told) if told["model"] in SUBJECTS else Found()
         offered = _offered(there.kind, known)
         first: dict[str, Any] = {"value": offered[0][1]} if offered and model == "own" else {}
         return gr.update(choices=list(there.classes)), gr.update(choices=offered, **first)
 
-    quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+    quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "preprocess": False}
     go.click(check, fields, fields, queue=False, **quiet)
     go.click(run, fields, outputs, concurrency_limit=None, trigger_mode="multiple", **quiet)  # the last click counts
     halt.click(cancel, None, None, queue=False, **quiet)
@@ -136,6 +137,7 @@ def _wire(studio: Studio, known: Mapping[str, RewardChoice], form: dict[str, Any
 
 def _suit(model: str, known: Mapping[str, RewardChoice]) -> list[Any]:
     """The fields that a model needs, with suitable values; earlier error messages are cleared."""
+    model = model if isinstance(model, str) and model in SUBJECTS else SteerForm().model
     subject, first = SUBJECTS[model], first_steer_form(known, model)
     told: dict[str, dict[str, Any]] = {name: {"value": getattr(first, name)} for name in SUITED}
     told["model"] = {}
