@@ -19,9 +19,10 @@ from typer.testing import CliRunner
 import truetilt as tt
 from problems import table
 from truetilt.cli.main import app
+from truetilt.commands.resume import read_command
 from truetilt.commands.table_files import read_table
 from truetilt.core import storage
-from truetilt.core.storage import sha256_of, write_folder, write_json, write_text, write_with
+from truetilt.core.storage import remove_written, sha256_of, write_folder, write_json, write_text, write_with
 from truetilt.models.pretrained import check_finite, config_of
 from truetilt.models.text_bundle import Facts
 from truetilt.models.unet import UNet, UNetConfig
@@ -408,6 +409,23 @@ def test_a_question_of_other_kinds_is_refused(value, small, tmp_path):
     told["wish"] = told["wish"] | value if isinstance(value, dict) else value
     (out / "asked.json").write_text(json.dumps(told))
     assert run("resume", str(out)).exit_code == 2
+
+
+@pytest.mark.parametrize("field", ["backbone", "files"])
+@pytest.mark.parametrize("value", [3, True, None, "x", [], {"structure": 3}])
+def test_a_backbone_of_other_kinds_is_refused(field, value, small, tmp_path):
+    out = tmp_path / "out"
+    stopped(small, out, 0)
+    (out / "asked.json").write_text(json.dumps(json.loads((out / "asked.json").read_text()) | {field: value}))
+    with pytest.raises(tt.InvalidInput, match="was not written by this version"):
+        read_command(out)
+
+
+def test_a_folder_named_as_a_file_of_ours_is_left_alone(tmp_path):
+    (tmp_path / "step" / "state.json").mkdir(parents=True)
+    (tmp_path / "step" / "other.json").write_text("{}")
+    remove_written(tmp_path / "step", ("state.json", "other.json"))
+    assert [path.name for path in (tmp_path / "step").iterdir()] == ["state.json"]
 
 
 # commands

@@ -158,11 +158,17 @@ def needs_of(score: Any) -> Needs:
     return score.needs if isinstance(score, BatchScore) else Needs()
 
 
-def ask(score: AnyScore, batch: Batch, t: float) -> SiteLogits:
+def ask(score: AnyScore, batch: Batch, t: float, name: str = "given") -> SiteLogits:
     """The answer of any Score about a batch, counted as one pass of its network; ours share its cache."""
     if batch.meter is not None and not (isinstance(score, BatchScore) and score.asks_others):
         batch.meter.evaluated(len(batch.x))
-    return score.ask(batch, t) if isinstance(score, BatchScore) else score(batch.x, t)
+    answer = score.ask(batch, t) if isinstance(score, BatchScore) else score(batch.x, t)
+    if isinstance(answer, SiteLogits):
+        return answer
+    raise InvalidInput(
+        f"the {name} score returned a {type(answer).__name__}; return tt.SiteLogits.of(log_scores), or give a network "
+        "of posteriors as tt.PosteriorScore(process, net)"
+    )
 
 
 @runtime_checkable
@@ -203,12 +209,7 @@ def _checked(model: OfProcess, name: str, score: AnyScore | None, batch: Batch, 
     """A score's answer about a batch, with its shape checked against the process."""
     if score is None:
         raise InvalidInput(f"this sampler needs a {name} score and the model has none")
-    logits, size, x = ask(score, batch, t), model.process.vocabulary, batch.x
-    if not isinstance(logits, SiteLogits):
-        raise InvalidInput(
-            f"the {name} score returned a {type(logits).__name__}; return tt.SiteLogits.of(log_scores), or give a "
-            "network of posteriors as tt.PosteriorScore(process, net)"
-        )
+    logits, size, x = ask(score, batch, t, name), model.process.vocabulary, batch.x
     if logits.store.shape[-1] != size or logits.index.shape != x.shape:
         raise InvalidInput(
             f"the {name} score returned {logits.vocabulary} values at sites {tuple(logits.index.shape)} for a batch of "

@@ -128,9 +128,10 @@ def _carry_over(old: Path, new: Path) -> None:
 
 
 def remove_written(folder: Path, names: Iterable[str]) -> None:
-    """Remove these files of a folder, then the folder if it is empty."""
+    """Remove these files of a folder, then the folder if it is empty. A folder of such a name is another's."""
     for name in names:
-        (folder / name).unlink(missing_ok=True)
+        if not (folder / name).is_dir():
+            (folder / name).unlink(missing_ok=True)
     if folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
 
