@@ -29,6 +29,7 @@ lint: $(VENV)/.installed-dev  ## style, format, types and spelling
 prove: $(VENV)/.installed-dev $(VENV)/.installed-published  ## the slow proofs; DATA=DIR names the folder of their data
 	$(BIN)/pytest -m prove -n 2
 	$(BIN)/python proofs/run.py $(if $(DATA),--data '$(DATA)')
+	$(BIN)/python proofs/fuzz_calls.py
 	$(BIN)/python proofs/fuzz_files.py
 	$(BIN)/python proofs/fuzz_commands.py
 

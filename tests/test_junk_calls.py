@@ -409,12 +409,20 @@ STATE, SITE = torch.zeros(1, 2, dtype=torch.int64), torch.zeros(1, dtype=torch.i
         ("public is 3", lambda: tt.Sequences(3, tt.Masking(3))),
         ("points of shape", lambda: c.line_flow(c.Tilted(REAL, 2.0), GRID, 2)),
         ("log-weights are", lambda: tt.residual(torch.zeros(2, 3), torch.ones(2, 3, device="meta"))),
+        ("log-weights are", lambda: tt.residual(torch.zeros(2, 3), torch.ones(2, 3, dtype=torch.complex64))),
+        ("kernel cannot be called with", lambda: tt.Annealed(COMPOSED, 2, kernel=lambda x, t: x)),
+        ("the condition is", lambda: REVIEWS.model(np.ones((3, 3)))),
         ("length is", lambda: tt.testing.check_potential(MODEL.potential, tt.Masking(3), 10**12)),
         ("what reads returned", lambda: c.NetScore(c.VP(), lambda x, t: x, lambda *_: (1, 2))(torch.zeros(1, 1), 0.5)),
     ],
 )
 def test_parts_and_their_methods(words, call):
     refused(words, call)
+
+
+def test_a_gradient_at_float32_states_is_that_at_float64():
+    x = torch.tensor([[0.5], [-1.0]])
+    assert torch.equal(c.gradient(REAL.potential, x, 0.5), c.gradient(REAL.potential, x.double(), 0.5))
 
 
 def test_a_process_that_draws_other_tokens_than_a_public_net():

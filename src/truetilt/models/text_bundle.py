@@ -69,6 +69,8 @@ class Facts:
 
     def number(self, condition: str | int) -> int:
         """The number of a class, given by its name or its number."""
+        if not isinstance(condition, str | int):
+            raise InvalidInput(f"the condition is {shown(condition)}; give the name of a class, or its number")
         if condition in self.classes:
             return self.classes.index(str(condition))
         if re.fullmatch("[0-9]{1,9}", str(condition)) and int(condition) < len(self.classes):

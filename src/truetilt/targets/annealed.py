@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple, cast
 
 from torch import Tensor
 
-from ..core.arguments import LARGEST, bounded, has, listed, number, set_fields, shown, whole_number
+from ..core.arguments import LARGEST, bounded, called, has, listed, number, set_fields, shown, whole_number
 from ..core.errors import InvalidInput
 from ..core.evaluation import StepWork
 from ..core.spent import Spent
@@ -164,7 +164,7 @@ class Annealed(SiteTarget):
     @cached_property
     def moves(self) -> MoveKernel:
         """The Markov kernel of the annealing steps."""
-        return self.kernel(self)
+        return called("kernel", self.kernel, self)
 
     @property
     def ladder(self) -> tuple[float, ...]:
