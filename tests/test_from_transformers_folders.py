@@ -343,6 +343,16 @@ def test_a_folder_that_says_what_cannot_be_is_refused_at_once(esm_folder, tmp_pa
     assert time.process_time() - begun < 5
 
 
+def test_a_vocabulary_at_odds_with_the_config_alone_is_refused(esm_folder, tmp_path):
+    """Old folders have no list of special tokens; config.json still says where padding and mask stand."""
+    folder = _copy(esm_folder, tmp_path)
+    (folder / "tokenizer_config.json").unlink()
+    tt.from_transformers(folder)
+    _vocabulary(folder, lambda words: [words[1], words[0], *words[2:]])
+    with pytest.raises(tt.InvalidInput, match=r"'<pad>' as token 0 and config.json as token 1"):
+        tt.from_transformers(folder)
+
+
 def test_a_word_without_a_token_is_named():
     bundle = tt.from_transformers(bert(), bert_tokenizer())
     with pytest.raises(tt.InvalidInput, match="the text holds 'zebra', which the tokenizer has no token for"):

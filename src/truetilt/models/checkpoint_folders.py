@@ -179,14 +179,21 @@ def _check_vocabulary(folder: Path) -> None:
     if longest > _LONGEST:
         raise InvalidInput(f"{path} has a line of {longest:,} characters and holds a token a line; copy it again")
     told = read_json(named).get("added_tokens_decoder") if named.is_file() else None
-    for number, token in (told if isinstance(told, dict) else {}).items():
-        word = token.get("content") if isinstance(token, dict) else None
-        line = int(number) if number.isascii() and number.isdigit() and len(number) < 10 else len(tokens)
-        if word in tokens and tokens[line : line + 1] != [word]:
+    numbered = [(named, number, token.get("content")) for number, token in _items(told) if isinstance(token, dict)]
+    settings = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
+    if settings.get("pad_token_id") is not None:
+        numbered += [(folder / CONFIG, settings["pad_token_id"], word) for word in ("[PAD]", "<pad>")]
+    for file, number, word in numbered:
+        if word in tokens and str(tokens.index(word)) != str(number):
             raise InvalidInput(
-                f"{path} has {word!r} as token {tokens.index(word)} and {named.name} as token {number}: its lines "
-                "are in another order than the net's tokens; copy it again"
+                f"{path} has {word!r} as token {tokens.index(word)} and {file.name} as token {shown(number)}: its "
+                "lines are in another order than the net's tokens; copy it again"
             )
+
+
+def _items(value: Any) -> Any:
+    """The pairs of a mapping; none of anything else."""
+    return value.items() if isinstance(value, dict) else ()
 
 
 def load_tokenizer_of(name: str | Path) -> Any:
