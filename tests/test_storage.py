@@ -78,6 +78,12 @@ def test_a_device_a_pipe_or_a_folder_is_not_replaced(what, tmp_path):
     assert [found.name for found in tmp_path.iterdir()] == ["out"]
 
 
+def test_a_loop_of_links_is_no_name_of_a_file(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(tt.InvalidInput, match="is no name of a file"):
+        tt.Reward(len, cache_file=tmp_path / "loop")
+
+
 def test_what_a_link_leads_to_is_written_and_the_link_stays(tmp_path):
     (tmp_path / "link").symlink_to("there.json")
     write_json(tmp_path / "link", [1])

@@ -142,7 +142,7 @@ def check_writable(path: Path) -> None:
         mode = os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
         return
-    except ValueError as error:
+    except (OSError, ValueError) as error:  # a loop of links, half characters, a zero byte
         raise InvalidInput(f"{str(path)!r} is no name of a file ({error})") from error
     if not stat.S_ISREG(mode):
         raise InvalidInput(f"{path} is {_kind(mode)}; give the name of a plain file, or of one that is not there yet")
