@@ -34,6 +34,7 @@ prove: $(VENV)/.installed-dev $(VENV)/.installed-published  ## the slow proofs; 
 	$(BIN)/python proofs/run.py $(if $(DATA),--data '$(DATA)')
 	-$(PIP_INSTALL) ViennaRNA==2.7.2
 	$(BIN)/python proofs/steer_trust.py
+	$(BIN)/python proofs/fuzz_calls.py
 	$(BIN)/python proofs/fuzz_files.py
 	$(BIN)/python proofs/fuzz_commands.py
 

@@ -1,6 +1,6 @@
 """Junk calls of the public API: no traceback but TruetiltError, no hang, no wrong answer.
 
-python proofs/fuzz_calls.py [--calls 5000] [--seed 0] [--out proofs/fuzz_calls.json]
+python proofs/fuzz_calls.py [--calls 30000] [--seed 0] [--out proofs/fuzz_calls.json]
 
 Valid calls of every public function, constructor and method, on problems with exact answers, get one or two arguments
 replaced by junk. What is built is then used, so that junk cannot hide in a record. Each call has 10 seconds of
@@ -205,7 +205,7 @@ def calls(count: int, seed: int) -> list[tuple[int, str, str, str, str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--calls", type=int, default=5000)
+    parser.add_argument("--calls", type=int, default=30_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
     given = parser.parse_args()

@@ -17,13 +17,18 @@ from fuzz_junk import (
     ANY,
     CANDIDATES,
     CHAIN,
+    COMPOSED,
+    DIGITS,
+    FIGURES,
     GRID,
+    LEARNED,
     LETTERS,
     LIKELIHOOD,
     LOG_W,
     MASKED,
     MIXTURE,
     MODEL,
+    MOLECULES,
     OBSERVED,
     OTHER,
     P0,
@@ -31,6 +36,7 @@ from fuzz_junk import (
     REAL,
     RESULT,
     REVEALS,
+    REVIEWS,
     SEDD,
     SEEN,
     STREAM,
@@ -40,11 +46,13 @@ from fuzz_junk import (
     Logits,
     U,
     X,
+    ones,
 )
 
 import truetilt as tt
 from truetilt import continuous as c
 from truetilt import distributed as d
+from truetilt import testing
 
 
 @dataclass(frozen=True)
@@ -78,6 +86,10 @@ def _sampled(model: Any) -> None:
     tt.sample(model, 2.0, 1.0, particles=4, num_inference_steps=2)
     if model.potential is not None:
         tt.sample(model, 2.0, particles=4, num_inference_steps=2)
+
+
+def _sampled_alone(sequences: Any) -> None:
+    tt.sample(sequences.model(length=2), 0, particles=4, num_inference_steps=2)
 
 
 def _scored(score: Any) -> None:
@@ -130,6 +142,20 @@ def _asked(net: Any) -> None:
 
 def _reals(score: Any) -> None:
     _ran(c.Unweighted(REAL, score))
+
+
+def _known() -> tt.Reward:
+    reward = tt.Reward(ones)
+    reward(torch.zeros(2, 2, dtype=torch.int64))
+    return reward
+
+
+def _twisted(twist: Any) -> None:
+    tt.run(tt.Composed(MODEL, reward=ones, twist=twist), REVEALS, particles=4)
+
+
+def _learned(family: Any) -> None:
+    _twisted(tt.learn_twist(MODEL, ones, calls=60, draws=30, refits=0, family=family))
 
 
 def _closed(_: Any) -> None:
@@ -333,6 +359,77 @@ CASES = [
     Case("c.Gaussian", c.Gaussian, _plain(mean=torch.zeros(2, 1, dtype=torch.float64), std=1.0)),
     Case("c.line_flow", c.line_flow,
          _plain(fk=c.Tilted(REAL, 2.0), grid=GRID, points=torch.linspace(-9, 9, 40, dtype=torch.float64))),
+    Case("steer", tt.steer,
+         _plain(model=MODEL, reward=ones, strength=1.0, evaluations=300, calls=100, order="random",
+                num_inference_steps=2, route=None, twist=None, populations=4, seed=0, progress=None),
+         lambda found: (found.story, found.trust())),
+    Case("steer, alpha", tt.steer,
+         _plain(model=MODEL, alpha=2.0, evaluations=300, populations=4, seed=0), lambda found: found.trust()),
+    Case("steer, checkpoint", tt.steer, _plain(model=MODEL, reward=ones, evaluations=300, checkpoint="steered")),
+    Case("Composed", tt.Composed,
+         _plain(model=MODEL, sharpness=1.2, conditions=[(MODEL.conditional, 1.5)], reward=ones, strength=1.0,
+                twist=MODEL.potential, candidates=2, order=(1, 0), ramp=tt.Power(1), choose=tt.uniform_sites), _walked),
+    Case("sharpened", tt.sharpened, _plain(model=MODEL, alpha=1.0, sharpness=1.2, ramp=tt.Power(0)), _walked),
+    Case("Annealed", tt.Annealed,
+         _plain(goal=COMPOSED, shares=2, start_from=None, kernel=tt.Gibbs, reveal_steps=2, floor=-5.0,
+                spent=tt.Spent()), _ran),
+    Case("Annealed, shares", tt.Annealed, _plain(goal=COMPOSED, shares=(0.5, 1.0)), _ran),
+    Case("Ladder", tt.Ladder, _plain(shares=(0.5, 1.0), steps=2, spent=tt.Spent()),
+         lambda ladder: _ran(tt.Annealed(COMPOSED, ladder))),
+    Case("pilot, annealed", tt.pilot,
+         _plain(fk=tt.Annealed(COMPOSED, 2), fall=0.2, particles=8, populations=1, seed=0)),
+    Case("learn_twist", tt.learn_twist,
+         _plain(model=MODEL, reward=ones, strength=1.0, calls=60, draws=30, refits=0, order=(1, 0),
+                family=tt.PairTables(1), seed=0, progress=None), _twisted),
+    Case("LearnedTwist", tt.LearnedTwist,
+         _plain(twist=MODEL.potential, vocabulary=3, strength=1.0, held_out=FIGURES, tried=(FIGURES,), order=(0, 1),
+                spent=tt.Spent()), _twisted),
+    Case("LearnedTwist.save", LEARNED.save, _plain(path="twist")),
+    Case("LearnedTwist.load", tt.LearnedTwist.load, _plain(path="twist", device="cpu")),
+    Case("LearnedTwist.site_values", LEARNED.site_values,
+         _plain(x=X, site=torch.zeros(3, dtype=torch.int64), t=0.5)),
+    Case("SmallNetwork", tt.SmallNetwork, _plain(width=4, seed=0), _learned),
+    Case("PairTables", tt.PairTables, _plain(reach=1, ridge=1e-3, clean_reach=1, depth=1.0), _learned),
+    Case("Lookahead", tt.Lookahead,
+         _plain(model=MODEL, reward=ones, strength=1.0, completions=2, average=tt.soft_mean, lowest=-10.0, seed=0),
+         _twisted),
+    Case("soft_mean", tt.soft_mean, _plain(rewards=torch.zeros(2, 3), strength=1.0)),
+    Case("plain_mean", tt.plain_mean, _plain(rewards=torch.zeros(2, 3), strength=1.0)),
+    Case("recycled", tt.recycled,
+         lambda: {"reward": _known(), "log_prob": lambda x: torch.zeros(len(x)), "strength": 1.0},
+         lambda found: found.expectation(ones)),
+    Case("LocalTemperature", tt.LocalTemperature,
+         _plain(process=tt.Masking(3), score=MODEL.base, temperature=0.9), _scored),
+    Case("Pair", tt.Pair, _plain(fk=ANY, scan=tt.random_scan, apart=1), _gibbs),
+    Case("WholeSequence", tt.WholeSequence,
+         _plain(fk=COMPOSED, log_prob=lambda x: torch.zeros(len(x)), scan=tt.random_scan, proposal=None),
+         lambda kernel: tt.run(COMPOSED, REVEALS, particles=4, moves=tt.Rejuvenation(kernel, at_end=1))),
+    Case("Numbers", tt.Numbers, _plain(), _viewed),
+    Case("Digits", tt.Digits, _plain(nets=DIGITS.nets, process=DIGITS.process, batch=4, dtype=None), repr),
+    Case("Digits.model", DIGITS.model, _plain(condition=4, form="potential")),
+    Case("Reviews", tt.Reviews,
+         _plain(nets=REVIEWS.nets, tokenizer=REVIEWS.tokenizer, facts=REVIEWS.facts, batch=4, dtype=None), repr),
+    Case("Reviews.model", REVIEWS.model, _plain(condition="positive", form="potential", given=None)),
+    Case("Reviews.decode", REVIEWS.decode, _plain(x=torch.zeros(1, 4, dtype=torch.int64))),
+    Case("Molecules.model", lambda: MOLECULES.model, _plain()),
+    Case("Molecules.fix", MOLECULES.fix, _plain(fragment="*CC")),
+    Case("Molecules.reward", MOLECULES.reward, _plain(score=lambda molecule: 1.0)),
+    Case("Molecules.rows", MOLECULES.rows, _plain(smiles=["CCO", "CCN"])),
+    Case("Sequences", tt.Sequences,
+         _plain(public=LETTERS.public, process=LETTERS.process, batch=2, dtype=None), _sampled_alone),
+    Case("Sequences.written", LETTERS.written, _plain(strings=["AC"])),
+    Case("testing.check_kernel", testing.check_kernel, _plain(kernel=tt.euler, processes=tt.Masking(3))),
+    Case("testing.check_score", testing.check_score,
+         _plain(score=MODEL.base, process=tt.Masking(3), length=2, tolerance=1e-6)),
+    Case("testing.check_potential", testing.check_potential,
+         _plain(potential=MODEL.potential, process=tt.Masking(3), length=2, tolerance=1e-6, clean_only=False)),
+    Case("testing.check_resampler", testing.check_resampler, _plain(resample=tt.systematic, particles=5)),
+    Case("testing.check_target", testing.check_target,
+         _plain(make=lambda model: tt.Tilted(model, 2.0), exact=lambda table: table.target(2.0), process=tt.Masking(3),
+                table=MASKED, log_z=lambda table: table.log_z_tilted(2.0), moves=None)),
+    Case("testing.check_move", testing.check_move,
+         _plain(make=lambda model: tt.Gibbs(tt.AnyOrder(model, 2.0)), exact=lambda table: table.target(2.0), along=None,
+                process=tt.Masking(3), table=MASKED)),
     Case("d.world", d.world, _plain(patience=10.0)),
     Case("d.World", d.World, _plain(rank=0, size=1), lambda world: world.cuts(5)),
     Case("d.particle_shard", d.particle_shard, _plain(particles=8)),
@@ -341,3 +438,25 @@ CASES = [
          exact=_of_table),
 ]
 # fmt: on
+
+RECORDS = (  # what calls return, and names that are none of these: nobody makes or calls them
+    *("HeldOut", "Interval", "Lessons", "Recycled", "Spent", "Sweeps", "Target", "Trajectory", "Trust", "TwistFamily"),
+    *("Verdict", "TruetiltError", "InvalidInput", "InvalidWeights", "DegenerateWeights", "Stopped", "__version__"),
+    *("continuous", "distributed", "feynman_kac", "testing", "c.Line", "d.LostRank", "d.leave", "d.device"),
+    "testing.Rejected",
+)
+PARTS = (  # functions handed over as values: the run calls them with what it has checked
+    *("euler", "tau_leaping", "tweedie", "c.euler_maruyama", "c.exponential", "c.heun"),
+    *("rate_level", "posterior_level", "at_end", "uniform_sites", "adapted_sites", "across_populations"),
+    *("random_scan", "systematic_scan", "backward_scan", "ancestor_sampling", "keep_lineage"),
+    *("independent", "stratified_draws", "systematic_draws", "c.data", "c.noise", "c.velocity"),
+)
+INSTALLED = ("Antibodies", "Redesign", "Protein", "Molecules")  # networks of other packages, made by tt.load
+
+
+def uncalled() -> list[str]:
+    """Public names that no case calls, and that are in none of the lists above."""
+    rooms = {"": tt, "c.": c, "d.": d, "testing.": testing}
+    names = {f"{room}{name}" for room, module in rooms.items() for name in module.__all__}
+    called = {case.name.split(",")[0].split("(")[0] for case in CASES}
+    return sorted(names - called - {*RECORDS, *PARTS, *INSTALLED})

@@ -1,9 +1,13 @@
-"""500 commands with hostile options: each is carried out or refused in one line, with an exit code of 0, 1 or 2.
+"""600 commands with hostile options, and 60 environments: each is carried out or refused in one line, with an exit
+code of 0, 1 or 2.
 
 Commands run in forked processes as `truetilt` runs them, every twentieth as a process of its own; each has a limit of
-time. A run on a table that succeeds must agree with the exact answer as far as it trusts itself.
+time. A run on a table that succeeds must agree with the exact answer as far as it trusts itself. Environments:
+variables of ranks, terminals, encodings and caches that nobody means, closed and full streams, folders that are gone or
+cannot be written, few files and little memory, around commands that are valid.
 
-python proofs/fuzz_commands.py [--cases 500] [--seed 0]      writes proofs/fuzz_commands.json; exit code 1 if one fails
+python proofs/fuzz_commands.py [--cases 600] [--environments 60] [--seed 0]
+writes proofs/fuzz_commands.json; exit code 1 if one fails
 """
 
 from __future__ import annotations
@@ -237,6 +241,56 @@ def reproduced(chance: random.Random) -> list[str]:
     return ["reproduce", name, "--quick", *data, *chance.choice(bad)]
 
 
+MINE = """
+import torch, truetilt as tt
+table = tt.Table(tt.Masking(3), torch.ones(3, 3) + torch.eye(3), torch.eye(3) + 0.1)
+def model(): return table.model()
+def reward(x): return (x == 1).sum(-1).double()
+def two(x, y): return x
+def fails(x): raise KeyError("x" * 100_000)
+def leaves(x): raise SystemExit(3)
+def text(x): return "x"
+def nan(x): return x[:, 0] * float("nan")
+letters = tt.Reward(lambda s: s.count("A"), tokenizer="AC", one_at_a_time=True)
+number = 3
+"""
+NAMED = (*["reward"] * 9, "two", "fails", "leaves", "text", "nan", "letters", "number", "model", "nothing", "", "²")
+FILES = (*["mine.py"] * 12, "nothing.py", "plain", "pipe", "table.json", "/dev/zero", "n" * 300 + ".py", "\udcff.py")
+
+
+def _mine(chance: random.Random, *names: str) -> str:
+    name = chance.choice(names)
+    return f"{chance.choice(FILES)}{chance.choice((':', ':', ':', ':', ':', ':', ':', '', '::'))}{name}"
+
+
+def _steered(chance: random.Random) -> list[str]:
+    model = chance.choice((*["table.json"] * 4, _mine(chance, "model"), _mine(chance, *NAMED), *MODELS[9:]))
+    words = [model, f"--reward={_mine(chance, *NAMED)}"]
+    words += option(chance, "strength", small(chance, "1", "3", "-2"), 0.5) + option(
+        chance, "seed", small(chance, "3"), 0.3
+    )
+    words += [f"--calls={small(chance, '60', '200')}", *option(chance, "evaluations", small(chance, "300"), 0.5)]
+    return words + option(chance, "device", chance.choice(DEVICES), 0.2) + chance.choice(([], ["--json"]))
+
+
+def steer(chance: random.Random) -> list[str]:
+    words = ["steer", *_steered(chance)]
+    words += option(chance, "populations", small(chance, "2", "4"), 0.3) + option(chance, "prompt", "a", 0.05)
+    words += option(chance, "condition", chance.choice(WORDS), 0.1) + option(chance, "alpha", small(chance, "2"), 0.1)
+    words += option(chance, "open", "39-41,54", 0.05) + option(chance, "structure", chance.choice(OUTS), 0.05)
+    return [*words, f"--out={chance.choice(OUTS)}"]
+
+
+def compared(chance: random.Random) -> list[str]:
+    methods = chance.choice(("importance", "importance,best-of-n", "tds", "truetilt", "²", "", ",", "a" * 5000))
+    words = ["compare", *_steered(chance), f"--methods={methods}", f"--seeds={chance.choice(('1', '1', '0', 'x'))}"]
+    return [*words, f"--out={chance.choice(OUTS)}"]
+
+
+def humanised(chance: random.Random) -> list[str]:
+    return ["humanise", chance.choice(("plain", "nothing", "pipe", "/dev/zero", "n" * 300, "chains.fa"))]
+
+
 def others(chance: random.Random) -> list[str]:
     return chance.choice(
         (
@@ -259,6 +313,41 @@ def others(chance: random.Random) -> list[str]:
 
 
 MADE = ((sample, 50), (infill, 14), (shown, 12), (resumed, 7), (train, 10), (reproduced, 8), (others, 4))
+MADE += ((steer, 16), (compared, 8), (humanised, 2))
+
+ENVIRONMENTS: tuple[tuple[str, dict[str, str | None], str], ...] = (  # a name, variables, and a line of the shell
+    *((f"{name}={value!r}", {name: value}, "") for name, value in (
+        ("HOME", None), ("HOME", "/nowhere"), ("HOME", "plain"), ("LANG", "C"), ("LC_ALL", "POSIX"), ("LC_ALL", "²"),
+        ("PYTHONIOENCODING", "ascii"), ("PYTHONUTF8", "0"), ("TERM", "²"), ("TERM", None), ("COLUMNS", "0"),
+        ("COLUMNS", "-1"), ("COLUMNS", "x"), ("COLUMNS", "1"), ("LINES", "0"), ("FORCE_COLOR", "1"), ("NO_COLOR", "1"),
+        ("TMPDIR", "/nowhere"), ("TMPDIR", "plain"), ("MPLBACKEND", "²"), ("MPLCONFIGDIR", "/dev/null"),
+        ("OMP_NUM_THREADS", "x"), ("OMP_NUM_THREADS", "0"), ("CUDA_VISIBLE_DEVICES", "²"), ("HF_HOME", "/dev/null"),
+        ("HF_HUB_OFFLINE", "x"), ("XDG_CACHE_HOME", "/dev/null"), ("PYTHONHASHSEED", "1"), ("PYTHONOPTIMIZE", "2"),
+        ("PYTHONDEVMODE", "1"), ("PYTHONUNBUFFERED", "1"), ("PATH", ""), ("TZ", "²"), ("SHELL", "²"),
+        ("LOCAL_RANK", "x"),
+    )),
+    *(("ranks " + " ".join(f"{name}={value}" for name, value in told.items()), told, "") for told in (
+        {"RANK": "0", "WORLD_SIZE": "2"}, {"RANK": "0"}, {"WORLD_SIZE": "2"}, {"RANK": "x", "WORLD_SIZE": "2"},
+        {"RANK": "5", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29555"},
+        {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "x"},
+        {"RANK": "0", "WORLD_SIZE": "-1", "MASTER_ADDR": "²", "MASTER_PORT": "29556"},
+    )),
+    *((line, {}, line) for line in (
+        "exec \"$@\" >&-", "exec \"$@\" <&-", "exec \"$@\" >&- <&-", "exec \"$@\" >/dev/full", "\"$@\" | true",
+        "exec \"$@\" 2>&-", "exec \"$@\" 2>/dev/full", "ulimit -n 40; exec \"$@\"", "ulimit -f 1; exec \"$@\"",
+        "ulimit -f 0; exec \"$@\"", "ulimit -v 4000000; exec \"$@\"", "umask 777; exec \"$@\"",
+        "umask 000; exec \"$@\"",
+        "cd /; exec \"$@\"", "trap '' INT TERM HUP PIPE; exec \"$@\"",
+        "ulimit -s 512; exec \"$@\"",
+        "ulimit -t 300; exec \"$@\"", "exec nice -n 19 \"$@\"",
+    )),
+)  # fmt: skip
+VALID = (
+    ["sample", "table.json", "--particles=40", "--steps=3", "--out=out"],
+    ["steer", "mine.py:model", "--reward=mine.py:reward", "--calls=100", "--out=out"],
+    ["report", "result"],
+    ["--version"],
+)
 
 
 def prepared(place: Path) -> None:
@@ -281,9 +370,27 @@ def prepared(place: Path) -> None:
     plan = json.loads((place / "config" / "config.json").read_text())
     (place / "many.yaml").write_text(json.dumps(plan | {"net": plan["net"] | {"blocks": 10**7}}))
     (place / "deep.yaml").write_text("[" * 5000)
+    (place / "mine.py").write_text(MINE)
+    (place / "chains.fa").write_text(">a chain\nACDEFGHIK\n")
     (place / "plain").write_text("a plain file")
     os.mkfifo(place / "pipe")
     (place / "loop").symlink_to("loop")
+
+
+def surrounded(number: int, valid: Path) -> None:
+    """A valid command in a hostile environment."""
+    name, variables, line = ENVIRONMENTS[number % len(ENVIRONMENTS)]
+    words = VALID[(number // len(ENVIRONMENTS) + number) % len(VALID)]
+    told = {key: value for key, value in {**os.environ, **variables}.items() if value is not None}
+    with tempfile.TemporaryDirectory() as place:
+        subprocess.run(["cp", "-a", f"{valid}/.", place], check=True)
+        command = [sys.executable, "-m", "truetilt", *words]
+        command = ["/bin/bash", "-c", line, "bash", *command] if line else command
+        done = subprocess.run(
+            command, env=told, cwd=place, capture_output=True, check=False, stdin=subprocess.DEVNULL, timeout=SECONDS
+        )
+    said = done.stderr.decode("utf-8", "replace")
+    _judge(done.returncode, said, f"{name}, truetilt {' '.join(words)}: exit code {done.returncode}\n{said[-1500:]}")
 
 
 def carried(words: list[str], valid: Path, seed: str, apart: bool) -> None:
@@ -301,15 +408,19 @@ def carried(words: list[str], valid: Path, seed: str, apart: bool) -> None:
             _here(Path(name))
         code, said = _apart(words) if apart else _within(words)
         told = f"truetilt {' '.join(word[:60] for word in words)}: exit code {code}\n{said[-1500:]}"
-        if "Traceback (most recent" in said or code not in (0, 1, 2):
-            raise RuntimeError(told)
-        if code == 1 and not said.strip().splitlines()[-1].startswith("error: "):
-            raise RuntimeError(told)
-        if code == 0 and words[:1] == ["sample"]:
+        if not code and words[:1] == ["sample"]:
             out = next(word.removeprefix("--out=") for word in words if word.startswith("--out="))
             _check(Path(out), told)
-        if code:
-            raise tt.InvalidInput(said[-300:])
+        _judge(code, said, told)
+
+
+def _judge(code: int, said: str, told: str) -> None:
+    """Raise for a traceback, another exit code, or an error that is no line; a refusal is `InvalidInput`."""
+    last = (said.strip().splitlines() or ["error: "])[-1]  # nothing at all: its stderr was closed
+    if "Traceback (most recent" in said or code not in (0, 1, 2) or (code == 1 and not last.startswith("error: ")):
+        raise RuntimeError(told)
+    if code:
+        raise tt.InvalidInput(said[-300:])
 
 
 def _here(folder: Path) -> None:
@@ -362,7 +473,8 @@ def _check(folder: Path, told: str) -> None:
 def main() -> int:
     """The cases, counted."""
     words = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    words.add_argument("--cases", type=int, default=500)
+    words.add_argument("--cases", type=int, default=600)
+    words.add_argument("--environments", type=int, default=60)
     words.add_argument("--seed", type=int, default=0)
     words.add_argument("--only", type=int, help="this case alone, in this process")
     told = words.parse_args()
@@ -378,6 +490,8 @@ def main() -> int:
             command = make(chance)
             run = partial(carried, command, Path(place), f"{told.seed}-{case} spoil", case % 20 == 0)
             cases.append(Case(command[0] if command and command[0].isascii() else "truetilt", f"case {case}", run))
+        around = [(number, ENVIRONMENTS[number % len(ENVIRONMENTS)][0]) for number in range(told.environments)]
+        cases += [Case("environment", name, partial(surrounded, number, Path(place))) for number, name in around]
         if told.only is not None:
             faulthandler.dump_traceback_later(SECONDS / 2, exit=True)
             cases[told.only].run()

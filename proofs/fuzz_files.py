@@ -1,8 +1,9 @@
 """1,000 hostile files: whatever lies where a file is read, the library answers or refuses, and never hangs.
 
-Valid tables, saved results, checkpoints, questions of stopped runs, configurations, nets, bundles and data are mutated:
-cut short, bits flipped, values of other kinds, huge numbers, deep nesting, tensors of other names, shapes and kinds
-with a checksum that fits; or a pipe, a device, a folder or a loop of links lies in their place.
+Valid tables, saved results, checkpoints, questions of stopped runs, configurations, nets, bundles, folders of
+transformers, structures, FASTA, twists, answers of a reward and data are mutated: cut short, bits flipped, words and
+values of other kinds, huge numbers, deep nesting, tensors of other names, shapes and kinds with a checksum that fits;
+or a pipe, a device, a folder or a loop of links lies in their place. What is read must say what the file says.
 
 python proofs/fuzz_files.py [--cases 1000] [--seed 0]      writes proofs/fuzz_files.json; exit code 1 if a case fails
 """
@@ -15,8 +16,11 @@ import json
 import math
 import os
 import random
+import re
 import shutil
+import sys
 import tempfile
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -27,7 +31,10 @@ import torch
 from fuzzing import Case, Wrong, carried_out, changed, report
 from safetensors.torch import load_file, save_file
 
+sys.path.append(str(Path(__file__).parents[1] / "tests"))  # tiny networks and backbones
 import truetilt as tt
+from public_nets import esm2, esm_tokenizer
+from tiny_protein import pdb, structure
 from truetilt.core.storage import read_json, sha256_of
 
 SECONDS = 60
@@ -151,6 +158,68 @@ def landscape(folder: Path, sealed: bool) -> None:
     read_landscape(folder)
 
 
+def strings(folder: Path, sealed: bool) -> None:
+    """A folder of transformers that is read has the mask and the amino acids of the valid one, under their numbers."""
+    found = tt.from_transformers(folder)
+    named = dict(zip(found.pieces, found.public.alphabet.ids, strict=True))
+    if found.public.mask != 32 or named != RESIDUES:
+        raise Wrong(f"the mask is {found.public.mask} and tokens are {named}")
+    drawn = tt.sample(found.model(length=3), 0, particles=2, num_inference_steps=2)
+    found.decode(drawn.particles)
+
+
+RESIDUES = dict(zip("LAGVSERTIDPKQNFYMHWC", range(4, 24), strict=True))  # of ESM2
+
+
+def backbone(folder: Path, sealed: bool) -> None:
+    """A structure that is read has the numbers that the columns of its file spell."""
+    from truetilt.proteins.structure import read_structure
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # gaps
+        found = read_structure(folder / "x.pdb")
+    lines = (folder / "x.pdb").read_bytes().decode("latin-1").splitlines()
+    atoms = [line for line in lines if line[:6] in ("ATOM  ", "HETATM")]
+    spelled = {tuple(f"{float(line[a : a + 8]):.3f}" for a in (30, 38, 46)) for line in atoms}
+    read = {tuple(f"{number:.3f}" for number in place) for place in found.backbone.reshape(-1, 3).double().tolist()}
+    if not {_rounded(place) for place in read} <= {_rounded(place) for place in spelled}:
+        raise Wrong(f"places {sorted(read - spelled)[:3]} are nowhere in the file")
+
+
+def _rounded(place: tuple[str, ...]) -> tuple[float, ...]:
+    return tuple(round(float(number), 1) + 0.0 for number in place)
+
+
+def proteins(folder: Path, sealed: bool) -> None:
+    from truetilt.core.fasta import read_fasta
+
+    found = "".join(one.letters for one in read_fasta(folder / "x.fa"))
+    letters = re.sub(r"^>.*$|[\s*]", "", (folder / "x.fa").read_text(), flags=re.MULTILINE).upper()
+    if found != letters or not set(found) <= set("ACDEFGHIKLMNPQRSTVWY"):
+        raise Wrong(f"{len(found)} letters are read and the file has {len(letters)}")
+
+
+def twist(folder: Path, sealed: bool) -> None:
+    found = tt.LearnedTwist.load(folder / "twist.safetensors")
+    if not bool(found(torch.zeros(1, found.length or 2, dtype=torch.int64), 0.5).isfinite().all()):
+        raise Wrong("a twist is not finite")
+
+
+def answers(folder: Path, sealed: bool) -> None:
+    """A cache that is read answers what the function answers."""
+    reward = tt.Reward(first_token, vocabulary=3, cache_file=folder / "answers")
+    values = reward(STATES)
+    if not sealed and not torch.equal(values, first_token(STATES)):
+        raise Wrong(f"the cache says {values.tolist()}")
+
+
+STATES = torch.tensor([[0, 1], [1, 1], [2, 0]])
+
+
+def first_token(x: torch.Tensor) -> torch.Tensor:
+    return x[:, 0].double()
+
+
 # valid ones
 
 
@@ -268,6 +337,31 @@ def make_landscape(folder: Path) -> None:
     (folder / "scores.csv").write_text("sequence,score\nACGTACGT,0.5\nAAAAAAAA,0.1\n")
 
 
+def make_strings(folder: Path) -> None:
+    esm2().save_pretrained(folder)
+    esm_tokenizer(folder).save_pretrained(folder)
+
+
+def make_backbone(folder: Path) -> None:
+    (folder / "x.pdb").write_text(pdb(structure("ACDEFGHIK")))
+
+
+def make_proteins(folder: Path) -> None:
+    (folder / "x.fa").write_text(">one\nQVQLKW\nACDEF\n>another\nMKT\n")
+
+
+def make_twist(folder: Path) -> None:
+    p0, likelihood = (torch.tensor(TABLE[key], dtype=torch.float64) for key in ("p0", "likelihood"))
+    model = tt.Table(tt.Masking(3), p0, likelihood).model()
+    tt.learn_twist(model, first_token, calls=60, draws=30, refits=0).save(folder / "twist.safetensors")
+
+
+def make_answers(folder: Path) -> None:
+    reward = tt.Reward(first_token, vocabulary=3, cache_file=folder / "answers")
+    reward(STATES)
+    reward.close()
+
+
 KINDS: dict[str, tuple[Callable[[Path], None], Callable[[Path, bool], None], int]] = {  # and how often
     "table": (make_table, table, 5),
     "result": (make_result, result, 5),
@@ -284,6 +378,11 @@ KINDS: dict[str, tuple[Callable[[Path], None], Callable[[Path, bool], None], int
     "corpus": (make_corpus, corpus, 2),
     "IDX": (make_idx, idx, 1),
     "landscape": (make_landscape, landscape, 1),
+    "strings": (make_strings, strings, 6),
+    "structure": (make_backbone, backbone, 5),
+    "FASTA": (make_proteins, proteins, 2),
+    "twist": (make_twist, twist, 2),
+    "answers": (make_answers, answers, 2),
 }
 
 
@@ -296,6 +395,8 @@ def spoil(path: Path, chance: random.Random) -> str:
         return values(path, chance)
     if path.suffix == ".safetensors" and chance.random() < 0.6:
         return tensors(path, chance)
+    if path.suffix in (".pdb", ".fa", ".txt", ".csv") and chance.random() < 0.6:
+        return word(path, chance)
     return chance.choice((cut, flipped, doubled, emptied, filled, instead, instead))(path, chance)
 
 
@@ -337,6 +438,21 @@ def tensors(path: Path, chance: random.Random) -> str:
         found[name] = torch.full_like(tensor.double(), chance.choice((math.nan, math.inf, -math.inf, 1e300)))
     save_file(found, path)
     return f"tensor {name}, way {what}"
+
+
+def word(path: Path, chance: random.Random) -> str:
+    """Another word in the place of one, as wide as it was; or the lines in another order."""
+    lines = path.read_text().splitlines(keepends=True)
+    if chance.random() < 0.15:
+        path.write_text("".join(chance.choice((sorted(lines), lines[::-1], lines[1:], lines * 2))))
+        return "lines in another order"
+    place = chance.randrange(len(lines))
+    found = chance.choice(list(re.finditer(r"\S+", lines[place])))
+    new = chance.choice(("*****", "", "0x1F", "1.2.3.4", "1,5", "١٢.٣", "nan", "inf", "1e0", "60.000", "-1", "X", "é"))
+    new = "x" * 10_000_000 if chance.random() < 0.03 else new.rjust(len(found.group()))
+    lines[place] = lines[place][: found.start()] + new + lines[place][found.end() :]
+    path.write_text("".join(lines))
+    return f"{found.group()!r} is {new[:20]!r}"
 
 
 def cut(path: Path, chance: random.Random) -> str:

@@ -59,7 +59,18 @@ X = torch.tensor([[3, 3], [0, 3], [2, 1]])
 LOG_W, U = torch.zeros(2, 4, dtype=torch.float64), torch.full((2, 4), 0.3, dtype=torch.float64)
 STREAM = tt.Stream(0)
 CANDIDATES = tt.poisson_times(tt.Uniform(3), 30.0, 0)
+COMPOSED = tt.Composed(MODEL, reward=MODEL.potential, twist=MODEL.potential)
+FIGURES = tt.HeldOut("linear", 0.1, 1.0, (0.1, 0.2), 0.9)
+DIGITS, REVIEWS, MOLECULES = tt.load("mnist"), tt.load("tiny-reviews"), tt.load("molecules")
 PATH = tt.particle_gibbs(TILTED, GRID, particles=4, chains=2, sweeps=1).last
+
+
+def ones(x: torch.Tensor) -> torch.Tensor:
+    """A reward: how often token 1 occurs."""
+    return (x == 1).sum(-1).double()
+
+
+LEARNED = tt.learn_twist(MODEL, ones, calls=60, draws=30, refits=0)
 
 
 class Logits(nn.Module):
@@ -85,6 +96,7 @@ JUNK: dict[str, Callable[[], Any]] = {
         repr(value): lambda value=value: value
         for value in (
             *(0, 1, -1, 2, 3, 64, True, False, None, 0.5, -0.5, 2.0, math.nan, math.inf, -math.inf, 1e308, 1e-308),
+            *(1e12, 1e16, "1.2", "nonsense", "left to right"),
             *(10**12, 2**63 - 1, 2**63, -(2**63), 10**400, 1j, "4", "", "x", "cuda", "auto", "nowhere/at/all", b"x"),
             *((), (1,), (1.0, 0.0), (1.0, 0.0, 0.5), (0, 1), (1.0, math.nan, 0.0), ("a", "b"), (None, 1), ..., {}),
         )
@@ -161,6 +173,14 @@ JUNK: dict[str, Callable[[], Any]] = {
     "a table": lambda: MASKED,
     "a linear": lambda: nn.Linear(2, 2),
     "an embedding": lambda: nn.Embedding(4, 3),
+    "a composed target": lambda: COMPOSED,
+    "a learned twist": lambda: LEARNED,
+    "a reward of letters": lambda: tt.Reward(len, tokenizer="AC"),
+    "figures": lambda: FIGURES,
+    "what was spent": lambda: tt.Spent(1, 2, 3, 4),
+    "a ladder": lambda: tt.Ladder((0.5, 1.0), 2),
+    "nets": lambda: {"unet": SEDD},
+    "a family": lambda: tt.PairTables(1),
     "a path": lambda: PATH,
     "moves": lambda: tt.Rejuvenation(tt.Gibbs(ANY), at_end=1),
     "raises": lambda: _raises,

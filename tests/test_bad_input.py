@@ -146,8 +146,10 @@ def test_missing_parts_of_a_model():
     bare = tt.Model(MODEL.process, 2, MODEL.base)
     with pytest.raises(tt.InvalidInput, match="needs a conditional score"):
         tt.Tempered(bare, 2.0)
-    with pytest.raises(tt.InvalidInput, match="potential"):
+    with pytest.raises(tt.InvalidInput, match="needs a conditional score; give the model one, or a reward"):
         tt.Tilted(bare, 2.0)
+    with pytest.raises(tt.InvalidInput, match="a conditional score and a potential"):
+        tt.Tilted(tt.Model(MODEL.process, 2, MODEL.base, MODEL.conditional), 2.0)
     with pytest.raises(tt.InvalidInput, match="length"):
         tt.Model(MODEL.process, 0, MODEL.base)
 
@@ -190,6 +192,60 @@ def test_what_is_no_model_and_no_score_is_named():
         tt.reveal(plain, 2.0)
     with pytest.raises(tt.InvalidInput, match="resample is 'systematic'"):
         tt.sample(model, 2.0, resample="systematic")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda model: tt.sample(model, 2.0),
+        lambda model: tt.sample(model, 2.0, 1.0),
+        lambda model: tt.reveal(model, 2.0),
+        lambda model: tt.steer(model, alpha=2.0, evaluations=500),
+        lambda model: tt.sharpened(model, 2.0),
+        lambda model: tt.FirstHitting(model, 2.0),
+    ],
+)
+def test_a_potential_without_a_conditional_names_the_route_of_rewards(call):
+    """What the message says gives the same target: p0 p(zeta|x)^alpha."""
+    model = tt.Model(MODEL.process, 2, MODEL.base, None, MODEL.potential)
+    with pytest.raises(tt.InvalidInput, match=r"take it as a reward, tt.steer\(model, lambda x: model.potential"):
+        call(model)
+    steered = tt.steer(model, lambda x: model.potential(x, 0.0), strength=2.0, evaluations=4000)
+    exact = float((PROBLEM.p0 * PROBLEM.likelihood**2).sum().log())
+    assert abs(steered.log_z - exact) < 5 * (steered.log_z_stderr or 0.1)
+
+
+def test_a_reward_of_fewer_letters_than_the_model_says_so():
+    def row(x, t):
+        return tt.SiteLogits.of(torch.zeros(*x.shape, 5))
+
+    model = tt.Model(tt.Masking(5), 2, row)
+    short = tt.Reward(lambda texts: [0.0] * len(texts), tokenizer="ACGT")
+    calls = (
+        lambda: tt.steer(model, short),
+        lambda: tt.Steered(model, short),
+        lambda: tt.Composed(model, reward=short),
+        lambda: tt.Steered(model, lambda x: x.sum(-1), twist=short),
+        lambda: tt.Lookahead(model, short),
+        lambda: tt.learn_twist(model, short),
+    )
+    for call in calls:
+        with pytest.raises(tt.InvalidInput, match="the alphabet of the reward has 4 tokens and the model draws 5"):
+            call()
+    with pytest.raises(tt.InvalidInput, match=r"alphabet is the tokens 0 to 3.*tokenizer that the states were"):
+        short(torch.full((1, 2), 4))
+    with pytest.raises(tt.InvalidInput, match="it is masked or noised"):
+        short(torch.full((1, 2), 4))
+    with pytest.raises(tt.InvalidInput, match="0 to 3: give the reward the tokenizer"):
+        short(torch.full((1, 2), 7))
+
+
+def test_a_model_shows_itself_in_a_line():
+    assert (
+        repr(MODEL)
+        == "<Model: Masking(3), 2 sites; base TableScore, conditional TableScore, potential potential; on cpu>"
+    )
+    assert "\n" not in repr(tt.AnyOrder(MODEL, 2.0))
 
 
 def test_a_result_shows_itself_in_a_line():

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 
 import pytest
 import torch
@@ -283,3 +284,78 @@ def test_a_models_name_is_not_read_as_letters(name):
 
 def test_letters_with_a_slash_are_letters():
     assert tt.from_transformers(bert(), "CNO/\\=()", mask=9).pieces == tuple("CNO/\\=()")
+
+
+def _copy(source, folder):
+    for file in source.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    return folder
+
+
+def _told(folder, file, **values):
+    told = json.loads((folder / file).read_text())
+    (folder / file).write_text(json.dumps(told | values))
+
+
+def _whole_numbers(folder):
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(folder / "model.safetensors")
+    save_file({name: weight.long() for name, weight in weights.items()}, folder / "model.safetensors")
+
+
+def _metadata(folder, value):
+    raw = (folder / "model.safetensors").read_bytes()
+    size = int.from_bytes(raw[:8], "little")
+    head = json.dumps(json.loads(raw[8 : 8 + size]) | {"__metadata__": value}).encode()
+    (folder / "model.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + raw[8 + size :])
+
+
+def _vocabulary(folder, change):
+    path = folder / "vocab.txt"
+    path.write_text("\n".join(change(path.read_text().split())))
+
+
+@pytest.mark.parametrize(
+    ("words", "spoil"),
+    [
+        ("num_hidden_layers is 1,000,000,000 and the", lambda f: _told(f, "config.json", num_hidden_layers=10**9)),
+        ("architectures is 5; it must be a list", lambda f: _told(f, "config.json", architectures=5)),
+        ("architectures is \\[5\\]", lambda f: _told(f, "config.json", architectures=[5])),
+        ("auto_map is 'x'", lambda f: _told(f, "config.json", auto_map="x")),
+        ("the mask is token 5 by the net's config and token 32", lambda f: _told(f, "config.json", mask_token_id=5)),
+        ("the mask is token -1 by the net's config and", lambda f: _told(f, "config.json", mask_token_id=-1)),
+        ("no tokenizer that can be read", lambda f: _told(f, "tokenizer_config.json", model_max_length="x")),
+        ("no tokenizer that can be read", lambda f: _told(f, "tokenizer_config.json", cls_token=None)),
+        ("are stored as whole numbers", _whole_numbers),
+        ("is broken or cut short", lambda f: _metadata(f, [])),
+        ("its lines are in another order than", lambda f: _vocabulary(f, sorted)),
+        ("has a line of 10,000,000 char", lambda f: _vocabulary(f, lambda words: [*words, "x" * 10_000_000])),
+    ],
+)
+def test_a_folder_that_says_what_cannot_be_is_refused_at_once(esm_folder, tmp_path, words, spoil):
+    folder = _copy(esm_folder, tmp_path)
+    tt.from_transformers(folder)
+    spoil(folder)
+    begun = time.process_time()
+    with pytest.raises(tt.InvalidInput, match=words):
+        tt.from_transformers(folder)
+    assert time.process_time() - begun < 5
+
+
+def test_a_vocabulary_at_odds_with_the_config_alone_is_refused(esm_folder, tmp_path):
+    """Old folders have no list of special tokens; config.json still says where padding and mask stand."""
+    folder = _copy(esm_folder, tmp_path)
+    (folder / "tokenizer_config.json").unlink()
+    tt.from_transformers(folder)
+    _vocabulary(folder, lambda words: [words[1], words[0], *words[2:]])
+    with pytest.raises(tt.InvalidInput, match=r"'<pad>' as token 0 and config.json as token 1"):
+        tt.from_transformers(folder)
+
+
+def test_a_word_without_a_token_is_named():
+    bundle = tt.from_transformers(bert(), bert_tokenizer())
+    with pytest.raises(tt.InvalidInput, match="the text holds 'zebra', which the tokenizer has no token for"):
+        bundle.model("good zebra film" + " good" * 9, length=2)
+    with pytest.raises(tt.InvalidInput, match=r"give one prompt.*of several prompts give each with its own rows"):
+        bundle.filled(["good", "bad"], torch.zeros(2, 3, dtype=torch.int64))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from pathlib import Path
+from runpy import run_path
 
 import numpy as np
 import pytest
@@ -15,6 +17,8 @@ import truetilt as tt
 from problems import table
 from truetilt import continuous as c
 
+PROOFS = Path(__file__).parents[1] / "proofs"
+sys.path.append(str(PROOFS))
 PROBLEM = table(tt.Masking, 3, 2)
 MODEL = PROBLEM.model()
 GRID = tt.uniform_grid(3)
@@ -320,6 +324,152 @@ def test_constructors_and_functions(words, call):
     refused(words, call)
 
 
+HELD_OUT = tt.HeldOut("linear", 0.1, 1.0, (0.1, 0.1), 0.9)
+COMPOSED = tt.Composed(MODEL, reward=lambda x: x.sum(-1).double())
+
+
+@pytest.mark.parametrize(
+    ("words", "call"),
+    [
+        ("evaluations is 1000.* at most 9,223,372,036,854,775,807", lambda: steered(evaluations=10**400)),
+        ("calls is 1000.* at most", lambda: steered(calls=10**400)),
+        ("num_inference_steps is", lambda: steered(num_inference_steps=10**400)),
+        ("populations is", lambda: steered(populations=10**400)),
+        ("what the potential returned is 'junk'", lambda: steered(twist=lambda x, t: "junk")),
+        ("returned shape", lambda: steered(twist=lambda x, t: torch.zeros(7))),
+        ("sharpness is '1.2'", lambda: tt.sharpened(MODEL, 1, "1.2")),
+        ("sharpness is None", lambda: tt.sharpened(MODEL, 1, None)),
+        ("sharpness is -1", lambda: tt.sharpened(MODEL, 1, -1)),
+        ("floor is 1e", lambda: tt.Annealed(COMPOSED, 4, floor=1e16)),
+        ("floor is -1e", lambda: tt.Annealed(COMPOSED, 4, floor=-1e16)),
+        ("floor is nan", lambda: tt.Annealed(COMPOSED, 4, floor=math.nan)),
+        ("steps is 'nonsense'", lambda: tt.Ladder((0.5, 1.0), "nonsense")),
+        ("shares is 'nonsense'", lambda: tt.Ladder("nonsense", 3)),
+        ("do not rise to 1", lambda: tt.Ladder((1.0, 0.5), 3)),
+        ("spent is 'x'", lambda: tt.Ladder((0.5, 1.0), 3, "x")),
+        (r"are free; take fewer", lambda: tt.pilot(TILTED, GRID, particles=10**12)),
+        (r"are free; take fewer", lambda: tt.pilot(tt.Annealed(COMPOSED, 4), particles=10**12)),
+        ("timeout is 1000000000000.*at most 1,000,000", lambda: tt.Reward(len, timeout=1e12)),
+        ("timeout is 0", lambda: tt.Reward(len, timeout=0)),
+        ("highest is nan", lambda: tt.Reward(len, highest=math.nan)),
+        ("highest is inf", lambda: tt.Reward(len, highest=math.inf)),
+        *((f"width is {width!r}", lambda width=width: tt.SmallNetwork(width)) for width in (0, -1, 2.5, "x", 10**12)),
+        ("seed is -1", lambda: tt.SmallNetwork(4, -1)),
+        ("twist is 5", lambda: learned(twist=5)),
+        ("vocabulary is '3'", lambda: learned(vocabulary="3")),
+        ("strength is 0", lambda: learned(strength=0)),
+        ("held_out and tried are 3", lambda: learned(held_out=3)),
+        ("tried is 3", lambda: learned(tried=3)),
+        ("order is", lambda: learned(order=(0, 2))),
+        ("held_out and tried", lambda: learned(spent="x")),
+        ("strength is 'x'", lambda: tt.soft_mean(torch.ones(2, 3), "x")),
+        ("strength is 0", lambda: tt.soft_mean(torch.ones(2, 3), 0)),
+        ("rewards is 'x'", lambda: tt.soft_mean("x", 1.0)),
+        ("rewards is", lambda: tt.plain_mean(torch.ones(2, 0), 1.0)),
+        ("names is 5", lambda: tt.SequenceLogo("ACGT", 5)),
+        ("names is", lambda: tt.SequenceLogo("ACGT", (1, 2))),
+        ("temperature is 1e-320", lambda: tt.LocalTemperature(MODEL.process, MODEL.base, 1e-320)),
+        ("temperature is True", lambda: tt.LocalTemperature(MODEL.process, MODEL.base, True)),
+    ],
+)
+def test_numbers_and_parts_that_nobody_can_mean(words, call):
+    refused(words, call)
+
+
+DIGITS, REVIEWS = tt.load("mnist"), tt.load("tiny-reviews")
+TABLES = tt.learn_twist(MODEL, lambda x: (x == 1).sum(-1).double(), calls=60, draws=30, refits=0)
+STATE, SITE = torch.zeros(1, 2, dtype=torch.int64), torch.zeros(1, dtype=torch.int64)
+
+
+@pytest.mark.parametrize(
+    ("words", "call"),
+    [
+        ("a state is", lambda: TABLES(0.5, 0.0)),
+        ("a state is", lambda: TABLES(torch.ones(1, 2), 0.0)),
+        ("states are", lambda: TABLES(torch.zeros(1, 3, dtype=torch.int64), 0.0)),
+        ("states are", lambda: TABLES(torch.full((1, 2), 7), 0.0)),
+        ("site is", lambda: TABLES.site_values(STATE, 0.5, 0.0)),
+        ("site is", lambda: TABLES.site_values(STATE, torch.full((1,), 9), 0.0)),
+        ("site is", lambda: TABLES.site_values(STATE, torch.zeros(4, dtype=torch.int64), 0.0)),
+        ("what the twist returned is 'x'", lambda: learned(twist=lambda x, t: "x")(STATE, 0.0)),
+        ("device is 'x'", lambda: tt.LearnedTwist.load("nothing", "x")),
+        ("completions is", lambda: tt.Lookahead(MODEL, lambda x: x.sum(-1), completions=2**62)),
+        ("the given score returned a Tensor", lambda: tt.run(tt.Unweighted(MODEL, BAD), GRID, particles=4)),
+        ("nets is 3", lambda: tt.Digits(3, tt.Masking(4))),
+        ("the net 'unet' is", lambda: tt.Digits({"unet": nn.Linear(2, 2)}, tt.Masking(4))),
+        ("the net 'unet' is", lambda: tt.Digits({"unet": REVIEWS.nets["sedd"]}, tt.Masking(4))),
+        ("batch is 'x'", lambda: tt.Digits(DIGITS.nets, DIGITS.process, "x")),
+        ("dtype is 3", lambda: tt.Digits(DIGITS.nets, DIGITS.process, 4, 3)),
+        ("form is", lambda: DIGITS.model(4, [])),
+        ("nets is", lambda: tt.Reviews(torch.tensor(2), REVIEWS.tokenizer, REVIEWS.facts)),
+        ("tokenizer is", lambda: tt.Reviews(REVIEWS.nets, len, REVIEWS.facts)),
+        ("facts is", lambda: tt.Reviews(REVIEWS.nets, REVIEWS.tokenizer, 3)),
+        ("given is", lambda: REVIEWS.model("positive", given=len)),
+        ("x is", lambda: REVIEWS.decode(torch.ones(2, 2, dtype=torch.complex64))),
+        ("public is 3", lambda: tt.Sequences(3, tt.Masking(3))),
+        ("points of shape", lambda: c.line_flow(c.Tilted(REAL, 2.0), GRID, 2)),
+        ("log-weights are", lambda: tt.residual(torch.zeros(2, 3), torch.ones(2, 3, device="meta"))),
+        ("log-weights are", lambda: tt.residual(torch.zeros(2, 3), torch.ones(2, 3, dtype=torch.complex64))),
+        ("kernel cannot be called with", lambda: tt.Annealed(COMPOSED, 2, kernel=lambda x, t: x)),
+        ("the condition is", lambda: REVIEWS.model(np.ones((3, 3)))),
+        ("length is", lambda: tt.testing.check_potential(MODEL.potential, tt.Masking(3), 10**12)),
+        ("what reads returned", lambda: c.NetScore(c.VP(), lambda x, t: x, lambda *_: (1, 2))(torch.zeros(1, 1), 0.5)),
+    ],
+)
+def test_parts_and_their_methods(words, call):
+    refused(words, call)
+
+
+def test_a_gradient_at_float32_states_is_that_at_float64():
+    x = torch.tensor([[0.5], [-1.0]])
+    assert torch.equal(c.gradient(REAL.potential, x, 0.5), c.gradient(REAL.potential, x.double(), 0.5))
+
+
+def test_a_process_that_draws_other_tokens_than_a_public_net():
+    public = tt.from_transformers(Alone(4), "ACGT", mask=3, draw=[0, 1, 2], length=6, vocabulary=4).public
+    refused("they must agree", lambda: tt.Sequences(public, tt.Masking(5)))
+
+
+class Alone(nn.Module):
+    """A network of posteriors that knows nothing."""
+
+    def __init__(self, tokens):
+        super().__init__()
+        self.table = nn.Embedding(tokens + 1, tokens)
+
+    def forward(self, x, *_):
+        return self.table(x)
+
+
+def BAD(x, t):
+    return tt.LocalTemperature(MODEL.process, lambda x, t: x, 0.9)(x, t)
+
+
+def steered(**options):
+    return tt.steer(MODEL, lambda x: x.sum(-1).double(), **{"evaluations": 2000} | options)
+
+
+def learned(**wrong):
+    good = {"twist": lambda x, t: x.sum(-1).double(), "vocabulary": 3, "strength": 1.0, "held_out": HELD_OUT}
+    return tt.LearnedTwist(**good | {"tried": (HELD_OUT,), "order": (1, 0), "spent": tt.Spent()} | wrong)
+
+
+def test_what_is_refused_above_is_taken_where_it_is_meant():
+    assert learned(order=None)(torch.zeros(1, 2, dtype=torch.int64), 0.0) == 0
+    assert tt.soft_mean([[0.0, 0.0]], 2).tolist() == [0.0]
+    assert tt.SequenceLogo("ACGT", ["first", "second"]).names == ("first", "second")
+    assert tt.Ladder([0.5, 1], 3).shares == (0.5, 1)
+    assert tt.Annealed(COMPOSED, 4, floor=-5).floor == -5
+
+
+def test_a_twist_file_with_another_header_is_refused(tmp_path):
+    from safetensors.torch import save_file
+
+    for header in ("[]", "3", "null", "{}", "x", '{"format": "truetilt-twist", "version": 1}'):
+        save_file({"a": torch.ones(1)}, tmp_path / "twist", metadata={"truetilt": header})
+        refused("is no saved twist", lambda: tt.LearnedTwist.load(tmp_path / "twist"))
+
+
 @pytest.mark.parametrize(
     ("words", "call"),
     [
@@ -363,3 +513,8 @@ def test_whole_numbers_beyond_torch_are_numbers():
 def test_lists_of_python_numbers_keep_their_digits():
     """A list goes to float64, not through torch's float32."""
     assert float(c.GaussianMixture([0.3, 0.7], [[0.1]] * 2, 0.2).std[0, 0]) == 0.2
+
+
+def test_every_public_name_is_called_by_the_fuzzer():
+    """A name that is neither called by `proofs/fuzz_calls` nor named there as a record or a part is not swept."""
+    assert run_path(str(PROOFS / "fuzz_cases.py"))["uncalled"]() == []

@@ -1,5 +1,6 @@
 """ProteinMPNN as a law in one order: against the decoder written out, enumeration, and variants that must fail."""
 
+import gzip
 import math
 import warnings
 from dataclasses import replace
@@ -11,6 +12,7 @@ import truetilt as tt
 from tiny_protein import SIZES, pdb, plain_log_prob, structure, write_weights
 from truetilt.proteins.open_sites import OpenSites
 from truetilt.proteins.score import OrderedScore
+from truetilt.proteins.structure import read_structure
 from truetilt.proteins.weights import find_weights, read_network
 
 NATIVE = "MKTAYIAKQR"
@@ -407,6 +409,38 @@ def test_gaps_missing_atoms_and_unknown_names_are_said(weights, tmp_path):
     path.write_text("nothing of the kind\n")
     with pytest.raises(tt.InvalidInput, match="no atoms"):
         tt.load("proteinmpnn", structure=path, weights=weights)
+
+
+@pytest.mark.parametrize("field", ["*****", "", "0x1F", "1.2.3.4", "1,5", "١٢.٣", "nan", "inf", "60.000", "15.000"])
+@pytest.mark.parametrize("kind", ["pdb", "cif", "pdb.gz"])
+def test_a_coordinate_that_is_none_is_refused(tmp_path, field, kind):
+    """gemmi reads junk in the columns of a PDB file as 0, or as its first digits."""
+    gemmi = pytest.importorskip("gemmi")
+    path, whole = tmp_path / f"x.{kind}", pdb(structure(NATIVE))
+    line = whole.splitlines()[5]
+    if kind == "cif":
+        read = gemmi.read_pdb_string(whole)
+        read.setup_entities()
+        table = read.make_mmcif_document().as_string()
+        given = table.replace(f" {float(line[30:38]):g} ", f" {field or '?'} ", 1)
+        assert given != table
+    else:
+        given = whole.replace(line, f"{line[:30]}{field:>8}{line[38:]}")
+    path.write_bytes(gzip.compress(given.encode()) if kind == "pdb.gz" else given.encode())
+    with pytest.raises(tt.InvalidInput, match=r"columns; mend the line|coordinates that no residue|cannot be read"):
+        read_structure(path)
+
+
+@pytest.mark.parametrize("part", [b"ALA", b" CA ", b"A   4"])
+def test_a_structure_that_is_not_utf8_is_refused_where_it_is_read(tmp_path, part):
+    pytest.importorskip("gemmi")
+    whole = pdb(structure(NATIVE)).encode()
+    assert part in whole
+    (tmp_path / "x.pdb").write_bytes(whole.replace(part, part[:-1] + b"\xff", 1))
+    with pytest.raises(tt.InvalidInput, match=r"x\.pdb, line \d+: an atom with"):
+        read_structure(tmp_path / "x.pdb")
+    (tmp_path / "x.pdb").write_bytes(b"REMARK J\xfcrgen\n" + whole)  # a remark is not read
+    assert read_structure(tmp_path / "x.pdb").letters == NATIVE
 
 
 def test_sizes_follow_from_the_file(weights):

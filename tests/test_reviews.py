@@ -144,7 +144,7 @@ def test_bad_input_is_named(nets):
     for call, words in (
         (lambda: nets.encode(""), "at least one character"),
         (lambda: nets.encode(["x"]), "one text is read"),
-        (lambda: nets.decode([[1, 0]]), "an int64 tensor"),
+        (lambda: nets.decode([["x", 0]]), "an int64 tensor"),
         (lambda: nets.decode(torch.tensor([1, 0])), "an int64 tensor"),
         (lambda: judged(nets.judge, ["x high"], 1), "sum to 2"),
         (lambda: nets.encode("x high x high x high"), "the nets read 5"),

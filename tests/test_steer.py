@@ -658,7 +658,7 @@ def test_conditionals_that_disagree_forbid_moves():
     [
         ({}, "give a reward"),
         ({"reward": len, "alpha": 2.0}, "one of the two"),
-        ({"alpha": 2.0}, "no conditional score"),
+        ({"alpha": 2.0}, "needs a conditional score"),
         ({"reward": 3}, "reward"),
         ({"reward": len, "strength": 0.0}, "strength is 0"),
         ({"reward": len, "order": "backwards"}, 'give "left to right"'),

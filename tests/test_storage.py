@@ -22,10 +22,11 @@ import truetilt as tt
 from problems import table
 from truetilt.__main__ import _interrupted
 from truetilt.cli.main import app
+from truetilt.commands.resume import read_command
 from truetilt.commands.table_files import read_table
 from truetilt.core import storage
 from truetilt.core.errors import FolderTaken
-from truetilt.core.storage import sha256_of, write_folder, write_json, write_text, write_with
+from truetilt.core.storage import remove_written, sha256_of, write_folder, write_json, write_text, write_with
 from truetilt.models.pretrained import check_finite, config_of
 from truetilt.models.text_bundle import Facts
 from truetilt.models.unet import UNet, UNetConfig
@@ -79,6 +80,12 @@ def test_a_device_a_pipe_or_a_folder_is_not_replaced(what, tmp_path):
         write_json(path, {})
     assert os.stat(path).st_mode == kind
     assert [found.name for found in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_loop_of_links_is_no_name_of_a_file(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(tt.InvalidInput, match="is no name of a file"):
+        tt.Reward(len, cache_file=tmp_path / "loop")
 
 
 def test_what_a_link_leads_to_is_written_and_the_link_stays(tmp_path):
@@ -484,6 +491,23 @@ def test_a_question_of_other_kinds_is_refused(value, small, tmp_path):
     told["wish"] = told["wish"] | value if isinstance(value, dict) else value
     (out / "asked.json").write_text(json.dumps(told))
     assert run("resume", str(out)).exit_code == 2
+
+
+@pytest.mark.parametrize("field", ["backbone", "files"])
+@pytest.mark.parametrize("value", [3, True, None, "x", [], {"structure": 3}])
+def test_a_backbone_of_other_kinds_is_refused(field, value, small, tmp_path):
+    out = tmp_path / "out"
+    stopped(small, out, 0)
+    (out / "asked.json").write_text(json.dumps(json.loads((out / "asked.json").read_text()) | {field: value}))
+    with pytest.raises(tt.InvalidInput, match="was not written by this version"):
+        read_command(out)
+
+
+def test_a_folder_named_as_a_file_of_ours_is_left_alone(tmp_path):
+    (tmp_path / "step" / "state.json").mkdir(parents=True)
+    (tmp_path / "step" / "other.json").write_text("{}")
+    remove_written(tmp_path / "step", ("state.json", "other.json"))
+    assert [path.name for path in (tmp_path / "step").iterdir()] == ["state.json"]
 
 
 # commands

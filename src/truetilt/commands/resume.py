@@ -127,7 +127,7 @@ def read_command(folder: Path) -> SampleCommand:
             _known(getattr(request, name), *kinds)
         return SampleCommand(
             model, request, TableNoise(_known(process, str), _known(eps, float)), _known(told["every"], int),
-            _backbone(told.get("backbone", {}), told.get("files", {})),
+            _backbone(_known(told.get("backbone", {}), dict), _known(told.get("files", {}), dict)),
         )  # fmt: skip
     except (KeyError, TypeError, ValueError, OSError) as e:
         raise InvalidInput(f"{path} was not written by this version of truetilt; start the run again") from e

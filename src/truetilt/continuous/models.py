@@ -118,9 +118,7 @@ def gradient(potential: Potential, x: State, t: float) -> Tensor:
         t: The time, from 1 (noise) to 0 (data).
     """
     function("potential", potential, "(x, t)")
-    if not isinstance(x, Tensor) or not x.is_floating_point():
-        x = reals("x", x, "give states, float64 [..., D]")
-    t = number("t", t)
+    x, t = reals("x", x, "give states, float64 [..., D]"), number("t", t)
     if x.dim() < 1:
         raise InvalidInput(f"x is {shown(x)}; give states, float64 [..., D]")
     with torch.enable_grad():

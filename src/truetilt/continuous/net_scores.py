@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.arguments import function, listed, reals, set_fields, shown, whole_number
+from ..core.arguments import function, listed, reals, set_fields, shown, tensor_of, whole_number
 from ..core.errors import InvalidInput
 from ..core.eval_mode import evaluating
 from ..core.types import State
@@ -135,7 +135,12 @@ class NetScore:
         m, s = self.process.mean(t), self.process.std(t)
         if s == 0:
             raise InvalidInput(f"a network of noise has no score at t = {t}, where there is none; ask it earlier")
-        return self.reads(self._ask(x, t).to(x.dtype), x, m, s) / -s
+        read = self.reads(self._ask(x, t).to(x.dtype), x, m, s)
+        need = f"return the noise of states {tuple(x.shape)}, as tt.continuous.noise does"
+        found = tensor_of("what reads returned", read, need, x.device)
+        if found.shape != x.shape:
+            raise InvalidInput(f"what reads returned is {shown(read)}; {need}")
+        return found / -s
 
     @torch.no_grad()
     def _ask(self, x: State, t: float) -> Tensor:

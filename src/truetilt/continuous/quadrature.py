@@ -63,7 +63,7 @@ def line_flow(fk: Clockwork, grid: Sequence[float], points: Tensor) -> Line:
     if not isinstance(fk, Clockwork):
         raise InvalidInput(f"fk is {shown(fk)}; give a model in clock time, such as tt.continuous.Tilted(model, alpha)")
     grid, points = check_full_grid(grid), reals("points", points, "give two or more in a row, rising in equal steps")
-    gaps = points.diff()
+    gaps = points.reshape(-1).diff()
     if points.dim() != 1 or len(points) < 2 or not bool((gaps > 0).all()) or float(gaps.max() / gaps.min()) > 1.001:
         raise InvalidInput(f"points of shape {tuple(points.shape)}; give two or more in a row, rising in equal steps")
     y = points.double()[None, :, None]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from numbers import Real
@@ -25,6 +26,9 @@ from .errors import InvalidInput
 _NAME, _PATH = 255, 3500  # bytes of a name and letters of a path, at most
 _SHOWN = 60  # characters of a value that a message quotes
 LONGEST = 1_000_000  # most entries read from an iterable, which may be endless
+MOST_WHOLE = 2**63 - 1  # the largest whole number, where no smaller bound is named: that of a 64-bit word
+FINITE = sys.float_info.max
+ABOVE_ZERO = sys.float_info.min  # the least number above 0 whose digits are all kept
 LARGEST = 1e9  # largest exponent or strength: log-weights times this keep their digits in float64
 
 
@@ -60,11 +64,20 @@ def number(name: str, value: object, need: str = "give a number") -> float:
         raise InvalidInput(f"{name} is a number beyond float64; {need}") from error
 
 
+def bounded(name: str, value: object, need: str, least: float = -LARGEST, most: float = LARGEST) -> float:
+    """A real number within these bounds, both included, as a Python number; so never NaN."""
+    found = number(name, value, need)
+    if not least <= found <= most:
+        raise InvalidInput(f"{name} is {found}; {need}")
+    return found
+
+
 def whole_number(name: str, value: object, least: int, most: int | None = None) -> int:
-    """A whole number within these bounds, as a plain int."""
-    found = plain(value)
-    upper = "" if most is None else f" and at most {most:,}"
-    if isinstance(found, bool) or not isinstance(found, int) or found < least or (most is not None and found > most):
+    """A whole number within these bounds, as a plain int; None: at most that of a 64-bit word."""
+    found, largest = plain(value), MOST_WHOLE if most is None else most
+    if isinstance(found, bool) or not isinstance(found, int) or not least <= found <= largest:
+        beyond = isinstance(found, int) and found > largest
+        upper = f" and at most {largest:,}" if beyond or most is not None else ""
         raise InvalidInput(f"{name} is {shown(value)}; give a whole number, at least {least}{upper}")
     return found
 
@@ -138,6 +151,14 @@ def tensor_of(name: str, value: object, need: str, device: torch.device | str | 
     if found.is_complex() or found.is_meta or found.layout != torch.strided or found.is_quantized:
         raise InvalidInput(f"{name} is a tensor of {found.dtype} ({found.layout}, on {found.device}); {need}")
     return found if device is None else found.to(device)
+
+
+def token_rows(name: str, value: object, need: str = "give tokens, an int64 tensor [..., D]") -> Tensor:
+    """Whole numbers as an int64 tensor [..., D]; whether they are tokens of some vocabulary is not looked at."""
+    found = tensor_of(name, value, need)
+    if found.is_floating_point() or found.dtype == torch.bool or not found.dim() or not found.shape[-1]:
+        raise InvalidInput(f"{name} is {shown(value)} of {found.dtype}; {need}")
+    return found.long()
 
 
 def _numeric(value: object) -> bool:

@@ -158,11 +158,17 @@ def needs_of(score: Any) -> Needs:
     return score.needs if isinstance(score, BatchScore) else Needs()
 
 
-def ask(score: AnyScore, batch: Batch, t: float) -> SiteLogits:
+def ask(score: AnyScore, batch: Batch, t: float, name: str = "given") -> SiteLogits:
     """The answer of any Score about a batch, counted as one pass of its network; ours share its cache."""
     if batch.meter is not None and not (isinstance(score, BatchScore) and score.asks_others):
         batch.meter.evaluated(len(batch.x))
-    return score.ask(batch, t) if isinstance(score, BatchScore) else score(batch.x, t)
+    answer = score.ask(batch, t) if isinstance(score, BatchScore) else score(batch.x, t)
+    if isinstance(answer, SiteLogits):
+        return answer
+    raise InvalidInput(
+        f"the {name} score returned a {type(answer).__name__}; return tt.SiteLogits.of(log_scores), or give a network "
+        "of posteriors as tt.PosteriorScore(process, net)"
+    )
 
 
 @runtime_checkable
@@ -205,15 +211,10 @@ def _checked(model: OfProcess, name: str, score: AnyScore | None, batch: Batch, 
         raise InvalidInput(f"this sampler needs a {name} score and the model has none")
     size, x = model.process.vocabulary, batch.x
     before = _version(x)
-    logits = ask(score, batch, t)
+    logits = ask(score, batch, t, name)
     if _version(x) != before:
         raise InvalidInput(
             f"the {name} score wrote into the states that it was given; let it work on a copy of them, x.clone()"
-        )
-    if not isinstance(logits, SiteLogits):
-        raise InvalidInput(
-            f"the {name} score returned a {type(logits).__name__}; return tt.SiteLogits.of(log_scores), or give a "
-            "network of posteriors as tt.PosteriorScore(process, net)"
         )
     if logits.store.shape[-1] != size or logits.index.shape != x.shape:
         raise InvalidInput(

@@ -35,21 +35,18 @@ def read_fasta(path: str | Path) -> list[ProteinSequence]:
         raise InvalidInput(f"there is no file {path}; give the path of a FASTA file") from error
     except (OSError, ValueError) as error:
         raise InvalidInput(f"{path} cannot be read as text ({error}); give a FASTA file") from error
-    found: list[ProteinSequence] = []
+    parts: list[tuple[str, list[str]]] = []  # of each sequence its name and its lines, joined once: in linear time
     for number, line in enumerate(text.splitlines(), start=1):
         line = line.strip()
         if line.startswith(">"):
-            found.append(ProteinSequence(line[1:].strip() or f"sequence {len(found) + 1}", ""))
-        elif line and not found:
+            parts.append((line[1:].strip() or f"sequence {len(parts) + 1}", []))
+        elif line and not parts:
             raise InvalidInput(f"{path}, line {number}: a sequence without a name; FASTA has a line >name before each")
         elif line:
-            last = found[-1]
-            found[-1] = last._replace(letters=last.letters + "".join(line.split()).upper().removesuffix("*"))
-    if not found:
+            parts[-1][1].append("".join(line.split()).upper().removesuffix("*"))
+    if not parts:
         raise InvalidInput(f"{path} holds no sequence; FASTA has a line >name, then the letters of the protein")
-    for one in found:
-        check_protein(one.letters, f"{path}, {one.name!r}")
-    return found
+    return [ProteinSequence(name, check_protein("".join(lines), f"{path}, {shown(name)}")) for name, lines in parts]
 
 
 def check_protein(letters: str, where: str) -> str:

@@ -149,9 +149,10 @@ def _carry_over(old: Path, new: Path) -> None:
 
 
 def remove_written(folder: Path, names: Iterable[str]) -> None:
-    """Remove these files of a folder, then the folder if it is empty."""
+    """Remove these files of a folder, then the folder if it is empty. A folder of such a name is another's."""
     for name in names:
-        (folder / name).unlink(missing_ok=True)
+        if not (folder / name).is_dir():
+            (folder / name).unlink(missing_ok=True)
     if folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
 
@@ -212,7 +213,7 @@ def check_writable(path: Path) -> None:
         mode = os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
         return
-    except ValueError as error:
+    except (OSError, ValueError) as error:  # a loop of links, half characters, a zero byte
         raise InvalidInput(f"{str(path)!r} is no name of a file ({error})") from error
     if not stat.S_ISREG(mode):
         raise InvalidInput(f"{path} is {_kind(mode)}; give the name of a plain file, or of one that is not there yet")

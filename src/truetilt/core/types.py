@@ -7,7 +7,6 @@ of core/evaluation, `OnClock` of targets/).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
@@ -15,7 +14,7 @@ from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from .arguments import device_here, function, has, number, set_fields, shown, whole_number
+from .arguments import FINITE, bounded, device_here, function, has, set_fields, shown, whole_number
 from .errors import InvalidInput
 from .evaluation import Meter, StepWork
 from .logits import SiteLogits, take
@@ -271,7 +270,7 @@ class SiteOdds(NamedTuple):
         return SiteOdds(self.logits.take(ancestors), take(self.log_hold, ancestors), take(self.log_move, ancestors))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Model:
     """A diffusion model of tokens under one condition zeta: a noising process with its networks.
 
@@ -309,10 +308,18 @@ class Model:
         device_here(self.device)
         if self.log_p_condition is not None:
             need = "give the log of a probability, at most 0, or None"
-            log_p = number("log_p_condition", self.log_p_condition, need)
-            if not -math.inf < log_p <= 0:
-                raise InvalidInput(f"log_p_condition is {log_p}; {need}")
-            set_fields(self, log_p_condition=log_p)
+            set_fields(self, log_p_condition=bounded("log_p_condition", self.log_p_condition, need, -FINITE, 0))
+
+    def __repr__(self) -> str:
+        parts = {name: getattr(self, name) for name in ("base", "conditional", "potential")}
+        named = [f"{name} {_named(part)}" for name, part in parts.items() if part is not None]
+        kind = f"{type(self.process).__name__}({self.process.vocabulary:,})"
+        return f"<Model: {kind}, {self.length:,} sites; {', '.join(named)}; on {self.device}>"
+
+
+def _named(part: object) -> str:
+    """The name of a function, or of a value's type."""
+    return getattr(part, "__name__", type(part).__name__)
 
 
 def check_model(model: object) -> None:

@@ -6,14 +6,12 @@ others depends on it. `targets.sharper` samples that law with weights.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
 
-from ..core.arguments import function, number, set_fields
-from ..core.errors import InvalidInput
+from ..core.arguments import LARGEST, bounded, function, set_fields
 from ..core.evaluation import Batch, BatchScore, ask
 from ..core.logits import SiteLogits
 from ..core.types import Process, Score, check_process
@@ -37,11 +35,8 @@ class LocalTemperature(BatchScore):
     def __post_init__(self) -> None:
         check_process(self.process)
         function("score", self.score, "(x, t)")
-        set_fields(
-            self, temperature=number("temperature", self.temperature, "give a number above 0; 1 changes nothing")
-        )
-        if not 0 < self.temperature < math.inf:
-            raise InvalidInput(f"temperature is {self.temperature}; give a number above 0 (1 changes nothing)")
+        need = f"give a number above 0 (1 changes nothing), {1 / LARGEST:.0e} to {LARGEST:.0e}"
+        set_fields(self, temperature=bounded("temperature", self.temperature, need, 1 / LARGEST, LARGEST))
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         posterior = self.process.posterior(ask(self.score, batch, t), batch.x, t)

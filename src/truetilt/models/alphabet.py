@@ -101,12 +101,21 @@ class Alphabet:
             raise InvalidInput(f"the text is {shown(text)}; give a string")
         check_characters(text)
         if not self.spelled:
-            found = self.tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
-            unknown = getattr(self.tokenizer, "unk_token_id", None)
-            if unknown is not None and unknown in found and unknown not in self.ids:
-                raise InvalidInput(f"{shown(text)} holds what the tokenizer has no token for; leave it out")
-            return list(found)
+            found = self._asked(text)
+            if self._has_unknown(found):
+                odd = next((word for word in text.split() if self._has_unknown(self._asked(word))), text)
+                raise InvalidInput(f"the text holds {shown(odd)}, which the tokenizer has no token for; leave it out")
+            return found
         return [self.known[piece] for piece in self._letters(text)]
+
+    def _asked(self, text: str) -> list[int]:
+        """The tokenizer's ids of a text, without special tokens around it."""
+        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"]) if text else []
+
+    def _has_unknown(self, ids: list[int]) -> bool:
+        """Whether some of a text has no token."""
+        unknown = getattr(self.tokenizer, "unk_token_id", None)
+        return unknown is not None and unknown in ids and unknown not in self.ids
 
     @cached_property
     def known(self) -> dict[str, int]:

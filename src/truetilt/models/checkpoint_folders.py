@@ -12,10 +12,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from safetensors import SafetensorError, safe_open
 
+from ..core.arguments import shown
 from ..core.errors import InvalidInput
-from .pretrained import CONFIG, find_folder, read_json
+from ..core.storage import check_plain, read_text
+from .pretrained import CONFIG, MOST_BLOCKS, find_folder, read_json
 
+_LONGEST = 10_000  # characters of a token in vocab.txt
 _FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
 _NEED = "pip install 'truetilt[hf]'"
 
@@ -44,6 +48,8 @@ def load_folder(
     settings = read_json(folder / CONFIG)
     if not any(folder.glob("*.safetensors")) and not Path(name).is_dir():
         folder = find_folder(name, [*_FILES, "*.bin", "*.py"] if trust_remote_code else [*_FILES, "*.bin"])
+    kinds = _kinds_of_weights(folder)
+    _check_settings(folder / CONFIG, settings, len(kinds) or MOST_BLOCKS)
     kind = _loader(library, name, folder, settings, trust_remote_code)
     how = {"trust_remote_code": trust_remote_code, "local_files_only": True}
     try:
@@ -55,7 +61,50 @@ def load_folder(
     except Exception as error:  # remote code may raise anything
         raise InvalidInput(f"{name} cannot be loaded ({type(error).__name__}: {_first_line(error)})") from error
     _check_whole(name, settings, net, set(told.get("missing_keys", ())))
+    if not settings.get("quantization_config"):
+        _check_floats(name, net, kinds)
     return Loaded(net.to(device).eval(), _tokenizer(library, folder, how))
+
+
+def _check_settings(path: Path, settings: dict[str, Any], most: int) -> None:
+    """Raise for a config that no network can have: what transformers would take its time to find out, or its own error
+    for.
+    """
+    listed = settings.get("architectures") or []
+    if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
+        raise InvalidInput(f"{path}: architectures is {shown(listed)}; it must be a list of names of classes")
+    if not isinstance(settings.get("auto_map") or {}, dict):
+        raise InvalidInput(f"{path}: auto_map is {shown(settings['auto_map'])}; it must name classes")
+    for key, value in settings.items():
+        if key.endswith(("layers", "blocks")) and isinstance(value, int) and value > most:
+            raise InvalidInput(
+                f"{path}: {key} is {value:,} and the weights are {most:,} tensors at most; copy it again"
+            )
+
+
+def _kinds_of_weights(folder: Path) -> dict[str, str]:
+    """The number type of each tensor in a folder's safetensors files, by name; their headers alone are read."""
+    found: dict[str, str] = {}
+    for path in folder.glob("*.safetensors"):
+        try:
+            with safe_open(check_plain(path), framework="pt") as file:
+                found |= {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
+        except (OSError, SafetensorError) as error:
+            raise InvalidInput(f"{path} is broken or cut short ({error}); copy it again") from error
+    return found
+
+
+def _check_floats(name: str | Path, net: Any, kinds: dict[str, str]) -> None:
+    """Raise for weights stored as whole numbers: they would be read as such."""
+    whole = {f".{key}" for key, kind in kinds.items() if kind.startswith(("I", "U", "B")) and kind != "BF16"}
+    odd = [key for key, _ in net.named_parameters() if whole and any(_same(f".{key}", stored) for stored in whole)]
+    if odd:
+        raise InvalidInput(f"{name}: the weights {odd[0]} are stored as whole numbers; give the folder of its floats")
+
+
+def _same(mine: str, stored: str) -> bool:
+    """Whether two names are those of one tensor, perhaps of a network with and without its head."""
+    return mine.endswith(stored) or stored.endswith(mine)
 
 
 _UNREAD = {"pooler", "contact_head"}  # modules that the logits do not depend on
@@ -107,9 +156,44 @@ def _tokenizer(library: Any, folder: Path, how: dict[str, Any]) -> Any:
     if not any((folder / file).is_file() for file in ("tokenizer.json", "tokenizer_config.json", "vocab.txt")):
         return None
     try:
-        return library.AutoTokenizer.from_pretrained(folder, **how)
+        _check_vocabulary(folder)
+        found = library.AutoTokenizer.from_pretrained(folder, **how)
+        if callable(found):
+            found("a text")  # what is wrong with its settings shows when it is first used
+        return found
+    except InvalidInput:
+        raise
     except Exception as error:
         raise InvalidInput(f"{folder} holds no tokenizer that can be read ({_first_line(error)})") from error
+
+
+def _check_vocabulary(folder: Path) -> None:
+    """Raise for a vocab.txt with a line that is no token, or whose lines have other numbers than tokenizer_config.json
+    gives them.
+    """
+    path, named = folder / "vocab.txt", folder / "tokenizer_config.json"
+    if not path.is_file():
+        return
+    tokens = [line.strip() for line in read_text(path).splitlines()]
+    longest = max(map(len, tokens), default=0)
+    if longest > _LONGEST:
+        raise InvalidInput(f"{path} has a line of {longest:,} characters and holds a token a line; copy it again")
+    told = read_json(named).get("added_tokens_decoder") if named.is_file() else None
+    numbered = [(named, number, token.get("content")) for number, token in _items(told) if isinstance(token, dict)]
+    settings = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
+    if settings.get("pad_token_id") is not None:
+        numbered += [(folder / CONFIG, settings["pad_token_id"], word) for word in ("[PAD]", "<pad>")]
+    for file, number, word in numbered:
+        if word in tokens and str(tokens.index(word)) != str(number):
+            raise InvalidInput(
+                f"{path} has {word!r} as token {tokens.index(word)} and {file.name} as token {shown(number)}: its "
+                "lines are in another order than the net's tokens; copy it again"
+            )
+
+
+def _items(value: Any) -> Any:
+    """The pairs of a mapping; none of anything else."""
+    return value.items() if isinstance(value, dict) else ()
 
 
 def load_tokenizer_of(name: str | Path) -> Any:

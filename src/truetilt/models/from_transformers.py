@@ -170,7 +170,13 @@ def _mask(given: Any, tokenizer: Any, config: Any, family: Family, size: int) ->
     if not family.masked:
         return None
     known = tokenizer.get_vocab()
-    options = [given, getattr(tokenizer, "mask_token_id", None), getattr(config, "mask_token_id", None), family.mask]
+    theirs, own = (getattr(one, "mask_token_id", None) for one in (tokenizer, config))
+    if isinstance(theirs, int) and isinstance(own, int) and theirs != own:
+        raise InvalidInput(
+            f"the mask is token {own} by the net's config and token {theirs} by the tokenizer; mend the one that is "
+            "wrong (mask_token_id)"
+        )
+    options = [given, theirs, own, family.mask]
     for option in options:
         if isinstance(option, str) and option in known:
             return known[option]

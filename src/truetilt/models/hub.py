@@ -29,12 +29,13 @@ from .checkpoint_folders import is_transformers
 from .classifier import Classifier
 from .from_transformers import from_transformers
 from .layers import compiled, placed
+from .net_facts import check_nets
 from .net_score import class_log_probs, digit_model, part_of_bundle
 from .pretrained import CARD, CONFIG, WEIGHTS, Pretrained, find_folder, read_architecture, read_card
 from .sedd_checkpoints import is_published, read_published
 from .text_bundle import FILES, is_reviews, read_reviews
 from .text_classifier import TextClassifier
-from .text_score import Padded, Text
+from .text_score import Padded, Text, check_batch
 from .tokenizer import TOKENIZER, Tokenizer, load_tokenizer
 from .transformer import SEDD
 from .unet import UNet
@@ -69,12 +70,9 @@ class Digits:
     dtype: torch.dtype | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.nets, Mapping):
-            raise InvalidInput(f"nets is {shown(self.nets)}; give them by name, {{'unet': net, ...}}")
+        check_nets(self.nets, ("side", "vocabulary", "classes"), "unet")
         check_process(self.process)
-        set_fields(self, batch=whole_number("batch", self.batch, 1))
-        if "unet" not in self.nets:
-            raise InvalidInput(f"the nets are {sorted(self.nets)}; a bundle needs one called 'unet'")
+        set_fields(self, batch=check_batch(self.batch, self.dtype))
         shapes = {name: _shape(net) for name, net in self.nets.items()}
         odd = [name for name, shape in shapes.items() if shape != shapes["unet"]]
         if odd:
@@ -292,7 +290,5 @@ def _bundle(name: str | Path) -> Path:
 
 
 def _shape(net: nn.Module) -> tuple[int, int, int]:
-    config = getattr(net, "config", None)
-    if config is None:
-        raise InvalidInput(f"{type(net).__name__} has no config; a bundle is made of UNet and Classifier")
+    config: Any = net.config
     return config.side, config.vocabulary, config.classes

@@ -6,11 +6,12 @@ checked. Networks of a `TextScore` must say their sizes, see `TokenNet`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
+from ..core.arguments import has, shown
 from ..core.errors import InvalidInput
 from ..core.logits import SiteLogits
 from ..core.types import Process, Tokens
@@ -32,6 +33,18 @@ def facts_of(net: object) -> NetFacts:
     """What a network says of itself."""
     config = getattr(net, "config", None)
     return NetFacts(*(getattr(config, name, None) for name in NetFacts._fields))
+
+
+def check_nets(nets: object, sizes: tuple[str, ...], first: str) -> None:
+    """The networks of a bundle by name, the first of them there, each with these sizes in its config."""
+    need = f"give them by name, {{{first!r}: net, ...}}"
+    if not isinstance(nets, Mapping):
+        raise InvalidInput(f"nets is {shown(nets)}; {need}")
+    if first not in nets:
+        raise InvalidInput(f"the nets are {sorted(map(str, nets))}; a bundle needs one called {first!r}")
+    for name, net in nets.items():
+        config = getattr(net, "config", None)
+        has(f"the net {name!r}", config, sizes, f"a net of this bundle has {', '.join(sizes)} in its config")
 
 
 def groups_of(net: object, classes: int) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core.arguments import set_fields
+from ..core.arguments import set_fields, shown
 from ..core.errors import InvalidInput
 from ..core.evaluation import Batch, BatchScore, Needs, ask
 from ..core.logits import SiteLogits
@@ -220,8 +220,8 @@ FORMS: Mapping[str, Form] = {"potential": by_potential, "deft": by_guide_net, "c
 
 def form_named(form: str) -> Form:
     """A form of model by its name; raises for one that is unknown."""
-    if form not in FORMS:
-        raise InvalidInput(f"form is {form!r}; give one of {', '.join(FORMS)}")
+    if not isinstance(form, str) or form not in FORMS:
+        raise InvalidInput(f"form is {shown(form)}; give one of {', '.join(FORMS)}")
     return FORMS[form]
 
 

@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.arguments import LONGEST, listed, shown, whole_number
+from ..core.arguments import LONGEST, listed, set_fields, shown, token_rows, whole_number
 from ..core.errors import InvalidInput
 from ..core.fasta import fasta_text
-from ..core.types import Model, Process, Score, Tokens
+from ..core.types import Model, Process, Score, Tokens, check_process
 from ..diffusion.processes import Masking
 from ..viz.logo import SequenceLogo
 from ..viz.views import END, TextView, View
@@ -31,7 +31,7 @@ from .gaps import has_gaps
 from .infilling import Retimed
 from .public_net import Public
 from .rows_in_context import Framed
-from .text_score import TextScore
+from .text_score import TextScore, check_batch
 
 FILES = {TEXT: "txt", PROTEIN: "fasta", MOLECULE: "smi"}  # file endings for each form of string
 
@@ -51,6 +51,18 @@ class Sequences:
     process: Process
     batch: int = 16
     dtype: torch.dtype | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.public, Public):
+            raise InvalidInput(
+                f"public is {shown(self.public)}; tt.from_transformers(net, tokenizer) makes a Sequences"
+            )
+        check_process(self.process)
+        if self.process.vocabulary != self.vocabulary:
+            raise InvalidInput(
+                f"the process has {self.process.vocabulary} tokens and {self.vocabulary} may be drawn; they must agree"
+            )
+        set_fields(self, batch=check_batch(self.batch, self.dtype))
 
     def __repr__(self) -> str:
         public = self.public
@@ -183,7 +195,8 @@ class Sequences:
         """
         x = _tokens(x)
         if not isinstance(text, str):
-            raise InvalidInput(f"the text is {shown(text)}; give a prompt, or a text with gaps")
+            several = "; of several prompts give each with its own rows" if isinstance(text, list | tuple) else ""
+            raise InvalidInput(f"the text is {shown(text)}; give one prompt, or a text with gaps{several}")
         row = context_of(self.public, text, None if has_gaps(text) else x.shape[-1], "").row
         if row.count(OPEN) != x.shape[-1]:
             raise InvalidInput(f"rows of {x.shape[-1]} tokens for a text with {row.count(OPEN)} open; give as many")
@@ -253,6 +266,6 @@ def _tokens(x: Any) -> Tokens:
     """Rows of tokens [..., D], or one row [D], which may be a list."""
     if not isinstance(x, Tensor):
         x = torch.tensor([whole_number("a token", own, 0, 2**31) for own in listed("the row", x, "give tokens")])
-    if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool or x.dim() < 1 or not x.shape[-1]:
-        raise InvalidInput("strings are read from rows of tokens, an int64 tensor [..., D]; result.particles is such")
-    return x
+    return token_rows(
+        "x", x, "strings are read from rows of tokens, an int64 tensor [..., D]; result.particles is such"
+    )

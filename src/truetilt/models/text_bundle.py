@@ -17,13 +17,14 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from ..core.arguments import listed, set_fields, shown, token_rows
 from ..core.errors import InvalidInput
 from ..core.types import Model, Tokens
 from ..diffusion.processes import Masking
 from ..viz.views import TextView, view_of_tokens
 from .infilling import check_tokens, with_gaps
 from .layers import placed
-from .net_facts import TokenNet
+from .net_facts import TokenNet, check_nets
 from .net_score import (
     by_guide_net,
     by_potential,
@@ -34,7 +35,7 @@ from .net_score import (
 from .pretrained import CARD, CONFIG, WEIGHTS, Pretrained, read_card
 from .text_classifier import TextClassifier
 from .text_normalisation import normalise
-from .text_score import Padded, TextScore
+from .text_score import Padded, TextScore, check_batch
 from .tokenizer import TOKENIZER, Tokenizer, load_tokenizer
 from .transformer import SEDD
 
@@ -68,6 +69,8 @@ class Facts:
 
     def number(self, condition: str | int) -> int:
         """The number of a class, given by its name or its number."""
+        if not isinstance(condition, str | int):
+            raise InvalidInput(f"the condition is {shown(condition)}; give the name of a class, or its number")
         if condition in self.classes:
             return self.classes.index(str(condition))
         if re.fullmatch("[0-9]{1,9}", str(condition)) and int(condition) < len(self.classes):
@@ -113,8 +116,12 @@ class Reviews:
     process: Masking = field(init=False)
 
     def __post_init__(self) -> None:
-        if "sedd" not in self.nets:
-            raise InvalidInput(f"the nets are {sorted(self.nets)}; a bundle of text needs one called 'sedd'")
+        check_nets(self.nets, ("vocabulary", "length", "classes"), "sedd")
+        if not isinstance(self.tokenizer, Tokenizer):
+            raise InvalidInput(f"tokenizer is {shown(self.tokenizer)}; give the tt.Tokenizer of the nets")
+        if not isinstance(self.facts, Facts):
+            raise InvalidInput(f"facts is {shown(self.facts)}; give those of a bundle that tt.load read")
+        set_fields(self, batch=check_batch(self.batch, self.dtype))
         config: Any = self.nets["sedd"].config
         for name, net in self.nets.items():
             own: Any = net.config
@@ -167,8 +174,10 @@ class Reviews:
 
     def decode(self, x: Tokens) -> list[str]:
         """The texts of rows [..., D], each up to its end token."""
-        if not isinstance(x, Tensor) or x.dim() < 2 or x.is_floating_point():
-            raise InvalidInput("texts are read from rows of tokens, an int64 tensor [..., D]; result.particles is such")
+        need = "texts are read from rows of tokens, an int64 tensor [..., D]; result.particles is such"
+        x = token_rows("x", x, need)
+        if x.dim() < 2:
+            raise InvalidInput(f"x is one row; {need}")
         return [self.tokenizer.decode(row) for row in x.flatten(0, -2).tolist()]
 
     def rows(self, texts: Sequence[str]) -> Tokens:
@@ -213,6 +222,7 @@ class Reviews:
 
     def checked(self, given: Sequence[int | None]) -> tuple[int | None, ...]:
         """A row with gaps, checked: as long as the networks read, of tokens they know."""
+        given = listed("given", given, "give a token, or None for a gap, at each place")
         if len(given) != self.length:
             raise InvalidInput(f"the row has {len(given)} tokens and the nets read {self.length}; fill it up with ends")
         check_tokens([token for token in given if token is not None], self.process.vocabulary)

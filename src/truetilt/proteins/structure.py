@@ -7,6 +7,7 @@ training.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,14 +22,16 @@ from torch import Tensor
 from ..core.arguments import path_of
 from ..core.errors import InvalidInput
 from ..core.fasta import AMINO_ACIDS
-from ..core.storage import check_plain, read_bytes
+from ..core.storage import check_plain, read_bytes, read_unpacked
 
 UNKNOWN = "X"  # its 21st token
 ATOMS = ("N", "CA", "C", "O")
 BLANK = "_"  # the name of a chain without one
-FARTHEST = 100.0  # Å from CA to its own N, C and O, at most: beyond it the coordinates are not a protein's
+FARTHEST = 5.0  # Å from CA to its own N, C and O, at most; 2.4 in a protein
 BOND = (0.8, 2.5)  # Å from N to CA, of the middle residue: 1.46 in a protein, .146 where a file counts in nanometres
 BROKEN = 2.5  # Å from C to the next N, 1.33 where they are bound
+_PLACE = re.compile(rb" *[+-]?[0-9]+(\.[0-9]*)? *")  # of a PDB file: a coordinate in its eight columns
+_NUMBER = re.compile(rb" *-?[0-9]+ *|[A-Za-z][0-9A-Za-z]{3}")  # and a residue's number, which goes on in letters
 _INSTALL = "pip install 'truetilt[protein]'"
 
 
@@ -100,9 +103,16 @@ def read_structure(path: str | Path) -> Structure:
         raise InvalidInput(f"{path} has no residue with a backbone (N, CA, C, O){of}; ProteinMPNN reads nothing else")
     residues = tuple(residue for residue, _ in pairs)
     places = np.array([_atoms(path, residue, found) for residue, found in pairs], dtype=np.float32)
-    bond = float(np.median(np.linalg.norm(places[:, 1] - places[:, 0], axis=-1)))
+    off = np.abs(places - places[:, 1:2]).max((1, 2))  # NaN where a coordinate of an mmCIF file is none
+    bond = float(np.nanmedian(np.linalg.norm(places[:, 1] - places[:, 0], axis=-1)))
     if not BOND[0] <= bond <= BOND[1]:
         raise InvalidInput(f"{path}: N and CA are {bond:.3g} apart, and 1.46 in a protein; give coordinates in Å")
+    if not (off <= FARTHEST).all():
+        name = residues[int((~(off <= FARTHEST)).argmax())].name
+        raise InvalidInput(
+            f"{path}: the backbone of residue {name} has coordinates that no residue has (N, C and O lie within 2.5 Å "
+            "of CA); mend them, or remove the residue from the file"
+        )
     _warn_of_gaps(path, residues, places)
     return Structure(residues, torch.from_numpy(places))
 
@@ -127,15 +137,35 @@ def _first_model(path: Path) -> Any:
         raise InvalidInput(f"structures are read by gemmi, which is not installed; {_INSTALL}") from error
     try:
         structure = gemmi.read_structure(str(path))
+        if structure.input_format == gemmi.CoorFormat.Pdb:
+            _check_columns(path)
         structure.setup_entities()
         structure.remove_alternative_conformations()
         structure.remove_hydrogens()
+    except InvalidInput:
+        raise
     except Exception as error:  # gemmi raises RuntimeError, ValueError and others
         words = str(error).strip().split("\n")[0][:200]
         raise InvalidInput(f"{path} cannot be read as a structure ({words}); give PDB or mmCIF") from error
     if len(structure) == 0 or not any(len(chain) for chain in structure[0]):
         raise InvalidInput(f"{path} has no atoms; give a structure, PDB or mmCIF")
     return structure[0]
+
+
+def _check_columns(path: Path) -> None:
+    """Raise for an atom of a PDB file whose columns hold anything but what they are for: gemmi reads junk as 0."""
+    for number, line in enumerate(read_unpacked(path).splitlines(), start=1):
+        if not line.startswith((b"ATOM  ", b"HETATM")):
+            continue
+        odd = [line[a : a + 8] for a in (30, 38, 46) if not _PLACE.fullmatch(line[a : a + 8])]
+        odd += [] if _NUMBER.fullmatch(line[22:26]) else [line[22:26]]
+        odd += [] if line[:54].isascii() else [line[12:27]]
+        if odd:
+            said = odd[0].decode("ascii", "replace")
+            raise InvalidInput(
+                f"{path}, line {number}: an atom with {said!r} where its name, its residue's number and three "
+                "coordinates in Å stand in columns; mend the line, or write the file again"
+            )
 
 
 def _residue(chain: str, found: Any) -> Residue | None:
@@ -176,10 +206,7 @@ def _atoms(path: Path, residue: Residue, found: Any) -> list[list[float]]:
             f"{path}: residue {residue.name} ({found.name}) lacks {', '.join(lacking)} of its backbone; complete it "
             "(a loop builder does), or remove the residue from the file"
         )
-    out = [places[name] for name in ATOMS]
-    if not np.isfinite(out).all() or np.abs(np.array(out) - out[1]).max() > FARTHEST:
-        raise InvalidInput(f"{path}: the backbone of residue {residue.name} has coordinates that no residue has")
-    return out
+    return [places[name] for name in ATOMS]
 
 
 def _warn_of_gaps(path: Path, residues: Sequence[Residue], places: np.ndarray) -> None:

@@ -21,6 +21,11 @@ from ..core.storage import write_with
 from ..core.types import NEG_INF
 from .answer_file import AnswerFile, Kept
 
+_NOISED = (
+    "it is masked or noised. A reward is defined on finished sequences; on the way use a twist (a potential of noised "
+    "states), or give the reward its whole share at the end (ramp=tt.at_end). If the state is finished, "
+)
+_OTHER_ALPHABET = "give the reward the tokenizer that the states were made with, or vocabulary= theirs"
 _WIDEST = 2**31  # tokens are stored in at most four bytes
 
 
@@ -55,10 +60,10 @@ class Cache:
         least, largest = x.aminmax() if len(x) else (x.new_zeros(()), x.new_zeros(()))
         if bool((least < 0) | (largest >= most)):
             row, site = (int(k) for k in ((x < 0) | (x >= most)).nonzero()[0])
+            found = int(x[row, site])
             raise InvalidInput(
-                f"state {row} (counting from 0) holds token {int(x[row, site])} at site {site}, and tokens are 0 to "
-                f"{most - 1}: it is masked or noised. A reward is defined on finished sequences; on the way use a "
-                "twist (a potential of noised states), or give the reward its whole share at the end (ramp=tt.at_end)"
+                f"state {row} (counting from 0) holds token {found} at site {site}, and the reward's alphabet is the "
+                f"tokens 0 to {most - 1}: " + _NOISED * (found == most) + _OTHER_ALPHABET
             )
         return x
 

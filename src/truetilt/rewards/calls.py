@@ -9,23 +9,43 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.arguments import LARGEST, function, number, tensor_of
+from ..core.arguments import bounded, function, tensor_of
 from ..core.errors import InvalidInput
 from ..core.evaluation import MeteredReward
 from ..core.types import NEG_INF, Tokens
 from ..core.user_functions import call_user
+from .reward import Reward
 
 Rewarding = Callable[..., Any]  # of clean states [B, D], or of them and a time; one number a state
 
 
-def check_reward_of(reward: object, strength: object) -> float:
-    """The strength of a reward as a plain number, finite and not 0; the reward must be a function."""
+def check_reward_of(reward: object, strength: object, vocabulary: int | None = None) -> float:
+    """The strength of a reward as a plain number, finite and not 0; the reward must be a function, and know all tokens
+    of a vocabulary if one is given.
+    """
     if not callable(reward):
         function("the reward", reward, "(x)", "of clean states [B, D]")
-    found = number("the reward's strength", strength)
-    if found == 0 or not abs(found) <= LARGEST:
-        raise InvalidInput(f"the reward's strength is {found}; it must be finite and not 0")
-    return found
+    if vocabulary is not None:
+        check_alphabet(reward, vocabulary)
+    return check_strength_of(strength, "the reward's strength")
+
+
+def check_strength_of(strength: object, name: str = "strength") -> float:
+    """The factor of a reward as a plain number, finite and not 0."""
+    need = "it must be finite and not 0"
+    if found := bounded(name, strength, need):
+        return found
+    raise InvalidInput(f"{name} is {found}; {need}")
+
+
+def check_alphabet(reward: object, vocabulary: int) -> None:
+    """Raise for a `Reward` whose alphabet has fewer tokens than the model draws."""
+    known = reward.vocabulary if isinstance(reward, Reward) else None
+    if known is not None and known < vocabulary:
+        raise InvalidInput(
+            f"the alphabet of the reward has {known:,} tokens and the model draws {vocabulary:,}; give the reward the "
+            "tokenizer that the model was made with, or vocabulary= the model's"
+        )
 
 
 def call_reward(reward: Rewarding, x: Tokens) -> Tensor:

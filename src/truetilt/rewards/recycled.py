@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.arguments import LARGEST, function, has, number, tensor_of
+from ..core.arguments import LARGEST, bounded, function, has, tensor_of
 from ..core.errors import DegenerateWeights, InvalidInput
 from ..core.types import NEG_INF, Tokens
 
@@ -50,9 +50,7 @@ def recycled(reward: Any, log_prob: Callable[[Tokens], Tensor], strength: float 
     """
     has("reward", reward, ("known",), "give the tt.Reward that a run was given")
     function("log_prob", log_prob, "(x)", "of clean states [K, D] that returns log p0")
-    strength = number("strength", strength)
-    if not abs(strength) <= LARGEST:
-        raise InvalidInput(f"strength is {strength}; it must be finite, at most {LARGEST:.0e}")
+    strength = bounded("strength", strength, f"it must be finite, at most {LARGEST:.0e}")
     states, values = reward.known()
     if len(states) == 0:
         raise InvalidInput("the reward has not been called yet: there is no state to weigh; run a sampler first")

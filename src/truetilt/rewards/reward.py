@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.arguments import function, number, path_of, set_fields, truth, whole_number
+from ..core.arguments import ABOVE_ZERO, FINITE, bounded, function, path_of, set_fields, truth, whole_number
 from ..core.errors import FunctionFailed, InvalidInput
 from ..core.fingerprints import fingerprint
 from ..core.types import Tokens
@@ -22,6 +22,7 @@ from .cache import Cache
 from .tokens_as_strings import Spelling, check_vocabulary, quoted, spelling_of
 from .workers import Failure, RowNumbers, Workers, ask_here
 
+_LONGEST = 1_000_000  # seconds of a time limit; the system's clocks of waiting end after 2^31 milliseconds
 _SHARES = 4  # tasks per worker for a function of batches, so that no worker idles long while the last one finishes
 
 
@@ -83,11 +84,15 @@ class Reward:
         set_fields(
             self, workers=whole_number("workers", self.workers, 0, 10_000), _spelling=spelling_of(self.tokenizer)
         )
-        set_fields(self, timeout=self._check_timeout(), vocabulary=check_vocabulary(self.vocabulary, self._spelling))
+        set_fields(self, vocabulary=check_vocabulary(self.vocabulary, self._spelling))
+        if self.timeout is not None:
+            need = f"give seconds for one sequence, more than 0 and at most {_LONGEST:,}, or None"
+            set_fields(self, timeout=bounded("timeout", self.timeout, need, ABOVE_ZERO, _LONGEST))
         if self.progress is not None:
             function("progress", self.progress, "(done, total)")
         if self.highest is not None:
-            set_fields(self, highest=number("highest", self.highest, "give the most that a sequence can have, or None"))
+            need = "give the most that a sequence can have, a finite number, or None"
+            set_fields(self, highest=bounded("highest", self.highest, need, -FINITE, FINITE))
         set_fields(self, _crew=self._hired(), _cache=self._remembered())
 
     def __repr__(self) -> str:
@@ -175,13 +180,6 @@ class Reward:
     def _check_keeps(self) -> None:
         if not self.keeps:
             raise InvalidInput("a reward that is noisy, or made with cached=False, keeps no values; make one that does")
-
-    def _check_timeout(self) -> float | None:
-        need = "give seconds for one sequence, more than 0, or None"
-        found = None if self.timeout is None else number("timeout", self.timeout, need)
-        if found is not None and not 0 < found < math.inf:
-            raise InvalidInput(f"timeout is {found}; {need}")
-        return found
 
     def _hired(self) -> Workers | None:
         """The worker pool, if workers or a time limit are asked for; else None."""

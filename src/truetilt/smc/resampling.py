@@ -103,7 +103,8 @@ def _check(log_w: LogWeights, u: Tensor) -> None:
         isinstance(log_w, Tensor)
         and isinstance(u, Tensor)
         and log_w.is_floating_point()
-        and not (log_w.is_meta or log_w.is_sparse)
+        and u.is_floating_point()
+        and not any(tensor.is_meta or tensor.is_sparse for tensor in (log_w, u))
     )
     if not tensors or not log_w.dim() or not log_w.shape[-1] or u.shape[:-1] != log_w.shape[:-1] or not u.dim():
         raise InvalidInput(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -14,18 +14,20 @@ from ..core.arguments import function, listed, path_of, plain, shown, whole_numb
 from ..core.budget import Budget
 from ..core.condition_count import parts_of
 from ..core.errors import InvalidInput
+from ..core.evaluation import value_of
 from ..core.fingerprints import fingerprint
 from ..core.parameter_names import spelled
 from ..core.spent import Spent
 from ..core.target import tempered
 from ..core.types import NEG_INF, Model, Potential, check_model
+from ..diffusion.grids import MOST_STEPS
 from ..diffusion.processes import Masking
 from ..result import Result
 from ..rewards.calls import Rewarding, check_reward_of
 from ..rewards.reward import Reward
 from ..runtime.settings import runs_of
 from ..smc.sampler import check_seed
-from ..targets.potentials import check_alpha
+from ..targets.potentials import check_alpha, check_conditional
 from .account import Account
 from .candidates import ways_of
 from .choose import chosen
@@ -157,10 +159,10 @@ def _problem(
         )
     length, masks = model.length, isinstance(model.process, Masking)
     steps = (length if masks and length <= LONG else STEPS) if steps is None else steps
-    steps = whole_number("num_inference_steps", steps, 1, length if masks else None)
+    steps = whole_number("num_inference_steps", steps, 1, length if masks else MOST_STEPS)
     sites = _order(order, length)
     if reward is not None:
-        strength = check_reward_of(reward, strength)
+        strength = check_reward_of(reward, strength, model.process.vocabulary)
         own = reward if isinstance(reward, Reward) else Reward(reward, vocabulary=model.process.vocabulary)
         return SteerProblem(model, own, strength, sites, steps)
     return _conditioned(model, check_alpha(cast("float", alpha)), sites, steps)
@@ -168,8 +170,7 @@ def _problem(
 
 def _conditioned(model: Model, alpha: float, order: tuple[int, ...] | None, steps: int) -> SteerProblem:
     """The condition as a target: by the model's potential if it has one, else by the ratios of its two scores."""
-    if model.conditional is None:
-        raise InvalidInput("alpha is the exponent of a condition, and the model has no conditional score; give it one")
+    check_conditional("alpha, the exponent of a condition,", model)
     if model.potential is not None:
         own = replace(model, base=model.conditional, conditional=None, potential=None)
         return SteerProblem(own, model.potential, alpha - 1, order, steps, True, tempered(model, alpha, 1.0))
@@ -208,6 +209,10 @@ def _check_twist(problem: SteerProblem, twist: object) -> None:
     function("the twist", twist, "(x, t)")
     if problem.reward is None:
         raise InvalidInput("a twist leads to a reward, and ratios of two models need none; leave it out")
+    if not is_dataclass(twist):  # a function of one's own: its answer is looked at, though no route may ever ask it
+        value_of(
+            cast("Potential", twist), problem.model.process.prior((1, problem.length), problem.model.device).x, 1.0
+        )
     if problem.masks:
         problem.goal(cast("Potential", twist))
 

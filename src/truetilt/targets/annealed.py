@@ -8,7 +8,6 @@ invariant. With shares fixed beforehand the estimate of Z is unbiased; a repeate
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -17,7 +16,7 @@ from typing import ClassVar, NamedTuple, cast
 
 from torch import Tensor
 
-from ..core.arguments import has, listed, number, set_fields, shown, whole_number
+from ..core.arguments import LARGEST, bounded, called, has, listed, number, set_fields, shown, whole_number
 from ..core.errors import InvalidInput
 from ..core.evaluation import StepWork
 from ..core.spent import Spent
@@ -61,6 +60,11 @@ class Ladder:
     shares: tuple[float, ...]
     steps: int
     spent: Spent = field(default=Spent(), compare=False)
+
+    def __post_init__(self) -> None:
+        set_fields(self, shares=_check_shares(self.shares), steps=whole_number("steps", self.steps, 1))
+        if not isinstance(self.spent, Spent):
+            raise InvalidInput(f"spent is {shown(self.spent)}; give a tt.Spent")
 
 
 class AnnealedTime(NamedTuple):
@@ -113,7 +117,9 @@ class Annealed(SiteTarget):
         length = self.goal.model.length
         steps = length if self.reveal_steps is None else self.reveal_steps
         set_fields(self, reveal_steps=whole_number("reveal_steps", steps, 1, length))
-        set_fields(self, floor=_check_floor(self.floor))
+        if self.floor is not None:
+            need = f"give the least that a reward counts on the way, a number up to {LARGEST:.0e}, or None"
+            set_fields(self, floor=bounded("floor", self.floor, need))
         need = "give what makes a Markov kernel of this value, such as tt.Gibbs"
         if not callable(self.kernel):
             raise InvalidInput(f"kernel is {shown(self.kernel)}; {need}")
@@ -158,7 +164,7 @@ class Annealed(SiteTarget):
     @cached_property
     def moves(self) -> MoveKernel:
         """The Markov kernel of the annealing steps."""
-        return self.kernel(self)
+        return called("kernel", self.kernel, self)
 
     @property
     def ladder(self) -> tuple[float, ...]:
@@ -287,16 +293,6 @@ def _check_start(goal: Composed, start: object) -> None:
             "the start and the goal of an annealed value differ in their model or in the scores of their conditions; "
             "give both the same ones, with exponent 0 for a condition that only one has"
         )
-
-
-def _check_floor(floor: object) -> float | None:
-    if floor is None:
-        return None
-    need = "give the least that a reward counts on the way, a finite number, or None"
-    found = number("floor", floor, need)
-    if not math.isfinite(found):
-        raise InvalidInput(f"floor is {found}; {need}")
-    return found
 
 
 def _check_shares(shares: object) -> tuple[float, ...]:

@@ -29,7 +29,7 @@ from ..diffusion.guidance import check_strength, interpolate, strength
 from ..diffusion.processes import Masking, RevealStep, reveal_step
 from .advice import annealing, listed_ways
 from .on_clock import FULL, Ramp, advise_pilot, check_ramp
-from .potentials import check_alpha, most_log_ratio
+from .potentials import check_alpha, check_conditional, most_log_ratio
 from .stage import Answers, SiteLaws, SiteTarget, Stage, minus, nothing_known
 
 
@@ -406,8 +406,7 @@ class AnyOrder(RevealClock):
         if self.beta is not None:
             set_fields(self, beta=check_strength(self.beta))
         self.check_clock()
-        if self.model.conditional is None:
-            raise InvalidInput("AnyOrder needs a conditional score; give the model one, or use Composed for a reward")
+        check_conditional("AnyOrder", self.model)
         if self.alpha == 0 and (self.beta not in (None, 0) or self.ramp is not FULL):
             raise InvalidInput(
                 "alpha = 0 targets p0 itself, and a guided proposal or an exponent that starts at 1 loses states that "

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
-from ..core.arguments import LARGEST, function, listed, number, set_fields, whole_number
+from ..core.arguments import ABOVE_ZERO, LARGEST, bounded, function, listed, set_fields, whole_number
 from ..core.errors import InvalidInput
 from ..core.target import Constant, Remedies, Target, steered, tempered
 from ..core.twists import Learned
@@ -23,6 +23,7 @@ from .on_clock import FULL, Ramp, check_ramp
 from .potentials import as_potential, check_fits, most_log_ratio, most_reward
 from .stage import Stage
 
+_FINITE = f"give a finite number, at most {LARGEST:.0e}"
 _PAIRS = "give pairs of a conditional score and its exponent, such as [(model.conditional, 2.0)]"
 
 
@@ -64,10 +65,8 @@ class Composed(RevealClock):
 
     def __post_init__(self) -> None:
         check_model(self.model)
-        set_fields(self, sharpness=_factor("sharpness", self.sharpness), conditions=_pairs(self.conditions))
-        set_fields(self, strength=_factor("the reward's strength", self.strength))
-        if self.sharpness <= 0:
-            raise InvalidInput(f"sharpness is {self.sharpness}; it must be above 0 (1 is the base itself)")
+        set_fields(self, sharpness=check_sharpness(self.sharpness), conditions=_pairs(self.conditions))
+        set_fields(self, strength=bounded("the reward's strength", self.strength, _FINITE))
         same = self.twist is self.reward
         if self.reward is not None:
             set_fields(self, reward=as_potential("the reward", self.reward))
@@ -88,7 +87,8 @@ class Composed(RevealClock):
                 "tt.Steered, for a condition tt.Tilted"
             )
         self.check_clock()
-        check_fits(self.twist, self.model.length, self.model.process.vocabulary)
+        for potential in (self.reward, self.twist):
+            check_fits(potential, self.model.length, self.model.process.vocabulary)
         self._check_learned()
 
     def _check_learned(self) -> None:
@@ -180,12 +180,10 @@ class Composed(RevealClock):
         return " ".join([base, *given, *([f"exp({self.factor:g} reward(x))"] if self.factor else [])])
 
 
-def _factor(name: str, value: float) -> float:
-    need = f"give a finite number, at most {LARGEST:.0e}"
-    value = number(name, value, need)
-    if not abs(value) <= LARGEST:
-        raise InvalidInput(f"{name} is {value}; {need}")
-    return value
+def check_sharpness(sharpness: object) -> float:
+    """The base's exponent as a plain number above 0."""
+    need = f"it must be above 0 (1 is the base itself), and at most {LARGEST:.0e}"
+    return bounded("sharpness", sharpness, need, ABOVE_ZERO)
 
 
 def _pairs(conditions: object) -> tuple[tuple[Score, float], ...]:
@@ -194,5 +192,5 @@ def _pairs(conditions: object) -> tuple[tuple[Score, float], ...]:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise InvalidInput(f"one of the conditions is a {type(pair).__name__}; {_PAIRS}")
         function("the score of a condition", pair[0], "(x, t)")
-        found.append((cast("Score", pair[0]), _factor("the exponent of a condition", pair[1])))
+        found.append((cast("Score", pair[0]), bounded("the exponent of a condition", pair[1], _FINITE)))
     return tuple(found)

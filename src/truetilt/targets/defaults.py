@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from ..core.errors import InvalidInput
 from ..core.types import Model, Process, Schedule
 from ..diffusion.guidance import Guide, Guided, posterior_level, rate_level
 from ..diffusion.kernels import Kernel, euler, tweedie
 from .on_clock import Tempered, Tilted, Unweighted
+from .potentials import check_conditional
 
 
 def default_kernel(process: Process) -> Kernel:
@@ -43,8 +43,7 @@ def default_guidance(model: Model, beta: float | Schedule, kernel: Kernel | None
     """Plain guidance of strength beta with the steps of `default_sampler`: without weights, so it samples no stated
     target.
     """
-    if model.conditional is None:
-        raise InvalidInput("guidance needs a conditional score, and this model has none; give it one")
+    conditional = check_conditional("guidance", model)
     kernel = default_kernel(model.process) if kernel is None else kernel
-    score = Guided(model.process, model.base, model.conditional, beta, default_guide(kernel))
+    score = Guided(model.process, model.base, conditional, beta, default_guide(kernel))
     return Unweighted(model, score, kernel=kernel)

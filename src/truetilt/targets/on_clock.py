@@ -47,7 +47,7 @@ from ..diffusion.guidance import Guide, NoisyState, check_guide, check_strength,
 from ..diffusion.kernels import Kernel, SiteLaw, euler, tweedie
 from ..diffusion.processes import Masking
 from .advice import listed_ways
-from .potentials import check_alpha, most_log_ratio
+from .potentials import check_alpha, check_conditional, most_log_ratio
 from .stage import SiteTarget, Stage
 
 AnyLaw = TypeVar("AnyLaw", bound=Law)
@@ -456,11 +456,7 @@ class Tempered(OnClock):
         set_fields(self, alpha=check_alpha(self.alpha))
         set_fields(self, beta=check_strength(self.beta))
         check_guide(self.guide)
-        if self.model.conditional is None:
-            raise InvalidInput(
-                "Tempered needs a conditional score; give the model one, or use Steered for a reward, or sample p0 "
-                "itself, without a condition: tt.sample(model, alpha=0)"
-            )
+        check_conditional("Tempered", self.model)
         if self.alpha == 0 and self.beta != 0:
             raise InvalidInput(
                 f"alpha = 0 targets p0 itself, and beta = {self.beta} can lose states p0 has; use beta = 0"
@@ -529,7 +525,8 @@ class Tilted(OnClockSites):
         super().__post_init__()
         set_fields(self, alpha=check_alpha(self.alpha))
         check_ramp(self.ramp)
-        if self.model.conditional is None or self.model.potential is None:
+        check_conditional("Tilted", self.model)
+        if self.model.potential is None:
             raise InvalidInput("Tilted needs a conditional score and a potential log p(zeta|x, t); give the model both")
 
     @property

@@ -15,11 +15,12 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from ..core.arguments import LARGEST, function, number, tensor_of
+from ..core.arguments import LARGEST, bounded, function, tensor_of
 from ..core.errors import InvalidInput
 from ..core.evaluation import StepWork, highest_of, value_of
 from ..core.twists import Learned, SiteValued
-from ..core.types import Potential, Tokens
+from ..core.types import Model, Potential, Score, Tokens
+from ..rewards.calls import check_alphabet
 
 
 @runtime_checkable
@@ -70,7 +71,10 @@ def as_potential(name: str, given: Any) -> Potential:
 
 
 def check_fits(twist: object, length: int, vocabulary: int) -> None:
-    """A learned twist must have been learned for states of this length and these tokens."""
+    """A learned twist must have been learned for states of this length and these tokens; a `tt.Reward` must know all
+    of them.
+    """
+    check_alphabet(twist, vocabulary)
     if not isinstance(twist, Learned):
         return
     for name, theirs, mine in (("length", twist.length, length), ("vocabulary", twist.vocabulary, vocabulary)):
@@ -124,10 +128,7 @@ def check_reward(reward: Potential, strength: float) -> float:
     """The reward is a function of (x, t); its strength as a plain number."""
     function("the reward", reward, "(x, t)", "of states [..., D] and a time, that returns one number a state")
     need = f"it must be finite, at most {LARGEST:.0e}"
-    strength = number("the reward's strength", strength, need)
-    if not abs(strength) <= LARGEST:
-        raise InvalidInput(f"the reward's strength is {strength}; {need}")
-    return strength
+    return bounded("the reward's strength", strength, need)
 
 
 def most_log_ratio(alpha: float, log_p_condition: float | None) -> float | None:
@@ -135,12 +136,24 @@ def most_log_ratio(alpha: float, log_p_condition: float | None) -> float | None:
     return None if log_p_condition is None or alpha <= 1 else -(alpha - 1) * log_p_condition
 
 
+def check_conditional(name: str, model: Model) -> Score:
+    """The conditional score; a model without one has its condition as a reward, if there is a potential."""
+    if model.conditional is not None:
+        return model.conditional
+    if model.potential is not None:
+        raise InvalidInput(
+            f"{name} needs a conditional score, and the model has a potential without one: take it as a reward, "
+            "tt.steer(model, lambda x: model.potential(x, 0.0), strength=alpha), or give the model the score"
+        )
+    raise InvalidInput(
+        f"{name} needs a conditional score; give the model one, or a reward, tt.steer(model, reward), or sample p0 "
+        "itself, tt.sample(model, alpha=0)"
+    )
+
+
 _EXPONENT = f"the target's exponent must be finite and at least 0, at most {LARGEST:.0e} (or log-weights lose digits)"
 
 
 def check_alpha(alpha: float) -> float:
     """The exponent as a plain number."""
-    alpha = number("alpha", alpha, _EXPONENT)
-    if not 0 <= alpha <= LARGEST:
-        raise InvalidInput(f"alpha is {alpha}; {_EXPONENT}")
-    return alpha
+    return bounded("alpha", alpha, _EXPONENT, least=0)

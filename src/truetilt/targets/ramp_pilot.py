@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, overload
 import torch
 from torch import Tensor
 
-from ..core.arguments import number
+from ..core.arguments import ABOVE_ZERO, bounded
 from ..core.errors import InvalidInput
 from ..core.evaluation import Meter
 from ..core.logits import take
@@ -91,21 +91,20 @@ def pilot(
         populations: Populations of the pilot, 1 or more; 1 by default.
         seed: Seed of the pilot, 0 to $2^63 - 1$; 0 by default. Its uniforms differ from those of a run with this seed.
     """
-    fall = number("fall", fall, "give the fraction of the effective sample size a step may cost, in (0, 1)")
-    if not 0 < fall < 1:
-        raise InvalidInput(f"fall is {fall}; give the fraction of the effective sample size a step may cost, in (0, 1)")
+    need = "give the fraction of the effective sample size a step may cost, in (0, 1)"
+    fall = bounded("fall", fall, need, ABOVE_ZERO, 1 - 2.0**-53)
     if not isinstance(fk, Ramped | Annealed):
         raise InvalidInput(
             f"{type(fk).__module__}.{type(fk).__name__} has no exponent that a pilot can grow; pilot tt.Tilted, "
             "tt.Steered, tt.AnyOrder, tt.Composed or tt.Annealed (not yet those of tt.continuous)"
         )
     shape = check_shape((populations, particles))
+    check_room(fk, shape, len(SHARES), fk.model.device)
     if isinstance(fk, Annealed):
         return find_ladder(fk, fall, shape, check_seed(seed))
     if grid is None:
         raise InvalidInput("a ramp is found for a time grid; give the one that the run will have")
     grid, meter = check_full_grid(grid), Meter()
-    check_room(fk, shape, len(SHARES), fk.model.device)
     source = Source(Stream(seed, device=fk.model.device))
     elapsed, tried = tuple(1 - t for t in grid), []
     records = list(_records(remembering(fk, meter), grid, shape, source, SQUARE))

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from ..core.errors import InvalidInput
 from ..core.types import Model, check_model
-from .composed import Composed
+from .composed import Composed, check_sharpness
 from .on_clock import FULL, Ramp
-from .potentials import check_alpha
+from .potentials import check_alpha, check_conditional
 
 
 def sharpened(model: Model, alpha: float = 1.0, sharpness: float = 1.0, ramp: Ramp = FULL) -> Composed:
@@ -26,12 +26,13 @@ def sharpened(model: Model, alpha: float = 1.0, sharpness: float = 1.0, ramp: Ra
         ramp: How the exponents grow with elapsed time; in full force from the start by default.
     """
     check_model(model)
-    alpha = check_alpha(alpha)
-    if model.conditional is None:
+    alpha, sharpness = check_alpha(alpha), check_sharpness(sharpness)
+    if model.conditional is None and model.potential is None:
         raise InvalidInput("a condition is sharpened here, and this model has none; tt.Composed(model, sharpness=...)")
+    conditional = check_conditional("sharpened", model)
     if model.potential is None:
-        return Composed(model, sharpness=sharpness, conditions=[(model.conditional, alpha)], ramp=ramp)
-    given = replace(model, base=model.conditional, conditional=None, potential=None)
+        return Composed(model, sharpness=sharpness, conditions=[(conditional, alpha)], ramp=ramp)
+    given = replace(model, base=conditional, conditional=None, potential=None)
     h = model.potential
     return Composed(
         given, sharpness=sharpness, reward=h, strength=alpha - sharpness, twist=h, candidates=1, ramp=ramp

@@ -57,7 +57,8 @@ class Steered(OnClockSites):
         set_fields(self, strength=check_reward(self.reward, self.strength))
         if self.twist is not None:
             set_fields(self, twist=as_potential("the twist", self.twist))
-            check_fits(self.twist, self.model.length, self.model.process.vocabulary)
+        for potential in (self.reward, self.twist):
+            check_fits(potential, self.model.length, self.model.process.vocabulary)
         set_fields(self, ramp=self.ramp or (LINEAR if self.twist is None else FULL))
         if self.proposal is not None:
             function("proposal", self.proposal, "(x, t)")

@@ -17,6 +17,7 @@ from .tables import uniforms
 from .verdicts import require, used
 
 BATCH = 7
+_LONGEST = 100_000  # sites of a state to check with
 TIMES = (1.0, 0.5, 0.05)
 
 
@@ -75,7 +76,7 @@ def check_potential(
         clean_only: evaluate it on clean states only, as a reward with `ramp=tt.at_end` or a twist is.
     """
     check_process(process)
-    whole_number("length", length, 1)
+    whole_number("length", length, 1, _LONGEST)
     _check_mode("potential", potential)
     tilt = Tilt(as_potential("the potential", potential), lambda t: 1.0)
 

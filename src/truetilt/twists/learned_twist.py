@@ -14,11 +14,23 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ..core.arguments import path_of
+from ..core.arguments import (
+    device_here,
+    function,
+    listed,
+    path_of,
+    reals,
+    set_fields,
+    shown,
+    token_rows,
+    whole_number,
+)
 from ..core.errors import InvalidInput
+from ..core.evaluation import is_on_host
 from ..core.spent import Spent
 from ..core.storage import check_plain, parse_json, write_with
 from ..core.types import Potential, Tokens
+from ..rewards.calls import check_strength_of
 from .kriging import TabulatedTwist
 from .layout import TableLayout
 from .lessons import Lessons, effective
@@ -29,6 +41,8 @@ from .tables import TableTwist
 _FORMAT, _VERSION = "truetilt-twist", 1
 _MOST = 1 << 24  # entries of a twist that is read from a file, at most
 _FEWEST = 5  # held-out draws with all their steps that are needed to estimate the ESS from whole log-weights
+_FIGURES = "give its figures as tt.learn_twist does, tt.HeldOut each, and what it cost as a tt.Spent"
+_ORDER = "give every site once, in the order of revealing, or None"
 _EFFECTIVE = 5  # effective held-out draws that tempering of their weights must leave
 
 
@@ -96,6 +110,20 @@ class LearnedTwist:
     order: tuple[int, ...] | None  # the order in which sites were revealed when it was learned; None: random
     spent: Spent
 
+    def __post_init__(self) -> None:
+        function("twist", self.twist, "(x, t)")
+        set_fields(self, vocabulary=whole_number("vocabulary", self.vocabulary, 1))
+        set_fields(self, strength=check_strength_of(self.strength))
+        tried = listed("tried", self.tried, _FIGURES)
+        if not all(isinstance(one, HeldOut) for one in (self.held_out, *tried)) or not isinstance(self.spent, Spent):
+            raise InvalidInput(f"held_out and tried are {shown(self.held_out)} and {shown(self.tried)}; {_FIGURES}")
+        set_fields(self, tried=tuple(tried))
+        if self.order is not None:
+            sites = [whole_number("a site of order", site, 0) for site in listed("order", self.order, _ORDER)]
+            if sorted(sites) != list(range(len(sites))):
+                raise InvalidInput(f"order is {shown(self.order)}; {_ORDER}")
+            set_fields(self, order=tuple(sites))
+
     @property
     def length(self) -> int | None:
         """The number of sites it was learned for; None for a user's family without a `layout`."""
@@ -103,11 +131,25 @@ class LearnedTwist:
         return self.twist.layout.length if known else None
 
     def __call__(self, x: Tokens, t: float) -> Tensor:
-        return self.twist(x, t).double() / self.strength
+        x = self._states(x)
+        return reals("what the twist returned", self.twist(x, t), "return one number a state") / self.strength
 
     def site_values(self, x: Tokens, site: Tensor, t: float) -> Tensor:
         """The value of x [B, D] with a site [B] set to every token, float64 [B, S]."""
+        x, site = self._states(x), token_rows("site", site, "give a site for each state, int64 [B]")
+        if x.dim() != 2 or site.shape != x.shape[:1] or _outside(site, x.shape[1]):
+            raise InvalidInput(f"site is {shown(site)} for states {tuple(x.shape)}; give one of their sites for each")
         return token_values(self.twist, x, site, t, self.vocabulary) / self.strength
+
+    def _states(self, x: object) -> Tokens:
+        """States of the tokens and the length that it was learned for."""
+        found, length = token_rows("a state", x), self.length
+        if (length is not None and found.shape[-1] != length) or _outside(found, self.vocabulary + 1):
+            raise InvalidInput(
+                f"states are {shown(x)}; the twist was learned for tokens 0 to {self.vocabulary}, the mask last, at "
+                f"{'its' if length is None else length} sites"
+            )
+        return found
 
     def save(self, path: str | Path) -> None:
         """Write the twist and its figures to one safetensors file; only for the library's own families."""
@@ -131,6 +173,7 @@ class LearnedTwist:
     def load(path: str | Path, device: torch.device | str = "cpu") -> LearnedTwist:
         """Read a twist that `save` wrote."""
         path = path_of("path", path)
+        device_here(device)
         try:
             with safe_open(check_plain(path), "pt") as file:
                 facts = parse_json((file.metadata() or {}).get("truetilt", "{}"))
@@ -142,18 +185,19 @@ class LearnedTwist:
             raise InvalidInput(f"{path} is no saved twist ({error}); give one that LearnedTwist.save wrote") from error
 
 
+def _outside(tokens: Tensor, most: int) -> bool:
+    """Whether numbers lie outside 0 to most - 1; not looked at where that would stop the device."""
+    return is_on_host(tokens) and bool(((tokens < 0) | (tokens >= most)).any())
+
+
 def _read(facts: Any, tensors: dict[str, Tensor], device: torch.device | str) -> LearnedTwist:
-    if facts.get("format") != _FORMAT or facts.get("version") != _VERSION:
+    if not isinstance(facts, dict) or facts.get("format") != _FORMAT or facts.get("version") != _VERSION:
         raise ValueError("its header is another's")
     twist = of_form(facts, tensors, device)
     tried = tuple(_held_out(one) for one in facts["tried"])
-    order = None if facts["order"] is None else tuple(_count(site) for site in facts["order"])
     spent = Spent(*(_count(one) for one in facts["spent"]))
-    strength = float(facts["strength"])
-    if strength == 0 or not math.isfinite(strength):
-        raise ValueError("its strength is 0 or not finite")
-    size = twist.layout.states - 1
-    return LearnedTwist(twist, size, strength, _held_out(facts["held_out"]), tried, order, spent)
+    held_out, size = _held_out(facts["held_out"]), twist.layout.states - 1
+    return LearnedTwist(twist, size, facts["strength"], held_out, tried, facts["order"], spent)
 
 
 Kept = TableTwist | NetworkTwist | TabulatedTwist  # the forms of the library's own families, which files hold

@@ -164,7 +164,7 @@ def plan_of(
         raise InvalidInput(
             f"a twist values masked states, and {type(model.process).__name__} has no mask; use tt.Masking"
         )
-    power = check_reward_of(reward, strength)
+    power = check_reward_of(reward, strength, model.process.vocabulary)
     calls, draws, refits = (
         whole_number("calls", calls, 1),
         whole_number("draws", draws, _FEWEST),

@@ -13,13 +13,13 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ..core.arguments import LARGEST, function, number, set_fields, shown, whole_number
+from ..core.arguments import LONGEST, bounded, function, reals, set_fields, shown, whole_number
 from ..core.errors import InvalidInput
 from ..core.evaluation import Batch, ask
 from ..core.logits import SiteLogits
 from ..core.types import NEG_INF, Model, Tokens, check_model
 from ..diffusion.processes import Masking
-from ..rewards.calls import Rewarding, call_reward, check_reward_of
+from ..rewards.calls import Rewarding, call_reward, check_reward_of, check_strength_of
 from ..smc.sampler import check_seed, mix, uniforms_of
 from ..targets.any_order import RevealLaw
 
@@ -43,6 +43,7 @@ def soft_mean(rewards: Tensor, strength: float) -> Tensor:
         rewards: Rewards of the completions [B, K].
         strength: Factor of the reward in the target, not 0.
     """
+    rewards, strength = _of_completions(rewards), check_strength_of(strength)
     scaled = strength * rewards
     return (scaled.logsumexp(-1) - math.log(rewards.shape[-1])) / strength
 
@@ -54,7 +55,16 @@ def plain_mean(rewards: Tensor, strength: float) -> Tensor:
         rewards: Rewards of the completions [B, K].
         strength: Factor of the reward in the target; not used.
     """
-    return rewards.mean(-1)
+    return _of_completions(rewards).mean(-1)
+
+
+def _of_completions(rewards: object) -> Tensor:
+    """The rewards of completions as a float64 tensor [..., K]."""
+    need = "give the rewards of completions [B, K], one or more of each state"
+    found = reals("rewards", rewards, need)
+    if not found.dim() or not found.shape[-1]:
+        raise InvalidInput(f"rewards is {shown(rewards)}; {need}")
+    return found
 
 
 @dataclass(frozen=True)
@@ -88,11 +98,10 @@ class Lookahead:
             name = type(self.model.process).__name__
             raise InvalidInput(f"completions fill masked sites, and {name} has no mask; use tt.Masking")
         function("average", self.average, "(rewards, strength)", "such as tt.soft_mean or tt.plain_mean")
-        strength, lowest = check_reward_of(self.reward, self.strength), number("lowest", self.lowest)
-        if not abs(lowest) <= LARGEST:
-            raise InvalidInput(f"lowest is {lowest}; it must be finite")
+        strength = check_reward_of(self.reward, self.strength, self.model.process.vocabulary)
+        lowest = bounded("lowest", self.lowest, "it must be finite")
         set_fields(self, strength=strength, lowest=lowest, seed=check_seed(self.seed))
-        set_fields(self, completions=whole_number("completions", self.completions, 1))
+        set_fields(self, completions=whole_number("completions", self.completions, 1, LONGEST))
 
     @torch.no_grad()
     def __call__(self, x: Tokens, t: float) -> Tensor:

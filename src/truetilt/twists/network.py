@@ -13,12 +13,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..core.arguments import set_fields, whole_number
 from ..core.types import Tokens
-from ..smc.sampler import DRAW, OUTPUT, Stream
+from ..smc.sampler import DRAW, OUTPUT, Stream, check_seed
 from .layout import TableLayout
 from .lessons import Lessons, Steps
 from .tables import PairTables
 
+_WIDEST = 4096
 _NAMES = ("sites", "inner", "bias", "outer")
 _BATCH, _UPDATES, _RATE = 512, 300, 0.02
 _HIDDEN = 1 << 19  # hidden units in the steps of one batch, at most: with a large vocabulary a batch has fewer steps
@@ -86,12 +88,15 @@ class SmallNetwork:
     """The family of networks with one hidden layer, trained by Adam from the linear twist.
 
     Args:
-        width: Units of the hidden layer, 1 or more; 32 by default.
+        width: Units of the hidden layer, 1 to 4,096; 32 by default.
         seed: Seed of its first weights and of the batches, 0 by default.
     """
 
     width: int = 32
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        set_fields(self, width=whole_number("width", self.width, 1, _WIDEST), seed=check_seed(self.seed))
 
     @property
     def name(self) -> str:

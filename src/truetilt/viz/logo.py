@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..core.arguments import listed, set_fields, shown
 from ..core.errors import InvalidInput
 from .views import MASKED
 
@@ -25,6 +26,7 @@ RESIDUES = {  # amino acids by their chemistry: greasy, aromatic, positive, nega
     **dict.fromkeys("CGP", "#d98a12"),
 }
 OTHER = ("#2e8b57", "#2f6db5", "#d98a12", "#c8322b", "#7a4fa3", "#3d8f8f")
+_NAMES = "give the name of each site, as a list of texts"
 _WIDE, _HIGH = 40, 34  # units of a column, and of a bit
 _LONGEST, _ROW = 40, 25  # sites of a logo in one row, and of a row where there are several
 
@@ -45,7 +47,11 @@ class SequenceLogo:
 
     def __post_init__(self) -> None:
         if not isinstance(self.alphabet, str) or len(self.alphabet) < 2 or len(set(self.alphabet)) < len(self.alphabet):
-            raise InvalidInput(f"the alphabet is {self.alphabet!r}; give two or more letters, each once")
+            raise InvalidInput(f"the alphabet is {shown(self.alphabet)}; give two or more letters, each once")
+        names = listed("names", self.names, _NAMES)
+        if not all(isinstance(name, str) for name in names):
+            raise InvalidInput(f"names is {shown(self.names)}; {_NAMES}")
+        set_fields(self, names=tuple(names))
 
     def heights(self, x: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Height in bits of every letter at every site [D, letters]: its share times what the site tells.

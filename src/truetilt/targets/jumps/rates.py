@@ -19,7 +19,7 @@ from ...core.logits import take
 from ...core.target import Remedies, Target, tempered
 from ...core.types import NEG_INF, Jumps, Model, Schedule, Tokens, check_model
 from ...diffusion.guidance import Guide, NoisyState, check_guide, check_strength, guided, rate_level, strength
-from ..potentials import check_alpha
+from ..potentials import check_alpha, check_conditional
 
 
 class Rates(NamedTuple):
@@ -48,8 +48,7 @@ class Generator:
         if self.beta is not None:
             set_fields(self, beta=check_strength(self.beta))
         check_guide(self.guide)
-        if self.model.conditional is None:
-            raise InvalidInput("jumps in continuous time need a conditional score; give the model one")
+        check_conditional("a sampler of jumps", self.model)
         if self.alpha == 0 and self.beta not in (0, None):
             raise InvalidInput(
                 f"alpha = 0 targets p0 itself, and beta = {self.beta} can lose states p0 has; use beta = 0"
