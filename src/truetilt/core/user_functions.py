@@ -16,7 +16,7 @@ SPELL = "spell states for it, tt.Reward(function, tokenizer=letters, one_at_a_ti
 def raised(error: BaseException) -> str:
     """An error of a user's function, as messages quote it: in one line of bounded length."""
     try:
-        said = " ".join(str(error).split())
+        said = " ".join(str(error).split()).encode("utf-8", "backslashreplace").decode()
     except Exception:  # a user's error may not even be printed
         said = ""
     said = said if len(said) <= _LONGEST else f"{said[: _LONGEST - 100]} ... {said[-100:]}"

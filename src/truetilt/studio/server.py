@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import socket
+import sys
 import tempfile
 import traceback
 import webbrowser
@@ -61,8 +62,8 @@ class Guard:
 
         try:
             await self.app(scope, receive, sending)
-        except Exception:  # of a request that no page of ours makes
-            log.warning("a request was not answered", exc_info=True)
+        except Exception as error:  # of a request that no page of ours makes
+            log.warning("a request was not answered (%s%s)", raised(error), _at(error))
             with suppress(Exception):  # the answer has begun
                 await send(
                     {"type": "http.response.start", "status": 400, "headers": [(b"content-type", b"text/plain")]}
@@ -137,12 +138,13 @@ class _OneLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         error = record.exc_info[1] if record.exc_info else None
         words = record.getMessage() + ("" if error is None else f" ({raised(error)}{_at(error)})")
-        return f"{record.levelname.lower()}: {' '.join(words.split())[:1000]}"
+        line = f"{record.levelname.lower()}: {' '.join(words.split())[:1000]}"
+        return line.encode("utf-8", "backslashreplace").decode()
 
 
-def _at(error: BaseException) -> str:
+def _at(error: BaseException | None) -> str:
     """Where an error was raised, for those who report it."""
-    frames = traceback.extract_tb(error.__traceback__)
+    frames = traceback.extract_tb(None if error is None else error.__traceback__)
     return f", {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
 
 
@@ -153,7 +155,8 @@ class _NoTraceback:
         return getattr(traceback, name)
 
     def print_exc(self, *_: Any, **__: Any) -> None:
-        log.warning("a request was not answered", exc_info=True)
+        error = sys.exception()
+        log.warning("a request was not answered (%s%s)", raised(error or ValueError()), _at(error))
 
 
 def _end(studio: Any) -> None:
