@@ -410,6 +410,8 @@ STATE, SITE = torch.zeros(1, 2, dtype=torch.int64), torch.zeros(1, dtype=torch.i
         ("points of shape", lambda: c.line_flow(c.Tilted(REAL, 2.0), GRID, 2)),
         ("log-weights are", lambda: tt.residual(torch.zeros(2, 3), torch.ones(2, 3, device="meta"))),
         ("log-weights are", lambda: tt.residual(torch.zeros(2, 3), torch.ones(2, 3, dtype=torch.complex64))),
+        ("spent is", lambda: tt.Annealed(COMPOSED, 2, spent=np.array([object()]))),
+        ("what the twist returned", lambda: learned(twist=lambda x, t: ["x"]).site_values(STATE, SITE, 0.0)),
         ("ramp is", lambda: tt.Steered(MODEL, lambda x: x.sum(-1), ramp=np.ones((3, 3)))),
         ("blocks is a Unshown", lambda: tt.SEDDConfig(11, 6, 16, Unshown(), 2, 16)),
         ("kernel cannot be called with", lambda: tt.Annealed(COMPOSED, 2, kernel=lambda x, t: x)),
