@@ -410,6 +410,10 @@ STATE, SITE = torch.zeros(1, 2, dtype=torch.int64), torch.zeros(1, dtype=torch.i
         ("points of shape", lambda: c.line_flow(c.Tilted(REAL, 2.0), GRID, 2)),
         ("log-weights are", lambda: tt.residual(torch.zeros(2, 3), torch.ones(2, 3, device="meta"))),
         ("log-weights are", lambda: tt.residual(torch.zeros(2, 3), torch.ones(2, 3, dtype=torch.complex64))),
+        ("spent is", lambda: tt.Annealed(COMPOSED, 2, spent=np.array([object()]))),
+        ("what the twist returned", lambda: learned(twist=lambda x, t: ["x"]).site_values(STATE, SITE, 0.0)),
+        ("ramp is", lambda: tt.Steered(MODEL, lambda x: x.sum(-1), ramp=np.ones((3, 3)))),
+        ("blocks is a Unshown", lambda: tt.SEDDConfig(11, 6, 16, Unshown(), 2, 16)),
         ("kernel cannot be called with", lambda: tt.Annealed(COMPOSED, 2, kernel=lambda x, t: x)),
         ("the condition is", lambda: REVIEWS.model(np.ones((3, 3)))),
         ("length is", lambda: tt.testing.check_potential(MODEL.potential, tt.Masking(3), 10**12)),
@@ -428,6 +432,11 @@ def test_a_gradient_at_float32_states_is_that_at_float64():
 def test_a_process_that_draws_other_tokens_than_a_public_net():
     public = tt.from_transformers(Alone(4), "ACGT", mask=3, draw=[0, 1, 2], length=6, vocabulary=4).public
     refused("they must agree", lambda: tt.Sequences(public, tt.Masking(5)))
+
+
+class Unshown:
+    def __repr__(self):
+        raise RuntimeError("no repr")
 
 
 class Alone(nn.Module):

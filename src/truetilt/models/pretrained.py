@@ -129,7 +129,7 @@ def check_whole_sizes(config: Any, **least: int) -> None:
     for name, low in least.items():
         value = getattr(config, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < low:
-            raise InvalidInput(f"{name} is {value!r}; give a whole number of at least {low}")
+            raise InvalidInput(f"{name} is {shown(value)}; give a whole number of at least {low}")
     if config.blocks > MOST_BLOCKS:
         raise InvalidInput(f"blocks is {config.blocks:,}; give at most {MOST_BLOCKS:,}")
 

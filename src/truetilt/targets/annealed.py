@@ -109,6 +109,8 @@ class Annealed(SiteTarget):
     def __post_init__(self) -> None:
         if not isinstance(self.goal, Composed):
             raise InvalidInput(f"the goal is a {type(self.goal).__name__}; give tt.Composed(model, ...)")
+        if not isinstance(self.spent, Spent):
+            raise InvalidInput(f"spent is {shown(self.spent)}; give a tt.Spent")
         if isinstance(self.shares, Ladder):
             set_fields(self, spent=self.shares.spent, shares=self.shares.shares)
         set_fields(self, shares=_check_shares(self.shares))

@@ -59,7 +59,7 @@ class Steered(OnClockSites):
             set_fields(self, twist=as_potential("the twist", self.twist))
         for potential in (self.reward, self.twist):
             check_fits(potential, self.model.length, self.model.process.vocabulary)
-        set_fields(self, ramp=self.ramp or (LINEAR if self.twist is None else FULL))
+        set_fields(self, ramp=(LINEAR if self.twist is None else FULL) if self.ramp is None else self.ramp)
         if self.proposal is not None:
             function("proposal", self.proposal, "(x, t)")
         check_ramp(cast("Ramp", self.ramp))

@@ -11,6 +11,7 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor
 
+from ..core.arguments import reals
 from ..core.evaluation import Meter
 from ..core.metering import metered
 from ..core.spent import Spent
@@ -131,7 +132,8 @@ def token_values(twist: Potential, x: Tokens, site: Tensor, t: float, size: int)
     tokens = torch.arange(size, device=x.device)
     where, what = site[:, None, None].expand(-1, size, 1), tokens[:, None].expand(len(x), size, 1)
     every = x[:, None].expand(-1, size, -1).scatter(-1, where, what)
-    return twist(every.reshape(-1, x.shape[-1]), t).double().reshape(len(x), size)
+    found = reals("what the twist returned", twist(every.reshape(-1, x.shape[-1]), t), "return one number a state")
+    return found.reshape(len(x), size)
 
 
 def _likely(x: Tokens, site: Tensor, log_p: Tensor) -> Steps:
