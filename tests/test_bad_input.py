@@ -251,7 +251,7 @@ def test_a_model_shows_itself_in_a_line():
 def test_a_result_shows_itself_in_a_line():
     table = tt.Table(tt.Masking(2), torch.ones(2, 2), torch.ones(2, 2))
     text = repr(tt.reveal(table.model(), 2.0, particles=8, populations=2))
-    assert text.startswith("Result(2 x 8 particles of shape (2,), log Z 0, effective sample size 8 of 8")
+    assert text.startswith("Result(2 x 8 particles of shape (2,), log Z 0, effective sample size 16 of 16")
 
 
 def test_posteriors_make_a_score():

@@ -100,7 +100,8 @@ class Result:
 
     def __repr__(self) -> str:
         populations, n = self.log_weights.shape
-        ess = f"effective sample size {float(self.final_ess.mean()):.4g} of {n}"
+        union = float(effective_sample_size(self.log_weights.reshape(-1)))
+        ess = f"effective sample size {union:.4g} of {populations * n}"
         shape = f"{populations} x {n} particles of shape {tuple(self.particles.shape[2:])}"
         return f"Result({shape}, log Z {self.log_z:.6g}, {ess}; ask .trust() how far to trust it)"
 

@@ -16,6 +16,7 @@ from ..core.types import Model, Tokens
 from ..result import Result
 from ..runtime.checkpoints import check_states
 from ..runtime.memory import check_run
+from ..smc.resampling import effective_sample_size
 from .request import SampleRequest
 
 SNAPSHOTS = 8  # number of snapshots kept for the report
@@ -60,7 +61,7 @@ def rows_of(result: Result) -> dict[str, Any]:
     """The figures that every command reports of a result."""
     return {
         "log Z": result.log_z,
-        "effective sample size": float(result.final_ess.sum()),
+        "effective sample size": float(effective_sample_size(result.log_weights.reshape(-1))),
         "particles": result.log_weights.numel(),
         "surviving first draws": int(result.roots.sum()),
         "network evaluations": result.evaluations,
