@@ -278,7 +278,7 @@ def test_a_network_that_writes_into_its_input_is_refused():
         x.fill_(4)
         return model.base(x, t)
 
-    with pytest.raises(tt.InvalidInput, match="base score wrote into the states"):
+    with pytest.raises(tt.InvalidInput, match="base score writes to the states"):
         tt.run(tt.Composed(replace(model, base=base), reward=gc), particles=8)
 
 

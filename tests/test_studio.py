@@ -347,7 +347,7 @@ def test_a_run_is_cancelled_inside_a_pass(pool, tmp_path):
     pool.cancel(job)
     begun = time.monotonic()
     assert finished(job).state == CANCELLED
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 15
     assert finished(after).state == DONE
 
 

@@ -14,7 +14,7 @@ from ..core.errors import InvalidInput
 from ..core.types import Model
 from ..core.user_functions import raised
 
-_RUN: set[str] = set()  # the files that were run
+_MINE = "_run_by_truetilt"  # the name that marks modules of users' files
 
 
 def is_named(text: str) -> bool:
@@ -86,18 +86,20 @@ def _run(path: Path) -> ModuleType:
         raise InvalidInput(f"{path} is no Python file; give one whose name ends in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    _RUN.add(str(path))
+    vars(module)[_MINE] = True
     try:
         spec.loader.exec_module(module)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
+        told = line_of(error)
         sys.modules.pop(name, None)
-        raise InvalidInput(f"{path} cannot be run: {raised(error)}{line_of(error)}") from error
+        raise InvalidInput(f"{path} cannot be run: {raised(error)}{told}") from error
     return module
 
 
 def line_of(error: BaseException) -> str:
     """The line of a user's file that an error comes from, in words; nothing if it comes from none."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in _RUN]
+    files = {str(module.__file__) for module in list(sys.modules.values()) if vars(module).get(_MINE)}
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
     return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""

@@ -210,11 +210,12 @@ def _checked(model: OfProcess, name: str, score: AnyScore | None, batch: Batch, 
     if score is None:
         raise InvalidInput(f"this sampler needs a {name} score and the model has none")
     size, x = model.process.vocabulary, batch.x
-    before = _version(x)
+    counted = not x.is_inference()  # torch counts how often a tensor is written to, but for inference mode
+    before = x._version if counted else 0
     logits = ask(score, batch, t, name)
-    if _version(x) != before:
+    if counted and x._version != before:
         raise InvalidInput(
-            f"the {name} score wrote into the states that it was given; let it work on a copy of them, x.clone()"
+            f"the {name} score writes to the states that it is given; let it work on a copy of them, x.clone()"
         )
     if logits.store.shape[-1] != size or logits.index.shape != x.shape:
         raise InvalidInput(
@@ -223,11 +224,6 @@ def _checked(model: OfProcess, name: str, score: AnyScore | None, batch: Batch, 
             f"[{len(x)}, {x.shape[-1]}, {size}]"
         )
     return logits
-
-
-def _version(x: Tensor) -> int:
-    """How often a tensor was written to; 0 where torch does not count that (in inference mode)."""
-    return 0 if x.is_inference() else x._version
 
 
 _FREE = frozenset({"cpu"})  # kinds of device whose values are read without a synchronisation
