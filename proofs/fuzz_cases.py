@@ -389,6 +389,7 @@ CASES = [
     Case("LearnedTwist.site_values", LEARNED.site_values,
          _plain(x=X, site=torch.zeros(3, dtype=torch.int64), t=0.5)),
     Case("SmallNetwork", tt.SmallNetwork, _plain(width=4, seed=0), _learned),
+    Case("Kriging", tt.Kriging, _plain(depth=6.0, optimism=2.0), _learned),
     Case("PairTables", tt.PairTables, _plain(reach=1, ridge=1e-3, clean_reach=1, depth=1.0), _learned),
     Case("Lookahead", tt.Lookahead,
          _plain(model=MODEL, reward=ones, strength=1.0, completions=2, average=tt.soft_mean, lowest=-10.0, seed=0),

@@ -317,7 +317,8 @@ MADE += ((steer, 16), (compared, 8), (humanised, 2))
 
 ENVIRONMENTS: tuple[tuple[str, dict[str, str | None], str], ...] = (  # a name, variables, and a line of the shell
     *((f"{name}={value!r}", {name: value}, "") for name, value in (
-        ("HOME", None), ("HOME", "/dev/null/home"), ("HOME", "plain"), ("LANG", "C"), ("LC_ALL", "POSIX"), ("LC_ALL", "²"),
+        ("HOME", None), ("HOME", "/dev/null/home"), ("HOME", "plain"), ("LANG", "C"), ("LC_ALL", "POSIX"),
+        ("LC_ALL", "²"),
         ("PYTHONIOENCODING", "ascii"), ("PYTHONUTF8", "0"), ("TERM", "²"), ("TERM", None), ("COLUMNS", "0"),
         ("COLUMNS", "-1"), ("COLUMNS", "x"), ("COLUMNS", "1"), ("LINES", "0"), ("FORCE_COLOR", "1"), ("NO_COLOR", "1"),
         ("TMPDIR", "/nowhere"), ("TMPDIR", "plain"), ("MPLBACKEND", "²"), ("MPLCONFIGDIR", "/dev/null"),

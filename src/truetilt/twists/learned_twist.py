@@ -200,17 +200,17 @@ def _read(facts: Any, tensors: dict[str, Tensor], device: torch.device | str) ->
     return LearnedTwist(twist, size, facts["strength"], held_out, tried, facts["order"], spent)
 
 
-Kept = TableTwist | NetworkTwist | TabulatedTwist  # the forms of the library's own families, which files hold
+OwnForm = TableTwist | NetworkTwist | TabulatedTwist  # the forms of the library's own families, which files hold
 
 
-def form_of(twist: Kept) -> dict[str, Any]:
+def form_of(twist: OwnForm) -> dict[str, Any]:
     """What a file says of a twist of the library's own families, beside its tensors."""
     return {"kind": type(twist).__name__, "layout": list(twist.layout)}
 
 
-def of_form(facts: Any, tensors: dict[str, Tensor], device: torch.device | str) -> Kept:
+def of_form(facts: Any, tensors: dict[str, Tensor], device: torch.device | str) -> OwnForm:
     """The twist of a file, from what it says and its tensors; raises KeyError or ValueError if they make none."""
-    kinds: dict[str, type[Kept]] = {one.__name__: one for one in (TableTwist, NetworkTwist, TabulatedTwist)}
+    kinds: dict[str, type[OwnForm]] = {one.__name__: one for one in (TableTwist, NetworkTwist, TabulatedTwist)}
     layout = TableLayout(*(_count(size) for size in facts["layout"]))
     if not 0 <= layout.reach < layout.length or layout.states < 2 or layout.size > _MOST:
         raise ValueError("its layout is impossible")

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ..core.storage import check_plain, parse_json, write_with
 from ..core.types import NEG_INF, Potential, Tokens
-from .learned_twist import Kept, form_of, of_form
+from .learned_twist import OwnForm, form_of, of_form
 
 
 class Sample(NamedTuple):
@@ -54,7 +54,7 @@ class Sample(NamedTuple):
         tensors = {"x": self.x, "value": self.value, "log_own": self.log_own}
         facts: dict[str, Any] = {"log_z": self.log_z}
         if self.twist is not None:
-            twist = cast("Kept", self.twist)
+            twist = cast("OwnForm", self.twist)
             tensors |= {f"twist.{name}": tensor.cpu() for name, tensor in twist.tensors.items()}
             facts |= form_of(twist)
         metadata = {"truetilt": json.dumps(facts)}
