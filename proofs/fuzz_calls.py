@@ -131,9 +131,31 @@ def _wrong(case: Any, asked: dict[str, Any], found: Any) -> str:
     if numbers and digest(case.call(**canonical)) != digest(found):
         return f"{numbers} as plain numbers give another result"
     exact = case.exact(found.settings["model"])
-    if exact is not None and shape[0] * shape[1] >= 32 and len(found.times) >= 3 and abs(found.log_z - exact) > 1.5:
-        return f"log Z is {found.log_z} and the exact one {exact}"
-    return ""
+    if exact is None or shape[0] * shape[1] < 32 or len(found.times) < 3:
+        return ""
+    most, log_z = 1.5, found.log_z
+    if _leans_far(found.settings["model"]):
+        most, log_z = 0.5, _of_all(found, asked["model"])
+    return f"log Z is {log_z} and the exact one {exact}" if abs(log_z - exact) > most else ""
+
+
+def _leans_far(settings: dict[str, Any]) -> bool:
+    """Whether 64 particles miss log Z though the run is right: at beta = 64 nearly all of Z lies on paths that the
+    proposal hardly draws (seen: -2.5 to -3.5 for .072), and infinitely many particles are judged instead.
+    """
+    beta = settings.get("beta")
+    return isinstance(beta, int | float) and beta > 4
+
+
+def _of_all(found: Any, model: Any) -> float:
+    """log Z of infinitely many particles on the steps of a run, resampled or not: no chance is in it."""
+    import truetilt as tt
+
+    said = found.settings["model"]
+    if (said["name"], said["kernel"], said["guide"]) != ("Tempered", "euler", "rate_level"):
+        raise ValueError(f"no limit is known of {said}")
+    fk = tt.Tempered(model, said["alpha"], said["beta"])
+    return float(tt.flow(fk, found.times, model.process.states, model.length).log_z)
 
 
 def digest(result: Any) -> str:

@@ -359,3 +359,7 @@ def test_a_word_without_a_token_is_named():
         bundle.model("good zebra film" + " good" * 9, length=2)
     with pytest.raises(tt.InvalidInput, match=r"give one prompt.*of several prompts give each with its own rows"):
         bundle.filled(["good", "bad"], torch.zeros(2, 3, dtype=torch.int64))
+    with pytest.raises(tt.InvalidInput, match=r"give one prompt.*of several prompts give each with its own rows"):
+        bundle.filled(["good", "bad"])
+    with pytest.raises(tt.InvalidInput, match="the row is None; give tokens"):
+        bundle.filled("good")

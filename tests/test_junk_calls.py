@@ -379,6 +379,7 @@ def test_numbers_and_parts_that_nobody_can_mean(words, call):
 DIGITS, REVIEWS = tt.load("mnist"), tt.load("tiny-reviews")
 TABLES = tt.learn_twist(MODEL, lambda x: (x == 1).sum(-1).double(), calls=60, draws=30, refits=0)
 STATE, SITE = torch.zeros(1, 2, dtype=torch.int64), torch.zeros(1, dtype=torch.int64)
+GAPS = torch.full((1, 4), REVIEWS.process.states - 1)
 
 
 @pytest.mark.parametrize(
@@ -417,6 +418,32 @@ STATE, SITE = torch.zeros(1, 2, dtype=torch.int64), torch.zeros(1, dtype=torch.i
         ("kernel cannot be called with", lambda: tt.Annealed(COMPOSED, 2, kernel=lambda x, t: x)),
         ("the condition is", lambda: REVIEWS.model(np.ones((3, 3)))),
         ("length is", lambda: tt.testing.check_potential(MODEL.potential, tt.Masking(3), 10**12)),
+        *(
+            (r"it is called with \(x, t\)", call)  # a score is no other function of two things
+            for call in (
+                lambda: tt.partial(MODEL.base, 2),
+                lambda: tt.adaptive(MODEL.base),
+                lambda: sampled(resample=MODEL.base),
+                lambda: RESULT.log_z_interval(by=MODEL.base),
+                lambda: steered(progress=MODEL.base),
+                lambda: tt.Taylor(MODEL.process, MODEL.base, MODEL.base),
+            )
+        ),
+        *(
+            (r"the reward .*give a function of \(x\)", lambda reward=reward: tt.Lookahead(MODEL, reward))
+            for reward in (tt.Model, lambda x, t, s: 0, lambda: 0)
+        ),
+        ("texts is", lambda: tt.train_tokenizer(torch.tensor(2.0), 300)),
+        ("texts is", lambda: tt.train_tokenizer(np.array(2.0), 300)),
+        ("rows are", lambda: tt.SiteLogits(torch.zeros(2, 3), torch.tensor(2))),
+        ("of choices of what kernel returned", lambda: tt.Annealed(COMPOSED, 2, kernel=lambda fk: fk)),
+        ("the base is for", lambda: tt.Taylor(tt.Uniform(3), MODEL.base, lambda onehot, t: onehot.sum((1, 2)))),
+        ("a score returned 4 values", lambda: tt.Guided(MODEL.process, WIDE, MODEL.conditional, 1.5)(STATE, 0.5)),
+        (
+            "seen cannot be called",
+            lambda: tt.LazyScore(REVIEWS.model("positive").base, (), torch.sin)(GAPS, 0.5).dense(),
+        ),
+        ("the potential is a Unshown", lambda: tt.testing.check_potential(Unshown(), tt.Masking(3), 2)),
         ("what reads returned", lambda: c.NetScore(c.VP(), lambda x, t: x, lambda *_: (1, 2))(torch.zeros(1, 1), 0.5)),
     ],
 )
@@ -450,6 +477,10 @@ class Alone(nn.Module):
         return self.table(x)
 
 
+def WIDE(x, t):
+    return tt.SiteLogits.of(torch.zeros(*x.shape, 4))
+
+
 def BAD(x, t):
     return tt.LocalTemperature(MODEL.process, lambda x, t: x, 0.9)(x, t)
 
@@ -461,6 +492,12 @@ def steered(**options):
 def learned(**wrong):
     good = {"twist": lambda x, t: x.sum(-1).double(), "vocabulary": 3, "strength": 1.0, "held_out": HELD_OUT}
     return tt.LearnedTwist(**good | {"tried": (HELD_OUT,), "order": (1, 0), "spent": tt.Spent()} | wrong)
+
+
+def test_a_network_of_x_alone_is_a_reward():
+    net = nn.Sequential(nn.Embedding(4, 1), nn.Flatten(), nn.Linear(2, 1), nn.Flatten(0)).eval()
+    state = torch.tensor([[1, 2]])
+    assert tt.Lookahead(MODEL, net)(state, 0.0) == net(state).item()
 
 
 def test_what_is_refused_above_is_taken_where_it_is_meant():

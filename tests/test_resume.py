@@ -183,6 +183,8 @@ def test_fingerprints_tell_models_apart_and_not_where_they_lie():
     assert fingerprint(lambda x: x.sum(-1)) != fingerprint(lambda x: x.max(-1))  # the same bytecode, another name in it
     assert fingerprint(lambda x: [v + 1 for v in x]) != fingerprint(lambda x: [v + 2 for v in x])
     assert fingerprint("cpu time") != fingerprint("cpu") == fingerprint(torch.device("cpu"))
+    for strange in (torch.ones(3).to_sparse(), torch.ones(3, device="meta")):  # of any layout, and without numbers
+        assert fingerprint(strange) == fingerprint(strange.clone()) != fingerprint(torch.ones(4))
 
 
 # kills

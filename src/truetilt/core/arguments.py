@@ -96,10 +96,12 @@ def function(name: str, value: object, takes: str, hint: str = "") -> None:
     """
     if not callable(value):
         raise InvalidInput(f"{name} is {shown(value)}; give a function of {takes}{hint and ', ' + hint}")
-    count = takes.count(",") + 1
+    count, own = takes.count(",") + 1, getattr(value, "called_with", takes)
     try:
         if isinstance(value, type):
             raise TypeError("a class, not a function")
+        if own != takes:
+            raise TypeError(f"it is called with {own}")
         signature = inspect.signature(value.forward if isinstance(value, torch.nn.Module) else value)
     except ValueError as error:  # builtins have no signature; those of torch take one tensor
         if count == 1:
@@ -114,6 +116,19 @@ def function(name: str, value: object, takes: str, hint: str = "") -> None:
             f"{name} is called with {takes}, and {shown(value)} cannot be ({error}); give a function of "
             f"{takes}{hint and ', ' + hint}"
         ) from error
+
+
+def takes_time(name: str, value: object, hint: str = "") -> bool:
+    """Whether a function of states is one of (x, t), not of x alone; raises unless it is one of the two."""
+    if callable(value) and not isinstance(value, type):
+        try:
+            inspect.signature(value.forward if isinstance(value, torch.nn.Module) else value).bind(0, 0)
+        except (TypeError, ValueError):  # a function of x alone, or a builtin without a signature
+            pass
+        else:
+            return True
+    function(name, value, "(x)", hint)
+    return False
 
 
 def called(name: str, value: Callable[..., Any], *args: Any) -> Any:
@@ -190,12 +205,19 @@ def folder_of(name: str, value: object) -> Path:
     return found
 
 
+def entries(name: str, value: object, need: str) -> Iterable[Any]:
+    """Any iterable that is not a text, as it is, which may be endless."""
+    one = isinstance(value, Tensor | np.ndarray) and value.ndim == 0  # iterable by its type alone
+    if one or isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise InvalidInput(f"{name} is {shown(value)}; {need}")
+    return value
+
+
 def listed(name: str, value: object, need: str) -> list[Any]:
     """The entries of any iterable that is not a text or a mapping, at most `LONGEST` of them."""
-    one = isinstance(value, Tensor | np.ndarray) and value.ndim == 0
-    if one or isinstance(value, str | bytes | dict | set) or not isinstance(value, Iterable):
+    if isinstance(value, dict | set):
         raise InvalidInput(f"{name} is {shown(value)}; {need}")
-    found = list(islice(value, LONGEST + 1))
+    found = list(islice(entries(name, value, need), LONGEST + 1))
     if len(found) > LONGEST:
         raise InvalidInput(f"{name} has more than {LONGEST:,} entries; {need}")
     return found

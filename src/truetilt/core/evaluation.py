@@ -136,6 +136,7 @@ class BatchScore(ABC):
     own.
     """
 
+    called_with: ClassVar[str] = "(x, t)"  # so it is no function of two other things
     asks_others: ClassVar[bool] = False  # whether its answer is made of other scores', which are counted themselves
     consistent: ClassVar[bool] = False  # whether its conditionals are worked out from one joint law
 
@@ -217,13 +218,18 @@ def _checked(model: OfProcess, name: str, score: AnyScore | None, batch: Batch, 
         raise InvalidInput(
             f"the {name} score writes to the states that it is given; let it work on a copy of them, x.clone()"
         )
+    check_answer(f"the {name} score", logits, x, size)
+    return logits
+
+
+def check_answer(name: str, logits: SiteLogits, x: Tensor, size: int) -> None:
+    """Raise for an answer about a batch of states that has other sites, or another vocabulary than this."""
     if logits.store.shape[-1] != size or logits.index.shape != x.shape:
         raise InvalidInput(
-            f"the {name} score returned {logits.vocabulary} values at sites {tuple(logits.index.shape)} for a batch of "
+            f"{name} returned {logits.vocabulary} values at sites {tuple(logits.index.shape)} for a batch of "
             f"states {tuple(x.shape)}; the process has {size} tokens (the mask is not one): return "
             f"[{len(x)}, {x.shape[-1]}, {size}]"
         )
-    return logits
 
 
 _FREE = frozenset({"cpu"})  # kinds of device whose values are read without a synchronisation

@@ -36,7 +36,7 @@ def alike(one: Any, other: Any, above: tuple[tuple[int, int], ...] = ()) -> bool
     if one is other or (id(one), id(other)) in above:
         return True
     if isinstance(one, Tensor) and isinstance(other, Tensor):
-        return one.device == other.device and one.dtype == other.dtype and torch.equal(one, other)
+        return one.device == other.device and one.dtype == other.dtype and not one.is_meta and torch.equal(one, other)
     plain = bool | int | float | str | bytes | torch.dtype | torch.device
     if one is None or other is None or isinstance(one, plain) or isinstance(other, plain):
         return not isinstance(one, Tensor) and not isinstance(other, Tensor) and one == other
@@ -128,4 +128,6 @@ def _name(value: Any) -> str:
 
 
 def _bytes(tensor: Tensor) -> bytes:
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    if tensor.is_meta:  # it holds no numbers
+        return b""
+    return tensor.detach().cpu().to_dense().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()

@@ -159,7 +159,12 @@ class SiteLogits:
     def __post_init__(self) -> None:
         whole = isinstance(self.index, Tensor) and self.index.dtype == torch.int64
         rows = isinstance(self.store, Tensor) and not self.store.is_sparse
-        if not whole or not (rows or isinstance(self.store, LazyRows)) or len(self.store.shape) != 2:
+        if (
+            not whole
+            or not self.index.dim()
+            or not (rows or isinstance(self.store, LazyRows))
+            or len(self.store.shape) != 2
+        ):
             raise InvalidInput(
                 f"rows are {shown(self.store)} and the index {shown(self.index)}; give rows [R, S] and an int64 index "
                 "[..., D], or make them by tt.SiteLogits.of"

@@ -17,7 +17,7 @@ from torch import Tensor
 from ..core.arguments import LARGEST, called, function, number, set_fields, shown, tensor_of
 from ..core.errors import InvalidInput
 from ..core.eval_mode import check_logits, evaluating
-from ..core.evaluation import Batch, BatchScore, ask
+from ..core.evaluation import Batch, BatchScore, ask, check_answer
 from ..core.logits import SiteLogits, batch_of
 from ..core.types import NEG_INF, Process, Schedule, Score, Tokens, check_process
 
@@ -108,10 +108,7 @@ class Guided(BatchScore):
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         base, conditional, x = ask(self.base, batch, t), ask(self.conditional, batch, t), batch.x
         for answer in (base, conditional):
-            if not isinstance(answer, SiteLogits) or answer.index.shape != x.shape:
-                raise InvalidInput(
-                    f"a score returned {shown(answer)} for states {tuple(x.shape)}; return tt.SiteLogits"
-                )
+            check_answer("a score", answer, x, self.process.vocabulary)
         return guided(self.guide, self.process, base, conditional, strength(self.beta, t), NoisyState(x, t))
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from ..core.arguments import function, shown, tensor_of
 from ..core.errors import InvalidInput, InvalidWeights
 from ..core.eval_mode import evaluating
-from ..core.evaluation import Batch, BatchScore, OfProcess, OfTokens, ask, check
+from ..core.evaluation import Batch, BatchScore, OfProcess, OfTokens, ask, check, check_answer
 from ..core.logits import SiteLogits, batch_of
 from ..core.types import NEG_INF, Potential, Process, Score, Tokens, check_process
 
@@ -168,11 +168,12 @@ def check_base(process: Process, base: Score) -> None:
         raise InvalidInput(
             f"the base knows {known.vocabulary} tokens and the process {process.vocabulary}; they must agree"
         )
+    if getattr(known, "states", process.states) != process.states:
+        raise InvalidInput(f"the base is for {shown(known)} and the process is {shown(process)}; they must agree")
 
 
 def dense_base(process: Process, base: Score, batch: Batch, t: float) -> Tensor:
     """The base's log-score of every token at every site [B, D, S]."""
-    found, x = ask(base, batch, t), batch.x
-    if not isinstance(found, SiteLogits) or found.index.shape != x.shape or found.vocabulary != process.vocabulary:
-        raise InvalidInput(f"the base returned {shown(found)} for states {tuple(x.shape)}; return tt.SiteLogits")
+    found = ask(base, batch, t)
+    check_answer("the base", found, batch.x, process.vocabulary)
     return found.dense()

@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ..core.arguments import function, listed, set_fields, shown
+from ..core.arguments import called, function, listed, set_fields, shown
 from ..core.errors import InvalidInput
 from ..core.evaluation import Batch
 from ..core.logits import LazyRows, SiteLogits
@@ -66,7 +66,7 @@ class LazyScore(WrappingScore):
         length = flat.shape[-1]
         states, which = (numbers // length).unique(return_inverse=True)
         if self.seen is not None:
-            self.seen(len(states))
+            called("seen", self.seen, len(states))
         if batch.meter is not None:
             batch.meter.evaluated(len(states))
         here = flat[states]

@@ -188,15 +188,15 @@ class Sequences:
         x = _tokens(x)
         return self._spelled(self._own(x)) if x.dim() == 1 else [self._spelled(row) for row in self._own(x)]
 
-    def filled(self, text: str, x: Tokens) -> Any:
+    def filled(self, text: str, x: Tokens | None = None) -> Any:
         """The whole strings: a prompt, or a text with gaps, with each row [..., D] in its open sites.
 
         An end token drawn in a gap ends that gap: later tokens of the gap are dropped, and the given text stays.
         """
-        x = _tokens(x)
         if not isinstance(text, str):
             several = "; of several prompts give each with its own rows" if isinstance(text, list | tuple) else ""
             raise InvalidInput(f"the text is {shown(text)}; give one prompt, or a text with gaps{several}")
+        x = _tokens(x)
         row = context_of(self.public, text, None if has_gaps(text) else x.shape[-1], "").row
         if row.count(OPEN) != x.shape[-1]:
             raise InvalidInput(f"rows of {x.shape[-1]} tokens for a text with {row.count(OPEN)} open; give as many")

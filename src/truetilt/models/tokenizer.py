@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..core.arguments import has, path_of, shown, whole_number
+from ..core.arguments import entries, has, path_of, shown, whole_number
 from ..core.errors import InvalidInput
 from ..core.storage import TEXT, check_plain, parse_json, read_text, write_text
 from .pretrained import read_card
@@ -154,8 +154,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Tokenizer:
     """
     if whole_number("vocabulary", vocabulary, 0, 2**24) <= _BYTES:
         raise InvalidInput(f"vocabulary is {vocabulary}; every byte and the end need a token, so give at least 257")
-    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
-        raise InvalidInput(f"texts is {shown(texts)}; give a list of texts")
+    texts = entries("texts", texts, "give a list of texts")
     library = tokenizers_library()
     inner = library.Tokenizer(library.models.BPE())
     inner.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=True)  # a word is one token anywhere

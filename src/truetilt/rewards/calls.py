@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..core.arguments import bounded, function, tensor_of
+from ..core.arguments import bounded, takes_time, tensor_of
 from ..core.errors import InvalidInput
 from ..core.evaluation import MeteredReward
 from ..core.types import NEG_INF, Tokens
@@ -23,8 +22,7 @@ def check_reward_of(reward: object, strength: object, vocabulary: int | None = N
     """The strength of a reward as a plain number, finite and not 0; the reward must be a function, and know all tokens
     of a vocabulary if one is given.
     """
-    if not callable(reward):
-        function("the reward", reward, "(x)", "of clean states [B, D]")
+    takes_time("the reward", reward, "of clean states [B, D]")
     if vocabulary is not None:
         check_alphabet(reward, vocabulary)
     return check_strength_of(strength, "the reward's strength")
@@ -53,7 +51,8 @@ def call_reward(reward: Rewarding, x: Tokens) -> Tensor:
 
     The function is given a copy: what it writes into its input changes no state.
     """
-    given = (x.clone(), 0.0) if _takes_time(reward) else (x.clone(),)
+    own = reward.reward if isinstance(reward, MeteredReward) else reward
+    given = (x.clone(), 0.0) if takes_time("the reward", own) else (x.clone(),)
     found = call_user("the reward", reward, *given)
     value = tensor_of("what the reward returned", found, "return one number a state", x.device).double()
     if value.shape != x.shape[:1]:
@@ -73,13 +72,3 @@ def call_reward(reward: Rewarding, x: Tokens) -> Tensor:
 def scaled(value: Tensor, strength: float) -> Tensor:
     """strength * reward; -inf (forbidden) stays -inf."""
     return torch.where(value == NEG_INF, NEG_INF, strength * value)
-
-
-def _takes_time(reward: Rewarding) -> bool:
-    """Whether a reward is a function (x, t), as potentials are."""
-    own = reward.reward if isinstance(reward, MeteredReward) else reward
-    try:
-        inspect.signature(own).bind(0, 0)
-    except (TypeError, ValueError):
-        return False
-    return True

@@ -32,8 +32,8 @@ UNMET = 7.0  # n draws miss what has probability 7 / n once in a thousand times
 MOVED = 0.05  # nats of log Z: the smallest error that counts as one
 CLEAR = 1.0  # nats by which a nominee's residual lies above all of the answer's
 CHAINS, SWEEPS, PARTS = 6, 2, 4  # chains from nominees, moves per site, and how often a chain's states are noted
-UNLIKE, PSEUDO = 8, 0.5  # nominees differ at one in this many sites; pseudo-count of a site's tokens in a chain
-LED, FEWEST_LED = 64, 8  # draws of a chain's law, most and fewest
+UNLIKE, PSEUDO = 8, 2.0  # nominees differ at one in this many sites; pseudo-count of a site's tokens in a chain
+LED, FEWEST_LED = 96, 16  # draws led by a chain, most and fewest
 SHARE = 0.05  # of the remaining budget for chains, and the same for the draws of their laws
 TAIL, ENOUGH, VALUES = 0.01, 400, 3  # a tail's least share of Z, of how many weights, with how many values, to count
 
@@ -184,8 +184,12 @@ def challenge(work: Work, result: Result, twist: Potential | None) -> None:
     stays = residual(problem, twist, states[-1], value[-1]) > ceiling_of(result)
     count = min(account.buys(problem.draw.times(max(int(stays.sum()), 1)), SHARE), LED)
     for chain in stays.nonzero().squeeze(-1).tolist() if count >= FEWEST_LED else ():
-        law = law_of(states[:, chain], work.samples[0], problem.vocabulary)
-        work.sample(law, count, "moves from there stay where the answer has no mass")
+        found = states[:, chain]
+        for _ in range(2):  # the draws of the first law above the answer say which sites are free there, and lead again
+            law = law_of(found, work.samples[0], problem.vocabulary)
+            drawn = work.sample(law, count // 2, "moves from there stay where the answer has no mass")
+            above = residual(problem, twist, drawn.x, drawn.value) > ceiling_of(result)
+            found = torch.cat([found, torch.unique(drawn.x[above], dim=0)])
 
 
 def law_of(chain: Tokens, base: Sample, vocabulary: int) -> TableTwist:

@@ -126,6 +126,7 @@ class Annealed(SiteTarget):
         if not callable(self.kernel):
             raise InvalidInput(f"kernel is {shown(self.kernel)}; {need}")
         has("what kernel returned", self.moves, ("move", "choices"), need)
+        whole_number("the number of choices of what kernel returned", self.moves.choices, 0)
 
     @property
     def model(self) -> Model:

@@ -7,7 +7,6 @@ once (a linear one, say) has a method `site_values`; any other is evaluated on e
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -15,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from ..core.arguments import LARGEST, bounded, function, tensor_of
+from ..core.arguments import LARGEST, bounded, function, takes_time, tensor_of
 from ..core.errors import InvalidInput
 from ..core.evaluation import StepWork, highest_of, value_of
 from ..core.twists import Learned, SiteValued
@@ -59,15 +58,7 @@ class EndsIn:
 def as_potential(name: str, given: Any) -> Potential:
     """A function of (x, t) is returned unchanged; one of x alone is wrapped in a function that ignores the time."""
     takes = "of a batch of states [B, D], or of it and a time, that returns one number a state"
-    called = given.forward if isinstance(given, torch.nn.Module) else given
-    try:
-        inspect.signature(called).bind(0, 0)
-    except (TypeError, ValueError):  # a function of x alone, or a builtin without a signature
-        function(name, given, "(x)", takes)
-        return OfFinished(given)
-    if isinstance(given, type):
-        function(name, given, "(x)", takes)
-    return given
+    return given if takes_time(name, given, takes) else OfFinished(given)
 
 
 def check_fits(twist: object, length: int, vocabulary: int) -> None:
