@@ -21,6 +21,7 @@ from ..result import Result
 from ..rewards.calls import scaled
 from ..rewards.reward import Reward
 from ..runtime.settings import known_of
+from ..smc.resampling import effective_sample_size
 from ..twists.layout import TableLayout
 from ..twists.pool import Sample, pooled
 from ..twists.tables import TableTwist
@@ -45,6 +46,7 @@ class Evidence(NamedTuple):
         log_z: log Z by all samples together.
         missed: Mass of the states above everything in the answer, over the answer's Z.
         met: Number of such states among the samples.
+        told_by: Effective number of draws that `missed` is told by; None unless chains stayed above the answer.
         tail: Pareto shape of the answer's largest weights: from .7 on their mean is not to be relied on; None where
             they hold next to nothing.
         draws: Number of draws of p0 that say what is not excluded.
@@ -57,6 +59,7 @@ class Evidence(NamedTuple):
     log_z: float
     missed: float
     met: int
+    told_by: float | None
     tail: float | None
     draws: int
     unmet_share: float
@@ -78,6 +81,7 @@ def evidence_of(work: Work, result: Result, twist: Potential | None) -> Evidence
     every = pooled(work.samples)
     above = residual(work.problem, twist, every.x, every.value) > ceiling_of(result) + ROUNDING
     missed = every.log_w[above].logsumexp(0) if bool(above.any()) else torch.tensor(NEG_INF)
+    told_by = float(effective_sample_size(every.log_w[above])) if work.led and bool(above.any()) else None
     missed = math.exp(min(float(missed) - result.log_z, 700.0)) if missed > NEG_INF else 0.0
     count = len(work.samples[0].x)
     share = min(UNMET / count, 1.0)
@@ -85,8 +89,8 @@ def evidence_of(work: Work, result: Result, twist: Potential | None) -> Evidence
     tail = tail_shape(result.log_weights.reshape(-1))
     most = math.exp(min(float(every.log_w.max()) - result.log_z, 700.0)) if result.log_z > NEG_INF else math.inf
     return Evidence(
-        every.log_z, missed, int(above.sum()), tail, count, share, needed / work.problem.strength, every.heaviest,
-        UNMET * most,
+        every.log_z, missed, int(above.sum()), told_by, tail, count, share, needed / work.problem.strength,
+        every.heaviest, UNMET * most,
     )  # fmt: skip
 
 
@@ -187,6 +191,7 @@ def challenge(work: Work, result: Result, twist: Potential | None) -> None:
         found = states[:, chain]
         for _ in range(2):  # the draws of the first law above the answer say which sites are free there, and lead again
             law = law_of(found, work.samples[0], problem.vocabulary)
+            work.led = True
             drawn = work.sample(law, count // 2, "moves from there stay where the answer has no mass")
             above = residual(problem, twist, drawn.x, drawn.value) > ceiling_of(result)
             found = torch.cat([found, torch.unique(drawn.x[above], dim=0)])

@@ -23,6 +23,7 @@ _SATURATED = 0.7  # share of the largest possible variation of Z-hat, above whic
 
 
 MISSED, MOSTLY = 0.01, 0.1  # share of Z that an answer may miss: of care, and of doubt
+TOLD = 5.0  # effective draws by which mass is told
 HEAVY = 0.7  # Pareto shape from which on a mean of weights is not to be relied on
 
 
@@ -48,6 +49,12 @@ def remedies(best: Tried, work: Work) -> Remedies:
 
 def _missing(found: Evidence) -> list[tuple[str, str]]:
     """Mass that draws met and the answer does not have."""
+    if found.missed < MISSED and found.told_by is not None and found.told_by < TOLD:
+        words = (
+            f"Moves from states that were met stay above all of the answer, and {found.met} draws led there are too "
+            "few to tell what mass there is. Use a larger budget."
+        )
+        return [(Verdict.care.value, words)]
     if found.missed < MISSED:
         return []
     words = (

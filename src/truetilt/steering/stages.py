@@ -127,6 +127,7 @@ class Work:
     samples: list[Sample] = field(default_factory=list)  # of known laws: draws of p0 first, then those of twists
     differ: float = 0.0  # nats by which the conditionals of neighbouring sites differ
     reordered: Reordered | None = None
+    led: bool = False  # whether chains stayed above the answer, and draws were led there
     stages: list[DoneStage] = field(default_factory=list)
     lacking: list[str] = field(default_factory=list)  # what could not be tried, and the budget it needs
     left_out: dict[str, str] = field(default_factory=dict)  # routes not tried, and why
