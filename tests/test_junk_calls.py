@@ -380,6 +380,7 @@ DIGITS, REVIEWS = tt.load("mnist"), tt.load("tiny-reviews")
 TABLES = tt.learn_twist(MODEL, lambda x: (x == 1).sum(-1).double(), calls=60, draws=30, refits=0)
 STATE, SITE = torch.zeros(1, 2, dtype=torch.int64), torch.zeros(1, dtype=torch.int64)
 GAPS = torch.full((1, 4), REVIEWS.process.states - 1)
+META = torch.ones(1, 2, device="meta")
 
 
 @pytest.mark.parametrize(
@@ -433,6 +434,17 @@ GAPS = torch.full((1, 4), REVIEWS.process.states - 1)
             (r"the reward .*give a function of \(x\)", lambda reward=reward: tt.Lookahead(MODEL, reward))
             for reward in (tt.Model, lambda x, t, s: 0, lambda: 0)
         ),
+        ("log-weights are", lambda: tt.systematic(torch.ones(3), torch.zeros(0))),
+        ("log-weights are", lambda: tt.multinomial(torch.ones(3), torch.zeros(2))),
+        ("net is called with", lambda: c.NetScore(c.VP(), lambda x, t: x, condition={"label": 3})),
+        ("net is called with", lambda: c.NetScore(c.VP(), lambda x, t, **told: x, condition={3: 3})),
+        (
+            "a result holds",
+            lambda: tt.Result(META[..., None], META, *[RESULT.times] * 4),
+        ),
+        ("cannot draw a Unshown", lambda: RESULT.draw(Unshown())),
+        ("chunk is a Unshown", lambda: sampled(chunk=Unshown())),
+        ("snapshots names step a Unshown", lambda: sampled(snapshots=[Unshown()])),
         ("texts is", lambda: tt.train_tokenizer(torch.tensor(2.0), 300)),
         ("texts is", lambda: tt.train_tokenizer(np.array(2.0), 300)),
         ("rows are", lambda: tt.SiteLogits(torch.zeros(2, 3), torch.tensor(2))),

@@ -87,7 +87,8 @@ class Result:
 
     def __post_init__(self) -> None:
         shape = tuple(self.log_weights.shape) if isinstance(self.log_weights, Tensor) else None
-        if not isinstance(self.particles, Tensor) or shape is None or len(shape) != 2 or 0 in shape:
+        empty = any(getattr(part, "is_meta", False) for part in (self.particles, self.log_weights))
+        if not isinstance(self.particles, Tensor) or shape is None or len(shape) != 2 or 0 in shape or empty:
             raise InvalidInput(
                 f"a result holds particles {shown(self.particles)} and log-weights {shown(self.log_weights)}; give "
                 "tensors [populations, particles, D] and [populations, particles], as a run returns"
@@ -234,7 +235,7 @@ class Result:
     def draw(self, n: int, seed: int = 0) -> Tensor:
         """n unweighted draws from the union by mass, in random order [n, D]. Same seed, same draws."""
         if isinstance(n := plain(n), bool) or not isinstance(n, int) or n < 1:
-            raise InvalidInput(f"cannot draw {n!r} samples; ask for a whole number of them, at least one")
+            raise InvalidInput(f"cannot draw {shown(n)} samples; ask for a whole number of them, at least one")
         check_fits(8 * n * (3 + self.particles[0, 0].numel()), f"{n} draws", self.particles.device)
         stream = Stream(seed, device=self.particles.device)
         log_w = self.log_weights.reshape(-1)

@@ -7,6 +7,7 @@ from contextlib import redirect_stdout
 from io import StringIO
 from typing import Any, NamedTuple
 
+from ..core.arguments import shown
 from ..core.errors import InvalidInput
 
 HEAVY, LIGHT = "heavy", "light"
@@ -67,7 +68,7 @@ class VariableDomain(NamedTuple):
 def check_scheme(scheme: object) -> str:
     """A numbering scheme whose CDR limits are known; raises otherwise."""
     if not isinstance(scheme, str) or scheme not in SCHEMES:
-        raise InvalidInput(f"the scheme is {scheme!r}; CDRs are known by {' and '.join(SCHEMES)}")
+        raise InvalidInput(f"the scheme is {shown(scheme)}; CDRs are known by {' and '.join(SCHEMES)}")
     return scheme
 
 

@@ -17,7 +17,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from ..core.arguments import device_here, listed, number, set_fields, whole_number
+from ..core.arguments import device_here, listed, number, set_fields, shown, whole_number
 from ..core.errors import InvalidInput
 from ..core.fasta import AMINO_ACIDS, check_protein, letters_of, tokens_of
 from ..core.types import Model, Tokens
@@ -322,7 +322,7 @@ def check_species(species: object) -> int:
     """The index of a species that the head knows; raises for others."""
     name = species.lower() if isinstance(species, str) else species
     if name not in SPECIES:
-        raise InvalidInput(f"species is {species!r}; AntiBERTy knows {', '.join(SPECIES)}")
+        raise InvalidInput(f"species is {shown(species)}; AntiBERTy knows {', '.join(SPECIES)}")
     return SPECIES.index(name)
 
 

@@ -119,8 +119,6 @@ class NetScore:
 
     def __post_init__(self) -> None:
         check_noise(self.process)
-        if self.condition is None or not callable(self.net):
-            function("net", self.net, "(x, time)")
         function("reads", self.reads, "(predicted, x, m, s)", "such as tt.continuous.noise")
         function("clock", self.clock, "(t, process)", "such as tt.continuous.trained_steps(alphas_cumprod)")
         if self.shape is not None:
@@ -128,6 +126,7 @@ class NetScore:
             set_fields(self, shape=tuple(whole_number("a size of the network's shape", size, 1) for size in sizes))
         if self.condition is not None and not isinstance(self.condition, dict):
             raise InvalidInput(f"condition is {shown(self.condition)}; give what the network is told, by keyword")
+        function("net", self.net, "(x, time)", keywords=self.condition or ())
         if self.batch is not None:
             set_fields(self, batch=whole_number("batch", self.batch, 1))
 

@@ -90,9 +90,9 @@ def truth(name: str, value: object) -> bool:
     return found
 
 
-def function(name: str, value: object, takes: str, hint: str = "") -> None:
-    """Raise unless the value can be called with these arguments, written as "(x, t)"; `hint` names what to give
-    instead.
+def function(name: str, value: object, takes: str, hint: str = "", keywords: Iterable[str] = ()) -> None:
+    """Raise unless the value can be called with these arguments, written as "(x, t)", and keywords; `hint` names what
+    to give instead.
     """
     if not callable(value):
         raise InvalidInput(f"{name} is {shown(value)}; give a function of {takes}{hint and ', ' + hint}")
@@ -110,7 +110,7 @@ def function(name: str, value: object, takes: str, hint: str = "") -> None:
     except TypeError as error:
         raise InvalidInput(f"{name} is {shown(value)} ({error}); give a function of {takes}") from error
     try:
-        signature.bind(*range(count))
+        signature.bind(*range(count), **dict.fromkeys(keywords))
     except TypeError as error:
         raise InvalidInput(
             f"{name} is called with {takes}, and {shown(value)} cannot be ({error}); give a function of "

@@ -12,6 +12,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from ..core.arguments import shown
 from ..core.errors import InvalidInput
 from ..core.evaluation import Batch, ask
 from ..core.logits import SiteLogits, stacked
@@ -30,7 +31,7 @@ class Ended(WrappingScore):
     def __post_init__(self) -> None:
         process = process_of(self.score)
         if not isinstance(process, Masking):
-            raise InvalidInput(f"rows end where tokens are revealed, and the process is {process!r}; use masking")
+            raise InvalidInput(f"rows end where tokens are revealed, and the process is {shown(process)}; use masking")
         if not 0 <= self.end < self.process.vocabulary:
             raise InvalidInput(f"the end token is {self.end} of {self.process.vocabulary} tokens; give one of them")
 

@@ -117,11 +117,11 @@ def check_sizes(config: Any) -> None:
     check_whole_sizes(config, side=1, vocabulary=2, classes=0, blocks=1, embedding=1, condition=1)
     channels = config.channels
     if not isinstance(channels, tuple) or not channels or any(type(c) is not int or c < 1 for c in channels):
-        raise InvalidInput(f"channels is {channels!r}; give one whole number for each grid, from the finest")
+        raise InvalidInput(f"channels is {shown(channels)}; give one whole number for each grid, from the finest")
     if len(channels) > _MOST_GRIDS:
         raise InvalidInput(f"channels names {len(channels):,} grids; give at most {_MOST_GRIDS}, each halves the side")
     if not isinstance(config.attention, bool):
-        raise InvalidInput(f"attention is {config.attention!r}; give true or false")
+        raise InvalidInput(f"attention is {shown(config.attention)}; give true or false")
 
 
 def check_whole_sizes(config: Any, **least: int) -> None:

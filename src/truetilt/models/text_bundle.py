@@ -77,7 +77,7 @@ class Facts:
             return int(condition)
         meant = [name for name in self.classes if name.lower() == str(condition).strip().lower()]
         hint = f" (is it {meant[0]!r} that you mean?)" if meant else ""
-        raise InvalidInput(f"the condition is {condition!r}{hint}; these nets know {', '.join(self.classes)}")
+        raise InvalidInput(f"the condition is {shown(condition)}{hint}; these nets know {', '.join(self.classes)}")
 
     def rivals(self, number: int) -> tuple[int, ...]:
         """The class numbers of the group that a class belongs to."""

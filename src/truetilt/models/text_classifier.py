@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ..core.arguments import shown
 from ..core.errors import InvalidInput
 from ..core.types import Tokens
 from .layers import TimeEmbedding
@@ -54,7 +55,7 @@ class TextClassifierConfig:
         check_transformer_sizes(self)
         groups = self.groups
         if not isinstance(groups, tuple) or not groups or any(type(size) is not int or size < 2 for size in groups):
-            raise InvalidInput(f"groups is {groups!r}; give the number of classes of each group, at least two")
+            raise InvalidInput(f"groups is {shown(groups)}; give the number of classes of each group, at least two")
 
     @property
     def classes(self) -> int:

@@ -130,7 +130,7 @@ def check_class(net: object, label: object) -> None:
     classes = math.inf if said is None else said
     if isinstance(label, bool) or not isinstance(label, int) or not 0 <= label < classes:
         known = f"classes 0 to {classes - 1}" if classes else "no classes"
-        raise InvalidInput(f"the condition is {label!r}; this net knows {known}")
+        raise InvalidInput(f"the condition is {shown(label)}; this net knows {known}")
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from ..core.arguments import shown
 from ..core.errors import InvalidInput, Stopped
 from ..core.storage import check_plain, read_json, remove_written, sha256_of, write_folder, write_json, write_with
 from ..core.types import Particles, StepInfo
@@ -69,7 +70,7 @@ class Checkpoints:
         self, folder: str | Path, every: int, identity: dict[str, Any], shard: Shard, rewards: Sequence[Any] = ()
     ) -> None:
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-            raise InvalidInput(f"checkpoint_every is {every!r}; give a whole number of steps, at least 1")
+            raise InvalidInput(f"checkpoint_every is {shown(every)}; give a whole number of steps, at least 1")
         self.folder, self.every, self.shard, self.rewards = Path(folder), every, shard, rewards
         self.identity = json.loads(json.dumps(identity))
         self._stop_asked, self._before = False, None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 
-from ..core.arguments import function, has, whole_number
+from ..core.arguments import function, has, shown, whole_number
 from ..core.errors import InvalidInput
 from ..core.eval_mode import hidden_in_training
 from ..core.metering import uncounted
@@ -82,7 +82,7 @@ def check_options(couple: object, resample: object, chunk: object, shard: object
         function("resample", resample, "(log_w, u)", "a resampler such as tt.systematic or tt.adaptive(...)")
     function("couple", couple, "(u, labels, spare)", "such as tt.independent or tt.systematic_draws")
     if isinstance(chunk, str) and chunk != "auto":
-        raise InvalidInput(f'chunk is {chunk!r}; give how many particles draw at a time, "auto", or None for all')
+        raise InvalidInput(f'chunk is {shown(chunk)}; give how many particles draw at a time, "auto", or None for all')
     if chunk is not None and not isinstance(chunk, str):
         whole_number("chunk", chunk, 1)
     members = ("first", "complete", "share", "everyone", "mine", "draw", "summed", "agreed", "compare")  # of a `Shard`

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.arguments import listed, plain
+from ..core.arguments import listed, plain, shown
 from ..core.errors import InvalidInput
 from ..core.types import Particles
 
@@ -33,7 +33,7 @@ def chosen_steps(wanted: int | Sequence[int] | None, steps: int) -> tuple[int, .
     need = f"give how many to keep, or a list of steps from 0 to {steps}"
     count = plain(wanted)
     if isinstance(count, bool):
-        raise InvalidInput(f"snapshots is {wanted!r}; {need}")
+        raise InvalidInput(f"snapshots is {shown(wanted)}; {need}")
     if isinstance(count, int):
         if count < 0:
             raise InvalidInput(f"snapshots is {wanted}; give how many to keep, 0 or more")
@@ -41,7 +41,7 @@ def chosen_steps(wanted: int | Sequence[int] | None, steps: int) -> tuple[int, .
     named = [plain(step) for step in listed("snapshots", wanted, need)]
     for step in named:
         if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step <= steps:
-            raise InvalidInput(f"snapshots names step {step!r}; steps are whole numbers from 0 to {steps}")
+            raise InvalidInput(f"snapshots names step {shown(step)}; steps are whole numbers from 0 to {steps}")
     return tuple(sorted(set(named)))
 
 

@@ -106,7 +106,8 @@ def _check(log_w: LogWeights, u: Tensor) -> None:
         and u.is_floating_point()
         and not any(tensor.is_meta or tensor.is_sparse for tensor in (log_w, u))
     )
-    if not tensors or not log_w.dim() or not log_w.shape[-1] or u.shape[:-1] != log_w.shape[:-1] or not u.dim():
+    many = log_w.shape[-1] if tensors and log_w.dim() else 0
+    if not many or u.shape[:-1] != log_w.shape[:-1] or u.shape[-1:] not in ((many,), (1,)):  # 1: one draw of all
         raise InvalidInput(
             f"log-weights are {shown(log_w)} and uniforms {shown(u)}; give two tensors of one shape [..., N]"
         )
