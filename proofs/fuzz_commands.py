@@ -409,7 +409,7 @@ def carried(words: list[str], valid: Path, seed: str, apart: bool) -> None:
             _here(Path(name))
         code, said = _apart(words) if apart else _within(words)
         told = f"truetilt {' '.join(word[:60] for word in words)}: exit code {code}\n{said[-1500:]}"
-        if not code and words[:1] == ["sample"]:
+        if not code and words[:1] == ["sample"] and "--help" not in words:
             out = next(word.removeprefix("--out=") for word in words if word.startswith("--out="))
             _check(Path(out), told)
         _judge(code, said, told)
