@@ -5,9 +5,10 @@ python proofs/steer_trust.py --families gc,runs-8 --seeds 0-1 --kinds steer --ou
 python proofs/steer_trust.py --workers 16                    on a larger machine
 
 An interrupted run goes on: each finished job is a line under runs/steer_trust, in a file named by the code that made
-it. The rules of `steer` were fixed on seeds 0-19; `steer_trust.json` is of seeds that none of them had seen. An answer is *wrong* if log Z is off by more than 3 half-widths of
-its 95 % interval and by more than .05 nats, or if its marginals are off by more than 3 times the floor: the error that
-as many independent draws of the target have as the answer says it is worth.
+it. The rules of `steer` were fixed on seeds 0-19; `steer_trust.json` is of seeds that none of them had seen. An answer
+is *wrong* if log Z is off by more than 3 half-widths of its 95 % interval and by more than .05 nats, or if its
+marginals are off by more than 3 times the floor: the error that as many independent draws of the target have as the
+answer says it is worth.
 """
 
 from __future__ import annotations
