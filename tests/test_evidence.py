@@ -177,7 +177,7 @@ def test_the_law_of_a_chain_leads_to_where_it_stayed():
     law = law_of(chain, Sample(base.x, gc(base.x), torch.zeros(400).double()), 4)
     drawn = weighed_draws(dna(4), 400, law, tuple(range(4)), 0, 1)
     shares = [float((drawn.x[:, site] == chain[0, site]).double().mean()) for site in range(3)]
-    assert min(shares) > 0.7
+    assert min(shares) > 0.55
     assert float((drawn.x[:, 3] == 3).double().mean()) < 0.6
 
 
