@@ -56,10 +56,10 @@ def traced():
 def test_a_step_crosses_few_files(traced):
     """What a debugger meets: files entered and switches between files in one step, as counted on any machine."""
     most = {
-        "tilted, table": (8, 43),
-        "any order, table": (8, 43),
-        "tempered, text": (10, 84),
-        "any order, text": (9, 62),
+        "tilted, table": (8, 41),
+        "any order, table": (8, 41),
+        "tempered, text": (10, 83),
+        "any order, text": (9, 61),
     }
     found = {case: (traced[case]["files"], traced[case]["switches"]) for case in most}
     assert {case: tuple(map(min, found[case], most[case])) for case in most} == found

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -274,7 +275,7 @@ def test_a_model_of_a_python_file_is_sampled(tmp_path, monkeypatch):
 def test_a_closed_stdout_is_one_line(table_file, closed, code):
     """Nor is the next file that is opened taken for it."""
     for words in ("--version", "sample table.json --steps 2 --particles 4 --out run"):
-        line = f"{sys.executable} -m truetilt {words} {closed}"
+        line = f"{shlex.quote(sys.executable)} -m truetilt {words} {closed}"
         done = subprocess.run(line, shell=True, capture_output=True, text=True, cwd=table_file.parent)
         assert done.returncode == code, done.stderr
         assert "Traceback" not in done.stderr

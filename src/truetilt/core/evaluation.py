@@ -218,18 +218,23 @@ def _checked(model: OfProcess, name: str, score: AnyScore | None, batch: Batch, 
         raise InvalidInput(
             f"the {name} score writes to the states that it is given; let it work on a copy of them, x.clone()"
         )
-    check_answer(f"the {name} score", logits, x, size)
+    if logits.store.shape[-1] != size or logits.index.shape != x.shape:
+        raise _misfit(f"the {name} score", logits, x, size)
     return logits
 
 
 def check_answer(name: str, logits: SiteLogits, x: Tensor, size: int) -> None:
     """Raise for an answer about a batch of states that has other sites, or another vocabulary than this."""
     if logits.store.shape[-1] != size or logits.index.shape != x.shape:
-        raise InvalidInput(
-            f"{name} returned {logits.vocabulary} values at sites {tuple(logits.index.shape)} for a batch of "
-            f"states {tuple(x.shape)}; the process has {size} tokens (the mask is not one): return "
-            f"[{len(x)}, {x.shape[-1]}, {size}]"
-        )
+        raise _misfit(name, logits, x, size)
+
+
+def _misfit(name: str, logits: SiteLogits, x: Tensor, size: int) -> InvalidInput:
+    return InvalidInput(
+        f"{name} returned {logits.vocabulary} values at sites {tuple(logits.index.shape)} for a batch of states "
+        f"{tuple(x.shape)}; the process has {size} tokens (the mask is not one): return "
+        f"[{len(x)}, {x.shape[-1]}, {size}]"
+    )
 
 
 _FREE = frozenset({"cpu"})  # kinds of device whose values are read without a synchronisation
