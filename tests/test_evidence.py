@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -171,6 +172,25 @@ def test_a_right_answer_is_left_alone():
         assert result.settings["steer"]["evidence"]["missed"] < MISSED < MOSTLY
 
 
+def test_where_several_sites_are_revealed_a_step_only_draws_of_one_law_are_joined():
+    """Sites of one step are drawn apart, which is another p0 than that of a round of learning. 1,000 draws at once of a
+    strong chain: log Z of all samples is that of the answer, off the chain's own by a nat (5 standard errors: .4)."""
+    strong = torch.eye(4) * 20 + 1
+    law = tt.ChainLaw(torch.ones(4), strong, torch.zeros(12, 4))
+    model = tt.Model(tt.Masking(4), 12, tt.ChainScore(tt.Masking(4), law))
+    result = tt.steer(model, gc, 1.0, calls=4000, num_inference_steps=2)
+    assert any("learned" in line for line in result.story)
+    assert result.settings["steer"]["evidence"]["log_z"] == pytest.approx(result.log_z, abs=0.4)
+    assert abs(float(twisted_chain(strong, 12).log_z) - result.log_z) > 1
+    assert result.settings["steer"]["evidence"]["missed"] < MISSED
+
+
+def twisted_chain(steps, length):
+    sites = torch.zeros(length, 4)
+    sites[:, 1:3] = 1.0
+    return tt.ChainLaw(torch.ones(4), steps, sites)
+
+
 def test_the_law_of_a_chain_leads_to_where_it_stayed():
     chain = torch.tensor([[0, 1, 2, last] for last in (3, 0, 1, 2, 3, 0, 1, 2)])
     base = weighed_draws(dna(4), 400, None, tuple(range(4)), 0, 0)
@@ -305,3 +325,56 @@ def test_where_the_order_matters_it_is_told():
     assert told == (abs(change) > 0.05)
     agreeing = tt.steer(dna(10), gc, 1.0, calls=500)
     assert any("agree" in line and "they do" in line for line in agreeing.story)
+
+
+OWN = 0.5 * torch.randn((4,) * 5, generator=torch.Generator().manual_seed(0))
+
+
+def nearly_gc(x):
+    """Twice the number of G and C, and a value of each state's own."""
+    return 2.0 * gc(x) + OWN[tuple(x.T)]
+
+
+CALLED: list[int] = []
+
+
+def noted(function):
+    def call(x):
+        CALLED.append(1)
+        return function(x)
+
+    return call
+
+
+def spelled(function):
+    return tt.Reward(function, tokenizer="ACGT", one_at_a_time=True)
+
+
+RESUMED = {
+    "chains and laws led by them": (
+        dna(24), spelled, bimodal, 2000, {"run", "agree", "twist", "check", "chains", "sample"}
+    ),
+    "another order": (uneven(10), tt.Reward, gc, 1000, {"run", "agree", "twist", "check", "order"}),
+    "rounds that count new states": (dna(5), tt.Reward, nearly_gc, 300, {"run", "agree", "twist"}),
+}  # fmt: skip  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_stages_are_read_or_done_again_to_the_same_bits(name, tmp_path):
+    """Without the last k stages, for every second k: the same answer at the same cost, and no state is called twice."""
+    model, make, function, calls, kinds = RESUMED[name]
+    result = tt.steer(model, make(noted(function)), calls=calls, seed=1, checkpoint=tmp_path / "whole")
+    stages = sorted((tmp_path / "whole").glob("*-*"), key=lambda path: int(path.name.partition("-")[0]))
+    assert {path.name.partition("-")[2] for path in stages} == kinds
+
+    CALLED.clear()
+    for kept in range(len(stages), -1, -2):
+        folder = tmp_path / str(kept)
+        shutil.copytree(tmp_path / "whole", folder)
+        for path in stages[kept:]:
+            shutil.rmtree(folder / path.name)
+        found = tt.steer(model, make(noted(function)), calls=calls, seed=1, checkpoint=folder)
+        assert torch.equal(found.particles, result.particles)
+        assert torch.equal(found.log_weights, result.log_weights)
+        assert (found.spent, found.story) == (result.spent, result.story)
+    assert not CALLED

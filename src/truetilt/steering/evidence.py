@@ -78,7 +78,7 @@ def evidence_of(work: Work, result: Result, twist: Potential | None) -> Evidence
     """What all samples say of an answer that a twist led to; None without a reward."""
     if work.problem.reward is None or work.problem.strength == 0 or not work.samples:
         return None
-    every = pooled(work.samples)
+    every = pooled(same_base(work))
     above = residual(work.problem, twist, every.x, every.value) > ceiling_of(result) + ROUNDING
     missed = every.log_w[above].logsumexp(0) if bool(above.any()) else torch.tensor(NEG_INF)
     told_by = float(effective_sample_size(every.log_w[above])) if work.led and bool(above.any()) else None
@@ -92,6 +92,12 @@ def evidence_of(work: Work, result: Result, twist: Potential | None) -> Evidence
         every.log_z, missed, int(above.sum()), told_by, tail, count, share, needed / work.problem.strength,
         every.heaviest, UNMET * most,
     )  # fmt: skip
+
+
+def same_base(work: Work) -> list[Sample]:
+    """The samples whose laws have one p0: where a draw reveals several sites a step, those of twists, which are led
+    one site a step, are of another."""
+    return work.samples if work.problem.one_site_a_step else work.samples[:1]
 
 
 def led_by(work: Work, route: Route) -> Potential | None:
@@ -176,7 +182,7 @@ def called(work: Work) -> tuple[Tokens, Tensor]:
 def challenge(work: Work, result: Result, twist: Potential | None) -> None:
     """Chains of moves from nominees, and draws led to where they stay above all of an answer, added to the samples."""
     problem, account = work.problem, work.account
-    if problem.reward is None or not work.movable or result.log_z == NEG_INF:
+    if problem.reward is None or not (work.movable and problem.one_site_a_step) or result.log_z == NEG_INF:
         return
     x = nominees(work, result, twist)
     each, length = move_cost(problem, account), problem.length

@@ -57,6 +57,11 @@ class SteerProblem:
         return isinstance(self.model.process, Masking)
 
     @property
+    def one_site_a_step(self) -> bool:
+        """Whether a draw reveals one site a step, so that its law is that of the model's conditionals."""
+        return self.masks and self.steps == self.length
+
+    @property
     def scores(self) -> int:
         """Number of networks evaluated in a step."""
         return 1 if self.reward is not None else 2
