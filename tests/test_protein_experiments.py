@@ -80,7 +80,14 @@ def row(method, alpha, seed, tv, **more):
 
 
 def rows_that_pass():
-    rows = [row("kriged twist", alpha, seed, 0.04) for alpha in (4.0, 8.0) for seed in range(5)]
+    bases = ("fitness", "fitness, soluble base", "fitness, fixed base")
+    rows = [
+        row(method, alpha, seed, 0.04, problem=base)
+        for base in bases
+        for method in gb1.RIVALRY
+        for alpha in (4.0, 8.0)
+        for seed in range(5)
+    ]
     return rows + [row("any order, 16 × 128", alpha, seed, 0.025) for alpha in (1.0, 2.0) for seed in range(5)]
 
 
@@ -91,6 +98,10 @@ def rows_that_pass():
         (row("kriged twist", 8.0, 0, 0.04, recycled=0.9), "recycled, alpha 8"),
         (row("kriged twist", 8.0, 0, 0.04, reward_calls=4001), "most calls, alpha 8"),
         (row("annealed, Gibbs", 8.0, 0, 0.2), "runs with TV > 0.15 called trust"),
+        (
+            row("tt.steer", 8.0, 0, 0.12, problem="fitness, fixed base"),
+            "tt.steer over the better, fixed base, alpha 8",
+        ),
         (row("any order, 16 × 128", 2.0, 0, 0.9, verdict="use with care"), "soluble / vanilla over the floor, alpha 2"),
     ],
 )

@@ -2,8 +2,9 @@
 
 The base is a public network; its 8,421 conditionals determine the whole table of 160,000 states, so that only calls of
 the reward are scarce. r = log max(fitness / 8.76, 1e-3), with 1e-3 where nothing was measured. Every sampler and
-baseline has the same calls and evaluations. A second part has the vanilla weights as base and the soluble ones as
-condition.
+baseline has the same calls and evaluations. `tt.steer`, the kriged twist and importance are also run on two other
+bases: the soluble weights, and the fixed law of `reproduce rewards`. A second part has the vanilla weights as base and
+the soluble ones as condition.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ from .reward_tables import FLOORS, RewardTable, fitness_table
 FOLDER, BACKBONE, OPEN = "gb1", "backbone.pdb", "39-41,54"
 STRENGTHS, CALLS, SEEDS, JUDGED = (4.0, 8.0), (250, 500, 1_000, 2_000, 4_000), 5, 20
 QUICK_CALLS, QUICK_SEEDS = (500,), 1
-PROBLEMS = {"fitness": "fitness", "knowing": "fitness, all known", "guided": "soluble / vanilla"}
+BASES = {"fitness": "vanilla", "soluble": "soluble", "fixed": "fixed"}  # the base of p0, by kind of job
+PROBLEMS = {"fitness": "fitness", "soluble": "fitness, soluble base", "fixed": "fitness, fixed base"}
+PROBLEMS |= {"knowing": "fitness, all known", "guided": "soluble / vanilla"}
+RIVALRY = ("tt.steer", "kriged twist", "importance")  # run on every base, at the largest number of calls
+BETTER = 1.15  # largest error of tt.steer, in units of the better of the other two
 REVEALED = {"tt.reveal, 1 × 2048": (1, 2048), "tt.reveal, 8 × 256": (8, 256)}
 GUIDED, BOUND = (1.0, 2.0, 4.0), (1.0, 2.0)  # exponents of soluble over vanilla; those that must be right
 WAYS = {"any order, 16 × 128": (16, 128), "any order, 1 × 2048": (1, 2048), "guidance": (1, 2048)}
@@ -58,6 +63,14 @@ def jobs(settings: Settings) -> list[Job]:
     ]
     found = [Job(f"fitness-{n}-{a:g}-{c}-{s}", one_fitness, (n, a, c, s, folder)) for n, a, c, s in cells]
     judged = seeds if settings.quick else JUDGED
+    found += [
+        Job(f"{kind}-{n}-{a:g}-{seed}", one_fitness, (n, a, calls[-1], seed, folder, base))
+        for kind, base in BASES.items()
+        for n in RIVALRY
+        for a in STRENGTHS
+        for seed in range(judged)
+        if kind != "fitness"
+    ]
     for seed in range(judged):
         found += [
             Job(f"knowing-{sizes[0]}-{a:g}-{seed}", one_knowing, (name, a, seed, folder))
@@ -73,8 +86,8 @@ def jobs(settings: Settings) -> list[Job]:
 
 
 def _seeds(settings: Settings, name: str, calls: int, seeds: int) -> int:
-    """Five seeds for everything; twenty for our methods with a verdict, at the largest number of calls."""
-    many = name in OURS and name != "importance" and calls == CALLS[-1]
+    """Five seeds for everything; twenty for our methods and importance at the largest number of calls."""
+    many = name in OURS and calls == CALLS[-1]
     return JUDGED if many and not settings.quick else seeds
 
 
@@ -93,10 +106,14 @@ def protein(folder: str) -> Protein:
     return load_protein(structure=Path(folder) / BACKBONE, open=OPEN)
 
 
-@lru_cache(maxsize=2)
-def base_table(folder: str) -> RewardTable:
-    """p0 of ProteinMPNN, vanilla weights, and the measured log-fitness."""
-    return RewardTable(protein(folder).law.table(), fitness_table(Path(folder)).values)
+@lru_cache(maxsize=3)
+def base_table(folder: str, base: str = "vanilla") -> RewardTable:
+    """p0 of ProteinMPNN by its vanilla or soluble weights, or a fixed law; and the measured log-fitness."""
+    fixed = fitness_table(Path(folder))
+    if base == "fixed":
+        return fixed
+    law = protein(folder).law if base == "vanilla" else protein(folder).under(base)
+    return RewardTable(law.table(), fixed.values)
 
 
 @lru_cache(maxsize=2)
@@ -106,9 +123,9 @@ def ratio_table(folder: str) -> RewardTable:
     return RewardTable(base, (protein(folder).under("soluble").table().log() - base.log()).reshape(-1))
 
 
-def one_fitness(name: str, alpha: float, calls: int, seed: int, folder: str) -> Answer:
+def one_fitness(name: str, alpha: float, calls: int, seed: int, folder: str, base: str = "vanilla") -> Answer:
     """A sampler or a baseline with `calls` calls; ours also recycled: p0 exp(alpha r) over all states called."""
-    table = base_table(folder)
+    table = base_table(folder, base)
     reward = bounded_reward(table)
     if name in RIVALS:
         return _answer(table, alpha, rival(RIVALS[name], table, reward, alpha, calls, seed), None)
@@ -161,9 +178,9 @@ def collect(settings: Settings, answers: dict[str, Answer]) -> Answer:
     rows = []
     for job in jobs(settings):
         method, alpha = job.arguments[:2]
-        kind = PROBLEMS[job.name.split("-")[0]]
-        calls, seed = (job.arguments[2], job.arguments[3]) if kind == "fitness" else (None, job.arguments[2])
-        head = {"problem": kind, "method": method, "alpha": alpha, "seed": seed, "calls": calls}
+        kind = job.name.split("-")[0]
+        calls, seed = (job.arguments[2], job.arguments[3]) if kind in BASES else (None, job.arguments[2])
+        head = {"problem": PROBLEMS[kind], "method": method, "alpha": alpha, "seed": seed, "calls": calls}
         rows.append(head | answers[job.name])
     out = {"experiment": "gb1", "rows": rows, "means": means(rows)}
     return out | {"claims": claims(rows)}
@@ -195,8 +212,15 @@ def means(rows: list[Answer]) -> list[Answer]:
 def claims(rows: list[Answer], method: str = "kriged twist", seeds: int = SEEDS) -> Answer:
     """The claims with the figures behind them: see the docs, `truetilt reproduce gb1`."""
     most = max(r["calls"] or 0 for r in rows)
-    ours = [r for r in rows if r["method"] == method and r["calls"] == most and r["seed"] < seeds]
+    ours = [
+        r for r in rows
+        if r["problem"] == "fitness" and r["method"] == method and r["calls"] == most and r["seed"] < seeds
+    ]  # fmt: skip
     out: Answer = {}
+    for kind, base in BASES.items():
+        for alpha in STRENGTHS:
+            one, *others = (_mean_tv(rows, PROBLEMS[kind], name, alpha, most) for name in RIVALRY)
+            out[f"tt.steer over the better, {base} base, alpha {alpha:g}"] = _claim(one / min(others), BETTER)
     for alpha, (alone, again) in LIMITS.items():
         each = [r for r in ours if r["alpha"] == alpha]
         out[f"particles, alpha {alpha:g}"] = _claim(statistics.fmean(r["tv"] for r in each), alone)
@@ -215,6 +239,11 @@ def claims(rows: list[Answer], method: str = "kriged twist", seeds: int = SEEDS)
     wrong = [r for r in rows if r["verdict"] == "trust" and r["tv"] > WRONG]
     out[f"runs with TV > {WRONG:g} called trust"] = _claim(len(wrong), 0)
     return out
+
+
+def _mean_tv(rows: list[Answer], problem: str, method: str, alpha: float, calls: int) -> float:
+    key = (problem, method, alpha, calls)
+    return statistics.fmean(r["tv"] for r in rows if (r["problem"], r["method"], r["alpha"], r["calls"]) == key)
 
 
 def _claim(found: float, limit: float) -> Answer:
