@@ -356,8 +356,11 @@ APART = {"cli", "commands", "studio", "paper", "viz", "training", "testing", "co
 Job = tuple[str, str, int]  # kind, family, seed
 
 
-def listed(kinds: Sequence[str], names: Sequence[str], seeds: Sequence[int], forbids: int) -> list[Job]:
-    """All jobs: families by seeds, the random problems that forbid, and the functions that write."""
+def listed(
+    kinds: Sequence[str], names: Sequence[str], seeds: Sequence[int], beside: Sequence[int], forbids: int
+) -> list[Job]:
+    """All jobs: families by seeds (what `steer` replaces by those `beside`), the random problems that forbid, and the
+    functions that write."""
     jobs: list[Job] = []
     for kind in kinds:
         if kind == "writes":
@@ -365,7 +368,7 @@ def listed(kinds: Sequence[str], names: Sequence[str], seeds: Sequence[int], for
         elif kind == "forbids":
             jobs += [(kind, "random", number) for number in range(forbids)]
         else:
-            jobs += [(kind, name, seed) for seed in seeds for name in names]
+            jobs += [(kind, name, seed) for seed in (beside if kind == "baseline" else seeds) for name in names]
     return jobs
 
 
@@ -519,7 +522,7 @@ def _doubles(values: Sequence[float]) -> Tensor:
 def effective(found: dict[Job, dict[str, Any]], name: str, seeds: Sequence[int]) -> dict[str, Any]:
     """Effective draws of steer, and of what it replaces, by the same yardstick."""
     runs = [found[job] for seed in seeds if (job := ("steer", name, seed)) in found]
-    beside = [found[job] for seed in seeds if (job := ("baseline", name, seed)) in found]
+    beside = [run for job, run in found.items() if job[:2] == ("baseline", name)]
     rows = {"steer": runs} | {label: [one.get(label, {}) for one in beside] for label in BESIDE}
     draws: dict[str, Any] = {}
     unsure: dict[str, float] = {}
@@ -662,10 +665,17 @@ def _short(value: float | None) -> str:
     return "-" if value is None else f"{value:.3g}"
 
 
+def numbers(text: str) -> range:
+    """The numbers of a range such as 0-9, or a single one."""
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--families", default=",".join(FAMILIES), help="names, with commas between")
     parser.add_argument("--seeds", default="0-19", help="such as 0-9")
+    parser.add_argument("--beside", help="seeds of what steer replaces, by default the same")
     parser.add_argument("--kinds", default=",".join(KINDS), help=f"of {', '.join(KINDS)}")
     parser.add_argument("--forbids", type=int, default=500, help="random problems with rewards of -inf")
     parser.add_argument("--workers", type=int, default=2)
@@ -673,15 +683,15 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a few families, two seeds, and no file")
     given = parser.parse_args()
     names = list(QUICK) if given.quick else given.families.split(",")
-    first, _, last = ("0-1" if given.quick else given.seeds).partition("-")
-    seeds = range(int(first), int(last or first) + 1)
+    seeds = numbers("0-1" if given.quick else given.seeds)
+    beside = seeds if given.beside is None else numbers(given.beside)
     if unknown := set(names) - set(FAMILIES):
         parser.error(f"no such family: {', '.join(sorted(unknown))}; there are {', '.join(FAMILIES)}")
     torch.set_num_threads(1)
     start = time.perf_counter()
     if folding() is None:
         print("rna is left out: ViennaRNA is not installed (pip install ViennaRNA)")
-    jobs = listed(given.kinds.split(","), names, seeds, 10 if given.quick else given.forbids)
+    jobs = listed(given.kinds.split(","), names, seeds, beside, 10 if given.quick else given.forbids)
     found = carried_out(jobs, scratch_of, given.workers)
     rows, more = by_family(found, names, seeds), extras(found)
     show(rows)

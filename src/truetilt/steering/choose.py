@@ -13,11 +13,11 @@ from ..core.types import NEG_INF
 from ..result import Result
 from ..targets.consistency import ALLOWED, STATES
 from .account import Price
-from .evidence import challenge, led_by
-from .join_runs import joined
+from .evidence import challenge, led_by, same_base
+from .join_runs import joined, with_draws_beside
 from .pilot import HALF, halfway, looked_at, told_by
-from .routes import Route, move_cost
-from .stages import Work, rounded
+from .routes import IMPORTANCE, Route, move_cost
+from .stages import Work, ess_told, rounded
 from .trials import Candidate, Tried, worth_of
 
 PROVE = 0.05  # share of the remaining budget for the check by moves
@@ -163,7 +163,18 @@ def finished(work: Work, best: Tried, why: str) -> Tried:
         if result is None:
             break
         best = best._replace(result=result)
-    return best
+    return _with_all_draws(work, best)
+
+
+def _with_all_draws(work: Work, best: Tried) -> Tried:
+    """An answer by draws of p0 with all other draws of known law that were paid for, of rounds that taught no twist."""
+    others = [one for one in same_base(work)[1:] if one.independent] if best.route.name == IMPORTANCE else []
+    if not others:
+        return best
+    result = with_draws_beside(best.result, others)
+    more = result.log_weights.numel() - best.result.log_weights.numel()
+    work.note(f"with {more:,} draws of other laws beside them, {ess_told(result)}")
+    return best._replace(result=result)
 
 
 def _more(work: Work, route: Route, result: Result, why: str) -> Result | None:

@@ -74,6 +74,13 @@ def several(count: int, what: str) -> str:
     return f"{count:,} {what}{'s' * (count != 1)}"
 
 
+def ess_told(result: Result) -> str:
+    """The effective sample size and log Z of a result, in words."""
+    ess = float(effective_sample_size(result.log_weights.reshape(-1)))
+    told = f"{ess:,.0f}" if ess >= 10 else f"{ess:.2g}"
+    return f"{told} of {result.log_weights.numel():,} effective, log Z {result.log_z:.4g}"
+
+
 class LessonPlan(NamedTuple):
     """The training data of a twist: draws per round, calls in all rounds, and states a round may meet for the first
     time (None: any number)."""
@@ -165,9 +172,7 @@ class Work:
         if route.name == IMPORTANCE:  # draws of p0, weighed by the reward alone
             x, value = found.particles.flatten(0, 1).cpu(), found.log_weights.reshape(-1).cpu()
             self._drew_base(Sample(x, value, torch.zeros_like(value)))
-        ess = float(effective_sample_size(found.log_weights.reshape(-1)))
-        told = f"{ess:,.0f}" if ess >= 10 else f"{ess:.2g}"
-        self.note(f"{told} of {found.log_weights.numel():,} effective, log Z {found.log_z:.4g}")
+        self.note(ess_told(found))
         return found
 
     def _drew_base(self, more: Sample) -> None:
@@ -212,7 +217,7 @@ class Work:
             drawn = weighed_draws(problem.model, draws, twist, problem.order, self.seed, LED + number)
             value = problem.nats(metered(problem.goal(), meter), drawn.x)
             spent = drawn.spent.plus(meter.spent)._replace(distinct=problem.distinct - before)
-            return sample_of(drawn.x, value, drawn.log_w, twist), spent
+            return sample_of(drawn, value, twist), spent
 
         def read(folder: Path) -> Sample:
             return read_sample(folder / "sample.safetensors", problem.model.device)

@@ -23,6 +23,7 @@ from torch import Tensor
 from ..core.storage import check_plain, parse_json, write_with
 from ..core.types import NEG_INF, Potential, Tokens
 from .learned_twist import SavedTwist, form_of, of_form
+from .recorded_draws import RevealedDraws
 
 
 class Sample(NamedTuple):
@@ -35,6 +36,7 @@ class Sample(NamedTuple):
         twist: The twist h, a function (x, t) in nats; None: p0 itself.
         log_z: Log of the law's normaliser.
         device: Where the twist is asked.
+        independent: Whether no draw is a copy of another, as resampling makes them.
     """
 
     x: Tokens
@@ -43,6 +45,11 @@ class Sample(NamedTuple):
     twist: Potential | None = None
     log_z: float = 0.0
     device: torch.device | str = "cpu"
+    independent: bool = True
+
+    def first(self, count: int) -> Sample:
+        """The first draws alone."""
+        return self._replace(x=self.x[:count], value=self.value[:count], log_own=self.log_own[:count])
 
     def log_density(self, x: Tokens) -> Tensor:
         """Log of the expected number of its draws at each state [n], relative to p0."""
@@ -52,7 +59,7 @@ class Sample(NamedTuple):
     def save(self, path: Path) -> None:
         """Write the draws with their law to one safetensors file; the twist is of the library's own families."""
         tensors = {"x": self.x, "value": self.value, "log_own": self.log_own}
-        facts: dict[str, Any] = {"log_z": self.log_z}
+        facts: dict[str, Any] = {"log_z": self.log_z, "independent": self.independent}
         if self.twist is not None:
             twist = cast("SavedTwist", self.twist)
             tensors |= {f"twist.{name}": tensor.cpu() for name, tensor in twist.tensors.items()}
@@ -69,13 +76,15 @@ def read_sample(path: Path, device: torch.device | str) -> Sample:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
     own = {name.removeprefix("twist."): tensors[name] for name in tensors if name.startswith("twist.")}
     twist = of_form(facts, own, device) if own else None
-    return Sample(tensors["x"], tensors["value"], tensors["log_own"], twist, float(facts["log_z"]), device)
+    drawn = tensors["x"], tensors["value"], tensors["log_own"]
+    return Sample(*drawn, twist, float(facts["log_z"]), device, facts["independent"])
 
 
-def sample_of(x: Tokens, value: Tensor, log_w: Tensor, twist: Potential | None) -> Sample:
-    """A sample from draws whose weights [n] have the normaliser of their law as their mean."""
-    log_z = float(log_w.logsumexp(0)) - math.log(len(x))
-    return Sample(x.cpu(), value.cpu().double(), (log_w - log_z).cpu(), twist, log_z, x.device)
+def sample_of(drawn: RevealedDraws, value: Tensor, twist: Potential | None) -> Sample:
+    """Draws led by a twist with their values: the mean of their weights is the normaliser of their law."""
+    log_z = float(drawn.log_w.logsumexp(0)) - math.log(len(drawn.x))
+    own = drawn.log_w.cpu() - log_z
+    return Sample(drawn.x.cpu(), value.cpu().double(), own, twist, log_z, drawn.x.device, drawn.independent)
 
 
 def log_drawn(samples: Sequence[Sample], x: Tokens) -> Tensor:

@@ -54,7 +54,8 @@ class RecordedDraws:
 
 
 class RevealedDraws(NamedTuple):
-    """Clean states [n, D] of p0 exp(twist), their log-weights [n], the steps that made them, and what they cost.
+    """Clean states [n, D] of p0 exp(twist), their log-weights [n], the steps that made them, what they cost, and
+    whether they are independent of one another: none was resampled.
 
     The mean of exp(log_w) is an estimate of the normaliser of p0 exp(twist); weights are 1 without a twist.
     """
@@ -63,6 +64,7 @@ class RevealedDraws(NamedTuple):
     log_w: Tensor
     steps: Steps
     spent: Spent
+    independent: bool = True
 
 
 def draws(
@@ -87,7 +89,8 @@ def weighed_draws(
         x, log_w = particles.x[0], particles.log_w[0]
         parents.append(info.ancestors[0].cpu())
     steps = Steps(*(torch.cat(column) for column in zip(*_lines(fk.kept, parents[1:]), strict=True)))
-    return RevealedDraws(x, log_w.cpu(), steps, Spent(meter.rounds, meter.evaluations))
+    independent = all(torch.equal(each, torch.arange(count)) for each in parents)
+    return RevealedDraws(x, log_w.cpu(), steps, Spent(meter.rounds, meter.evaluations), independent)
 
 
 def steps_of(model: Model, x: Tokens, order: tuple[int, ...] | None, seed: int) -> tuple[Steps, Spent]:

@@ -70,7 +70,7 @@ def one_round(
     changed = x[mutants.draw].scatter(1, mutants.site[:, None], mutants.token[:, None])
     states = torch.cat([x, changed])
     value = scaled(call_reward(reward, states.to(drawn.x.device)).cpu(), plan.strength)
-    sample = sample_of(drawn.x, value[: len(x)], drawn.log_w.to(drawn.x.device), twist)
+    sample = sample_of(drawn, value[: len(x)], twist)
     mutants = mutants._replace(value=value[len(x) :])
     return lessons_of(sample, mutants, drawn.steps, model), states, sample, drawn.spent
 
