@@ -36,6 +36,7 @@ CHAINS, SWEEPS, PARTS = 6, 2, 4  # chains from nominees, moves per site, and how
 UNLIKE, PSEUDO = 8, 2.0  # nominees differ at one in this many sites; pseudo-count of a site's tokens in a chain
 LED, FEWEST_LED = 96, 16  # draws led by a chain, most and fewest
 SHARE = 0.05  # of the remaining budget for chains, and the same for the draws of their laws
+ONE = 0.2  # of the remaining budget that the first chain may take
 TAIL, ENOUGH, VALUES = 0.01, 400, 3  # a tail's least share of Z, of how many weights, with how many values, to count
 
 
@@ -47,8 +48,8 @@ class Evidence(NamedTuple):
         missed: Mass of the states above everything in the answer, over the answer's Z.
         met: Number of such states among the samples.
         told_by: Effective number of draws that `missed` is told by; None unless chains stayed above the answer.
-        tail: Pareto shape of the answer's largest weights: from .7 on their mean is not to be relied on; None where
-            they hold next to nothing.
+        tail: Pareto shape of the answer's largest weights: from .5 on they have no variance, from 1 on no mean; None
+            where they hold next to nothing.
         draws: Number of draws of p0 that say what is not excluded.
         unmet_share: Share of p0 that states may have which none of them met.
         unmet_reward: Reward from which on such states would move log Z by .05 or more.
@@ -186,7 +187,8 @@ def challenge(work: Work, result: Result, twist: Potential | None) -> None:
         return
     x = nominees(work, result, twist)
     each, length = move_cost(problem, account), problem.length
-    chains = min(len(x), account.buys(each.times(SWEEPS * length), SHARE))
+    chain = each.times(SWEEPS * length)
+    chains = min(len(x), max(account.buys(chain, SHARE), min(account.buys(chain, ONE), 1)))
     if chains < 1:
         return
     why = f"{several(len(x), 'state')} met by chance, mutants or moves lie above all of the answer"

@@ -24,7 +24,8 @@ _SATURATED = 0.7  # share of the largest possible variation of Z-hat, above whic
 
 MISSED, MOSTLY = 0.01, 0.1  # share of Z that an answer may miss: of care, and of doubt
 TOLD = 5.0  # effective draws by which mass is told
-HEAVY = 0.7  # Pareto shape from which on a mean of weights is not to be relied on
+EXCESS = 0.4  # nats by which log Z of all draws may exceed that of an answer that is believed
+HEAVY = 0.5  # Pareto shape from which on weights have no variance, so that an interval covers less than it says
 
 
 def findings(best: Tried, evidence: Evidence | None, work: Work) -> list[tuple[str, str]]:
@@ -32,7 +33,7 @@ def findings(best: Tried, evidence: Evidence | None, work: Work) -> list[tuple[s
     if evidence is None:
         return _drifting(best.drift)
     return [
-        *_missing(evidence),
+        *_missing(evidence, best.result.log_z),
         *_ordered(work.reordered, best.result),
         *_heavy(evidence),
         *_drifting(best.drift),
@@ -47,8 +48,16 @@ def remedies(best: Tried, work: Work) -> Remedies:
     return Remedies(less, other, steps="", particles=LARGER, populations=LARGER, resample="")
 
 
-def _missing(found: Evidence) -> list[tuple[str, str]]:
+def _missing(found: Evidence, log_z: float) -> list[tuple[str, str]]:
     """Mass that draws met and the answer does not have."""
+    over = found.log_z - log_z
+    if over > EXCESS:
+        times = rounded(math.exp(min(over, 700.0)))
+        words = (
+            f"All draws together have {times} times the Z of this answer: it misses mass that was met, though what "
+            "leads to it may know of that. Use a larger budget, or another route."
+        )
+        return [(Verdict.doubt.value, words)]
     if found.missed < MISSED and found.told_by is not None and found.told_by < TOLD:
         words = (
             f"Moves from states that were met stay above all of the answer, and {found.met} draws led there are too "
@@ -81,8 +90,9 @@ def _heavy(found: Evidence) -> list[tuple[str, str]]:
     if found.tail is None or found.tail < HEAVY:
         return []
     words = (
-        f"The largest weights fall off slowly (Pareto shape {found.tail:.2g}; from {HEAVY:g} on a mean of them is not "
-        "to be relied on): rarer and heavier states may hold mass. Use a larger budget, or a smaller strength."
+        f"The largest weights fall off slowly (Pareto shape {found.tail:.2g}; from {HEAVY:g} on they have no finite "
+        "variance, and the interval covers less than it says): rarer and heavier states may hold mass. Use a larger "
+        "budget, or a smaller strength."
     )
     return [(Verdict.care.value, words)]
 
