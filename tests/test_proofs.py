@@ -146,7 +146,7 @@ FAULTS = (  # one line of the code each, the suite that ends otherwise by it, an
         "tables",
         "log_w",
     ),
-    ("smc/trust.py", "nothing speaks against", "nobody speaks against", "chain", "trust"),
+    ("smc/trust.py", "Not seen here: the error", "Unseen: the error", "chain", "trust"),
     ("core/evaluation.py", "self.evaluations += states", "self.evaluations += states + 1", "chain", "counts"),
     ("cli/terminal.py", "Seed of the run;", "Seed of a run;", "help", "words"),
     ("rewards/calls.py", "it must be finite and not 0", "it has to be finite and not 0", "calls", "words"),
@@ -154,7 +154,8 @@ FAULTS = (  # one line of the code each, the suite that ends otherwise by it, an
 )
 
 
-@pytest.mark.prove  # two minutes: five suites, of the tree as it is and with the faults
+@pytest.mark.prove  # a minute of one core: five suites, of the tree as it is and with the faults
+@pytest.mark.timeout(1200)
 def test_a_changed_line_is_noticed(tmp_path):
     """A weight's sign, a line of trust, a count, a help text, a message and a story."""
     for name in ("src", "tests"):
