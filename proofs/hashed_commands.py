@@ -271,6 +271,8 @@ def experiments() -> Runs:
     from truetilt.paper import gb1_samplers
     from truetilt.paper.experiments import EXPERIMENTS
     from truetilt.paper.reward_tables import RewardTable
+    from truetilt.paper.text_conditions import one_case
+    from truetilt.paper.text_grid import TASKS, cases
 
     for name, chosen in JOBS.items():
         jobs = {job.name: job for job in EXPERIMENTS[name].jobs(Settings(quick=True))}
@@ -278,6 +280,11 @@ def experiments() -> Runs:
         for title in chosen:
             answer = jobs[title].work(*jobs[title].arguments)
             yield f"reproduce {name} --quick, {title}", settled(as_lines(answer), Path("/nowhere/at/all"))
+    sentiment = {case.name: case for case in cases(TASKS["sentiment"], True)}
+    yield "reproduce sentiment --quick, its jobs", "\n".join(sentiment)
+    for title in ("smc-partial-positive-a2-b1-24", "tilted-positive-a4-24", "any-order-populations-positive-a4-24"):
+        answer = one_case(TASKS["sentiment"], sentiment[title]._replace(shape=(2, 2)), Settings(quick=True))
+        yield f"reproduce sentiment --quick, {title}, of four texts", settled(as_lines(answer), Path("/nowhere/at/all"))
     generator = torch.Generator().manual_seed(0)
     p0 = torch.rand(6, 6, 6, 6, generator=generator, dtype=torch.float64) ** 3
     values = torch.randn(6**4, generator=generator, dtype=torch.float64).clamp(max=3) - 3
