@@ -271,6 +271,8 @@ def experiments() -> Runs:
     from truetilt.paper import gb1_samplers
     from truetilt.paper.experiments import EXPERIMENTS
     from truetilt.paper.reward_tables import RewardTable
+    from truetilt.paper.text_conditions import one_case
+    from truetilt.paper.text_grid import TASKS, cases
 
     for name, chosen in JOBS.items():
         jobs = {job.name: job for job in EXPERIMENTS[name].jobs(Settings(quick=True))}
@@ -278,6 +280,11 @@ def experiments() -> Runs:
         for title in chosen:
             answer = jobs[title].work(*jobs[title].arguments)
             yield f"reproduce {name} --quick, {title}", settled(as_lines(answer), Path("/nowhere/at/all"))
+    sentiment = {case.name: case for case in cases(TASKS["sentiment"], True)}
+    yield "reproduce sentiment --quick, its jobs", "\n".join(sentiment)
+    for title in ("smc-partial-positive-a2-b1-24", "tilted-positive-a4-24", "any-order-populations-positive-a4-24"):
+        answer = one_case(TASKS["sentiment"], sentiment[title]._replace(shape=(2, 2)), Settings(quick=True))
+        yield f"reproduce sentiment --quick, {title}, of four texts", settled(as_lines(answer), Path("/nowhere/at/all"))
     generator = torch.Generator().manual_seed(0)
     p0 = torch.rand(6, 6, 6, 6, generator=generator, dtype=torch.float64) ** 3
     values = torch.randn(6**4, generator=generator, dtype=torch.float64).clamp(max=3) - 3
@@ -287,14 +294,84 @@ def experiments() -> Runs:
         yield f"reproduce gb1, {name}", {"x": found.x, "weights": found.weights, "log z": repr(found.log_z)}
 
 
-def studio() -> Runs:
-    """What the studio runs at first for each model, and the plain guidance beside it."""
-    from truetilt.studio import form as forms
-    from truetilt.studio import plans, problems
+SMALL = {"particles": 4, "populations": 2, "pace": "fast", "seed": 3}  # of a run in the studio
 
-    for model, steps in {"nine": 8, "six": 8, "mnist": 2, "tiny-reviews": 2}.items():
-        form = forms.first_form(model)._replace(particles=4, populations=2, steps=steps)
-        problem = problems.problem_of(form)
-        told = plans.options(problem, form)
-        yield f"studio, guidance, {model}", plans.guidance(problem, form).run(**told)
-        yield f"studio, {form.sampler}, {model}", plans.plan(problem, form).run(**told)
+
+def studio() -> Runs:
+    """The studio's page, what it runs at first for each model and sampler, and what it then shows; runs that steer."""
+    import gradio
+
+    from truetilt.studio import form as forms
+    from truetilt.studio import page, sessions
+    from truetilt.studio.choices import MODELS, SAMPLERS
+
+    with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
+        folder = Path(name).resolve()
+        make_inputs(folder)
+        parts = page.blocks(sessions.Studio(folder)).get_config_file()["components"]
+        kept = ("label", "value", "choices", "minimum", "maximum", "info", "placeholder")
+        told = [{"type": one["type"]} | {k: one["props"][k] for k in kept if one["props"].get(k)} for one in parts]
+        yield f"studio, its page, gradio {gradio.__version__}", settled(as_lines(told), folder)
+        own = {"own table": "table.json", "own nets": "digits", "own texts": "reviews", "own strings": "text"}
+        for model in (*(known for known in MODELS if known not in ("own", "protein")), *own):
+            first = forms.first_form("own" if model in own else model)
+            first = first._replace(**SMALL, steps=min(first.steps, 3), path=own.get(model, ""))
+            asked = {"own nets": 1, "own texts": "good", "own strings": ""}
+            first = first._replace(condition=asked.get(model, first.condition))
+            if model == "own strings":
+                first = first._replace(prompt="the film was", sampler="any-order")
+            for sampler in SAMPLERS:
+                form = first._replace(sampler=sampler)
+                if wrong := forms.faults(form._asdict()):
+                    yield f"studio, {model}, {sampler}, refused", settled(as_lines(wrong), folder)
+                elif sampler == first.sampler or model in ("nine", "six"):
+                    yield from _shown_by_studio(f"studio, {model}, {sampler}", form, folder)
+        wrong = {"alpha": -1.0, "beta": "2", "particles": 2.5, "steps": 0, "seed": -1, "sampler": "x", "model": "y"}
+        for field, value in wrong.items():
+            told = forms.faults(forms.first_form()._asdict() | {field: value})
+            yield f"studio, {field} = {value!r}", as_lines(told)
+        yield from _steered_by_studio(folder)
+
+
+def _shown_by_studio(name: str, form: object, folder: Path) -> Runs:
+    """A run of a form: its result, and everything that the page says of it."""
+    from truetilt.studio import pictures
+    from truetilt.studio.jobs import StudioRun
+
+    job = StudioRun(form, folder)
+    job.run()
+    told = {"python": job.python, "command": job.command, "note": job.note, "message": job.message}
+    told |= {"stage": pictures.stage(job), "status": pictures.status(job, 0)}
+    report = folder / f"{job.token}.html"
+    told["report"] = seen_of(report.read_text(encoding="utf-8")) if report.is_file() else ""
+    yield f"{name}, shown", {key: _without_pictures(words, folder) for key, words in told.items()}
+    for lane, ran in job.lanes.items():
+        if ran.result is not None:
+            yield f"{name}, {lane}", ran.result
+
+
+def _steered_by_studio(folder: Path) -> Runs:
+    from truetilt.studio import steer_pictures
+    from truetilt.studio.steer_choices import EXAMPLES
+    from truetilt.studio.steer_form import first_steer_form, steer_faults
+    from truetilt.studio.steer_jobs import SteerRun
+
+    for model in ("letters", "mnist"):
+        few = {"evaluations": 1500 if model == "letters" else 300, "calls": 300, "compare": model == "letters"}
+        form = first_steer_form(EXAMPLES, model)._replace(**few)
+        job = SteerRun(form, folder, EXAMPLES)
+        job.run()
+        told = {"python": job.python, "command": job.command, "message": job.message}
+        told |= {"stage": steer_pictures.steer_stage(job), "status": steer_pictures.steer_status(job, 0)}
+        yield f"studio, steer {model}, shown", {key: _without_pictures(words, folder) for key, words in told.items()}
+        if job.result is not None:
+            yield f"studio, steer {model}", job.result
+    for field, value in {"strength": 0, "evaluations": 95, "calls": 0.5, "reward": "x", "steps": 7}.items():
+        told = steer_faults(first_steer_form(EXAMPLES)._asdict() | {field: value}, EXAMPLES)
+        yield f"studio, steer, {field} = {value!r}", as_lines(told)
+
+
+def _without_pictures(words: str, folder: Path) -> str:
+    """What a page shows with a line for each tag; pictures by digest, nothing that a clock or a process says."""
+    words = re.sub(r"data:[^\"')]{100,}", lambda found: hashlib.sha256(found[0].encode()).hexdigest()[:16], words)
+    return settled(re.sub(r'data-run="\d+"', "", words), folder).replace("><", ">\n<")

@@ -293,10 +293,27 @@ def results() -> Runs:
         page = found.report(Path(folder) / "run.html", tt.Numbers(), "A run").read_text(encoding="utf-8")
     yield "result, its report", seen_of(page)
     yield from _resumed(tilted)
+    yield "fingerprints, what is alike", _alike(model)
     yield "testing, a resampler", testing.check_resampler(tt.systematic, 5)
     yield "testing, a kernel", testing.check_kernel(tt.tweedie, tt.Masking(3))
     yield "testing, a score", testing.check_score(model.base, tt.Masking(3), 3)
     yield "testing, a potential", testing.check_potential(model.potential, tt.Masking(3), 3)
+
+
+def _alike(model: tt.Model) -> dict[str, str]:
+    """Which values have the fingerprint of the first, by which runs that resume know what is theirs."""
+    from truetilt.core.fingerprints import fingerprint
+
+    first = tt.Tilted(model, 2.0)
+    others = {
+        "built again": tt.Tilted(MASKED.model(), 2.0),
+        "another exponent": tt.Tilted(model, 2.5),
+        "another ramp": tt.Tilted(model, 2.0, tt.Power(1.0)),
+        "another table": tt.Tilted(table(tt.Masking, 2).model(), 2.0),
+        "another kernel": tt.Tilted(model, 2.0, kernel=tt.tau_leaping),
+        "another target": tt.Tempered(model, 2.0),
+    }
+    return {name: str(fingerprint(other) == fingerprint(first)) for name, other in others.items()}
 
 
 def _resumed(fk: tt.Tilted) -> Runs:

@@ -43,7 +43,7 @@ MODULES = {  # the suites of each module beside this one
     "hashed_refusals": ("calls", "lines"),
 }
 SUITES = {suite: module for module, suites in MODULES.items() for suite in suites}
-SLOW = ("commands", "experiments", "text", "lines")  # not among the quick ones
+SLOW = ("commands", "experiments", "text", "lines", "studio")  # not among the quick ones
 _LINES = 12  # lines of a difference that are shown
 
 
