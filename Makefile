@@ -9,7 +9,7 @@ PIP_INSTALL := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -q -
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-quick-background lint prove bench docs release-check clean
+.PHONY: help demo test test-quick-background lint proof-quick prove bench docs release-check clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' Makefile
@@ -29,7 +29,11 @@ lint: $(VENV)/.installed-dev  ## style, format, types and spelling
 	$(BIN)/ty check
 	$(BIN)/codespell
 
+proof-quick: $(VENV)/.installed-dev  ## whether an answer, a help text or a message changed since the base of proofs/hashes.json
+	$(BIN)/python proofs/hashes.py --quick
+
 prove: $(VENV)/.installed-dev $(VENV)/.installed-published  ## the slow proofs; DATA=DIR names the folder of their data
+	$(BIN)/python proofs/hashes.py
 	$(BIN)/pytest -m prove -n 2
 	$(BIN)/python proofs/run.py $(if $(DATA),--data '$(DATA)')
 	-$(PIP_INSTALL) ViennaRNA==2.7.2

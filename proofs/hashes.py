@@ -1,282 +1,262 @@
-"""Hashed runs: whether a change of the code changed a bit of any answer.
+"""Whether a change of the code changed an answer: every run, command and refusal, compared with a fixed commit.
 
-Floating-point results differ between machines, so hashes are compared between two states of the code on one machine:
+python proofs/hashes.py [SUITE ...]          compare with the base of proofs/hashes.json; exit code 1 if they differ
+python proofs/hashes.py --quick              the share of it that takes under three minutes (make proof-quick)
+python proofs/hashes.py --against REVISION   compare with another commit that has this script
+python proofs/hashes.py --show NAME          what is recorded of the runs whose names hold NAME
 
-python proofs/hashes.py                      hash every run with the code as it is
-python proofs/hashes.py --against REVISION   and with the code of that commit; exit code 1 if an unlisted one differs
-
-Runs that changed on purpose are listed in proofs/hashes.json, with the reason and both hashes.
+The base is checked out beside this tree and runs the script that it has itself, so that what is renamed here need not
+be known there. Floats differ between machines: what the base answers is computed once a machine, and kept in
+.cache/hashes of the main checkout under the processor and the installed packages. Tensors are compared by a digest of
+their bits, words as words. proofs/hashes.json says which commit is the base, what was renamed since (regular
+expressions, applied to the words and the names of the base), and which runs, or parts of runs, changed on purpose, each
+with its reason.
 """
 
 from __future__ import annotations
 
 import argparse
+import difflib
 import hashlib
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields, is_dataclass
+from importlib import import_module
+from importlib.metadata import distributions
 from pathlib import Path
 
 HERE = Path(__file__).parent
-FIELDS = ("particles", "log_weights", "times", "ess", "log_z_path", "ancestors", "moved", "accepted")
-Case = Callable[[], Iterator[tuple[str, object]]]
+NOTES = HERE / "hashes.json"
+Parts = dict[str, str]  # of a run: a digest or words by name
+MODULES = {  # the suites of each module beside this one
+    "hashed_runs": ("tables", "chain", "digits", "text", "bundles", "vectors", "results", "ranks"),
+    "hashed_rewards": ("steer", "composed", "twists", "jumps", "baselines", "public"),
+    "hashed_commands": ("help", "commands", "experiments", "studio"),
+    "hashed_refusals": ("calls", "lines"),
+}
+SUITES = {suite: module for module, suites in MODULES.items() for suite in suites}
+SLOW = ("commands", "experiments", "text", "lines", "studio")  # not among the quick ones
+_LINES = 12  # lines of a difference that are shown
 
 
-def digest(result: object) -> str:
-    """16 hexadecimal digits of every tensor a result holds."""
-    found = hashlib.sha256()
-    for name in FIELDS:
-        tensor = getattr(result, name).detach().cpu().contiguous()
-        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode() + tensor.numpy().tobytes())
+def recorded(value: object) -> Parts:
+    """What is compared of a value: tensors by digest, all else as words."""
+    import torch
+
+    import truetilt as tt
+
+    if isinstance(value, tt.Result):
+        return _of_result(value)
+    if isinstance(value, torch.Tensor):
+        return {"values": digest(value)}
+    if isinstance(value, str):
+        return {"words": value}
+    if isinstance(value, Mapping):
+        named = {str(name): part for name, part in value.items()}
+    elif hasattr(value, "_asdict"):
+        named = value._asdict()
+    elif is_dataclass(value):
+        named = {f.name: getattr(value, f.name) for f in fields(value)}
+    else:
+        return {"words": plain(value)}
+    return {name: part if isinstance(part, str) else plain(part) for name, part in named.items()}
+
+
+def _of_result(result: object) -> Parts:
+    """Every field of a result; its settings, story, verdict and words."""
+    import torch
+
+    tensors = {f.name: getattr(result, f.name) for f in fields(result)}
+    found = {name: digest(part) for name, part in tensors.items() if isinstance(part, torch.Tensor)}
+    settings = {name: part for name, part in result.settings.items() if name not in ("version", "versions")}
+    words = {"settings": as_lines(settings), "spent": plain(result.spent)}
+    words |= {"log Z": f"{result.log_z!r}: {result.log_z_words}", "trust": str(result.trust()), "shown": repr(result)}
+    return found | words | ({"story": "\n".join(result.story)} if result.story else {})
+
+
+def as_lines(value: object) -> str:
+    """A value of JSON with a line for each entry, lists of numbers on one; in the order of names."""
+    text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, default=plain)
+    return re.sub(r"\[[-+0-9.e,\s]+\]", lambda found: re.sub(r"\s+", " ", found[0]), text)
+
+
+def digest(tensor: object) -> str:
+    """16 hexadecimal digits of a tensor's kind, shape and bits."""
+    import torch
+
+    kept = tensor.detach().cpu().to_dense().contiguous()
+    found = hashlib.sha256(f"{kept.dtype} {tuple(kept.shape)}".encode())
+    found.update(kept.reshape(-1).view(torch.uint8).numpy().tobytes())
     return found.hexdigest()[:16]
 
 
-def tables() -> Iterator[tuple[str, object]]:
-    """Every target, kernel, resampler, coupling and kind of move on tables of three sites and of three tokens."""
+def plain(value: object) -> str:
+    """A value in words, without the addresses that differ between processes; nothing within is cut."""
     import torch
 
-    import truetilt as tt
-
-    def table(process: type, length: int) -> tt.Table:
-        generator = torch.Generator().manual_seed(4)
-        p0, likelihood = (torch.rand((3,) * length, generator=generator, dtype=torch.float64) for _ in range(2))
-        return tt.Table(process(3), p0, likelihood)
-
-    both = {"masking": table(tt.Masking, 3), "uniform": table(tt.Uniform, 2)}
-    clock, reveals = tt.uniform_grid(8), tt.masked_fraction_grid(both["masking"].process.schedule, 3)
-    sizes = {"particles": 37, "populations": 2, "seed": 5}
-    for name, problem in both.items():
-        model = problem.model()
-        for kernel in (tt.euler, tt.tweedie, tt.tau_leaping):
-            made = {
-                "tempered": tt.Tempered(model, 2.0, kernel=kernel),
-                "tilted": tt.Tilted(model, 3.0, kernel=kernel),
-                "steered": tt.Steered(model, model.potential, 2.0, kernel=kernel),
-                "unweighted": tt.Unweighted(model, model.conditional, kernel=kernel),
-            }
-            for kind, fk in made.items():
-                yield f"{name}, {kind}, {kernel.__name__}", tt.run(fk, clock, **sizes)
-        yield f"{name}, tt.sample", tt.sample(model, 2.0, num_inference_steps=8, **sizes)
-        yield f"{name}, tt.sample, beta = 1", tt.sample(model, 2.0, 1.0, num_inference_steps=8, **sizes)
-    model = both["masking"].model()
-    for scheme in (tt.multinomial, tt.stratified, tt.systematic, tt.residual, tt.ssp, tt.never):
-        yield f"resampling, {scheme.__name__}", tt.run(tt.Tempered(model, 3.0, 2.0), clock, resample=scheme, **sizes)
-    resamplers = {"partial": tt.partial(tt.stratified, 0.5), "adaptive": tt.adaptive(tt.ssp, 0.95)}
-    for name, resample in resamplers.items():
-        yield f"resampling, {name}", tt.run(tt.Tempered(model, 3.0, 2.0), clock, resample=resample, **sizes)
-    any_order, tilted = tt.AnyOrder(model, 3.0), tt.Tilted(model, 4.0)
-    for couple in (tt.independent, tt.systematic_draws, tt.stratified_draws):
-        yield f"any order, {couple.__name__}", tt.run(any_order, reveals, couple=couple, **sizes)
-    yield "any order, adapted sites", tt.run(tt.AnyOrder(model, 3.0, choose=tt.adapted_sites), reveals, **sizes)
-    yield "tt.reveal, two sites, guided", tt.reveal(model, 3.0, 1.5, sites_per_step=2, **sizes)
-    ramp = tt.pilot(tilted, clock, particles=32, seed=1)
-    yield "pilot", tt.run(tt.Tilted(model, 4.0, ramp=ramp), clock, **sizes)
-    moves = {"gibbs": (any_order, tt.Gibbs(any_order), reveals), "block": (any_order, tt.Block(any_order, 2), reveals)}
-    for name, (fk, kernel, grid) in moves.items():
-        often = tt.Rejuvenation(kernel, each_step=1, after_resampling=2, at_end=2)
-        yield f"moves, {name}", tt.run(fk, grid, resample=tt.multinomial, moves=often, **sizes)
-    metropolis = tt.Rejuvenation(tt.Metropolis(tilted), each_step=1)
-    yield "moves, metropolis", tt.run(tilted, clock, resample=tt.systematic, moves=metropolis, **sizes)
-    yield "chunks of one", tt.run(tt.Tempered(model, 3.0, 2.0), clock, chunk=1, **sizes)
+    if isinstance(value, torch.Tensor):
+        return digest(value)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key!r}: {plain(part)}" for key, part in value.items()) + "}"
+    if isinstance(value, tuple | list):
+        return f"{type(value).__name__}(" + ", ".join(map(plain, value)) + ")"
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
-def chain() -> Iterator[tuple[str, object]]:
-    """A Markov chain of twelve sites."""
-    import torch
-
-    import truetilt as tt
-
-    generator = torch.Generator().manual_seed(2)
-    first, step, emission = (
-        torch.rand(shape, generator=generator, dtype=torch.float64) for shape in ((4,), (11, 4, 4), (12, 4))
-    )
-    model = tt.Chain(tt.Masking(4), first, step, emission).model()
-    fk, grid = tt.AnyOrder(model, 3.0), tt.masked_fraction_grid(model.process.schedule, 12)
-    moves = tt.Rejuvenation(tt.Gibbs(fk, tt.systematic_scan), each_step=1, at_end=12)
-    yield "chain, any order with moves", tt.run(fk, grid, particles=40, populations=2, seed=3, moves=moves)
-    yield "chain, tempered", tt.sample(model, 2.0, 1.0, particles=40, num_inference_steps=12, seed=3)
-
-
-def digits() -> Iterator[tuple[str, object]]:
-    """The embedded U-Net and its potential."""
-    import truetilt as tt
-
-    nets = tt.load("mnist")
-    sizes = {"particles": 4, "populations": 2, "num_inference_steps": 3, "seed": 1}
-    yield "digits, tilted", tt.sample(nets.model(4), 3.0, **sizes)
-    yield "digits, tempered", tt.sample(nets.model(4, "cfg"), 3.0, 1.5, **sizes)
-    yield "digits, deft", tt.sample(nets.model(4, "deft"), 2.0, **sizes)
-
-
-def text() -> Iterator[tuple[str, object]]:
-    """The embedded text nets: classes and any order."""
-    import truetilt as tt
-
-    nets = tt.load("tiny-reviews")
-    sizes = {"particles": 4, "populations": 2, "seed": 1}
-    yield "text, tilted", tt.sample(nets.model("positive"), 3.0, num_inference_steps=4, **sizes)
-    yield "text, tempered", tt.sample(nets.model("positive", "cfg"), 2.0, 1.0, num_inference_steps=4, **sizes)
-    yield "text, any order", tt.reveal(nets.model("negative", "cfg"), 2.0, sites_per_step=16, **sizes)
-
-
-def vectors() -> Iterator[tuple[str, object]]:
-    """A diffusion of real vectors, by every weight."""
-    import truetilt as tt
-    from truetilt import continuous as c
-
-    mixture = c.GaussianMixture([0.3, 0.7], [[-1.0], [1.2]], 0.5)
-    model = c.Observed(c.VP(1.0, 20.0), mixture, c.Observation([0.8], (0,), 1.0)).model()
-    for name, fk in {"tilted": c.Tilted(model, 3.0), "tempered": c.Tempered(model, 2.0)}.items():
-        yield f"vectors, {name}", tt.run(fk, tt.uniform_grid(12), particles=33, populations=2, seed=4)
-
-
-def ranks() -> Iterator[tuple[str, object]]:
-    """Two gloo ranks: one population over both, and populations on each."""
-    import truetilt as tt
-
-    with tempfile.TemporaryDirectory() as folder:
-        worker = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-        subprocess.run([*worker, __file__, "--rank", folder], check=True, capture_output=True, env=_environment())
-        for name in ("sharded", "populations"):
-            yield f"ranks, {name}", tt.Result.load(Path(folder) / name)
-
-
-def on_a_rank(folder: Path) -> None:
-    """What each rank of `ranks` runs; the first one saves."""
-    import torch
-
-    import truetilt as tt
-    from truetilt import distributed
-
-    generator = torch.Generator().manual_seed(4)
-    p0, likelihood = (torch.rand(3, 3, generator=generator, dtype=torch.float64) for _ in range(2))
-    fk, grid = tt.Tempered(tt.Table(tt.Masking(3), p0, likelihood).model(), 3.0, 2.0), tt.uniform_grid(8)
-    here = distributed.world()
-    found = {
-        "sharded": distributed.run_sharded(fk, grid, particles=37, seed=5),
-        "populations": distributed.run_populations(fk, grid, particles=8, populations=5, seed=5),
-    }
-    for name, result in found.items():
-        if here.rank == 0:
-            result.save(folder / name)
-    distributed.leave()
-
-
-def commands() -> Iterator[tuple[str, object]]:
-    """What `truetilt sample` writes, of a table and of each embedded bundle."""
-    import truetilt as tt
-
-    table = {"p0": [[0.3, 0.1, 0.0], [0.1, 0.2, 0.1], [0.0, 0.1, 0.1]]}
-    table["likelihood"] = [[0.1, 0.9, 0.5], [0.6, 0.2, 0.8], [0.5, 0.4, 0.7]]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "table.json"
-        path.write_text(json.dumps(table))
-        asked = {
-            "table": [str(path), "--alpha", "3"],
-            "table, uniform": [str(path), "--alpha", "3", "--process", "uniform", "--steps", "20"],
-            "digits": ["mnist", "--condition", "4", "--alpha", "3", "--steps", "2"],
-            "texts": ["tiny-reviews", "--condition", "positive", "--alpha", "2", "--steps", "2"],
-        }
-        for name, words in asked.items():
-            out = str(Path(folder) / name)
-            command = [
-                sys.executable,
-                "-c",
-                "from truetilt.cli import main; main()",
-                "sample",
-                *words,
-                "--out",
-                out,
-            ]
-            subprocess.run(command, check=True, capture_output=True, env=_environment())
-            yield f"truetilt sample, {name}", tt.Result.load(out)
-
-
-def studio() -> Iterator[tuple[str, object]]:
-    """What the studio runs at first for each model, and the plain guidance beside it."""
-    from truetilt.studio import form as forms
-    from truetilt.studio import plans, problems
-
-    if hasattr(forms, "first_form"):
-        first_form, problem_of = forms.first_form, problems.problem_of
-    else:  # the code of an earlier commit
-        first_form, problem_of = forms.first_wish, problems.posed
-
-    for model, steps in {"nine": 8, "six": 8, "mnist": 2, "tiny-reviews": 2}.items():
-        form = first_form(model)._replace(particles=4, populations=2, steps=steps)
-        problem = problem_of(form)
-        told = plans.options(problem, form)
-        yield f"studio, guidance, {model}", plans.guidance(problem, form).run(**told)
-        yield f"studio, {form.sampler}, {model}", plans.plan(problem, form).run(**told)
-
-
-SUITES: dict[str, Case] = {
-    "tables": tables,
-    "chain": chain,
-    "digits": digits,
-    "text": text,
-    "vectors": vectors,
-    "ranks": ranks,
-    "commands": commands,
-    "studio": studio,
-}
-
-
-def hashes(names: list[str]) -> dict[str, str]:
-    """The hash of every run of these suites, with the truetilt that is imported."""
+def records(suite: str) -> dict[str, Parts]:
+    """Every run of a suite by name, with the truetilt that is imported; the warnings it gave are among its parts."""
     import torch
 
     torch.set_num_threads(1)
-    return {name: digest(result) for suite in names for name, result in SUITES[suite]()}
+    runs: Iterator[tuple[str, object]] = getattr(import_module(SUITES[suite]), suite)()
+    found: dict[str, Parts] = {}
+    while True:
+        with warnings.catch_warnings(record=True) as given:
+            warnings.simplefilter("always")
+            name, value = next(runs, (None, None))
+        if name is None:
+            return found
+        if name in found:
+            raise ValueError(f"two runs of {suite} are named {name!r}")
+        said = [str(one.message) for one in given if issubclass(one.category, UserWarning)]
+        found[name] = recorded(value) | ({"warnings": "\n".join(said)} if said else {})
 
 
-def _environment(source: Path | None = None) -> dict[str, str]:
-    own = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    return {**os.environ, **own} | ({} if source is None else {"PYTHONPATH": str(source)})
-
-
-def hashes_of(revision: str, names: list[str]) -> dict[str, str]:
-    """The hashes that the code of a commit gives, read with this file."""
+def in_a_process(suite: str, script: Path = HERE / "hashes.py") -> dict[str, Parts]:
+    """The records of a suite by the script and the source of a tree."""
     with tempfile.TemporaryDirectory() as folder:
-        tree = Path(folder) / "truetilt"
-        subprocess.run(["git", "-C", HERE, "worktree", "add", "--detach", "-q", tree, revision], check=True)
-        try:
-            command = [sys.executable, __file__, *names, "--json"]
-            told = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=_environment(tree / "src")).stdout
-            return json.loads(told)
-        finally:
-            subprocess.run(["git", "-C", HERE, "worktree", "remove", "--force", tree], check=True)
+        out = Path(folder) / "records.json"
+        own = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": str(script.parents[1] / "src")}
+        own |= {"PYTHONHASHSEED": "0", "COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1", "TRUETILT_PROCESSES": "1"}
+        command = [sys.executable, script, "--into", out, suite]
+        done = subprocess.run(command, env=os.environ | own, capture_output=True, text=True, errors="replace")
+        if done.returncode:
+            raise SystemExit(f"{suite} failed in {script.parents[1]}\n{done.stdout}{done.stderr}")
+        return json.loads(out.read_text())
+
+
+def machine() -> str:
+    """What floats depend on besides the code: the processor, Python and the packages, as 12 hexadecimal digits."""
+    cpu = Path("/proc/cpuinfo")
+    kind = re.findall(r"^(?:model name|flags)\s*: (.*)$", cpu.read_text(), re.MULTILINE)[:2] if cpu.exists() else []
+    packages = sorted({f"{d.name}=={d.version}" for d in distributions() if d.name != "truetilt"})
+    told = [platform.machine(), platform.processor(), *kind, platform.python_version(), *packages]
+    return hashlib.sha256("\n".join(told).encode()).hexdigest()[:12]
+
+
+def of_commit(revision: str, suites: list[str], jobs: int) -> dict[str, dict[str, Parts]]:
+    """The records of these suites by a commit's own script and source, computed once a machine."""
+    git = ["git", "-C", str(HERE)]
+    asked = subprocess.run([*git, "rev-parse", "--verify", f"{revision}^{{commit}}"], capture_output=True, text=True)
+    if asked.returncode:
+        raise SystemExit(f"there is no commit {revision} here; a shallow clone needs `git fetch --unshallow`")
+    commit = asked.stdout.strip()
+    shared = subprocess.check_output([*git, "rev-parse", "--path-format=absolute", "--git-common-dir"], text=True)
+    kept = Path(shared.strip()).parent / ".cache/hashes" / f"{commit[:12]}-{machine()}"
+    lacking = [suite for suite in suites if not (kept / f"{suite}.json").exists()]
+    if lacking:
+        print(f"first, once on this machine: {', '.join(lacking)} by {commit[:12]}", flush=True)
+        kept.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory() as folder:
+            tree = Path(folder) / "truetilt"
+            subprocess.run([*git, "worktree", "add", "--detach", "-q", tree, commit], check=True)
+            try:
+                for suite, found in every(lacking, jobs, tree / "proofs/hashes.py"):
+                    partial = kept / f"{suite}.{os.getpid()}"
+                    partial.write_text(json.dumps(found, indent=1))
+                    partial.replace(kept / f"{suite}.json")
+            finally:
+                subprocess.run([*git, "worktree", "remove", "--force", tree], check=True)
+    return {suite: json.loads((kept / f"{suite}.json").read_text()) for suite in suites}
+
+
+def every(suites: list[str], jobs: int, script: Path) -> Iterator[tuple[str, dict[str, Parts]]]:
+    """The records of each suite, `jobs` of them at a time in processes of their own."""
+    with ThreadPoolExecutor(jobs) as pool:
+        yield from zip(suites, pool.map(lambda suite: in_a_process(suite, script), suites), strict=True)
+
+
+def compared(before: dict[str, Parts], now: dict[str, Parts], notes: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """What differs and is not listed, in words: a line for a run and its digests, more for a difference of words."""
+    renamed = _renaming(notes["renamed"])
+    before = {renamed(name): {part: renamed(words) for part, words in run.items()} for name, run in before.items()}
+    told = []
+    for name, old in before.items():
+        if name in notes["changed on purpose"]:
+            continue
+        if name not in now:
+            told.append(f"{name}: is gone")
+            continue
+        new = now[name]
+        parts = [part for part in {**old, **new} if old.get(part) != new.get(part)]
+        parts = [part for part in parts if f"{name}: {part}" not in notes["changed on purpose"]]
+        told += [f"{name}: {part}{_difference(old.get(part), new.get(part))}" for part in parts]
+    return told
+
+
+def _renaming(table: Mapping[str, str]) -> Callable[[str], str]:
+    patterns = [(re.compile(old, re.MULTILINE), new) for old, new in table.items()]
+
+    def renamed(words: str) -> str:
+        for old, new in patterns:
+            words = old.sub(new, words)
+        return words
+
+    return renamed
+
+
+def _difference(old: str | None, new: str | None) -> str:
+    """The lines that differ, some of them; of digests, and of what only one of the two has, that it is so."""
+    if old is None or new is None:
+        return " is new" if old is None else " is gone"
+    if re.fullmatch(r"[0-9a-f]{16}", old) and re.fullmatch(r"[0-9a-f]{16}", new):
+        return f" was {old}, is {new}"
+    lines = [
+        line[:240]
+        for line in difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=0)
+        if not line.startswith(("---", "+++", "@@"))
+    ]
+    more = [f"... and {len(lines) - _LINES} lines more"] if len(lines) > _LINES else []
+    return "".join(f"\n    {line}" for line in lines[:_LINES] + more)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("suites", nargs="*", help=f"which suites: {', '.join(SUITES)} (default: all)")
-    parser.add_argument("--against", metavar="REVISION", help="compare with the code of this commit")
-    parser.add_argument("--json", action="store_true", help="print the hashes as JSON")
-    parser.add_argument("--rank", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--quick", action="store_true", help="only suites that are quick")
+    parser.add_argument("--against", metavar="REVISION", help="instead of the base of proofs/hashes.json")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="suites at a time (default: the cores)")
+    parser.add_argument("--show", metavar="NAME", help="print what is recorded of runs, and compare nothing")
+    parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)  # the records of one suite, for `in_a_process`
     given = parser.parse_args()
-    if given.rank:
-        return on_a_rank(given.rank)
-    names = given.suites or list(SUITES)
-    if unknown := set(names) - set(SUITES):
+    suites = given.suites or [suite for suite in SUITES if not given.quick or suite not in SLOW]
+    if unknown := set(suites) - set(SUITES):
         parser.error(f"no such suite: {', '.join(sorted(unknown))}; there are {', '.join(SUITES)}")
-    now = hashes(names)
-    if given.json:
-        return print(json.dumps(now, indent=1))
-    before = hashes_of(given.against, names) if given.against else {}
-    listed = json.loads((HERE / "hashes.json").read_text())["changed on purpose"]
-    surprises = 0
-    for name, value in now.items():
-        old = before.get(name, value)
-        told = "" if old == value else f"  was {old}: {listed.get(name, {}).get('reason', 'NOT LISTED')}"
-        surprises += old != value and name not in listed
-        print(f"{value}  {name}{told}")
-    print(f"{len(now)} runs on {platform.processor() or platform.machine()}, {surprises} changed without a reason")
-    sys.exit(int(surprises > 0))
+    if given.into:
+        return given.into.write_text(json.dumps(records(suites[0])))
+    if given.show is not None:
+        for _, found in every(suites, given.jobs, HERE / "hashes.py"):
+            for name in found:
+                if given.show in name:
+                    print(name, *(f"  {part}: {words}" for part, words in found[name].items()), sep="\n")
+        return None
+    notes = json.loads(NOTES.read_text())
+    before = of_commit(given.against or notes["base"], suites, given.jobs)
+    runs = differ = 0
+    for suite, now in every(suites, given.jobs, HERE / "hashes.py"):
+        told = compared(before[suite], now, notes)
+        print(f"{suite}: {len(now)} runs, {len(told)} differences", *told, sep="\n  ", flush=True)
+        runs, differ = runs + len(now), differ + len(told)
+    print(f"{runs} runs, {differ} differences that are not listed")
+    sys.exit(int(differ > 0))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,8 @@
 """The house as its imports show it: one way, and no forbidden words."""
 
 import ast
-import re
 import subprocess
 import sys
-from dataclasses import is_dataclass
 from pathlib import Path
 
 import pytest
@@ -40,10 +38,6 @@ ONLY = {  # stricter than its rank: all that a folder may import of ours
     "models": {"core", "diffusion", "smc", "runtime", "viz"},
     "antibodies": {"core", "diffusion", "targets", "viz", "models"},
     "molecules": {"core", "diffusion", "rewards", "viz", "models"},
-}
-MIRRORED = {  # classes of continuous/ that are for real vectors what the class of this name is for tokens
-    *("Process", "Kernel", "Score", "NetScore", "Guided", "Predictor"),
-    *("OnClock", "Tempered", "Tilted", "Steered", "Unweighted"),
 }
 RANDOM = {"rand", "randn", "randint", "randperm", "rand_like", "randn_like", "normal", "bernoulli", "multinomial"}
 each_module = pytest.mark.parametrize("module", MODULES)
@@ -97,33 +91,6 @@ def test_imports_go_one_way(module):
     own = room(module)
     lower = ONLY.get(own, set(RANKS[: RANKS.index(own)]))
     assert imported_rooms(module) - {own, "__all__"} <= lower
-
-
-def layers(page):
-    """The rows of the table of layers in CONTRIBUTING: folders and modules, and what they may import."""
-    rows = re.findall(r"^\| (`.*?) \| .* \| (.*?) \|$", page.split("## Layers")[1].split("\n## ")[0], re.MULTILINE)
-    names = re.compile(r"`(\w+)/?`")
-    return [
-        (tuple(names.findall(row)), None if may.startswith("all") else set(names.findall(may))) for row, may in rows
-    ]
-
-
-def test_the_table_of_layers_says_what_this_file_says():
-    rows = layers((ROOT.parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8"))
-    assert tuple(name for names, _ in rows for name in names) == RANKS
-    assert {name: may for names, may in rows for name in names if may is not None} == ONLY
-    assert layers("## Layers\n\n| `a/`, `b` | words | `core` |\n| `c/` | words | all above |\n") == [
-        (("a", "b"), {"core"}),
-        (("c",), None),
-    ]
-
-
-def test_the_floors_of_the_principles_are_in_order():
-    text = (ROOT.parents[1] / "docs" / "principles.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| [^|]*\? \| (.*?) \|", text, re.MULTILINE)
-    assert [name for row in rows for name in re.findall(r"`(\w+)/?`", row)] == [
-        *(name for name in RANKS if name != "__main__")
-    ]
 
 
 def test_the_order_is_seen_to_be_broken():
@@ -207,38 +174,6 @@ def test_nothing_is_handed_over_behind_the_back(module):
     assert [node.lineno for node in ast.walk(MODULES[module]) if isinstance(node, ast.Global)] == []
 
 
-def homes_of_classes(modules):
-    """The modules that define each class or alias of a type, by its name; `Walk` and `_Walk` are one."""
-    homes = {}
-    for module, tree in modules.items():
-        for node in tree.body:
-            for name in type_names(node):
-                homes.setdefault(name, []).append(module)
-    return homes
-
-
-def type_names(node):
-    """The names of types that a statement defines: a class, or an alias, which is capitalised as one."""
-    if isinstance(node, ast.ClassDef):
-        return [node.name.lstrip("_")]
-    names = [one.id for one in node.targets if isinstance(one, ast.Name)] if isinstance(node, ast.Assign) else []
-    return [name for name in names if name[0].isupper() and not name.isupper()]
-
-
-def test_a_class_name_has_one_meaning():
-    several = {name: homes for name, homes in homes_of_classes(MODULES).items() if len(homes) > 1}
-    assert set(several) == MIRRORED
-    for homes in several.values():
-        assert sorted(room(home) == "continuous" for home in homes) == [False, True]
-
-
-def test_a_second_class_of_a_name_is_seen():
-    text = "class Plan: ...\nAnswer = dict[str, int]\nMOST = 3"
-    twice = {name: ast.parse(text) for name in ("paper.a", "studio.b")}
-    assert homes_of_classes(twice) == {"Plan": ["paper.a", "studio.b"], "Answer": ["paper.a", "studio.b"]}
-    assert homes_of_classes({"a": ast.parse("class _Plan: ...")}) == {"Plan": ["a"]}
-
-
 @each_module
 def test_every_module_says_what_the_room_holds(module):
     assert ast.get_docstring(MODULES[module])
@@ -268,18 +203,3 @@ def test_a_cdf_is_inverted_in_one_place():
     assert [module for module in MODULES if any(name.endswith("nextafter") for name, _ in calls(module))] == [
         "core.logits"
     ]
-
-
-def test_no_class_derives_from_a_finished_one_but_those_that_the_principles_name():
-    """Finished: a public record, of `tt.__all__`."""
-    found = {
-        (node.name, base.id)
-        for tree in MODULES.values()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef)
-        for base in node.bases
-        if isinstance(base, ast.Name) and is_dataclass(getattr(tt, base.id, None))
-    }
-    assert found == {("PulledTarget", "Composed")}
-    page = (ROOT.parents[1] / "docs/principles.md").read_text()
-    assert all(f"`{name}`" in page for pair in found for name in pair)

@@ -101,13 +101,6 @@ def test_an_expectation_is_of_a_function_of_a_batch():
     assert seen == [(15, 2)]
 
 
-def test_a_function_of_populations_and_particles_still_works_and_says_it_is_old():
-    result = tt.run(tt.Tilted(MODEL, 2.0), GRID, **SIZES)
-    with pytest.warns(DeprecationWarning, match=r"batch \[B, D\]"):
-        old = result.expectation(lambda x: x[:, :, 0].double())
-    assert torch.equal(old, result.expectation(lambda x: x[..., 0].double()))
-
-
 @pytest.mark.parametrize(
     ("potential", "shape"),
     [

@@ -63,8 +63,6 @@ def test_host_and_device_make_the_same_bits(first, last):
 def test_a_range_of_counters_is_a_slice_of_the_whole(first, last):
     whole = Stream(5).uniforms(2, DRAW, 3, 100)
     assert torch.equal(Stream(5).uniforms(2, DRAW, 3, last - first, first), whole[:, first:last])
-    with pytest.warns(DeprecationWarning, match="count, first"):
-        assert torch.equal(Stream(5).uniforms(2, DRAW, 3, (first, last)), whole[:, first:last])
 
 
 @pytest.mark.parametrize("k", [0, 1, 6])

@@ -11,7 +11,6 @@ import torch
 import truetilt as tt
 from problems import table
 from truetilt import continuous as c
-from truetilt.core.evaluation import evaluate_all
 from truetilt.core.target import NO_WEIGHTS, UNKNOWN, Contract, Described, Target, contract_of
 from truetilt.core.types import FeynmanKac, ListedFeynmanKac, MoveKernel, check_sampled
 from truetilt.exact.joint import JointTempered
@@ -373,14 +372,3 @@ def test_real_vectors_say_it_too():
     assert c.Tilted(model, 2.0).target.differences(c.Tilted(model, 3.0).target, False) == ["alpha (2.0 and 3.0)"]
     assert "leaned" in c.Tilted(model, 2.0).remedies.weigh
     assert torch.isfinite(result.log_weights).all()
-
-
-def test_the_times_of_a_step_may_still_be_a_pair():
-    """Samplers written for earlier versions call `law` with (t, s)."""
-    fk, x = tt.Tilted(table(tt.Masking, 3, 2).model(), 2.0), torch.tensor([[3, 0]])
-    (score,) = evaluate_all(fk.model, x, 0.5, conditional=fk.model.conditional)
-    with pytest.warns(DeprecationWarning, match="t, s"):
-        old = fk.law("conditional", score, x, (0.5, 0.25))
-    assert torch.equal(old.log_prob(x), fk.law("conditional", score, x, 0.5, 0.25).log_prob(x))
-    with pytest.raises(tt.InvalidInput, match="no end"):
-        fk.law("conditional", score, x, 0.5)

@@ -123,12 +123,6 @@ def test_sample_takes_the_steps_that_read_least():
     assert torch.equal(found.log_weights, same.log_weights)
 
 
-def test_the_old_name_of_a_lazy_score_works_and_warns():
-    with pytest.warns(DeprecationWarning, match=r"tt\.LazyScore"):
-        assert tt.Sparing is tt.LazyScore
-    assert "Sparing" not in tt.__all__
-
-
 def test_a_lazy_score_is_asked_about_what_reveals_to_the_same_bits():
     net = stirred(SEDDConfig(11, 8, 32, 2, 2, 16, classes=2))
     plain, asked = tt.Text(net, tt.Masking(11)).model(1), []

@@ -5,7 +5,6 @@ The public names are imported when first used, so that `truetilt --help` does no
 
 from __future__ import annotations
 
-import warnings
 from importlib import import_module
 from typing import Any
 
@@ -84,7 +83,6 @@ _HOME = {
     "viz.logo": ("SequenceLogo",),
     "viz.views": ("Images", "Numbers", "TextView"),
 }
-_RENAMED = {"Sparing": "LazyScore"}  # deprecated names, which end with 0.4
 _MODULES = ("continuous", "distributed", "feynman_kac", "testing")  # rooms with public names of their own
 _ROOM = {name: room for room, names in _HOME.items() for name in names}
 
@@ -94,10 +92,6 @@ __all__ = ["__version__", *sorted([*_ROOM, *_MODULES])]
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f".{name}", __name__)
-    if name in _RENAMED:
-        words = f"tt.{name} is deprecated and ends with 0.4; use tt.{_RENAMED[name]}"
-        warnings.warn(words, DeprecationWarning, stacklevel=2)
-        name = _RENAMED[name]
     if name not in _ROOM:
         parts = import_module(".feynman_kac", __name__).__all__ if name[:1].isupper() else ()
         hint = f"; tt.feynman_kac.{name} is one of the parts of a sampler of your own" if name in parts else ""

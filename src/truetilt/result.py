@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -303,27 +302,14 @@ class Result:
 
     def _values(self, h: Callable[[Tensor], Tensor]) -> Tensor:
         function("h", h, "(x)", "of a batch of states [B, D]")
-        need, device = "return a number, or several, for each state", self.log_weights.device
-        batch, shape = self.particles.flatten(0, 1), self.log_weights.shape
-        try:
-            value = tensor_of("what h returned", h(batch), need, device)
-        except IndexError:  # a function written for [populations, particles, D]
-            value = torch.empty(0)
-        if value.shape[:1] == batch.shape[:1]:
-            return value.unflatten(0, shape)
-        value = tensor_of("what h returned", h(self.particles), need, device)
-        if value.shape[:2] != shape:
+        need, batch = "return a number, or several, for each state", self.particles.flatten(0, 1)
+        value = tensor_of("what h returned", h(batch), need, self.log_weights.device)
+        if value.shape[:1] != batch.shape[:1]:
             raise InvalidInput(
                 f"h returned shape {tuple(value.shape)}; of a batch of states {tuple(batch.shape)} it must return "
                 f"[{len(batch)}, ...]"
             )
-        warnings.warn(
-            "h was written for states [populations, particles, D]; all functions see a batch [B, D] since 0.2, and the "
-            "old form ends with 0.4",
-            DeprecationWarning,
-            stacklevel=3,
-        )
-        return value
+        return value.unflatten(0, self.log_weights.shape)
 
     def _history(self) -> History:
         """The record that error bars are computed from; without a resampler if joined runs used different ones."""

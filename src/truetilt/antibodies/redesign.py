@@ -72,16 +72,9 @@ class Antibodies:
 
     def log_species(self, sequences: Sequence[str]) -> Tensor:
         """$log p(species | sequence)$, float64 [B, 6], in the order of `SPECIES`: camel, human, mouse, rabbit, ..."""
-        return self._classes("species", sequences)
-
-    def log_chain(self, sequences: Sequence[str]) -> Tensor:
-        """$log p(chain | sequence)$, float64 [B, 2]: heavy, light."""
-        return self._classes("chain", sequences)
-
-    def _classes(self, head: str, sequences: Sequence[str]) -> Tensor:
         need = "give a list of sequences in one-letter code"
         rows = [self._tokens(one) for one in listed("sequences", sequences, need)]
-        asked = Padded(HeadOf(self.net, head), self.batch, self.dtype)
+        asked = Padded(HeadOf(self.net, "species"), self.batch, self.dtype)
         return torch.cat([class_log_probs(asked, row[None]) for row in rows])
 
     def _tokens(self, letters: str) -> Tensor:

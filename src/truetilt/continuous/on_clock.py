@@ -19,7 +19,7 @@ from ..core.logits import take
 from ..core.target import NO_WEIGHTS, Remedies, Target, steered, tempered
 from ..core.types import Potential, Schedule, State
 from ..diffusion.guidance import check_strength, strength
-from ..targets.on_clock import LINEAR, SQUARE, Clockwork, Proposal, Ramp, Tilt, both_times, check_ramp, growing, powers
+from ..targets.on_clock import LINEAR, SQUARE, Clockwork, Proposal, Ramp, Tilt, check_ramp, growing, powers
 from ..targets.potentials import check_alpha, check_reward
 from .kernels import Kernel, Score, euler_maruyama, reverse_drift
 from .laws import Gaussian
@@ -53,16 +53,13 @@ class OnClock(Clockwork):
     def prior(self, x: State) -> Gaussian:
         return self.model.process.prior(tuple(x.shape), self.model.device)
 
-    def law(
-        self, name: str, score: Score | None, x: State, t: float | tuple[float, float], s: float | None = None
-    ) -> Gaussian:
+    def law(self, name: str, score: Score | None, x: State, t: float, s: float) -> Gaussian:
         """The law of one reverse step t -> s of a score, with its output checked."""
-        t, s = both_times(t, s)
         return self.step(checked(name, score, t, s), x, t, s)
 
-    def step(self, score: Score, x: State, t: float | tuple[float, float], s: float | None = None) -> Gaussian:
+    def step(self, score: Score, x: State, t: float, s: float) -> Gaussian:
         """The kernel's step, checked to be a Gaussian law."""
-        law = self.kernel(self.model.process, score, x, *both_times(t, s))
+        law = self.kernel(self.model.process, score, x, t, s)
         if not isinstance(law, Gaussian):
             raise InvalidInput(f"the kernel returned {shown(law)}; it must return the continuous.Gaussian of a step")
         return law

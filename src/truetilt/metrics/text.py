@@ -126,12 +126,6 @@ def kept(x: Tokens, given: Sequence[int | None]) -> Tensor:
     return (x[:, sites] == tokens).double().mean(-1)
 
 
-def clamped(x: Tokens, given: Sequence[int | None]) -> Tokens:
-    """The texts with given tokens written over what was drawn there."""
-    sites, tokens = _given(x, given)
-    return x.index_copy(-1, sites, tokens.expand(len(x), -1))
-
-
 def _given(x: Tokens, given: Sequence[int | None]) -> tuple[Tensor, Tensor]:
     """The given sites and their tokens."""
     if x.dim() != 2 or x.is_floating_point() or x.shape[1] != len(given):

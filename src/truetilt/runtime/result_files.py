@@ -70,7 +70,6 @@ def load_tensors(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         tensors = load_file(check_plain(names[0]))
     except (OSError, SafetensorError) as e:
         raise InvalidInput(f"{path} cannot be read ({e}); save the result again") from e
-    tensors.setdefault("counts", torch.zeros(0, 4, dtype=torch.int64))  # of results saved before 0.2
     check_tensors(path, tensors)
     check_header(folder / _HEADER, header["settings"], len(tensors["log_weights"]))
     return tensors, header["settings"]

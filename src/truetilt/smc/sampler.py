@@ -10,7 +10,6 @@ comes out the same. The mixing function is SplitMix64's finaliser (Steele, Lea &
 
 from __future__ import annotations
 
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -331,17 +330,8 @@ class Stream:
         )
         device_here(self.device)
 
-    def uniforms(
-        self, step: int, purpose: int, populations: int, count: int | tuple[int, int], first: int = 0
-    ) -> Tensor:
+    def uniforms(self, step: int, purpose: int, populations: int, count: int, first: int = 0) -> Tensor:
         """float64 uniforms in [0, 1), [populations, count]: those of the counters from `first` on."""
-        if isinstance(count, tuple):
-            warnings.warn(
-                "give uniforms(..., count, first), not a pair (first, last), which ends with 0.4",
-                DeprecationWarning,
-                stacklevel=2,
-            )
-            first, count = count[0], count[1] - count[0]
         keys, device = _keys(populations, self.first_population, self.seed, step, purpose), torch.device(self.device)
         if device.type == "cpu" or populations * count <= _FEW:
             return torch.from_numpy(_by_host(keys, first, first + count)).to(device, non_blocking=True)

@@ -10,7 +10,6 @@ guidance. Where the target is named there is `alpha`; how it is proposed is `bet
 from __future__ import annotations
 
 import math
-import warnings
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
@@ -219,20 +218,6 @@ class Proposal(Generic[AnyLaw]):
         return log_ratio
 
 
-def both_times(t: float | tuple[float, float], s: float | None) -> tuple[float, float]:
-    """The interval t -> s of a step, given as two numbers; a pair (t, s) is deprecated."""
-    if isinstance(t, tuple):
-        warnings.warn(
-            "give the times of a step as t, s, not as a pair (t, s), which ends with 0.4",
-            DeprecationWarning,
-            stacklevel=3,
-        )
-        return t
-    if s is None:
-        raise InvalidInput(f"a step begins at t = {t:.6g} and has no end; give t and s")
-    return t, s
-
-
 def powers(*ratios: tuple[float, Any]) -> tuple[tuple[float, Any], ...]:
     """The (exponent, law) pairs without those of exponent 0, since $0 log 0$ counts as 0."""
     return tuple((c, law) for c, law in ratios if c != 0)
@@ -378,18 +363,12 @@ class OnClock(Clockwork):
     def prior(self, x: Tokens) -> SitewiseLaw:
         return self.model.process.prior(tuple(x.shape), self.model.device)
 
-    def law(
-        self, name: str, log_score: SiteLogits, x: Tokens, t: float | tuple[float, float], s: float | None = None
-    ) -> SitewiseLaw:
+    def law(self, name: str, log_score: SiteLogits, x: Tokens, t: float, s: float) -> SitewiseLaw:
         """One reverse step $t -> s$ of a score; the move that draws from it checks it for NaN."""
         return self.laws(x, t, s, **{name: log_score})[0]
 
-    def laws(
-        self, x: Tokens, t: float | tuple[float, float], s: float | None = None, **scores: SiteLogits
-    ) -> list[SitewiseLaw]:
+    def laws(self, x: Tokens, t: float, s: float, **scores: SiteLogits) -> list[SitewiseLaw]:
         """One reverse step $t -> s$ of each score, by its name; the move that draws from one checks all for NaN."""
-        if s is None or isinstance(t, tuple):
-            t, s = both_times(t, s)
         laws, flaws, bad = [], {}, None
         for name, log_score in scores.items():
             law = self.kernel(self.model.process, log_score, x, t, s)
