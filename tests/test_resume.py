@@ -181,6 +181,9 @@ def test_fingerprints_tell_models_apart_and_not_where_they_lie():
     assert fingerprint(nets[0]) == fingerprint(nets[1])
     assert fingerprint(lambda x, a=1: x + a) != fingerprint(lambda x, a=2: x + a)
     assert fingerprint(lambda x: x.sum(-1)) != fingerprint(lambda x: x.max(-1))  # the same bytecode, another name in it
+    homeless = lambda x: x.sum(-1)  # noqa: E731
+    homeless.__module__ = None  # as of a function that exec made
+    assert len(fingerprint(homeless)) == len(fingerprint(made[0]))
     assert fingerprint(lambda x: [v + 1 for v in x]) != fingerprint(lambda x: [v + 2 for v in x])
     assert fingerprint("cpu time") != fingerprint("cpu") == fingerprint(torch.device("cpu"))
     for strange in (torch.ones(3).to_sparse(), torch.ones(3, device="meta")):  # of any layout, and without numbers

@@ -121,9 +121,10 @@ def _content(cell: Any) -> Any:
 def _name(value: Any) -> str:
     """The name of a function or of a value's class; for this package's own without the module, which may be renamed."""
     kind = value if hasattr(value, "__qualname__") else type(value)
-    package, _, rest = kind.__module__.partition(".")
+    module = kind.__module__ or "none"  # a function may say that it is of no module
+    package, _, rest = module.partition(".")
     if package != __name__.partition(".")[0]:
-        return f"{kind.__module__}.{kind.__qualname__}"
+        return f"{module}.{kind.__qualname__}"
     return f"{package}.{'continuous.' * rest.startswith('continuous')}{kind.__qualname__}"
 
 

@@ -53,17 +53,6 @@ class DoneStage(NamedTuple):
     found: str = ""
 
 
-def _write_learning(found: Learning, folder: Path) -> None:
-    found.twist.save(folder / "twist.safetensors")
-    for number, sample in enumerate(found.samples[1:], start=1):
-        sample.save(folder / f"round-{number}.safetensors")
-
-
-def _read_learning(folder: Path, device: torch.device | str, begun: Sample) -> Learning:
-    rounds = [read_sample(path, device) for path in sorted(folder.glob("round-*.safetensors"))]
-    return Learning(LearnedTwist.load(folder / "twist.safetensors", device), [begun, *rounds])
-
-
 def rounded(value: float) -> str:
     """A number to two digits, as text."""
     return f"{float(f'{value:.2g}'):,.10g}"
@@ -190,19 +179,26 @@ class Work:
         draws, calls, new = lessons
         limit = several(calls, "call") if new is None else several(refits * new, "new state")
         what = f"a twist learned from {several(draws, 'draw')} a round and at most {limit}"
-        begun, sizes = self.samples[0], (calls, draws, refits, problem.order, self.seed)
-        plan = plan_of(problem.model, reward, problem.strength, *sizes, begun=True, new=new)
+        begun, sizes = self.samples[:1], (calls, draws, refits, problem.order, self.seed)
+        plan = plan_of(problem.model, reward, problem.strength, *sizes, begun=bool(begun), new=new)
 
         def make(checkpoint: Path | None) -> tuple[Learning, Spent]:
-            before = problem.distinct
-            found = learned_from(problem.model, reward, plan, None, lambda turn, _: self.tell(what, turn), begun, go_on)
+            before, first = problem.distinct, next(iter(begun), None)
+            found = learned_from(problem.model, reward, plan, None, lambda turn, _: self.tell(what, turn), first, go_on)
             return found, found.twist.spent._replace(distinct=problem.distinct - before)
 
-        def read(folder: Path) -> Learning:
-            return _read_learning(folder, problem.model.device, begun)
+        def write(found: Learning, folder: Path) -> None:
+            found.twist.save(folder / "twist.safetensors")
+            for number, sample in enumerate(found.samples[len(begun) :], start=1):
+                sample.save(folder / f"round-{number}.safetensors")
 
-        learning = self._stage("twist", what, why, make, _write_learning, read)
-        self.samples += learning.samples[1:]
+        def read(folder: Path) -> Learning:
+            device, paths = problem.model.device, sorted(folder.glob("round-*.safetensors"))
+            rounds = [read_sample(path, device) for path in paths]
+            return Learning(LearnedTwist.load(folder / "twist.safetensors", device), [*begun, *rounds])
+
+        learning = self._stage("twist", what, why, make, write, read)
+        self.samples += learning.samples[len(begun) :]
         best = learning.twist.held_out
         self.note(f"{best.family}, {best.ess:.0%} of its draws effective by those held out")
         return learning.twist
