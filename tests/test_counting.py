@@ -11,6 +11,7 @@ from truetilt import continuous as c
 from truetilt.core.evaluation import Meter
 from truetilt.core.metering import metered, rewards_of, uncounted
 from truetilt.core.spent import Spent
+from truetilt.core.types import FeynmanKac, MoveKernel
 
 PROBLEM = table(tt.Masking, 3, 3)
 MODEL = PROBLEM.model()
@@ -162,7 +163,7 @@ def test_what_is_metered_is_a_copy():
 # what is found, and what is told
 
 
-class Inner:
+class Inner(FeynmanKac):
     """A value that is asked through another, whose moves it makes."""
 
     @property
@@ -202,8 +203,18 @@ class Plain(Inner):
         self.inner = inner
 
 
-class PlainKernel(Plain):
+class PlainKernel(MoveKernel):
     choices = 1
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    @property
+    def target(self):
+        return self.inner.target
+
+    def move(self, *where):
+        return self.inner.move(*where)
 
 
 def test_a_reward_is_counted_in_a_field_of_any_name():

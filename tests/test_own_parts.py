@@ -7,8 +7,7 @@ import torch
 
 import truetilt as tt
 from own_parts import GRID, TABLE, AllNaN, Forgetful, Redraw, Rewarded, Unclamped, exact, zeros
-from truetilt.core.target import contract_of
-from truetilt.feynman_kac import AcceptMove, OnClock, Proposal, SiteTarget, Stage, Tilt
+from truetilt.feynman_kac import AcceptMove, FeynmanKac, OnClock, Proposal, SiteTarget, Stage, Tilt
 
 MODEL = TABLE.model()
 OTHER = tt.Table(TABLE.process, TABLE.p0.flip(0), TABLE.likelihood).model()
@@ -55,7 +54,7 @@ def test_what_a_target_names_itself_is_not_added_to():
     class Named(Rewarded):
         target = tt.Target(told, {"ramp": 1})
 
-    target = contract_of(Named(MODEL)).target
+    target = Named(MODEL).spec
     assert (dict(target.final), dict(target.way)) == (told, {"ramp": 1})
 
 
@@ -183,7 +182,7 @@ def test_flow_knows_the_space_from_the_model():
     with pytest.raises(tt.InvalidInput, match="model has 2 of 4"):
         tt.flow(fk, GRID, length=3)
 
-    class NoModel:
+    class NoModel(FeynmanKac):
         start, choices, move, branches = fk.start, fk.choices, fk.move, fk.branches
 
     with pytest.raises(tt.InvalidInput, match="fk has no model, so give size and length"):

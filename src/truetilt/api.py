@@ -18,8 +18,7 @@ from .core.evaluation import Meter
 from .core.fingerprints import fingerprint
 from .core.metering import metered, rewards_of, spent_before
 from .core.parameter_names import spelled
-from .core.target import contract_of
-from .core.types import FeynmanKac, Model, OwnGrid, Resampler, Schedule, check_model, check_sampled
+from .core.types import FeynmanKac, Model, Resampler, Schedule, check_model, check_sampled
 from .diffusion.grids import check_full_grid, masked_fraction_grid, uniform_grid
 from .diffusion.kernels import Kernel
 from .diffusion.processes import Masking
@@ -286,7 +285,7 @@ def _source(fk: FeynmanKac, sizes: dict[str, int], couple: Coupling, chunk: int 
     """The source of uniforms for this process's share of a run, in chunks that fit; raises if the run cannot fit into
     memory.
     """
-    device, here = contract_of(fk).device, (sizes["populations"], shard.share(sizes["particles"]))
+    device, here = fk.device, (sizes["populations"], shard.share(sizes["particles"]))
     check_room(fk, here, sizes["steps"], device)
     size = fitting_chunk(fk, here, device) if chunk == "auto" else cast("int | None", chunk)
     return Source(Stream(sizes["seed"], sizes["first_population"], device), couple, size, shard=shard)
@@ -304,7 +303,7 @@ def _checkpoints(
 
 def own_grid(fk: FeynmanKac) -> Sequence[float]:
     """The time grid of a value that has one of its own."""
-    if not isinstance(fk, OwnGrid):
+    if fk.grid is None:
         raise InvalidInput(
             f"{type(fk).__name__} has no time grid of its own; give one, such as tt.run(fk, tt.uniform_grid(100))"
         )

@@ -12,7 +12,6 @@ from ..core.errors import InvalidInput
 from ..core.evaluation import Batch, BatchScore, Meter, Needs, ask, needs_of
 from ..core.logits import SiteLogits
 from ..core.metering import metered
-from ..core.target import contract_of
 from ..core.types import FeynmanKac, Model, Tokens, check_model
 from ..diffusion.grids import Grid, masked_fraction_grid, uniform_grid
 from ..diffusion.kernels import tweedie
@@ -64,7 +63,7 @@ def check_masked(model: object) -> None:
 
 def base_draws(walk: Walk, count: int, seed: int, population: int = 0) -> Tokens:
     """Clean states [count, D] of the base, from the random stream of a population."""
-    source = Source(Stream(seed, population, contract_of(walk.fk).device))
+    source = Source(Stream(seed, population, walk.fk.device))
     return last_of(trace(walk.fk, walk.grid, (1, count), never, source)).x[0]
 
 

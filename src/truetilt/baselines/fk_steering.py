@@ -17,7 +17,6 @@ from ..core.arguments import function, whole_number
 from ..core.budget import Budget
 from ..core.evaluation import Meter, MeteredReward
 from ..core.logits import batch_of, take
-from ..core.target import Remedies, Target, contract_of
 from ..core.types import (
     Aux,
     FeynmanKac,
@@ -29,7 +28,6 @@ from ..core.types import (
     Potential,
     Resampler,
     Tokens,
-    check_listed_value,
 )
 from ..rewards.calls import Rewarding, call_reward, check_reward_of, scaled
 from ..smc.resampling import adaptive, log_mean_exp, systematic
@@ -109,7 +107,7 @@ def looks_of(way: Walk, every: int) -> int:
 
 
 @dataclass(frozen=True)
-class Steering:
+class Steering(FeynmanKac):
     """Draws of the base, weighed by a potential of their values at chosen times, with a correcting last weight."""
 
     inner: FeynmanKac
@@ -118,13 +116,11 @@ class Steering:
     strength: float
     potential: LogPotential
     looks: Sequence[float]  # their times
-    target: ClassVar[Target | None] = None
-    remedies: ClassVar[Remedies] = Remedies()
     how: ClassVar[str] = "draws from the base, weighs by what completions are worth"
 
     @property
     def device(self) -> torch.device | str:
-        return contract_of(self.inner).device
+        return self.inner.device
 
     def start(self, shape: tuple[int, ...], t: float) -> SteeringMove:
         none = torch.zeros(shape, dtype=torch.float64, device=self.device)
@@ -138,7 +134,7 @@ class Steering:
         return self._led(self.inner.move(particles, t, s, u), particles, s)
 
     def branches(self, particles: Particles, t: float, s: float) -> Sequence[tuple[Tensor, SteeringMove]]:
-        every = check_listed_value(self.inner).branches(particles, t, s)
+        every = self.inner.branches(particles, t, s)
         return [(log_p, self._led(move, particles, s)) for log_p, move in every]
 
     def _led(self, move: Move, particles: Particles, s: float) -> SteeringMove:

@@ -19,8 +19,7 @@ from ..core.errors import InvalidInput, InvalidWeights
 from ..core.evaluation import Meter, MeteredReward
 from ..core.logits import SiteLogits, batch_of, take
 from ..core.metering import cost_of, metered
-from ..core.target import Remedies, Target
-from ..core.types import NEG_INF, Aux, LogWeights, Model, Particles, Resampler, Tokens
+from ..core.types import NEG_INF, Aux, FeynmanKac, LogWeights, Model, Particles, Resampler, Tokens
 from ..diffusion.predictors import value_and_slope
 from ..rewards.calls import Rewarding, call_reward, check_reward_of, scaled
 from ..smc.resampling import adaptive, log_mean_exp, systematic
@@ -94,7 +93,7 @@ def default_value(model: Model, reward: Rewarding, way: Walk, budget: Budget, se
 
 
 @dataclass(frozen=True)
-class TwistedReveal:
+class TwistedReveal(FeynmanKac):
     """Reveals sites by the base's law tilted by a gradient; weighs by p/q and by values, at the end by the reward."""
 
     inner: RevealClock
@@ -102,8 +101,6 @@ class TwistedReveal:
     closing: Rewarding
     strength: float
     dtype: torch.dtype = torch.float64
-    target: ClassVar[Target | None] = None
-    remedies: ClassVar[Remedies] = Remedies()
     how: ClassVar[str] = "reveals sites as the gradient of a value says, weighs by p/q"
 
     @property

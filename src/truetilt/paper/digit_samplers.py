@@ -15,9 +15,8 @@ from torch import Tensor
 
 from ..api import run
 from ..commands.costs import Cost, StateCounter, cost_of
-from ..commands.samplers import SAMPLERS, NamedSampler, OnModel
-from ..core.target import Target
-from ..core.types import Model, Particles, Resampler
+from ..commands.samplers import SAMPLERS, FeynmanKac, NamedSampler
+from ..core.types import Model, MoveKernel, Particles, Resampler
 from ..diffusion.grids import uniform_grid
 from ..models.conditions import per_condition
 from ..models.hub import Digits
@@ -63,7 +62,7 @@ DIGIT_SAMPLERS = {
 
 
 @dataclass(frozen=True)
-class SeveralSites:
+class SeveralSites(MoveKernel):
     """A move that remasks a few sites and redraws them independently, without a correction.
 
     With one site it is `Gibbs`. Several distant pixels are nearly independent given all the others.
@@ -71,10 +70,6 @@ class SeveralSites:
 
     fk: AnyOrder
     size: int
-
-    @property
-    def target(self) -> Target:
-        return self.fk.target
 
     @property
     def choices(self) -> int:
@@ -138,7 +133,7 @@ def joint_model(nets: Digits, conditions: Sequence[int], form: str) -> Model:
 
 
 def launch(
-    fk: OnModel,
+    fk: FeynmanKac,
     plan: DigitRun,
     resample: Resampler,
     moves: Rejuvenation | None = None,

@@ -17,8 +17,7 @@ from torch import Tensor
 from ..core.errors import InvalidInput
 from ..core.evaluation import evaluate_all
 from ..core.logits import Sites
-from ..core.target import Target
-from ..core.types import Model, Particles, Tokens
+from ..core.types import Model, MoveKernel, Particles, Tokens
 from ..diffusion.processes import Masking
 from ..targets.accept_move import AcceptMove
 from ..targets.annealed import Annealed
@@ -67,7 +66,7 @@ def by_ordered_ratio(model: Model, alpha: float) -> Composed:
 
 
 @dataclass(frozen=True)
-class EdgeSweep:
+class EdgeSweep(MoveKernel):
     """Redraw every site in turn by Gibbs moves under the edge ratios at the current exponent, then value the state.
 
     The goal is `by_ordered_ratio`. Exact if the conditionals of both scores agree with the ordered law.
@@ -76,10 +75,6 @@ class EdgeSweep:
     redraws: ClassVar[bool] = True
     fk: Annealed | AtShare
     model: Model
-
-    @property
-    def target(self) -> Target | None:
-        return self.fk.target
 
     @property
     def choices(self) -> int:

@@ -9,7 +9,7 @@ from ..core.arguments import function, has, shown, whole_number
 from ..core.errors import InvalidInput
 from ..core.eval_mode import hidden_in_training
 from ..core.metering import uncounted
-from ..core.target import Target, contract_of
+from ..core.target import Target
 from ..core.types import FeynmanKac, Resampler
 from ..smc.rejuvenation import Rejuvenation
 from ..smc.resampling import never
@@ -46,23 +46,22 @@ def check_moves(fk: FeynmanKac, moves: Rejuvenation | None, resample: Resampler 
         raise InvalidInput(
             f"moves is a {type(moves).__name__}; say how often it moves, tt.Rejuvenation(kernel, at_end=3)"
         )
-    target = contract_of(fk).target
-    for side, told in ((fk, target), (moves.kernel, contract_of(moves.kernel).target)):
-        if told is None:
+    for side in (fk, moves.kernel):
+        if side.spec is None:
             warnings.warn(
                 f"{type(side).__name__} does not say what its target is, so nobody checks that the moves leave the "
                 "run's alone; give it a property `target` that returns a tt.Target",
                 stacklevel=5,
             )
     if resample is not never:  # particles that are never resampled may start on their way to any target
-        check_same_target(target, moves)
+        check_same_target(fk.spec, moves)
 
 
 def check_same_target(target: Target | None, moves: Rejuvenation) -> None:
     """Refuse moves for another target than this one, in words that name the parts that differ."""
     found = moves.differences(target)
     ends_differ = replace(moves, each_step=0, after_resampling=0, at_end=1).differences(target)
-    theirs = contract_of(moves.kernel).target
+    theirs = moves.kernel.spec
     if found and not ends_differ and theirs is not None and theirs.ends_only:
         raise InvalidInput(
             f"{type(moves.kernel).__name__} moves finished states only in such a run, and is to move between its steps "

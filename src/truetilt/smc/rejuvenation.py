@@ -8,10 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.arguments import LONGEST, has, set_fields, whole_number
+from ..core.arguments import LONGEST, set_fields, whole_number
 from ..core.errors import InvalidInput
-from ..core.target import NO_WEIGHTS, Target, contract_of
-from ..core.types import MoveKernel, Particles, Step, StepInfo
+from ..core.target import NO_WEIGHTS, Target
+from ..core.types import MoveKernel, Particles, Step, StepInfo, check_kernel_of_moves
 from .resampling import check_accepted, never
 from .sampler import CHOOSE, Source, advance
 
@@ -36,7 +36,7 @@ class Rejuvenation:
     at_end: int = 0
 
     def __post_init__(self) -> None:
-        has("kernel", self.kernel, ("move", "choices"), "give moves, such as tt.Gibbs(tt.AnyOrder(model, alpha))")
+        check_kernel_of_moves(self.kernel, "give moves, such as tt.Gibbs(tt.AnyOrder(model, alpha))")
         whole_number("the number of choices of the kernel", self.kernel.choices, 0)
         given = {"each_step": self.each_step, "after_resampling": self.after_resampling, "at_end": self.at_end}
         for name, count in given.items():
@@ -51,7 +51,7 @@ class Rejuvenation:
         """How the target of a run and that of the kernel differ: in the final law; with moves before the end, in
         intermediate laws too.
         """
-        mine, theirs = target or NO_WEIGHTS, contract_of(self.kernel).target or NO_WEIGHTS
+        mine, theirs = target or NO_WEIGHTS, self.kernel.spec or NO_WEIGHTS
         return mine.differences(theirs, on_the_way=self.each_step + self.after_resampling > 0)
 
     def counts(self, resampled: Tensor, last: bool) -> Tensor:

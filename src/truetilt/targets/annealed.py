@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple, cast
 
 from torch import Tensor
 
-from ..core.arguments import LARGEST, bounded, called, has, listed, number, set_fields, shown, whole_number
+from ..core.arguments import LARGEST, bounded, called, listed, number, set_fields, shown, whole_number
 from ..core.errors import InvalidInput
 from ..core.evaluation import StepWork
 from ..core.spent import Spent
@@ -31,6 +31,7 @@ from ..core.types import (
     Particles,
     Score,
     Tokens,
+    check_kernel_of_moves,
     check_listed,
 )
 from ..diffusion.grids import MOST_STEPS, masked_fraction_grid
@@ -125,7 +126,7 @@ class Annealed(SiteTarget):
         need = "give what makes a Markov kernel of this value, such as tt.Gibbs"
         if not callable(self.kernel):
             raise InvalidInput(f"kernel is {shown(self.kernel)}; {need}")
-        has("what kernel returned", self.moves, ("move", "choices"), need)
+        check_kernel_of_moves(self.moves, need, "what kernel returned")
         whole_number("the number of choices of what kernel returned", self.moves.choices, 0)
 
     @property

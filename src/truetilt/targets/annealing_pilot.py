@@ -18,7 +18,7 @@ from ..core.errors import InvalidInput
 from ..core.evaluation import Meter
 from ..core.metering import metered
 from ..core.target import Target
-from ..core.types import NEG_INF, Aux, Model, Particles, Score, Step
+from ..core.types import NEG_INF, Aux, Model, Move, Particles, Score, Step
 from ..smc.resampling import adaptive, systematic
 from ..smc.sampler import CHOOSE, Source, Stream, advance, first_draw, step
 from .accept_move import WeighedMove
@@ -49,6 +49,12 @@ class AtShare(SiteTarget):
     @property
     def scores(self) -> Mapping[str, Score | None]:
         return self.fk.scores
+
+    def start(self, shape: tuple[int, ...], t: float) -> Move:
+        return self.fk.start(shape, t)
+
+    def move(self, particles: Particles, t: float, s: float, u: Tensor) -> Move:
+        return self.fk.move(particles, t, s, u)
 
     def stage(self, t: float) -> Stage:
         return self.fk.between(self.share)

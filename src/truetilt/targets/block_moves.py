@@ -20,7 +20,7 @@ from ..core.arguments import function, plain, set_fields, shown
 from ..core.errors import InvalidInput
 from ..core.logits import draw_from
 from ..core.target import Target
-from ..core.types import NEG_INF, Particles, Potential, Redraw, Tokens
+from ..core.types import NEG_INF, MoveKernel, Particles, Potential, Redraw, Tokens
 from .accept_move import AcceptMove
 from .any_order import RevealLaw
 from .moves import (
@@ -43,7 +43,7 @@ Fill = Callable[[int, RevealLaw], Tokens]  # (position in the block, law of that
 
 
 @dataclass(frozen=True)
-class Block:
+class Block(MoveKernel):
     """Redraw several revealed sites one after another and accept by Metropolis: $2 size - 1$ rounds of evaluations.
 
     While fewer sites are revealed, all of these are the block. A surrogate of partly masked states (a twist) changes
@@ -193,7 +193,7 @@ def _counted(alphas: tuple[float, ...], ratios: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Pair:
+class Pair(MoveKernel):
     """Redraw two sites at once from their exact joint law: $1 + S$ evaluations and $S^2$ calls, always accepted.
 
     For sites that single moves cannot change alone. The two are neighbours, or `apart` sites from each other.

@@ -22,7 +22,7 @@ from ..core.arguments import function
 from ..core.errors import InvalidInput
 from ..core.evaluation import StepWork
 from ..core.target import Target
-from ..core.types import NEG_INF, Aux, MadeFrom, Particles, Potential, Redraw, Tokens
+from ..core.types import NEG_INF, Aux, MoveKernel, Particles, Potential, Redraw, Tokens, made_from
 from ..diffusion.processes import Masking
 from .accept_move import AcceptMove
 from .any_order import RevealLaw, RevealMove
@@ -34,7 +34,7 @@ Draw = Callable[[RevealLaw], Tokens]  # the state with a token at the site of a 
 
 
 @dataclass(frozen=True)
-class Gibbs:
+class Gibbs(MoveKernel):
     """Remask one revealed site and redraw it from its exact law under the target: always accepted.
 
     One round of evaluations; with a reward, a call for every other token that the base can draw there.
@@ -54,10 +54,6 @@ class Gibbs:
         check_kind(self)
         check_scan(self.scan)
         check_noisy_reward(self, self.fk, remembers_values=True)
-
-    @property
-    def target(self) -> Target | None:
-        return self.fk.target
 
     @property
     def choices(self) -> int:
@@ -98,7 +94,7 @@ class Gibbs:
 
 
 @dataclass(frozen=True)
-class Metropolis:
+class Metropolis(MoveKernel):
     """Remask a revealed site, propose its token from the base's law tilted by a surrogate, let the target accept.
 
     One round of evaluations and one call of the reward. Without a surrogate the networks alone propose.
@@ -123,10 +119,6 @@ class Metropolis:
         check_noisy_reward(self, self.fk, remembers_values=True)
         if self.surrogate is not None:
             function("the surrogate", self.surrogate, "(x, t)")
-
-    @property
-    def target(self) -> Target | None:
-        return self.fk.target
 
     @property
     def choices(self) -> int:
@@ -233,9 +225,9 @@ def accepting(fk: SiteTarget, particles: Particles, t: float, proposed: Proposed
     )
 
 
-def check_kind(kernel: MadeFrom) -> None:
+def check_kind(kernel: MoveKernel) -> None:
     """Raise unless the move is made from a value whose target has conditionals site by site."""
-    fk = kernel.fk
+    fk = made_from(kernel)
     if not isinstance(fk, SiteTarget):
         raise InvalidInput(
             f"{type(kernel).__name__} is made from a model whose target is known site by site, such as "

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
@@ -27,14 +27,14 @@ from ..core.errors import InvalidInput, InvalidWeights
 from ..core.evaluation import PendingCheck, StepWork, check, evaluate_all, value_of
 from ..core.logits import SiteLogits, take
 from ..core.spent import Spent
-from ..core.target import NO_WEIGHTS, Described, Remedies, Target, tempered
+from ..core.target import NO_WEIGHTS, Remedies, Target, tempered
 from ..core.types import (
     NEG_INF,
     Aux,
+    FeynmanKac,
     Law,
     LogWeights,
     Model,
-    Move,
     Particles,
     Potential,
     Schedule,
@@ -295,17 +295,8 @@ class ClockMove(Generic[AnyLaw]):
         return replace(self, x=take(self.x, ancestors), log_tilt=take(self.log_tilt, ancestors))
 
 
-class Clockwork(Described, ABC):
+class Clockwork(FeynmanKac):
     """A model in clock time: say where it starts, how it proposes and what tilt it carries; the moves follow."""
-
-    @property
-    def tilt(self) -> Tilt | None:
-        return None
-
-    @property
-    @abstractmethod
-    def device(self) -> torch.device | str:
-        """Where its tensors live."""
 
     @abstractmethod
     def propose(self, x: Any, t: float, s: float) -> Proposal[Any]: ...
@@ -325,12 +316,6 @@ class Clockwork(Described, ABC):
 
     def _first(self, x: State) -> Proposal[Any]:
         return Proposal(self.prior(x))
-
-    def choices(self, t: float, s: float) -> int:
-        return 0
-
-    def branches(self, particles: Particles, t: float, s: float) -> Sequence[tuple[Tensor, Move]]:
-        return [(torch.zeros_like(particles.log_w), self.move(particles, t, s))]
 
     def move(self, particles: Particles, t: float, s: float, u: Tensor | None = None) -> ClockMove[Any]:
         propose, asked = partial(self.propose, t=t, s=s), particles.work
@@ -367,10 +352,6 @@ class OnClock(Clockwork):
                 "diffusions of real vectors go to tt.continuous.Tilted and its like"
             )
         function("kernel", self.kernel, "(process, log_score, x, t, s)", "such as tt.euler or tt.tweedie")
-
-    @property
-    def device(self) -> torch.device | str:
-        return self.model.device
 
     def nowhere(self, shape: tuple[int, ...]) -> Tokens:
         return torch.zeros((*shape, self.model.length), dtype=torch.int64, device=self.model.device)

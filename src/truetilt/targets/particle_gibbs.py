@@ -16,7 +16,6 @@ from torch import Tensor
 from ..core.arguments import LONGEST, shown, whole_number
 from ..core.errors import InvalidInput
 from ..core.parameter_names import spelled
-from ..core.target import contract_of
 from ..core.types import FeynmanKac, State, check_sampled
 from ..diffusion.grids import check_full_grid
 from ..runtime.memory import check_room
@@ -86,7 +85,7 @@ def particle_gibbs(
         raise InvalidInput(f"reference is {shown(reference)}; give a tt.Trajectory, such as `last` of earlier sweeps")
     if chains is None:
         chains = 64 if reference is None else reference.states.shape[1]
-    stream = Stream(seed, first_chain, contract_of(fk).device)
+    stream = Stream(seed, first_chain, fk.device)
     shape = check_chains((chains, particles))
     check_room(fk, shape, 2 * len(grid), stream.device)
     path = conditional_smc(fk, grid, None, shape, Sweep(stream, 0), rule) if reference is None else reference

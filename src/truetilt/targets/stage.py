@@ -10,7 +10,7 @@ of going from one stage to the next is a difference of its parts. At the end all
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
@@ -21,8 +21,7 @@ from torch import Tensor
 from ..core.errors import InvalidInput, InvalidWeights
 from ..core.evaluation import StepWork, check, evaluate_all, value_of
 from ..core.logits import SiteLogits
-from ..core.target import Described
-from ..core.types import NEG_INF, Aux, Model, Particles, Potential, Score, Tokens
+from ..core.types import NEG_INF, Aux, FeynmanKac, Model, Particles, Potential, Score, Tokens
 from ..diffusion.processes import Masking
 from .potentials import token_values
 
@@ -166,8 +165,8 @@ def nothing_known(x: Tokens, conditions: int, potentials: int = 1) -> Aux:
     }
 
 
-class SiteTarget(Described, ABC):
-    """A model whose target is known site by site at every time: what moves that redraw sites are made from."""
+class SiteTarget(FeynmanKac):
+    """A value whose target is known site by site at every time: what moves that redraw sites are made from."""
 
     level: ClassVar[bool] = False  # whether at every time all particles have equally many sites revealed
 
@@ -175,10 +174,6 @@ class SiteTarget(Described, ABC):
 
         @property
         def model(self) -> Model: ...
-
-    @property
-    def device(self) -> torch.device | str:
-        return self.model.device
 
     @property
     @abstractmethod

@@ -19,7 +19,7 @@ from ..core.errors import InvalidInput
 from ..core.evaluation import evaluate_all, value_of
 from ..core.logits import SiteLogits
 from ..core.target import Target
-from ..core.types import NEG_INF, Particles, Redraw, Score, Tokens
+from ..core.types import NEG_INF, MoveKernel, Particles, Redraw, Score, Tokens
 from .accept_move import AcceptMove
 from .any_order import RevealLaw
 from .moves import Draw, Proposed, accepting, at_end_target, check_kind, check_noisy_reward, every_token, hide, revealed
@@ -28,7 +28,7 @@ from .stage import SiteLaws, SiteTarget, minus
 
 
 @dataclass(frozen=True)
-class WholeSequence:
+class WholeSequence(MoveKernel):
     """For a base that knows $log p0(x)$ of finished sequences: change a token, accept by the ratio of the target.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,8 +12,8 @@ from torch import Tensor
 from ..core.arguments import function, number, shown, whole_number
 from ..core.errors import InvalidWeights
 from ..core.logits import SiteLogits
-from ..core.target import Target, contract_of
-from ..core.types import FeynmanKac, ListedFeynmanKac, Model, Particles, Process, Resampler, Tokens
+from ..core.target import Target
+from ..core.types import FeynmanKac, Model, Particles, Process, Resampler, Tokens
 from ..diffusion.grids import uniform_grid
 from ..exact.flow import Limit, flow
 from ..exact.tables import Table, flat_index
@@ -72,7 +72,7 @@ def check_target(
             whose kernel has `branches`: the limit with them must approach the same law, and the same log Z.
     """
     for place, problem in enumerate(problems(process, 2, table)):
-        fk = built("make", make, problem.model(), ("start", "choices", "move", "branches"), "a Feynman-Kac value")
+        fk = built("make", make, problem.model(), FeynmanKac, "a Feynman-Kac value")
         law = law_of(exact, problem)
         if place == 0:
             _check_named(fk)
@@ -92,7 +92,7 @@ def check_target(
 
 def _check_named(fk: FeynmanKac) -> None:
     with used("what the value says of itself"):
-        target = contract_of(fk).target
+        target = fk.spec
     require(
         isinstance(target, Target),
         f"`target` of {type(fk).__name__} is {target!r}; return a tt.Target of named parts, so that moves for another "
@@ -141,7 +141,7 @@ def _check_form(fk: FeynmanKac, problem: Table) -> None:
         move = fk.move(particles, 1.0, 0.5, uniforms(6, 5, count or 1)[:, :count])
     check_move_form("the move that `move` returned", move, shape, problem.process)
     with used("`branches`"):
-        branches = list(cast("ListedFeynmanKac", fk).branches(particles, 1.0, 0.5))
+        branches = list(fk.branches(particles, 1.0, 0.5))
     pairs = bool(branches) and all(isinstance(one, tuple) and len(one) == 2 for one in branches)
     require(pairs, f"`branches` returned {shown(branches)}; it must return pairs of log-probabilities and a move")
     for log_p, branch in branches:

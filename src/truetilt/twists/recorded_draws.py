@@ -16,7 +16,7 @@ from ..core.evaluation import Meter
 from ..core.metering import metered
 from ..core.spent import Spent
 from ..core.twists import SiteValued
-from ..core.types import Model, Particles, Potential, Tokens
+from ..core.types import FeynmanKac, Model, Particles, Potential, Tokens
 from ..diffusion.processes import Masking
 from ..smc.resampling import adaptive, systematic
 from ..smc.sampler import OUTPUT, Source, Stream, trace
@@ -33,7 +33,7 @@ _APART = 1 << 40  # first population number of learning, above those of any run
 
 
 @dataclass(frozen=True)
-class RecordedDraws:
+class RecordedDraws(FeynmanKac):
     """The moves of `inner`, which reveals one site per step; `kept` collects the steps of the first `most` draws."""
 
     inner: Composed

@@ -17,7 +17,7 @@ from ...core.errors import InvalidInput, InvalidWeights
 from ...core.evaluation import evaluate_all
 from ...core.logits import take
 from ...core.target import Remedies, Target, tempered
-from ...core.types import NEG_INF, Jumps, Model, Schedule, Tokens, check_model
+from ...core.types import NEG_INF, FeynmanKac, Jumps, Model, Schedule, Tokens, check_model
 from ...diffusion.guidance import Guide, NoisyState, check_guide, check_strength, guided, rate_level, strength
 from ..potentials import check_alpha, check_conditional
 
@@ -105,7 +105,7 @@ def take_jumps(jumps: Jumps, ancestors: Tensor) -> Jumps:
 
 
 @dataclass(frozen=True)
-class JumpTarget:
+class JumpTarget(FeynmanKac):
     """Base of the samplers with jumps at exact times, all of the tempered target by edge ratios: device, target and
     remedies.
     """
@@ -113,10 +113,6 @@ class JumpTarget:
     how: ClassVar[str] = "jumps at exact times, weighs every jump"
     model: Model
     alpha: float
-
-    @property
-    def device(self) -> torch.device | str:
-        return self.model.device
 
     @property
     def remedies(self) -> Remedies:
