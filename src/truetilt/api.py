@@ -25,7 +25,7 @@ from .diffusion.processes import Masking
 from .result import Result
 from .runtime.checkpoints import EVERY, Checkpoints, Record
 from .runtime.memory import check_room, fitting_chunk
-from .runtime.run_arguments import check_counted, check_model_functions, check_moves, check_observers, check_options
+from .runtime.run_arguments import check_counted, check_model_functions, check_observers, check_options, moves_of
 from .runtime.runs import Callback, CheckedRun, Watch, carried_out
 from .runtime.settings import settings_of, versions_of, weights_of
 from .runtime.snapshots import chosen_steps, stacked
@@ -103,7 +103,7 @@ def run(
             `tt.adaptive(tt.systematic, 0.5)`: resample where the effective sample size is below half.
         couple: How the uniforms of particles in equal states depend on one another: `tt.independent` (the default),
             `tt.systematic_draws` or `tt.stratified_draws`.
-        moves: Rejuvenation moves, `tt.Rejuvenation(kernel, ...)`, for the same target. None (the default): no moves.
+        moves: Moves that bring diversity back, such as `tt.Rejuvenation(tt.Gibbs, at_end=3)`. None (the default): none.
         chunk: Particles that are drawn at a time, 1 or more, to bound memory; "auto" is as many as fit. None (the
             default) draws all at once. It changes no bit.
         first_population: Number of the first population, 0 to $2^62$; 0 by default. Population k of a run is the run
@@ -126,8 +126,8 @@ def run(
     check_options(couple, resample, chunk, shard)
     check_observers(callback_on_step_end, watch)
     check_model_functions(fk)
-    check_moves(fk, moves, resample)
-    check_counted(fk, moves and moves.kernel)
+    moves = moves_of(fk, moves, resample)
+    check_counted(fk, moves and moves.by)
     grid, resample = check_full_grid(own_grid(fk) if grid is None else grid), resample or adaptive(systematic, 0.5)
     shape, wanted = check_shape((populations, particles)), chosen_steps(snapshots, len(grid) - 1)
     check_parts((fk, moves), shape[0])
@@ -179,7 +179,7 @@ def sample(
             `tt.adaptive(tt.systematic, 0.5)`: resample where the effective sample size is below half.
         couple: How the uniforms of particles in equal states depend on one another: `tt.independent` (the default),
             `tt.systematic_draws` or `tt.stratified_draws`.
-        moves: Rejuvenation moves, `tt.Rejuvenation(kernel, ...)`, for the same target. None (the default): no moves.
+        moves: Moves that bring diversity back, such as `tt.Rejuvenation(tt.Gibbs, at_end=3)`. None (the default): none.
         chunk: Particles that are drawn at a time, 1 or more, to bound memory; "auto" is as many as fit. None (the
             default) draws all at once. It changes no bit.
         first_population: Number of the first population, 0 to $2^62$; 0 by default. Population k of a run is the run
@@ -247,7 +247,7 @@ def reveal(
             `tt.adaptive(tt.systematic, 0.5)`: resample where the effective sample size is below half.
         couple: How the uniforms of particles in equal states depend on one another: `tt.independent` (the default),
             `tt.systematic_draws` or `tt.stratified_draws`.
-        moves: Rejuvenation moves, `tt.Rejuvenation(kernel, ...)`, for the same target. None (the default): no moves.
+        moves: Moves that bring diversity back, such as `tt.Rejuvenation(tt.Gibbs, at_end=3)`. None (the default): none.
         chunk: Particles that are drawn at a time, 1 or more, to bound memory; "auto" is as many as fit. None (the
             default) draws all at once. It changes no bit.
         first_population: Number of the first population, 0 to $2^62$; 0 by default. Population k of a run is the run

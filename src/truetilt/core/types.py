@@ -249,6 +249,9 @@ class MoveKernel(ABC):
         return target.completed(model_of(fk), getattr(fk, "tilt", None)) if isinstance(target, Target) else target
 
 
+MakeMoves = Callable[[Any], MoveKernel]
+"""What makes a Markov kernel of moves from the value whose target it leaves alone, such as `tt.Gibbs`."""
+
 _NEEDS_BRANCHES = "give it a method `branches(particles, t, number)`: pairs of a log-probability and a move"
 
 

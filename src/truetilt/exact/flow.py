@@ -78,7 +78,7 @@ def flow(
             moves.
     """
     check_sampled(fk)
-    _check_moves(fk, moves)
+    moves = _made_moves(fk, moves)
     grid = check_grid(grid)
     size, length = _sizes(model_of(fk), size, length)
     check_fits(8 * size**length * (length + 2), f"all {size}^{length} states")
@@ -108,13 +108,13 @@ def _moves_after(moves: Rejuvenation | None, step: int, last: bool) -> Iterator[
         return
     first = moves.before(step)
     for number in range(first, first + moves.each_step + moves.at_end * last):
-        yield moves.kernel, number
+        yield moves.by, number
 
 
-def _check_moves(fk: FeynmanKac, moves: object) -> None:
-    """Raise unless the moves have the target of fk, do not hang on weights, and their kernel lists its choices."""
+def _made_moves(fk: FeynmanKac, moves: object) -> Rejuvenation | None:
+    """The moves, made from fk; raise unless they have its target, do not hang on weights, and list their choices."""
     if moves is None:
-        return
+        return None
     if not isinstance(moves, Rejuvenation):
         raise InvalidInput(f"moves is a {type(moves).__name__}; give tt.Rejuvenation(kernel, each_step=...)")
     if moves.after_resampling:
@@ -122,8 +122,10 @@ def _check_moves(fk: FeynmanKac, moves: object) -> None:
             "moves after a step that resampled hang on the weights of finitely many particles, and flow has none; "
             "give each_step or at_end"
         )
-    check_listed("the kernel of the moves", moves.kernel, _LISTED)
-    check_same_target(fk.spec, moves)
+    made = moves.made_from(fk)
+    check_listed("the kernel of the moves", made.by, _LISTED)
+    check_same_target(fk.spec, made)
+    return made
 
 
 def _sizes(model: object, size: int | None, length: int | None) -> tuple[int, int]:

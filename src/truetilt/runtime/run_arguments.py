@@ -36,17 +36,18 @@ def check_counted(*values: object) -> None:
             )
 
 
-def check_moves(fk: FeynmanKac, moves: Rejuvenation | None, resample: Resampler | None) -> None:
-    """Raise for moves with another target than the run's: the final law and, with moves before the end, the
-    intermediate laws.
+def moves_of(fk: FeynmanKac, moves: Rejuvenation | None, resample: Resampler | None) -> Rejuvenation | None:
+    """The moves of a run, made from its value if they are not made yet. Moves with another target than the run's are
+    refused: the final law and, with moves before the end, the intermediate laws.
     """
     if moves is None:
-        return
+        return None
     if not isinstance(moves, Rejuvenation):
         raise InvalidInput(
             f"moves is a {type(moves).__name__}; say how often it moves, tt.Rejuvenation(kernel, at_end=3)"
         )
-    for side in (fk, moves.kernel):
+    made = moves.made_from(fk)
+    for side in () if made is not moves else (fk, made.by):  # what is made from the run's value has its target
         if side.spec is None:
             warnings.warn(
                 f"{type(side).__name__} does not say what its target is, so nobody checks that the moves leave the "
@@ -54,17 +55,18 @@ def check_moves(fk: FeynmanKac, moves: Rejuvenation | None, resample: Resampler 
                 stacklevel=5,
             )
     if resample is not never:  # particles that are never resampled may start on their way to any target
-        check_same_target(fk.spec, moves)
+        check_same_target(fk.spec, made)
+    return made
 
 
 def check_same_target(target: Target | None, moves: Rejuvenation) -> None:
     """Refuse moves for another target than this one, in words that name the parts that differ."""
     found = moves.differences(target)
     ends_differ = replace(moves, each_step=0, after_resampling=0, at_end=1).differences(target)
-    theirs = moves.kernel.spec
+    theirs = moves.by.spec
     if found and not ends_differ and theirs is not None and theirs.ends_only:
         raise InvalidInput(
-            f"{type(moves.kernel).__name__} moves finished states only in such a run, and is to move between its steps "
+            f"{type(moves.by).__name__} moves finished states only in such a run, and is to move between its steps "
             "too; move at_end only, tt.Rejuvenation(kernel, at_end=...)"
         )
     if found:

@@ -64,7 +64,7 @@ def describe(value: Any) -> dict[str, Any]:
 
 
 def _described(fk: FeynmanKac, moves: Rejuvenation) -> dict[str, Any]:
-    kernel, made = describe(moves.kernel), made_from(moves.kernel)
+    kernel, made = describe(moves.by), made_from(moves.by)
     if made is not None:
         kernel["fk"] = describe(made)
     plain = describe(moves) | {"kernel": kernel}

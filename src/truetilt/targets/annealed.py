@@ -8,9 +8,9 @@ invariant. With shares fixed beforehand the estimate of Z is unbiased; a repeate
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import pairwise
 from typing import ClassVar, NamedTuple, cast
 
@@ -25,6 +25,7 @@ from ..core.types import (
     NEG_INF,
     Aux,
     LogWeights,
+    MakeMoves,
     Model,
     Move,
     MoveKernel,
@@ -39,11 +40,9 @@ from ..diffusion.processes import Masking
 from .accept_move import WeighedMove
 from .advice import better_twist, listed_ways
 from .composed import Composed
-from .moves import Gibbs
-from .scans import systematic_scan
+from .moves import scan_gibbs
 from .stage import SiteTarget, Stage
 
-scan_gibbs = partial(Gibbs, scan=systematic_scan)
 _SHARES = "give the share of the way after each step, from above 0 to 1 and never falling, such as tt.pilot finds"
 
 
@@ -102,7 +101,7 @@ class Annealed(SiteTarget):
     goal: Composed
     shares: Ladder | Sequence[float] | int
     start_from: Composed | None = None
-    kernel: Callable[[SiteTarget], MoveKernel] = scan_gibbs
+    kernel: MakeMoves = scan_gibbs
     reveal_steps: int | None = None
     floor: float | None = None
     spent: Spent = field(default=Spent(), repr=False, kw_only=True, compare=False)  # what its ladder cost

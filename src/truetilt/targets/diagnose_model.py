@@ -42,7 +42,7 @@ def shared_measures(fk: FeynmanKac, moves: Rejuvenation | None, particles: Parti
 
 def measure(fk: FeynmanKac, moves: Rejuvenation | None, particles: Particles) -> ModelDiagnostics:
     """The measures of a finished run, from its final particles [populations, N, ...]."""
-    kernels = [kernel for kernel in (fk.moves, None if moves is None else moves.kernel) if kernel is not None]
+    kernels = [kernel for kernel in (fk.moves, None if moves is None else moves.by) if kernel is not None]
     made = moves is not None and moves.each_step + moves.at_end > 0  # the others depend on whether the run resampled
     found = ModelDiagnostics(moving=made or fk.moves is not None, most=fk.most_log_weight)
     if not bool((particles.log_w > NEG_INF).any()):

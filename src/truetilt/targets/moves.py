@@ -27,7 +27,7 @@ from ..diffusion.processes import Masking
 from .accept_move import AcceptMove
 from .any_order import RevealLaw, RevealMove
 from .potentials import Noisy
-from .scans import Scan, check_scan, random_scan, scanned, sites_of
+from .scans import Scan, check_scan, random_scan, scanned, sites_of, systematic_scan
 from .stage import SiteLaws, SiteTarget, Stage, minus
 
 Draw = Callable[[RevealLaw], Tokens]  # the state with a token at the site of a law
@@ -91,6 +91,9 @@ class Gibbs(MoveKernel):
         y, after = torch.where(seen, drawn, particles.x), move.after(drawn)[1]
         after["values"] = torch.where(seen, after["values"], mine)
         return accepting(fk, particles, t, Proposed(y, after, log_accept), mine)
+
+
+scan_gibbs = partial(Gibbs, scan=systematic_scan)
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def check_target(
     *,
     table: Table | None = None,
     log_z: Callable[[Table], object] | None = None,
-    moves: Callable[[Any], Rejuvenation] | None = None,
+    moves: Rejuvenation | None = None,
 ) -> None:
     """Reject a Feynman-Kac model whose weighted particles do not have a given law as limit, on small tables of two
     sites: one without zeros, and one whose p0 has zeros.
@@ -68,8 +68,8 @@ def check_target(
         table: a small problem of one's own, checked in place of the two; its process counts.
         log_z: the log of the normalising constant that the model estimates, from the table: `lambda table:
             table.log_z_tilted(2.0)`. Without it log Z is not checked, and a constant in a potential not noticed.
-        moves: builds moves between the steps from the model, `lambda fk: tt.Rejuvenation(kernel(fk), each_step=1)`,
-            whose kernel has `branches`: the limit with them must approach the same law, and the same log Z.
+        moves: moves between the steps, `tt.Rejuvenation(kernel, each_step=1)`, whose kernel has `branches`: the limit
+            with them must approach the same law, and the same log Z.
     """
     for place, problem in enumerate(problems(process, 2, table)):
         fk = built("make", make, problem.model(), FeynmanKac, "a Feynman-Kac value")
@@ -111,13 +111,10 @@ def _check_log_z(found: list[Limit], problem: Table, log_z: Callable[[Table], ob
     check_halving(errors, f"log Z{what} is off log_z, {known:.6g}, by {{}} at {{}} steps", "exact")
 
 
-def _check_moves(
-    fk: FeynmanKac, make: Callable[[Any], Rejuvenation], plain: list[Limit], law: Tensor, problem: Table
-) -> None:
+def _check_moves(fk: FeynmanKac, moves: Rejuvenation, plain: list[Limit], law: Tensor, problem: Table) -> None:
     """Check that moves between the steps change neither the law nor log Z in the limit of small steps."""
-    function("moves", make, "(fk)", "that returns tt.Rejuvenation(kernel, each_step=1)")
     with used("moves, or what they do,"):
-        moved = limits(fk, problem, make(fk))
+        moved = limits(fk, problem, moves)
     check_time_error(moved, law, problem, "the limit with moves")
     gaps = [abs(float(one.log_z - other.log_z)) for one, other in zip(moved, plain, strict=True)]
     require(
