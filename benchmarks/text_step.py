@@ -24,8 +24,9 @@ from machine import named
 from torch import Tensor
 
 import truetilt as tt
+from truetilt.core.bases import FeynmanKac
 from truetilt.core.storage import write_json
-from truetilt.core.types import FeynmanKac, Particles
+from truetilt.core.types import Particles
 from truetilt.smc.sampler import Begun, Source, trace
 from truetilt.targets.stage import nothing_known
 

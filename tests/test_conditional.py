@@ -16,8 +16,9 @@ import torch
 
 import truetilt as tt
 from problems import hard_table, table, z_limit
+from truetilt.core.bases import FeynmanKac
 from truetilt.core.logits import take
-from truetilt.core.types import FeynmanKac, Particles, Resampled
+from truetilt.core.types import Particles, Resampled
 from truetilt.exact.flow import push, push_branches
 from truetilt.exact.joint import JointTempered
 from truetilt.exact.tables import enumerate_states, flat_index

@@ -18,7 +18,7 @@ from cases import MASKED, cases, run, same, text
 from problems import table
 from truetilt import api
 from truetilt.core import evaluation as checks
-from truetilt.core.evaluation import Batch, PendingCheck, PendingChecks, StepWork, check, evaluate_all, sites_where
+from truetilt.core.evaluation import Batch, PendingCheck, RunLog, check, evaluate_all, sites_where
 from truetilt.core.logits import Sites
 from truetilt.core.types import SiteOdds
 from truetilt.diffusion import kernels
@@ -113,11 +113,12 @@ def test_the_host_waits_when_the_device_has_work(asked):
     asked.clear()
     next(path)
     assert asked == [*["trunk"] * 4, "sent", "read"]
-    checks, bad = PendingChecks(), torch.tensor(True)
-    check(bad, ValueError, StepWork(checks))
-    checks.end_step()
+    log, bad = RunLog(), torch.tensor(True)
+    log.begin_step()
+    check(bad, ValueError, log)
+    log.end_step(last=False)
     with pytest.raises(ValueError):  # noqa: PT011
-        checks.end_step()
+        log.end_step(last=False)
 
 
 @torch.no_grad()
@@ -267,7 +268,7 @@ def by_scalar_tensors(self, log_score, x, t, s):
     return SiteOdds(posterior, hold, torch.where(movable, log1mexp(-stay), -math.inf))
 
 
-def by_unravelling(mask, work=None, meanwhile=None):
+def by_unravelling(mask, log=None, meanwhile=None):
     """Another: `unravel_index` makes tensors of the shape."""
     flat = mask.reshape(-1).to(torch.uint8).argsort(descending=True, stable=True)[: int(mask.sum())]
     return torch.unravel_index(flat, mask.shape)
@@ -324,17 +325,21 @@ def test_checks_wait_only_inside_and_their_first_problem_is_raised(as_on_a_devic
     bad, fine = torch.tensor(True), torch.tensor(False)
     with pytest.raises(KeyError):
         check(bad, KeyError)
-    checks = PendingChecks()
-    work = StepWork(checks)
-    checks.waiting += [PendingCheck(fine, KeyError), PendingCheck(bad, LookupError), PendingCheck(bad, KeyError)]
+    log = RunLog()
+    with pytest.raises(KeyError):
+        check(bad, KeyError, log)  # no step has begun: nobody would read it
+    log.begin_step()
+    log.waiting += [PendingCheck(fine, KeyError), PendingCheck(bad, LookupError), PendingCheck(bad, KeyError)]
     with pytest.raises(LookupError):
-        checks.read_all()
-    found = sites_where(torch.tensor([[True, False], [True, True]]), work)
+        log.end_step(last=True)
+    log.begin_step()
+    found = sites_where(torch.tensor([[True, False], [True, True]]), log)
     assert [where.tolist() for where in found] == [[0, 1, 1], [0, 0, 1]]
-    check(bad, ValueError, work)  # after the count: waits for the next step
-    checks.end_step()
+    check(bad, ValueError, log)  # after the count: waits for the next step
+    log.end_step(last=False)
+    log.begin_step()
     with pytest.raises(ValueError):  # noqa: PT011
-        sites_where(torch.zeros(3, dtype=torch.bool), work)
+        sites_where(torch.zeros(3, dtype=torch.bool), log)
 
 
 class Wrapped(tt.Tempered):
@@ -378,20 +383,24 @@ def test_base_and_conditional_share_an_index_and_so_the_rows_they_read():
     assert torch.equal(apart[1].dense(), conditional.dense())
 
 
-def drawn_law(work=None):
+def drawn_law(log=None):
     """A law, and the states that it drew."""
     law = tt.tweedie(MASKED.process, MASKED.model().base(x := torch.full((1, 5, 3), 3), 0.9), x, 0.9, 0.2)
-    law = replace(law, work=work)
+    law = replace(law, log=log)
     return law, law.sample(torch.linspace(0, 0.999, 15, dtype=torch.float64).reshape(1, 5, 3))
 
 
 def test_a_step_knows_which_sites_it_drew_and_looks_for_those_of_other_states():
-    law, y = drawn_law(StepWork(PendingChecks()))
+    log = RunLog()
+    log.begin_step()
+    law, y = drawn_law(log)
     drawn, looked = law.changed(y), law.changed(y.clone())
     assert drawn is not looked
     assert law.changed(y) is drawn
     assert [w.tolist() for w in drawn.where] == [w.tolist() for w in looked.where]
     assert torch.equal(law.log_prob(y), law.log_prob(y.clone()))
+    log.end_step(last=False)
+    assert law.changed(y) is not drawn  # the next step knows nothing of it
 
 
 def test_a_law_by_itself_remembers_no_draw():

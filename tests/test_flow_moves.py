@@ -11,7 +11,8 @@ import torch
 import truetilt as tt
 from problems import clean, hard_table, table, tv, z_limit
 from rewarded import hard, rewarded
-from truetilt.core.types import MoveKernel, Particles
+from truetilt.core.bases import MoveKernel
+from truetilt.core.types import Particles
 from truetilt.targets.moves import Gibbs
 from truetilt.testing.targets import masses
 from truetilt.testing.verdicts import common, z_scores

@@ -11,9 +11,9 @@ import torch
 import truetilt as tt
 from problems import table
 from truetilt import continuous as c
+from truetilt.core.bases import FeynmanKac, MoveKernel
 from truetilt.core.evaluation import evaluate_all
 from truetilt.core.target import NO_WEIGHTS, UNKNOWN, Target
-from truetilt.core.types import FeynmanKac, MoveKernel
 from truetilt.exact.joint import JointTempered
 from truetilt.runtime.run_arguments import check_options
 from truetilt.smc.sampler import WHOLE
@@ -167,7 +167,7 @@ def test_a_value_that_only_moves_can_be_run():
     """A value writes `start` and `move`: all else has a default."""
     fk = JointTempered(ONE, 2.0)
     assert (fk.target, fk.spec, fk.remedies, fk.how, fk.most_log_weight) == (None, None, UNKNOWN, "", None)
-    assert (fk.grid, fk.tilt, fk.moves, fk.device, fk.choices(1.0, 0.5)) == (None, None, None, "cpu", 0)
+    assert (fk.grid, fk.moves, fk.device, fk.choices(1.0, 0.5)) == (None, None, "cpu", 0)
     result = tt.run(fk, CLOCK, particles=64)
     assert result.log_z_words == "a constant that this model does not name"
     assert result.settings["target"] == result.settings["weights"] == ""

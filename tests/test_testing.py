@@ -8,7 +8,8 @@ from torch import nn
 
 import truetilt as tt
 from test_wrong import AlphaInProposal, clamped_euler, forgets_mass, partial_as_printed
-from truetilt.core.types import MoveKernel, Resampled
+from truetilt.core.bases import MoveKernel
+from truetilt.core.types import Resampled
 from truetilt.diffusion.kernels import SiteLaw
 from truetilt.targets.accept_move import AcceptMove
 from truetilt.targets.on_clock import OnClock, Proposal, Tilt, powers

@@ -12,13 +12,14 @@ import torch
 
 from . import __version__
 from .core.arguments import path_of, whole_number
+from .core.bases import FeynmanKac, check_sampled
+from .core.binding import bind, rewards_of, spent_before
 from .core.condition_count import check_parts
 from .core.errors import InvalidInput
-from .core.evaluation import Meter
+from .core.evaluation import RunLog
 from .core.fingerprints import fingerprint
-from .core.metering import metered, rewards_of, spent_before
 from .core.parameter_names import spelled
-from .core.types import FeynmanKac, Model, Resampler, Schedule, check_model, check_sampled
+from .core.types import Model, Resampler, Schedule, check_model
 from .diffusion.grids import check_full_grid, masked_fraction_grid, uniform_grid
 from .diffusion.kernels import Kernel
 from .diffusion.processes import Masking
@@ -139,10 +140,10 @@ def run(
     every, parts = whole_number("checkpoint_every", checkpoint_every, 1), (fk, resample, couple, moves)
     told = settings | {"grid": grid, "snapshots": wanted}
     saved = None if checkpoint is None else _checkpoints(checkpoint, every, told, parts, source)
-    meter = Meter()
-    checked = CheckedRun(*metered((fk, moves), meter), grid, shape, resample, source, wanted)
-    record = carried_out(checked, meter, saved, watch, callback_on_step_end)
-    return _result(checked, record.gathered(shard), settings, meter)
+    log = RunLog()
+    checked = CheckedRun(*bind((fk, moves), log), grid, shape, resample, source, wanted)
+    record = carried_out(checked, log, saved, watch, callback_on_step_end)
+    return _result(checked, record.gathered(shard), settings, log)
 
 
 @spelled(run)
@@ -310,7 +311,7 @@ def own_grid(fk: FeynmanKac) -> Sequence[float]:
     return fk.grid
 
 
-def _result(run: CheckedRun, whole: Record, settings: dict[str, Any], meter: Meter) -> Result:
+def _result(run: CheckedRun, whole: Record, settings: dict[str, Any], log: RunLog) -> Result:
     """The result of a finished run with the particles of all ranks; evaluations by the measures at its end count as its
     cost.
     """
@@ -319,7 +320,7 @@ def _result(run: CheckedRun, whole: Record, settings: dict[str, Any], meter: Met
         warnings.warn(problem, stacklevel=4)
     infos, counts = whole.infos, torch.stack([info.spent for info in whole.infos])
     kept = stacked(whole.kept)
-    counts[-1] += run.source.shard.summed(torch.tensor(meter.lap())).to(counts.device)
+    counts[-1] += run.source.shard.summed(torch.tensor(log.lap())).to(counts.device)
     return Result(
         particles=whole.particles.x,
         log_weights=whole.particles.log_w,

@@ -5,17 +5,16 @@
 
 from __future__ import annotations
 
+from .core.bases import FeynmanKac, MoveKernel
 from .core.evaluation import Batch, BatchScore, Needs
 from .core.logits import SiteLogits, draw_from
 from .core.target import Constant, Remedies, Target
 from .core.types import (
-    FeynmanKac,
     Jumps,
     Law,
     ListedLaw,
     Model,
     Move,
-    MoveKernel,
     Particles,
     Potential,
     Process,

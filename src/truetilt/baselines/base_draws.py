@@ -8,11 +8,12 @@ from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 import torch
 
+from ..core.bases import FeynmanKac
+from ..core.binding import bind
 from ..core.errors import InvalidInput
-from ..core.evaluation import Batch, BatchScore, Meter, Needs, ask, needs_of
+from ..core.evaluation import Batch, BatchScore, Needs, RunLog, ask, needs_of
 from ..core.logits import SiteLogits
-from ..core.metering import metered
-from ..core.types import FeynmanKac, Model, Tokens, check_model
+from ..core.types import Model, Tokens, check_model
 from ..diffusion.grids import Grid, masked_fraction_grid, uniform_grid
 from ..diffusion.kernels import tweedie
 from ..diffusion.processes import Masking
@@ -89,7 +90,7 @@ class LastAnswer(BatchScore):
             found = _rows(cast("Tokens", self.x), batch.x)
             if found is not None:
                 return SiteLogits(self.answer.store, self.answer.index[found])
-        answer = ask(self.score, Batch(batch.x, batch.meter), t)
+        answer = ask(self.score, Batch(batch.x, batch.log), t)
         self.t, self.x, self.answer = t, batch.x, answer
         return answer
 
@@ -103,7 +104,7 @@ def _rows(known: Tokens, x: Tokens) -> torch.Tensor | None:
     return None if bool((found < 0).any()) else found
 
 
-def remembering(model: Model, meter: Meter) -> Model:
+def remembering(model: Model, log: RunLog) -> Model:
     """The same model with its evaluations counted, and a cache for the states of a step."""
     check_masked(model)
-    return metered(replace(model, base=LastAnswer(model.base)), meter)
+    return bind(replace(model, base=LastAnswer(model.base)), log)

@@ -14,21 +14,11 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import function, whole_number
+from ..core.bases import FeynmanKac
 from ..core.budget import Budget
-from ..core.evaluation import Meter, MeteredReward
+from ..core.evaluation import CountedFunction, RunLog
 from ..core.logits import batch_of, take
-from ..core.types import (
-    Aux,
-    FeynmanKac,
-    Law,
-    LogWeights,
-    Model,
-    Move,
-    Particles,
-    Potential,
-    Resampler,
-    Tokens,
-)
+from ..core.types import Aux, Law, LogWeights, Model, Move, Particles, Potential, Resampler, Tokens
 from ..rewards.calls import Rewarding, call_reward, check_reward_of, scaled
 from ..smc.resampling import adaptive, log_mean_exp, systematic
 from ..smc.sampler import Source, Stream, last_of, trace
@@ -90,15 +80,15 @@ def fk_steering(
     """
     strength, every = check_reward_of(reward, strength), whole_number("every", every, 1)
     function("potential", potential, "(now, last, largest, total)")
-    meter = Meter()
-    own = remembering(model, meter)
-    way, counted = walk(own), MeteredReward(reward, meter)
+    log = RunLog()
+    own = remembering(model, log)
+    way, counted = walk(own), CountedFunction(reward, log)
     count = budget.most(way.steps, looks_of(way, every) * completions + 1, "particles", particles)
     value = Lookahead(own, counted, strength, completions, seed=seed)
     fk = Steering(way.fk, value, counted, strength, potential, way.grid[::every])
     source = Source(Stream(seed, device=model.device))
     state = last_of(trace(fk, way.grid, (1, count), resample or adaptive(systematic, 0.5), source))
-    return Baseline(state.x[0], state.log_w[0], float(log_mean_exp(state.log_w[0])), meter.spent, count)
+    return Baseline(state.x[0], state.log_w[0], float(log_mean_exp(state.log_w[0])), log.spent, count)
 
 
 def looks_of(way: Walk, every: int) -> int:

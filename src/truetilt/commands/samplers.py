@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial as with_options
 from typing import NamedTuple, Protocol, cast
 
+from ..core.bases import FeynmanKac
 from ..core.errors import InvalidInput
-from ..core.types import FeynmanKac, Model, Resampler
+from ..core.types import Model, Resampler
 from ..diffusion.grids import Grid, masked_fraction_grid, uniform_grid
 from ..diffusion.guidance import Guide, Guided, posterior_level, rate_level
 from ..diffusion.kernels import Kernel, euler, tweedie

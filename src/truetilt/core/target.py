@@ -98,7 +98,7 @@ class Target:
         """Whether it is that of moves that are right at $t = 0$ alone."""
         return any(isinstance(part, str) and part == _AT_END for part in self.way.values())
 
-    def completed(self, model: Any, tilt: Any) -> Target:
+    def completed(self, model: Any, tilt: Any = None) -> Target:
         """The same with the model and the tilt of the value whose target it is, where it names neither."""
         if not self.final:
             return self

@@ -1,25 +1,23 @@
 """Shapes, records and protocols that all other modules use.
 
 Leading dimensions are independent populations; the particle axis is the last axis of a log-weight. A record is
-immutable. A class is an abstract base with defaults (`FeynmanKac`, `MoveKernel`), final, or a Protocol where users
-bring a plain function or a value of any make (`Score`, `Resampler`, `Law`).
+immutable. A class is an abstract base with defaults (`core/bases`), final, or a Protocol where users bring a plain
+function or a value of any make (`Score`, `Resampler`, `Law`).
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from .arguments import FINITE, bounded, device_here, function, has, set_fields, shown, whole_number
+from .arguments import FINITE, bounded, device_here, function, has, set_fields, whole_number
 from .errors import InvalidInput
-from .evaluation import Meter, StepWork
+from .evaluation import RunLog
 from .logits import SiteLogits, take
-from .target import UNKNOWN, Remedies, Target
 
 State = Tensor  # any dtype; [..., N, D] tokens (int64) or reals: the sampler never looks inside
 Tokens = Tensor  # int64 [..., D]
@@ -36,7 +34,6 @@ class Particles(NamedTuple):
     x: State
     log_w: LogWeights
     aux: Aux
-    work: StepWork | None = None  # where checks of their step wait for the device; None: asked at once
 
 
 class Resampled(NamedTuple):
@@ -116,90 +113,6 @@ class Move(Protocol):
     def take(self, ancestors: Tensor) -> Move: ...
 
 
-class FeynmanKac(ABC):
-    """What is sampled: a first move out of nothing, then a move for each interval $t -> s$.
-
-    A subclass writes `start` and `move`; all else has a default. Make it a frozen dataclass, with what it samples in a
-    field `model`: a run counts the networks and rewards that it finds through fields.
-    """
-
-    how: ClassVar[str] = ""  # how it samples, in a few words for the report
-
-    if TYPE_CHECKING:
-
-        @property
-        def model(self) -> Any:
-            """What it samples; a value may have none (`model_of`)."""
-
-    @abstractmethod
-    def start(self, shape: tuple[int, ...], t: float) -> Move:
-        """The first move, of particles [*shape], at the time t where the grid begins."""
-
-    @abstractmethod
-    def move(self, particles: Particles, t: float, s: float, u: Tensor) -> Move:
-        """The move over $t -> s$; u are the uniforms of the choices that come before its weight [..., N, choices]."""
-
-    def choices(self, t: float, s: float) -> int:
-        """How many uniforms a particle takes for choices that come before the weight (which site to reveal)."""
-        return 0
-
-    def branches(self, particles: Particles, t: float, s: float) -> Sequence[tuple[Tensor, Move]]:
-        """All that a step may choose, with log-probabilities [..., N], for exact answers: without choices one move."""
-        if self.choices(t, s):
-            raise InvalidInput(
-                f"{shown(self)} does not list what it may choose, and exact answers sum over that; give it a method "
-                "`branches(particles, t, s)`: pairs of a log-probability and a move"
-            )
-        none = torch.zeros_like(particles.log_w)
-        return [(none, self.move(particles, t, s, none.new_empty(*none.shape, 0)))]
-
-    @property
-    def target(self) -> Target | None:
-        """What the weighted particles aim at; None where a value does not say, and then no moves are checked."""
-        return None
-
-    @property
-    def remedies(self) -> Remedies:
-        """What may help where its weights are bad; by default general advice."""
-        return UNKNOWN
-
-    @property
-    def most_log_weight(self) -> float | None:
-        """log of the most that a state can weigh, where that is known."""
-        return None
-
-    @property
-    def grid(self) -> Sequence[float] | None:
-        """The time grid of its own, if it has one, which `tt.run(fk)` takes."""
-        return None
-
-    @property
-    def tilt(self) -> Any:
-        """The log-weight that particles carry, where that is a function of state and time."""
-        return None
-
-    @property
-    def moves(self) -> MoveKernel | None:
-        """The Markov kernel that steps of its own move by, as those of `tt.Annealed` do."""
-        return None
-
-    @property
-    def device(self) -> torch.device | str:
-        """Where its tensors are: by default where its model's are, else on the CPU."""
-        return getattr(model_of(self), "device", "cpu")
-
-    @property
-    def spec(self) -> Target | None:
-        """The target, with the model and the tilt where it names neither; a run compares it with that of its moves."""
-        target = self.target
-        return target.completed(model_of(self), self.tilt) if isinstance(target, Target) else target
-
-
-def model_of(fk: object) -> Any:
-    """The model that a value samples, its field `model`; None where it has none."""
-    return getattr(fk, "model", None)
-
-
 class Redraw(Move, Protocol):
     """A move of a Markov kernel: no weight, and the chance that what it proposes is accepted."""
 
@@ -213,56 +126,6 @@ class ByKernel(Protocol):
 
     @property
     def redraw(self) -> Redraw: ...
-
-
-class MoveKernel(ABC):
-    """A Markov kernel on particles at time t that leaves a target alone: that of the value in its field `fk`.
-
-    A subclass writes `move`; all else has a default. `number` counts the moves of a run from 0: a systematic scan takes
-    its site from it.
-    """
-
-    redraws: ClassVar[bool] = False  # whether it redraws sites from the conditionals of `fk`, a `SiteTarget`
-
-    @abstractmethod
-    def move(self, particles: Particles, t: float, number: int, u: Tensor) -> Redraw:
-        """The move; u are the uniforms of its choices [..., N, choices]. The acceptance draws from one of its own."""
-
-    @property
-    def choices(self) -> int:
-        """How many uniforms a particle takes for the choices of a move (which site it redraws)."""
-        return 0
-
-    def branches(self, particles: Particles, t: float, number: int) -> Sequence[tuple[Tensor, Redraw]]:
-        """All that a move may choose, with log-probabilities [..., N] that sum to 1, for exact answers."""
-        raise InvalidInput(f"{shown(self)} does not list what it may choose; {_NEEDS_BRANCHES}")
-
-    @property
-    def target(self) -> Target | None:
-        """What it leaves alone, by default the target of `fk`; None where nobody says, and a run warns of that."""
-        return getattr(made_from(self), "target", None)
-
-    @property
-    def spec(self) -> Target | None:
-        """The target, with the model and the tilt of `fk` where it names neither."""
-        target, fk = self.target, made_from(self)
-        return target.completed(model_of(fk), getattr(fk, "tilt", None)) if isinstance(target, Target) else target
-
-
-MakeMoves = Callable[[Any], MoveKernel]
-"""What makes a Markov kernel of moves from the value whose target it leaves alone, such as `tt.Gibbs`."""
-
-_NEEDS_BRANCHES = "give it a method `branches(particles, t, number)`: pairs of a log-probability and a move"
-
-
-def made_from(kernel: object) -> Any:
-    """The value that a kernel is made from, its field `fk`; None where it has none."""
-    return getattr(kernel, "fk", None)
-
-
-def lists_choices(kernel: object) -> bool:
-    """Whether a kernel lists all that it may choose."""
-    return isinstance(kernel, MoveKernel) and type(kernel).branches is not MoveKernel.branches
 
 
 class Resampler(Protocol):
@@ -361,7 +224,7 @@ class Model:
     potential: Potential | None = None
     device: torch.device | str = "cpu"
     log_p_condition: float | None = None
-    meter: Meter | None = field(default=None, init=False, repr=False, compare=False)  # a run's own, which counts
+    log: RunLog | None = field(default=None, init=False, repr=False, compare=False)  # of the run it is bound to
 
     def __post_init__(self) -> None:
         check_process(self.process)
@@ -393,31 +256,6 @@ def check_model(model: object) -> None:
             f"model is a {type(model).__name__}; wrap it, tt.Model(process, length, base, conditional, potential), or "
             "run a diffusion of real vectors, tt.run(tt.continuous.Tilted(model, alpha), tt.uniform_grid(steps))"
         )
-
-
-def check_sampled(fk: object) -> None:
-    """What a run can sample."""
-    if isinstance(fk, FeynmanKac):
-        return
-    need = "give what to sample, such as tt.Tilted(model, alpha) or tt.AnyOrder(model, alpha)"
-    more = "; or call tt.sample" if isinstance(fk, Model) else ""
-    own = "; a class of your own derives from tt.feynman_kac.FeynmanKac" if hasattr(fk, "move") else ""
-    raise InvalidInput(f"fk is {shown(fk)}; {need}{more}{own}")
-
-
-def check_kernel_of_moves(kernel: object, need: str, name: str = "kernel") -> MoveKernel:
-    """A Markov kernel of moves."""
-    if isinstance(kernel, MoveKernel):
-        return kernel
-    own = "; a class of your own derives from tt.feynman_kac.MoveKernel" if hasattr(kernel, "move") else ""
-    raise InvalidInput(f"{name} is {shown(kernel)}; {need}{own}")
-
-
-def check_listed(name: str, kernel: MoveKernel, need: str) -> MoveKernel:
-    """The same kernel, if it lists its choices."""
-    if not lists_choices(kernel):
-        raise InvalidInput(f"{name} is {shown(kernel)}; {need}")
-    return kernel
 
 
 def check_process(process: object) -> None:

@@ -83,7 +83,7 @@ class Ranks:
             return how(move.take(self.mine(ancestors) - self.first))
         if not move.lazy:
             return self._draw_at_home(move, ancestors, how)
-        (x, log_w, aux, _), u = origin.particles, origin.u
+        (x, log_w, aux), u = origin.particles, origin.u
         x, log_w, u, *rest = self._exchange([x, log_w, u, *aux.values()], found)
         return how(origin.make(Particles(x, log_w, dict(zip(aux, rest, strict=True))), u))
 

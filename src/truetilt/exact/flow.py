@@ -15,23 +15,9 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import whole_number
+from ..core.bases import FeynmanKac, MoveKernel, check_listed, check_sampled, model_of
 from ..core.errors import InvalidInput, InvalidWeights
-from ..core.types import (
-    NEG_INF,
-    Aux,
-    FeynmanKac,
-    Law,
-    ListedLaw,
-    Model,
-    Move,
-    MoveKernel,
-    Particles,
-    SiteOdds,
-    Tokens,
-    check_listed,
-    check_sampled,
-    model_of,
-)
+from ..core.types import NEG_INF, Aux, Law, ListedLaw, Model, Move, Particles, SiteOdds, Tokens
 from ..diffusion.grids import check_grid
 from ..runtime.memory import check_fits
 from ..runtime.run_arguments import check_same_target

@@ -13,8 +13,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ..core.bases import FeynmanKac
 from ..core.logits import draw_by_row, take
-from ..core.types import NEG_INF, Aux, FeynmanKac, LogWeights, Particles, Tokens
+from ..core.types import NEG_INF, Aux, LogWeights, Particles, Tokens
 from .tables import Table, flat_index, noised
 
 

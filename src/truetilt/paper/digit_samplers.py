@@ -16,7 +16,8 @@ from torch import Tensor
 from ..api import run
 from ..commands.costs import Cost, StateCounter, cost_of
 from ..commands.samplers import SAMPLERS, FeynmanKac, NamedSampler
-from ..core.types import Model, MoveKernel, Particles, Resampler
+from ..core.bases import MoveKernel
+from ..core.types import Model, Particles, Resampler
 from ..diffusion.grids import uniform_grid
 from ..models.conditions import per_condition
 from ..models.hub import Digits
@@ -78,9 +79,9 @@ class SeveralSites(MoveKernel):
     def move(self, particles: Particles, t: float, number: int, u: Tensor) -> RevealMove:
         sites = u.topk(self.size, largest=False).indices
         old, hidden = particles.x.gather(-1, sites), hide(self.fk, particles.x, sites)
-        stage, work = self.fk.stage(t), particles.work
-        laws = self.fk.site_laws(hidden, self.fk.asked_at(t, self.size), sites, work)
-        law = RevealLaw(hidden, sites, laws.tilted(stage, work=work)[0])
+        stage, log = self.fk.stage(t), self.fk.log
+        laws = self.fk.site_laws(hidden, self.fk.asked_at(t, self.size), sites, log)
+        law = RevealLaw(hidden, sites, laws.tilted(stage, log=log)[0])
         aux = without(self.fk.recall(particles, t), laws, old)
         return RevealMove(law, torch.zeros_like(particles.log_w), laws, aux, stage)
 

@@ -90,7 +90,7 @@ class Gapped(BatchScore):
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         x = batch.x
-        answer = ask(self.score, Batch(self.whole(x), batch.meter), t)
+        answer = ask(self.score, Batch(self.whole(x), batch.log), t)
         return SiteLogits(answer.store, answer.index.gather(-1, row_of_each_state(self.sites, x)))
 
     def whole(self, x: Tokens) -> Tokens:

@@ -14,10 +14,11 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor
 
+from ..core.bases import MoveKernel
 from ..core.errors import InvalidInput
 from ..core.evaluation import evaluate_all
 from ..core.logits import Sites
-from ..core.types import Model, MoveKernel, Particles, Tokens
+from ..core.types import Model, Particles, Tokens
 from ..diffusion.processes import Masking
 from ..targets.accept_move import AcceptMove
 from ..targets.annealed import Annealed
@@ -86,9 +87,9 @@ class EdgeSweep(MoveKernel):
         for k in range(self.model.length):
             site = torch.full_like(x[..., :1], k)
             hidden = hide(fk, x, site)
-            laws = edges.site_laws(hidden, edges.asked_at(0.0, 1), site, particles.work)
-            x = RevealLaw(hidden, site, laws.tilted(edges.stage(0.0), work=particles.work)[0]).sample(u[..., [k]])
+            laws = edges.site_laws(hidden, edges.asked_at(0.0, 1), site, fk.log)
+            x = RevealLaw(hidden, site, laws.tilted(edges.stage(0.0), log=fk.log)[0]).sample(u[..., [k]])
         mine, before = fk.values(particles, t), fk.recall(particles, t)
-        values = stage.values(x, particles.work)
+        values = stage.values(x, fk.log)
         proposed = Proposed(x, before | {"values": values}, torch.zeros_like(particles.log_w))
         return accepting(fk, particles, t, proposed, mine)

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ..core.bases import FeynmanKac, model_of
 from ..core.errors import InvalidInput
 from ..core.evaluation import needs_of
-from ..core.types import FeynmanKac, Model, model_of
+from ..core.types import Model
 
 _SHARE = 0.5  # fraction of the free memory to use; the other half covers what this estimate leaves out
 _COPIES = 6  # copies of a row at each site: scores, laws and weights of base, conditional and proposal

@@ -6,11 +6,12 @@ import warnings
 from dataclasses import replace
 
 from ..core.arguments import function, has, shown, whole_number
+from ..core.bases import FeynmanKac
+from ..core.binding import uncounted
 from ..core.errors import InvalidInput
 from ..core.eval_mode import hidden_in_training
-from ..core.metering import uncounted
 from ..core.target import Target
-from ..core.types import FeynmanKac, Resampler
+from ..core.types import Resampler
 from ..smc.rejuvenation import Rejuvenation
 from ..smc.resampling import never
 

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import torch
 
-from ..core.evaluation import Meter
-from ..core.types import FeynmanKac, Particles, Resampler, StepInfo
+from ..core.bases import FeynmanKac
+from ..core.evaluation import RunLog
+from ..core.types import Particles, Resampler, StepInfo
 from ..smc.rejuvenation import Rejuvenation
 from ..smc.sampler import Begun, Source, trace
 from .checkpoints import Checkpoints, Record
@@ -31,7 +32,7 @@ class CheckedRun(NamedTuple):
 
 
 def carried_out(
-    run: CheckedRun, meter: Meter, saved: Checkpoints | None, watch: Watch | None, callback: Callback | None
+    run: CheckedRun, log: RunLog, saved: Checkpoints | None, watch: Watch | None, callback: Callback | None
 ) -> Record:
     """The record of a run, from its last checkpoint on; every step is counted, observed, and saved when that is due."""
     steps, device = len(run.grid) - 1, run.source.stream.device
@@ -39,7 +40,7 @@ def carried_out(
         record = Record() if saved is None else saved.load(device)
         begin = None if record.step < 0 else Begun(record.step, record.particles)
         for state, info in trace(run.fk, run.grid, run.shape, run.resample, run.source, run.moves, begin):
-            info = info._replace(spent=torch.tensor(meter.lap()))
+            info = info._replace(spent=torch.tensor(log.lap()))
             record.particles, done = state, len(record.infos)
             record.infos.append(info._replace(ancestors=info.ancestors.int()))
             if done in run.wanted:

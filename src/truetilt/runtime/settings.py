@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 
+from ..core.bases import FeynmanKac, made_from
 from ..core.model_diagnostics import worst
 from ..core.target import Constant, Remedies
-from ..core.types import FeynmanKac, Resampler, made_from
+from ..core.types import Resampler
 from ..smc.descriptions import described, name_of
 from ..smc.diagnostics import Known
 from ..smc.rejuvenation import Rejuvenation

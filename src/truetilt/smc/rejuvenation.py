@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import LONGEST, called, set_fields, whole_number
+from ..core.bases import FeynmanKac, MakeMoves, MoveKernel, check_kernel_of_moves
 from ..core.errors import InvalidInput
 from ..core.target import NO_WEIGHTS, Target
-from ..core.types import FeynmanKac, MakeMoves, MoveKernel, Particles, Step, StepInfo, check_kernel_of_moves
+from ..core.types import Particles, Step, StepInfo
 from .resampling import check_accepted, never
 from .sampler import CHOOSE, Source, advance
 
@@ -105,13 +106,13 @@ def rejuvenate(
     kernel, first, still = moves.by, moves.before(here.number), here._replace(t=here.s)
     share = accepted = torch.zeros(particles.log_w.shape[:-1], dtype=torch.float64, device=particles.log_w.device)
     each = 1 / counts.clamp(min=1)
-    work = particles.work
+    log = source.log
     for k in range(int(counts.max())):
         own, going = replace(source, lap=k + 1), k < counts
         u = own.uniforms(here.number, CHOOSE, particles.x, kernel.choices)
-        move = kernel.move(particles._replace(work=work), here.s, first + k, u)
-        check_accepted(move.log_accept, f"{type(kernel).__name__}, a move at t = {here.s:.6g}", work)
-        after, _ = advance(move, particles.log_w, still, never, own, work=work)
+        move = kernel.move(particles, here.s, first + k, u)
+        check_accepted(move.log_accept, f"{type(kernel).__name__}, a move at t = {here.s:.6g}", log)
+        after, _ = advance(move, particles.log_w, still, never, own)
         changed = source.shard.everyone((after.x != particles.x).any(-1).double()).mean(-1)
         share = share + torch.where(going, changed * each, 0.0)
         accepting = source.shard.everyone(move.log_accept).exp().mean(-1)

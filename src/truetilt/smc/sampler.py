@@ -13,7 +13,7 @@ from __future__ import annotations
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import NamedTuple, Protocol
@@ -23,11 +23,13 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import device_here, plain, set_fields, shown, whole_number
+from ..core.bases import FeynmanKac
+from ..core.binding import bind
 from ..core.condition_count import check_parts
 from ..core.errors import InvalidInput
-from ..core.evaluation import PendingChecks, StepWork, is_on_host
+from ..core.evaluation import RunLog, is_on_host
 from ..core.logits import take
-from ..core.types import ByKernel, FeynmanKac, LogWeights, Move, Particles, Redraw, Resampler, State, Step, StepInfo
+from ..core.types import ByKernel, LogWeights, Move, Particles, Redraw, Resampler, State, Step, StepInfo
 from .resampling import check_accepted, check_weights, effective_sample_size, log_mean_exp, never, resampled
 from .shards import Drawing, Drawn, Origin, Shard, SharedSettings
 
@@ -72,20 +74,22 @@ def trace(
 
     A run that goes on from `begin` yields them after the steps that are left.
     """
+    log = fk.log or RunLog()
+    if fk.log is None:
+        fk, moves = bind((fk, moves), log, functions=False)
     if begin is None:
         check_parts((fk, moves), check_shape(shape)[0])
         particles, info = first_draw(fk, grid[0], shape, source)
         yield particles, info
         begin = Begun(0, particles)
-    particles, checks = begin.particles, PendingChecks()
+    particles, source = begin.particles, replace(source, log=log)
     for here in steps_of(grid)[begin.done :]:
-        last, work = here.number == len(grid) - 1, StepWork(checks)
-        particles, info = step(fk, particles._replace(work=work), here, resample, source)
+        log.begin_step()
+        last = here.number == len(grid) - 1
+        particles, info = step(fk, particles, here, resample, source)
         if moves:
-            particles, info = moves.after_step(particles._replace(work=work), info, here, source, last)
-        checks.end_step()
-        if last:
-            checks.read_all()
+            particles, info = moves.after_step(particles, info, here, source, last)
+        log.end_step(last)
         yield particles, info
 
 
@@ -118,9 +122,9 @@ def step(
     else:
         u = source.uniforms(here.number, CHOOSE, particles.x, width)
     move, origin = fk.move(particles, here.t, here.s, u), Origin(fk, here, particles, u)
-    after, info = advance(move, particles.log_w, here, resample, source, origin, particles.work)
+    after, info = advance(move, particles.log_w, here, resample, source, origin)
     if isinstance(move, ByKernel):
-        check_accepted(move.redraw.log_accept, here, particles.work)
+        check_accepted(move.redraw.log_accept, here, source.log)
         info = _noted(info, move.redraw, particles.x, after.x, source.shard)
     return after, info
 
@@ -139,7 +143,6 @@ def advance(
     resample: Resampler,
     source: Source,
     origin: Origin | None = None,
-    work: StepWork | None = None,
 ) -> tuple[Particles, StepInfo]:
     """Carry out a move on weighted particles: resample, draw, weigh.
 
@@ -149,14 +152,14 @@ def advance(
     all_log_w = shard.everyone(log_w + move.log_before)
     populations, n = all_log_w.shape
     u = source.stream.uniforms(here.number, RESAMPLE, populations, n)
-    check_weights(all_log_w, here, shard.complete, work)
+    check_weights(all_log_w, here, shard.complete, source.log)
     ess = effective_sample_size(all_log_w)
-    ancestors, all_log_w = resampled(resample, all_log_w, u, work)
+    ancestors, all_log_w = resampled(resample, all_log_w, u, source.log)
     x, log_after, aux = shard.draw(move, ancestors, origin, Draws(source, here.number))
     log_w = shard.mine(all_log_w) + log_after
     all_log_w = shard.everyone(log_w)
     log_z, none = log_mean_exp(all_log_w), torch.zeros_like(ess)
-    check_weights(all_log_w, here, shard.complete, work)
+    check_weights(all_log_w, here, shard.complete, source.log)
     return Particles(x, log_w, aux), StepInfo(here.t, here.s, ess, log_z, ancestors, none, none)
 
 
@@ -261,13 +264,14 @@ def independent(u: Tensor, labels: Tensor, spare: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a step's uniforms come from: the stream, the coupling of particles, the chunk size and the shard."""
+    """What a step draws with: the stream of uniforms, the coupling of particles, the chunk size, the shard; the log."""
 
     stream: Stream
     couple: Coupling = independent
     chunk: int | None = None
     lap: int = 0  # moves between two steps draw from uniforms of their own
     shard: Shard = WHOLE
+    log: RunLog | None = None  # of the run, where checks of a step wait
 
     def __post_init__(self) -> None:
         if self.chunk is not None:

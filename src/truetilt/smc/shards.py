@@ -7,7 +7,8 @@ from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
-from ..core.types import Aux, FeynmanKac, LogWeights, Move, Particles, State, Step
+from ..core.bases import FeynmanKac
+from ..core.types import Aux, LogWeights, Move, Particles, State, Step
 
 SharedSettings = Mapping[str, Any]  # the settings of a run, as plain data
 
@@ -22,7 +23,6 @@ class Origin(NamedTuple):
 
     def make(self, particles: Particles, u: Tensor) -> Move:
         """The move of this step for other particles."""
-        particles = particles._replace(work=self.particles.work)
         return self.fk.move(particles, self.step.t, self.step.s, u)
 
 

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
 
+from ..core.bases import FeynmanKac, MoveKernel
 from ..core.twists import candidates_of
-from ..core.types import FeynmanKac, MoveKernel, Potential, Resampler
+from ..core.types import Potential, Resampler
 from ..smc.resampling import adaptive, never, systematic
 from ..targets.annealed import Annealed
 from ..targets.consistency import STATES

@@ -17,24 +17,12 @@ from typing import ClassVar, NamedTuple, cast
 from torch import Tensor
 
 from ..core.arguments import LARGEST, bounded, called, listed, number, set_fields, shown, whole_number
+from ..core.bases import MakeMoves, MoveKernel, check_kernel_of_moves, check_listed
 from ..core.errors import InvalidInput
-from ..core.evaluation import StepWork
+from ..core.evaluation import RunLog
 from ..core.spent import Spent
 from ..core.target import Remedies, Target
-from ..core.types import (
-    NEG_INF,
-    Aux,
-    LogWeights,
-    MakeMoves,
-    Model,
-    Move,
-    MoveKernel,
-    Particles,
-    Score,
-    Tokens,
-    check_kernel_of_moves,
-    check_listed,
-)
+from ..core.types import NEG_INF, Aux, LogWeights, Model, Move, Particles, Score, Tokens
 from ..diffusion.grids import MOST_STEPS, masked_fraction_grid
 from ..diffusion.processes import Masking
 from .accept_move import WeighedMove
@@ -234,18 +222,16 @@ class Annealed(SiteTarget):
         counted = share == 1 or all(h is None or f != 0 for h, f in zip(stage.potentials, stage.factors, strict=True))
         if "log_ratios" in particles.aux and particles.aux["values"].shape[-1] == 2 and counted:
             return aux
-        return aux | {
-            "values": self.between_values(particles.x, particles.work)
-        }  # a value with factor 0 was not computed
+        return aux | {"values": self.between_values(particles.x, self.log)}  # a value with factor 0 was not computed
 
     def values(self, particles: Particles, t: float) -> Tensor:
         return self.recall(particles, t)["values"]
 
-    def between_values(self, x: Tokens, work: StepWork | None = None) -> Tensor:
+    def between_values(self, x: Tokens, log: RunLog | None = None) -> Tensor:
         """The start's and the goal's reward of clean states [..., 2]."""
         middle = self.between(0.5)
         factors = tuple(1.0 if h is not None else 0.0 for h in middle.potentials)
-        return middle._replace(factors=factors).values(x, work)
+        return middle._replace(factors=factors).values(x, log)
 
     def start(self, shape: tuple[int, ...], t: float) -> Move:
         return self.begin.start(shape, t)
@@ -274,7 +260,7 @@ class Annealed(SiteTarget):
     def _weighed(self, particles: Particles, t: float, s: float) -> tuple[Particles, LogWeights]:
         """The particles with all their aux values, and what the next share adds to their log-weights."""
         aux = self.recall(particles, t)
-        return particles._replace(aux=aux), self.stage(s).grown(self.stage(t), aux, particles.work)
+        return particles._replace(aux=aux), self.stage(s).grown(self.stage(t), aux, self.log)
 
 
 def natural_start(goal: Composed) -> Composed:

@@ -14,9 +14,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ..core.binding import bind
 from ..core.errors import InvalidInput
-from ..core.evaluation import Meter
-from ..core.metering import metered
+from ..core.evaluation import RunLog
 from ..core.target import Target
 from ..core.types import NEG_INF, Aux, Model, Move, Particles, Score, Step
 from ..smc.resampling import adaptive, systematic
@@ -73,8 +73,8 @@ def find_ladder(fk: Annealed, fall: float, shape: tuple[int, int], seed: int) ->
     """As many shares as the value has steps, chosen so that each step loses about the same part of the effective sample
     size.
     """
-    meter, count = Meter(), len(fk.ladder)
-    fk = metered(fk, meter)
+    log, count = RunLog(), len(fk.ladder)
+    fk = bind(fk, log)
     source = Source(Stream(seed, _APART, fk.device))
     particles, shares = _revealed(fk, shape, source), [0.0]
     resample = adaptive(systematic, 0.5)
@@ -92,7 +92,7 @@ def find_ladder(fk: Annealed, fall: float, shape: tuple[int, int], seed: int) ->
         move = WeighedMove(kernel.move(particles, 0.0, len(shares) - 1, u), log_before)
         particles = advance(move, particles.log_w, here, resample, source)[0]
         shares.append(share)
-    return Ladder(_spread(shares, count), len(shares) - 1, meter.spent)
+    return Ladder(_spread(shares, count), len(shares) - 1, log.spent)
 
 
 def _revealed(fk: Annealed, shape: tuple[int, int], source: Source) -> Particles:

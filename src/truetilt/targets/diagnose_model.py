@@ -13,11 +13,12 @@ from typing import Protocol, cast, runtime_checkable
 import torch
 from torch import Tensor
 
+from ..core.bases import FeynmanKac, MoveKernel, made_from
 from ..core.evaluation import BatchScore
 from ..core.logits import pick_at
 from ..core.model_diagnostics import ModelDiagnostics, as_numbers, from_numbers
 from ..core.twists import Learned
-from ..core.types import NEG_INF, FeynmanKac, MoveKernel, Particles, Potential, Tokens, made_from
+from ..core.types import NEG_INF, Particles, Potential, Tokens
 from ..diffusion.processes import Masking
 from ..smc.rejuvenation import Rejuvenation
 from ..smc.resampling import log_mean_exp, normalised

@@ -19,14 +19,14 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import function
+from ..core.bases import MoveKernel, made_from
 from ..core.errors import InvalidInput
-from ..core.evaluation import StepWork
+from ..core.evaluation import RunLog
 from ..core.target import Target
-from ..core.types import NEG_INF, Aux, MoveKernel, Particles, Potential, Redraw, Tokens, made_from
+from ..core.types import NEG_INF, Aux, Particles, Potential, Redraw, Tokens
 from ..diffusion.processes import Masking
 from .accept_move import AcceptMove
 from .any_order import RevealLaw, RevealMove
-from .potentials import Noisy
 from .scans import Scan, check_scan, random_scan, scanned, sites_of, systematic_scan
 from .stage import SiteLaws, SiteTarget, Stage, minus
 
@@ -61,7 +61,7 @@ class Gibbs(MoveKernel):
 
     def move(self, particles: Particles, t: float, number: int, u: Tensor) -> Redraw:
         seen = movable(self.fk, particles, t)
-        site = scanned(self.scan, seen, number, u[..., :1], particles.work)
+        site = scanned(self.scan, seen, number, u[..., :1], self.fk.log)
         return self.at(particles, t, site, None if self.fk.level else partial(RevealLaw.sample, u=u[..., 1:]))
 
     def branches(self, particles: Particles, t: float, number: int) -> list[tuple[Tensor, Redraw]]:
@@ -75,14 +75,14 @@ class Gibbs(MoveKernel):
         """The move that redraws this revealed site [..., 1]; in clock time, where a site may be masked, a masked one
         stays.
         """
-        fk, stage, work = self.fk, self.fk.stage(t), particles.work
+        fk, stage, log = self.fk, self.fk.stage(t), self.fk.log
         hidden, old = hide(fk, particles.x, site), particles.x.gather(-1, site)
-        laws = fk.site_laws(hidden, fk.asked_at(t, 1), site, work)
+        laws = fk.site_laws(hidden, fk.asked_at(t, 1), site, log)
         mine = fk.values(particles, t)
-        lift, values = lift_of(stage, hidden, site, laws, Present(old, mine), work)
-        law = RevealLaw(hidden, site, laws.tilted(stage, lift, work)[0])
+        lift, values = lift_of(stage, hidden, site, laws, Present(old, mine), log)
+        law = RevealLaw(hidden, site, laws.tilted(stage, lift, log)[0])
         aux, none = without(fk.recall(particles, t), laws, old), torch.zeros_like(particles.log_w)
-        move = RevealMove(law, none, laws, aux, stage, known=values, work=work)
+        move = RevealMove(law, none, laws, aux, stage, known=values, log=log)
         if draw is None:
             return move
         seen, drawn = revealed(fk, particles.x).gather(-1, site), draw(law)
@@ -129,7 +129,7 @@ class Metropolis(MoveKernel):
 
     def move(self, particles: Particles, t: float, number: int, u: Tensor) -> AcceptMove:
         seen = movable(self.fk, particles, t)
-        site = scanned(self.scan, seen, number, u[..., :1], particles.work)
+        site = scanned(self.scan, seen, number, u[..., :1], self.fk.log)
         return self.at(particles, t, site, partial(RevealLaw.sample, u=u[..., 1:]))
 
     def branches(self, particles: Particles, t: float, number: int) -> list[tuple[Tensor, Redraw]]:
@@ -139,15 +139,15 @@ class Metropolis(MoveKernel):
 
     def at(self, particles: Particles, t: float, site: Tensor, draw: Draw) -> AcceptMove:
         """Propose a token at this site [..., 1]; a masked site stays."""
-        fk, x, stage, work = self.fk, particles.x, self.fk.stage(t), particles.work
+        fk, x, stage, log = self.fk, particles.x, self.fk.stage(t), self.fk.log
         hidden, old = hide(fk, x, site), x.gather(-1, site)
         seen = revealed(fk, x).gather(-1, site).squeeze(-1)
-        laws = fk.site_laws(hidden, fk.asked_at(t, 1), site, work)
-        lift, _ = lift_of(with_surrogate(stage, self.surrogate), hidden, site, laws, work=work)
-        law = RevealLaw(hidden, site, laws.tilted(stage, lift, work)[0])
+        laws = fk.site_laws(hidden, fk.asked_at(t, 1), site, log)
+        lift, _ = lift_of(with_surrogate(stage, self.surrogate), hidden, site, laws, log=log)
+        law = RevealLaw(hidden, site, laws.tilted(stage, lift, log)[0])
         drawn = draw(law)
         y = torch.where(seen[..., None], drawn, x)
-        mine, new = fk.values(particles, t), stage.values(y, work)
+        mine, new = fk.values(particles, t), stage.values(y, log)
         log_x, log_y = stage.total(mine), stage.total(new)
         if lift is not None:
             token = torch.where(seen[..., None], old, 0)
@@ -172,7 +172,7 @@ def lift_of(
     site: Tensor,
     laws: SiteLaws,
     present: Present | None = None,
-    work: StepWork | None = None,
+    log: RunLog | None = None,
 ) -> tuple[Tensor | None, Tensor | None]:
     """What a stage's values add to the log of each token at a site [..., 1, S], and the values.
 
@@ -183,7 +183,7 @@ def lift_of(
     if present is not None:
         there = torch.arange(asked.shape[-1], device=x.device) == present.token[..., None]
         asked &= ~there
-    values = stage.token_values(x, site, asked, work)
+    values = stage.token_values(x, site, asked, log)
     if values is None:
         return None, None
     if present is not None:
@@ -244,7 +244,7 @@ def check_noisy_reward(kernel: object, fk: SiteTarget, remembers_values: bool) -
     """Raise for moves that would call a noisy reward twice for one state: acceptance must use the number that weighed
     it.
     """
-    if not (remembers_values and fk.level) and any(isinstance(h, Noisy) and h.noisy for h in fk.stage(0.0).potentials):
+    if not (remembers_values and fk.level) and any(getattr(h, "noisy", False) for h in fk.stage(0.0).potentials):
         raise InvalidInput(
             f"{type(kernel).__name__} of a {type(fk).__name__} asks a noisy reward again about a state that its number "
             "has weighed, which samples neither law; use tt.Gibbs, tt.Metropolis, tt.Block or tt.WholeSequence of a "

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import LONGEST, shown, whole_number
+from ..core.bases import FeynmanKac, check_sampled
 from ..core.errors import InvalidInput
 from ..core.parameter_names import spelled
-from ..core.types import FeynmanKac, State, check_sampled
+from ..core.types import State
 from ..diffusion.grids import check_full_grid
 from ..runtime.memory import check_room
 from ..smc.conditional import Lineage, Rule, Sweep, check_chains, conditional_smc, keep_lineage

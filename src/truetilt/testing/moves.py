@@ -10,23 +10,14 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import whole_number
+from ..core.bases import FeynmanKac, MoveKernel, lists_choices, made_from
 from ..core.errors import InvalidInput
 from ..core.target import NO_WEIGHTS, Target
-from ..core.types import (
-    NEG_INF,
-    Aux,
-    FeynmanKac,
-    Model,
-    MoveKernel,
-    Particles,
-    Process,
-    Tokens,
-    lists_choices,
-    made_from,
-)
+from ..core.types import NEG_INF, Aux, Model, Particles, Process, Tokens
 from ..diffusion.grids import masked_fraction_grid
 from ..exact.flow import push, push_branches, support
 from ..exact.tables import Table, flat_index
+from ..targets.on_clock import Clockwork
 from .forms import check_move_form, check_tensor
 from .tables import MASKING, ExactLaw, built, clean, law_of, problems, tv, uniforms
 from .verdicts import common, require, used, z_limit, z_scores
@@ -132,7 +123,7 @@ def _check_accepted(log_accept: Tensor) -> None:
 def _check_tilt(kernel: MoveKernel, y: Tokens, aux: Aux) -> None:
     """What a move on a time grid returns for a state is its tilt, which the weight of the particle holds."""
     fk = made_from(kernel)
-    if not isinstance(fk, FeynmanKac) or fk.tilt is None:
+    if not isinstance(fk, Clockwork) or fk.tilt is None:
         return
     if "log_tilt" not in aux:
         ends_only = (kernel.spec or NO_WEIGHTS).ends_only

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import called, function, reals, shown
+from ..core.bases import FeynmanKac
 from ..core.errors import InvalidInput
-from ..core.types import FeynmanKac, Model, Process, check_process
+from ..core.types import Model, Process, check_process
 from ..diffusion.grids import uniform_grid
 from ..diffusion.processes import Masking, Uniform
 from ..exact.flow import Limit, flow

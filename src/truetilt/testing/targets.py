@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import function, number, shown, whole_number
+from ..core.bases import FeynmanKac
 from ..core.errors import InvalidWeights
 from ..core.logits import SiteLogits
 from ..core.target import Target
-from ..core.types import FeynmanKac, Model, Particles, Process, Resampler, Tokens
+from ..core.types import Model, Particles, Process, Resampler, Tokens
 from ..diffusion.grids import uniform_grid
 from ..exact.flow import Limit, flow
 from ..exact.tables import Table, flat_index

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from ...core.arguments import set_fields
+from ...core.bases import FeynmanKac
 from ...core.errors import InvalidInput, InvalidWeights
 from ...core.evaluation import evaluate_all
 from ...core.logits import take
 from ...core.target import Remedies, Target, tempered
-from ...core.types import NEG_INF, FeynmanKac, Jumps, Model, Schedule, Tokens, check_model
+from ...core.types import NEG_INF, Jumps, Model, Schedule, Tokens, check_model
 from ...diffusion.guidance import Guide, NoisyState, check_guide, check_strength, guided, rate_level, strength
 from ..potentials import check_alpha, check_conditional
 
