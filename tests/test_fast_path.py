@@ -16,7 +16,6 @@ from torch.utils.weak import WeakIdKeyDictionary
 import truetilt as tt
 from cases import MASKED, cases, run, same, text
 from problems import table
-from truetilt import api
 from truetilt.core import evaluation as checks
 from truetilt.core.evaluation import Batch, PendingCheck, RunLog, check, evaluate_all, sites_where
 from truetilt.core.logits import Sites
@@ -25,8 +24,8 @@ from truetilt.diffusion import kernels
 from truetilt.diffusion.processes import log1mexp
 from truetilt.models.net_score import NetScore
 from truetilt.models.text_score import sites_read
-from truetilt.runtime import memory
-from truetilt.smc.sampler import Source, Stream, trace
+from truetilt.runtime import memory, run_plan
+from truetilt.smc.sampler import Source, Stream, run_steps
 from truetilt.targets.on_clock import Proposal
 
 WAITING = {"_local_scalar_dense", "nonzero", "equal", "is_nonzero", "_unique2", "unique_dim", "masked_select"}
@@ -60,7 +59,7 @@ class Waits(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def steps(model):
+def two_runs(model):
     grid = tt.masked_fraction_grid(model.process.schedule, model.length)
     clock = tt.Tempered(model, 2.0, 1.5, tt.posterior_level, kernel=tt.tweedie)
     return {"clock": (clock, tt.uniform_grid(6)), "any order": (tt.AnyOrder(model, 2.0), grid)}
@@ -68,7 +67,7 @@ def steps(model):
 
 def path_of(name):
     """A run that is past its first step, which asks whether all states are one."""
-    path = trace(*steps(text())[name], (1, 8), tt.adaptive(tt.systematic, 0.5), Source(Stream(0)))
+    path = run_steps(*two_runs(text())[name], (1, 8), tt.adaptive(tt.systematic, 0.5), Source(Stream(0)))
     next(path)
     next(path)
     return path
@@ -123,7 +122,7 @@ def test_the_host_waits_when_the_device_has_work(asked):
 
 @torch.no_grad()
 def test_the_counter_of_waits_sees_them():
-    path = trace(*steps(text())["clock"], (1, 8), tt.adaptive(tt.systematic, 0.5), Source(Stream(0)))
+    path = run_steps(*two_runs(text())["clock"], (1, 8), tt.adaptive(tt.systematic, 0.5), Source(Stream(0)))
     next(path)
     with Waits() as waits:
         next(path)
@@ -166,7 +165,7 @@ def log_p0(x):
 @torch.no_grad()
 def test_no_check_of_a_step_with_moves_is_answered_at_once(name, as_on_a_device):
     fk, grid, moves = moving()[name]
-    path = trace(fk, grid, (1, 8), tt.adaptive(tt.systematic, 0.5), Source(Stream(0)), moves)
+    path = run_steps(fk, grid, (1, 8), tt.adaptive(tt.systematic, 0.5), Source(Stream(0)), moves)
     next(path)
     with Waits() as waits:
         next(path)
@@ -298,9 +297,9 @@ def test_asked_together_or_one_by_one_the_bits_are_the_same(name, monkeypatch):
 
 def test_networks_give_the_same_bits_on_the_path_of_a_device(monkeypatch):
     options = {"particles": 10, "seed": 2, "resample": tt.systematic}
-    whole = {name: tt.run(fk, grid, **options) for name, (fk, grid) in steps(text()).items()}
+    whole = {name: tt.run(fk, grid, **options) for name, (fk, grid) in two_runs(text()).items()}
     monkeypatch.setattr(checks, "_FREE", set())
-    for name, (fk, grid) in steps(text()).items():
+    for name, (fk, grid) in two_runs(text()).items():
         assert same(tt.run(fk, grid, **options), whole[name])
 
 
@@ -506,7 +505,7 @@ def test_answers_of_one_batch_outlive_the_next(as_on_a_device):
 def test_a_chunk_that_fits_changes_no_bit(name, monkeypatch):
     whole = run(name)
     monkeypatch.setattr(memory, "free_bytes", lambda device: 8 * 24 * 3 * 2 * 5)  # five particles of a table
-    monkeypatch.setattr(api, "check_room", lambda *_: None)  # though the record of the run takes more
+    monkeypatch.setattr(run_plan, "check_room", lambda *_: None)  # though the record of the run takes more
     assert memory.fitting_chunk(cases()[name][0], (1, 37), "cpu") == 5
     assert same(run(name, chunk="auto"), whole)
 

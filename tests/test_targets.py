@@ -15,7 +15,7 @@ from truetilt.core.bases import FeynmanKac, MoveKernel
 from truetilt.core.evaluation import evaluate_all
 from truetilt.core.target import NO_WEIGHTS, UNKNOWN, Target
 from truetilt.exact.joint import JointTempered
-from truetilt.runtime.run_arguments import check_options
+from truetilt.runtime.run_plan import Options
 from truetilt.smc.sampler import WHOLE
 from truetilt.smc.shards import Shard
 from truetilt.targets.stage import SiteTarget
@@ -182,10 +182,10 @@ def shard_without(name):
 
 def test_what_a_shard_must_have_is_what_is_checked():
     members = {name for name in {*vars(Shard), *Shard.__annotations__} if not name.startswith("_")}
-    check_options(tt.independent, None, None, SimpleNamespace(**{name: getattr(WHOLE, name) for name in members}))
+    Options(shard=SimpleNamespace(**{name: getattr(WHOLE, name) for name in members}))
     for name in members:
         with pytest.raises(tt.InvalidInput, match="leave it out"):
-            check_options(tt.independent, None, None, shard_without(name))
+            Options(shard=shard_without(name))
 
 
 class Quacking:

@@ -18,7 +18,7 @@ from ..diffusion.grids import Grid, masked_fraction_grid, uniform_grid
 from ..diffusion.kernels import tweedie
 from ..diffusion.processes import Masking
 from ..smc.resampling import never
-from ..smc.sampler import Source, Stream, last_of, trace
+from ..smc.sampler import Source, Stream, last_of, run_steps
 from ..targets.composed import Composed
 from ..targets.on_clock import Unweighted
 
@@ -65,7 +65,7 @@ def check_masked(model: object) -> None:
 def base_draws(walk: Walk, count: int, seed: int, population: int = 0) -> Tokens:
     """Clean states [count, D] of the base, from the random stream of a population."""
     source = Source(Stream(seed, population, walk.fk.device))
-    return last_of(trace(walk.fk, walk.grid, (1, count), never, source)).x[0]
+    return last_of(run_steps(walk.fk, walk.grid, (1, count), never, source)).x[0]
 
 
 @dataclass(eq=False)

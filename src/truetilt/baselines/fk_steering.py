@@ -21,7 +21,7 @@ from ..core.logits import batch_of, take
 from ..core.types import Aux, Law, LogWeights, Model, Move, Particles, Potential, Resampler, Tokens
 from ..rewards.calls import Rewarding, call_reward, check_reward_of, scaled
 from ..smc.resampling import adaptive, log_mean_exp, systematic
-from ..smc.sampler import Source, Stream, last_of, trace
+from ..smc.sampler import Source, Stream, last_of, run_steps
 from ..twists.lookahead import Lookahead
 from .base_draws import Walk, WalkMaker, remembering, site_by_site
 from .record import Baseline
@@ -87,7 +87,7 @@ def fk_steering(
     value = Lookahead(own, counted, strength, completions, seed=seed)
     fk = Steering(way.fk, value, counted, strength, potential, way.grid[::every])
     source = Source(Stream(seed, device=model.device))
-    state = last_of(trace(fk, way.grid, (1, count), resample or adaptive(systematic, 0.5), source))
+    state = last_of(run_steps(fk, way.grid, (1, count), resample or adaptive(systematic, 0.5), source))
     return Baseline(state.x[0], state.log_w[0], float(log_mean_exp(state.log_w[0])), log.spent, count)
 
 

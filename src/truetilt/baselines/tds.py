@@ -24,7 +24,7 @@ from ..core.types import NEG_INF, Aux, LogWeights, Model, Particles, Resampler, 
 from ..diffusion.predictors import value_and_slope
 from ..rewards.calls import Rewarding, call_reward, check_reward_of, scaled
 from ..smc.resampling import adaptive, log_mean_exp, systematic
-from ..smc.sampler import Source, Stream, last_of, trace
+from ..smc.sampler import Source, Stream, last_of, run_steps
 from ..targets.any_order import RevealClock, RevealLaw, RevealMove
 from .base_draws import Walk, WalkMaker, site_by_site
 from .record import Baseline
@@ -79,7 +79,7 @@ def tds(
     count = budget.less(before).most(way.steps, 1, "particles", particles)
     fk = TwistedReveal(way.fk, relaxed(value), counted, strength, dtype)
     source = Source(Stream(seed, device=model.device))
-    state = last_of(trace(fk, way.grid, (1, count), resample or adaptive(systematic, 0.5), source))
+    state = last_of(run_steps(fk, way.grid, (1, count), resample or adaptive(systematic, 0.5), source))
     log_w = state.log_w[0]
     return Baseline(state.x[0], log_w, float(log_mean_exp(log_w)), log.spent.plus(before), count)
 

@@ -1,4 +1,4 @@
-"""Binding a value to the log of a run, and what a value is made of.
+"""Binding a value to the log of a run, and what a value is made of: parts that cost, rewards, conditions.
 
 `bind` puts a log into a value: its models and targets have it as `log`, its rewards and potentials count their calls.
 What is counted is found through the fields of dataclasses: the scores of a model (where they are asked), the fields
@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
+from .errors import InvalidInput
 from .evaluation import CountedFunction, RunLog
 from .spent import Spent
 
@@ -123,3 +125,22 @@ def rewards_of(value: Any) -> list[Any]:
     found = [part.reward for part in every if hasattr(part, "reward")]
     found += [part for part in every if hasattr(part, "distinct")]
     return list({id(reward): reward for reward in found if getattr(reward, "keeps", False)}.values())
+
+
+def conditions_of(value: Any) -> int:
+    """The number of conditions of a value: the least common multiple over its parts; 1 if no part has several.
+
+    A Score or Potential of several has an attribute `condition_count`: each has an equal share of the populations, in
+    order. Otherwise particles of two conditions would compete in one population.
+    """
+    return math.lcm(*(getattr(part, "condition_count", 1) for part in parts(value) if is_record(part)))
+
+
+def check_parts(value: Any, populations: int) -> None:
+    """Raise for a number of populations that cannot be divided equally among the conditions of what is sampled."""
+    count = conditions_of(value)
+    if populations % count:
+        raise InvalidInput(
+            f"this model has {count} conditions (prompts or classes), each of which has populations of its own, and "
+            f"populations is {populations}; give populations=, a multiple of {count}"
+        )

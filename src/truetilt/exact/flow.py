@@ -20,7 +20,7 @@ from ..core.errors import InvalidInput, InvalidWeights
 from ..core.types import NEG_INF, Aux, Law, ListedLaw, Model, Move, Particles, SiteOdds, Tokens
 from ..diffusion.grids import check_grid
 from ..runtime.memory import check_fits
-from ..runtime.run_arguments import check_same_target
+from ..runtime.run_plan import check_same_target
 from ..smc.rejuvenation import Rejuvenation
 from ..smc.resampling import check_weights
 from ..targets.on_clock import ClockMove

@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from ..core.arguments import function, shown
-from ..core.condition_count import parts_of
+from ..core.binding import conditions_of
 from ..core.errors import InvalidInput
 from ..core.evaluation import Batch, BatchScore, Needs, ask, needs_of
 from ..core.logits import SiteLogits
@@ -51,7 +51,7 @@ class Distinct(WrappingScore):
             function("the score", self.score, "(x, t)")
         else:
             raise InvalidInput(f"the score is a {type(self.score).__name__}; give what maps (x, t) to tt.SiteLogits")
-        if parts_of(self.score) > 1:
+        if conditions_of(self.score) > 1:
             raise InvalidInput("the score is of several conditions, and equal states may have two: leave Distinct out")
 
     @property

@@ -24,8 +24,7 @@ from torch import Tensor
 
 from ..core.arguments import device_here, plain, set_fields, shown, whole_number
 from ..core.bases import FeynmanKac
-from ..core.binding import bind
-from ..core.condition_count import check_parts
+from ..core.binding import bind, check_parts
 from ..core.errors import InvalidInput
 from ..core.evaluation import RunLog, is_on_host
 from ..core.logits import take
@@ -61,7 +60,7 @@ def first_draw(fk: FeynmanKac, t: float, shape: tuple[int, int], source: Source)
     return advance(fk.start(here, t), log_w, Step(0, t, t), never, source)
 
 
-def trace(
+def run_steps(
     fk: FeynmanKac,
     grid: Sequence[float],
     shape: tuple[int, int],
@@ -94,7 +93,7 @@ def trace(
 
 
 def last_of(path: Iterator[tuple[Particles, StepInfo]]) -> Particles:
-    """The particles at the end of what `trace` yields; those on the way are forgotten."""
+    """The particles at the end of what `run_steps` yields; those on the way are forgotten."""
     return deque(path, maxlen=1)[0][0]
 
 
@@ -182,27 +181,21 @@ class Draws:
     def uniforms(self, move: Move) -> Tensor:
         return self.source.uniforms(self.number, DRAW, move.labels, move.uniforms)
 
-    def sample(self, move: Move, u: Tensor) -> Drawn:
-        return _draw(move, u, self.source.chunk)
-
-    def __call__(self, move: Move) -> Drawn:
-        return self.sample(move, self.uniforms(move))
-
-
-def _draw(move: Move, u: Tensor, chunk: int | None) -> Drawn:
-    """Draw and weigh in chunks of particles: the uniforms are counted, so no chunk size changes a bit."""
-    populations, n = u.shape[:2]
-    if chunk is None or chunk >= n:
-        y = move.law.sample(u)
-        return y, *move.after(y)
-    everyone = torch.arange(n, device=u.device).expand(populations, n)
-    parts = []
-    for chosen in everyone.split(chunk, dim=1):
-        part = move.take(chosen)
-        y = part.law.sample(u[:, chosen[0]])
-        parts.append((y, *part.after(y)))
-    xs, log_ws, auxes = zip(*parts, strict=True)
-    return torch.cat(xs, 1), torch.cat(log_ws, 1), {k: torch.cat([aux[k] for aux in auxes], 1) for k in auxes[0]}
+    def __call__(self, move: Move, u: Tensor | None = None) -> Drawn:
+        """Draw and weigh, in chunks of particles: the uniforms are counted, so no chunk size changes a bit."""
+        u, chunk = self.uniforms(move) if u is None else u, self.source.chunk
+        populations, n = u.shape[:2]
+        if chunk is None or chunk >= n:
+            y = move.law.sample(u)
+            return y, *move.after(y)
+        everyone = torch.arange(n, device=u.device).expand(populations, n)
+        parts = []
+        for chosen in everyone.split(chunk, dim=1):
+            part = move.take(chosen)
+            y = part.law.sample(u[:, chosen[0]])
+            parts.append((y, *part.after(y)))
+        xs, log_ws, auxes = zip(*parts, strict=True)
+        return torch.cat(xs, 1), torch.cat(log_ws, 1), {k: torch.cat([aux[k] for aux in auxes], 1) for k in auxes[0]}
 
 
 def _alone(settings: SharedSettings) -> None:
@@ -229,8 +222,8 @@ class Whole:
     def mine(self, everyone: Tensor) -> Tensor:
         return everyone
 
-    def draw(self, move: Move, ancestors: Tensor, origin: Origin | None, how: Drawing) -> Drawn:
-        return how(move if how.unmoved(ancestors) else move.take(ancestors))
+    def draw(self, move: Move, ancestors: Tensor, origin: Origin | None, draws: Drawing) -> Drawn:
+        return draws(move if draws.unmoved(ancestors) else move.take(ancestors))
 
     def summed(self, here: Tensor) -> Tensor:
         return here

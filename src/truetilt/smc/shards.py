@@ -30,12 +30,11 @@ Drawn = tuple[State, LogWeights, Aux]  # next states, what the draw adds to the 
 
 
 class Drawing(Protocol):
-    """How the particles of this process draw: the uniforms a move needs, and the draw made from them."""
+    """How the particles of this process draw: the uniforms a move needs, and the states drawn with them."""
 
     def unmoved(self, ancestors: Tensor) -> bool: ...
     def uniforms(self, move: Move) -> Tensor: ...
-    def sample(self, move: Move, u: Tensor) -> Drawn: ...
-    def __call__(self, move: Move) -> Drawn: ...
+    def __call__(self, move: Move, u: Tensor | None = None) -> Drawn: ...
 
 
 class Shard(Protocol):
@@ -66,7 +65,7 @@ class Shard(Protocol):
         """This shard's slice of values that cover all particles."""
         ...
 
-    def draw(self, move: Move, ancestors: Tensor, origin: Origin | None, how: Drawing) -> Drawn:
+    def draw(self, move: Move, ancestors: Tensor, origin: Origin | None, draws: Drawing) -> Drawn:
         """Draw this shard's next states from the moves of their ancestors [populations, N], global numbers."""
         ...
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import ClassVar
 
 import torch
@@ -20,7 +19,7 @@ from ..core.evaluation import RunLog
 from ..core.target import Target
 from ..core.types import NEG_INF, Aux, Model, Move, Particles, Score, Step
 from ..smc.resampling import adaptive, systematic
-from ..smc.sampler import CHOOSE, Source, Stream, advance, first_draw, step
+from ..smc.sampler import CHOOSE, Source, Stream, advance, last_of, run_steps
 from .accept_move import WeighedMove
 from .annealed import Annealed, Ladder
 from .stage import SiteTarget, Stage
@@ -97,12 +96,9 @@ def find_ladder(fk: Annealed, fall: float, shape: tuple[int, int], seed: int) ->
 
 def _revealed(fk: Annealed, shape: tuple[int, int], source: Source) -> Particles:
     """Particles of the start's target, with the values of both ends in aux."""
-    grid, reveals = fk.grid, fk.steps - len(fk.ladder)
-    particles, _ = first_draw(fk, grid[0], shape, source)
-    resample = adaptive(systematic, 0.5)
-    for number, (t, s) in enumerate(pairwise(grid[: reveals + 1]), start=1):
-        particles, _ = step(fk, particles, Step(number, t, s), resample, source)
-    return particles._replace(aux=fk.recall(particles, grid[reveals]))
+    reveals = fk.steps - len(fk.ladder)
+    particles = last_of(run_steps(fk, fk.grid[: reveals + 1], shape, adaptive(systematic, 0.5), source))
+    return particles._replace(aux=fk.recall(particles, fk.grid[reveals]))
 
 
 def _next_share(fk: Annealed, particles: Particles, share: float, fall: float) -> float:

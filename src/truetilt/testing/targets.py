@@ -20,7 +20,7 @@ from ..exact.flow import Limit, flow
 from ..exact.tables import Table, flat_index
 from ..smc.rejuvenation import Rejuvenation
 from ..smc.resampling import adaptive, systematic
-from ..smc.sampler import Source, Stream, last_of, trace
+from ..smc.sampler import Source, Stream, last_of, run_steps
 from .forms import check_move_form, check_tensor
 from .tables import (
     LEAST_FALL,
@@ -152,7 +152,7 @@ def ran(
 ) -> Particles:
     """The particles at the end of a run over a uniform grid; `first` is the number of its first population."""
     source = Source(Stream(1, first), chunk=chunk)
-    return last_of(trace(fk, uniform_grid(steps), shape, resample, source))
+    return last_of(run_steps(fk, uniform_grid(steps), shape, resample, source))
 
 
 def masses(particles: Particles, size: int) -> Tensor:

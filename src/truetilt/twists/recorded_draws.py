@@ -20,7 +20,7 @@ from ..core.twists import SiteValued
 from ..core.types import Model, Particles, Potential, Tokens
 from ..diffusion.processes import Masking
 from ..smc.resampling import adaptive, systematic
-from ..smc.sampler import OUTPUT, Source, Stream, trace
+from ..smc.sampler import OUTPUT, Source, Stream, run_steps
 from ..targets.any_order import RevealMove
 from ..targets.composed import Composed
 from .lessons import Steps
@@ -84,7 +84,7 @@ def weighed_draws(
     fk = RecordedDraws(goal, max(_NUMBERS // width, 64))
     source = Source(Stream(seed, first_population=_APART + number, device=model.device))
     parents = []
-    for particles, info in trace(fk, goal.grid, (1, count), adaptive(systematic, 0.5), source):
+    for particles, info in run_steps(fk, goal.grid, (1, count), adaptive(systematic, 0.5), source):
         x, log_w = particles.x[0], particles.log_w[0]
         parents.append(info.ancestors[0].cpu())
     steps = Steps(*(torch.cat(column) for column in zip(*_lines(fk.kept, parents[1:]), strict=True)))
