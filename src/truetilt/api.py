@@ -158,29 +158,6 @@ def sample(
             the schedule alone: a lazily evaluated vocabulary head then runs only at revealed sites, and `beta` guides
             posteriors. `euler` takes the paper's steps, guided at the level of rates.
 
-    Keyword Args:
-        populations: Populations that never mix, 1 or more; 1 by default, 16 for error bars.
-        seed: Seed of the run, 0 to $2^63 - 1$; 0 by default. The same seed gives the same bits.
-        resample: Resampling scheme, a function of (log-weights, uniforms). None (the default) is
-            `tt.adaptive(tt.systematic, 0.5)`: resample where the effective sample size is below half.
-        couple: How the uniforms of particles in equal states depend on one another: `tt.independent` (the default),
-            `tt.systematic_draws` or `tt.stratified_draws`.
-        moves: Moves that bring diversity back, such as `tt.Rejuvenation(tt.Gibbs, at_end=3)`. None (the default): none.
-        chunk: Particles that are drawn at a time, 1 or more, to bound memory; "auto" is as many as fit. None (the
-            default) draws all at once. It changes no bit.
-        first_population: Number of the first population, 0 to $2^62$; 0 by default. Population k of a run is the run
-            with `first_population=k` alone.
-        snapshots: Particles to keep on the way: how many steps, evenly spaced with the first draw and the end among
-            them, or a list of steps from 0 to the last. None (the default) keeps none.
-        callback_on_step_end: Called after every step as f(steps done, steps in all, `StepInfo`). None by default.
-        watch: Called after every step as f(steps done, particles, `StepInfo`); what it raises ends the run. None by
-            default.
-        checkpoint: Folder where the run is saved, also on SIGTERM, which ends it with `tt.Stopped`. The same call with
-            that folder continues from there, to the same bits. None (the default) saves nothing.
-        checkpoint_every: Steps between two checkpoints, 1 or more; 10 by default.
-        shard: This process's share of the particles in a run over several ranks, `tt.distributed.particle_shard(...)`;
-            by default all of them.
-
     Returns:
         The weighted particles, log Z and the record of the run.
     """
@@ -225,29 +202,6 @@ def reveal(
         ramp: How the exponent grows with elapsed time, a function from [0, 1] that ends at 1. By default it is in full
             force from the start; where single sites say little of the condition, let it grow late (see `tt.pilot`).
         particles: Particles in each population, 1 or more; 64 by default.
-
-    Keyword Args:
-        populations: Populations that never mix, 1 or more; 1 by default, 16 for error bars.
-        seed: Seed of the run, 0 to $2^63 - 1$; 0 by default. The same seed gives the same bits.
-        resample: Resampling scheme, a function of (log-weights, uniforms). None (the default) is
-            `tt.adaptive(tt.systematic, 0.5)`: resample where the effective sample size is below half.
-        couple: How the uniforms of particles in equal states depend on one another: `tt.independent` (the default),
-            `tt.systematic_draws` or `tt.stratified_draws`.
-        moves: Moves that bring diversity back, such as `tt.Rejuvenation(tt.Gibbs, at_end=3)`. None (the default): none.
-        chunk: Particles that are drawn at a time, 1 or more, to bound memory; "auto" is as many as fit. None (the
-            default) draws all at once. It changes no bit.
-        first_population: Number of the first population, 0 to $2^62$; 0 by default. Population k of a run is the run
-            with `first_population=k` alone.
-        snapshots: Particles to keep on the way: how many steps, evenly spaced with the first draw and the end among
-            them, or a list of steps from 0 to the last. None (the default) keeps none.
-        callback_on_step_end: Called after every step as f(steps done, steps in all, `StepInfo`). None by default.
-        watch: Called after every step as f(steps done, particles, `StepInfo`); what it raises ends the run. None by
-            default.
-        checkpoint: Folder where the run is saved, also on SIGTERM, which ends it with `tt.Stopped`. The same call with
-            that folder continues from there, to the same bits. None (the default) saves nothing.
-        checkpoint_every: Steps between two checkpoints, 1 or more; 10 by default.
-        shard: This process's share of the particles in a run over several ranks, `tt.distributed.particle_shard(...)`;
-            by default all of them.
 
     Returns:
         The weighted particles, log Z and the record of the run.
