@@ -281,7 +281,10 @@ def evaluate_all(
     Answers that share an index tensor share it afterwards, too.
     """
     batch = Batch(x.reshape(-1, x.shape[-1]), model.log)
-    return over_sites(x.shape, [_checked(model, name, score, batch, t) for name, score in scores.items()])
+    answers = []
+    for name, score in scores.items():
+        answers.append(_checked(model, name, score, batch, t))
+    return over_sites(x.shape, answers)
 
 
 def _checked(model: Any, name: str, score: AnyScore | None, batch: Batch, t: float) -> SiteLogits:

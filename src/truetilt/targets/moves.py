@@ -10,10 +10,11 @@ target mass zero stays as it is.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -33,8 +34,58 @@ from .stage import SiteLaws, SiteTarget, Stage, minus
 Draw = Callable[[RevealLaw], Tokens]  # the state with a token at the site of a law
 
 
+class SiteKernel(MoveKernel):
+    """A move kernel that redraws one site: a scan says which, and `at` redraws it with whatever draws the token."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def fk(self) -> SiteTarget: ...
+        @property
+        def scan(self) -> Scan: ...
+
+    @property
+    def choices(self) -> int:
+        return 2
+
+    @abstractmethod
+    def at(self, particles: Particles, t: float, site: Tensor, draw: Draw) -> Redraw:
+        """The move at this site [..., 1]; `draw` returns the state with a token there, of the law of that site."""
+
+    def movable(self, particles: Particles, t: float) -> Tensor:
+        """Which sites it may redraw. In an any-order run all particles have equally many, at least one."""
+        if self.fk.level:
+            self.fk.recall(particles, t)
+            check_revealed(self.fk, t)
+        return revealed(self.fk, particles.x)
+
+    def move(self, particles: Particles, t: float, number: int, u: Tensor) -> Redraw:
+        site = scanned(self.scan, self.movable(particles, t), number, u[..., :1], self.fk.log)
+        return self.at(particles, t, site, partial(RevealLaw.sample, u=u[..., 1:]))
+
+    def branches(self, particles: Particles, t: float, number: int) -> list[tuple[Tensor, Redraw]]:
+        """Every site and every token it may propose, with the probability of each."""
+        sites = sites_of(self.scan, self.movable(particles, t), number)
+        return [branch for log_p, site in sites for branch in self._every_token(particles, t, site, log_p)]
+
+    def _every_token(self, particles: Particles, t: float, site: Tensor, log_p: Tensor) -> list[tuple[Tensor, Redraw]]:
+        """The moves at a site, one for each token that may be proposed there, with its log-probability."""
+        out: list[tuple[Tensor, Redraw]] = []
+        for token in range(self.fk.model.process.vocabulary):
+            chance: list[Tensor] = []
+
+            def draw(law: RevealLaw, token: int = token, chance: list[Tensor] = chance) -> Tokens:
+                y = law.x.scatter(-1, law.sites, token)
+                chance[:] = [law.log_prob(y)]
+                return y
+
+            move = self.at(particles, t, site, draw)
+            out.append((log_p + chance[0], move))
+        return out
+
+
 @dataclass(frozen=True)
-class Gibbs(MoveKernel):
+class Gibbs(SiteKernel):
     """Remask one revealed site and redraw it from its exact law under the target: always accepted.
 
     One round of evaluations; with a reward, a call for every other token that the base can draw there.
@@ -60,16 +111,16 @@ class Gibbs(MoveKernel):
         return 1 if self.fk.level else 2
 
     def move(self, particles: Particles, t: float, number: int, u: Tensor) -> Redraw:
-        seen = movable(self.fk, particles, t)
-        site = scanned(self.scan, seen, number, u[..., :1], self.fk.log)
-        return self.at(particles, t, site, None if self.fk.level else partial(RevealLaw.sample, u=u[..., 1:]))
+        if not self.fk.level:
+            return super().move(particles, t, number, u)
+        return self.at(particles, t, scanned(self.scan, self.movable(particles, t), number, u, self.fk.log))
 
     def branches(self, particles: Particles, t: float, number: int) -> list[tuple[Tensor, Redraw]]:
         """Every site, and every token if it is a choice made before the weight, with the probability of each."""
-        sites = sites_of(self.scan, movable(self.fk, particles, t), number)
-        if self.fk.level:
-            return [(log_p, self.at(particles, t, site)) for log_p, site in sites]
-        return [branch for log_p, site in sites for branch in every_token(self, particles, t, site, log_p)]
+        if not self.fk.level:
+            return super().branches(particles, t, number)
+        sites = sites_of(self.scan, self.movable(particles, t), number)
+        return [(log_p, self.at(particles, t, site)) for log_p, site in sites]
 
     def at(self, particles: Particles, t: float, site: Tensor, draw: Draw | None = None) -> Redraw:
         """The move that redraws this revealed site [..., 1]; in clock time, where a site may be masked, a masked one
@@ -97,7 +148,7 @@ scan_gibbs = partial(Gibbs, scan=systematic_scan)
 
 
 @dataclass(frozen=True)
-class Metropolis(MoveKernel):
+class Metropolis(SiteKernel):
     """Remask a revealed site, propose its token from the base's law tilted by a surrogate, let the target accept.
 
     One round of evaluations and one call of the reward. Without a surrogate the networks alone propose.
@@ -122,20 +173,6 @@ class Metropolis(MoveKernel):
         check_noisy_reward(self, self.fk, remembers_values=True)
         if self.surrogate is not None:
             function("the surrogate", self.surrogate, "(x, t)")
-
-    @property
-    def choices(self) -> int:
-        return 2
-
-    def move(self, particles: Particles, t: float, number: int, u: Tensor) -> AcceptMove:
-        seen = movable(self.fk, particles, t)
-        site = scanned(self.scan, seen, number, u[..., :1], self.fk.log)
-        return self.at(particles, t, site, partial(RevealLaw.sample, u=u[..., 1:]))
-
-    def branches(self, particles: Particles, t: float, number: int) -> list[tuple[Tensor, Redraw]]:
-        """Every site and every token it may propose, with the probability of each."""
-        sites = sites_of(self.scan, movable(self.fk, particles, t), number)
-        return [branch for log_p, site in sites for branch in every_token(self, particles, t, site, log_p)]
 
     def at(self, particles: Particles, t: float, site: Tensor, draw: Draw) -> AcceptMove:
         """Propose a token at this site [..., 1]; a masked site stays."""
@@ -252,43 +289,9 @@ def check_noisy_reward(kernel: object, fk: SiteTarget, remembers_values: bool) -
         )
 
 
-class SiteKernel(Protocol):
-    """A move kernel that can be told which site to redraw, and how to draw."""
-
-    @property
-    def fk(self) -> SiteTarget: ...
-    def at(self, particles: Particles, t: float, site: Tensor, draw: Draw) -> Redraw: ...
-
-
-def every_token(
-    kernel: SiteKernel, particles: Particles, t: float, site: Tensor, log_p: Tensor
-) -> list[tuple[Tensor, Redraw]]:
-    """The moves of a kernel at a site, one for each token it may propose there, with its log-probability."""
-    out: list[tuple[Tensor, Redraw]] = []
-    for token in range(kernel.fk.model.process.vocabulary):
-        chance: list[Tensor] = []
-
-        def draw(law: RevealLaw, token: int = token, chance: list[Tensor] = chance) -> Tokens:
-            y = law.x.scatter(-1, law.sites, token)
-            chance[:] = [law.log_prob(y)]
-            return y
-
-        move = kernel.at(particles, t, site, draw)
-        out.append((log_p + chance[0], move))
-    return out
-
-
 def revealed(fk: SiteTarget, x: Tokens) -> Tensor:
     """Which sites hold a token [..., D]."""
     return x != cast("Masking", fk.model.process).mask
-
-
-def movable(fk: SiteTarget, particles: Particles, t: float) -> Tensor:
-    """Which sites a move may redraw. In an any-order run all particles have equally many, at least one."""
-    if fk.level:
-        fk.recall(particles, t)
-        check_revealed(fk, t)
-    return revealed(fk, particles.x)
 
 
 def hide(fk: SiteTarget, x: Tokens, sites: Tensor) -> Tokens:

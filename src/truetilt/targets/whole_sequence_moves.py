@@ -9,27 +9,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
 
 from ..core.arguments import function
-from ..core.bases import MoveKernel
 from ..core.errors import InvalidInput
 from ..core.evaluation import evaluate_all, value_of
 from ..core.logits import SiteLogits
 from ..core.target import Target
-from ..core.types import NEG_INF, Particles, Redraw, Score, Tokens
+from ..core.types import NEG_INF, Particles, Score, Tokens
 from .accept_move import AcceptMove
 from .any_order import RevealLaw
-from .moves import Draw, Proposed, accepting, at_end_target, check_kind, check_noisy_reward, every_token, hide, revealed
-from .scans import Scan, check_scan, random_scan, scanned, sites_of
+from .moves import Draw, Proposed, SiteKernel, accepting, at_end_target, check_kind, check_noisy_reward, hide, revealed
+from .scans import Scan, check_scan, random_scan
 from .stage import SiteLaws, SiteTarget, minus
 
 
 @dataclass(frozen=True)
-class WholeSequence(MoveKernel):
+class WholeSequence(SiteKernel):
     """For a base that knows $log p0(x)$ of finished sequences: change a token, accept by the ratio of the target.
 
     Args:
@@ -64,18 +62,8 @@ class WholeSequence(MoveKernel):
     def target(self) -> Target | None:
         return at_end_target(self.fk)
 
-    @property
-    def choices(self) -> int:
-        return 2
-
-    def move(self, particles: Particles, t: float, number: int, u: Tensor) -> AcceptMove:
-        site = scanned(self.scan, revealed(self.fk, particles.x), number, u[..., :1], self.fk.log)
-        return self.at(particles, t, site, partial(RevealLaw.sample, u=u[..., 1:]))
-
-    def branches(self, particles: Particles, t: float, number: int) -> list[tuple[Tensor, Redraw]]:
-        """Every site and every token it may propose, with the probability of each."""
-        sites = sites_of(self.scan, revealed(self.fk, particles.x), number)
-        return [branch for log_p, site in sites for branch in every_token(self, particles, t, site, log_p)]
+    def movable(self, particles: Particles, t: float) -> Tensor:
+        return revealed(self.fk, particles.x)
 
     def at(self, particles: Particles, t: float, site: Tensor, draw: Draw) -> AcceptMove:
         """Propose a token at this site [..., 1] of clean states."""
