@@ -1,4 +1,4 @@
-"""A run, checked: all that a run refuses it refuses here, before anything is asked, and its settings are read here."""
+"""A run, checked: what it refuses is refused here, before a network is asked, and its settings are read here."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from .snapshots import Record, chosen_steps
 
 Callback = Callable[[int, int, StepInfo], None]  # (steps done, steps in all, what happened)
 Watch = Callable[[int, Particles, StepInfo], None]  # (steps done, the particles, what happened)
+_OF_A_SHARD = ("first", "complete", "share", "everyone", "mine", "draw", "summed", "agreed", "compare")
 
 
 @dataclass(frozen=True)
@@ -62,18 +63,7 @@ class Options:
             raise InvalidInput(f"chunk is {shown(self.chunk)}; {need}")
         if self.chunk is not None and not isinstance(self.chunk, str):
             whole_number("chunk", self.chunk, 1)
-        members = (
-            "first",
-            "complete",
-            "share",
-            "everyone",
-            "mine",
-            "draw",
-            "summed",
-            "agreed",
-            "compare",
-        )  # of a `Shard`
-        has("shard", self.shard, members, "leave it out, or give tt.distributed.particle_shard(particles)")
+        has("shard", self.shard, _OF_A_SHARD, "leave it out, or give tt.distributed.particle_shard(particles)")
         if self.callback_on_step_end is not None:
             function("callback_on_step_end", self.callback_on_step_end, "(done, steps, info)")
         if self.watch is not None:
