@@ -25,7 +25,7 @@ from torch.profiler import ProfilerActivity, profile
 import truetilt as tt
 from truetilt.core.storage import write_json
 from truetilt.models.text_score import Padded
-from truetilt.smc.sampler import Source, trace
+from truetilt.smc.sampler import Source, run_steps
 
 _CUDA = DeviceType.CUDA
 WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
@@ -48,7 +48,7 @@ def text_step(net: tt.SEDD, tiny: bool, rounds: int) -> dict[str, Any]:
 
 def waits(value: Any, grid: tuple[float, ...], particles: int, device: str) -> dict[str, Any]:
     """How often the host waits for the device in a step: by torch's own warnings, and by the profiler."""
-    path = trace(value, grid, (1, particles), tt.adaptive(tt.systematic, 0.5), Source(tt.Stream(0, device=device)))
+    path = run_steps(value, grid, (1, particles), tt.adaptive(tt.systematic, 0.5), Source(tt.Stream(0, device=device)))
     for _ in range(4):
         next(path)
     if not device.startswith("cuda"):

@@ -28,7 +28,7 @@ import truetilt as tt
 from truetilt.core.storage import write_json
 from truetilt.core.types import Particles
 from truetilt.runtime.memory import fitting_chunk, free_bytes
-from truetilt.smc.sampler import Begun, Source, trace
+from truetilt.smc.sampler import Begun, Source, run_steps
 from truetilt.targets.stage import nothing_known
 
 ALPHA, STEPS = 2.0, 4
@@ -165,7 +165,7 @@ class Bench:
         begin = Begun(0, Particles(x, zeros, {"log_tilt": zeros} | nothing_known(x, 1)))
         source, resample = Source(tt.Stream(0, device=self.device), chunk=chunk), tt.adaptive(tt.systematic, 0.5)
         grid = tuple(0.5 - k / model.length for k in range(self.row + 1))
-        return lambda: [p.x for p, _ in trace(value, grid, (1, particles), resample, source, begin=begin)][-1]
+        return lambda: [p.x for p, _ in run_steps(value, grid, (1, particles), resample, source, begin=begin)][-1]
 
     def ids(self, rows: int) -> Tensor:
         shape = rows, self.size.prompt + self.size.open

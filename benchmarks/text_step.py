@@ -24,9 +24,10 @@ from machine import named
 from torch import Tensor
 
 import truetilt as tt
+from truetilt.core.bases import FeynmanKac
 from truetilt.core.storage import write_json
-from truetilt.core.types import FeynmanKac, Particles
-from truetilt.smc.sampler import Begun, Source, trace
+from truetilt.core.types import Particles
+from truetilt.smc.sampler import Begun, Source, run_steps
 from truetilt.targets.stage import nothing_known
 
 TIME, REVEALS, ALPHA, BETA, LABEL = 0.5, 10, 2.0, 1.5, 1
@@ -74,7 +75,7 @@ class Bench:
         source = Source(tt.Stream(0, device=self.device), chunk=chunk)
         resample = tt.adaptive(tt.systematic, 0.5)
         begin, shape = Begun(0, before), tuple(zeros.shape)
-        return lambda: [p.x for p, _ in trace(value, self.grid, shape, resample, source, begin=begin)][-1]
+        return lambda: [p.x for p, _ in run_steps(value, self.grid, shape, resample, source, begin=begin)][-1]
 
     def clock(self) -> FeynmanKac:
         return tt.Tempered(self.model, ALPHA, BETA, tt.posterior_level, kernel=tt.tweedie)

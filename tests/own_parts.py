@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 import truetilt as tt
-from truetilt.feynman_kac import AcceptMove, OnClock, Proposal, Tilt, evaluate
+from truetilt.feynman_kac import AcceptMove, MoveKernel, OnClock, Proposal, Tilt, evaluate
 
 MASKING, UNIFORM = tt.Masking(3), tt.Uniform(3)
 P0 = torch.tensor([[0.3, 0.1, 0.0], [0.1, 0.2, 0.1], [0.0, 0.1, 0.1]])
@@ -48,15 +48,11 @@ def exact(table):
 
 
 @dataclass(frozen=True)
-class Redraw:
+class Redraw(MoveKernel):
     """For `Rewarded`, at any time: a site of a scan, a token proposed evenly, Metropolis; it lists its choices."""
 
     fk: Rewarded
     choices: int = 1
-
-    @property
-    def target(self):
-        return self.fk.target
 
     def move(self, particles, t, number, u):
         return self.to(particles, t, number, (u * 3).long())

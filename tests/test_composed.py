@@ -209,9 +209,9 @@ class NoFirstWeight(tt.Composed):
         return replace(first, log_before=torch.zeros_like(first.log_before))
 
 
-def remainder_dropped(guide, particles, laws, sites, fewest):
+def remainder_dropped(guide, particles, laws, sites, fewest, log):
     """Tokens that the twist is not asked about are left out."""
-    lift, values = token_lift(guide, particles, laws, sites, fewest)
+    lift, values = token_lift(guide, particles, laws, sites, fewest, log)
     rows = laws.base.rows
     likely = torch.zeros_like(rows, dtype=torch.bool).scatter(-1, rows.topk(fewest, -1).indices, value=True)
     return lift.masked_fill(~likely[laws.base.index], NEG_INF), values

@@ -16,6 +16,7 @@ import torch
 
 import truetilt as tt
 from problems import hard_table, table, z_limit
+from truetilt.core.bases import FeynmanKac
 from truetilt.core.logits import take
 from truetilt.core.types import Particles, Resampled
 from truetilt.exact.flow import push, push_branches
@@ -230,7 +231,7 @@ class Coin:
         return replace(self, ones=take(self.ones, ancestors))
 
 
-class Coins:
+class Coins(FeynmanKac):
     """Tosses whose path weighs 3^ones: under the path law each shows a one with chance 3/4, independently."""
 
     def start(self, shape, t):
@@ -238,9 +239,6 @@ class Coins:
 
     def log_worth(self, t):
         return math.log(3.0) if t == 0 else t - 0.5
-
-    def choices(self, t, s):
-        return 0
 
     def move(self, particles, t, s, u):
         return Coin(particles.aux["ones"], (self.log_worth(t), self.log_worth(s)))
@@ -294,14 +292,11 @@ class Hop:
         return replace(self, x=take(self.x, ancestors))
 
 
-class Hops:
+class Hops(FeynmanKac):
     """A hidden Markov chain whose gains pull back and forth, more than its steps can follow."""
 
     def start(self, shape, t):
         return Hop(torch.zeros(*shape, 1, dtype=torch.int64), 0.5, self.log_gain(t))
-
-    def choices(self, t, s):
-        return 0
 
     def move(self, particles, t, s, u):
         return Hop(particles.x, 0.8, self.log_gain(s))

@@ -8,8 +8,9 @@ import torch
 import truetilt as tt
 from problems import table
 from truetilt import continuous as c
-from truetilt.core.evaluation import Meter
-from truetilt.core.metering import metered, rewards_of, uncounted
+from truetilt.core.bases import FeynmanKac, MoveKernel
+from truetilt.core.binding import bind, rewards_of, uncounted
+from truetilt.core.evaluation import RunLog
 from truetilt.core.spent import Spent
 
 PROBLEM = table(tt.Masking, 3, 3)
@@ -148,21 +149,21 @@ def test_real_vectors_are_counted():
     assert result.evaluations == 4 * N + 4 * N  # the conditional score, and the potential once its share is above 0
 
 
-def test_what_is_metered_is_a_copy():
-    meter = Meter()
+def test_what_is_bound_is_a_copy():
+    log = RunLog()
     fk = tt.Annealed(tt.Composed(MODEL, reward=ones), 2)
-    copy = metered(fk, meter)
-    assert fk.model.meter is None
-    assert copy.model.meter is meter
+    copy = bind(fk, log)
+    assert fk.model.log is fk.log is None
+    assert copy.model.log is copy.log is log
     assert copy.goal.model is copy.begin.model
     assert copy.grid == fk.grid
-    assert metered(MODEL.process, meter) is MODEL.process
+    assert bind(MODEL.process, log) is MODEL.process
 
 
 # what is found, and what is told
 
 
-class Inner:
+class Inner(FeynmanKac):
     """A value that is asked through another, whose moves it makes."""
 
     @property
@@ -202,8 +203,18 @@ class Plain(Inner):
         self.inner = inner
 
 
-class PlainKernel(Plain):
+class PlainKernel(MoveKernel):
     choices = 1
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    @property
+    def target(self):
+        return self.inner.target
+
+    def move(self, *where):
+        return self.inner.move(*where)
 
 
 def test_a_reward_is_counted_in_a_field_of_any_name():
@@ -226,6 +237,6 @@ def test_what_cannot_be_counted_is_told():
 
 def test_what_can_be_counted_or_asks_nothing_is_not_told(recwarn):
     tt.run(tt.Composed(MODEL), particles=N, moves=tt.Rejuvenation(tt.Gibbs(tt.Composed(MODEL)), at_end=1))
-    for value in (Meter(), ones, None, WithBonus(tt.Composed(MODEL), ones)):
+    for value in (RunLog(), ones, None, WithBonus(tt.Composed(MODEL), ones)):
         assert uncounted(value) == []
     assert not recwarn.list

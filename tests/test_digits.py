@@ -30,7 +30,7 @@ from truetilt.models.unet import UNet, UNetConfig
 from truetilt.paper import digit_rows, digit_samplers, figure3, figure4
 from truetilt.paper.digit_samplers import DIGIT_SAMPLERS, DigitRun, SeveralSites, sample_digits, shape_of
 from truetilt.paper.populations import counted_equally, part_of
-from truetilt.smc.sampler import Source, Stream, trace
+from truetilt.smc.sampler import Source, Stream, run_steps
 from truetilt.targets.consistency import STATES
 from truetilt.targets.stage import nothing_known
 
@@ -243,7 +243,7 @@ def test_edge_ratios_of_paths_are_those_of_the_weights(tiny):
     model = tiny.model(4, "cfg")
     fk, grid = tt.Tempered(model, 2.0), tt.uniform_grid(4)
     result = tt.run(fk, grid, particles=5, seed=1, resample=tt.never)
-    path = [state.x for state, _ in trace(fk, grid, (1, 5), tt.never, Source(Stream(1)))]
+    path = [state.x for state, _ in run_steps(fk, grid, (1, 5), tt.never, Source(Stream(1)))]
     total = torch.zeros(1, 5, dtype=torch.float64)
     for (t, s), (x, y) in zip(pairwise(grid), pairwise(path), strict=True):
         p, p_zeta = (tt.euler(model.process, net(x, t), x, t, s) for net in (model.base, model.conditional))

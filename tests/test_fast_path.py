@@ -16,17 +16,16 @@ from torch.utils.weak import WeakIdKeyDictionary
 import truetilt as tt
 from cases import MASKED, cases, run, same, text
 from problems import table
-from truetilt import api
 from truetilt.core import evaluation as checks
-from truetilt.core.evaluation import Batch, PendingCheck, PendingChecks, StepWork, check, evaluate_all, sites_where
+from truetilt.core.evaluation import Batch, PendingCheck, RunLog, check, evaluate_all, sites_where
 from truetilt.core.logits import Sites
 from truetilt.core.types import SiteOdds
 from truetilt.diffusion import kernels
 from truetilt.diffusion.processes import log1mexp
 from truetilt.models.net_score import NetScore
 from truetilt.models.text_score import sites_read
-from truetilt.runtime import memory
-from truetilt.smc.sampler import Source, Stream, trace
+from truetilt.runtime import memory, run_plan
+from truetilt.smc.sampler import Source, Stream, run_steps
 from truetilt.targets.on_clock import Proposal
 
 WAITING = {"_local_scalar_dense", "nonzero", "equal", "is_nonzero", "_unique2", "unique_dim", "masked_select"}
@@ -60,7 +59,7 @@ class Waits(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def steps(model):
+def two_runs(model):
     grid = tt.masked_fraction_grid(model.process.schedule, model.length)
     clock = tt.Tempered(model, 2.0, 1.5, tt.posterior_level, kernel=tt.tweedie)
     return {"clock": (clock, tt.uniform_grid(6)), "any order": (tt.AnyOrder(model, 2.0), grid)}
@@ -68,7 +67,7 @@ def steps(model):
 
 def path_of(name):
     """A run that is past its first step, which asks whether all states are one."""
-    path = trace(*steps(text())[name], (1, 8), tt.adaptive(tt.systematic, 0.5), Source(Stream(0)))
+    path = run_steps(*two_runs(text())[name], (1, 8), tt.adaptive(tt.systematic, 0.5), Source(Stream(0)))
     next(path)
     next(path)
     return path
@@ -113,16 +112,17 @@ def test_the_host_waits_when_the_device_has_work(asked):
     asked.clear()
     next(path)
     assert asked == [*["trunk"] * 4, "sent", "read"]
-    checks, bad = PendingChecks(), torch.tensor(True)
-    check(bad, ValueError, StepWork(checks))
-    checks.end_step()
+    log, bad = RunLog(), torch.tensor(True)
+    log.begin_step()
+    check(bad, ValueError, log)
+    log.end_step(last=False)
     with pytest.raises(ValueError):  # noqa: PT011
-        checks.end_step()
+        log.end_step(last=False)
 
 
 @torch.no_grad()
 def test_the_counter_of_waits_sees_them():
-    path = trace(*steps(text())["clock"], (1, 8), tt.adaptive(tt.systematic, 0.5), Source(Stream(0)))
+    path = run_steps(*two_runs(text())["clock"], (1, 8), tt.adaptive(tt.systematic, 0.5), Source(Stream(0)))
     next(path)
     with Waits() as waits:
         next(path)
@@ -165,7 +165,7 @@ def log_p0(x):
 @torch.no_grad()
 def test_no_check_of_a_step_with_moves_is_answered_at_once(name, as_on_a_device):
     fk, grid, moves = moving()[name]
-    path = trace(fk, grid, (1, 8), tt.adaptive(tt.systematic, 0.5), Source(Stream(0)), moves)
+    path = run_steps(fk, grid, (1, 8), tt.adaptive(tt.systematic, 0.5), Source(Stream(0)), moves)
     next(path)
     with Waits() as waits:
         next(path)
@@ -267,7 +267,7 @@ def by_scalar_tensors(self, log_score, x, t, s):
     return SiteOdds(posterior, hold, torch.where(movable, log1mexp(-stay), -math.inf))
 
 
-def by_unravelling(mask, work=None, meanwhile=None):
+def by_unravelling(mask, log=None, meanwhile=None):
     """Another: `unravel_index` makes tensors of the shape."""
     flat = mask.reshape(-1).to(torch.uint8).argsort(descending=True, stable=True)[: int(mask.sum())]
     return torch.unravel_index(flat, mask.shape)
@@ -297,9 +297,9 @@ def test_asked_together_or_one_by_one_the_bits_are_the_same(name, monkeypatch):
 
 def test_networks_give_the_same_bits_on_the_path_of_a_device(monkeypatch):
     options = {"particles": 10, "seed": 2, "resample": tt.systematic}
-    whole = {name: tt.run(fk, grid, **options) for name, (fk, grid) in steps(text()).items()}
+    whole = {name: tt.run(fk, grid, **options) for name, (fk, grid) in two_runs(text()).items()}
     monkeypatch.setattr(checks, "_FREE", set())
-    for name, (fk, grid) in steps(text()).items():
+    for name, (fk, grid) in two_runs(text()).items():
         assert same(tt.run(fk, grid, **options), whole[name])
 
 
@@ -324,17 +324,21 @@ def test_checks_wait_only_inside_and_their_first_problem_is_raised(as_on_a_devic
     bad, fine = torch.tensor(True), torch.tensor(False)
     with pytest.raises(KeyError):
         check(bad, KeyError)
-    checks = PendingChecks()
-    work = StepWork(checks)
-    checks.waiting += [PendingCheck(fine, KeyError), PendingCheck(bad, LookupError), PendingCheck(bad, KeyError)]
+    log = RunLog()
+    with pytest.raises(KeyError):
+        check(bad, KeyError, log)  # no step has begun: nobody would read it
+    log.begin_step()
+    log.waiting += [PendingCheck(fine, KeyError), PendingCheck(bad, LookupError), PendingCheck(bad, KeyError)]
     with pytest.raises(LookupError):
-        checks.read_all()
-    found = sites_where(torch.tensor([[True, False], [True, True]]), work)
+        log.end_step(last=True)
+    log.begin_step()
+    found = sites_where(torch.tensor([[True, False], [True, True]]), log)
     assert [where.tolist() for where in found] == [[0, 1, 1], [0, 0, 1]]
-    check(bad, ValueError, work)  # after the count: waits for the next step
-    checks.end_step()
+    check(bad, ValueError, log)  # after the count: waits for the next step
+    log.end_step(last=False)
+    log.begin_step()
     with pytest.raises(ValueError):  # noqa: PT011
-        sites_where(torch.zeros(3, dtype=torch.bool), work)
+        sites_where(torch.zeros(3, dtype=torch.bool), log)
 
 
 class Wrapped(tt.Tempered):
@@ -378,20 +382,24 @@ def test_base_and_conditional_share_an_index_and_so_the_rows_they_read():
     assert torch.equal(apart[1].dense(), conditional.dense())
 
 
-def drawn_law(work=None):
+def drawn_law(log=None):
     """A law, and the states that it drew."""
     law = tt.tweedie(MASKED.process, MASKED.model().base(x := torch.full((1, 5, 3), 3), 0.9), x, 0.9, 0.2)
-    law = replace(law, work=work)
+    law = replace(law, log=log)
     return law, law.sample(torch.linspace(0, 0.999, 15, dtype=torch.float64).reshape(1, 5, 3))
 
 
 def test_a_step_knows_which_sites_it_drew_and_looks_for_those_of_other_states():
-    law, y = drawn_law(StepWork(PendingChecks()))
+    log = RunLog()
+    log.begin_step()
+    law, y = drawn_law(log)
     drawn, looked = law.changed(y), law.changed(y.clone())
     assert drawn is not looked
     assert law.changed(y) is drawn
     assert [w.tolist() for w in drawn.where] == [w.tolist() for w in looked.where]
     assert torch.equal(law.log_prob(y), law.log_prob(y.clone()))
+    log.end_step(last=False)
+    assert law.changed(y) is not drawn  # the next step knows nothing of it
 
 
 def test_a_law_by_itself_remembers_no_draw():
@@ -497,7 +505,7 @@ def test_answers_of_one_batch_outlive_the_next(as_on_a_device):
 def test_a_chunk_that_fits_changes_no_bit(name, monkeypatch):
     whole = run(name)
     monkeypatch.setattr(memory, "free_bytes", lambda device: 8 * 24 * 3 * 2 * 5)  # five particles of a table
-    monkeypatch.setattr(api, "check_room", lambda *_: None)  # though the record of the run takes more
+    monkeypatch.setattr(run_plan, "check_room", lambda *_: None)  # though the record of the run takes more
     assert memory.fitting_chunk(cases()[name][0], (1, 37), "cpu") == 5
     assert same(run(name, chunk="auto"), whole)
 

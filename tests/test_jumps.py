@@ -20,7 +20,7 @@ from truetilt.core.types import Particles
 from truetilt.exact.flow import push
 from truetilt.exact.joint import transitions
 from truetilt.exact.tables import flat_index
-from truetilt.smc.sampler import Source, Stream, trace
+from truetilt.smc.sampler import Source, Stream, run_steps
 from truetilt.targets.jumps.first_hitting import log_chance
 from truetilt.targets.jumps.jump_moves import PointLaw
 from truetilt.targets.jumps.rates import Rates, edge
@@ -86,7 +86,7 @@ def test_first_hitting_on_the_way_is_its_flow(beta):
     masked = (problem.states == 3).any(-1)
     assert 0.4 < exact[masked].sum() / exact.sum() < 0.9
     for couple in (tt.independent, tt.systematic_draws):
-        *_, (state, _) = trace(fk, grid, (10_000, 4), tt.multinomial, Source(Stream(2), couple))
+        *_, (state, _) = run_steps(fk, grid, (10_000, 4), tt.multinomial, Source(Stream(2), couple))
         result = SimpleNamespace(particles=state.x, log_weights=state.log_w)
         assert z_of(masses(result, problem), exact) < z_limit(40)
 
@@ -416,7 +416,7 @@ def test_the_law_of_a_candidate_event(beta):
 def test_the_last_interval_of_first_hitting_keeps_its_weights(grid):
     """Only those before it are resampled by what they weigh: an answer counts its particles by weight."""
     fk = tt.FirstHitting(table(tt.Masking, 3, 2).model(), 3.0)
-    *_, before, last = (p.log_w for p, _ in trace(fk, grid, (1, 50), tt.multinomial, Source(Stream(0))))
+    *_, before, last = (p.log_w for p, _ in run_steps(fk, grid, (1, 50), tt.multinomial, Source(Stream(0))))
     assert float(before.std()) < 1e-12
     assert float(last.std()) > 0.1
 

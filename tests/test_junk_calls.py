@@ -283,7 +283,7 @@ def test_options_of_a_run(options, words):
         ("log-weights are", lambda: tt.systematic([0.0], [0.5])),
         ("number of moves", lambda: tt.Rejuvenation(tt.Gibbs(tt.AnyOrder(MODEL, 2.0)), at_end=2**63)),
         ("kernel is", lambda: tt.Rejuvenation("gibbs")),
-        ("choices of the kernel", lambda: tt.Rejuvenation(tt.AnyOrder(MODEL, 2.0))),
+        ("kernel is AnyOrder.*give moves, such as tt.Gibbs", lambda: tt.Rejuvenation(tt.AnyOrder(MODEL, 2.0))),
         ("scan is", lambda: tt.Gibbs(tt.AnyOrder(MODEL, 2.0), "random")),
         ("a block of 2.5", lambda: tt.Block(tt.AnyOrder(MODEL, 2.0), 2.5)),
         ("lineage is", lambda: tt.Rule(0.5, "keep")),
@@ -448,7 +448,10 @@ META = torch.ones(1, 2, device="meta")
         ("texts is", lambda: tt.train_tokenizer(torch.tensor(2.0), 300)),
         ("texts is", lambda: tt.train_tokenizer(np.array(2.0), 300)),
         ("rows are", lambda: tt.SiteLogits(torch.zeros(2, 3), torch.tensor(2))),
-        ("of choices of what kernel returned", lambda: tt.Annealed(COMPOSED, 2, kernel=lambda fk: fk)),
+        (
+            "what kernel returned is Annealed.*give what makes a Markov kernel",
+            lambda: tt.Annealed(COMPOSED, 2, kernel=lambda fk: fk),
+        ),
         ("the base is for", lambda: tt.Taylor(tt.Uniform(3), MODEL.base, lambda onehot, t: onehot.sum((1, 2)))),
         ("a score returned 4 values", lambda: tt.Guided(MODEL.process, WIDE, MODEL.conditional, 1.5)(STATE, 0.5)),
         (

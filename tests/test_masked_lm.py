@@ -9,7 +9,7 @@ from torch import nn
 import truetilt as tt
 from truetilt.core.logits import LazyRows
 from truetilt.core.types import NEG_INF
-from truetilt.smc.sampler import Source, trace
+from truetilt.smc.sampler import Source, run_steps
 
 V, L = 13, 6
 
@@ -56,7 +56,7 @@ def test_mdlm_gives_its_posterior_and_never_a_mask():
 def test_mdlm_carries_revealed_tokens_over():
     score = tt.TextScore(tt.Denoiser(seeded(lambda: Posterior(V + 1)), V, L), tt.Masking(V))
     value = tt.Unweighted(tt.Model(tt.Masking(V), L, score), score, kernel=tt.tweedie)
-    seen = [p.x for p, _ in trace(value, tt.uniform_grid(8), (1, 9), tt.never, Source(tt.Stream(0)))]
+    seen = [p.x for p, _ in run_steps(value, tt.uniform_grid(8), (1, 9), tt.never, Source(tt.Stream(0)))]
     for before, after in pairwise(seen):
         assert torch.equal(before[before != V], after[before != V])
     assert (seen[-1] != V).all()

@@ -14,7 +14,7 @@ from tiny_molecules import LENGTH, V, keeping, tiny_molecules, write_tiny
 from truetilt.cli.main import app
 from truetilt.commands.sample_molecules import molecule_twist
 from truetilt.core import chemistry
-from truetilt.core.evaluation import Batch, Meter, ask
+from truetilt.core.evaluation import Batch, RunLog, ask
 from truetilt.models.hub import embedded
 from truetilt.models.net_score import Padded, class_log_probs
 from truetilt.models.pretrained import read_card
@@ -64,9 +64,9 @@ def test_behind_an_end_no_network_is_asked(nets):
     """p(end) = 1 exactly at masked sites behind an end; a row with no other masked site costs no evaluation."""
     score, inner = nets.model().base, nets.model().base.score
     x = torch.tensor([[C, END, V], [C, V, V], [V, END, V], [END, V, V], [C, C, V]])
-    batch = Batch(x, Meter())
+    batch = Batch(x, RunLog())
     law = nets.process.posterior(ask(score, batch, 0.5), x, 0.5).dense()
-    assert batch.meter.evaluations == 3
+    assert batch.log.evaluations == 3
     ends = torch.tensor([0.0, -math.inf, -math.inf, -math.inf])
     assert all(law[row, site].equal(ends) for row, site in ((0, 2), (2, 2), (3, 1), (3, 2)))
     by_net = nets.process.posterior(inner(x, 0.5), x, 0.5).dense()

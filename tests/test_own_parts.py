@@ -1,14 +1,14 @@
 """Targets and moves of a user's own in `run` and `flow`: what cannot be right is refused in words that name it."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pytest
 import torch
 
 import truetilt as tt
 from own_parts import GRID, TABLE, AllNaN, Forgetful, Redraw, Rewarded, Unclamped, exact, zeros
-from truetilt.core.target import contract_of
-from truetilt.feynman_kac import AcceptMove, OnClock, Proposal, SiteTarget, Stage, Tilt
+from truetilt.feynman_kac import AcceptMove, FeynmanKac, OnClock, Proposal, SiteTarget, Stage, Tilt
 
 MODEL = TABLE.model()
 OTHER = tt.Table(TABLE.process, TABLE.p0.flip(0), TABLE.likelihood).model()
@@ -55,7 +55,7 @@ def test_what_a_target_names_itself_is_not_added_to():
     class Named(Rewarded):
         target = tt.Target(told, {"ramp": 1})
 
-    target = contract_of(Named(MODEL)).target
+    target = Named(MODEL).spec
     assert (dict(target.final), dict(target.way)) == (told, {"ramp": 1})
 
 
@@ -97,13 +97,36 @@ def test_a_move_that_forgets_the_tilt_is_named(go):
         go(fk, Forgetful(fk), each_step=1)
 
 
-@pytest.mark.parametrize("kernel", [tt.Pair, lambda fk: tt.Block(fk, 2)])
+@pytest.mark.parametrize("kernel", [tt.Pair, lambda fk: tt.Block(fk, 2), None])
 @both
 def test_moves_of_finished_states_are_refused_between_the_steps_in_words(go, kernel):
     fk = tt.Steered(MODEL, zeros)
     with pytest.raises(tt.InvalidInput, match=r"moves finished states only in such a run.* at_end only"):
-        go(fk, kernel(fk), each_step=1)
-    go(fk, kernel(fk), at_end=1)
+        go(fk, kernel(fk) if kernel else tt.Pair, each_step=1)
+    go(fk, kernel(fk) if kernel else tt.Pair, at_end=1)
+
+
+@pytest.mark.parametrize("kernel", [tt.Gibbs, Redraw, partial(tt.Gibbs, scan=tt.systematic_scan)])
+def test_moves_are_made_from_the_value_that_is_run(kernel):
+    """The same bits, settings and limit as of moves that were made from it before."""
+    fk = tt.Steered(MODEL, zeros, ramp=tt.Power(2.0))
+    results = [ran(fk, each, each_step=1, at_end=2) for each in (kernel, kernel(fk))]
+    assert torch.equal(results[0].particles, results[1].particles)
+    assert torch.equal(results[0].log_weights, results[1].log_weights)
+    assert results[0].settings == results[1].settings
+    limits = [flowed(fk, each, each_step=1).log_mass for each in (kernel, kernel(fk))]
+    assert torch.equal(*limits)
+
+
+def test_what_makes_no_moves_is_refused_in_words():
+    fk = tt.Steered(MODEL, zeros)
+    with pytest.raises(tt.InvalidInput, match=r"kernel is .*Steered.*; give moves, such as tt.Gibbs"):
+        tt.Rejuvenation(fk, at_end=1)
+    for go in (ran, flowed):
+        with pytest.raises(tt.InvalidInput, match=r"what kernel made is .*Steered.*; give moves, such as tt.Gibbs"):
+            go(fk, lambda fk: fk, at_end=1)
+        with pytest.raises(tt.InvalidInput, match=r"kernel cannot be called with .*size"):
+            go(fk, tt.Block, at_end=1)
 
 
 def test_no_moves_at_all_are_refused():
@@ -183,7 +206,7 @@ def test_flow_knows_the_space_from_the_model():
     with pytest.raises(tt.InvalidInput, match="model has 2 of 4"):
         tt.flow(fk, GRID, length=3)
 
-    class NoModel:
+    class NoModel(FeynmanKac):
         start, choices, move, branches = fk.start, fk.choices, fk.move, fk.branches
 
     with pytest.raises(tt.InvalidInput, match="fk has no model, so give size and length"):

@@ -23,7 +23,7 @@ from truetilt.steering.drift import LIMIT, drift_of
 from truetilt.steering.join_runs import joined
 from truetilt.steering.problem import SteerProblem
 from truetilt.steering.routes import importance
-from truetilt.targets.annealed import scan_gibbs
+from truetilt.targets.moves import scan_gibbs
 from truetilt.twists import forecast
 from truetilt.twists.learning import learnable
 from truetilt.viz.steer_story import story_lines

@@ -11,10 +11,10 @@ import torch
 import truetilt as tt
 from problems import table
 from truetilt import continuous as c
-from truetilt.core.target import NO_WEIGHTS, UNKNOWN, Contract, Described, Target, contract_of
-from truetilt.core.types import FeynmanKac, ListedFeynmanKac, MoveKernel, check_sampled
+from truetilt.core.bases import FeynmanKac, MoveKernel
+from truetilt.core.target import NO_WEIGHTS, UNKNOWN, Target
 from truetilt.exact.joint import JointTempered
-from truetilt.runtime.run_arguments import check_options
+from truetilt.runtime.run_plan import Options
 from truetilt.smc.sampler import WHOLE
 from truetilt.smc.shards import Shard
 from truetilt.targets.stage import SiteTarget
@@ -122,9 +122,14 @@ def test_weights_of_one_target_on_particles_of_another_are_not_trusted():
 
 
 def test_a_model_that_does_not_say_what_it_aims_at_is_named():
-    class Silent:
+    class Silent(MoveKernel):
+        choices = 1
+
         def __init__(self, kernel):
-            self.choices, self.move = kernel.choices, kernel.move
+            self.move = kernel.move
+
+        def move(self, *where):
+            """That of the kernel."""
 
     with pytest.warns(UserWarning, match="Silent does not say what its target is"):
         run(tt.AnyOrder(MODEL, 3.0), Silent(tt.Gibbs(tt.AnyOrder(MODEL, 3.0))), REVEALS, at_end=1)
@@ -142,6 +147,12 @@ class Own(SiteTarget):
     def stage(self, t):
         return self.fk.stage(t)
 
+    def start(self, shape, t):
+        return self.fk.start(shape, t)
+
+    def move(self, *where):
+        return self.fk.move(*where)
+
 
 def test_moves_of_a_value_that_does_not_say_what_it_aims_at():
     fk = Own(tt.AnyOrder(MODEL, 3.0))
@@ -151,86 +162,69 @@ def test_moves_of_a_value_that_does_not_say_what_it_aims_at():
         run(tt.Tempered(MODEL, 3.0), tt.Gibbs(fk), at_end=1)
 
 
-class Bare:
-    """Says nothing of itself."""
-
-
-class Delegating:
-    """Says what it wraps says."""
-
-    def __init__(self, fk):
-        self.inner = fk
-
-    def __getattr__(self, name):
-        return getattr(self.__dict__["inner"], name)
-
-
-def test_what_a_value_does_not_say_of_itself_has_a_default():
-    assert contract_of(Bare()) == Contract("cpu", None, UNKNOWN, "", None)
-    fk = tt.Tilted(MODEL, 3.0)
-    assert contract_of(Delegating(fk)).how == fk.how
-    assert contract_of(Delegating(Bare())) == Contract()
-
-
 def test_a_value_that_only_moves_can_be_run():
-    """The protocol asks for no more than this: what a value may say of itself has defaults."""
+    """A value writes `start` and `move`: all else has a default."""
     fk = JointTempered(ONE, 2.0)
-    assert not [name for name in Contract._fields if hasattr(fk, name)]
+    assert (fk.target, fk.spec, fk.remedies, fk.how, fk.most_log_weight) == (None, None, UNKNOWN, "", None)
+    assert (fk.grid, fk.moves, fk.device, fk.choices(1.0, 0.5)) == (None, None, "cpu", 0)
     result = tt.run(fk, CLOCK, particles=64)
     assert result.log_z_words == "a constant that this model does not name"
     assert result.settings["target"] == result.settings["weights"] == ""
     assert "how" not in result.settings["model"]
 
 
-def test_what_a_value_may_say_is_in_one_protocol():
-    said = {name for name in vars(Described) if not name.startswith("_")}
-    assert said == set(Contract._fields)
-    assert contract_of(Described()) == Contract()  # its defaults are those of a value that says nothing
-    assert not said & set(vars(FeynmanKac))
-    for fk in (tt.Tilted(MODEL, 3.0), tt.AnyOrder(MODEL, 3.0), Own(tt.AnyOrder(MODEL, 3.0))):
-        assert all(hasattr(fk, name) for name in said)
-
-
-def members(protocol):
-    return {name for name in {*vars(protocol), *protocol.__annotations__} if not name.startswith("_")}
-
-
-def lacking(value, name):
-    """The value without one of its members."""
-    kept = {one: getattr(value, one) for one in dir(value) if one != name and not one.startswith("__")}
+def shard_without(name):
+    """The shard of a single process without one of its members."""
+    kept = {one: getattr(WHOLE, one) for one in dir(WHOLE) if one != name and not one.startswith("__")}
     return SimpleNamespace(**kept)
 
 
-@pytest.mark.parametrize(
-    ("protocol", "value", "check"),
-    [
-        (FeynmanKac, tt.Tilted(MODEL, 3.0), check_sampled),
-        (MoveKernel, tt.Gibbs(tt.AnyOrder(MODEL, 3.0)), lambda kernel: tt.Rejuvenation(kernel, at_end=1)),
-        (Shard, WHOLE, lambda shard: check_options(tt.independent, None, None, shard)),
-    ],
-)
-def test_what_a_protocol_asks_is_what_is_checked(protocol, value, check):
-    """Each member of it, and no other: what may be left out stands in protocols of its own."""
-    check(SimpleNamespace(**{name: getattr(value, name) for name in members(protocol)}))
-    for name in members(protocol):
-        with pytest.raises(tt.InvalidInput, match=r"give|leave it out"):
-            check(lacking(value, name))
+def test_what_a_shard_must_have_is_what_is_checked():
+    members = {name for name in {*vars(Shard), *Shard.__annotations__} if not name.startswith("_")}
+    Options(shard=SimpleNamespace(**{name: getattr(WHOLE, name) for name in members}))
+    for name in members:
+        with pytest.raises(tt.InvalidInput, match="leave it out"):
+            Options(shard=shard_without(name))
+
+
+class Quacking:
+    """It moves, and is no Feynman-Kac value and no kernel of moves."""
+
+    choices = 0
+
+    def start(self, shape, t):
+        """Nothing."""
+
+    def move(self, particles, t, s, u):
+        """Nothing."""
+
+
+def test_a_value_of_another_make_is_refused_in_words():
+    need = r"fk is .*Quacking.*; give what to sample, such as tt.Tilted\(model, alpha\).*derives from tt.feynman_kac"
+    for call in (tt.run, tt.flow):
+        with pytest.raises(tt.InvalidInput, match=need):
+            call(Quacking(), CLOCK)
+    with pytest.raises(tt.InvalidInput, match=r"kernel is .*; give moves, such as tt.Gibbs.*feynman_kac.MoveKernel"):
+        tt.Rejuvenation(Quacking(), at_end=1)
+    for wrong in (tt.Tilted, None, MODEL, 3):
+        with pytest.raises(tt.InvalidInput, match=r"fk is .*; give what to sample"):
+            tt.run(wrong, CLOCK)
 
 
 def test_exact_answers_ask_a_value_for_the_list_of_its_choices():
-    fk = lacking(tt.Tilted(MODEL, 3.0), "branches")
+    class Unlisted(tt.AnyOrder):
+        branches = FeynmanKac.branches
+
     with pytest.raises(tt.InvalidInput, match=r"does not list what it may choose.*`branches"):
-        tt.flow(fk, CLOCK, 4, 3)
-    assert not isinstance(fk, ListedFeynmanKac)
-    assert isinstance(tt.Tilted(MODEL, 3.0), ListedFeynmanKac)
+        tt.flow(Unlisted(MODEL, 3.0), REVEALS)
 
 
-@pytest.mark.parametrize("name", Contract._fields)
+@pytest.mark.parametrize("name", ["device", "target", "remedies", "most_log_weight"])
 def test_an_error_inside_what_a_value_says_of_itself_is_seen(name):
     """A typing error in a property is no absent property."""
     broken = type("Broken", (tt.Tilted,), {name: property(lambda self: self.no_such_part.device)})
     with pytest.raises(AttributeError, match="no_such_part"):
-        contract_of(broken(MODEL, 3.0))
+        tt.run(broken(MODEL, 3.0), CLOCK, particles=4)
 
 
 def test_a_run_shows_the_error_inside_a_target():

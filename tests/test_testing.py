@@ -1,6 +1,6 @@
 """The checks of truetilt.testing: what is right passes, and each wrong variant is rejected in words that name it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import pytest
 import torch
@@ -8,6 +8,7 @@ from torch import nn
 
 import truetilt as tt
 from test_wrong import AlphaInProposal, clamped_euler, forgets_mass, partial_as_printed
+from truetilt.core.bases import MoveKernel
 from truetilt.core.types import Resampled
 from truetilt.diffusion.kernels import SiteLaw
 from truetilt.targets.accept_move import AcceptMove
@@ -306,7 +307,7 @@ def test_metropolis():
 
 
 @dataclass(frozen=True)
-class Wrapped:
+class Wrapped(MoveKernel):
     """A kernel with its moves changed."""
 
     kernel: object
@@ -482,7 +483,7 @@ def test_potentials_of_another_shape_and_of_nan():
         (lambda: check_target(lambda m: tt.Tilted(m, 2.0), 2.0), "exact is 2.0"),
         (lambda: check_target(lambda m: tt.Tilted(m, 2.0), lambda table: "law"), "what exact returned"),
         (lambda: check_target(lambda m: tt.Tilted(m, 2.0), tempered(2.0), "masking"), "process is"),
-        (lambda: check_move(any_order, tempered(3.0)), "choices"),
+        (lambda: check_move(any_order, tempered(3.0)), "return moves, such as tt.Gibbs"),
         (lambda: check_move(lambda m: tt.Gibbs(any_order(m)), tempered(3.0), along=3), "along is 3"),
         (lambda: check_score(3, MASKING, 2), "base is 3"),
         (lambda: check_potential(3, MASKING, 2), "the potential is 3"),
@@ -511,6 +512,12 @@ class Broken:
         if self.parts.get(name, self) is None:
             raise AttributeError(name)
         return self.parts[name] if name in self.parts else getattr(self.value, name)
+
+
+def with_methods(value, **parts):
+    """A value of a class of its own, with some of its methods replaced."""
+    own = {name: staticmethod(part) for name, part in parts.items()}
+    return type("Changed", (type(value),), own)(**{f.name: getattr(value, f.name) for f in fields(value)})
 
 
 def broken_law(**parts):
@@ -570,20 +577,23 @@ def test_malformed_resamplers(resample, words):
 
 def with_moves(change):
     """A target each of whose moves is changed; `start` is as it was."""
-    return lambda m: Broken(tt.Tilted(m, 2.0), move=lambda *asked: change(tt.Tilted(m, 2.0).move(*asked)))
+    return lambda m: with_methods(tt.Tilted(m, 2.0), move=lambda *asked: change(tt.Tilted(m, 2.0).move(*asked)))
 
 
 @pytest.mark.parametrize(
     ("make", "words"),
     [
         (raising, "make raised RuntimeError"),
-        (lambda m: Broken(tt.Tilted(m, 2.0), start=raising), "`start` raised RuntimeError: the size of tensor"),
-        (lambda m: Broken(tt.Tilted(m, 2.0), start=lambda *_: None), "`start` returned is None and has no law"),
-        (lambda m: Broken(tt.Tilted(m, 2.0), choices=lambda *_: 1.5), "what choices returned is 1.5"),
-        (lambda m: Broken(tt.Tilted(m, 2.0), choices=raising), "`choices` raised"),
-        (lambda m: Broken(tt.Tilted(m, 2.0), move=raising), "`move` raised RuntimeError"),
-        (lambda m: Broken(tt.Tilted(m, 2.0), branches=lambda *_: [3]), "`branches` returned .3.; it must return pairs"),
-        (lambda m: Broken(tt.Tilted(m, 2.0), branches=raising), "`branches` raised"),
+        (lambda m: with_methods(tt.Tilted(m, 2.0), start=raising), "`start` raised RuntimeError: the size of tensor"),
+        (lambda m: with_methods(tt.Tilted(m, 2.0), start=lambda *_: None), "`start` returned is None and has no law"),
+        (lambda m: with_methods(tt.Tilted(m, 2.0), choices=lambda *_: 1.5), "what choices returned is 1.5"),
+        (lambda m: with_methods(tt.Tilted(m, 2.0), choices=raising), "`choices` raised"),
+        (lambda m: with_methods(tt.Tilted(m, 2.0), move=raising), "`move` raised RuntimeError"),
+        (
+            lambda m: with_methods(tt.Tilted(m, 2.0), branches=lambda *_: [3]),
+            "`branches` returned .3.; it must return pairs",
+        ),
+        (lambda m: with_methods(tt.Tilted(m, 2.0), branches=raising), "`branches` raised"),
         (with_moves(lambda move: Broken(move, uniforms="two")), "`uniforms` of .* is 'two'; it must be a whole number"),
         (with_moves(lambda move: Broken(move, lazy=None)), "the move that `move` returned is .* and has no lazy"),
         (with_moves(lambda move: Broken(move, lazy="no")), "`lazy` of .* is 'no'; it must be True where no network"),
@@ -627,7 +637,7 @@ def test_an_error_inside_a_target_is_told_and_no_absent_one():
 def test_a_target_that_fails_later_in_its_run_is_rejected_in_words():
     def make(model):
         right = tt.Tilted(model, 2.0)
-        return Broken(right, move=lambda p, t, s, u=None: right.move(p, t, s, u) if t > 0.3 else raising())
+        return with_methods(right, move=lambda p, t, s, u=None: right.move(p, t, s, u) if t > 0.3 else raising())
 
     with rejected("the value that make built raised RuntimeError"):
         check_target(make, tempered(2.0))

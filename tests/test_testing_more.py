@@ -1,6 +1,7 @@
 """What the checks once let pass: moves with stale memory, choices that leak, NaN on impossible states, wrong clocks."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -33,7 +34,7 @@ def of(kernel):
 
 
 def each_step(kernel):
-    return lambda fk: tt.Rejuvenation(kernel(fk), each_step=1)
+    return tt.Rejuvenation(kernel, each_step=1)
 
 
 # moves
@@ -92,7 +93,7 @@ def test_wrong_moves_between_the_steps_of_a_time_grid(kernel, words):
         check_target(Rewarded, exact, moves=each_step(kernel))
 
 
-@pytest.mark.parametrize("kernel", [lambda fk: tt.Gibbs(fk, tt.systematic_scan), tt.Metropolis])
+@pytest.mark.parametrize("kernel", [partial(tt.Gibbs, scan=tt.systematic_scan), tt.Metropolis])
 def test_moves_of_ours_between_the_steps_of_a_time_grid(kernel):
     check_target(lambda m: tt.Steered(m, zeros), exact, moves=each_step(kernel))
 

@@ -19,7 +19,7 @@ from truetilt.exact.ctmc import jump_generator
 from truetilt.exact.tables import flat_index
 from truetilt.metrics.divergences import histogram
 from truetilt.smc.resampling import effective_sample_size, never
-from truetilt.smc.sampler import Source, Stream, first_draw, step, steps_of, trace
+from truetilt.smc.sampler import Source, Stream, first_draw, run_steps, step, steps_of
 from truetilt.targets.on_clock import OnClock, Proposal, powers
 
 ALPHA = 4.0
@@ -195,7 +195,7 @@ def test_wrong_dead_particles_revived():
     """-inf less -inf is NaN: increments mended by nan_to_num bring back particles that a hard constraint killed."""
     problem, grid = hard_table(tt.Masking), tt.uniform_grid(20)
     fk = tt.Steered(problem.model(), problem.potential, 1.0, tt.Power(0.0))
-    run = [p for p, _ in trace(fk, grid, (1, 2000), never, Source(Stream(0)))]
+    run = [p for p, _ in run_steps(fk, grid, (1, 2000), never, Source(Stream(0)))]
     h = torch.stack([problem.potential(p.x, t) for p, t in zip(run, grid, strict=True)])
     mended = h[0] + torch.nan_to_num(h.diff(dim=0), nan=0.0, neginf=0.0).sum(0)
     states = flat_index(run[-1].x, 3)

@@ -6,33 +6,29 @@ import math
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack, cast
+from typing import Literal, TypedDict, Unpack, cast
 
 import torch
 
 from . import __version__
-from .core.arguments import path_of, whole_number
-from .core.condition_count import check_parts
+from .core.arguments import whole_number
+from .core.bases import FeynmanKac, check_sampled
+from .core.binding import bind
 from .core.errors import InvalidInput
-from .core.evaluation import Meter
-from .core.fingerprints import fingerprint
-from .core.metering import metered, rewards_of, spent_before
+from .core.evaluation import RunLog
+from .core.model_diagnostics import ModelDiagnostics
 from .core.parameter_names import spelled
-from .core.target import contract_of
-from .core.types import FeynmanKac, Model, OwnGrid, Resampler, Schedule, check_model, check_sampled
+from .core.types import Model, Resampler, Schedule, check_model
 from .diffusion.grids import check_full_grid, masked_fraction_grid, uniform_grid
 from .diffusion.kernels import Kernel
 from .diffusion.processes import Masking
 from .result import Result
-from .runtime.checkpoints import EVERY, Checkpoints, Record
-from .runtime.memory import check_room, fitting_chunk
-from .runtime.run_arguments import check_counted, check_model_functions, check_moves, check_observers, check_options
-from .runtime.runs import Callback, CheckedRun, Watch, carried_out
-from .runtime.settings import settings_of, versions_of, weights_of
-from .runtime.snapshots import chosen_steps, stacked
+from .runtime.checkpoints import EVERY
+from .runtime.run_plan import Callback, Options, RunPlan, Watch
+from .runtime.settings import weights_of
+from .runtime.snapshots import Record, stacked
 from .smc.rejuvenation import Rejuvenation
-from .smc.resampling import adaptive, systematic
-from .smc.sampler import WHOLE, Coupling, Source, Stream, check_seed, check_shape, independent
+from .smc.sampler import WHOLE, Coupling, independent
 from .smc.shards import Shard
 from .targets.any_order import AnyOrder
 from .targets.consistency import disagreeing
@@ -104,7 +100,7 @@ def run(
             `tt.adaptive(tt.systematic, 0.5)`: resample where the effective sample size is below half.
         couple: How the uniforms of particles in equal states depend on one another: `tt.independent` (the default),
             `tt.systematic_draws` or `tt.stratified_draws`.
-        moves: Rejuvenation moves, `tt.Rejuvenation(kernel, ...)`, for the same target. None (the default): no moves.
+        moves: Moves that bring diversity back, such as `tt.Rejuvenation(tt.Gibbs, at_end=3)`. None (the default): none.
         chunk: Particles that are drawn at a time, 1 or more, to bound memory; "auto" is as many as fit. None (the
             default) draws all at once. It changes no bit.
         first_population: Number of the first population, 0 to $2^62$; 0 by default. Population k of a run is the run
@@ -124,26 +120,15 @@ def run(
         The weighted particles, log Z and the record of the run.
     """
     check_sampled(fk)
-    check_options(couple, resample, chunk, shard)
-    check_observers(callback_on_step_end, watch)
-    check_model_functions(fk)
-    check_moves(fk, moves, resample)
-    check_counted(fk, moves and moves.kernel)
-    grid, resample = check_full_grid(own_grid(fk) if grid is None else grid), resample or adaptive(systematic, 0.5)
-    shape, wanted = check_shape((populations, particles)), chosen_steps(snapshots, len(grid) - 1)
-    check_parts((fk, moves), shape[0])
-    sizes = _sizes(shape, seed, first_population, len(grid) - 1)
-    settings = settings_of(fk, resample, couple, moves, sizes)
-    shard.compare(settings | {"grid": grid, "snapshots": wanted})
-    source = _source(fk, sizes, couple, chunk, shard)
-    settings |= versions_of(source.stream.device, __version__) | {"spent before": spent_before((fk, moves))._asdict()}
-    every, parts = whole_number("checkpoint_every", checkpoint_every, 1), (fk, resample, couple, moves)
-    told = settings | {"grid": grid, "snapshots": wanted}
-    saved = None if checkpoint is None else _checkpoints(checkpoint, every, told, parts, source)
-    meter = Meter()
-    checked = CheckedRun(*metered((fk, moves), meter), grid, shape, resample, source, wanted)
-    record = carried_out(checked, meter, saved, watch, callback_on_step_end)
-    return _result(checked, record.gathered(shard), settings, meter)
+    options = Options(
+        particles, populations, seed, resample, couple, moves, chunk, first_population, snapshots, callback_on_step_end,
+        watch, checkpoint, checkpoint_every, shard,
+    )  # fmt: skip
+    plan = RunPlan.checked(fk, check_full_grid(own_grid(fk) if grid is None else grid), options, __version__)
+    log = RunLog()
+    fk, moves = bind((plan.fk, plan.moves), log)
+    record = plan.run(fk, moves, log).gathered(shard)
+    return _result(plan, record, shared_measures(fk, moves, record.particles, shard), log)
 
 
 @spelled(run)
@@ -172,29 +157,6 @@ def sample(
         kernel: How a step is taken: `tweedie` for masking and `euler` for uniform by default. Tweedie steps reveal by
             the schedule alone: a lazily evaluated vocabulary head then runs only at revealed sites, and `beta` guides
             posteriors. `euler` takes the paper's steps, guided at the level of rates.
-
-    Keyword Args:
-        populations: Populations that never mix, 1 or more; 1 by default, 16 for error bars.
-        seed: Seed of the run, 0 to $2^63 - 1$; 0 by default. The same seed gives the same bits.
-        resample: Resampling scheme, a function of (log-weights, uniforms). None (the default) is
-            `tt.adaptive(tt.systematic, 0.5)`: resample where the effective sample size is below half.
-        couple: How the uniforms of particles in equal states depend on one another: `tt.independent` (the default),
-            `tt.systematic_draws` or `tt.stratified_draws`.
-        moves: Rejuvenation moves, `tt.Rejuvenation(kernel, ...)`, for the same target. None (the default): no moves.
-        chunk: Particles that are drawn at a time, 1 or more, to bound memory; "auto" is as many as fit. None (the
-            default) draws all at once. It changes no bit.
-        first_population: Number of the first population, 0 to $2^62$; 0 by default. Population k of a run is the run
-            with `first_population=k` alone.
-        snapshots: Particles to keep on the way: how many steps, evenly spaced with the first draw and the end among
-            them, or a list of steps from 0 to the last. None (the default) keeps none.
-        callback_on_step_end: Called after every step as f(steps done, steps in all, `StepInfo`). None by default.
-        watch: Called after every step as f(steps done, particles, `StepInfo`); what it raises ends the run. None by
-            default.
-        checkpoint: Folder where the run is saved, also on SIGTERM, which ends it with `tt.Stopped`. The same call with
-            that folder continues from there, to the same bits. None (the default) saves nothing.
-        checkpoint_every: Steps between two checkpoints, 1 or more; 10 by default.
-        shard: This process's share of the particles in a run over several ranks, `tt.distributed.particle_shard(...)`;
-            by default all of them.
 
     Returns:
         The weighted particles, log Z and the record of the run.
@@ -241,29 +203,6 @@ def reveal(
             force from the start; where single sites say little of the condition, let it grow late (see `tt.pilot`).
         particles: Particles in each population, 1 or more; 64 by default.
 
-    Keyword Args:
-        populations: Populations that never mix, 1 or more; 1 by default, 16 for error bars.
-        seed: Seed of the run, 0 to $2^63 - 1$; 0 by default. The same seed gives the same bits.
-        resample: Resampling scheme, a function of (log-weights, uniforms). None (the default) is
-            `tt.adaptive(tt.systematic, 0.5)`: resample where the effective sample size is below half.
-        couple: How the uniforms of particles in equal states depend on one another: `tt.independent` (the default),
-            `tt.systematic_draws` or `tt.stratified_draws`.
-        moves: Rejuvenation moves, `tt.Rejuvenation(kernel, ...)`, for the same target. None (the default): no moves.
-        chunk: Particles that are drawn at a time, 1 or more, to bound memory; "auto" is as many as fit. None (the
-            default) draws all at once. It changes no bit.
-        first_population: Number of the first population, 0 to $2^62$; 0 by default. Population k of a run is the run
-            with `first_population=k` alone.
-        snapshots: Particles to keep on the way: how many steps, evenly spaced with the first draw and the end among
-            them, or a list of steps from 0 to the last. None (the default) keeps none.
-        callback_on_step_end: Called after every step as f(steps done, steps in all, `StepInfo`). None by default.
-        watch: Called after every step as f(steps done, particles, `StepInfo`); what it raises ends the run. None by
-            default.
-        checkpoint: Folder where the run is saved, also on SIGTERM, which ends it with `tt.Stopped`. The same call with
-            that folder continues from there, to the same bits. None (the default) saves nothing.
-        checkpoint_every: Steps between two checkpoints, 1 or more; 10 by default.
-        shard: This process's share of the particles in a run over several ranks, `tt.distributed.particle_shard(...)`;
-            by default all of them.
-
     Returns:
         The weighted particles, log Z and the record of the run.
     """
@@ -275,52 +214,23 @@ def reveal(
     return run(fk, grid, particles=particles, **options)
 
 
-def _sizes(shape: tuple[int, int], seed: int, first_population: int, steps: int) -> dict[str, int]:
-    """The sizes and the seed of a run as its settings record them; shape is (populations, particles)."""
-    first = whole_number("first_population", first_population, 0, 2**62)
-    sizes = {"seed": check_seed(seed), "particles": shape[1], "populations": shape[0]}
-    return sizes | {"first_population": first, "steps": steps}
-
-
-def _source(fk: FeynmanKac, sizes: dict[str, int], couple: Coupling, chunk: int | str | None, shard: Shard) -> Source:
-    """The source of uniforms for this process's share of a run, in chunks that fit; raises if the run cannot fit into
-    memory.
-    """
-    device, here = contract_of(fk).device, (sizes["populations"], shard.share(sizes["particles"]))
-    check_room(fk, here, sizes["steps"], device)
-    size = fitting_chunk(fk, here, device) if chunk == "auto" else cast("int | None", chunk)
-    return Source(Stream(sizes["seed"], sizes["first_population"], device), couple, size, shard=shard)
-
-
-def _checkpoints(
-    folder: str | Path, every: int, settings: dict[str, Any], parts: tuple[Any, ...], source: Source
-) -> Checkpoints:
-    """The checkpoints of a run, with what must be equal for a run to resume from them: settings, kind of device and
-    networks.
-    """
-    identity = settings | {"device": torch.device(source.stream.device).type, "networks": fingerprint(parts)}
-    return Checkpoints(path_of("checkpoint", folder), every, identity, source.shard, rewards_of(parts))
-
-
 def own_grid(fk: FeynmanKac) -> Sequence[float]:
     """The time grid of a value that has one of its own."""
-    if not isinstance(fk, OwnGrid):
+    if fk.grid is None:
         raise InvalidInput(
             f"{type(fk).__name__} has no time grid of its own; give one, such as tt.run(fk, tt.uniform_grid(100))"
         )
     return fk.grid
 
 
-def _result(run: CheckedRun, whole: Record, settings: dict[str, Any], meter: Meter) -> Result:
+def _result(plan: RunPlan, whole: Record, measured: ModelDiagnostics, log: RunLog) -> Result:
     """The result of a finished run with the particles of all ranks; evaluations by the measures at its end count as its
     cost.
     """
-    measured = shared_measures(run.fk, run.moves, whole.particles, run.source.shard)
     if measured.disagreement is not None and (problem := disagreeing(measured.disagreement)):
         warnings.warn(problem, stacklevel=4)
-    infos, counts = whole.infos, torch.stack([info.spent for info in whole.infos])
-    kept = stacked(whole.kept)
-    counts[-1] += run.source.shard.summed(torch.tensor(meter.lap())).to(counts.device)
+    infos, counts, kept = whole.infos, torch.stack([info.spent for info in whole.infos]), stacked(whole.kept)
+    counts[-1] += plan.source.shard.summed(torch.tensor(log.lap())).to(counts.device)
     return Result(
         particles=whole.particles.x,
         log_weights=whole.particles.log_w,
@@ -328,7 +238,7 @@ def _result(run: CheckedRun, whole: Record, settings: dict[str, Any], meter: Met
         ess=torch.stack([info.ess for info in infos]),
         log_z_path=torch.stack([info.log_z for info in infos]),
         ancestors=torch.stack([info.ancestors for info in infos]),
-        settings=settings | {"weights": weights_of(run.fk), "measured": measured.as_settings()},
+        settings=plan.settings | {"weights": weights_of(plan.fk), "measured": measured.as_settings()},
         moved=torch.stack([info.moved for info in infos]),
         accepted=torch.stack([info.accepted for info in infos]),
         snapshot_steps=kept.steps,

@@ -5,20 +5,16 @@
 
 from __future__ import annotations
 
+from .core.bases import FeynmanKac, MoveKernel
 from .core.evaluation import Batch, BatchScore, Needs
 from .core.logits import SiteLogits, draw_from
-from .core.target import Constant, Described, Remedies, Target
+from .core.target import Constant, Remedies, Target
 from .core.types import (
-    FeynmanKac,
     Jumps,
     Law,
-    ListedFeynmanKac,
-    ListedKernel,
     ListedLaw,
     Model,
     Move,
-    MoveKernel,
-    OwnGrid,
     Particles,
     Potential,
     Process,
@@ -47,20 +43,16 @@ __all__ = [
     "BatchScore",
     "ClockMove",
     "Constant",
-    "Described",
     "FeynmanKac",
     "Jumps",
     "Kernel",
     "Law",
-    "ListedFeynmanKac",
-    "ListedKernel",
     "ListedLaw",
     "Model",
     "Move",
     "MoveKernel",
     "Needs",
     "OnClock",
-    "OwnGrid",
     "Particles",
     "Potential",
     "Process",

@@ -33,7 +33,7 @@ class UnseeingScore(WrappingScore):
     mask: int
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
-        return ask(self.score, Batch(masked_at(batch.x, self.sites, self.mask), batch.meter), t)
+        return ask(self.score, Batch(masked_at(batch.x, self.sites, self.mask), batch.log), t)
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import number, whole_number
+from ..core.binding import bind
 from ..core.budget import Budget
 from ..core.errors import InvalidInput
-from ..core.evaluation import Meter, MeteredReward
-from ..core.metering import metered
+from ..core.evaluation import CountedFunction, RunLog
 from ..core.types import NEG_INF, Model, Tokens
 from ..rewards.calls import Rewarding, call_reward, check_reward_of
 from ..smc.sampler import CHOOSE, DRAW, OUTPUT, Stream
@@ -59,11 +59,11 @@ def adalead(
     rates = _fraction("recombination", recombination), number("mutation", mutation) / model.length
     if budget.calls is None:
         raise InvalidInput("AdaLead goes on until its calls are spent; give a budget of calls")
-    meter = Meter()
-    way = walk(metered(model, meter))
+    log = RunLog()
+    way = walk(bind(model, log))
     count = budget.most(way.steps, 1, "draws to begin with", batch)
     chance = _Chance(Stream(seed, device=model.device))
-    known = _KnownStates(MeteredReward(reward, meter), budget.calls)
+    known = _KnownStates(CountedFunction(reward, log), budget.calls)
     known.ask(base_draws(way, count, seed))
     idle = 0
     while known.left() and idle < _IDLE:
@@ -71,7 +71,7 @@ def adalead(
         roots = _recombined(known.parents(batch, kappa), rates[0], chance)
         _rollouts(roots, known, rates[1], model.process.vocabulary, chance)
         idle = 0 if len(known) > before else idle + 1
-    return Baseline(known.best(particles), None, None, meter.spent, len(known))
+    return Baseline(known.best(particles), None, None, log.spent, len(known))
 
 
 def _fraction(name: str, value: object) -> float:
@@ -96,7 +96,7 @@ class _Chance:
 class _KnownStates:
     """Evaluated states and their rewards: no state is evaluated twice, and never more than the calls allow."""
 
-    def __init__(self, reward: MeteredReward, calls: int) -> None:
+    def __init__(self, reward: CountedFunction, calls: int) -> None:
         self.reward, self.calls = reward, calls
         self.rows: dict[bytes, int] = {}
         self.x: Tokens | None = None  # [capacity, D], doubled when full

@@ -8,17 +8,17 @@ from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 import torch
 
+from ..core.bases import FeynmanKac
+from ..core.binding import bind
 from ..core.errors import InvalidInput
-from ..core.evaluation import Batch, BatchScore, Meter, Needs, ask, needs_of
+from ..core.evaluation import Batch, BatchScore, Needs, RunLog, ask, needs_of
 from ..core.logits import SiteLogits
-from ..core.metering import metered
-from ..core.target import contract_of
-from ..core.types import FeynmanKac, Model, Tokens, check_model
+from ..core.types import Model, Tokens, check_model
 from ..diffusion.grids import Grid, masked_fraction_grid, uniform_grid
 from ..diffusion.kernels import tweedie
 from ..diffusion.processes import Masking
 from ..smc.resampling import never
-from ..smc.sampler import Source, Stream, last_of, trace
+from ..smc.sampler import Source, Stream, last_of, run_steps
 from ..targets.composed import Composed
 from ..targets.on_clock import Unweighted
 
@@ -64,8 +64,8 @@ def check_masked(model: object) -> None:
 
 def base_draws(walk: Walk, count: int, seed: int, population: int = 0) -> Tokens:
     """Clean states [count, D] of the base, from the random stream of a population."""
-    source = Source(Stream(seed, population, contract_of(walk.fk).device))
-    return last_of(trace(walk.fk, walk.grid, (1, count), never, source)).x[0]
+    source = Source(Stream(seed, population, walk.fk.device))
+    return last_of(run_steps(walk.fk, walk.grid, (1, count), never, source)).x[0]
 
 
 @dataclass(eq=False)
@@ -90,7 +90,7 @@ class LastAnswer(BatchScore):
             found = _rows(cast("Tokens", self.x), batch.x)
             if found is not None:
                 return SiteLogits(self.answer.store, self.answer.index[found])
-        answer = ask(self.score, Batch(batch.x, batch.meter), t)
+        answer = ask(self.score, Batch(batch.x, batch.log), t)
         self.t, self.x, self.answer = t, batch.x, answer
         return answer
 
@@ -104,7 +104,7 @@ def _rows(known: Tokens, x: Tokens) -> torch.Tensor | None:
     return None if bool((found < 0).any()) else found
 
 
-def remembering(model: Model, meter: Meter) -> Model:
+def remembering(model: Model, log: RunLog) -> Model:
     """The same model with its evaluations counted, and a cache for the states of a step."""
     check_masked(model)
-    return metered(replace(model, base=LastAnswer(model.base)), meter)
+    return bind(replace(model, base=LastAnswer(model.base)), log)

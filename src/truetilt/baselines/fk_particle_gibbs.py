@@ -15,7 +15,7 @@ import torch
 
 from ..core.arguments import function, whole_number
 from ..core.budget import Budget, BudgetTooSmall
-from ..core.evaluation import Meter, MeteredReward
+from ..core.evaluation import CountedFunction, RunLog
 from ..core.spent import Spent
 from ..core.types import LogWeights, Model, Tokens
 from ..rewards.calls import Rewarding, check_reward_of
@@ -128,15 +128,15 @@ def _sweeps(
     """A first path, then one sweep after another, endlessly."""
     strength, every = check_reward_of(reward, strength), whole_number("every", every, 1)
     function("potential", potential, "(now, last, largest, total)")
-    meter, shape = Meter(), check_chains((chains, particles))
-    own = remembering(model, meter)
-    way, counted = walk(own), MeteredReward(reward, meter)
+    log, shape = RunLog(), check_chains((chains, particles))
+    own = remembering(model, log)
+    way, counted = walk(own), CountedFunction(reward, log)
     value = Lookahead(own, counted, strength, completions, seed=seed)
     fk = Steering(way.fk, value, counted, strength, potential, way.grid[::every])
     stream, path = Stream(seed, device=model.device), None
     for number in count():
         path, found = swept(fk, way.grid, path, shape, Sweep(stream, number), Rule())
-        yield _ChainSweep(found.x.flatten(0, 1), found.log_w.log_softmax(-1).flatten(), meter.spent)
+        yield _ChainSweep(found.x.flatten(0, 1), found.log_w.log_softmax(-1).flatten(), log.spent)
 
 
 def _together(sweeps: list[_ChainSweep]) -> Baseline:

@@ -14,26 +14,14 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import function, whole_number
+from ..core.bases import FeynmanKac
 from ..core.budget import Budget
-from ..core.evaluation import Meter, MeteredReward
+from ..core.evaluation import CountedFunction, RunLog
 from ..core.logits import batch_of, take
-from ..core.target import Remedies, Target, contract_of
-from ..core.types import (
-    Aux,
-    FeynmanKac,
-    Law,
-    LogWeights,
-    Model,
-    Move,
-    Particles,
-    Potential,
-    Resampler,
-    Tokens,
-    check_listed_value,
-)
+from ..core.types import Aux, Law, LogWeights, Model, Move, Particles, Potential, Resampler, Tokens
 from ..rewards.calls import Rewarding, call_reward, check_reward_of, scaled
 from ..smc.resampling import adaptive, log_mean_exp, systematic
-from ..smc.sampler import Source, Stream, last_of, trace
+from ..smc.sampler import Source, Stream, last_of, run_steps
 from ..twists.lookahead import Lookahead
 from .base_draws import Walk, WalkMaker, remembering, site_by_site
 from .record import Baseline
@@ -92,15 +80,15 @@ def fk_steering(
     """
     strength, every = check_reward_of(reward, strength), whole_number("every", every, 1)
     function("potential", potential, "(now, last, largest, total)")
-    meter = Meter()
-    own = remembering(model, meter)
-    way, counted = walk(own), MeteredReward(reward, meter)
+    log = RunLog()
+    own = remembering(model, log)
+    way, counted = walk(own), CountedFunction(reward, log)
     count = budget.most(way.steps, looks_of(way, every) * completions + 1, "particles", particles)
     value = Lookahead(own, counted, strength, completions, seed=seed)
     fk = Steering(way.fk, value, counted, strength, potential, way.grid[::every])
     source = Source(Stream(seed, device=model.device))
-    state = last_of(trace(fk, way.grid, (1, count), resample or adaptive(systematic, 0.5), source))
-    return Baseline(state.x[0], state.log_w[0], float(log_mean_exp(state.log_w[0])), meter.spent, count)
+    state = last_of(run_steps(fk, way.grid, (1, count), resample or adaptive(systematic, 0.5), source))
+    return Baseline(state.x[0], state.log_w[0], float(log_mean_exp(state.log_w[0])), log.spent, count)
 
 
 def looks_of(way: Walk, every: int) -> int:
@@ -109,7 +97,7 @@ def looks_of(way: Walk, every: int) -> int:
 
 
 @dataclass(frozen=True)
-class Steering:
+class Steering(FeynmanKac):
     """Draws of the base, weighed by a potential of their values at chosen times, with a correcting last weight."""
 
     inner: FeynmanKac
@@ -118,13 +106,11 @@ class Steering:
     strength: float
     potential: LogPotential
     looks: Sequence[float]  # their times
-    target: ClassVar[Target | None] = None
-    remedies: ClassVar[Remedies] = Remedies()
     how: ClassVar[str] = "draws from the base, weighs by what completions are worth"
 
     @property
     def device(self) -> torch.device | str:
-        return contract_of(self.inner).device
+        return self.inner.device
 
     def start(self, shape: tuple[int, ...], t: float) -> SteeringMove:
         none = torch.zeros(shape, dtype=torch.float64, device=self.device)
@@ -138,7 +124,7 @@ class Steering:
         return self._led(self.inner.move(particles, t, s, u), particles, s)
 
     def branches(self, particles: Particles, t: float, s: float) -> Sequence[tuple[Tensor, SteeringMove]]:
-        every = check_listed_value(self.inner).branches(particles, t, s)
+        every = self.inner.branches(particles, t, s)
         return [(log_p, self._led(move, particles, s)) for log_p, move in every]
 
     def _led(self, move: Move, particles: Particles, s: float) -> SteeringMove:

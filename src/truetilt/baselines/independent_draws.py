@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import whole_number
+from ..core.binding import bind
 from ..core.budget import Budget
-from ..core.evaluation import Meter, MeteredReward
-from ..core.metering import metered
+from ..core.evaluation import CountedFunction, RunLog
 from ..core.spent import Spent
 from ..core.types import Model, Tokens
 from ..rewards.calls import Rewarding, call_reward, check_reward_of, scaled
@@ -68,7 +68,7 @@ def importance(
 
 def _called(model: Model, reward: Rewarding, walk: WalkMaker, count: int, seed: int) -> tuple[Tokens, Tensor, Spent]:
     """Base draws, their rewards, and the cost of both."""
-    meter = Meter()
-    x = base_draws(walk(metered(model, meter)), count, seed)
-    values = call_reward(MeteredReward(reward, meter), x)
-    return x, values, meter.spent
+    log = RunLog()
+    x = base_draws(walk(bind(model, log)), count, seed)
+    values = call_reward(CountedFunction(reward, log), x)
+    return x, values, log.spent

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import function, whole_number
+from ..core.binding import bind, cost_of
 from ..core.budget import Budget, BudgetTooSmall
 from ..core.errors import InvalidInput
-from ..core.evaluation import Meter, MeteredReward
+from ..core.evaluation import CountedFunction, RunLog
 from ..core.logits import batch_of, draw_from, take
-from ..core.metering import cost_of, metered
 from ..core.spent import Spent
 from ..core.types import NEG_INF, Model, Particles, Potential, Tokens, check_model
 from ..diffusion.processes import Masking
@@ -64,9 +64,9 @@ def svdd(
     """
     strength = check_reward_of(reward, strength)
     function("value", value, "(x, t)")
-    meter = Meter()
-    own = remembering(model, meter)
-    way, counted = walk(own), MeteredReward(reward, meter)
+    log = RunLog()
+    own = remembering(model, log)
+    way, counted = walk(own), CountedFunction(reward, log)
     before = cost_of(value)
     particles, count = _sizes(
         way.steps, value, budget.less(before), particles, whole_number("candidates", candidates, 1)
@@ -87,7 +87,7 @@ def svdd(
         chosen = draw_from(log_odds.softmax(-1).cumsum(-1), spin).squeeze(-1)
         kept = (torch.arange(particles, device=chosen.device) * count + chosen)[None]
         state = Particles(take(y, kept), state.log_w, {name: take(part, kept) for name, part in aux.items()})
-    return Baseline(state.x[0], None, None, meter.spent.plus(before), particles)
+    return Baseline(state.x[0], None, None, log.spent.plus(before), particles)
 
 
 def _sizes(steps: int, value: Potential, left: Budget, particles: int | None, candidates: int) -> tuple[int, int]:
@@ -152,15 +152,15 @@ def regressed_value(
         masked, draw = path.x, path.draw
     else:
         x, masked, draw, spent = _draws_in_steps(model, draws, order, steps, seed)
-    meter = Meter()
-    value = call_reward(MeteredReward(reward, meter), x).cpu()
+    log = RunLog()
+    value = call_reward(CountedFunction(reward, log), x).cpu()
     if not bool(value.isfinite().any()):
         raise InvalidInput(f"the reward forbids all {len(x)} draws that a value is to be learned from; give more draws")
     rows, goal = torch.cat([masked, x.cpu()]), torch.cat([value[draw], value])
     level = float(goal[goal.isfinite()].mean())
     goal = torch.where(goal.isfinite(), goal - level, goal[goal.isfinite()].min() - level)
     table = _least_squares(rows, goal, model.process.states)
-    return Regressed(table, level, spent.plus(meter.spent))
+    return Regressed(table, level, spent.plus(log.spent))
 
 
 def _draws_in_steps(
@@ -170,15 +170,15 @@ def _draws_in_steps(
 
     In a given order an intermediate state is the finished one with its later sites masked.
     """
-    meter = Meter()
-    way = site_by_site(metered(model, meter), order, steps)
+    log = RunLog()
+    way = site_by_site(bind(model, log), order, steps)
     x = base_draws(way, count, seed, _APART)
     process, length = cast("Masking", model.process), model.length
     times = way.grid[:-1][:: -(-count * way.steps * length // _NUMBERS)]
     late = torch.tensor([length - process.count_masked(length, t) for t in times])
     place = torch.tensor(order).argsort()
     rows = torch.where(place >= late[:, None, None], process.mask, x.cpu())  # [steps, draws, D]
-    return x, rows.flatten(0, 1), torch.arange(count).repeat(len(late)), meter.spent
+    return x, rows.flatten(0, 1), torch.arange(count).repeat(len(late)), log.spent
 
 
 def _least_squares(rows: Tokens, goal: Tensor, states: int) -> Tensor:

@@ -14,17 +14,17 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ..core.bases import FeynmanKac
+from ..core.binding import bind, cost_of
 from ..core.budget import Budget
 from ..core.errors import InvalidInput, InvalidWeights
-from ..core.evaluation import Meter, MeteredReward
+from ..core.evaluation import CountedFunction, RunLog
 from ..core.logits import SiteLogits, batch_of, take
-from ..core.metering import cost_of, metered
-from ..core.target import Remedies, Target
 from ..core.types import NEG_INF, Aux, LogWeights, Model, Particles, Resampler, Tokens
 from ..diffusion.predictors import value_and_slope
 from ..rewards.calls import Rewarding, call_reward, check_reward_of, scaled
 from ..smc.resampling import adaptive, log_mean_exp, systematic
-from ..smc.sampler import Source, Stream, last_of, trace
+from ..smc.sampler import Source, Stream, last_of, run_steps
 from ..targets.any_order import RevealClock, RevealLaw, RevealMove
 from .base_draws import Walk, WalkMaker, site_by_site
 from .record import Baseline
@@ -68,8 +68,8 @@ def tds(
         walk: How sites are revealed: `site_by_site` (the default), or it with an order or fewer steps.
         seed: Seed of the run, 0 by default.
     """
-    strength, meter = check_reward_of(reward, strength), Meter()
-    way, counted = walk(metered(model, meter)), MeteredReward(reward, meter)
+    strength, log = check_reward_of(reward, strength), RunLog()
+    way, counted = walk(bind(model, log)), CountedFunction(reward, log)
     if not isinstance(way.fk, RevealClock):
         raise InvalidInput("this sampler tilts the law of the sites that a step reveals; give walk=site_by_site")
     budget.most(way.steps, 1, "particles", particles)  # check before anything is spent
@@ -79,9 +79,9 @@ def tds(
     count = budget.less(before).most(way.steps, 1, "particles", particles)
     fk = TwistedReveal(way.fk, relaxed(value), counted, strength, dtype)
     source = Source(Stream(seed, device=model.device))
-    state = last_of(trace(fk, way.grid, (1, count), resample or adaptive(systematic, 0.5), source))
+    state = last_of(run_steps(fk, way.grid, (1, count), resample or adaptive(systematic, 0.5), source))
     log_w = state.log_w[0]
-    return Baseline(state.x[0], log_w, float(log_mean_exp(log_w)), meter.spent.plus(before), count)
+    return Baseline(state.x[0], log_w, float(log_mean_exp(log_w)), log.spent.plus(before), count)
 
 
 def default_value(model: Model, reward: Rewarding, way: Walk, budget: Budget, seed: int) -> Regressed:
@@ -94,7 +94,7 @@ def default_value(model: Model, reward: Rewarding, way: Walk, budget: Budget, se
 
 
 @dataclass(frozen=True)
-class TwistedReveal:
+class TwistedReveal(FeynmanKac):
     """Reveals sites by the base's law tilted by a gradient; weighs by p/q and by values, at the end by the reward."""
 
     inner: RevealClock
@@ -102,8 +102,6 @@ class TwistedReveal:
     closing: Rewarding
     strength: float
     dtype: torch.dtype = torch.float64
-    target: ClassVar[Target | None] = None
-    remedies: ClassVar[Remedies] = Remedies()
     how: ClassVar[str] = "reveals sites as the gradient of a value says, weighs by p/q"
 
     @property

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
 
-from ..core.evaluation import Batch, BatchScore, Meter, MeteredPotential, ask
+from ..core.evaluation import Batch, BatchScore, CountedFunction, RunLog, ask
 from ..core.logits import SiteLogits
 from ..core.types import Model
 
@@ -23,7 +23,7 @@ def wrapped(model: Model, wrap: Callable[[str, Any], Any]) -> Model:
 class StateCounter:
     """Counts the states that each network is evaluated on, a count that does not depend on the chunk size."""
 
-    meters: dict[str, Meter] = field(default_factory=dict)
+    meters: dict[str, RunLog] = field(default_factory=dict)
 
     @property
     def states(self) -> dict[str, int]:
@@ -33,11 +33,11 @@ class StateCounter:
         return wrapped(model, self._count)
 
     def _count(self, name: str, net: Any) -> Any:
-        meter = self.meters.setdefault(name, Meter())
-        return MeteredPotential(net, meter) if name == "potential" else CountedScore(net, meter)
+        meter = self.meters.setdefault(name, RunLog())
+        return CountedFunction(net, meter, network=True) if name == "potential" else CountedScore(net, meter)
 
     def add(self, name: str, states: int) -> None:
-        self.meters.setdefault(name, Meter()).evaluated(states)
+        self.meters.setdefault(name, RunLog()).evaluated(states)
 
 
 @dataclass
@@ -69,7 +69,7 @@ class CountedScore(BatchScore):
 
     asks_others: ClassVar[bool] = True
     score: Any
-    meter: Meter
+    meter: RunLog
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         self.meter.evaluated(len(batch.x))

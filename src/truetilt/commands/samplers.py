@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial as with_options
 from typing import NamedTuple, Protocol, cast
 
+from ..core.bases import FeynmanKac
 from ..core.errors import InvalidInput
-from ..core.target import OfModel
-from ..core.types import FeynmanKac, Model, Resampler
+from ..core.types import Model, Resampler
 from ..diffusion.grids import Grid, masked_fraction_grid, uniform_grid
 from ..diffusion.guidance import Guide, Guided, posterior_level, rate_level
 from ..diffusion.kernels import Kernel, euler, tweedie
@@ -32,17 +32,13 @@ MULTINOMIAL = adaptive(multinomial, 0.5)
 PARTIAL = adaptive(partial(systematic, 0.5), 0.5)
 
 
-class OnModel(FeynmanKac, OfModel, Protocol):
-    """A Feynman-Kac model that shows the model it samples."""
-
-
 class Build(Protocol):
     """Builds a Feynman-Kac model; `alpha` is the exponent of the target, `beta` the strength of guidance.
 
     Without `beta`, plain guidance has the strength of the target, and a weighted proposal is the conditional model (1).
     """
 
-    def __call__(self, model: Model, alpha: float, beta: float | None = None) -> OnModel: ...
+    def __call__(self, model: Model, alpha: float, beta: float | None = None) -> FeynmanKac: ...
 
 
 def reveal_grid(model: Model, steps: int | None = None) -> Grid:
@@ -95,7 +91,7 @@ def guidance(model: Model, alpha: float, beta: float | None = None) -> Unweighte
     return default_guidance(model, alpha if beta is None else beta)
 
 
-def tempered(model: Model, alpha: float, beta: float | None = None, kernel: Kernel | None = None) -> OnModel:
+def tempered(model: Model, alpha: float, beta: float | None = None, kernel: Kernel | None = None) -> FeynmanKac:
     return default_sampler(model, alpha, 1.0 if beta is None else beta, kernel)
 
 

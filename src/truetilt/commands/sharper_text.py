@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..api import run
+from ..core.bases import FeynmanKac
 from ..core.errors import InvalidInput
-from ..core.types import FeynmanKac, Model
+from ..core.types import Model
 from ..diffusion.grids import uniform_grid
 from ..diffusion.guidance import Guided, posterior_level
 from ..diffusion.kernels import tweedie

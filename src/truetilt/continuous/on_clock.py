@@ -43,10 +43,6 @@ class OnClock(Clockwork):
             )
         function("kernel", self.kernel, "(process, score, x, t, s)", "such as tt.continuous.euler_maruyama")
 
-    @property
-    def device(self) -> torch.device | str:
-        return self.model.device
-
     def nowhere(self, shape: tuple[int, ...]) -> State:
         return torch.zeros((*shape, self.model.dimension), dtype=torch.float64, device=self.model.device)
 

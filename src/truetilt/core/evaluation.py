@@ -1,13 +1,12 @@
-"""Asking networks and potentials about a batch of states, and the checks of what they answer.
+"""Asking networks and potentials about a batch of states, and the log of the run in which that is noted.
 
 The base and the conditional of a model are asked about the same states. What both need (which sites are masked, which
 row of a table a site reads, what a common network answered) is computed once and cached in the batch, which lives as
-long as the step. A meter counts the passes of networks and the calls of rewards.
+long as the step.
 
 Checks are batched: reading a value from a GPU makes the host wait for all work queued before it (a device
-synchronisation). The checks of a step therefore wait in the run's `PendingChecks` and are read by one transfer. The
-step's `StepWork`, which its particles carry, leads there; a check that is handed none, and any check of tensors on the
-CPU, is made at once.
+synchronisation). Within a step of a run they wait in its log, and one transfer a step reads them. Elsewhere, and for
+tensors on the CPU, a check is made at once.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,13 +29,34 @@ from .user_functions import check_strings
 
 AnyScore = Callable[[Tensor, float], SiteLogits]  # a `Score`
 AnyPotential = Callable[[Tensor, float], Tensor]  # a `Potential`
+_FREE = frozenset({"cpu"})  # kinds of device whose values are read without a synchronisation
+MakeError = Callable[[], Exception]  # makes the error to raise, or the Warning to give; called only if a check fails
+SentChecks = Callable[[], int]  # waits for the transfer, raises what a check found, and returns the sum of the counts
 
 
-class Meter:
-    """Counts rounds, evaluations, calls and distinct calls; see `Spent`."""
+class PendingCheck(NamedTuple):
+    """A check that is not made yet: `bad`, a boolean tensor [] that must be false, and the problem if it is true."""
+
+    bad: Tensor
+    problem: MakeError
+
+
+class RunLog:
+    """What a run notes: counts of what it asked, checks that wait, warnings given, the sites of the last draw.
+
+    The checks of a step are sent to the host together: with the count of changed sites if the step reads one, else when
+    the step ends. The host waits for a count. What was sent at the end of step n is read at the end of step n + 1, when
+    the transfer has long finished; checks made after the count go with those of the next step.
+    """
 
     def __init__(self) -> None:
         self.rounds = self.evaluations = self.calls = self.distinct = 0
+        self.warned: set[str] = set()
+        self.waiting: list[PendingCheck] = []
+        self.in_step = False  # whether checks may wait: the loop of steps reads them
+        self._sent: SentChecks = _none_found
+        self._sent_in_step = False
+        self._drawn: tuple[Tensor, Sites] | None = None
 
     def evaluated(self, states: int) -> None:
         """One batched pass of a network over so many states."""
@@ -58,66 +78,147 @@ class Meter:
         self.rounds = self.evaluations = self.calls = self.distinct = 0
         return spent
 
+    def begin_step(self) -> None:
+        """From here on checks wait."""
+        self.in_step = True
+
+    def end_step(self, last: bool) -> None:
+        """Send the waiting checks, unless this step has already sent some; after the last step, read them all."""
+        if not self._sent_in_step:
+            self._sent = self.send()
+        self.in_step, self._drawn = False, None
+        if last:
+            self.send()()
+        self._sent_in_step = False
+
+    def send(self, *counts: Tensor) -> SentChecks:
+        """Send all waiting checks in one transfer; the function returned reads it and sums the counts given."""
+        before, self._sent = self._sent, _none_found
+        checks, self.waiting, self._sent_in_step = self.waiting, [], True
+        values = [*(check.bad.long().reshape(1) for check in checks), *(count.reshape(1) for count in counts)]
+        numbers = _sent(torch.cat(values)) if values else _no_numbers
+
+        def answer() -> int:
+            found = numbers()
+            for bad, check in zip(found, checks, strict=False):
+                if bad:
+                    _raise(check.problem(), self.warned)
+            return sum(found[len(checks) :])
+
+        before()
+        return answer
+
+    def drew(self, y: Tensor, sites: Sites) -> None:
+        """Note the sites where these next states differ from the states that they were drawn from."""
+        if self.in_step:
+            self._drawn = y, sites
+
+    def sites_drawn(self, y: Tensor) -> Sites | None:
+        """The sites noted for these states; None if they are not those of the last draw."""
+        return self._drawn[1] if self._drawn is not None and self._drawn[0] is y else None
+
+
+def _none_found() -> int:
+    """The answer to checks of which none was sent."""
+    return 0
+
+
+def _no_numbers() -> list[int]:
+    """What is read of a transfer that holds nothing."""
+    return []
+
+
+def is_on_host(tensor: Tensor) -> bool:
+    """Whether values of this tensor can be read without a device synchronisation."""
+    return tensor.device.type in _FREE
+
+
+def check(bad: Tensor, problem: MakeError, log: RunLog | None = None) -> None:
+    """Raise the problem if `bad`, a boolean tensor [], is true: now, or with the other checks of the step.
+
+    A problem that is a Warning is issued instead, once a run.
+    """
+    if log is not None and log.in_step and not is_on_host(bad):
+        log.waiting.append(PendingCheck(bad, problem))
+    elif bool(bad):
+        _raise(problem(), set() if log is None else log.warned)
+
+
+def _raise(problem: Exception, warned: set[str]) -> None:
+    """Raise an error. Issue a warning, unless one with the same text has been issued (`warned`)."""
+    if not isinstance(problem, Warning):
+        raise problem
+    if str(problem) not in warned:
+        warned.add(str(problem))
+        warnings.warn(problem, stacklevel=2)
+
+
+def sites_where(
+    mask: Tensor, log: RunLog | None = None, meanwhile: Callable[[], object] = nothing
+) -> tuple[Tensor, ...]:
+    """Where a mask is true, as `nonzero(as_tuple=True)` gives it; pending checks are answered by the same transfer.
+
+    Their number must be read from the device. `meanwhile` queues further work before the host waits for it.
+    """
+    if log is None or not log.in_step or is_on_host(mask):
+        return mask.nonzero(as_tuple=True)
+    answer = log.send(mask.sum())
+    meanwhile()
+    flat = mask.reshape(-1).to(torch.uint8).argsort(descending=True, stable=True)[: answer()]
+    where: list[Tensor] = []
+    for size in reversed(mask.shape[1:]):
+        where.append(flat % size)
+        flat = flat // size
+    return flat, *reversed(where)
+
+
+def _sent(numbers: Tensor) -> Callable[[], list[int]]:
+    """Start copying numbers to the host; the function returned waits for this copy, and not for work queued later."""
+    if not numbers.is_cuda:
+        return numbers.tolist
+    here, arrived = numbers.to("cpu", non_blocking=True), torch.cuda.Event()
+    arrived.record(torch.cuda.current_stream(numbers.device))
+
+    def wait() -> list[int]:
+        arrived.synchronize()
+        return here.tolist()
+
+    return wait
+
 
 @dataclass(frozen=True, eq=False)
-class MeteredPotential:
-    """A function of a model (x, t), each batch of which is one pass of its network."""
+class CountedFunction:
+    """A function of states, or of them and a time, that a run counts: as calls of a reward, or as passes of a network.
 
-    potential: Any
-    meter: Meter
+    Every call of a reward without a cache is a distinct one.
+    """
 
-    def __call__(self, x: Tensor, t: float) -> Tensor:
-        self.meter.evaluated(len(x))
-        return self.potential(x, t)
+    function: Any
+    log: RunLog
+    network: bool = False
 
-
-@runtime_checkable
-class CountsDistinct(Protocol):
-    """A reward that knows how many distinct states its function has answered, as `tt.Reward` does."""
-
-    @property
-    def distinct(self) -> int: ...
-
-
-@runtime_checkable
-class Bounded(Protocol):
-    """A reward that knows the most it can return, as `tt.Reward(..., highest=)` does; None where it does not."""
-
-    @property
-    def highest(self) -> float | None: ...
-
-
-def highest_of(reward: Any) -> float | None:
-    """The most that a reward can return, where it says so."""
-    return reward.highest if isinstance(reward, Bounded) else None
-
-
-@dataclass(frozen=True, eq=False)
-class MeteredReward:
-    """A reward whose calls are counted; one without a cache makes every call a distinct one."""
-
-    reward: Any
-    meter: Meter
-
-    def __call__(self, x: Tensor, *time: float) -> Tensor:  # some rewards take the time, some do not
-        counts = isinstance(self.reward, CountsDistinct)
-        before = self.reward.distinct if counts else 0
+    def __call__(self, x: Tensor, *time: float) -> Tensor:
+        if self.network:
+            self.log.evaluated(len(x))
+            return self.function(x, *time)
+        known = hasattr(self.function, "distinct")
+        before = self.function.distinct if known else 0
         try:
-            return self.reward(x, *time)
+            return self.function(x, *time)
         finally:
-            self.meter.called(len(x), self.reward.distinct - before if counts else len(x))
+            self.log.called(len(x), self.function.distinct - before if known else len(x))
 
     @property
     def highest(self) -> float | None:
-        return highest_of(self.reward)
+        return self.function.highest if hasattr(self.function, "highest") else None
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """States [B, D], a cache of what was computed from them, and the meter that counts passes over them, if any."""
+    """States [B, D], a cache of what was computed from them, and the log of the run that counts passes over them."""
 
     x: Tensor
-    meter: Meter | None = field(default=None, repr=False)
+    log: RunLog | None = field(default=None, repr=False)
     known: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)  # the cache, by key
 
 
@@ -161,8 +262,8 @@ def needs_of(score: Any) -> Needs:
 
 def ask(score: AnyScore, batch: Batch, t: float, name: str = "given") -> SiteLogits:
     """The answer of any Score about a batch, counted as one pass of its network; ours share its cache."""
-    if batch.meter is not None and not (isinstance(score, BatchScore) and score.asks_others):
-        batch.meter.evaluated(len(batch.x))
+    if batch.log is not None and not (isinstance(score, BatchScore) and score.asks_others):
+        batch.log.evaluated(len(batch.x))
     answer = score.ask(batch, t) if isinstance(score, BatchScore) else score(batch.x, t)
     if isinstance(answer, SiteLogits):
         return answer
@@ -172,41 +273,21 @@ def ask(score: AnyScore, batch: Batch, t: float, name: str = "given") -> SiteLog
     )
 
 
-@runtime_checkable
-class OfTokens(Protocol):
-    """Something that says how many tokens there are, the mask not counted: a process, ours or a user's."""
-
-    @property
-    def vocabulary(self) -> int: ...
-
-
-@runtime_checkable
-class OfProcess(Protocol):
-    """Something that says which process it is for: a model, or a score of ours."""
-
-    @property
-    def process(self) -> OfTokens: ...
-
-
-class AskedModel(OfProcess, Protocol):
-    """A model as those who ask its scores see it: its process, and the meter that counts, if any."""
-
-    @property
-    def meter(self) -> Meter | None: ...
-
-
 def evaluate_all(
-    model: AskedModel, x: Tensor, t: float, **scores: Callable[[Tensor, float], SiteLogits] | None
+    model: Any, x: Tensor, t: float, **scores: Callable[[Tensor, float], SiteLogits] | None
 ) -> list[SiteLogits]:
     """Every score of a `Model` at x [..., D]: all are asked about one batch, and the shape of each answer is checked.
 
     Answers that share an index tensor share it afterwards, too.
     """
-    batch = Batch(x.reshape(-1, x.shape[-1]), model.meter)
-    return over_sites(x.shape, [_checked(model, name, score, batch, t) for name, score in scores.items()])
+    batch = Batch(x.reshape(-1, x.shape[-1]), model.log)
+    answers = []
+    for name, score in scores.items():
+        answers.append(_checked(model, name, score, batch, t))
+    return over_sites(x.shape, answers)
 
 
-def _checked(model: OfProcess, name: str, score: AnyScore | None, batch: Batch, t: float) -> SiteLogits:
+def _checked(model: Any, name: str, score: AnyScore | None, batch: Batch, t: float) -> SiteLogits:
     """A score's answer about a batch, with its shape checked against the process."""
     if score is None:
         raise InvalidInput(f"this sampler needs a {name} score and the model has none")
@@ -237,150 +318,7 @@ def _misfit(name: str, logits: SiteLogits, x: Tensor, size: int) -> InvalidInput
     )
 
 
-_FREE = frozenset({"cpu"})  # kinds of device whose values are read without a synchronisation
-MakeError = Callable[[], Exception]  # makes the error to raise, or the Warning to give; called only if a check fails
-SentChecks = Callable[[], int]  # waits for the transfer, raises what a check found, and returns the sum of the counts
-
-
-def _none_found() -> int:
-    """The answer to checks of which none was sent."""
-    return 0
-
-
-def _no_numbers() -> list[int]:
-    """What is read of a transfer that holds nothing."""
-    return []
-
-
-class PendingCheck(NamedTuple):
-    """A check that is not made yet: `bad`, a boolean tensor [] that must be false, and the problem if it is true."""
-
-    bad: Tensor
-    problem: MakeError
-
-
-def is_on_host(tensor: Tensor) -> bool:
-    """Whether values of this tensor can be read without a device synchronisation."""
-    return tensor.device.type in _FREE
-
-
-class PendingChecks:
-    """The checks of a run that wait to be read from the device.
-
-    They are sent to the host once a step: together with the count of changed sites if the step reads one, else when the
-    step ends. The host waits for a count. What was sent at the end of step n is read at the end of step n + 1, when the
-    transfer has long finished; checks made after the count go with those of the next step.
-    """
-
-    def __init__(self) -> None:
-        self.waiting: list[PendingCheck] = []
-        self._sent: SentChecks = _none_found
-        self._sent_in_step = False
-        self.warned: set[str] = set()  # the warnings given so far
-
-    def end_step(self) -> None:
-        """Send the waiting checks, unless this step has already sent some."""
-        if not self._sent_in_step:
-            self._sent = self.send()
-        self._sent_in_step = False
-
-    def send(self, *counts: Tensor) -> SentChecks:
-        """Send all waiting checks in one transfer; the function returned reads it and sums the counts given."""
-        before, self._sent = self._sent, _none_found
-        checks, self.waiting, self._sent_in_step = self.waiting, [], True
-        values = [*(check.bad.long().reshape(1) for check in checks), *(count.reshape(1) for count in counts)]
-        numbers = _sent(torch.cat(values)) if values else _no_numbers
-
-        def answer() -> int:
-            found = numbers()
-            for bad, check in zip(found, checks, strict=False):
-                if bad:
-                    _raise(check.problem(), self.warned)
-            return sum(found[len(checks) :])
-
-        before()
-        return answer
-
-    def read_all(self) -> None:
-        """Wait for the checks that were sent and for those that are waiting, at the end of a run."""
-        self.send()()
-
-
-class StepWork:
-    """What a step shares among its parts: the run's pending checks, and the sites that its last draw changed.
-
-    The sampler makes one for each step and the particles carry it to all code of the step. Code that is handed none (an
-    exact answer, a law used by hand) shares nothing: it checks at once and looks for changed sites anew. What networks
-    answered about the states of a step belongs to the `Batch` that they were asked with, and then to the move's law.
-    """
-
-    def __init__(self, checks: PendingChecks) -> None:
-        self.checks = checks
-        self._drawn: tuple[Tensor, Sites] | None = None
-
-    def drew(self, y: Tensor, sites: Sites) -> None:
-        """Note the sites where these next states differ from the states that they were drawn from."""
-        self._drawn = y, sites
-
-    def sites_drawn(self, y: Tensor) -> Sites | None:
-        """The sites noted for these states; None if they are not those of the last draw."""
-        return self._drawn[1] if self._drawn is not None and self._drawn[0] is y else None
-
-
-def check(bad: Tensor, problem: MakeError, work: StepWork | None = None) -> None:
-    """Raise the problem if `bad`, a boolean tensor [], is true: now, or with the other checks of the step.
-
-    A problem that is a Warning is issued instead, once a run.
-    """
-    if work is not None and bad.device.type not in _FREE:
-        work.checks.waiting.append(PendingCheck(bad, problem))
-    elif bool(bad):
-        _raise(problem(), set() if work is None else work.checks.warned)
-
-
-def _raise(problem: Exception, warned: set[str]) -> None:
-    """Raise an error. Issue a warning, unless one with the same text has been issued (`warned`)."""
-    if not isinstance(problem, Warning):
-        raise problem
-    if str(problem) not in warned:
-        warned.add(str(problem))
-        warnings.warn(problem, stacklevel=2)
-
-
-def sites_where(
-    mask: Tensor, work: StepWork | None = None, meanwhile: Callable[[], object] = nothing
-) -> tuple[Tensor, ...]:
-    """Where a mask is true, as `nonzero(as_tuple=True)` gives it; pending checks are answered by the same transfer.
-
-    Their number must be read from the device. `meanwhile` queues further work before the host waits for it.
-    """
-    if work is None or mask.device.type in _FREE:
-        return mask.nonzero(as_tuple=True)
-    answer = work.checks.send(mask.sum())
-    meanwhile()
-    flat = mask.reshape(-1).to(torch.uint8).argsort(descending=True, stable=True)[: answer()]
-    where: list[Tensor] = []
-    for size in reversed(mask.shape[1:]):
-        where.append(flat % size)
-        flat = flat // size
-    return flat, *reversed(where)
-
-
-def _sent(numbers: Tensor) -> Callable[[], list[int]]:
-    """Start copying numbers to the host; the function returned waits for this copy, and not for work queued later."""
-    if not numbers.is_cuda:
-        return numbers.tolist
-    here, arrived = numbers.to("cpu", non_blocking=True), torch.cuda.Event()
-    arrived.record(torch.cuda.current_stream(numbers.device))
-
-    def wait() -> list[int]:
-        arrived.synchronize()
-        return here.tolist()
-
-    return wait
-
-
-def value_of(potential: AnyPotential, x: Tensor, t: float, work: StepWork | None = None) -> Tensor:
+def value_of(potential: AnyPotential, x: Tensor, t: float, log: RunLog | None = None) -> Tensor:
     """The value of states [..., D], float64 [...]: asked as one batch, with its shape and NaN checked.
 
     The function is given a copy: what it writes into its input changes no particle.
@@ -399,7 +337,7 @@ def value_of(potential: AnyPotential, x: Tensor, t: float, work: StepWork | None
             f"the potential (reward) returned shape {tuple(value.shape)} for a batch of states "
             f"{tuple(batch.shape)}; it must return one number a state, [{len(batch)}]"
         )
-    check(value.isnan().any(), partial(_nan_value, value, t), work)
+    check(value.isnan().any(), partial(_nan_value, value, t), log)
     return value.double().reshape(x.shape[:-1])
 
 

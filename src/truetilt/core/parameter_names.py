@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from difflib import get_close_matches
 from functools import wraps
@@ -39,7 +40,8 @@ _MEANT = {  # what others call it
 def spelled(onward: Callable[..., Any] | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """A function whose unknown parameters are refused by a TypeError that says which one was meant.
 
-    `onward` is the function that its **options go to: their parameters become part of this one's signature.
+    `onward` is the function that its **options go to: their parameters become part of this one's signature, and the
+    words that explain them there part of its docstring, as Keyword Args before what it returns.
     """
 
     def checked(call: Callable[P, R]) -> Callable[P, R]:
@@ -53,6 +55,8 @@ def spelled(onward: Callable[..., Any] | None = None) -> Callable[[Callable[P, R
             return call(*args, **options)
 
         vars(asked)["__signature__"] = signature
+        if onward is not None:
+            asked.__doc__ = _explained(call, onward, list(signature.parameters))
         return asked
 
     return checked
@@ -68,6 +72,18 @@ def _joined(own: inspect.Signature, onward: Callable[..., Any] | None) -> inspec
     return own.replace(
         parameters=[*named, *(one for one in further if one.kind is one.KEYWORD_ONLY and one.name not in known)]
     )
+
+
+def _explained(call: Callable[..., Any], onward: Callable[..., Any], names: list[str]) -> str | None:
+    """The docstring of a function with what another says of the parameters that are handed on to it."""
+    if call.__doc__ is None or onward.__doc__ is None:  # python -OO
+        return call.__doc__
+    found = re.findall(r"^( {8}(\w+): .*(?:\n {12}.*)*)$", onward.__doc__, re.MULTILINE)
+    entries = {name: entry for entry, name in found}
+    own = inspect.signature(call).parameters
+    handed = [entries[name] for name in names if name not in own and name in entries]
+    before, returns, after = call.__doc__.partition("\n\n    Returns:")
+    return "\n".join([before, "", "    Keyword Args:", *handed]) + returns + after
 
 
 def _advice(who: str, wrong: str, known: list[str]) -> str:

@@ -7,19 +7,15 @@ by score ratios has no potential, one weighted by a potential may have no base.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
-
-import torch
+from typing import Any, NamedTuple
 
 from .arguments import set_fields, shown
 from .errors import InvalidInput
 from .fingerprints import alike
 
 _SHORT = 48  # characters of a part that are told as they are
-_ABSENT = object()
 _AT_END = "at the end only"
 _SIDES = ("process", "length", "dimension", "base", "conditional", "potential")  # of a model, as a target names them
 
@@ -102,109 +98,17 @@ class Target:
         """Whether it is that of moves that are right at $t = 0$ alone."""
         return any(isinstance(part, str) and part == _AT_END for part in self.way.values())
 
-    def completed(self, value: Any) -> Target:
+    def completed(self, model: Any, tilt: Any = None) -> Target:
         """The same with the model and the tilt of the value whose target it is, where it names neither."""
         if not self.final:
             return self
-        final, way = dict(self.final), dict(self.way)
-        model = value.model if isinstance(value, OfModel) else None
-        if not final.keys() & {"model", *_SIDES}:
-            final |= _sides(model)
-        if not way and isinstance(value, Tilting) and value.tilt is not None:
-            way = {"tilt": value.tilt}
+        final = self.final if self.final.keys() & {"model", *_SIDES} else {**self.final, **_sides(model)}
+        way = {"tilt": tilt} if not self.way and tilt is not None else self.way
         return replace(self, final=final, way=way)
 
 
 # The target of a run without weights: moves towards any target may follow it.
 NO_WEIGHTS = Target(formula="none: the proposal as it is, every particle counted alike")
-
-
-class Described:
-    """What a Feynman-Kac value or a move kernel may say of itself beside how it moves, each part with its default.
-
-    Nobody need derive from it: `contract_of` reads the parts that a value has, and one that is left out, or None, has
-    the default of `Contract`.
-    """
-
-    how: ClassVar[str] = ""  # how it samples, in a few words for the report
-
-    @property
-    def device(self) -> torch.device | str | None:
-        """Where its tensors are; None: where its model's are, else on the CPU."""
-        return None
-
-    @property
-    def target(self) -> Target | None:
-        """What the weighted particles aim at; None where a value does not say, and then no moves are checked."""
-        return None
-
-    @property
-    def remedies(self) -> Remedies:
-        """What may help where its weights are bad; by default general advice."""
-        return UNKNOWN
-
-    @property
-    def most_log_weight(self) -> float | None:
-        """log of the most that a state can weigh, where that is known."""
-        return None
-
-
-class Contract(NamedTuple):
-    """What a value says of itself (`Described`); each field is the default where it does not."""
-
-    device: torch.device | str = "cpu"  # where its tensors are; by default where its model's are
-    target: Target | None = None  # what the weighted particles aim at
-    remedies: Remedies = UNKNOWN  # what may help where its weights are bad
-    how: str = ""  # how it samples, in a few words
-    most_log_weight: float | None = None  # log of the most that a state can weigh, where that is known
-
-
-@runtime_checkable
-class OnDevice(Protocol):
-    """Something that says where its tensors are."""
-
-    @property
-    def device(self) -> torch.device | str: ...
-
-
-def contract_of(value: Any) -> Contract:
-    """The contract of a Feynman-Kac value or a move kernel, ours or a user's, with defaults for what is left out."""
-    said = {name: part for name in Contract._fields if (part := _said(value, name)) is not None}
-    if "device" not in said and isinstance(value, OfModel) and isinstance(value.model, OnDevice):
-        said["device"] = value.model.device
-    if isinstance(target := said.get("target"), Target):
-        said["target"] = target.completed(value.fk if isinstance(value, OfValue) else value)
-    return Contract(**said)
-
-
-def _said(value: Any, name: str) -> Any:
-    """The attribute of this name, None where there is none; an error inside a property is seen, not taken for that."""
-    absent = inspect.getattr_static(value, name, _ABSENT) is _ABSENT
-    return getattr(value, name, None) if absent else getattr(value, name)  # absent: of `__getattr__`, or nowhere
-
-
-@runtime_checkable
-class OfModel(Protocol):
-    """A Feynman-Kac value that samples a model: `tt.Model`, `tt.continuous.Model` or a user's own."""
-
-    @property
-    def model(self) -> Any: ...
-
-
-@runtime_checkable
-class OfValue(Protocol):
-    """A move kernel that is made from a Feynman-Kac value `fk`."""
-
-    @property
-    def fk(self) -> Any: ...
-
-
-@runtime_checkable
-class Tilting(Protocol):
-    """A Feynman-Kac value whose particles carry a log-weight that is a function of state and time, or None."""
-
-    @property
-    def tilt(self) -> Any: ...
 
 
 def tempered(model: Any, alpha: float, share: float, **way: Any) -> Target:

@@ -1,7 +1,7 @@
-"""What a twist may say of itself, beside its values: protocols, each of which may be left out.
+"""What a twist may say of itself, beside its values; each part may be left out.
 
-A twist is a `Potential`, a function (x, t) of a batch of states, and nothing more is asked of it. What it cost to make
-is `Costly` in core/metering. The page on twists (docs/twists.md) has the table.
+A twist is a `Potential`, a function (x, t) of a batch of states, and nothing more is asked of it. The page on twists
+(docs/twists.md) has the table.
 """
 
 from __future__ import annotations
@@ -40,22 +40,6 @@ class Learned(Protocol):
 
 
 @runtime_checkable
-class AskedOfFew(Protocol):
-    """A twist that is dear to ask, such as a network: how many tokens of a site it should be asked about; None: all."""
-
-    @property
-    def candidates(self) -> int | None: ...
-
-
-@runtime_checkable
-class InWords(Protocol):
-    """A twist that says what it is, in words for the story of a `tt.steer`; None: it has no words."""
-
-    @property
-    def told(self) -> str | None: ...
-
-
-@runtime_checkable
 class Relaxable(Protocol):
     """A twist that has a gradient: `relaxed` is its value of one-hot states [B, D, S + 1], the mask last, [B]."""
 
@@ -64,9 +48,9 @@ class Relaxable(Protocol):
 
 def candidates_of(twist: object) -> int | None:
     """How many tokens of a site a twist should be asked about; None: all."""
-    return twist.candidates if isinstance(twist, AskedOfFew) else None
+    return getattr(twist, "candidates", None)
 
 
 def words_of(twist: object) -> str | None:
     """What a twist is in its own words, if it has any."""
-    return twist.told if isinstance(twist, InWords) else None
+    return getattr(twist, "told", None)

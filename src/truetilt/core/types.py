@@ -1,22 +1,22 @@
 """Shapes, records and protocols that all other modules use.
 
 Leading dimensions are independent populations; the particle axis is the last axis of a log-weight. A record is
-immutable. A class is a Protocol, final, or an abstract base that leaves a few methods to its subclasses (`BatchScore`
-of core/evaluation, `OnClock` of targets/).
+immutable. A class is an abstract base with defaults (`core/bases`), final, or a Protocol where users bring a plain
+function or a value of any make (`Score`, `Resampler`, `Law`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from .arguments import FINITE, bounded, device_here, function, has, set_fields, shown, whole_number
+from .arguments import FINITE, bounded, device_here, function, has, set_fields, whole_number
 from .errors import InvalidInput
-from .evaluation import Meter, StepWork
+from .evaluation import RunLog
 from .logits import SiteLogits, take
 
 State = Tensor  # any dtype; [..., N, D] tokens (int64) or reals: the sampler never looks inside
@@ -34,7 +34,6 @@ class Particles(NamedTuple):
     x: State
     log_w: LogWeights
     aux: Aux
-    work: StepWork | None = None  # where checks of their step wait for the device; None: asked at once
 
 
 class Resampled(NamedTuple):
@@ -114,38 +113,6 @@ class Move(Protocol):
     def take(self, ancestors: Tensor) -> Move: ...
 
 
-class FeynmanKac(Protocol):
-    """What is sampled: a first move out of nothing, then a move for each interval $t -> s$.
-
-    A move may hang on a choice that comes before its weight (which site to reveal): `choices(t, s)` is the number of
-    uniforms that it takes for a particle, and `move` is given them as u, float64 [..., N, choices]. A
-    `ListedFeynmanKac` lists those choices, too. What else a value may say of itself, its target and its model among it,
-    is in `Described` and `OwnGrid`.
-    """
-
-    def start(self, shape: tuple[int, ...], t: float) -> Move: ...
-    def choices(self, t: float, s: float) -> int: ...
-    def move(self, particles: Particles, t: float, s: float, u: Tensor) -> Move: ...
-
-
-@runtime_checkable
-class ListedFeynmanKac(FeynmanKac, Protocol):
-    """A Feynman-Kac value that lists all it may choose, each with its log-probability [..., N], for exact answers.
-
-    Without choices that is `[(torch.zeros_like(particles.log_w), self.move(particles, t, s))]`.
-    """
-
-    def branches(self, particles: Particles, t: float, s: float) -> Sequence[tuple[Tensor, Move]]: ...
-
-
-@runtime_checkable
-class OwnGrid(Protocol):
-    """A Feynman-Kac value with a time grid of its own, which `tt.run(fk)` takes."""
-
-    @property
-    def grid(self) -> Sequence[float]: ...
-
-
 class Redraw(Move, Protocol):
     """A move of a Markov kernel: no weight, and the chance that what it proposes is accepted."""
 
@@ -159,46 +126,6 @@ class ByKernel(Protocol):
 
     @property
     def redraw(self) -> Redraw: ...
-
-
-class MoveKernel(Protocol):
-    """A Markov kernel on particles at time t that leaves a target alone.
-
-    Which target that is it says as a Feynman-Kac value does (`Described`): a run warns of moves that do not say.
-    `choices` is the number of uniforms that a move takes for a particle, and `move` is given them as u, float64
-    [..., N, choices]; the acceptance draws from one of its own. `number` counts the moves of a run from 0: a systematic
-    scan takes its site from it.
-    """
-
-    @property
-    def choices(self) -> int: ...
-    def move(self, particles: Particles, t: float, number: int, u: Tensor) -> Redraw: ...
-
-
-@runtime_checkable
-class ListedKernel(Protocol):
-    """A move kernel that lists all it may choose: moves with the log-probability of each, for exact answers.
-
-    `branches` returns pairs of log-probabilities [..., N], which sum to 1 over the list, and the move of that choice.
-    """
-
-    def branches(self, particles: Particles, t: float, number: int) -> Sequence[tuple[Tensor, Redraw]]: ...
-
-
-@runtime_checkable
-class MadeFrom(Protocol):
-    """A move kernel that is made from a value `fk`, whose target it leaves alone; ours are made from a `SiteTarget`."""
-
-    @property
-    def fk(self) -> object: ...
-
-
-@runtime_checkable
-class RedrawsSites(MadeFrom, Protocol):
-    """A move kernel that redraws sites from the conditionals of `fk`, if `redraws` is true."""
-
-    @property
-    def redraws(self) -> bool: ...
 
 
 class Resampler(Protocol):
@@ -297,7 +224,7 @@ class Model:
     potential: Potential | None = None
     device: torch.device | str = "cpu"
     log_p_condition: float | None = None
-    meter: Meter | None = field(default=None, init=False, repr=False, compare=False)  # a run's own, which counts
+    log: RunLog | None = field(default=None, init=False, repr=False, compare=False)  # of the run it is bound to
 
     def __post_init__(self) -> None:
         check_process(self.process)
@@ -329,30 +256,6 @@ def check_model(model: object) -> None:
             f"model is a {type(model).__name__}; wrap it, tt.Model(process, length, base, conditional, potential), or "
             "run a diffusion of real vectors, tt.run(tt.continuous.Tilted(model, alpha), tt.uniform_grid(steps))"
         )
-
-
-def check_sampled(fk: object) -> None:
-    """What a run can sample."""
-    need = "give what to sample, such as tt.Tilted(model, alpha) or tt.AnyOrder(model, alpha)"
-    has("fk", fk, ("start", "choices", "move"), need + ("; or call tt.sample" if isinstance(fk, Model) else ""))
-
-
-def check_listed_value(fk: FeynmanKac) -> ListedFeynmanKac:
-    """The same value, if it lists its choices."""
-    if not isinstance(fk, ListedFeynmanKac):
-        raise InvalidInput(
-            f"{shown(fk)} does not list what it may choose, and exact answers sum over that; give it a method "
-            "`branches(particles, t, s)`: pairs of a log-probability and a move, where choices(t, s) is 0 "
-            "[(zeros, move)]"
-        )
-    return fk
-
-
-def check_listed(name: str, kernel: object, need: str) -> ListedKernel:
-    """The same kernel, if it lists its choices."""
-    if isinstance(kernel, type) or not isinstance(kernel, ListedKernel):
-        raise InvalidInput(f"{name} is {shown(kernel)}; {need}")
-    return kernel
 
 
 def check_process(process: object) -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..core.errors import InvalidWeights
-from ..core.evaluation import PendingCheck, StepWork, check, sites_where
+from ..core.evaluation import PendingCheck, RunLog, check, sites_where
 from ..core.logits import SiteLogits, Sites, begin, invert_cdf, kept_below, take
 from ..core.types import NEG_INF, Jumps, Process, SiteOdds, SitewiseLaw, Tokens
 
@@ -29,27 +29,27 @@ class SiteLaw:
     x: Tokens
     odds: SiteOdds
     pending: PendingCheck | None = field(default=None, repr=False, compare=False)  # the move that draws from it checks
-    work: StepWork | None = field(default=None, repr=False, compare=False)  # of the step that draws from it
+    log: RunLog | None = field(default=None, repr=False, compare=False)  # of the step that draws from it
 
     def sample(self, u: Tensor) -> Tokens:
         """One uniform a site [..., D] to the next state. Only the sites that leave pay for a jump."""
         hold = self.odds.log_hold.exp()
-        leaving = sites_where(u >= hold, self.work, partial(begin, self.odds.logits.store))
+        leaving = sites_where(u >= hold, self.log, partial(begin, self.odds.logits.store))
         held = hold[leaving]
         rest = (u[leaving] - held) / (1 - held)
         sites = Sites(leaving)
-        jumped = _jump(rest, self.x[leaving], self.odds.logits.among(sites), self.work)
+        jumped = _jump(rest, self.x[leaving], self.odds.logits.among(sites), self.log)
         y = self.x.index_put(leaving, jumped)
-        if self.work is not None:
-            self.work.drew(y, sites)
+        if self.log is not None:
+            self.log.drew(y, sites)
         return y
 
     def changed(self, y: Tokens) -> Sites:
         """The sites where y differs from x by a token; no device is asked if this step's law has just drawn y."""
-        drawn = None if self.work is None else self.work.sites_drawn(y)
+        drawn = None if self.log is None else self.log.sites_drawn(y)
         if drawn is not None:
             return drawn
-        return Sites(sites_where((y != self.x) & (y < self.odds.logits.vocabulary), self.work))
+        return Sites(sites_where((y != self.x) & (y < self.odds.logits.vocabulary), self.log))
 
     def log_prob(self, y: Tokens, changed: Sites | None = None) -> Tensor:
         """log-probability of y [...]; `changed` is what a law from the same x says has changed."""
@@ -70,10 +70,10 @@ class SiteLaw:
         return (self.odds.log_move == NEG_INF).all(-1)
 
     def take(self, ancestors: Tensor) -> SiteLaw:
-        return SiteLaw(take(self.x, ancestors), self.odds.take(ancestors), self.pending, self.work)
+        return SiteLaw(take(self.x, ancestors), self.odds.take(ancestors), self.pending, self.log)
 
 
-def _jump(u: Tensor, x: Tokens, logits: SiteLogits, work: StepWork | None) -> Tokens:
+def _jump(u: Tensor, x: Tokens, logits: SiteLogits, log: RunLog | None) -> Tokens:
     """Invert the CDF of each site [k] of these, with its current token's own mass cut out."""
     rows = cast("Tensor", logits.store)
     size = rows.shape[-1]
@@ -85,7 +85,7 @@ def _jump(u: Tensor, x: Tokens, logits: SiteLogits, work: StepWork | None) -> To
     above = torch.where(outside, 0.0, flat[start + here])
     total = flat[start + size - 1]
     token = invert_cdf(flat, start, size, skip_mass(u, below, above, total))
-    check(total.isnan().any(), partial(_nan_rows, total), work)
+    check(total.isnan().any(), partial(_nan_rows, total), log)
     return token
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from ..core.arguments import function, shown, tensor_of
 from ..core.errors import InvalidInput, InvalidWeights
 from ..core.eval_mode import evaluating
-from ..core.evaluation import Batch, BatchScore, OfProcess, OfTokens, ask, check, check_answer
+from ..core.evaluation import Batch, BatchScore, ask, check, check_answer
 from ..core.logits import SiteLogits, batch_of
 from ..core.types import NEG_INF, Potential, Process, Score, Tokens, check_process
 
@@ -163,8 +163,8 @@ def check_base(process: Process, base: Score) -> None:
     """Raise unless this is a process, and a base of equally many tokens."""
     check_process(process)
     function("base", base, "(x, t)")
-    known = base.process if isinstance(base, OfProcess) else None
-    if isinstance(known, OfTokens) and known.vocabulary != process.vocabulary:
+    known = getattr(base, "process", process)  # of a score that says it
+    if known.vocabulary != process.vocabulary:
         raise InvalidInput(
             f"the base knows {known.vocabulary} tokens and the process {process.vocabulary}; they must agree"
         )

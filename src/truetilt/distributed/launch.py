@@ -18,9 +18,9 @@ from torch.distributed.elastic.multiprocessing.errors import record
 
 from ..api import PopulationOptions, StepOptions, run
 from ..core.arguments import whole_number
+from ..core.bases import FeynmanKac
 from ..core.errors import DegenerateWeights, InvalidInput
 from ..core.model_diagnostics import as_numbers, from_numbers, worst
-from ..core.types import FeynmanKac
 from ..result import Result
 from ..smc.sampler import WHOLE, Whole
 from ..smc.shards import Shard, SharedSettings

@@ -73,29 +73,29 @@ class Ranks:
     def compare(self, settings: SharedSettings) -> None:
         compare(self.world, settings)
 
-    def draw(self, move: Move, ancestors: Tensor, origin: Origin | None, how: Drawing) -> Drawn:
+    def draw(self, move: Move, ancestors: Tensor, origin: Origin | None, draws: Drawing) -> Drawn:
         """Collective: all ranks call it with the same ancestors.
 
         A lazily evaluated move is rebuilt from the received particles; any other is drawn on the ancestor's rank.
         """
         found = None if origin is None else plan(ancestors.cpu(), self.cuts, self.world.rank)
         if origin is None or found is None:
-            return how(move.take(self.mine(ancestors) - self.first))
+            return draws(move.take(self.mine(ancestors) - self.first))
         if not move.lazy:
-            return self._draw_at_home(move, ancestors, how)
-        (x, log_w, aux, _), u = origin.particles, origin.u
+            return self._draw_at_home(move, ancestors, draws)
+        (x, log_w, aux), u = origin.particles, origin.u
         x, log_w, u, *rest = self._exchange([x, log_w, u, *aux.values()], found)
-        return how(origin.make(Particles(x, log_w, dict(zip(aux, rest, strict=True))), u))
+        return draws(origin.make(Particles(x, log_w, dict(zip(aux, rest, strict=True))), u))
 
-    def _draw_at_home(self, move: Move, ancestors: Tensor, how: Drawing) -> Drawn:
+    def _draw_at_home(self, move: Move, ancestors: Tensor, draws: Drawing) -> Drawn:
         """Draw each particle on its ancestor's rank, from the particle's own uniforms, and send it to its own rank."""
         found, device = visits(ancestors.cpu(), self.cuts, self.world.rank).to(ancestors.device), ancestors.device
         own = move.take(found.own)
-        u = how.uniforms(own)
-        x, log_after, aux = how.sample(own, u)
+        u = draws.uniforms(own)
+        x, log_after, aux = draws(own, u)
         asked = u.new_zeros(*found.others.shape, u.shape[-1])
         asked[found.here] = self._sent(u[found.away], found.needed, found.asked)
-        theirs = how.sample(move.take(found.others), asked)
+        theirs = draws(move.take(found.others), asked)
         rows, unpack = packed([x, log_after, *aux.values()])
         guests, _ = packed([theirs[0], theirs[1], *(theirs[2][key] for key in aux)])
         place = torch.arange(found.others.numel(), device=device).reshape(found.others.shape)[found.here]

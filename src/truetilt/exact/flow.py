@@ -15,27 +15,12 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import whole_number
+from ..core.bases import FeynmanKac, MoveKernel, check_listed, check_sampled, model_of
 from ..core.errors import InvalidInput, InvalidWeights
-from ..core.target import OfModel, contract_of
-from ..core.types import (
-    NEG_INF,
-    Aux,
-    FeynmanKac,
-    Law,
-    ListedKernel,
-    ListedLaw,
-    Model,
-    Move,
-    Particles,
-    SiteOdds,
-    Tokens,
-    check_listed,
-    check_listed_value,
-    check_sampled,
-)
+from ..core.types import NEG_INF, Aux, Law, ListedLaw, Model, Move, Particles, SiteOdds, Tokens
 from ..diffusion.grids import check_grid
 from ..runtime.memory import check_fits
-from ..runtime.run_arguments import check_same_target
+from ..runtime.run_plan import check_same_target
 from ..smc.rejuvenation import Rejuvenation
 from ..smc.resampling import check_weights
 from ..targets.on_clock import ClockMove
@@ -79,17 +64,16 @@ def flow(
             moves.
     """
     check_sampled(fk)
-    listed = check_listed_value(fk)
-    _check_moves(fk, moves)
+    moves = _made_moves(fk, moves)
     grid = check_grid(grid)
-    size, length = _sizes(fk.model if isinstance(fk, OfModel) else None, size, length)
+    size, length = _sizes(model_of(fk), size, length)
     check_fits(8 * size**length * (length + 2), f"all {size}^{length} states")
     first = fk.start((1,), grid[0])
     states = enumerate_states(size, length, first.log_before.device)
     log_mass, aux = push(first, torch.zeros(1, dtype=torch.float64, device=states.device), states, size)
     for number, (t, s) in enumerate(pairwise(grid), start=1):
         particles = _alive(states, log_mass, aux, t)
-        log_mass, aux = push_branches(listed.branches(particles, t, s), particles.log_w, states, size)
+        log_mass, aux = push_branches(fk.branches(particles, t, s), particles.log_w, states, size)
         for kernel, move in _moves_after(moves, number, last=number == len(grid) - 1):
             particles = _alive(states, log_mass, aux, s)
             log_mass, aux = push_branches(kernel.branches(particles, s, move), particles.log_w, states, size)
@@ -104,19 +88,19 @@ def _alive(states: Tokens, log_mass: Tensor, aux: Aux, t: float) -> Particles:
     return Particles(states[alive], log_mass[alive], {k: v[alive] for k, v in aux.items()})
 
 
-def _moves_after(moves: Rejuvenation | None, step: int, last: bool) -> Iterator[tuple[ListedKernel, int]]:
+def _moves_after(moves: Rejuvenation | None, step: int, last: bool) -> Iterator[tuple[MoveKernel, int]]:
     """The kernel and the number of each move after a step, as the sampler counts them."""
     if moves is None:
         return
-    kernel, first = check_listed("the kernel of the moves", moves.kernel, _LISTED), moves.before(step)
+    first = moves.before(step)
     for number in range(first, first + moves.each_step + moves.at_end * last):
-        yield kernel, number
+        yield moves.by, number
 
 
-def _check_moves(fk: FeynmanKac, moves: object) -> None:
-    """Raise unless the moves have the target of fk, do not hang on weights, and their kernel lists its choices."""
+def _made_moves(fk: FeynmanKac, moves: object) -> Rejuvenation | None:
+    """The moves, made from fk; raise unless they have its target, do not hang on weights, and list their choices."""
     if moves is None:
-        return
+        return None
     if not isinstance(moves, Rejuvenation):
         raise InvalidInput(f"moves is a {type(moves).__name__}; give tt.Rejuvenation(kernel, each_step=...)")
     if moves.after_resampling:
@@ -124,8 +108,10 @@ def _check_moves(fk: FeynmanKac, moves: object) -> None:
             "moves after a step that resampled hang on the weights of finitely many particles, and flow has none; "
             "give each_step or at_end"
         )
-    check_listed("the kernel of the moves", moves.kernel, _LISTED)
-    check_same_target(contract_of(fk).target, moves)
+    made = moves.made_from(fk)
+    check_listed("the kernel of the moves", made.by, _LISTED)
+    check_same_target(fk.spec, made)
+    return made
 
 
 def _sizes(model: object, size: int | None, length: int | None) -> tuple[int, int]:

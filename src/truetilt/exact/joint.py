@@ -5,7 +5,6 @@ The reference for every clock-time model: with these laws the weighted limit is 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,6 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ..core.bases import FeynmanKac
 from ..core.logits import draw_by_row, take
 from ..core.types import NEG_INF, Aux, LogWeights, Particles, Tokens
 from .tables import Table, flat_index, noised
@@ -72,21 +72,8 @@ class JointMove:
         return replace(self, law=self.law.take(ancestors), ratios=ratios, log_tilt=take(self.log_tilt, ancestors))
 
 
-class Unbranched(ABC):
-    """A model without choices before the weight."""
-
-    def choices(self, t: float, s: float) -> int:
-        return 0
-
-    def branches(self, particles: Particles, t: float, s: float) -> list[tuple[Tensor, JointMove]]:
-        return [(torch.zeros_like(particles.log_w), self.move(particles, t, s))]
-
-    @abstractmethod
-    def move(self, particles: Particles, t: float, s: float, u: Tensor | None = None) -> JointMove: ...
-
-
 @dataclass(frozen=True)
-class JointTempered(Unbranched):
+class JointTempered(FeynmanKac):
     """`Tempered` with exact joint transitions, proposing from the conditional model."""
 
     table: Table
@@ -119,7 +106,7 @@ class JointTempered(Unbranched):
 
 
 @dataclass(frozen=True)
-class JointTilted(Unbranched):
+class JointTilted(FeynmanKac):
     """`Tilted` with exact joint transitions and any potential whose value at t = 0 is log p(zeta|x)."""
 
     table: Table

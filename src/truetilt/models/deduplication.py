@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from torch import Tensor
 
 from ..core.arguments import function, shown
-from ..core.condition_count import parts_of
+from ..core.binding import conditions_of
 from ..core.errors import InvalidInput
-from ..core.evaluation import Batch, BatchScore, Needs, OfProcess, ask, needs_of
+from ..core.evaluation import Batch, BatchScore, Needs, ask, needs_of
 from ..core.logits import SiteLogits
 from ..core.types import Process, Score, Tokens
 
 
 def process_of(score: Score) -> Process | None:
     """The process that a score says it is for; None where it does not say."""
-    return cast("Process", score.process) if isinstance(score, OfProcess) else None
+    return getattr(score, "process", None)
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Distinct(WrappingScore):
             function("the score", self.score, "(x, t)")
         else:
             raise InvalidInput(f"the score is a {type(self.score).__name__}; give what maps (x, t) to tt.SiteLogits")
-        if parts_of(self.score) > 1:
+        if conditions_of(self.score) > 1:
             raise InvalidInput("the score is of several conditions, and equal states may have two: leave Distinct out")
 
     @property
@@ -78,7 +78,7 @@ def shared(answer: SiteLogits, which: Tensor) -> SiteLogits:
 def _distinct(batch: Batch) -> tuple[Batch, Tensor]:
     """The distinct states of a batch [k, D], and the index of each state among them [B]."""
     states, which = batch.x.unique(dim=0, return_inverse=True)
-    return Batch(states, batch.meter), which
+    return Batch(states, batch.log), which
 
 
 def first_answer(score: Score, batch: Batch, t: float) -> SiteLogits:

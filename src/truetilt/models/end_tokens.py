@@ -50,7 +50,7 @@ class Ended(WrappingScore):
         index = torch.zeros_like(batch.x)
         if not bool(wanted.any()):
             return SiteLogits(law, index)
-        answer = ask(self.score, Batch(batch.x[wanted], batch.meter), t)
+        answer = ask(self.score, Batch(batch.x[wanted], batch.log), t)
         index[wanted] = answer.index + 1
         return SiteLogits(stacked([law.to(_dtype(answer)), answer.store]), index.masked_fill(behind, 0))
 

@@ -66,7 +66,7 @@ class Infill(WrappingScore):
             raise InvalidInput(f"states of {x.shape[-1]} sites for a text with {self.length} open; give as many")
         texts = batch.known.get(("texts", self.given))
         if texts is None:
-            texts = batch.known["texts", self.given] = Batch(self.whole(x), batch.meter)
+            texts = batch.known["texts", self.given] = Batch(self.whole(x), batch.log)
         answer = ask(self.score, texts, t)
         if not isinstance(answer, SiteLogits) or answer.index.shape[-1:] != (len(self.given),):
             raise InvalidInput(
@@ -137,7 +137,7 @@ class Unseen(BatchScore):
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         x, sites = batch.x, open_sites(self.given).to(batch.x.device)
         blank = torch.full((len(x), len(self.given)), self.process.mask, device=x.device)
-        answer = ask(self.score, Batch(blank.index_copy(-1, sites, x), batch.meter), t)
+        answer = ask(self.score, Batch(blank.index_copy(-1, sites, x), batch.log), t)
         return SiteLogits(answer.store, answer.index[..., sites])
 
 

@@ -67,8 +67,8 @@ class LazyScore(WrappingScore):
         states, which = (numbers // length).unique(return_inverse=True)
         if self.seen is not None:
             called("seen", self.seen, len(states))
-        if batch.meter is not None:
-            batch.meter.evaluated(len(states))
+        if batch.log is not None:
+            batch.log.evaluated(len(states))
         here = flat[states]
         logits = self.score.logits(Batch(here), t, None if labels is None else labels[states])
         answer = self.score.score_of(logits, here, t)

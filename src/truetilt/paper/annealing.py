@@ -16,8 +16,9 @@ from typing import Any
 
 from ..api import run
 from ..commands.job_runner import Answer
+from ..core.bases import MoveKernel
 from ..core.errors import InvalidInput
-from ..core.types import Model, MoveKernel
+from ..core.types import Model
 from ..result import Result
 from ..targets.annealed import Annealed
 from ..targets.composed import Composed

@@ -25,7 +25,7 @@ from ..result import Result
 from ..smc.rejuvenation import Rejuvenation
 from ..smc.resampling import adaptive, never, systematic
 from ..smc.sampler import OUTPUT, Stream
-from ..targets.moves import Gibbs
+from ..targets.moves import Gibbs, scan_gibbs
 from ..targets.scans import systematic_scan
 
 VOCABULARY, ALPHA, PARTICLES = 8, 3.0, 500
@@ -68,8 +68,8 @@ def _one_by_one(name: str, sweeps: int = 0) -> ChainSampler:
     chosen = SAMPLERS[name]
 
     def go(model: Model, seed: int) -> Result:
-        fk: Any = chosen.build(model, ALPHA)
-        moves = Rejuvenation(Gibbs(fk, systematic_scan), at_end=sweeps * model.length) if sweeps else None
+        fk = chosen.build(model, ALPHA)
+        moves = Rejuvenation(scan_gibbs, at_end=sweeps * model.length) if sweeps else None
         resample = _OFTEN if sweeps else chosen.resample
         return run(fk, particles=PARTICLES, seed=seed, resample=resample, moves=moves)
 

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ..api import run
 from ..commands.costs import Cost, StateCounter, cost_of
-from ..commands.samplers import SAMPLERS, NamedSampler, OnModel
-from ..core.target import Target
+from ..commands.samplers import SAMPLERS, FeynmanKac, NamedSampler
+from ..core.bases import MoveKernel
 from ..core.types import Model, Particles, Resampler
 from ..diffusion.grids import uniform_grid
 from ..models.conditions import per_condition
@@ -63,7 +63,7 @@ DIGIT_SAMPLERS = {
 
 
 @dataclass(frozen=True)
-class SeveralSites:
+class SeveralSites(MoveKernel):
     """A move that remasks a few sites and redraws them independently, without a correction.
 
     With one site it is `Gibbs`. Several distant pixels are nearly independent given all the others.
@@ -73,19 +73,15 @@ class SeveralSites:
     size: int
 
     @property
-    def target(self) -> Target:
-        return self.fk.target
-
-    @property
     def choices(self) -> int:
         return self.fk.model.length
 
     def move(self, particles: Particles, t: float, number: int, u: Tensor) -> RevealMove:
         sites = u.topk(self.size, largest=False).indices
         old, hidden = particles.x.gather(-1, sites), hide(self.fk, particles.x, sites)
-        stage, work = self.fk.stage(t), particles.work
-        laws = self.fk.site_laws(hidden, self.fk.asked_at(t, self.size), sites, work)
-        law = RevealLaw(hidden, sites, laws.tilted(stage, work=work)[0])
+        stage, log = self.fk.stage(t), self.fk.log
+        laws = self.fk.site_laws(hidden, self.fk.asked_at(t, self.size), sites, log)
+        law = RevealLaw(hidden, sites, laws.tilted(stage, log=log)[0])
         aux = without(self.fk.recall(particles, t), laws, old)
         return RevealMove(law, torch.zeros_like(particles.log_w), laws, aux, stage)
 
@@ -138,7 +134,7 @@ def joint_model(nets: Digits, conditions: Sequence[int], form: str) -> Model:
 
 
 def launch(
-    fk: OnModel,
+    fk: FeynmanKac,
     plan: DigitRun,
     resample: Resampler,
     moves: Rejuvenation | None = None,

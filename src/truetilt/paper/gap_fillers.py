@@ -17,7 +17,7 @@ from torch import Tensor
 from ..api import run
 from ..commands.costs import StateCounter
 from ..commands.sample_text import Given
-from ..commands.samplers import OnModel
+from ..commands.samplers import FeynmanKac
 from ..core.errors import InvalidInput
 from ..core.evaluation import Batch, BatchScore, ask
 from ..core.logits import SiteLogits
@@ -90,7 +90,7 @@ class Gapped(BatchScore):
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         x = batch.x
-        answer = ask(self.score, Batch(self.whole(x), batch.meter), t)
+        answer = ask(self.score, Batch(self.whole(x), batch.log), t)
         return SiteLogits(answer.store, answer.index.gather(-1, row_of_each_state(self.sites, x)))
 
     def whole(self, x: Tokens) -> Tokens:
@@ -231,7 +231,7 @@ def _noted_share(noted: Noted, rows: Tensor, end: int) -> Tensor | None:
 
 def _built(
     nets: Reviews, rows: Tensor, way: Way, meter: StateCounter, noted: Noted
-) -> tuple[OnModel, Gapped | None, dict[str, Any]]:
+) -> tuple[FeynmanKac, Gapped | None, dict[str, Any]]:
     """The Feynman-Kac model of a method, the Score that completes its states to whole rows, and options of the run."""
     if way.method == RECONSTRUCTION:
         plain = meter.watch(Model(nets.process, nets.length, nets.base(), None, None, nets.device))

@@ -24,9 +24,9 @@ from ..exact.tables import Table, flat_index
 from ..result import Result
 from ..rewards.reward import Reward
 from ..steering.steer import steer
-from ..targets.annealed import Annealed, scan_gibbs
+from ..targets.annealed import Annealed
 from ..targets.composed import Composed
-from ..targets.moves import Metropolis
+from ..targets.moves import Metropolis, scan_gibbs
 from ..targets.scans import systematic_scan
 from .kriging import kriged
 from .reward_tables import RewardTable

@@ -54,7 +54,7 @@ class InOrder(WrappingScore):
     order: tuple[int, ...]
 
     def ask(self, batch: Batch, t: float) -> SiteLogits:
-        answer = ask(self.score, Batch(in_chain(batch.x, self.order), batch.meter), t)
+        answer = ask(self.score, Batch(in_chain(batch.x, self.order), batch.log), t)
         return SiteLogits(answer.store, answer.index[:, list(self.order)])
 
 

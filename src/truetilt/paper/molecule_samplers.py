@@ -21,10 +21,10 @@ from ..baselines.budget_search import afresh
 from ..baselines.methods import METHODS, TITLES, Contest, run_method
 from ..baselines.record import Baseline
 from ..commands.job_runner import PROCESSES, RANKS
+from ..core.binding import bind
 from ..core.budget import Budget, BudgetTooSmall
 from ..core.errors import InvalidInput
-from ..core.evaluation import Meter
-from ..core.metering import metered
+from ..core.evaluation import RunLog
 from ..core.spent import Spent
 from ..core.types import Model, Tokens
 from ..diffusion.predictors import Taylor
@@ -210,6 +210,6 @@ def _base(on: MoleculeProblem) -> MoleculeDraws:
 
 def _plain_draws(model: Model, count: int, seed: int) -> tuple[Tokens, Spent]:
     """Draws of a model from left to right, and the network evaluations that they cost, as measured."""
-    meter = Meter()
-    walk = site_by_site(metered(model, meter), order=range(model.length))
-    return base_draws(walk, count, seed), meter.spent
+    log = RunLog()
+    walk = site_by_site(bind(model, log), order=range(model.length))
+    return base_draws(walk, count, seed), log.spent

@@ -14,10 +14,10 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor
 
+from ..core.bases import MoveKernel
 from ..core.errors import InvalidInput
 from ..core.evaluation import evaluate_all
 from ..core.logits import Sites
-from ..core.target import Target
 from ..core.types import Model, Particles, Tokens
 from ..diffusion.processes import Masking
 from ..targets.accept_move import AcceptMove
@@ -67,7 +67,7 @@ def by_ordered_ratio(model: Model, alpha: float) -> Composed:
 
 
 @dataclass(frozen=True)
-class EdgeSweep:
+class EdgeSweep(MoveKernel):
     """Redraw every site in turn by Gibbs moves under the edge ratios at the current exponent, then value the state.
 
     The goal is `by_ordered_ratio`. Exact if the conditionals of both scores agree with the ordered law.
@@ -76,10 +76,6 @@ class EdgeSweep:
     redraws: ClassVar[bool] = True
     fk: Annealed | AtShare
     model: Model
-
-    @property
-    def target(self) -> Target | None:
-        return self.fk.target
 
     @property
     def choices(self) -> int:
@@ -91,9 +87,9 @@ class EdgeSweep:
         for k in range(self.model.length):
             site = torch.full_like(x[..., :1], k)
             hidden = hide(fk, x, site)
-            laws = edges.site_laws(hidden, edges.asked_at(0.0, 1), site, particles.work)
-            x = RevealLaw(hidden, site, laws.tilted(edges.stage(0.0), work=particles.work)[0]).sample(u[..., [k]])
+            laws = edges.site_laws(hidden, edges.asked_at(0.0, 1), site, fk.log)
+            x = RevealLaw(hidden, site, laws.tilted(edges.stage(0.0), log=fk.log)[0]).sample(u[..., [k]])
         mine, before = fk.values(particles, t), fk.recall(particles, t)
-        values = stage.values(x, particles.work)
+        values = stage.values(x, fk.log)
         proposed = Proposed(x, before | {"values": values}, torch.zeros_like(particles.log_w))
         return accepting(fk, particles, t, proposed, mine)

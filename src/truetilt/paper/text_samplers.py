@@ -19,7 +19,7 @@ import torch
 
 from ..api import run
 from ..commands.costs import Cost, StateCounter, cost_of
-from ..commands.samplers import SAMPLERS, NamedSampler, OnModel, equal_reveals
+from ..commands.samplers import SAMPLERS, FeynmanKac, NamedSampler, equal_reveals
 from ..core.errors import InvalidInput
 from ..core.types import Model
 from ..models.conditions import PerConditionScore, per_condition
@@ -80,7 +80,7 @@ class TextSampler:
     by_mass: bool = False  # whether texts are drawn from the union by mass; else populations count equally
     annealing: Annealing | None = None  # replaces the sampler: clean states are drawn, then annealed class by class
 
-    def built(self, model: Model, alpha: float, beta: float) -> tuple[OnModel, dict[str, Any]]:
+    def built(self, model: Model, alpha: float, beta: float) -> tuple[FeynmanKac, dict[str, Any]]:
         """The Feynman-Kac model and the options of its run; moves start from guidance as strong as the target."""
         build, options = self.sampler.build, {"resample": self.sampler.resample}
         if not self.moves:
@@ -228,7 +228,7 @@ class Lots(NamedTuple):
         return (AT_ONCE if self.every_row else ROOM)["cpu" if torch.device(device).type == "cpu" else "cuda"]
 
 
-def in_lots(fk: OnModel, grid: Sequence[float], asked: Lots, options: dict[str, Any]) -> list[Result]:
+def in_lots(fk: FeynmanKac, grid: Sequence[float], asked: Lots, options: dict[str, Any]) -> list[Result]:
     """The results of all conditions, computed in batches of populations; for one condition no bit changes."""
     (populations, particles), seed, parts, _ = asked
     room, lots = asked.room(fk.model.device), []

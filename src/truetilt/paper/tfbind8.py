@@ -15,9 +15,8 @@ from ..core.types import Model
 from ..result import Result
 from ..smc.rejuvenation import Rejuvenation
 from ..targets.any_order import AnyOrder
-from ..targets.moves import Gibbs
+from ..targets.moves import scan_gibbs
 from ..targets.ramp_pilot import pilot
-from ..targets.scans import systematic_scan
 from . import toys
 from .binding import FIGURES, PRIORS, BindingMeasure, lean_model, problem
 from .dna_landscape import read_landscape
@@ -77,7 +76,7 @@ def sample(model: Model, alpha: float, name: str, seed: int) -> Result:
     """Run a method."""
     if name == "any-order-moves":
         fk = in_order(model, alpha)
-        moves = Rejuvenation(Gibbs(fk, systematic_scan), at_end=SWEEPS * LENGTH)
+        moves = Rejuvenation(scan_gibbs, at_end=SWEEPS * LENGTH)
         return run(fk, particles=PARTICLES, seed=seed, resample=HALF, moves=moves)
     if name == "any-order-pilot":
         fk = AnyOrder(model, alpha)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..core.errors import InvalidInput
-from ..core.evaluation import Batch, BatchScore, Meter, Needs
+from ..core.evaluation import Batch, BatchScore, Needs, RunLog
 from ..core.fasta import AMINO_ACIDS
 from ..core.logits import LazyRows, SiteLogits
 from ..core.types import Tokens
@@ -29,7 +29,7 @@ AT_A_TIME = 1024  # states completed in one batch
 
 @dataclass(frozen=True, eq=False)
 class OrderedScore(BatchScore):
-    """The Score of an `OrderedLaw` under masking; equal states are evaluated once, and the meter counts that.
+    """The Score of an `OrderedLaw` under masking; equal states are evaluated once, and the log counts that.
 
     Its conditionals are those of one joint law, so moves that redraw sites leave the law of revealing invariant.
     """
@@ -57,11 +57,11 @@ class OrderedScore(BatchScore):
             index = batch.known["site numbers"] = torch.arange(x.numel(), device=x.device).reshape(x.shape)
 
         def rows(numbers: Tensor) -> Tensor:
-            return self._rows(x, numbers, batch.meter) + lift
+            return self._rows(x, numbers, batch.log) + lift
 
         return SiteLogits(LazyRows((x.numel(), SIZE), rows), index)
 
-    def _rows(self, x: Tokens, numbers: Tensor, meter: Meter | None) -> Tensor:
+    def _rows(self, x: Tokens, numbers: Tensor, log: RunLog | None) -> Tensor:
         """log p(v | revealed sites) for sites by number; sites are numbered state by state."""
         if not len(numbers):
             return torch.empty(0, SIZE, dtype=torch.float64, device=x.device)
@@ -79,33 +79,33 @@ class OrderedScore(BatchScore):
         found = torch.empty(len(numbers), SIZE, dtype=torch.float64, device=x.device)
         for now in turn[plain].unique().tolist():
             chosen = (plain & (turn == now)).nonzero().squeeze(-1)
-            found[chosen] = self._next(ordered[chosen], now, meter)
+            found[chosen] = self._next(ordered[chosen], now, log)
         rest = (~plain).nonzero().squeeze(-1)
         if len(rest):
             _check_few(int(summed[rest].max()))
             asked, which = torch.cat([ordered[rest], turn[rest, None], end[rest, None]], 1).unique(
                 dim=0, return_inverse=True
             )
-            answers = [self._summed(q[:-2], int(q[-2]), int(q[-1]), meter) for q in asked]
+            answers = [self._summed(q[:-2], int(q[-2]), int(q[-1]), log) for q in asked]
             found[rest] = torch.stack(answers)[which]
         return found
 
-    def _next(self, ordered: Tokens, turn: int, meter: Meter | None) -> Tensor:
+    def _next(self, ordered: Tokens, turn: int, log: RunLog | None) -> Tensor:
         """The law of the next site in decoding order; one pass."""
         begun, which = distinct_rows(ordered[:, :turn])
-        if meter is not None:
-            meter.evaluated(len(begun))
+        if log is not None:
+            log.evaluated(len(begun))
         return self.law.after(begun.to(self.law.device)).to(ordered.device)[which]
 
-    def _summed(self, state: Tokens, turn: int, end: int, meter: Meter | None) -> Tensor:
+    def _summed(self, state: Tokens, turn: int, end: int, log: RunLog | None) -> Tensor:
         """The law of the site at this turn, summed over the other hidden sites up to turn `end`."""
         hidden = [k for k in (state[: end + 1] == SIZE).nonzero().squeeze(-1).tolist() if k != turn]
         places = [turn, *hidden]
         letters = torch.cartesian_prod(*[torch.arange(SIZE)] * len(places)).reshape(-1, len(places)).to(state.device)
         every = torch.where(state == SIZE, 0, state).repeat(len(letters), 1)
         every[:, places] = letters
-        if meter is not None:
-            meter.evaluated(len(every))
+        if log is not None:
+            log.evaluated(len(every))
         parts = [self._log_p(part, end) for part in every.split(AT_A_TIME)]
         return torch.cat(parts).reshape(SIZE, -1).logsumexp(1).log_softmax(0)
 
@@ -143,6 +143,6 @@ class GivenBefore(BatchScore):
             turn, turns = self.law.turns.to(site.device)[site], self.law.turns.to(site.device)
             seen = batch.x[numbers // batch.x.shape[1]].masked_fill(turns >= turn[:, None], SIZE)
             own = torch.arange(len(seen), device=site.device) * seen.shape[1] + site
-            return score._rows(seen, own, batch.meter) + lift
+            return score._rows(seen, own, batch.log) + lift
 
         return SiteLogits(LazyRows((batch.x.numel(), SIZE), rows), index)

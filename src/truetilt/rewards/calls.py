@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..core.arguments import bounded, takes_time, tensor_of
 from ..core.errors import InvalidInput
-from ..core.evaluation import MeteredReward
+from ..core.evaluation import CountedFunction
 from ..core.types import NEG_INF, Tokens
 from ..core.user_functions import call_user
 from .reward import Reward
@@ -51,7 +51,7 @@ def call_reward(reward: Rewarding, x: Tokens) -> Tensor:
 
     The function is given a copy: what it writes into its input changes no state.
     """
-    own = reward.reward if isinstance(reward, MeteredReward) else reward
+    own = reward.function if isinstance(reward, CountedFunction) else reward
     given = (x.clone(), 0.0) if takes_time("the reward", own) else (x.clone(),)
     found = call_user("the reward", reward, *given)
     value = tensor_of("what the reward returned", found, "return one number a state", x.device).double()

@@ -10,8 +10,7 @@ import json
 import re
 import signal
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from ..core.errors import InvalidInput, Stopped
 from ..core.storage import check_plain, read_json, remove_written, sha256_of, write_folder, write_json, write_with
 from ..core.types import Particles, StepInfo
 from ..smc.shards import Shard
+from .snapshots import Record, spread
 from .stopping import stops_at_once
 
 _FORMAT, _VERSION = "truetilt-checkpoint", 1
@@ -33,30 +33,6 @@ _PER_STEP = ("ess", "log_z", "ancestors", "moved", "accepted", "spent")
 _NAMED, _PART = re.compile(r"step-\d{8,}"), re.compile(r"\.step-\d{8,}-\w+\.(part|old)")
 _KEPT = 2
 EVERY = 10  # default number of steps between checkpoints
-
-
-_NOBODY = Particles(torch.empty(0), torch.empty(0), {})
-
-
-@dataclass
-class Record:
-    """The state of a run: its particles, the information of each step, and the snapshots taken."""
-
-    particles: Particles = _NOBODY
-    infos: list[StepInfo] = field(default_factory=list)
-    kept: list[tuple[int, Particles]] = field(default_factory=list)
-
-    @property
-    def step(self) -> int:
-        """How many steps are done; -1 before the first draw."""
-        return len(self.infos) - 1
-
-    def gathered(self, shard: Shard) -> Record:
-        """The same record with the particles of all ranks gathered."""
-        kept = [(step, _spread(shard.everyone, particles)) for step, particles in self.kept]
-        spent = shard.summed(torch.stack([info.spent.cpu() for info in self.infos]))
-        infos = [info._replace(spent=mine) for info, mine in zip(self.infos, spent, strict=True)]
-        return Record(_spread(shard.everyone, self.particles), infos, kept)
 
 
 class Checkpoints:
@@ -132,9 +108,9 @@ class Checkpoints:
         aux = {name.removeprefix("aux."): value for name, value in tensors.items() if name.startswith("aux.")}
         rows = zip(*(tensors[name] for name in _PER_STEP), strict=True)
         return Record(
-            _spread(self._mine, Particles(tensors["x"], tensors["log_w"], aux)),
+            spread(self._mine, Particles(tensors["x"], tensors["log_w"], aux)),
             [StepInfo(t, s, *row) for (t, s), row in zip(tensors["times"].tolist(), rows, strict=True)],
-            [(k, _spread(self._mine, Particles(tensors[f"kept.{k}.x"], tensors[f"kept.{k}.log_w"], {}))) for k in kept],
+            [(k, spread(self._mine, Particles(tensors[f"kept.{k}.x"], tensors[f"kept.{k}.log_w"], {}))) for k in kept],
         )
 
     def _answers(self) -> dict[str, Tensor]:
@@ -148,12 +124,6 @@ class Checkpoints:
 
     def _mine(self, everyone: Tensor) -> Tensor:
         return self.shard.mine(everyone).clone()
-
-
-def _spread(change: Callable[[Tensor], Tensor], particles: Particles) -> Particles:
-    """The particles with a function applied to each of their tensors."""
-    aux = {key: change(value) for key, value in particles.aux.items()}
-    return Particles(change(particles.x), change(particles.log_w), aux)
 
 
 def _tensors(record: Record) -> dict[str, Tensor]:

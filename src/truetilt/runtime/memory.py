@@ -5,34 +5,19 @@ A run is refused before any allocation, by a lower bound of its memory, which th
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import torch
 
+from ..core.bases import FeynmanKac, model_of
 from ..core.errors import InvalidInput
 from ..core.evaluation import needs_of
-from ..core.target import OfModel
-from ..core.types import FeynmanKac, Model
+from ..core.types import Model
 
 _SHARE = 0.5  # fraction of the free memory to use; the other half covers what this estimate leaves out
 _COPIES = 6  # copies of a row at each site: scores, laws and weights of base, conditional and proposal
 _WORD = 8  # bytes of a float64
 _STEP = 2048  # bytes that a step's record takes besides its particles
-
-
-@runtime_checkable
-class TwoScores(Protocol):
-    """A model with a base score and, perhaps, a conditional one."""
-
-    base: Any
-    conditional: Any
-
-
-@runtime_checkable
-class OfVectors(Protocol):
-    """A model of real vectors, of this dimension."""
-
-    dimension: int
 
 
 class RunSizes(NamedTuple):
@@ -48,11 +33,10 @@ def fitting_chunk(fk: FeynmanKac, shape: tuple[int, int], device: torch.device |
 
     `shape` is (populations, particles).
     """
-    populations, particles = shape
-    if not isinstance(fk, OfModel):
+    (populations, particles), model = shape, model_of(fk)
+    if model is None:
         return None
-    model = fk.model
-    scores = [score for score in (model.base, model.conditional) if score] if isinstance(model, TwoScores) else []
+    scores = [score for name in ("base", "conditional") if (score := getattr(model, name, None))]
     each = max([particle_bytes(model, score) for score in scores], default=_WORD)
     fitting = max(1, int(_SHARE * free_bytes(device)) // (each * populations))
     batch = max([needs_of(score).batch for score in scores], default=1)
@@ -104,8 +88,8 @@ def check_room(fk: FeynmanKac, shape: tuple[int, int], steps: int, device: torch
 
 def _width(fk: FeynmanKac) -> int:
     """How many numbers a state has: sites of tokens, or dimensions of a vector; 1 where that is not known."""
-    model = fk.model if isinstance(fk, OfModel) else None
-    return model.length if isinstance(model, Model) else model.dimension if isinstance(model, OfVectors) else 1
+    model = model_of(fk)
+    return model.length if isinstance(model, Model) else getattr(model, "dimension", 1)
 
 
 def told_bytes(size: float) -> str:

@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 
+from ..core.bases import FeynmanKac, made_from
 from ..core.model_diagnostics import worst
-from ..core.target import Constant, Remedies, contract_of
-from ..core.types import FeynmanKac, MadeFrom, Resampler
+from ..core.target import Constant, Remedies
+from ..core.types import Resampler
 from ..smc.descriptions import described, name_of
 from ..smc.diagnostics import Known
 from ..smc.rejuvenation import Rejuvenation
@@ -28,21 +29,20 @@ def settings_of(
     """The model, resampler, moves and sizes of a run, which constant its log Z estimates, and the remedies for bad
     weights.
     """
-    contract = contract_of(fk)
+    target = fk.spec
     settings: dict[str, Any] = {"model": describe(fk), "resampler": described(resample), "coupling": name_of(couple)}
     settings["moves"] = None if moves is None else _described(fk, moves)
-    settings["model"] |= {"how": contract.how} if contract.how else {}
-    settings["target"] = contract.target.formula if contract.target is not None else ""
-    if contract.target is not None and isinstance(contract.target.constant, Constant):
-        settings["log_z"] = contract.target.constant._asdict()
-    remedies = contract.remedies if moves is None else contract.remedies._replace(move="")
+    settings["model"] |= {"how": fk.how} if fk.how else {}
+    settings["target"] = "" if target is None else target.formula
+    if target is not None and isinstance(target.constant, Constant):
+        settings["log_z"] = target.constant._asdict()
+    remedies = fk.remedies if moves is None else fk.remedies._replace(move="")
     return settings | {"remedies": remedies._asdict()} | sizes
 
 
 def weights_of(fk: FeynmanKac) -> str:
     """How a value forms its weights, in words ("potential", "edge ratios", ...); empty if it does not state it."""
-    target = contract_of(fk).target
-    return "" if target is None else str(target.way.get("weights", ""))
+    return "" if fk.target is None else str(fk.target.way.get("weights", ""))
 
 
 def versions_of(device: torch.device | str, version: str) -> dict[str, Any]:
@@ -65,11 +65,11 @@ def describe(value: Any) -> dict[str, Any]:
 
 
 def _described(fk: FeynmanKac, moves: Rejuvenation) -> dict[str, Any]:
-    kernel = describe(moves.kernel)
-    if isinstance(moves.kernel, MadeFrom):
-        kernel["fk"] = describe(moves.kernel.fk)
+    kernel, made = describe(moves.by), made_from(moves.by)
+    if made is not None:
+        kernel["fk"] = describe(made)
     plain = describe(moves) | {"kernel": kernel}
-    strayed = moves.differences(contract_of(fk).target)
+    strayed = moves.differences(fk.spec)
     return plain | ({"towards another target": strayed} if strayed else {})
 
 

@@ -1,8 +1,9 @@
-"""Snapshots: particles kept after chosen steps of a run, and the snapshots of several runs joined."""
+"""What a run keeps: its record, and snapshots, the particles after chosen steps; snapshots of several runs joined."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -10,7 +11,37 @@ from torch import Tensor
 
 from ..core.arguments import listed, plain, shown
 from ..core.errors import InvalidInput
-from ..core.types import Particles
+from ..core.types import Particles, StepInfo
+from ..smc.shards import Shard
+
+_NOBODY = Particles(torch.empty(0), torch.empty(0), {})
+
+
+@dataclass
+class Record:
+    """The state of a run: its particles, the information of each step, and the snapshots taken."""
+
+    particles: Particles = _NOBODY
+    infos: list[StepInfo] = field(default_factory=list)
+    kept: list[tuple[int, Particles]] = field(default_factory=list)
+
+    @property
+    def step(self) -> int:
+        """How many steps are done; -1 before the first draw."""
+        return len(self.infos) - 1
+
+    def gathered(self, shard: Shard) -> Record:
+        """The same record with the particles of all ranks gathered."""
+        kept = [(step, spread(shard.everyone, particles)) for step, particles in self.kept]
+        spent = shard.summed(torch.stack([info.spent.cpu() for info in self.infos]))
+        infos = [info._replace(spent=mine) for info, mine in zip(self.infos, spent, strict=True)]
+        return Record(spread(shard.everyone, self.particles), infos, kept)
+
+
+def spread(change: Callable[[Tensor], Tensor], particles: Particles) -> Particles:
+    """The particles with a function applied to each of their tensors."""
+    aux = {key: change(value) for key, value in particles.aux.items()}
+    return Particles(change(particles.x), change(particles.log_w), aux)
 
 
 class Snapshots(NamedTuple):

@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import function, listed, number, set_fields, shown, whole_number
+from ..core.bases import FeynmanKac, check_sampled
 from ..core.errors import DegenerateWeights, InvalidInput
 from ..core.logits import take
-from ..core.types import NEG_INF, FeynmanKac, LogWeights, Move, Particles, Resampled, State, check_sampled
+from ..core.types import NEG_INF, LogWeights, Move, Particles, Resampled, State
 from .paths import REMEDY, Generation, Trajectory, check_reference, trace_back
 from .resampling import adaptive, check_weights, effective_sample_size, log_mean_exp, multinomial
 from .sampler import CHOOSE, DRAW, OUTPUT, RESAMPLE, Stream

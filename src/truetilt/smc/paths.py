@@ -14,9 +14,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..core.bases import FeynmanKac
 from ..core.errors import InvalidInput
 from ..core.logits import take
-from ..core.types import Aux, FeynmanKac, Particles, State
+from ..core.types import Aux, Particles, State
 
 REMEDY = "give a path made with this model and grid (reference=None makes one)"
 

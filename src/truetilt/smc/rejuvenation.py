@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
 
-from ..core.arguments import LONGEST, has, set_fields, whole_number
+from ..core.arguments import LONGEST, called, set_fields, whole_number
+from ..core.bases import FeynmanKac, MakeMoves, MoveKernel, check_kernel_of_moves
 from ..core.errors import InvalidInput
-from ..core.target import NO_WEIGHTS, Target, contract_of
-from ..core.types import MoveKernel, Particles, Step, StepInfo
+from ..core.target import NO_WEIGHTS, Target
+from ..core.types import Particles, Step, StepInfo
 from .resampling import check_accepted, never
 from .sampler import CHOOSE, Source, advance
+
+_NEED = "give moves, such as tt.Gibbs, or with options partial(tt.Gibbs, scan=tt.systematic_scan)"
 
 
 @dataclass(frozen=True)
@@ -24,20 +27,24 @@ class Rejuvenation:
     particles. Use `each_step` or `at_end` where that matters.
 
     Args:
-        kernel: Moves that leave the target of the run unchanged, such as `tt.Gibbs(fk)`.
+        kernel: What makes the moves from the value that is run, such as `tt.Gibbs`, or with options
+            `partial(tt.Block, size=2)`: they leave the run's target alone. Or moves made from another value of the same
+            target, such as `tt.Gibbs(other)`.
         each_step: Moves after every step, 0 to 1,000,000; 0 by default.
         after_resampling: Further moves after a step in which particles were resampled, 0 to 1,000,000; 0 by default.
         at_end: Further moves after the last step, 0 to 1,000,000; 0 by default.
     """
 
-    kernel: MoveKernel
+    kernel: MakeMoves | MoveKernel
     each_step: int = 0
     after_resampling: int = 0
     at_end: int = 0
 
     def __post_init__(self) -> None:
-        has("kernel", self.kernel, ("move", "choices"), "give moves, such as tt.Gibbs(tt.AnyOrder(model, alpha))")
-        whole_number("the number of choices of the kernel", self.kernel.choices, 0)
+        if isinstance(self.kernel, MoveKernel):
+            whole_number("the number of choices of the kernel", self.kernel.choices, 0)
+        elif not callable(self.kernel):
+            check_kernel_of_moves(self.kernel, _NEED)
         given = {"each_step": self.each_step, "after_resampling": self.after_resampling, "at_end": self.at_end}
         for name, count in given.items():
             set_fields(self, **{name: whole_number(f"a number of moves, {name},", count, 0, LONGEST)})
@@ -47,11 +54,22 @@ class Rejuvenation:
                 "moves, tt.Rejuvenation(kernel, at_end=3), or leave moves out"
             )
 
+    def made_from(self, fk: FeynmanKac) -> Rejuvenation:
+        """The same with its kernel made from the value that is run, unless that has been made already."""
+        if isinstance(self.kernel, MoveKernel):
+            return self
+        return replace(self, kernel=check_kernel_of_moves(called("kernel", self.kernel, fk), _NEED, "what kernel made"))
+
+    @property
+    def by(self) -> MoveKernel:
+        """The kernel itself, once it is made."""
+        return cast("MoveKernel", self.kernel)
+
     def differences(self, target: Target | None) -> list[str]:
         """How the target of a run and that of the kernel differ: in the final law; with moves before the end, in
         intermediate laws too.
         """
-        mine, theirs = target or NO_WEIGHTS, contract_of(self.kernel).target or NO_WEIGHTS
+        mine, theirs = target or NO_WEIGHTS, self.by.spec or NO_WEIGHTS
         return mine.differences(theirs, on_the_way=self.each_step + self.after_resampling > 0)
 
     def counts(self, resampled: Tensor, last: bool) -> Tensor:
@@ -85,16 +103,16 @@ def rejuvenate(
     moves: Rejuvenation, particles: Particles, counts: Tensor, here: Step, source: Source
 ) -> tuple[Particles, Moved]:
     """Move every particle of population k counts[k] times at the end of a step; weights stay."""
-    kernel, first, still = moves.kernel, moves.before(here.number), here._replace(t=here.s)
+    kernel, first, still = moves.by, moves.before(here.number), here._replace(t=here.s)
     share = accepted = torch.zeros(particles.log_w.shape[:-1], dtype=torch.float64, device=particles.log_w.device)
     each = 1 / counts.clamp(min=1)
-    work = particles.work
+    log = source.log
     for k in range(int(counts.max())):
         own, going = replace(source, lap=k + 1), k < counts
         u = own.uniforms(here.number, CHOOSE, particles.x, kernel.choices)
-        move = kernel.move(particles._replace(work=work), here.s, first + k, u)
-        check_accepted(move.log_accept, f"{type(kernel).__name__}, a move at t = {here.s:.6g}", work)
-        after, _ = advance(move, particles.log_w, still, never, own, work=work)
+        move = kernel.move(particles, here.s, first + k, u)
+        check_accepted(move.log_accept, f"{type(kernel).__name__}, a move at t = {here.s:.6g}", log)
+        after, _ = advance(move, particles.log_w, still, never, own)
         changed = source.shard.everyone((after.x != particles.x).any(-1).double()).mean(-1)
         share = share + torch.where(going, changed * each, 0.0)
         accepting = source.shard.everyone(move.log_accept).exp().mean(-1)

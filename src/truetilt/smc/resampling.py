@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..core.arguments import function, number, set_fields, shown
 from ..core.errors import DegenerateWeights, InvalidInput, InvalidWeights, TruetiltError
-from ..core.evaluation import StepWork, check, is_on_host
+from ..core.evaluation import RunLog, check, is_on_host
 from ..core.logits import draw_from
 from ..core.types import NEG_INF, LogWeights, Resampled, Resampler
 
@@ -42,16 +42,16 @@ def effective_sample_size(log_w: LogWeights) -> Tensor:
     return log_ess.exp().masked_fill_(log_sum == NEG_INF, 0.0)
 
 
-def check_weights(log_w: LogWeights, where: object, complete: bool = True, work: StepWork | None = None) -> None:
+def check_weights(log_w: LogWeights, where: object, complete: bool = True, log: RunLog | None = None) -> None:
     """Raise on NaN, on +inf and, if these are all particles (`complete`), when every weight is zero."""
     top = log_w.max()  # NaN if any is NaN
     bad = top - top != 0 if complete else ~(top < torch.inf)  # x - x is 0 only for a finite x
-    check(bad, functools.partial(_problem, log_w, where), work)
+    check(bad, functools.partial(_problem, log_w, where), log)
 
 
-def check_accepted(log_accept: Tensor, where: object, work: StepWork | None = None) -> None:
+def check_accepted(log_accept: Tensor, where: object, log: RunLog | None = None) -> None:
     """Raise unless acceptance probabilities are probabilities: neither NaN nor, but for rounding, above 1."""
-    check(~(log_accept <= _ROUNDING).all(), functools.partial(_no_chance, log_accept, where), work)
+    check(~(log_accept <= _ROUNDING).all(), functools.partial(_no_chance, log_accept, where), log)
 
 
 def _no_chance(log_accept: Tensor, where: object) -> InvalidWeights:
@@ -78,7 +78,7 @@ def _problem(log_w: LogWeights, where: object) -> TruetiltError:
     )
 
 
-def resampled(scheme: Resampler, log_w: LogWeights, u: Tensor, work: StepWork | None = None) -> Resampled:
+def resampled(scheme: Resampler, log_w: LogWeights, u: Tensor, log: RunLog | None = None) -> Resampled:
     """Call a resampling scheme, and validate what a scheme from outside this package returns."""
     found = scheme(log_w, u)
     if isinstance(scheme, Adaptive | Partial) or scheme is never or scheme in SCHEMES.values():
@@ -93,7 +93,7 @@ def resampled(scheme: Resampler, log_w: LogWeights, u: Tensor, work: StepWork | 
         )
     strange = (ancestors.min() < 0) | (ancestors.max() >= log_w.shape[-1])
     named = f"the resampler named ancestors outside 0 to {log_w.shape[-1] - 1}"
-    check(strange, functools.partial(InvalidInput, named), work)
+    check(strange, functools.partial(InvalidInput, named), log)
     return Resampled(ancestors, weights.to(log_w))
 
 

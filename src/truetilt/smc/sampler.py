@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import NamedTuple, Protocol
@@ -22,11 +22,12 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import device_here, plain, set_fields, shown, whole_number
-from ..core.condition_count import check_parts
+from ..core.bases import FeynmanKac
+from ..core.binding import bind, check_parts
 from ..core.errors import InvalidInput
-from ..core.evaluation import PendingChecks, StepWork, is_on_host
+from ..core.evaluation import RunLog, is_on_host
 from ..core.logits import take
-from ..core.types import ByKernel, FeynmanKac, LogWeights, Move, Particles, Redraw, Resampler, State, Step, StepInfo
+from ..core.types import ByKernel, LogWeights, Move, Particles, Redraw, Resampler, State, Step, StepInfo
 from .resampling import check_accepted, check_weights, effective_sample_size, log_mean_exp, never, resampled
 from .shards import Drawing, Drawn, Origin, Shard, SharedSettings
 
@@ -58,7 +59,7 @@ def first_draw(fk: FeynmanKac, t: float, shape: tuple[int, int], source: Source)
     return advance(fk.start(here, t), log_w, Step(0, t, t), never, source)
 
 
-def trace(
+def run_steps(
     fk: FeynmanKac,
     grid: Sequence[float],
     shape: tuple[int, int],
@@ -71,25 +72,27 @@ def trace(
 
     A run that goes on from `begin` yields them after the steps that are left.
     """
+    log = fk.log or RunLog()
+    if fk.log is None:
+        fk, moves = bind((fk, moves), log, functions=False)
     if begin is None:
         check_parts((fk, moves), check_shape(shape)[0])
         particles, info = first_draw(fk, grid[0], shape, source)
         yield particles, info
         begin = Begun(0, particles)
-    particles, checks = begin.particles, PendingChecks()
+    particles, source = begin.particles, replace(source, log=log)
     for here in steps_of(grid)[begin.done :]:
-        last, work = here.number == len(grid) - 1, StepWork(checks)
-        particles, info = step(fk, particles._replace(work=work), here, resample, source)
+        log.begin_step()
+        last = here.number == len(grid) - 1
+        particles, info = step(fk, particles, here, resample, source)
         if moves:
-            particles, info = moves.after_step(particles._replace(work=work), info, here, source, last)
-        checks.end_step()
-        if last:
-            checks.read_all()
+            particles, info = moves.after_step(particles, info, here, source, last)
+        log.end_step(last)
         yield particles, info
 
 
 def last_of(path: Iterator[tuple[Particles, StepInfo]]) -> Particles:
-    """The particles at the end of what `trace` yields; those on the way are forgotten."""
+    """The particles at the end of what `run_steps` yields; those on the way are forgotten."""
     return deque(path, maxlen=1)[0][0]
 
 
@@ -117,9 +120,9 @@ def step(
     else:
         u = source.uniforms(here.number, CHOOSE, particles.x, width)
     move, origin = fk.move(particles, here.t, here.s, u), Origin(fk, here, particles, u)
-    after, info = advance(move, particles.log_w, here, resample, source, origin, particles.work)
+    after, info = advance(move, particles.log_w, here, resample, source, origin)
     if isinstance(move, ByKernel):
-        check_accepted(move.redraw.log_accept, here, particles.work)
+        check_accepted(move.redraw.log_accept, here, source.log)
         info = _noted(info, move.redraw, particles.x, after.x, source.shard)
     return after, info
 
@@ -138,7 +141,6 @@ def advance(
     resample: Resampler,
     source: Source,
     origin: Origin | None = None,
-    work: StepWork | None = None,
 ) -> tuple[Particles, StepInfo]:
     """Carry out a move on weighted particles: resample, draw, weigh.
 
@@ -148,14 +150,14 @@ def advance(
     all_log_w = shard.everyone(log_w + move.log_before)
     populations, n = all_log_w.shape
     u = source.stream.uniforms(here.number, RESAMPLE, populations, n)
-    check_weights(all_log_w, here, shard.complete, work)
+    check_weights(all_log_w, here, shard.complete, source.log)
     ess = effective_sample_size(all_log_w)
-    ancestors, all_log_w = resampled(resample, all_log_w, u, work)
+    ancestors, all_log_w = resampled(resample, all_log_w, u, source.log)
     x, log_after, aux = shard.draw(move, ancestors, origin, Draws(source, here.number))
     log_w = shard.mine(all_log_w) + log_after
     all_log_w = shard.everyone(log_w)
     log_z, none = log_mean_exp(all_log_w), torch.zeros_like(ess)
-    check_weights(all_log_w, here, shard.complete, work)
+    check_weights(all_log_w, here, shard.complete, source.log)
     return Particles(x, log_w, aux), StepInfo(here.t, here.s, ess, log_z, ancestors, none, none)
 
 
@@ -178,27 +180,21 @@ class Draws:
     def uniforms(self, move: Move) -> Tensor:
         return self.source.uniforms(self.number, DRAW, move.labels, move.uniforms)
 
-    def sample(self, move: Move, u: Tensor) -> Drawn:
-        return _draw(move, u, self.source.chunk)
-
-    def __call__(self, move: Move) -> Drawn:
-        return self.sample(move, self.uniforms(move))
-
-
-def _draw(move: Move, u: Tensor, chunk: int | None) -> Drawn:
-    """Draw and weigh in chunks of particles: the uniforms are counted, so no chunk size changes a bit."""
-    populations, n = u.shape[:2]
-    if chunk is None or chunk >= n:
-        y = move.law.sample(u)
-        return y, *move.after(y)
-    everyone = torch.arange(n, device=u.device).expand(populations, n)
-    parts = []
-    for chosen in everyone.split(chunk, dim=1):
-        part = move.take(chosen)
-        y = part.law.sample(u[:, chosen[0]])
-        parts.append((y, *part.after(y)))
-    xs, log_ws, auxes = zip(*parts, strict=True)
-    return torch.cat(xs, 1), torch.cat(log_ws, 1), {k: torch.cat([aux[k] for aux in auxes], 1) for k in auxes[0]}
+    def __call__(self, move: Move, u: Tensor | None = None) -> Drawn:
+        """Draw and weigh, in chunks of particles: the uniforms are counted, so no chunk size changes a bit."""
+        u, chunk = self.uniforms(move) if u is None else u, self.source.chunk
+        populations, n = u.shape[:2]
+        if chunk is None or chunk >= n:
+            y = move.law.sample(u)
+            return y, *move.after(y)
+        everyone = torch.arange(n, device=u.device).expand(populations, n)
+        parts = []
+        for chosen in everyone.split(chunk, dim=1):
+            part = move.take(chosen)
+            y = part.law.sample(u[:, chosen[0]])
+            parts.append((y, *part.after(y)))
+        xs, log_ws, auxes = zip(*parts, strict=True)
+        return torch.cat(xs, 1), torch.cat(log_ws, 1), {k: torch.cat([aux[k] for aux in auxes], 1) for k in auxes[0]}
 
 
 def _alone(settings: SharedSettings) -> None:
@@ -225,8 +221,8 @@ class Whole:
     def mine(self, everyone: Tensor) -> Tensor:
         return everyone
 
-    def draw(self, move: Move, ancestors: Tensor, origin: Origin | None, how: Drawing) -> Drawn:
-        return how(move if how.unmoved(ancestors) else move.take(ancestors))
+    def draw(self, move: Move, ancestors: Tensor, origin: Origin | None, draws: Drawing) -> Drawn:
+        return draws(move if draws.unmoved(ancestors) else move.take(ancestors))
 
     def summed(self, here: Tensor) -> Tensor:
         return here
@@ -260,13 +256,14 @@ def independent(u: Tensor, labels: Tensor, spare: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a step's uniforms come from: the stream, the coupling of particles, the chunk size and the shard."""
+    """What a step draws with: the stream of uniforms, the coupling of particles, the chunk size, the shard; the log."""
 
     stream: Stream
     couple: Coupling = independent
     chunk: int | None = None
     lap: int = 0  # moves between two steps draw from uniforms of their own
     shard: Shard = WHOLE
+    log: RunLog | None = None  # of the run, where checks of a step wait
 
     def __post_init__(self) -> None:
         if self.chunk is not None:

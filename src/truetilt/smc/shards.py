@@ -7,7 +7,8 @@ from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
-from ..core.types import Aux, FeynmanKac, LogWeights, Move, Particles, State, Step
+from ..core.bases import FeynmanKac
+from ..core.types import Aux, LogWeights, Move, Particles, State, Step
 
 SharedSettings = Mapping[str, Any]  # the settings of a run, as plain data
 
@@ -22,7 +23,6 @@ class Origin(NamedTuple):
 
     def make(self, particles: Particles, u: Tensor) -> Move:
         """The move of this step for other particles."""
-        particles = particles._replace(work=self.particles.work)
         return self.fk.move(particles, self.step.t, self.step.s, u)
 
 
@@ -30,12 +30,11 @@ Drawn = tuple[State, LogWeights, Aux]  # next states, what the draw adds to the 
 
 
 class Drawing(Protocol):
-    """How the particles of this process draw: the uniforms a move needs, and the draw made from them."""
+    """How the particles of this process draw: the uniforms a move needs, and the states drawn with them."""
 
     def unmoved(self, ancestors: Tensor) -> bool: ...
     def uniforms(self, move: Move) -> Tensor: ...
-    def sample(self, move: Move, u: Tensor) -> Drawn: ...
-    def __call__(self, move: Move) -> Drawn: ...
+    def __call__(self, move: Move, u: Tensor | None = None) -> Drawn: ...
 
 
 class Shard(Protocol):
@@ -66,7 +65,7 @@ class Shard(Protocol):
         """This shard's slice of values that cover all particles."""
         ...
 
-    def draw(self, move: Move, ancestors: Tensor, origin: Origin | None, how: Drawing) -> Drawn:
+    def draw(self, move: Move, ancestors: Tensor, origin: Origin | None, draws: Drawing) -> Drawn:
         """Draw this shard's next states from the moves of their ancestors [populations, N], global numbers."""
         ...
 

@@ -13,10 +13,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.evaluation import Meter
-from ..core.metering import metered
+from ..core.bases import MoveKernel
+from ..core.binding import bind
+from ..core.evaluation import RunLog
 from ..core.spent import Spent
-from ..core.types import MoveKernel, Particles, Step, Tokens
+from ..core.types import Particles, Step, Tokens
 from ..result import Result
 from ..smc.rejuvenation import Rejuvenation, rejuvenate
 from ..smc.sampler import Source, Stream
@@ -72,8 +73,8 @@ def walked(
     first: int,
 ) -> Chains:  # fmt: skip
     """Clean states [K, D], each moved `moves` times in each of several parts, by moves that keep the target."""
-    meter = Meter()
-    goal = metered(problem.goal(), meter)
+    log = RunLog()
+    goal = bind(problem.goal(), log)
     kernel, x = make(goal), x.to(problem.model.device)
     still = torch.zeros(1, len(x), dtype=torch.float64, device=x.device)
     source, counts = Source(Stream(seed, first, problem.model.device)), torch.full((1,), moves, device=x.device)
@@ -83,4 +84,4 @@ def walked(
         after, moved = rejuvenate(Rejuvenation(kernel, at_end=moves), states[-1]._replace(aux={}), counts, here, source)
         states, share = [*states, after], share + float(moved.share[0]) / parts
     values = torch.stack([problem.nats(goal, state.x[0]) for state in states])
-    return Chains(torch.stack([state.x[0] for state in states]).cpu(), values.cpu(), share, meter.spent)
+    return Chains(torch.stack([state.x[0] for state in states]).cpu(), values.cpu(), share, log.spent)

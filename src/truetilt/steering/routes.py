@@ -11,14 +11,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
 
+from ..core.bases import FeynmanKac, MoveKernel
 from ..core.twists import candidates_of
-from ..core.types import FeynmanKac, MoveKernel, Potential, Resampler
+from ..core.types import Potential, Resampler
 from ..smc.resampling import adaptive, never, systematic
-from ..targets.annealed import Annealed, scan_gibbs
+from ..targets.annealed import Annealed
 from ..targets.consistency import STATES
 from ..targets.defaults import default_kernel
 from ..targets.diagnose_model import RETOLD
-from ..targets.moves import Metropolis
+from ..targets.moves import Metropolis, scan_gibbs
 from ..targets.on_clock import at_end
 from ..targets.scans import systematic_scan
 from ..targets.stage import SiteTarget

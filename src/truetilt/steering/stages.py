@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ..api import run
-from ..core.evaluation import Meter
-from ..core.metering import metered
+from ..core.binding import bind
+from ..core.evaluation import RunLog
 from ..core.spent import Spent
 from ..core.storage import check_plain, read_json, write_json, write_with
 from ..core.types import NEG_INF, Potential, Tokens
@@ -209,10 +209,10 @@ class Work:
         what = f"{several(draws, 'draw')} led to where the reward was found high"
 
         def make(checkpoint: Path | None) -> tuple[Sample, Spent]:
-            before, meter = problem.distinct, Meter()
+            before, log = problem.distinct, RunLog()
             drawn = weighed_draws(problem.model, draws, twist, problem.order, self.seed, LED + number)
-            value = problem.nats(metered(problem.goal(), meter), drawn.x)
-            spent = drawn.spent.plus(meter.spent)._replace(distinct=problem.distinct - before)
+            value = problem.nats(bind(problem.goal(), log), drawn.x)
+            spent = drawn.spent.plus(log.spent)._replace(distinct=problem.distinct - before)
             return sample_of(drawn, value, twist), spent
 
         def read(folder: Path) -> Sample:
@@ -229,10 +229,10 @@ class Work:
         """The disagreement of the model's conditionals on states of a result, in nats; see `consistency`. A stage."""
 
         def make(checkpoint: Path | None) -> tuple[float, Spent]:
-            meter = Meter()
-            goal = metered(self.problem.goal(), meter)
+            log = RunLog()
+            goal = bind(self.problem.goal(), log)
             found = disagreement(goal, result.particles.flatten(0, 1)[:STATES])
-            return float(found.mean()), meter.spent
+            return float(found.mean()), log.spent
 
         def write(nats: float, folder: Path) -> None:
             write_json(folder / "disagreement.json", nats)
@@ -251,12 +251,12 @@ class Work:
         problem, order = self.problem, cast("tuple[int, ...]", self.problem.order)
 
         def make(checkpoint: Path | None) -> tuple[Reordered, Spent]:
-            meter, x = Meter(), result.draw(draws, self.seed)
-            goal = metered(Composed(problem.model, order=order), meter)
+            log, x = RunLog(), result.draw(draws, self.seed)
+            goal = bind(Composed(problem.model, order=order), log)
             ratio = log_prob_in_order(goal, x, order[::-1]) - log_prob_in_order(goal, x, order)
             weight = (ratio - ratio.max()).exp()
             change = float(weight.mean().log() + ratio.max())
-            return Reordered(change, float(weight.std() / weight.mean()) / math.sqrt(draws)), meter.spent
+            return Reordered(change, float(weight.std() / weight.mean()) / math.sqrt(draws)), log.spent
 
         def write(found: Reordered, folder: Path) -> None:
             write_json(folder / "order.json", found._asdict())

@@ -11,8 +11,8 @@ from typing import Any, Literal, cast
 import torch
 
 from ..core.arguments import function, listed, path_of, plain, shown, whole_number
+from ..core.binding import conditions_of
 from ..core.budget import Budget
-from ..core.condition_count import parts_of
 from ..core.errors import InvalidInput
 from ..core.evaluation import value_of
 from ..core.fingerprints import fingerprint
@@ -133,7 +133,7 @@ def steer(
 
 def _check_one_condition(model: object) -> None:
     """Raise for a model with several conditions: a `steer` call has one target."""
-    if (parts := parts_of(model)) > 1:
+    if (parts := conditions_of(model)) > 1:
         raise InvalidInput(
             f"the model has {parts} conditions (prompts or classes), and steer aims at one target; call it for each"
         )

@@ -14,8 +14,9 @@ from .. import continuous
 from ..api import reveal, run
 from ..commands.outputs import SNAPSHOTS
 from ..commands.samplers import SAMPLERS, in_order
+from ..core.bases import FeynmanKac
 from ..core.errors import InvalidInput
-from ..core.types import FeynmanKac, Model
+from ..core.types import Model
 from ..diffusion.grids import uniform_grid
 from ..diffusion.guidance import Guided, posterior_level
 from ..diffusion.kernels import tweedie

@@ -8,41 +8,29 @@ invariant. With shares fixed beforehand the estimate of Z is unbiased; a repeate
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import pairwise
 from typing import ClassVar, NamedTuple, cast
 
 from torch import Tensor
 
-from ..core.arguments import LARGEST, bounded, called, has, listed, number, set_fields, shown, whole_number
+from ..core.arguments import LARGEST, bounded, called, listed, number, set_fields, shown, whole_number
+from ..core.bases import MakeMoves, MoveKernel, check_kernel_of_moves, check_listed
 from ..core.errors import InvalidInput
-from ..core.evaluation import StepWork
+from ..core.evaluation import RunLog
 from ..core.spent import Spent
 from ..core.target import Remedies, Target
-from ..core.types import (
-    NEG_INF,
-    Aux,
-    LogWeights,
-    Model,
-    Move,
-    MoveKernel,
-    Particles,
-    Score,
-    Tokens,
-    check_listed,
-)
+from ..core.types import NEG_INF, Aux, LogWeights, Model, Move, Particles, Score, Tokens
 from ..diffusion.grids import MOST_STEPS, masked_fraction_grid
 from ..diffusion.processes import Masking
 from .accept_move import WeighedMove
 from .advice import better_twist, listed_ways
 from .composed import Composed
-from .moves import Gibbs
-from .scans import systematic_scan
+from .moves import scan_gibbs
 from .stage import SiteTarget, Stage
 
-scan_gibbs = partial(Gibbs, scan=systematic_scan)
 _SHARES = "give the share of the way after each step, from above 0 to 1 and never falling, such as tt.pilot finds"
 
 
@@ -101,7 +89,7 @@ class Annealed(SiteTarget):
     goal: Composed
     shares: Ladder | Sequence[float] | int
     start_from: Composed | None = None
-    kernel: Callable[[SiteTarget], MoveKernel] = scan_gibbs
+    kernel: MakeMoves = scan_gibbs
     reveal_steps: int | None = None
     floor: float | None = None
     spent: Spent = field(default=Spent(), repr=False, kw_only=True, compare=False)  # what its ladder cost
@@ -125,7 +113,7 @@ class Annealed(SiteTarget):
         need = "give what makes a Markov kernel of this value, such as tt.Gibbs"
         if not callable(self.kernel):
             raise InvalidInput(f"kernel is {shown(self.kernel)}; {need}")
-        has("what kernel returned", self.moves, ("move", "choices"), need)
+        check_kernel_of_moves(self.moves, need, "what kernel returned")
         whole_number("the number of choices of what kernel returned", self.moves.choices, 0)
 
     @property
@@ -234,18 +222,16 @@ class Annealed(SiteTarget):
         counted = share == 1 or all(h is None or f != 0 for h, f in zip(stage.potentials, stage.factors, strict=True))
         if "log_ratios" in particles.aux and particles.aux["values"].shape[-1] == 2 and counted:
             return aux
-        return aux | {
-            "values": self.between_values(particles.x, particles.work)
-        }  # a value with factor 0 was not computed
+        return aux | {"values": self.between_values(particles.x, self.log)}  # a value with factor 0 was not computed
 
     def values(self, particles: Particles, t: float) -> Tensor:
         return self.recall(particles, t)["values"]
 
-    def between_values(self, x: Tokens, work: StepWork | None = None) -> Tensor:
+    def between_values(self, x: Tokens, log: RunLog | None = None) -> Tensor:
         """The start's and the goal's reward of clean states [..., 2]."""
         middle = self.between(0.5)
         factors = tuple(1.0 if h is not None else 0.0 for h in middle.potentials)
-        return middle._replace(factors=factors).values(x, work)
+        return middle._replace(factors=factors).values(x, log)
 
     def start(self, shape: tuple[int, ...], t: float) -> Move:
         return self.begin.start(shape, t)
@@ -274,7 +260,7 @@ class Annealed(SiteTarget):
     def _weighed(self, particles: Particles, t: float, s: float) -> tuple[Particles, LogWeights]:
         """The particles with all their aux values, and what the next share adds to their log-weights."""
         aux = self.recall(particles, t)
-        return particles._replace(aux=aux), self.stage(s).grown(self.stage(t), aux, particles.work)
+        return particles._replace(aux=aux), self.stage(s).grown(self.stage(t), aux, self.log)
 
 
 def natural_start(goal: Composed) -> Composed:

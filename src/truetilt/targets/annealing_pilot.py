@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from ..core.binding import bind
 from ..core.errors import InvalidInput
-from ..core.evaluation import Meter
-from ..core.metering import metered
+from ..core.evaluation import RunLog
 from ..core.target import Target
-from ..core.types import NEG_INF, Aux, Model, Particles, Score, Step
+from ..core.types import NEG_INF, Aux, Model, Move, Particles, Score, Step
 from ..smc.resampling import adaptive, systematic
-from ..smc.sampler import CHOOSE, Source, Stream, advance, first_draw, step
+from ..smc.sampler import CHOOSE, Source, Stream, advance, last_of, run_steps
 from .accept_move import WeighedMove
 from .annealed import Annealed, Ladder
 from .stage import SiteTarget, Stage
@@ -50,6 +49,12 @@ class AtShare(SiteTarget):
     def scores(self) -> Mapping[str, Score | None]:
         return self.fk.scores
 
+    def start(self, shape: tuple[int, ...], t: float) -> Move:
+        return self.fk.start(shape, t)
+
+    def move(self, particles: Particles, t: float, s: float, u: Tensor) -> Move:
+        return self.fk.move(particles, t, s, u)
+
     def stage(self, t: float) -> Stage:
         return self.fk.between(self.share)
 
@@ -67,8 +72,8 @@ def find_ladder(fk: Annealed, fall: float, shape: tuple[int, int], seed: int) ->
     """As many shares as the value has steps, chosen so that each step loses about the same part of the effective sample
     size.
     """
-    meter, count = Meter(), len(fk.ladder)
-    fk = metered(fk, meter)
+    log, count = RunLog(), len(fk.ladder)
+    fk = bind(fk, log)
     source = Source(Stream(seed, _APART, fk.device))
     particles, shares = _revealed(fk, shape, source), [0.0]
     resample = adaptive(systematic, 0.5)
@@ -86,17 +91,14 @@ def find_ladder(fk: Annealed, fall: float, shape: tuple[int, int], seed: int) ->
         move = WeighedMove(kernel.move(particles, 0.0, len(shares) - 1, u), log_before)
         particles = advance(move, particles.log_w, here, resample, source)[0]
         shares.append(share)
-    return Ladder(_spread(shares, count), len(shares) - 1, meter.spent)
+    return Ladder(_spread(shares, count), len(shares) - 1, log.spent)
 
 
 def _revealed(fk: Annealed, shape: tuple[int, int], source: Source) -> Particles:
     """Particles of the start's target, with the values of both ends in aux."""
-    grid, reveals = fk.grid, fk.steps - len(fk.ladder)
-    particles, _ = first_draw(fk, grid[0], shape, source)
-    resample = adaptive(systematic, 0.5)
-    for number, (t, s) in enumerate(pairwise(grid[: reveals + 1]), start=1):
-        particles, _ = step(fk, particles, Step(number, t, s), resample, source)
-    return particles._replace(aux=fk.recall(particles, grid[reveals]))
+    reveals = fk.steps - len(fk.ladder)
+    particles = last_of(run_steps(fk, fk.grid[: reveals + 1], shape, adaptive(systematic, 0.5), source))
+    return particles._replace(aux=fk.recall(particles, fk.grid[reveals]))
 
 
 def _next_share(fk: Annealed, particles: Particles, share: float, fall: float) -> float:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ..core.arguments import function, listed, plain, set_fields, shown
 from ..core.errors import InvalidInput
-from ..core.evaluation import StepWork, check, evaluate_all
+from ..core.evaluation import RunLog, check, evaluate_all
 from ..core.logits import SiteLogits, draw_by_row, draw_from, take
 from ..core.target import Remedies, Target, tempered
 from ..core.types import NEG_INF, Aux, LogWeights, Model, Particles, Schedule, Score, Tokens, check_model
@@ -118,7 +118,7 @@ class RevealMove:
     lift: Tensor | None = None  # [..., k, S], what values add to the log of each token's probability
     known: Tensor | None = None  # [..., 1, S, M], values with each token, where all have been asked about
     strayed: SiteLogits | None = None  # log of adapted over proposed; None when they are the same
-    work: StepWork | None = None  # of the step, where its checks wait for the device
+    log: RunLog | None = None  # of the run
 
     @property
     def uniforms(self) -> int:
@@ -152,7 +152,7 @@ class RevealMove:
         if self.known is not None:
             index = drawn[..., None, None].expand(*drawn.shape, 1, self.known.shape[-1])
             return self.known.gather(-2, index)[..., 0, 0, :]
-        return self.ends.values(y, self.work) if any(self.ends.factors) else self.aux["values"]
+        return self.ends.values(y, self.log) if any(self.ends.factors) else self.aux["values"]
 
     def take(self, ancestors: Tensor) -> RevealMove:
         def own(tensor: Tensor | None) -> Tensor | None:
@@ -168,12 +168,17 @@ class RevealMove:
             own(self.lift),
             own(self.known),
             None if self.strayed is None else self.strayed.take(ancestors),
-            self.work,
+            self.log,
         )
 
 
 def token_lift(
-    guide: Stage, particles: Particles, laws: SiteLaws, sites: Tensor, fewest: int | None
+    guide: Stage,
+    particles: Particles,
+    laws: SiteLaws,
+    sites: Tensor,
+    fewest: int | None,
+    log: RunLog | None = None,
 ) -> tuple[Tensor | None, Tensor | None]:
     """What a stage's values add to the log-probability of each token at masked sites [..., k, S], and those values.
 
@@ -188,7 +193,7 @@ def token_lift(
         likely = likely.scatter(-1, laws.base.rows.topk(fewest, -1).indices, value=True)
         asked &= likely[laws.base.index]
     asked &= (particles.x.gather(-1, sites) >= laws.base.vocabulary)[..., None]
-    values = cast("Tensor", guide.token_values(particles.x, sites, asked, particles.work))
+    values = cast("Tensor", guide.token_values(particles.x, sites, asked, log))
     here = guide.total(particles.aux["values"])[..., None, None]
     return torch.where(asked, minus(guide.total(values), here), 0.0), values
 
@@ -311,12 +316,12 @@ class RevealClock(SiteTarget):
         """The move that reveals these sites; `log_odds` is log (uniform / actual) probability of choosing them."""
         x, aux, ends = particles.x, particles.aux, self.stage(over.s)
         guide = self.guide(ends)
-        log_grown = guide.grown(self.stage(over.t), aux, particles.work)
-        laws = SiteLaws.of(self, over.t, answers, sites, particles.work)
+        log_grown = guide.grown(self.stage(over.t), aux, self.log)
+        laws = SiteLaws.of(self, over.t, answers, sites, self.log)
         lift, values = None, None
         if any(guide.factors):
-            lift, values = token_lift(guide, particles, laws, sites, self.fewest)
-        adapted, log_mass = laws.tilted(guide, lift, particles.work)
+            lift, values = token_lift(guide, particles, laws, sites, self.fewest, self.log)
+        adapted, log_mass = laws.tilted(guide, lift, self.log)
         leaning = self.lean(laws, over.t)
         log_before = log_mass.sum(-1) + log_odds + log_grown
         law = RevealLaw(x, sites, adapted if leaning is None else leaning)
@@ -324,15 +329,15 @@ class RevealClock(SiteTarget):
         whole = values is not None and sites.shape[-1] == 1 and self.fewest is None
         known = values if whole and guide.potentials[0] is ends.potentials[0] else None
         held = guide.total(aux["values"]) if any(guide.factors) or any(ends.factors) else None
-        return RevealMove(law, log_before, laws, aux, ends, held, lift, known, strayed, particles.work)
+        return RevealMove(law, log_before, laws, aux, ends, held, lift, known, strayed, self.log)
 
     def log_masses(self, particles: Particles, answers: Answers, over: RevealStep) -> Tensor:
         """The adapted log-mass of every site [..., D]; that of a revealed one means nothing."""
         x, guide = particles.x, self.guide(self.stage(over.s))
         every = torch.arange(x.shape[-1], device=x.device).expand(x.shape)
-        laws = SiteLaws.of(self, over.t, answers, every, particles.work)
-        lift = token_lift(guide, particles, laws, every, self.fewest)[0] if any(guide.factors) else None
-        return laws.tilted(guide, lift, particles.work)[1]
+        laws = SiteLaws.of(self, over.t, answers, every, self.log)
+        lift = token_lift(guide, particles, laws, every, self.fewest, self.log)[0] if any(guide.factors) else None
+        return laws.tilted(guide, lift, self.log)[1]
 
     def _answers(self, x: Tokens, over: RevealStep) -> Answers:
         """The answers of the scores; no network is evaluated for a step that reveals nothing."""
@@ -371,7 +376,7 @@ class RevealClock(SiteTarget):
         total = found.masked_fill(~masked, NEG_INF).exp().sum(-1)
         strayed = (found.masked_fill(masked, NEG_INF) > NEG_INF).any() | ~((total - 1).abs() < 1e-6).all()
         problem = "choose returned what is no law of the masked sites; see tt.uniform_sites"
-        check(strayed, partial(InvalidInput, problem), particles.work)
+        check(strayed, partial(InvalidInput, problem), self.log)
         return found
 
 

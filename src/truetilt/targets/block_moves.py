@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import function, plain, set_fields, shown
+from ..core.bases import MoveKernel
 from ..core.errors import InvalidInput
 from ..core.logits import draw_from
 from ..core.target import Target
@@ -43,7 +44,7 @@ Fill = Callable[[int, RevealLaw], Tokens]  # (position in the block, law of that
 
 
 @dataclass(frozen=True)
-class Block:
+class Block(MoveKernel):
     """Redraw several revealed sites one after another and accept by Metropolis: $2 size - 1$ rounds of evaluations.
 
     While fewer sites are revealed, all of these are the block. A surrogate of partly masked states (a twist) changes
@@ -110,7 +111,7 @@ class Block:
         first = fk.answers(hidden.x, fk.asked_at(t, sites.shape[-1]))
         new = self._walk(hidden, t, sites, draw, first)
         old = self._walk(hidden, t, sites, _Restoring(x), first)
-        mine, values = fk.values(particles, t), stage.values(new.x, particles.work)
+        mine, values = fk.values(particles, t), stage.values(new.x, self.fk.log)
         here = stage.total(mine)
         log_accept = minus(stage.total(values) + new.log_mass, here + old.log_mass).clamp(max=0.0)
         ratios = fk.recall(particles, t)["log_ratios"]
@@ -124,17 +125,17 @@ class Block:
     def _walk(self, hidden: Particles, t: float, sites: Tensor, draw: Fill, first: Answers) -> _BlockPath:
         """Reveal the sites in order: the final states, and the sum of log (target / proposal) over the sites."""
         fk, stage, count = self.fk, self.fk.stage(t), sites.shape[-1]
-        guide, x, work = with_surrogate(stage, self.surrogate), hidden.x, hidden.work
+        guide, x, log = with_surrogate(stage, self.surrogate), hidden.x, fk.log
         log_mass = log_p = torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
         log_ratios = log_p.new_zeros(*log_p.shape, len(fk.scores) - 1)
         for j in range(count):
             site, now = sites[..., j : j + 1], fk.asked_at(t, count - j)
-            laws = SiteLaws.of(fk, now, first if j == 0 else fk.answers(x, now), site, work)
+            laws = SiteLaws.of(fk, now, first if j == 0 else fk.answers(x, now), site, log)
             then = t if j == count - 1 else fk.asked_at(t, count - j - 1)  # sites after this one are still masked
             lift = None
             if self.surrogate is not None:
-                lift, _ = lift_of(guide._replace(t=then), x, site, laws, work=work)
-            adapted, mass = laws.tilted(stage, lift, work)
+                lift, _ = lift_of(guide._replace(t=then), x, site, laws, log=log)
+            adapted, mass = laws.tilted(stage, lift, log)
             x = draw(j, RevealLaw(x, site, adapted))
             token = x.gather(-1, site)
             part = mass.squeeze(-1) if lift is None else minus(mass.squeeze(-1), picked(lift, token))
@@ -193,7 +194,7 @@ def _counted(alphas: tuple[float, ...], ratios: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Pair:
+class Pair(MoveKernel):
     """Redraw two sites at once from their exact joint law: $1 + S$ evaluations and $S^2$ calls, always accepted.
 
     For sites that single moves cannot change alone. The two are neighbours, or `apart` sites from each other.
@@ -229,7 +230,7 @@ class Pair:
         return 2
 
     def move(self, particles: Particles, t: float, number: int, u: Tensor) -> AcceptMove:
-        site = scanned(self.scan, revealed(self.fk, particles.x), number, u[..., :1], particles.work)
+        site = scanned(self.scan, revealed(self.fk, particles.x), number, u[..., :1], self.fk.log)
         return self.at(particles, t, self._both(site), partial(draw_from, u=u[..., 1:]))
 
     def _both(self, site: Tensor) -> Tensor:
@@ -253,16 +254,16 @@ class Pair:
     def _joint(self, particles: Particles, t: float, sites: Tensor) -> _Joint:
         """The exact law of both tokens given the other sites."""
         fk, x, stage, size = self.fk, particles.x, self.fk.stage(t), self.fk.model.process.vocabulary
-        one, two, work = sites[..., :1], sites[..., 1:], particles.work
+        one, two, log = sites[..., :1], sites[..., 1:], self.fk.log
         hidden = hide(fk, x, sites)
         half = _filled(hidden, one, size)  # [..., S, D]
         wide = two[..., None, :].expand(*half.shape[:-1], 1)
-        first = fk.site_laws(hidden, fk.asked_at(t, 2), one, work)
-        second = fk.site_laws(half, fk.asked_at(t, 1), wide, work)
-        log_p = [laws.mixed(stage, work).dense()[..., 0, :] for laws in (first, second)]
+        first = fk.site_laws(hidden, fk.asked_at(t, 2), one, log)
+        second = fk.site_laws(half, fk.asked_at(t, 1), wide, log)
+        log_p = [laws.mixed(stage, log).dense()[..., 0, :] for laws in (first, second)]
         log_joint = log_p[0][..., None] + log_p[1]
         full = torch.where((log_joint > NEG_INF)[..., None], _filled(half, wide, size), x[..., None, None, :])
-        values = stage.values(full, work)
+        values = stage.values(full, log)
         log_joint = torch.where(log_joint > NEG_INF, log_joint + stage.total(values), NEG_INF).flatten(-2)
         alive = log_joint.logsumexp(-1, keepdim=True) > NEG_INF  # else no pair is possible, and x stays
         log_law = torch.where(alive, log_joint, 0.0).log_softmax(-1)

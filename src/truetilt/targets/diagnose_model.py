@@ -8,17 +8,17 @@ law that has an order; and the networks' ratio in another order, if it is large 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from ..core.bases import FeynmanKac, MoveKernel, made_from
 from ..core.evaluation import BatchScore
 from ..core.logits import pick_at
 from ..core.model_diagnostics import ModelDiagnostics, as_numbers, from_numbers
-from ..core.target import contract_of
 from ..core.twists import Learned
-from ..core.types import NEG_INF, FeynmanKac, MoveKernel, Particles, Potential, RedrawsSites, Tokens
+from ..core.types import NEG_INF, Particles, Potential, Tokens
 from ..diffusion.processes import Masking
 from ..smc.rejuvenation import Rejuvenation
 from ..smc.resampling import log_mean_exp, normalised
@@ -33,14 +33,6 @@ _ROUNDING = 1e-12  # of a reward, relative
 RETOLD = 16  # states whose ratio is computed again in another order
 
 
-@runtime_checkable
-class MovesItself(Protocol):
-    """A Feynman-Kac value whose steps move by a Markov kernel of its own, such as `tt.Annealed`."""
-
-    @property
-    def moves(self) -> MoveKernel: ...
-
-
 def shared_measures(fk: FeynmanKac, moves: Rejuvenation | None, particles: Particles, shard: Shard) -> ModelDiagnostics:
     """The measures of a run over several ranks: the first rank measures, and the others receive its numbers."""
     numbers = torch.zeros(len(ModelDiagnostics._fields), dtype=torch.float64)
@@ -51,10 +43,9 @@ def shared_measures(fk: FeynmanKac, moves: Rejuvenation | None, particles: Parti
 
 def measure(fk: FeynmanKac, moves: Rejuvenation | None, particles: Particles) -> ModelDiagnostics:
     """The measures of a finished run, from its final particles [populations, N, ...]."""
-    own = fk.moves if isinstance(fk, MovesItself) else None
-    kernels = [kernel for kernel in (own, moves and moves.kernel) if kernel is not None]
+    kernels = [kernel for kernel in (fk.moves, None if moves is None else moves.by) if kernel is not None]
     made = moves is not None and moves.each_step + moves.at_end > 0  # the others depend on whether the run resampled
-    found = ModelDiagnostics(moving=made or own is not None, most=contract_of(fk).most_log_weight)
+    found = ModelDiagnostics(moving=made or fk.moves is not None, most=fk.most_log_weight)
     if not bool((particles.log_w > NEG_INF).any()):
         return found
     found = found._replace(disagreement=_disagreement(kernels, particles), drift=_drift(kernels, particles))
@@ -134,13 +125,13 @@ def retold(fk: SiteTarget, x: Tokens) -> Tensor:
     return cast("Tensor", total)
 
 
-def _redrawn_from(kernel: Any) -> SiteTarget | None:
+def _redrawn_from(kernel: MoveKernel) -> SiteTarget | None:
     """The value from whose conditionals a kernel redraws sites; None for a kernel that does not redraw sites so."""
-    redraws = isinstance(kernel, RedrawsSites) and kernel.redraws
-    return kernel.fk if redraws and isinstance(kernel.fk, SiteTarget) else None
+    fk = made_from(kernel)
+    return fk if kernel.redraws and isinstance(fk, SiteTarget) else None
 
 
-def _disagreement(kernels: Sequence[Any], particles: Particles) -> float | None:
+def _disagreement(kernels: Sequence[MoveKernel], particles: Particles) -> float | None:
     """The disagreement of the conditionals that the first such kernel uses; None without one."""
     for kernel in kernels:
         source = _redrawn_from(kernel)
@@ -149,7 +140,7 @@ def _disagreement(kernels: Sequence[Any], particles: Particles) -> float | None:
     return None
 
 
-def _drift(kernels: Sequence[Any], particles: Particles) -> float | None:
+def _drift(kernels: Sequence[MoveKernel], particles: Particles) -> float | None:
     """The error that moves brought into log-weights, relative to p0 in its own order of revealing, in nats.
 
     A move updates the log p0 that particles carry by conditionals of a site given all others, and a growing exponent of

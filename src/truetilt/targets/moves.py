@@ -10,31 +10,82 @@ target mass zero stays as it is.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
 from ..core.arguments import function
+from ..core.bases import MoveKernel, made_from
 from ..core.errors import InvalidInput
-from ..core.evaluation import StepWork
+from ..core.evaluation import RunLog
 from ..core.target import Target
-from ..core.types import NEG_INF, Aux, MadeFrom, Particles, Potential, Redraw, Tokens
+from ..core.types import NEG_INF, Aux, Particles, Potential, Redraw, Tokens
 from ..diffusion.processes import Masking
 from .accept_move import AcceptMove
 from .any_order import RevealLaw, RevealMove
-from .potentials import Noisy
-from .scans import Scan, check_scan, random_scan, scanned, sites_of
+from .scans import Scan, check_scan, random_scan, scanned, sites_of, systematic_scan
 from .stage import SiteLaws, SiteTarget, Stage, minus
 
 Draw = Callable[[RevealLaw], Tokens]  # the state with a token at the site of a law
 
 
+class SiteKernel(MoveKernel):
+    """A move kernel that redraws one site: a scan says which, and `at` redraws it with whatever draws the token."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def fk(self) -> SiteTarget: ...
+        @property
+        def scan(self) -> Scan: ...
+
+    @property
+    def choices(self) -> int:
+        return 2
+
+    @abstractmethod
+    def at(self, particles: Particles, t: float, site: Tensor, draw: Draw) -> Redraw:
+        """The move at this site [..., 1]; `draw` returns the state with a token there, of the law of that site."""
+
+    def movable(self, particles: Particles, t: float) -> Tensor:
+        """Which sites it may redraw. In an any-order run all particles have equally many, at least one."""
+        if self.fk.level:
+            self.fk.recall(particles, t)
+            check_revealed(self.fk, t)
+        return revealed(self.fk, particles.x)
+
+    def move(self, particles: Particles, t: float, number: int, u: Tensor) -> Redraw:
+        site = scanned(self.scan, self.movable(particles, t), number, u[..., :1], self.fk.log)
+        return self.at(particles, t, site, partial(RevealLaw.sample, u=u[..., 1:]))
+
+    def branches(self, particles: Particles, t: float, number: int) -> list[tuple[Tensor, Redraw]]:
+        """Every site and every token it may propose, with the probability of each."""
+        sites = sites_of(self.scan, self.movable(particles, t), number)
+        return [branch for log_p, site in sites for branch in self._every_token(particles, t, site, log_p)]
+
+    def _every_token(self, particles: Particles, t: float, site: Tensor, log_p: Tensor) -> list[tuple[Tensor, Redraw]]:
+        """The moves at a site, one for each token that may be proposed there, with its log-probability."""
+        out: list[tuple[Tensor, Redraw]] = []
+        for token in range(self.fk.model.process.vocabulary):
+            chance: list[Tensor] = []
+
+            def draw(law: RevealLaw, token: int = token, chance: list[Tensor] = chance) -> Tokens:
+                y = law.x.scatter(-1, law.sites, token)
+                chance[:] = [law.log_prob(y)]
+                return y
+
+            move = self.at(particles, t, site, draw)
+            out.append((log_p + chance[0], move))
+        return out
+
+
 @dataclass(frozen=True)
-class Gibbs:
+class Gibbs(SiteKernel):
     """Remask one revealed site and redraw it from its exact law under the target: always accepted.
 
     One round of evaluations; with a reward, a call for every other token that the base can draw there.
@@ -56,37 +107,33 @@ class Gibbs:
         check_noisy_reward(self, self.fk, remembers_values=True)
 
     @property
-    def target(self) -> Target | None:
-        return self.fk.target
-
-    @property
     def choices(self) -> int:
         return 1 if self.fk.level else 2
 
     def move(self, particles: Particles, t: float, number: int, u: Tensor) -> Redraw:
-        seen = movable(self.fk, particles, t)
-        site = scanned(self.scan, seen, number, u[..., :1], particles.work)
-        return self.at(particles, t, site, None if self.fk.level else partial(RevealLaw.sample, u=u[..., 1:]))
+        if not self.fk.level:
+            return super().move(particles, t, number, u)
+        return self.at(particles, t, scanned(self.scan, self.movable(particles, t), number, u, self.fk.log))
 
     def branches(self, particles: Particles, t: float, number: int) -> list[tuple[Tensor, Redraw]]:
         """Every site, and every token if it is a choice made before the weight, with the probability of each."""
-        sites = sites_of(self.scan, movable(self.fk, particles, t), number)
-        if self.fk.level:
-            return [(log_p, self.at(particles, t, site)) for log_p, site in sites]
-        return [branch for log_p, site in sites for branch in every_token(self, particles, t, site, log_p)]
+        if not self.fk.level:
+            return super().branches(particles, t, number)
+        sites = sites_of(self.scan, self.movable(particles, t), number)
+        return [(log_p, self.at(particles, t, site)) for log_p, site in sites]
 
     def at(self, particles: Particles, t: float, site: Tensor, draw: Draw | None = None) -> Redraw:
         """The move that redraws this revealed site [..., 1]; in clock time, where a site may be masked, a masked one
         stays.
         """
-        fk, stage, work = self.fk, self.fk.stage(t), particles.work
+        fk, stage, log = self.fk, self.fk.stage(t), self.fk.log
         hidden, old = hide(fk, particles.x, site), particles.x.gather(-1, site)
-        laws = fk.site_laws(hidden, fk.asked_at(t, 1), site, work)
+        laws = fk.site_laws(hidden, fk.asked_at(t, 1), site, log)
         mine = fk.values(particles, t)
-        lift, values = lift_of(stage, hidden, site, laws, Present(old, mine), work)
-        law = RevealLaw(hidden, site, laws.tilted(stage, lift, work)[0])
+        lift, values = lift_of(stage, hidden, site, laws, Present(old, mine), log)
+        law = RevealLaw(hidden, site, laws.tilted(stage, lift, log)[0])
         aux, none = without(fk.recall(particles, t), laws, old), torch.zeros_like(particles.log_w)
-        move = RevealMove(law, none, laws, aux, stage, known=values, work=work)
+        move = RevealMove(law, none, laws, aux, stage, known=values, log=log)
         if draw is None:
             return move
         seen, drawn = revealed(fk, particles.x).gather(-1, site), draw(law)
@@ -97,8 +144,11 @@ class Gibbs:
         return accepting(fk, particles, t, Proposed(y, after, log_accept), mine)
 
 
+scan_gibbs = partial(Gibbs, scan=systematic_scan)
+
+
 @dataclass(frozen=True)
-class Metropolis:
+class Metropolis(SiteKernel):
     """Remask a revealed site, propose its token from the base's law tilted by a surrogate, let the target accept.
 
     One round of evaluations and one call of the reward. Without a surrogate the networks alone propose.
@@ -124,35 +174,17 @@ class Metropolis:
         if self.surrogate is not None:
             function("the surrogate", self.surrogate, "(x, t)")
 
-    @property
-    def target(self) -> Target | None:
-        return self.fk.target
-
-    @property
-    def choices(self) -> int:
-        return 2
-
-    def move(self, particles: Particles, t: float, number: int, u: Tensor) -> AcceptMove:
-        seen = movable(self.fk, particles, t)
-        site = scanned(self.scan, seen, number, u[..., :1], particles.work)
-        return self.at(particles, t, site, partial(RevealLaw.sample, u=u[..., 1:]))
-
-    def branches(self, particles: Particles, t: float, number: int) -> list[tuple[Tensor, Redraw]]:
-        """Every site and every token it may propose, with the probability of each."""
-        sites = sites_of(self.scan, movable(self.fk, particles, t), number)
-        return [branch for log_p, site in sites for branch in every_token(self, particles, t, site, log_p)]
-
     def at(self, particles: Particles, t: float, site: Tensor, draw: Draw) -> AcceptMove:
         """Propose a token at this site [..., 1]; a masked site stays."""
-        fk, x, stage, work = self.fk, particles.x, self.fk.stage(t), particles.work
+        fk, x, stage, log = self.fk, particles.x, self.fk.stage(t), self.fk.log
         hidden, old = hide(fk, x, site), x.gather(-1, site)
         seen = revealed(fk, x).gather(-1, site).squeeze(-1)
-        laws = fk.site_laws(hidden, fk.asked_at(t, 1), site, work)
-        lift, _ = lift_of(with_surrogate(stage, self.surrogate), hidden, site, laws, work=work)
-        law = RevealLaw(hidden, site, laws.tilted(stage, lift, work)[0])
+        laws = fk.site_laws(hidden, fk.asked_at(t, 1), site, log)
+        lift, _ = lift_of(with_surrogate(stage, self.surrogate), hidden, site, laws, log=log)
+        law = RevealLaw(hidden, site, laws.tilted(stage, lift, log)[0])
         drawn = draw(law)
         y = torch.where(seen[..., None], drawn, x)
-        mine, new = fk.values(particles, t), stage.values(y, work)
+        mine, new = fk.values(particles, t), stage.values(y, log)
         log_x, log_y = stage.total(mine), stage.total(new)
         if lift is not None:
             token = torch.where(seen[..., None], old, 0)
@@ -177,7 +209,7 @@ def lift_of(
     site: Tensor,
     laws: SiteLaws,
     present: Present | None = None,
-    work: StepWork | None = None,
+    log: RunLog | None = None,
 ) -> tuple[Tensor | None, Tensor | None]:
     """What a stage's values add to the log of each token at a site [..., 1, S], and the values.
 
@@ -188,7 +220,7 @@ def lift_of(
     if present is not None:
         there = torch.arange(asked.shape[-1], device=x.device) == present.token[..., None]
         asked &= ~there
-    values = stage.token_values(x, site, asked, work)
+    values = stage.token_values(x, site, asked, log)
     if values is None:
         return None, None
     if present is not None:
@@ -233,9 +265,9 @@ def accepting(fk: SiteTarget, particles: Particles, t: float, proposed: Proposed
     )
 
 
-def check_kind(kernel: MadeFrom) -> None:
+def check_kind(kernel: MoveKernel) -> None:
     """Raise unless the move is made from a value whose target has conditionals site by site."""
-    fk = kernel.fk
+    fk = made_from(kernel)
     if not isinstance(fk, SiteTarget):
         raise InvalidInput(
             f"{type(kernel).__name__} is made from a model whose target is known site by site, such as "
@@ -249,7 +281,7 @@ def check_noisy_reward(kernel: object, fk: SiteTarget, remembers_values: bool) -
     """Raise for moves that would call a noisy reward twice for one state: acceptance must use the number that weighed
     it.
     """
-    if not (remembers_values and fk.level) and any(isinstance(h, Noisy) and h.noisy for h in fk.stage(0.0).potentials):
+    if not (remembers_values and fk.level) and any(getattr(h, "noisy", False) for h in fk.stage(0.0).potentials):
         raise InvalidInput(
             f"{type(kernel).__name__} of a {type(fk).__name__} asks a noisy reward again about a state that its number "
             "has weighed, which samples neither law; use tt.Gibbs, tt.Metropolis, tt.Block or tt.WholeSequence of a "
@@ -257,43 +289,9 @@ def check_noisy_reward(kernel: object, fk: SiteTarget, remembers_values: bool) -
         )
 
 
-class SiteKernel(Protocol):
-    """A move kernel that can be told which site to redraw, and how to draw."""
-
-    @property
-    def fk(self) -> SiteTarget: ...
-    def at(self, particles: Particles, t: float, site: Tensor, draw: Draw) -> Redraw: ...
-
-
-def every_token(
-    kernel: SiteKernel, particles: Particles, t: float, site: Tensor, log_p: Tensor
-) -> list[tuple[Tensor, Redraw]]:
-    """The moves of a kernel at a site, one for each token it may propose there, with its log-probability."""
-    out: list[tuple[Tensor, Redraw]] = []
-    for token in range(kernel.fk.model.process.vocabulary):
-        chance: list[Tensor] = []
-
-        def draw(law: RevealLaw, token: int = token, chance: list[Tensor] = chance) -> Tokens:
-            y = law.x.scatter(-1, law.sites, token)
-            chance[:] = [law.log_prob(y)]
-            return y
-
-        move = kernel.at(particles, t, site, draw)
-        out.append((log_p + chance[0], move))
-    return out
-
-
 def revealed(fk: SiteTarget, x: Tokens) -> Tensor:
     """Which sites hold a token [..., D]."""
     return x != cast("Masking", fk.model.process).mask
-
-
-def movable(fk: SiteTarget, particles: Particles, t: float) -> Tensor:
-    """Which sites a move may redraw. In an any-order run all particles have equally many, at least one."""
-    if fk.level:
-        fk.recall(particles, t)
-        check_revealed(fk, t)
-    return revealed(fk, particles.x)
 
 
 def hide(fk: SiteTarget, x: Tokens, sites: Tensor) -> Tokens:

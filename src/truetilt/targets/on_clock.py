@@ -10,9 +10,9 @@ guidance. Where the target is named there is `alpha`; how it is proposed is `bet
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
@@ -22,18 +22,18 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import called, function, listed, number, set_fields, shown
+from ..core.bases import FeynmanKac
 from ..core.errors import InvalidInput, InvalidWeights
-from ..core.evaluation import PendingCheck, StepWork, check, evaluate_all, value_of
+from ..core.evaluation import PendingCheck, RunLog, check, evaluate_all, value_of
 from ..core.logits import SiteLogits, take
 from ..core.spent import Spent
-from ..core.target import NO_WEIGHTS, Described, Remedies, Target, tempered
+from ..core.target import NO_WEIGHTS, Remedies, Target, tempered
 from ..core.types import (
     NEG_INF,
     Aux,
     Law,
     LogWeights,
     Model,
-    Move,
     Particles,
     Potential,
     Schedule,
@@ -153,13 +153,13 @@ class Tilt:
                 "the time t; a constant exponent is `lambda t: 2.0`"
             )
 
-    def __call__(self, x: State, t: float, work: StepWork | None = None) -> Tensor:
+    def __call__(self, x: State, t: float, log: RunLog | None = None) -> Tensor:
         share = float(self.exponent(t))
         if share == 0:  # not evaluated: 0 * anything is 0
             return torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
-        value = value_of(self.potential, x, t, work)
+        value = value_of(self.potential, x, t, log)
         if self.most is not None:
-            check((value > self.most).any(), _above_zero, work)
+            check((value > self.most).any(), _above_zero, log)
         return torch.where(value == NEG_INF, NEG_INF, share * value)
 
 
@@ -232,7 +232,7 @@ class ClockMove(Generic[AnyLaw]):
     log_tilt: LogWeights  # what the particle's weight already holds of the tilt
     propose: Callable[[State], Proposal[AnyLaw]]
     end: Callable[[State], LogWeights] | None  # the tilt at s
-    work: StepWork | None = None  # of the step, where its checks wait for the device
+    log: RunLog | None = None  # of the run
 
     @property
     def uniforms(self) -> int:
@@ -255,11 +255,11 @@ class ClockMove(Generic[AnyLaw]):
         for _, law in ((1.0, found.law), *found.ratios):
             pending = law.pending if isinstance(law, SiteLaw) else None
             if pending is not None and pending is not checked:  # laws made together share one
-                check(*pending, self.work)
+                check(*pending, self.log)
                 checked = pending
-        if self.work is None or not isinstance(found.law, SiteLaw):
+        if self.log is None or not isinstance(found.law, SiteLaw):
             return found
-        return replace(found, law=replace(found.law, work=self.work))
+        return replace(found, law=replace(found.law, log=self.log))
 
     @property
     def law(self) -> AnyLaw:
@@ -280,17 +280,15 @@ class ClockMove(Generic[AnyLaw]):
         return replace(self, x=take(self.x, ancestors), log_tilt=take(self.log_tilt, ancestors))
 
 
-class Clockwork(Described, ABC):
+class Clockwork(FeynmanKac):
     """A model in clock time: say where it starts, how it proposes and what tilt it carries; the moves follow."""
 
     @property
     def tilt(self) -> Tilt | None:
         return None
 
-    @property
-    @abstractmethod
-    def device(self) -> torch.device | str:
-        """Where its tensors live."""
+    def completed(self, target: Target | None) -> Target | None:
+        return target.completed(self.model, self.tilt) if isinstance(target, Target) else target
 
     @abstractmethod
     def propose(self, x: Any, t: float, s: float) -> Proposal[Any]: ...
@@ -306,7 +304,7 @@ class Clockwork(Described, ABC):
     def start(self, shape: tuple[int, ...], t: float) -> ClockMove[Any]:
         nowhere = self.nowhere(shape)
         zeros = torch.zeros(shape, dtype=torch.float64, device=nowhere.device)
-        return ClockMove(nowhere, zeros, self._first, self._end(t, None))
+        return ClockMove(nowhere, zeros, self._first, self._end(t))
 
     def _first(self, x: State) -> Proposal[Any]:
         return Proposal(self.prior(x))
@@ -314,17 +312,14 @@ class Clockwork(Described, ABC):
     def choices(self, t: float, s: float) -> int:
         return 0
 
-    def branches(self, particles: Particles, t: float, s: float) -> Sequence[tuple[Tensor, Move]]:
-        return [(torch.zeros_like(particles.log_w), self.move(particles, t, s))]
-
     def move(self, particles: Particles, t: float, s: float, u: Tensor | None = None) -> ClockMove[Any]:
-        propose, asked = partial(self.propose, t=t, s=s), particles.work
-        return ClockMove(particles.x, _held(particles, t), propose, self._end(s, asked), asked)
+        propose = partial(self.propose, t=t, s=s)
+        return ClockMove(particles.x, _held(particles, t), propose, self._end(s), self.log)
 
-    def _end(self, t: float, work: StepWork | None) -> Callable[[State], LogWeights] | None:
+    def _end(self, t: float) -> Callable[[State], LogWeights] | None:
         """The tilt at the time where a move ends, as a function of the states there."""
         tilt = self.tilt
-        return None if tilt is None else partial(tilt, t=t, work=work)
+        return None if tilt is None else partial(tilt, t=t, log=self.log)
 
 
 def _held(particles: Particles, t: float) -> LogWeights:
@@ -352,10 +347,6 @@ class OnClock(Clockwork):
                 "diffusions of real vectors go to tt.continuous.Tilted and its like"
             )
         function("kernel", self.kernel, "(process, log_score, x, t, s)", "such as tt.euler or tt.tweedie")
-
-    @property
-    def device(self) -> torch.device | str:
-        return self.model.device
 
     def nowhere(self, shape: tuple[int, ...]) -> Tokens:
         return torch.zeros((*shape, self.model.length), dtype=torch.int64, device=self.model.device)

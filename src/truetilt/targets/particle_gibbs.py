@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import LONGEST, shown, whole_number
+from ..core.bases import FeynmanKac, check_sampled
 from ..core.errors import InvalidInput
 from ..core.parameter_names import spelled
-from ..core.target import contract_of
-from ..core.types import FeynmanKac, State, check_sampled
+from ..core.types import State
 from ..diffusion.grids import check_full_grid
 from ..runtime.memory import check_room
 from ..smc.conditional import Lineage, Rule, Sweep, check_chains, conditional_smc, keep_lineage
@@ -86,7 +86,7 @@ def particle_gibbs(
         raise InvalidInput(f"reference is {shown(reference)}; give a tt.Trajectory, such as `last` of earlier sweeps")
     if chains is None:
         chains = 64 if reference is None else reference.states.shape[1]
-    stream = Stream(seed, first_chain, contract_of(fk).device)
+    stream = Stream(seed, first_chain, fk.device)
     shape = check_chains((chains, particles))
     check_room(fk, shape, 2 * len(grid), stream.device)
     path = conditional_smc(fk, grid, None, shape, Sweep(stream, 0), rule) if reference is None else reference

@@ -9,25 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..core.arguments import LARGEST, bounded, function, takes_time, tensor_of
 from ..core.errors import InvalidInput
-from ..core.evaluation import StepWork, highest_of, value_of
+from ..core.evaluation import RunLog, value_of
 from ..core.twists import Learned, SiteValued
 from ..core.types import Model, Potential, Score, Tokens
 from ..rewards.calls import check_alphabet
 
 
-@runtime_checkable
-class Noisy(Protocol):
-    """A reward that states whether repeated calls on one state may differ (`tt.Reward(..., noisy=True)`)."""
-
-    @property
-    def noisy(self) -> bool: ...
+def highest_of(reward: Any) -> float | None:
+    """The most that a reward can return, where it says so, as `tt.Reward(..., highest=)` does."""
+    return getattr(reward, "highest", None)
 
 
 @dataclass(frozen=True)
@@ -77,7 +74,7 @@ def check_fits(twist: object, length: int, vocabulary: int) -> None:
 
 
 def token_values(
-    potential: Potential, x: Tokens, sites: Tensor, t: float, asked: Tensor, work: StepWork | None = None
+    potential: Potential, x: Tokens, sites: Tensor, t: float, asked: Tensor, log: RunLog | None = None
 ) -> Tensor:
     """The value of x with each site [..., k] set to each token, float64 [..., k, S], where `asked`; 0 elsewhere."""
     if isinstance(potential, SiteValued):
@@ -89,7 +86,7 @@ def token_values(
     y = y.scatter(-1, sites[(*particle, k)][:, None], token[:, None])
     out = torch.zeros(asked.shape, dtype=torch.float64, device=x.device)
     if len(y):
-        out[where] = value_of(potential, y, t, work)
+        out[where] = value_of(potential, y, t, log)
     return out
 
 

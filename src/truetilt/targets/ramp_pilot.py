@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..core.arguments import ABOVE_ZERO, bounded
 from ..core.errors import InvalidInput
-from ..core.evaluation import Meter
+from ..core.evaluation import RunLog
 from ..core.logits import take
 from ..core.parameter_names import spelled
 from ..core.twists import SiteValued
@@ -104,16 +104,16 @@ def pilot(
         return find_ladder(fk, fall, shape, check_seed(seed))
     if grid is None:
         raise InvalidInput("a ramp is found for a time grid; give the one that the run will have")
-    grid, meter = check_full_grid(grid), Meter()
+    grid, log = check_full_grid(grid), RunLog()
     source = Source(Stream(seed, device=fk.model.device))
     elapsed, tried = tuple(1 - t for t in grid), []
-    records = list(_records(remembering(fk, meter), grid, shape, source, SQUARE))
+    records = list(_records(remembering(fk, log), grid, shape, source, SQUARE))
     while len(tried) < _REHEARSALS and not any(max(ramp.falls) <= _SLACK * fall for ramp in tried):
         ramp = Frozen(elapsed, _shares(records, fall))
-        records = list(_records(remembering(fk, meter), grid, shape, source, ramp))
+        records = list(_records(remembering(fk, log), grid, shape, source, ramp))
         costs = [record.cost(*ends) for record, ends in zip(records, pairwise(ramp.shares), strict=True)]
         tried.append(replace(ramp, falls=tuple(costs)))
-    return replace(min(tried, key=lambda ramp: max(ramp.falls)), spent=meter.spent)
+    return replace(min(tried, key=lambda ramp: max(ramp.falls)), spent=log.spent)
 
 
 def _shares(records: Sequence[_WeighedStep], fall: float) -> tuple[float, ...]:
@@ -222,9 +222,9 @@ def uncounted(states: int) -> None:
     """Count nothing."""
 
 
-def _called(meter: Meter, states: int) -> None:
+def _called(log: RunLog, states: int) -> None:
     """Count calls of a reward, each of a distinct state."""
-    meter.called(states, states)
+    log.called(states, states)
 
 
 @dataclass
@@ -250,14 +250,14 @@ def _functions(fk: Ramped) -> dict[str, Any]:
     return {"reward": fk.reward, "twist": fk.twist} if isinstance(fk, Composed) else {}
 
 
-def remembering(fk: Ramped, meter: Meter) -> Ramped:
+def remembering(fk: Ramped, log: RunLog) -> Ramped:
     """The same value with the last answer of every function cached, and its evaluations counted."""
     nets = {"base": fk.model.base, "conditional": fk.model.conditional, "potential": fk.model.potential}
     model = replace(
-        fk.model, **{name: _Remembering(net, meter.evaluated) for name, net in nets.items() if net is not None}
+        fk.model, **{name: _Remembering(net, log.evaluated) for name, net in nets.items() if net is not None}
     )
     own = _functions(fk)
-    counts = {"reward": partial(_called, meter), "proposal": meter.evaluated, "twist": uncounted}
+    counts = {"reward": partial(_called, log), "proposal": log.evaluated, "twist": uncounted}
     once = {
         id(net): _Remembering(net, counts[name])
         for name, net in reversed(own.items())
@@ -265,7 +265,5 @@ def remembering(fk: Ramped, meter: Meter) -> Ramped:
     }
     remembered: dict[str, Any] = {name: once[id(net)] for name, net in own.items() if id(net) in once}
     if isinstance(fk, Composed):
-        remembered["conditions"] = tuple(
-            (_Remembering(score, meter.evaluated), alpha) for score, alpha in fk.conditions
-        )
+        remembered["conditions"] = tuple((_Remembering(score, log.evaluated), alpha) for score, alpha in fk.conditions)
     return replace(fk, model=model, **remembered)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..core.arguments import function, shown
 from ..core.errors import InvalidInput
-from ..core.evaluation import StepWork, check
+from ..core.evaluation import RunLog, check
 
 Scan = Callable[
     [Tensor, int, Tensor], Tensor
@@ -63,13 +63,13 @@ def check_scan(scan: object) -> None:
     function("scan", scan, "(revealed, number, u)", "such as tt.random_scan or tt.systematic_scan")
 
 
-def scanned(scan: Scan, seen: Tensor, number: int, u: Tensor, work: StepWork | None = None) -> Tensor:
+def scanned(scan: Scan, seen: Tensor, number: int, u: Tensor, log: RunLog | None = None) -> Tensor:
     """The site that a scan returns, one for each state, checked."""
     site = scan(seen, number, u)
     if not isinstance(site, Tensor) or site.dtype != torch.int64 or site.shape != u.shape:
         raise InvalidInput(f"the scan returned {shown(site)}; it must return one site a state, int64 {tuple(u.shape)}")
     outside = f"the scan named a site outside 0 to {seen.shape[-1] - 1}"
-    check(((site < 0) | (site >= seen.shape[-1])).any(), partial(InvalidInput, outside), work)
+    check(((site < 0) | (site >= seen.shape[-1])).any(), partial(InvalidInput, outside), log)
     return site.clamp(0, seen.shape[-1] - 1)  # a pending check has not raised yet
 
 

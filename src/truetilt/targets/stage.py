@@ -10,7 +10,7 @@ of going from one stage to the next is a difference of its parts. At the end all
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 import torch
 from torch import Tensor
 
+from ..core.bases import FeynmanKac
 from ..core.errors import InvalidInput, InvalidWeights
-from ..core.evaluation import StepWork, check, evaluate_all, value_of
+from ..core.evaluation import RunLog, check, evaluate_all, value_of
 from ..core.logits import SiteLogits
-from ..core.target import Described
 from ..core.types import NEG_INF, Aux, Model, Particles, Potential, Score, Tokens
 from ..diffusion.processes import Masking
 from .potentials import token_values
@@ -49,19 +49,19 @@ class Stage(NamedTuple):
     factors: tuple[float, ...] = (0.0,)
     floor: float = NEG_INF
 
-    def values(self, x: Tokens, work: StepWork | None = None) -> Tensor:
+    def values(self, x: Tokens, log: RunLog | None = None) -> Tensor:
         """Every potential of states [..., D], float64 [..., M]; one that counts for nothing is not asked, and is 0."""
         none = torch.zeros(x.shape[:-1], dtype=torch.float64, device=x.device)
         each = zip(self.potentials, self.factors, strict=True)
-        return torch.stack([none if h is None or f == 0 else value_of(h, x, self.t, work) for h, f in each], -1)
+        return torch.stack([none if h is None or f == 0 else value_of(h, x, self.t, log) for h, f in each], -1)
 
-    def token_values(self, x: Tokens, sites: Tensor, asked: Tensor, work: StepWork | None = None) -> Tensor | None:
+    def token_values(self, x: Tokens, sites: Tensor, asked: Tensor, log: RunLog | None = None) -> Tensor | None:
         """The potentials with each token at each of the sites [..., k, S, M], where `asked`; None if none counts."""
         if all(f == 0 for f in self.factors) or sites.shape[-1] == 0:
             return None
         none = torch.zeros(asked.shape, dtype=torch.float64, device=x.device)
         each = zip(self.potentials, self.factors, strict=True)
-        ask = partial(token_values, x=x, sites=sites, t=self.t, asked=asked, work=work)
+        ask = partial(token_values, x=x, sites=sites, t=self.t, asked=asked, log=log)
         return torch.stack([none if h is None or f == 0 else ask(h) for h, f in each], -1)
 
     def total(self, values: Tensor) -> Tensor:
@@ -72,7 +72,7 @@ class Stage(NamedTuple):
             total = total if factor == 0 else total + torch.where(value == NEG_INF, NEG_INF, factor * value)
         return total
 
-    def grown(self, before: Stage, aux: Aux, work: StepWork | None = None) -> Tensor:
+    def grown(self, before: Stage, aux: Aux, log: RunLog | None = None) -> Tensor:
         """What this stage adds to the log-weight of a state that comes from an earlier one and stays as it is."""
         total = torch.zeros_like(aux["log_p"])
         if any(self.factors) or any(before.factors):
@@ -80,7 +80,7 @@ class Stage(NamedTuple):
         ratios = aux["log_ratios"].unbind(-1)
         for alpha, ratio in zip(self.conditions, ratios, strict=True):
             if alpha < 0:
-                check((ratio == NEG_INF).any(), _lost_support, work)
+                check((ratio == NEG_INF).any(), _lost_support, log)
         conditions = zip(self.conditions, before.conditions, ratios, strict=True)
         parts = [(self.sharpness - before.sharpness, aux["log_p"]), *((b - a, ratio) for b, a, ratio in conditions)]
         for change, log_part in parts:
@@ -100,16 +100,16 @@ class SiteLaws(NamedTuple):
     conditions: tuple[SiteLogits, ...]
 
     @staticmethod
-    def of(fk: SiteTarget, t: float, answers: Answers, sites: Tensor, work: StepWork | None = None) -> SiteLaws:
+    def of(fk: SiteTarget, t: float, answers: Answers, sites: Tensor, log: RunLog | None = None) -> SiteLaws:
         """The posteriors of every score at chosen masked sites [..., k]; one check looks for NaN in all of them."""
         laws = cast("Masking", fk.model.process).posteriors(sites, answers)
         total = laws[0].rows[:, 0]
         for law in laws[1:]:
             total = total + law.rows[:, 0]
-        check(laws[0].per_site(total).isnan().any(), partial(_flawed, fk, laws, t), work)
+        check(laws[0].per_site(total).isnan().any(), partial(_flawed, fk, laws, t), log)
         return SiteLaws(laws[0], tuple(laws[1:]))
 
-    def mixed(self, stage: Stage, work: StepWork | None = None) -> SiteLogits:
+    def mixed(self, stage: Stage, log: RunLog | None = None) -> SiteLogits:
         """gamma log p + sum_k alpha_k log (p_k / p), unnormalised; what the base cannot draw stays impossible."""
         p, gamma = self.base.rows, stage.sharpness
         rows = p if gamma == 1 else gamma * p
@@ -117,17 +117,15 @@ class SiteLaws(NamedTuple):
             rows = rows if alpha == 0 else torch.add(rows, given.rows - p, alpha=alpha)
         rows = rows if rows is p else rows.masked_fill(p == NEG_INF, NEG_INF)
         if min(stage.conditions, default=0.0) < 0:  # NaN: forbidden by one, and infinite by another
-            check((~(rows < math.inf)).any(), _lost_support, work)
+            check((~(rows < math.inf)).any(), _lost_support, log)
         return self.base.with_rows(rows)
 
-    def tilted(
-        self, stage: Stage, lift: Tensor | None = None, work: StepWork | None = None
-    ) -> tuple[SiteLogits, Tensor]:
+    def tilted(self, stage: Stage, lift: Tensor | None = None, log: RunLog | None = None) -> tuple[SiteLogits, Tensor]:
         """The law of each site's token under a stage, and the log of its mass; without mass, the base's law.
 
         `lift` [..., k, S] is what the stage's values add to the log of each token's probability.
         """
-        rows, base = self.mixed(stage, work), self.base
+        rows, base = self.mixed(stage, log), self.base
         if lift is not None:
             rows, base = SiteLogits.of(rows.dense() + lift), SiteLogits.of(base.dense())
         log_mass = rows.rows.logsumexp(-1, keepdim=True)
@@ -166,8 +164,8 @@ def nothing_known(x: Tokens, conditions: int, potentials: int = 1) -> Aux:
     }
 
 
-class SiteTarget(Described, ABC):
-    """A model whose target is known site by site at every time: what moves that redraw sites are made from."""
+class SiteTarget(FeynmanKac):
+    """A value whose target is known site by site at every time: what moves that redraw sites are made from."""
 
     level: ClassVar[bool] = False  # whether at every time all particles have equally many sites revealed
 
@@ -175,10 +173,6 @@ class SiteTarget(Described, ABC):
 
         @property
         def model(self) -> Model: ...
-
-    @property
-    def device(self) -> torch.device | str:
-        return self.model.device
 
     @property
     @abstractmethod
@@ -220,7 +214,7 @@ class SiteTarget(Described, ABC):
 
     def values(self, particles: Particles, t: float) -> Tensor:
         """The values of the particles under the stage of time t [..., M]."""
-        return self.stage(t).values(particles.x, particles.work)
+        return self.stage(t).values(particles.x, self.log)
 
     def keep(self, aux: Aux, stage: Stage) -> Aux:
         """The recalled memory in the form in which this model's particles store it (aux)."""
@@ -230,9 +224,9 @@ class SiteTarget(Described, ABC):
         """The scores at x: one round of evaluation."""
         return tuple(evaluate_all(self.model, x, t, **self.scores))
 
-    def site_laws(self, x: Tokens, t: float, sites: Tensor, work: StepWork | None = None) -> SiteLaws:
+    def site_laws(self, x: Tokens, t: float, sites: Tensor, log: RunLog | None = None) -> SiteLaws:
         """The laws of chosen sites [..., k] of states that have no token there."""
-        return SiteLaws.of(self, t, self.answers(x, t), sites, work)
+        return SiteLaws.of(self, t, self.answers(x, t), sites, log)
 
 
 def _lost_support() -> InvalidInput:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -19,16 +18,16 @@ from ..core.errors import InvalidInput
 from ..core.evaluation import evaluate_all, value_of
 from ..core.logits import SiteLogits
 from ..core.target import Target
-from ..core.types import NEG_INF, Particles, Redraw, Score, Tokens
+from ..core.types import NEG_INF, Particles, Score, Tokens
 from .accept_move import AcceptMove
 from .any_order import RevealLaw
-from .moves import Draw, Proposed, accepting, at_end_target, check_kind, check_noisy_reward, every_token, hide, revealed
-from .scans import Scan, check_scan, random_scan, scanned, sites_of
+from .moves import Draw, Proposed, SiteKernel, accepting, at_end_target, check_kind, check_noisy_reward, hide, revealed
+from .scans import Scan, check_scan, random_scan
 from .stage import SiteLaws, SiteTarget, minus
 
 
 @dataclass(frozen=True)
-class WholeSequence:
+class WholeSequence(SiteKernel):
     """For a base that knows $log p0(x)$ of finished sequences: change a token, accept by the ratio of the target.
 
     Args:
@@ -63,26 +62,16 @@ class WholeSequence:
     def target(self) -> Target | None:
         return at_end_target(self.fk)
 
-    @property
-    def choices(self) -> int:
-        return 2
-
-    def move(self, particles: Particles, t: float, number: int, u: Tensor) -> AcceptMove:
-        site = scanned(self.scan, revealed(self.fk, particles.x), number, u[..., :1], particles.work)
-        return self.at(particles, t, site, partial(RevealLaw.sample, u=u[..., 1:]))
-
-    def branches(self, particles: Particles, t: float, number: int) -> list[tuple[Tensor, Redraw]]:
-        """Every site and every token it may propose, with the probability of each."""
-        sites = sites_of(self.scan, revealed(self.fk, particles.x), number)
-        return [branch for log_p, site in sites for branch in every_token(self, particles, t, site, log_p)]
+    def movable(self, particles: Particles, t: float) -> Tensor:
+        return revealed(self.fk, particles.x)
 
     def at(self, particles: Particles, t: float, site: Tensor, draw: Draw) -> AcceptMove:
         """Propose a token at this site [..., 1] of clean states."""
-        fk, x, stage, work = self.fk, particles.x, self.fk.stage(t), particles.work
+        fk, x, stage, log = self.fk, particles.x, self.fk.stage(t), self.fk.log
         law = self._proposal(particles, t, site)
         y = draw(law)
-        mine, new = fk.values(particles, t), stage.values(y, work)
-        log_p = [value_of(self._log_p0, states, t, work) for states in (x, y)]
+        mine, new = fk.values(particles, t), stage.values(y, log)
+        log_p = [value_of(self._log_p0, states, t, log) for states in (x, y)]
         here, there = (stage.sharpness * p + stage.total(v) for p, v in zip(log_p, (mine, new), strict=True))
         back, forth = (law.logits.pick(state.gather(-1, site)).sum(-1) for state in (x, y))
         log_accept = torch.where(here > NEG_INF, minus(there + back, here + forth), NEG_INF).clamp(max=0.0)
@@ -101,4 +90,4 @@ class WholeSequence:
             return RevealLaw(hidden, site, SiteLogits(flat, torch.zeros_like(site)))
         now = self.fk.asked_at(t, 1)
         (answer,) = evaluate_all(model, hidden, now, proposal=self.proposal)
-        return RevealLaw(hidden, site, SiteLaws.of(self.fk, now, (answer,), site, particles.work).base)
+        return RevealLaw(hidden, site, SiteLaws.of(self.fk, now, (answer,), site, self.fk.log).base)

@@ -10,24 +10,14 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import whole_number
+from ..core.bases import FeynmanKac, MoveKernel, lists_choices, made_from
 from ..core.errors import InvalidInput
-from ..core.target import NO_WEIGHTS, Target, Tilting, contract_of
-from ..core.types import (
-    NEG_INF,
-    Aux,
-    FeynmanKac,
-    ListedFeynmanKac,
-    ListedKernel,
-    MadeFrom,
-    Model,
-    MoveKernel,
-    Particles,
-    Process,
-    Tokens,
-)
+from ..core.target import NO_WEIGHTS, Target
+from ..core.types import NEG_INF, Aux, Model, Particles, Process, Tokens
 from ..diffusion.grids import masked_fraction_grid
 from ..exact.flow import push, push_branches, support
 from ..exact.tables import Table, flat_index
+from ..targets.on_clock import Clockwork
 from .forms import check_move_form, check_tensor
 from .tables import MASKING, ExactLaw, built, clean, law_of, problems, tv, uniforms
 from .verdicts import common, require, used, z_limit, z_scores
@@ -65,7 +55,7 @@ def check_move(
         table: a small problem of one's own, checked in place of the two; its process counts.
     """
     for problem in problems(process, LENGTH, table):
-        kernel = built("make", make, problem.model(), ("move", "choices"), "moves, such as tt.Gibbs")
+        kernel = built("make", make, problem.model(), MoveKernel, "moves, such as tt.Gibbs")
         _check_said(kernel)
         law, size = law_of(exact, problem), problem.process.states
         with used("what along returned"):
@@ -87,7 +77,7 @@ def _check_said(kernel: MoveKernel) -> None:
     with used("`choices` of the kernel"):
         whole_number("the number of choices of the kernel", kernel.choices, 0)
     with used("what the kernel says of itself"):
-        target = contract_of(kernel).target
+        target = kernel.spec
     require(isinstance(target, Target), f"`target` of {type(kernel).__name__} is {target!r}; return that of its fk")
 
 
@@ -132,11 +122,11 @@ def _check_accepted(log_accept: Tensor) -> None:
 
 def _check_tilt(kernel: MoveKernel, y: Tokens, aux: Aux) -> None:
     """What a move on a time grid returns for a state is its tilt, which the weight of the particle holds."""
-    fk = kernel.fk if isinstance(kernel, MadeFrom) else None
-    if not isinstance(fk, Tilting) or fk.tilt is None:
+    fk = made_from(kernel)
+    if not isinstance(fk, Clockwork) or fk.tilt is None:
         return
     if "log_tilt" not in aux:
-        ends_only = (contract_of(kernel).target or NO_WEIGHTS).ends_only
+        ends_only = (kernel.spec or NO_WEIGHTS).ends_only
         require(
             ends_only,
             f"the kernel's move returns {sorted(aux) or 'nothing'} for its particles and no log_tilt, without which no "
@@ -156,7 +146,7 @@ def _check_tilt(kernel: MoveKernel, y: Tokens, aux: Aux) -> None:
 
 def _check_branches(kernel: MoveKernel, problem: Table, law: Tensor) -> None:
     """The listed choices of a kernel have probabilities that sum to 1, and do what its moves do to a law at hand."""
-    if not isinstance(kernel, ListedKernel):
+    if not lists_choices(kernel):
         return
     alive = law > 0  # any law on these states: this one leans towards the last of them
     log_law = torch.where(alive, 0.02 * torch.arange(len(law), dtype=torch.float64), NEG_INF).log_softmax(0)
@@ -216,9 +206,7 @@ def _still(mass: Tensor) -> Tensor:
 
 def _flowing(along: object, problem: Table, exact: Tensor) -> Iterator[tuple[float, Tensor, Aux]]:
     """For each time of a grid that reveals one site per step: the law of the model, and its auxiliary values."""
-    fk: ListedFeynmanKac = built(
-        "along", along, problem.model(), ("start", "branches"), "a value, such as tt.AnyOrder(model, alpha)"
-    )
+    fk = built("along", along, problem.model(), FeynmanKac, "a value, such as tt.AnyOrder(model, alpha)")
     grid, size = masked_fraction_grid(problem.process.schedule, problem.length), problem.process.states
     first = fk.start((1,), grid[0])
     log_mass, aux = push(first, torch.zeros(1, dtype=torch.float64), problem.states, size)

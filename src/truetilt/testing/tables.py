@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, cast
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor
 
-from ..core.arguments import called, function, has, reals, shown
+from ..core.arguments import called, function, reals, shown
+from ..core.bases import FeynmanKac
 from ..core.errors import InvalidInput
-from ..core.types import FeynmanKac, Model, Process, check_process
+from ..core.types import Model, Process, check_process
 from ..diffusion.grids import uniform_grid
 from ..diffusion.processes import Masking, Uniform
 from ..exact.flow import Limit, flow
@@ -111,16 +112,19 @@ def _listed(numbers: tuple[int, ...] | list[float], form: str = ".1e") -> str:
     return ", ".join(f"{value:{form}}" for value in numbers)
 
 
+Kind = TypeVar("Kind")
 ExactLaw = Callable[[Table], Tensor]  # a table to a law on its clean states, up to a constant
 
 
-def built(name: str, make: object, model: Model, parts: tuple[str, ...], need: str) -> Any:
-    """The output of a user's function on a model, checked to have these attributes."""
+def built(name: str, make: object, model: Model, kind: type[Kind], need: str) -> Kind:
+    """The output of a user's function on a model, checked to be of this kind."""
     if not callable(make):
         raise InvalidInput(f"{name} is {shown(make)}; give a function of (model) that returns {need}")
     with used(name):
         value = called(name, make, model)
-        has(f"what {name} returned", value, parts, f"return {need}")
+        if not isinstance(value, kind):
+            own = f"; a class of your own derives from tt.feynman_kac.{kind.__name__}" if hasattr(value, "move") else ""
+            raise InvalidInput(f"what {name} returned is {shown(value)}; return {need}{own}")
     return value
 
 

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..core.arguments import function, number, shown, whole_number
+from ..core.bases import FeynmanKac
 from ..core.errors import InvalidWeights
 from ..core.logits import SiteLogits
-from ..core.target import Target, contract_of
-from ..core.types import FeynmanKac, ListedFeynmanKac, Model, Particles, Process, Resampler, Tokens
+from ..core.target import Target
+from ..core.types import Model, Particles, Process, Resampler, Tokens
 from ..diffusion.grids import uniform_grid
 from ..exact.flow import Limit, flow
 from ..exact.tables import Table, flat_index
 from ..smc.rejuvenation import Rejuvenation
 from ..smc.resampling import adaptive, systematic
-from ..smc.sampler import Source, Stream, last_of, trace
+from ..smc.sampler import Source, Stream, last_of, run_steps
 from .forms import check_move_form, check_tensor
 from .tables import (
     LEAST_FALL,
@@ -49,7 +50,7 @@ def check_target(
     *,
     table: Table | None = None,
     log_z: Callable[[Table], object] | None = None,
-    moves: Callable[[Any], Rejuvenation] | None = None,
+    moves: Rejuvenation | None = None,
 ) -> None:
     """Reject a Feynman-Kac model whose weighted particles do not have a given law as limit, on small tables of two
     sites: one without zeros, and one whose p0 has zeros.
@@ -68,11 +69,11 @@ def check_target(
         table: a small problem of one's own, checked in place of the two; its process counts.
         log_z: the log of the normalising constant that the model estimates, from the table: `lambda table:
             table.log_z_tilted(2.0)`. Without it log Z is not checked, and a constant in a potential not noticed.
-        moves: builds moves between the steps from the model, `lambda fk: tt.Rejuvenation(kernel(fk), each_step=1)`,
-            whose kernel has `branches`: the limit with them must approach the same law, and the same log Z.
+        moves: moves between the steps, `tt.Rejuvenation(kernel, each_step=1)`, whose kernel has `branches`: the limit
+            with them must approach the same law, and the same log Z.
     """
     for place, problem in enumerate(problems(process, 2, table)):
-        fk = built("make", make, problem.model(), ("start", "choices", "move", "branches"), "a Feynman-Kac value")
+        fk = built("make", make, problem.model(), FeynmanKac, "a Feynman-Kac value")
         law = law_of(exact, problem)
         if place == 0:
             _check_named(fk)
@@ -92,7 +93,7 @@ def check_target(
 
 def _check_named(fk: FeynmanKac) -> None:
     with used("what the value says of itself"):
-        target = contract_of(fk).target
+        target = fk.spec
     require(
         isinstance(target, Target),
         f"`target` of {type(fk).__name__} is {target!r}; return a tt.Target of named parts, so that moves for another "
@@ -111,13 +112,10 @@ def _check_log_z(found: list[Limit], problem: Table, log_z: Callable[[Table], ob
     check_halving(errors, f"log Z{what} is off log_z, {known:.6g}, by {{}} at {{}} steps", "exact")
 
 
-def _check_moves(
-    fk: FeynmanKac, make: Callable[[Any], Rejuvenation], plain: list[Limit], law: Tensor, problem: Table
-) -> None:
+def _check_moves(fk: FeynmanKac, moves: Rejuvenation, plain: list[Limit], law: Tensor, problem: Table) -> None:
     """Check that moves between the steps change neither the law nor log Z in the limit of small steps."""
-    function("moves", make, "(fk)", "that returns tt.Rejuvenation(kernel, each_step=1)")
     with used("moves, or what they do,"):
-        moved = limits(fk, problem, make(fk))
+        moved = limits(fk, problem, moves)
     check_time_error(moved, law, problem, "the limit with moves")
     gaps = [abs(float(one.log_z - other.log_z)) for one, other in zip(moved, plain, strict=True)]
     require(
@@ -141,7 +139,7 @@ def _check_form(fk: FeynmanKac, problem: Table) -> None:
         move = fk.move(particles, 1.0, 0.5, uniforms(6, 5, count or 1)[:, :count])
     check_move_form("the move that `move` returned", move, shape, problem.process)
     with used("`branches`"):
-        branches = list(cast("ListedFeynmanKac", fk).branches(particles, 1.0, 0.5))
+        branches = list(fk.branches(particles, 1.0, 0.5))
     pairs = bool(branches) and all(isinstance(one, tuple) and len(one) == 2 for one in branches)
     require(pairs, f"`branches` returned {shown(branches)}; it must return pairs of log-probabilities and a move")
     for log_p, branch in branches:
@@ -154,7 +152,7 @@ def ran(
 ) -> Particles:
     """The particles at the end of a run over a uniform grid; `first` is the number of its first population."""
     source = Source(Stream(1, first), chunk=chunk)
-    return last_of(trace(fk, uniform_grid(steps), shape, resample, source))
+    return last_of(run_steps(fk, uniform_grid(steps), shape, resample, source))
 
 
 def masses(particles: Particles, size: int) -> Tensor:

@@ -129,7 +129,7 @@ class Lookahead:
     def complete(self, x: Tokens, t: float) -> Tokens:
         """The completions of states [B, D]: clean states [B, K, D]."""
         process = self.model.process
-        posterior = process.posterior(ask(self.model.base, Batch(x, self.model.meter), t), x, t)
+        posterior = process.posterior(ask(self.model.base, Batch(x, self.model.log), t), x, t)
         u = self._uniforms(x)
         many, sites = x[:, None].expand(u.shape), torch.arange(x.shape[-1], device=x.device).expand(u.shape)
         drawn = RevealLaw(many, sites, SiteLogits(posterior.store, posterior.index[:, None].expand(u.shape))).sample(u)

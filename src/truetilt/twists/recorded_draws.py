@@ -12,14 +12,15 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import reals
-from ..core.evaluation import Meter
-from ..core.metering import metered
+from ..core.bases import FeynmanKac
+from ..core.binding import bind
+from ..core.evaluation import RunLog
 from ..core.spent import Spent
 from ..core.twists import SiteValued
 from ..core.types import Model, Particles, Potential, Tokens
 from ..diffusion.processes import Masking
 from ..smc.resampling import adaptive, systematic
-from ..smc.sampler import OUTPUT, Source, Stream, trace
+from ..smc.sampler import OUTPUT, Source, Stream, run_steps
 from ..targets.any_order import RevealMove
 from ..targets.composed import Composed
 from .lessons import Steps
@@ -33,7 +34,7 @@ _APART = 1 << 40  # first population number of learning, above those of any run
 
 
 @dataclass(frozen=True)
-class RecordedDraws:
+class RecordedDraws(FeynmanKac):
     """The moves of `inner`, which reveals one site per step; `kept` collects the steps of the first `most` draws."""
 
     inner: Composed
@@ -79,18 +80,18 @@ def weighed_draws(
     model: Model, count: int, twist: Potential | None, order: tuple[int, ...] | None, seed: int, number: int
 ) -> RevealedDraws:
     """Draws of p0 exp(twist) (of p0 without a twist) with their weights."""
-    width, meter = model.length * min(model.process.vocabulary, TOKENS), Meter()
-    asked = metered(model, meter)  # values come from the twist; the reward is not called
+    width, log = model.length * min(model.process.vocabulary, TOKENS), RunLog()
+    asked = bind(model, log)  # values come from the twist; the reward is not called
     goal = Composed(asked, reward=twist, twist=twist, order=order)
     fk = RecordedDraws(goal, max(_NUMBERS // width, 64))
     source = Source(Stream(seed, first_population=_APART + number, device=model.device))
     parents = []
-    for particles, info in trace(fk, goal.grid, (1, count), adaptive(systematic, 0.5), source):
+    for particles, info in run_steps(fk, goal.grid, (1, count), adaptive(systematic, 0.5), source):
         x, log_w = particles.x[0], particles.log_w[0]
         parents.append(info.ancestors[0].cpu())
     steps = Steps(*(torch.cat(column) for column in zip(*_lines(fk.kept, parents[1:]), strict=True)))
     independent = all(torch.equal(each, torch.arange(count)) for each in parents)
-    return RevealedDraws(x, log_w.cpu(), steps, Spent(meter.rounds, meter.evaluations), independent)
+    return RevealedDraws(x, log_w.cpu(), steps, Spent(log.rounds, log.evaluations), independent)
 
 
 def steps_of(model: Model, x: Tokens, order: tuple[int, ...] | None, seed: int) -> tuple[Steps, Spent]:
@@ -99,8 +100,8 @@ def steps_of(model: Model, x: Tokens, order: tuple[int, ...] | None, seed: int) 
     The network is asked at every partly masked state on the way; no reward is.
     """
     count, length = x.shape
-    meter, process = Meter(), cast("Masking", model.process)
-    goal = metered(Composed(model, order=order), meter)
+    log, process = RunLog(), cast("Masking", model.process)
+    goal = bind(Composed(model, order=order), log)
     if order is None:
         u = Stream(seed, device=x.device).uniforms(_PATHS, OUTPUT, count, length)
         sites = u.argsort(-1)
@@ -113,7 +114,7 @@ def steps_of(model: Model, x: Tokens, order: tuple[int, ...] | None, seed: int) 
         kept.append(_likely(seen, at[:, 0], laws.base.dense()[:, 0].double()))
         seen = seen.scatter(-1, at, x.gather(-1, at))
     steps = Steps(*(torch.cat(column) for column in zip(*kept, strict=True)))
-    return steps, Spent(meter.rounds, meter.evaluations)
+    return steps, Spent(log.rounds, log.evaluations)
 
 
 def _lines(kept: list[Steps], parents: list[Tensor]) -> list[Steps]:

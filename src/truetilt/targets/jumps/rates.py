@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ...core.arguments import set_fields
+from ...core.bases import FeynmanKac
 from ...core.errors import InvalidInput, InvalidWeights
 from ...core.evaluation import evaluate_all
 from ...core.logits import take
@@ -105,7 +106,7 @@ def take_jumps(jumps: Jumps, ancestors: Tensor) -> Jumps:
 
 
 @dataclass(frozen=True)
-class JumpTarget:
+class JumpTarget(FeynmanKac):
     """Base of the samplers with jumps at exact times, all of the tempered target by edge ratios: device, target and
     remedies.
     """
@@ -113,10 +114,6 @@ class JumpTarget:
     how: ClassVar[str] = "jumps at exact times, weighs every jump"
     model: Model
     alpha: float
-
-    @property
-    def device(self) -> torch.device | str:
-        return self.model.device
 
     @property
     def remedies(self) -> Remedies:

@@ -76,9 +76,6 @@ class Uniformised(JumpTarget):
     def _first(self, x: Tokens) -> Proposal:
         return Proposal(self.model.process.prior(tuple(x.shape), self.model.device))
 
-    def choices(self, t: float, s: float) -> int:
-        return 0
-
     def move(self, particles: Particles, t: float, s: float, u: Tensor | None = None) -> PathMove | JumpMove:
         """The step at candidate t: weights $A / bound$ for a jump and $1 - exit / bound$ for staying, drawn by Q or by
         the adapted law.
@@ -94,9 +91,6 @@ class Uniformised(JumpTarget):
             return JumpMove(law, law.total.log() - math.log(bound), zeros, None)
         held = bound - rates.leave
         return JumpMove(JumpLaw(x, rates.proposed, held), zeros, stay.log() - held.log(), rates.tilted)
-
-    def branches(self, particles: Particles, t: float, s: float) -> list[tuple[Tensor, PathMove | JumpMove]]:
-        return [(torch.zeros_like(particles.log_w), self.move(particles, t, s))]
 
 
 def least_bound(
