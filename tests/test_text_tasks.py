@@ -13,11 +13,21 @@ from sayings import LENGTH
 from truetilt.cli.main import app
 from truetilt.commands.job_runner import Settings, command, run_experiment
 from truetilt.metrics.perplexity import CausalLM
+from truetilt.models.transformer import SEDD
 from truetilt.paper import text_conditions, text_grid, text_plots, text_rows, text_scoring
 from truetilt.paper.populations import draws_by_mass, draws_of_each
 from truetilt.paper.text_grid import TextTask
 from truetilt.paper.text_rows import ScoredText
-from truetilt.paper.text_samplers import TEXT_SAMPLERS, Case, Lots, asked_at_once, in_lots, sample_texts
+from truetilt.paper.text_samplers import (
+    TEXT_SAMPLERS,
+    Case,
+    Lots,
+    asked_at_once,
+    in_lots,
+    sample_texts,
+    sample_together,
+    together,
+)
 from truetilt.result import Result
 
 MOOD = TextTask("sentiment", "moods", ("low", "high"), {"low": "x", "high": "y"})
@@ -42,6 +52,34 @@ def test_every_sampler_draws_the_class(nets, method):
         assert sum(text.split()[0] in {"low", "high"} for text in said if text) > 0.7 * len(said)
     else:
         assert sum(text in HIGH for text in said) >= 0.85 * len(said)
+
+
+def untimed(nets):
+    """Nets with random weights that are not told the time."""
+    made = {}
+    for seed, name in enumerate(("sedd", "deft")):
+        made[name] = SEDD(replace(nets.nets[name].config, timeless=True), seed).eval()
+        with torch.no_grad():
+            made[name].output_layer.linear.weight.normal_(std=0.4, generator=torch.Generator().manual_seed(seed))
+    return replace(nets, nets=made)
+
+
+@pytest.mark.parametrize("method", [name for name, sampler in TEXT_SAMPLERS.items() if sampler.joint])
+def test_cases_that_share_a_run_draw_what_each_draws_alone(nets, method):
+    blind, shape = untimed(nets), (3, TEXT_SAMPLERS[method].particles if "4" in method else 8)
+    strengths = [(1.0, 1.0), (2.0, 1.2), (4.0, 0.6), (8.0, 0.0)]
+    weighted = method.startswith("smc")
+    cases = [Case(method, ("low", "high"), a if weighted else None, b, 12, shape) for a, b in strengths]
+    assert together(blind, cases) == [cases]
+    assert together(nets, cases) == [[case] for case in cases]  # these nets are told the time
+    for case, own in zip(cases, sample_together(blind, cases, 3), strict=True):
+        for alone, joint in zip(sample_texts(blind, case, 3), own, strict=True):
+            assert torch.equal(alone.result.particles, joint.result.particles)
+            assert torch.equal(alone.result.ancestors, joint.result.ancestors)
+            for name in ("log_weights", "ess", "log_z_path"):
+                assert torch.allclose(getattr(alone.result, name), getattr(joint.result, name), atol=1e-4), name
+            assert alone.texts == joint.texts
+            assert joint.cost.networks <= 2 * LENGTH + 2
 
 
 def test_network_evaluations_are_counted(nets):
