@@ -24,7 +24,7 @@ from truetilt.metrics.reference_models import smollm2
 from truetilt.metrics.text import distinct, invented_words, words_in
 from truetilt.training.corpus import Corpus
 
-TEMPERATURES, GAMMAS, POPULATION = (1.0, 0.9, 0.8), (1.0, 1.1, 1.25), 16
+TEMPERATURES, GAMMAS, POPULATION = (1.0, 0.9, 0.8, 0.7, 0.6), (1.0, 1.1, 1.25), 16
 
 
 def known_words(corpus: Corpus) -> frozenset[str]:
@@ -52,10 +52,10 @@ def drawn(nets: Any, target: tt.Composed, count: int) -> tuple[list[str], dict[s
 
 def targets(nets: Any) -> dict[str, tt.Composed]:
     """What is drawn, by name."""
-    process, base, length = nets.process, nets.base(), nets.length
+    process, base, length, end = nets.process, nets.base(), nets.length, nets.tokenizer.end
     named = {
         f"local temperature {value:g}": tt.Composed(
-            tt.Model(process, length, tt.LocalTemperature(process, base, value), device=nets.device)
+            tt.Model(process, length, tt.LocalTemperature(process, base, value, keep=end), device=nets.device)
         )
         for value in TEMPERATURES
     }

@@ -48,7 +48,7 @@ def test_a_chance_is_that_of_the_moment_before_a_site_is_overwritten():
 
 
 WAYS = [Way("guidance-posterior", None, 0.5), Way("guidance-posterior", None, 1.0), Way("guidance-rate", None, 1.5),
-        Way("smc-partial", 2.0, 1.0), Way("any-order", 1.5), Way("any-order-populations", 2.0),
+        Way("smc-posterior", 2.0, 1.0), Way("any-order", 1.5), Way("any-order-populations", 2.0),
         Way("guidance-gibbs", 1.5)]  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def test_every_filler_keeps_the_given_and_fills_in_a_mood(nets, way):
 
 
 def test_a_text_is_filled_alike_whoever_shares_its_run(nets, monkeypatch):
-    texts, way = [GIVEN, (None, 4, 8, 0, 0), (2, None, 8, 0, 0)], Way("smc-partial", 2.0, 1.0)
+    texts, way = [GIVEN, (None, 4, 8, 0, 0), (2, None, 8, 0, 0)], Way("smc-posterior", 2.0, 1.0)
     together = fill(nets, texts, way, FillRun((1, 4), 4, 6, 0))
     monkeypatch.setitem(text_samplers.ROOM, "cpu", 4)
     assert torch.equal(together.x, fill(nets, texts, way, FillRun((1, 4), 4, 6, 0)).x)
@@ -133,7 +133,7 @@ def test_infill_reads_a_corpus_and_writes_its_gains(bundle_folder, corpus, tmp_p
     assert run.exit_code == 0, run.stderr
     result = json.loads(run.stdout)
     assert {row["method"] for row in result["rows"]} == {
-        *("reconstruction", "any-order", "smc-partial", "guidance-posterior"),
+        *("reconstruction", "any-order", "smc-posterior", "guidance-posterior"),
     }
     assert all(row["kept"] == 1 and 0 < row["score"] <= 1 for row in result["rows"])
     assert result["rows"][0]["kept_drawn"] > 0

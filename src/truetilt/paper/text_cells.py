@@ -1,8 +1,9 @@
 """Many cases of a grid in one run: guidance and the SMC of edge ratios, by nets that are not told the time.
 
-What such a net answers about a state has no time in it, and a step changes few particles, one in sixteen of 1,000 steps:
-so a particle is evaluated when it has changed, and all cases, whatever their alpha and beta, share the batches. Particles,
-weights and draws are those of `text_samplers` case by case, up to the rounding of the nets: same targets, same uniforms.
+What such a net answers about a state has no time in it, and a step changes few particles, one in sixteen of 1,000
+steps: so a particle is evaluated when it has changed, and all cases share the batches, whatever their alpha and beta.
+Particles and weights are those that `text_samplers` draws case by case, up to the rounding of the nets: the same
+targets, the same uniforms.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ SITES = 1 << 14  # rows of the vocabulary that are in memory at once
 
 
 def has_no_time(nets: Reviews, form: str) -> bool:
-    """Whether the nets of this form answer the same about a state at any time, up to the scale that their noise sets."""
+    """Whether the nets of this form answer the same about a state at any time, up to the scale that noise sets."""
     sedd, guide = (cast("Any", nets.nets.get(name)) for name in ("sedd", "deft"))
     known = form == "cfg" or (guide is not None and guide.config.timeless and not guide.config.scale_by_sigma)
     return form in ("cfg", "deft") and sedd.config.timeless and sedd.config.scale_by_sigma and known

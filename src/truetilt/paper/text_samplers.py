@@ -170,7 +170,7 @@ def sample_together(nets: Reviews, cases: Sequence[Case], seed: int) -> list[lis
 
 
 def together(nets: Reviews, cases: Sequence[Case]) -> list[list[Case]]:
-    """The cases in groups that share a run: of one form, grid, shape and resampler, by nets that are not told the time."""
+    """The cases in groups that share a run: of one form, grid, shape and resampler, by nets not told the time."""
     groups: dict[Any, list[Case]] = {}
     room = TOGETHER["cpu" if torch.device(nets.device).type == "cpu" else "cuda"]
     for case in cases:

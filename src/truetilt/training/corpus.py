@@ -8,7 +8,6 @@ network and the same network without the label differ only in the condition, not
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -198,25 +197,19 @@ class Texts:
 
 
 def mixed(texts: Texts, repeats: Mapping[str, Any]) -> Texts:
-    """The texts with the rows of each named kind repeated this many times (0: left out), others once.
-
-    Of a number that is not whole, such as 0.5, the rest is the share of its rows, evenly spaced, that come once more.
-    """
+    """The texts with the rows of each named kind repeated this many times (0: left out), others once."""
     unknown = sorted(repeats.keys() - texts.kinds.keys())
-    bad = [name for name, times in repeats.items() if isinstance(times, bool) or not 0 <= _finite(times) < math.inf]
+    bad = [
+        name for name, times in repeats.items() if isinstance(times, bool) or not isinstance(times, int) or times < 0
+    ]
     if unknown or bad:
-        raise InvalidInput(f"mix: {', '.join(unknown + bad)}; give a number for each of {', '.join(texts.kinds)}")
+        raise InvalidInput(f"mix: {', '.join(unknown + bad)}; give a whole number for each of {', '.join(texts.kinds)}")
     times = torch.ones(texts.count, dtype=torch.int64)
     for name, count in repeats.items():
-        place = torch.arange(1, int(texts.kinds[name].sum()) + 1, dtype=torch.float64)
-        times[texts.kinds[name]] = ((place * count).floor() - ((place - 1) * count).floor()).long()
+        times[texts.kinds[name]] = count
     if not int(times.sum()):
         raise InvalidInput("mix leaves no row; give at least one kind of text a number above 0")
     return texts.take(torch.repeat_interleave(torch.arange(texts.count), times))
-
-
-def _finite(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else math.inf
 
 
 def array_hash(values: np.ndarray) -> str:
