@@ -66,6 +66,17 @@ def test_every_filler_keeps_the_given_and_fills_in_a_mood(nets, way):
     assert filled.evaluations > 0
 
 
+def test_euler_steps_of_normalised_posteriors_are_tweedies(nets):
+    """So at beta = 1 the infilling of `smc-posterior` is that of Euler steps at the level of rates."""
+    rows = torch.tensor([[1, -1, -1, 0, 0], [-1, 4, -1, 0, 0]])
+    model, x = fillings.gap_model(nets, rows), torch.tensor([[[9, 9]], [[1, 9]]])
+    for t, s in ((0.9, 0.8), (0.3, 0.0)):
+        exact, euler = (kernel(model.process, model.conditional(x, t), x, t, s) for kernel in (tt.tweedie, tt.euler))
+        assert torch.allclose(exact.odds.log_hold.exp(), euler.odds.log_hold.exp(), atol=1e-6)
+        y = torch.tensor([[[3, 8]], [[1, 8]]])
+        assert torch.allclose(exact.log_prob(y), euler.log_prob(y), atol=1e-5)
+
+
 def test_a_text_is_filled_alike_whoever_shares_its_run(nets, monkeypatch):
     texts, way = [GIVEN, (None, 4, 8, 0, 0), (2, None, 8, 0, 0)], Way("smc-posterior", 2.0, 1.0)
     together = fill(nets, texts, way, FillRun((1, 4), 4, 6, 0))
