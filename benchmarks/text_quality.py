@@ -53,12 +53,13 @@ def drawn(nets: Any, target: tt.Composed, count: int) -> tuple[list[str], dict[s
 def targets(nets: Any) -> dict[str, tt.Composed]:
     """What is drawn, by name."""
     process, base, length, end = nets.process, nets.base(), nets.length, nets.tokenizer.end
-    named = {
-        f"local temperature {value:g}": tt.Composed(
-            tt.Model(process, length, tt.LocalTemperature(process, base, value, keep=end), device=nets.device)
-        )
-        for value in TEMPERATURES
-    }
+    named = {}
+    for value in TEMPERATURES:
+        for name, keep in (("", None), (", ends kept", end)) if value != 1 else (("", None),):
+            cooled = tt.LocalTemperature(process, base, value, keep)
+            named[f"local temperature {value:g}{name}"] = tt.Composed(
+                tt.Model(process, length, cooled, device=nets.device)
+            )
     plain = tt.Model(process, length, base, device=nets.device)
     return named | {f"sharpness {value:g}": tt.Composed(plain, sharpness=value) for value in GAMMAS if value != 1}
 
