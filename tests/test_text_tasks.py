@@ -234,10 +234,10 @@ def test_a_mean_that_says_nothing_is_not_drawn():
     """The chance of one class goes up or down as it is asked for: each class has a panel of its own."""
     point = {"method": "smc-partial", "alpha": 2.0, "steps": 6, "perplexity": 9.0, "distinct_2": None, "claim": False}
     high = {"rude": 0.9, "calm": 0.1}
-    rows = [point | {"condition": c, "beta": b, "score": high[c]} for c in high for b in (0.0, 1.0)]
+    rows = [point | {"condition": c, "beta": b, "score": high[c]} for c in high for b in (0.0, 1.0, 2.0)]
     for apart, drawn in ((["rude", "calm"], [0.9, 0.1, 9.0]), ([], [0.5, 9.0])):
         axes = text_plots.draw_curves({"score": "chance of rude", "apart": apart, "rows": rows}).axes
-        assert [ax.lines[0].get_ydata().tolist() for ax in axes] == [pytest.approx([v, v]) for v in drawn]
+        assert [ax.lines[0].get_ydata().tolist() for ax in axes] == [pytest.approx([v, v, v]) for v in drawn]
 
 
 def test_toxicity_goes_both_ways_and_shows_no_text(bundle_folder, tmp_path, monkeypatch):
