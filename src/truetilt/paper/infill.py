@@ -201,12 +201,13 @@ def collect(part: Part, settings: Settings, answers: dict[str, Answer]) -> Answe
 
 
 def gains(rows: Sequence[Answer]) -> dict[str, Answer]:
-    """GLEU of each sampler minus the baseline's, over the sentences that both filled."""
-    baseline = next((row["each"] for row in rows if row["method"] == RECONSTRUCTION), None)
-    if baseline is None:
+    """GLEU of each sampler minus the baseline's, over the sentences that both filled; the baseline of as many steps."""
+    each = {row["steps"]: row["each"] for row in rows if row["method"] == RECONSTRUCTION}
+    if not each:
         return {}
     found = {}
     for row in rows:
+        baseline = each.get(row["steps"], each[min(each)])
         both = [number for number in row["each"] if number in baseline]
         if row["method"] != RECONSTRUCTION and both:
             found[row["name"]] = paired([row["each"][n] for n in both], [baseline[n] for n in both])
