@@ -1,6 +1,7 @@
 """Infilling: many texts in one run, baselines that draw what is given, what is kept, gains sentence by sentence."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -75,6 +76,16 @@ def test_euler_steps_of_normalised_posteriors_are_tweedies(nets):
         assert torch.allclose(exact.odds.log_hold.exp(), euler.odds.log_hold.exp(), atol=1e-6)
         y = torch.tensor([[[3, 8]], [[1, 8]]])
         assert torch.allclose(exact.log_prob(y), euler.log_prob(y), atol=1e-5)
+
+
+def test_the_stored_rows_have_every_cell_of_the_papers_table():
+    found = json.loads((Path(__file__).parents[1] / "proofs/infill.json").read_text(encoding="utf-8"))
+    there = {row["name"]: row for row in found["rows"]}
+    table = [way.name for way in infill.WAYS if way.steps and way.method != fillings.PROMPTING]
+    assert len(table) == 6  # reconstruction, guidance, four alphas
+    for name in table:
+        assert (there[name]["steps"], there[name]["runs"], there[name]["perplexity"] is None) == (1000, 250, False)
+    assert set(table) - {"reconstruction-1000"} <= set(found["gleu_over_reconstruction"])
 
 
 def test_a_text_is_filled_alike_whoever_shares_its_run(nets, monkeypatch):

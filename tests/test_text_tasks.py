@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -238,6 +239,30 @@ def test_a_mean_that_says_nothing_is_not_drawn():
     for apart, drawn in ((["rude", "calm"], [0.9, 0.1, 9.0]), ([], [0.5, 9.0])):
         axes = text_plots.draw_curves({"score": "chance of rude", "apart": apart, "rows": rows}).axes
         assert [ax.lines[0].get_ydata().tolist() for ax in axes] == [pytest.approx([v, v, v]) for v in drawn]
+
+
+@pytest.mark.parametrize("task", text_grid.TASKS.values(), ids=lambda task: task.name)
+def test_the_stored_grid_has_every_cell_of_the_papers_table(task):
+    """Eleven columns of 1,000 steps by the label and by DEFT, the figure by the label, and the claims."""
+    rows = json.loads((Path(__file__).parents[1] / "proofs" / f"{task.name}.json").read_text(encoding="utf-8"))["rows"]
+    there = {(r["method"], r["alpha"], r["beta"], r["steps"], r["condition"], r["claim"]): r for r in rows}
+    for guidance, smc in (("guidance-rate", "smc-partial"), ("guidance-deft", "smc-deft-partial")):
+        table = [("prompting", None, None), *((guidance, None, b) for b in (1.0, 1.2))]
+        table += [(smc, a, b) for a in text_grid.ALPHAS for b in (1.0, 1.2)]
+        assert len(table) == 11
+        figure = [] if "deft" in smc else [(guidance, None, b) for b in text_grid.BETAS]  # DEFT's was not run
+        figure += [] if "deft" in smc else [(smc, a, b) for a in text_grid.ALPHAS for b in text_grid.BETAS]
+        for steps, cells in ((1000, table), (100, figure)):
+            for cell in cells:
+                for condition in task.conditions:
+                    row = there[*cell, steps, condition, False]
+                    assert (row["runs"], row["particles"]) == (5, 50)
+                    assert None not in (row["perplexity"], row["score"], row["score_own"], row["distinct_2"])
+    claims = [r for r in rows if r["claim"]]
+    assert {(r["method"], r["condition"]) for r in claims} == {
+        (method, condition) for method in (text_grid.BASELINE, *text_grid.CLAIMANTS) for condition in task.conditions
+    }
+    assert {(r["alpha"], r["runs"]) for r in claims} == {(None, 1024), (2.0, 1024)}
 
 
 def test_toxicity_goes_both_ways_and_shows_no_text(bundle_folder, tmp_path, monkeypatch):
