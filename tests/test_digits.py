@@ -146,7 +146,7 @@ def test_every_sampler_runs_and_counts_its_networks(nets, method, monkeypatch):
             1 + sampler.annealing.shares,
         )
         return
-    evaluations = 4 if method == "guidance" or "tilted" in method else 8
+    evaluations = 4 if method in ("guidance", "guidance-deft") or "tilted" in method else 8
     assert cost.networks == evaluations + 2 * sampler.moves
     full = method == "tilted-full-exponent"  # which weighs the first state too
     assert cost.potentials == (4 + full if "tilted" in method else 0)
