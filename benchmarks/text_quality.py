@@ -24,7 +24,7 @@ from truetilt.metrics.reference_models import smollm2
 from truetilt.metrics.text import distinct, invented_words, words_in
 from truetilt.training.corpus import Corpus
 
-TEMPERATURES, GAMMAS, POPULATION = (1.0, 0.9, 0.8), (1.0, 1.1, 1.25), 16
+TEMPERATURES, GAMMAS, POPULATION = (1.0, 0.9, 0.8, 0.7, 0.6), (1.0, 1.1, 1.25), 16
 
 
 def known_words(corpus: Corpus) -> frozenset[str]:
@@ -52,13 +52,14 @@ def drawn(nets: Any, target: tt.Composed, count: int) -> tuple[list[str], dict[s
 
 def targets(nets: Any) -> dict[str, tt.Composed]:
     """What is drawn, by name."""
-    process, base, length = nets.process, nets.base(), nets.length
-    named = {
-        f"local temperature {value:g}": tt.Composed(
-            tt.Model(process, length, tt.LocalTemperature(process, base, value), device=nets.device)
-        )
-        for value in TEMPERATURES
-    }
+    process, base, length, end = nets.process, nets.base(), nets.length, nets.tokenizer.end
+    named = {}
+    for value in TEMPERATURES:
+        for name, keep in (("", None), (", ends kept", end)) if value != 1 else (("", None),):
+            cooled = tt.LocalTemperature(process, base, value, keep)
+            named[f"local temperature {value:g}{name}"] = tt.Composed(
+                tt.Model(process, length, cooled, device=nets.device)
+            )
     plain = tt.Model(process, length, base, device=nets.device)
     return named | {f"sharpness {value:g}": tt.Composed(plain, sharpness=value) for value in GAMMAS if value != 1}
 

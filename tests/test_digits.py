@@ -146,7 +146,7 @@ def test_every_sampler_runs_and_counts_its_networks(nets, method, monkeypatch):
             1 + sampler.annealing.shares,
         )
         return
-    evaluations = 4 if method == "guidance" or "tilted" in method else 8
+    evaluations = 4 if method in ("guidance", "guidance-deft") or "tilted" in method else 8
     assert cost.networks == evaluations + 2 * sampler.moves
     full = method == "tilted-full-exponent"  # which weighs the first state too
     assert cost.potentials == (4 + full if "tilted" in method else 0)
@@ -221,18 +221,20 @@ def test_figure3_from_end_to_end(tiny, real, tmp_path, monkeypatch, quick, data)
 
 def test_figure4_from_end_to_end(tiny, real, tmp_path, monkeypatch):
     monkeypatch.setattr(figure4, "PARTICLES", (2, 3))
+    monkeypatch.setattr(figure4, "SWEPT", 3)
     monkeypatch.setattr(figure4, "REPEATS", 2)
     monkeypatch.setattr(digit_rows, "CLASSES", (3, 4))
     result = run_experiment(figure4.EXPERIMENT, Settings(data="somewhere"), tmp_path, lambda: None)
     assert result["runs"] == 4
-    assert len(result["rows"]) == 2 * (1 + 4 * 2)
+    assert len(result["rows"]) == 2 * (2 + 6 * 2) + 4 * 2 * 4
     assert all(row.keys() >= KEYS and row["runs"] == 4 and row["coverage"] is not None for row in result["rows"])
     assert result["findings"]["partial_raises_diversity_ratio"].endswith("of 4")
+    assert result["findings"]["partial_raises_diversity_ratio-deft_below_0.125"].endswith("of 2")
     assert (tmp_path / "figure.png").stat().st_size > 1000
 
 
 def test_on_a_gpu_all_classes_share_a_job(monkeypatch):
-    for module, points in ((figure3, len(figure3.RUNS) + 3), (figure4, 5 * (1 + 4 * 2))):
+    for module, points in ((figure3, len(figure3.RUNS) + 3), (figure4, 5 * (2 + 6 * 2) + 4 * 2 * 4)):
         assert len(module.jobs(Settings(device="cuda"))) == points
         names = [job.name for job in module.jobs(Settings(quick=True))]
         assert len(set(names)) == len(names)

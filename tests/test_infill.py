@@ -1,6 +1,7 @@
 """Infilling: many texts in one run, baselines that draw what is given, what is kept, gains sentence by sentence."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -48,7 +49,7 @@ def test_a_chance_is_that_of_the_moment_before_a_site_is_overwritten():
 
 
 WAYS = [Way("guidance-posterior", None, 0.5), Way("guidance-posterior", None, 1.0), Way("guidance-rate", None, 1.5),
-        Way("smc-partial", 2.0, 1.0), Way("any-order", 1.5), Way("any-order-populations", 2.0),
+        Way("smc-posterior", 2.0, 1.0), Way("any-order", 1.5), Way("any-order-populations", 2.0),
         Way("guidance-gibbs", 1.5)]  # fmt: skip
 
 
@@ -66,8 +67,29 @@ def test_every_filler_keeps_the_given_and_fills_in_a_mood(nets, way):
     assert filled.evaluations > 0
 
 
+def test_euler_steps_of_normalised_posteriors_are_tweedies(nets):
+    """So at beta = 1 the infilling of `smc-posterior` is that of Euler steps at the level of rates."""
+    rows = torch.tensor([[1, -1, -1, 0, 0], [-1, 4, -1, 0, 0]])
+    model, x = fillings.gap_model(nets, rows), torch.tensor([[[9, 9]], [[1, 9]]])
+    for t, s in ((0.9, 0.8), (0.3, 0.0)):
+        exact, euler = (kernel(model.process, model.conditional(x, t), x, t, s) for kernel in (tt.tweedie, tt.euler))
+        assert torch.allclose(exact.odds.log_hold.exp(), euler.odds.log_hold.exp(), atol=1e-6)
+        y = torch.tensor([[[3, 8]], [[1, 8]]])
+        assert torch.allclose(exact.log_prob(y), euler.log_prob(y), atol=1e-5)
+
+
+def test_the_stored_rows_have_every_cell_of_the_papers_table():
+    found = json.loads((Path(__file__).parents[1] / "proofs/infill.json").read_text(encoding="utf-8"))
+    there = {row["name"]: row for row in found["rows"]}
+    table = [way.name for way in infill.WAYS if way.steps and way.method != fillings.PROMPTING]
+    assert len(table) == 6  # reconstruction, guidance, four alphas
+    for name in table:
+        assert (there[name]["steps"], there[name]["runs"], there[name]["perplexity"] is None) == (1000, 250, False)
+    assert set(table) - {"reconstruction-1000"} <= set(found["gleu_over_reconstruction"])
+
+
 def test_a_text_is_filled_alike_whoever_shares_its_run(nets, monkeypatch):
-    texts, way = [GIVEN, (None, 4, 8, 0, 0), (2, None, 8, 0, 0)], Way("smc-partial", 2.0, 1.0)
+    texts, way = [GIVEN, (None, 4, 8, 0, 0), (2, None, 8, 0, 0)], Way("smc-posterior", 2.0, 1.0)
     together = fill(nets, texts, way, FillRun((1, 4), 4, 6, 0))
     monkeypatch.setitem(text_samplers.ROOM, "cpu", 4)
     assert torch.equal(together.x, fill(nets, texts, way, FillRun((1, 4), 4, 6, 0)).x)
@@ -133,7 +155,7 @@ def test_infill_reads_a_corpus_and_writes_its_gains(bundle_folder, corpus, tmp_p
     assert run.exit_code == 0, run.stderr
     result = json.loads(run.stdout)
     assert {row["method"] for row in result["rows"]} == {
-        *("reconstruction", "any-order", "smc-partial", "guidance-posterior"),
+        *("reconstruction", "any-order", "smc-posterior", "guidance-posterior"),
     }
     assert all(row["kept"] == 1 and 0 < row["score"] <= 1 for row in result["rows"])
     assert result["rows"][0]["kept_drawn"] > 0

@@ -66,7 +66,14 @@ def test_local_temperature_keeps_zeros_and_the_rate_of_revealing():
     x = torch.full((2, 4), process.mask)
     found = process.posterior(tt.LocalTemperature(process, base, 0.5)(x, 0.4), x, 0.4).dense()[0, 0].exp()
     assert found.tolist() == pytest.approx([*torch.tensor([0.0, 2.0]).softmax(0).tolist(), 0.0])
-    at_one = tt.LocalTemperature(process, base, 1.0)(x, 0.4).dense()
+    law = torch.tensor([0.5, 0.3, 0.2]).log()
+    base = tt.PosteriorScore(process, lambda x, t: law.expand(*x.shape, 3))
+    kept = process.posterior(tt.LocalTemperature(process, base, 0.5, keep=0)(x, 0.4), x, 0.4).dense()[0, 0].exp()
+    assert kept.tolist() == pytest.approx([0.5, 0.5 * 0.09 / 0.13, 0.5 * 0.04 / 0.13])
+    sure = tt.PosteriorScore(process, lambda x, t: torch.tensor([0.0, -torch.inf, -torch.inf]).expand(*x.shape, 3))
+    alone = process.posterior(tt.LocalTemperature(process, sure, 0.5, keep=0)(x, 0.4), x, 0.4).dense()[0, 0].exp()
+    assert alone.tolist() == [1.0, 0.0, 0.0]
+    at_one = tt.LocalTemperature(process, base, 1.0, keep=1)(x, 0.4).dense()
     assert torch.allclose(at_one, base(x, 0.4).dense())
 
 

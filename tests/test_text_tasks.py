@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,11 +14,21 @@ from sayings import LENGTH
 from truetilt.cli.main import app
 from truetilt.commands.job_runner import Settings, command, run_experiment
 from truetilt.metrics.perplexity import CausalLM
+from truetilt.models.transformer import SEDD
 from truetilt.paper import text_conditions, text_grid, text_plots, text_rows, text_scoring
 from truetilt.paper.populations import draws_by_mass, draws_of_each
 from truetilt.paper.text_grid import TextTask
 from truetilt.paper.text_rows import ScoredText
-from truetilt.paper.text_samplers import TEXT_SAMPLERS, Case, Lots, asked_at_once, in_lots, sample_texts
+from truetilt.paper.text_samplers import (
+    TEXT_SAMPLERS,
+    Case,
+    Lots,
+    asked_at_once,
+    in_lots,
+    sample_texts,
+    sample_together,
+    together,
+)
 from truetilt.result import Result
 
 MOOD = TextTask("sentiment", "moods", ("low", "high"), {"low": "x", "high": "y"})
@@ -42,6 +53,34 @@ def test_every_sampler_draws_the_class(nets, method):
         assert sum(text.split()[0] in {"low", "high"} for text in said if text) > 0.7 * len(said)
     else:
         assert sum(text in HIGH for text in said) >= 0.85 * len(said)
+
+
+def untimed(nets):
+    """Nets with random weights that are not told the time."""
+    made = {}
+    for seed, name in enumerate(("sedd", "deft")):
+        made[name] = SEDD(replace(nets.nets[name].config, timeless=True), seed).eval()
+        with torch.no_grad():
+            made[name].output_layer.linear.weight.normal_(std=0.4, generator=torch.Generator().manual_seed(seed))
+    return replace(nets, nets=made)
+
+
+@pytest.mark.parametrize("method", [name for name, sampler in TEXT_SAMPLERS.items() if sampler.joint])
+def test_cases_that_share_a_run_draw_what_each_draws_alone(nets, method):
+    blind, shape = untimed(nets), (3, TEXT_SAMPLERS[method].particles if "4" in method else 8)
+    strengths = [(1.0, 1.0), (2.0, 1.2), (4.0, 0.6), (8.0, 0.0)]
+    weighted = method.startswith("smc")
+    cases = [Case(method, ("low", "high"), a if weighted else None, b, 12, shape) for a, b in strengths]
+    assert together(blind, cases) == [cases]
+    assert together(nets, cases) == [[case] for case in cases]  # these nets are told the time
+    for case, own in zip(cases, sample_together(blind, cases, 3), strict=True):
+        for alone, joint in zip(sample_texts(blind, case, 3), own, strict=True):
+            assert torch.equal(alone.result.particles, joint.result.particles)
+            assert torch.equal(alone.result.ancestors, joint.result.ancestors)
+            for name in ("log_weights", "ess", "log_z_path"):
+                assert torch.allclose(getattr(alone.result, name), getattr(joint.result, name), atol=1e-4), name
+            assert alone.texts == joint.texts
+            assert joint.cost.networks <= 2 * LENGTH + 2
 
 
 def test_network_evaluations_are_counted(nets):
@@ -196,10 +235,34 @@ def test_a_mean_that_says_nothing_is_not_drawn():
     """The chance of one class goes up or down as it is asked for: each class has a panel of its own."""
     point = {"method": "smc-partial", "alpha": 2.0, "steps": 6, "perplexity": 9.0, "distinct_2": None, "claim": False}
     high = {"rude": 0.9, "calm": 0.1}
-    rows = [point | {"condition": c, "beta": b, "score": high[c]} for c in high for b in (0.0, 1.0)]
+    rows = [point | {"condition": c, "beta": b, "score": high[c]} for c in high for b in (0.0, 1.0, 2.0)]
     for apart, drawn in ((["rude", "calm"], [0.9, 0.1, 9.0]), ([], [0.5, 9.0])):
         axes = text_plots.draw_curves({"score": "chance of rude", "apart": apart, "rows": rows}).axes
-        assert [ax.lines[0].get_ydata().tolist() for ax in axes] == [pytest.approx([v, v]) for v in drawn]
+        assert [ax.lines[0].get_ydata().tolist() for ax in axes] == [pytest.approx([v, v, v]) for v in drawn]
+
+
+@pytest.mark.parametrize("task", text_grid.TASKS.values(), ids=lambda task: task.name)
+def test_the_stored_grid_has_every_cell_of_the_papers_table(task):
+    """Eleven columns of 1,000 steps by the label and by DEFT, the figure by the label, and the claims."""
+    rows = json.loads((Path(__file__).parents[1] / "proofs" / f"{task.name}.json").read_text(encoding="utf-8"))["rows"]
+    there = {(r["method"], r["alpha"], r["beta"], r["steps"], r["condition"], r["claim"]): r for r in rows}
+    for guidance, smc in (("guidance-rate", "smc-partial"), ("guidance-deft", "smc-deft-partial")):
+        table = [("prompting", None, None), *((guidance, None, b) for b in (1.0, 1.2))]
+        table += [(smc, a, b) for a in text_grid.ALPHAS for b in (1.0, 1.2)]
+        assert len(table) == 11
+        figure = [] if "deft" in smc else [(guidance, None, b) for b in text_grid.BETAS]  # DEFT's was not run
+        figure += [] if "deft" in smc else [(smc, a, b) for a in text_grid.ALPHAS for b in text_grid.BETAS]
+        for steps, cells in ((1000, table), (100, figure)):
+            for cell in cells:
+                for condition in task.conditions:
+                    row = there[*cell, steps, condition, False]
+                    assert (row["runs"], row["particles"]) == (5, 50)
+                    assert None not in (row["perplexity"], row["score"], row["score_own"], row["distinct_2"])
+    claims = [r for r in rows if r["claim"]]
+    assert {(r["method"], r["condition"]) for r in claims} == {
+        (method, condition) for method in (text_grid.BASELINE, *text_grid.CLAIMANTS) for condition in task.conditions
+    }
+    assert {(r["alpha"], r["runs"]) for r in claims} == {(None, 1024), (2.0, 1024)}
 
 
 def test_toxicity_goes_both_ways_and_shows_no_text(bundle_folder, tmp_path, monkeypatch):

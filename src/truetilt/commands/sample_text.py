@@ -57,7 +57,8 @@ def sample_text(
     condition = nets.classes[nets.facts.number("" if request.condition is None else request.condition)]
     model = nets.model(condition, "potential" if request.beta is None else "cfg")
     plain = request.sharpness is None and request.temperature is None
-    result = (sample_model if plain else sample_sharper)(model, request, options)
+    end = nets.tokenizer.end
+    result = sample_model(model, request, options) if plain else sample_sharper(model, request, options, end)
     told = command(["sample", name], request._asdict())
     result = noted(result, bundle=name, condition=condition, command=told, **facts_of(request, condition))
     return _written(nets, condition, result, None, folder, notes_of(request))

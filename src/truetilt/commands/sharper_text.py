@@ -39,14 +39,17 @@ def check_sharper(name: object, request: SampleRequest, texts: bool) -> None:
         raise InvalidInput(f"--beta guides a proposal that --{asked[0]} does not have; leave one of them out")
 
 
-def sample_sharper(model: Model, request: SampleRequest, options: dict[str, Any]) -> Result:
-    """Texts of a sharper base: weighted, revealed in random order; or by local temperature, in clock time."""
+def sample_sharper(model: Model, request: SampleRequest, options: dict[str, Any], end: int) -> Result:
+    """Texts of a sharper base: weighted, revealed in random order; or by local temperature, in clock time.
+
+    Local temperature leaves the probability of the token `end` as it is: cooled, it would make texts short.
+    """
     sizes = request.sizes
     check_run(sizes, model.length, SNAPSHOTS, model.device)
     check_states(options.get("checkpoint"), model.length, model.process.states)
     fk: FeynmanKac
     if request.temperature is not None:
-        fk, grid = _cooled(model, request.alpha, request.temperature), uniform_grid(sizes.steps)
+        fk, grid = _cooled(model, request.alpha, request.temperature, end), uniform_grid(sizes.steps)
     else:
         fk = sharpened(model, request.alpha, request.sharpness or 0.0)
         grid = reveal_grid(model, min(sizes.steps, model.length))
@@ -54,12 +57,12 @@ def sample_sharper(model: Model, request: SampleRequest, options: dict[str, Any]
     return run(fk, grid, snapshots=SNAPSHOTS, **how, **options)
 
 
-def _cooled(model: Model, alpha: float, temperature: float) -> Unweighted:
+def _cooled(model: Model, alpha: float, temperature: float, end: int) -> Unweighted:
     """Guidance of strength alpha (1: the conditional model), each site's posterior cooled."""
     score: Any = model.conditional
     if alpha != 1:
         score = Guided(model.process, model.base, score, alpha, posterior_level)
-    return Unweighted(model, LocalTemperature(model.process, score, temperature), kernel=tweedie)
+    return Unweighted(model, LocalTemperature(model.process, score, temperature, end), kernel=tweedie)
 
 
 def facts_of(request: SampleRequest, condition: str) -> dict[str, Any]:

@@ -165,17 +165,17 @@ def log_add(a: Tensor, b: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=256)
-def _log_lost(sigma: float) -> float:
+def log_lost(sigma: float) -> float:
     """log(1 - exp(-sigma)) as a Python number: passing it to a GPU needs no synchronisation."""
     return float((-torch.expm1(-torch.tensor(sigma, dtype=torch.float64))).log())
 
 
 @lru_cache(maxsize=256)
-def _log_clock(sigma: float, later: float) -> Tensor:
+def log_clock(sigma: float, later: float) -> Tensor:
     """log of the clock, log((1 - exp(-sigma)) / (1 - exp(-later))): the integrated rate at which a masked site is
     revealed.
     """
-    return torch.tensor(_log_lost(sigma) - _log_lost(later), dtype=torch.float64).log()
+    return torch.tensor(log_lost(sigma) - log_lost(later), dtype=torch.float64).log()
 
 
 @lru_cache(maxsize=1024)
@@ -242,7 +242,7 @@ class Masking:
 
     def log_odds_kept(self, t: float) -> float:
         """log of $exp(-sigma) / (1 - exp(-sigma))$: a score is a posterior times this."""
-        return -self.sigma(t) - _log_lost(self.sigma(t))
+        return -self.sigma(t) - log_lost(self.sigma(t))
 
     def posterior(self, log_score: SiteLogits, x: Tokens, t: float) -> SiteLogits:
         """$p(x0 = v | x)$ at masked sites, normalised."""
@@ -266,14 +266,14 @@ class Masking:
     def jumps(self, log_score: SiteLogits, x: Tokens, t: float, s: float) -> Jumps:
         """The posterior is frozen at t; the schedule is integrated: the clock is $log(1-e^-sigma_t)/(1-e^-sigma_s)$."""
         hazard = log_score.map(partial(torch.Tensor.sub, other=self.log_odds_kept(t)))
-        log_clock = _log_clock(self.sigma(t), self.sigma(s))
+        clock = log_clock(self.sigma(t), self.sigma(s))
         total = hazard.per_site(hazard.rows.logsumexp(-1))
-        return Jumps(hazard, x == self.mask, torch.zeros_like(total), total, log_clock)
+        return Jumps(hazard, x == self.mask, torch.zeros_like(total), total, clock)
 
     def bridge(self, log_score: SiteLogits, x: Tokens, t: float, s: float) -> SiteOdds:
         """Exact law of one site at s given x at t: still masked with $(1-e^-sigma_s)/(1-e^-sigma_t)$, else revealed."""
-        stay = _log_lost(self.sigma(s)) - _log_lost(self.sigma(t))
-        leave, fixed, posterior = _log_lost(-stay), x != self.vocabulary, log_score.normalised()
+        stay = log_lost(self.sigma(s)) - log_lost(self.sigma(t))
+        leave, fixed, posterior = log_lost(-stay), x != self.vocabulary, log_score.normalised()
         hold = (posterior.flaws() + stay).masked_fill_(fixed, 0.0)  # NaN where the score is NaN or its row all -inf
         move = torch.full_like(hold, leave).masked_fill_(fixed, NEG_INF)
         return SiteOdds(posterior, hold, move)

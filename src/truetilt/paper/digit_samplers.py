@@ -47,6 +47,7 @@ class DigitSampler:
 _SMC, _PARTIAL, _TILTED = (SAMPLERS[name] for name in ("tempered-euler", "tempered-euler-partial", "tilted-euler"))
 DIGIT_SAMPLERS = {
     "guidance": DigitSampler(SAMPLERS["conditional"]),
+    "guidance-deft": DigitSampler(SAMPLERS["conditional"], form="deft"),
     "guidance-rate": DigitSampler(SAMPLERS["guidance-rate"]),
     "guidance-posterior": DigitSampler(SAMPLERS["guidance-posterior"]),
     "smc": DigitSampler(_SMC),

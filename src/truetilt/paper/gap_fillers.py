@@ -34,22 +34,23 @@ from .populations import draws_of_each
 from .text_samplers import TEXT_SAMPLERS, Lots, watched
 
 RECONSTRUCTION, PROMPTING = "reconstruction", "prompting"
-OF_TEXTS = {"smc-partial": "smc-posterior"}  # what `text_samplers` calls a method, where that is another name
 EVERY_ROW = (RECONSTRUCTION, "guidance-rate")  # methods that read the score at every site
 MARK = " ..."  # stands for a gap in a prompt
 
 
 class Way(NamedTuple):
-    """A method and its strengths."""
+    """A method, its strengths and its steps, 0 for as many as usual."""
 
     method: str
     alpha: float | None = None
     beta: float | None = None
+    steps: int = 0
 
     @property
     def name(self) -> str:
         pairs = (("a", self.alpha), ("b", self.beta))
-        return "-".join([self.method, *(f"{letter}{value:g}" for letter, value in pairs if value is not None)])
+        words = [self.method, *(f"{letter}{value:g}" for letter, value in pairs if value is not None)]
+        return "-".join([*words, *([str(self.steps)] if self.steps else [])])
 
 
 class FillRun(NamedTuple):
@@ -243,7 +244,7 @@ def _built(
     alpha, beta = 1.0 if way.alpha is None else way.alpha, 1.0 if way.beta is None else way.beta
     if way.method == PROMPTING:
         return Unweighted(model, inside, kernel=tweedie), whole, {"resample": never}
-    sampler = TEXT_SAMPLERS[OF_TEXTS.get(way.method, way.method)]
+    sampler = TEXT_SAMPLERS[way.method]
     fk, options = replace(sampler, moves=model.length if sampler.moves else 0).built(model, alpha, beta)
     return fk, whole, options
 

@@ -37,26 +37,33 @@ from .text_rows import ScoredText, distinct_2, mean_interval, write_lines
 
 LEAST, MOST = 23, 25  # tokens of a sentence: the gap, half of them, is then always twelve, so that all share a run
 SENTENCES_FULL, SENTENCES_QUICK = 250, 8
-FULL_STEPS, QUICK_STEPS = 100, 24
+FULL_STEPS, MANY_STEPS, QUICK_STEPS = 100, 1000, 24
 DRAWS = 4  # texts kept per sentence
 WAYS = (
     Way(RECONSTRUCTION),
     Way(PROMPTING),
     *(Way(method, None, beta) for method in ("guidance-posterior", "guidance-rate") for beta in BETAS),
-    *(Way("smc-partial", alpha, beta) for alpha in ALPHAS for beta in BETAS),
+    *(Way("smc-posterior", alpha, beta) for alpha in ALPHAS for beta in BETAS),
     *(Way("any-order", alpha) for alpha in (1.0, 1.5, 2.0, 4.0)),
     *(Way("any-order-populations", alpha) for alpha in (1.5, 2.0, 4.0)),
     *(Way("guidance-gibbs", alpha) for alpha in (1.0, 1.5, 2.0)),
+    *(Way(method, None, None, MANY_STEPS) for method in (RECONSTRUCTION, PROMPTING)),  # the paper's Table 4
+    Way("guidance-posterior", None, 1.0, MANY_STEPS),
+    *(Way("smc-posterior", alpha, 1.0, MANY_STEPS) for alpha in ALPHAS),
 )
 QUICK_WAYS = (
     Way(RECONSTRUCTION),
     Way(PROMPTING),
     *(Way("guidance-posterior", None, beta) for beta in (0.0, 1.0, 2.0)),
-    *(Way("smc-partial", 2.0, beta) for beta in (0.0, 1.0, 2.0)),
+    *(Way("smc-posterior", 2.0, beta) for beta in (0.0, 1.0, 2.0)),
     Way("any-order", 1.5),
     Way("guidance-gibbs", 1.5),
 )
-SHAPES = {"smc-partial": (1, 50), "any-order": (1, 16), "any-order-populations": (4, 4)}  # of a sentence; else 4 draws
+SHAPES = {
+    "smc-posterior": (1, 50),
+    "any-order": (1, 16),
+    "any-order-populations": (4, 4),
+}  # of a sentence; else 4 draws
 QUICK_SHAPE = (1, 8)
 COLUMNS = (*(name for name in TASK_COLUMNS if name != "condition"), "kept_unclamped", "kept_drawn", "bertscore")
 SENTENCES = (  # used if no corpus is given: written for this file
@@ -120,7 +127,7 @@ def one_way(way: Way, settings: Settings) -> Answer:
     if not own:
         raise InvalidInput("no sentence fits behind a prompt that holds it; give shorter ones, or leave prompting out")
     shape = SHAPES.get(way.method, (1, DRAWS))
-    steps = QUICK_STEPS if settings.quick else FULL_STEPS
+    steps = QUICK_STEPS if settings.quick else way.steps or FULL_STEPS
     shape = QUICK_SHAPE if settings.quick and shape[1] > QUICK_SHAPE[1] else shape
     filled = fill(nets, [s.given for _, s in own], way, FillRun(shape, DRAWS, steps, settings.seed))
     each, lines = {}, []
@@ -194,12 +201,13 @@ def collect(part: Part, settings: Settings, answers: dict[str, Answer]) -> Answe
 
 
 def gains(rows: Sequence[Answer]) -> dict[str, Answer]:
-    """GLEU of each sampler minus the baseline's, over the sentences that both filled."""
-    baseline = next((row["each"] for row in rows if row["method"] == RECONSTRUCTION), None)
-    if baseline is None:
+    """GLEU of each sampler minus the baseline's, over the sentences that both filled; the baseline of as many steps."""
+    each = {row["steps"]: row["each"] for row in rows if row["method"] == RECONSTRUCTION}
+    if not each:
         return {}
     found = {}
     for row in rows:
+        baseline = each.get(row["steps"], each[min(each)])
         both = [number for number in row["each"] if number in baseline]
         if row["method"] != RECONSTRUCTION and both:
             found[row["name"]] = paired([row["each"][n] for n in both], [baseline[n] for n in both])

@@ -17,29 +17,50 @@ from pathlib import Path
 
 from ..commands.job_runner import Answer, Experiment, Job, Settings
 from ..metrics.images import surviving_roots
+from ..models.text_bundle import Reviews
 from .annealing import told
 from .chosen_jobs import Part, chosen, identity, in_order, joined, nets_of
 from .text_grid import BASELINE, TextTask, cases
 from .text_plots import draw_curves
 from .text_rows import ScoredText, by_population, claims, distinct_2, mean_interval, write_lines
-from .text_samplers import TEXT_SAMPLERS, Case, DrawnTexts, sample_texts
+from .text_samplers import TEXT_SAMPLERS, Case, DrawnTexts, sample_texts, sample_together, together
 
 COLUMNS = ("method", "condition", "alpha", "beta", "steps", "score", "perplexity", "distinct_2", "network_evaluations")
 
 
 def jobs(task: TextTask, part: Part, settings: Settings) -> list[Job]:
-    """One job per case; classes that the networks lack are reported before any job starts."""
+    """One job for the cases that share a run; classes that the networks lack are reported before any job starts."""
     nets = nets_of(settings)
     for condition in task.conditions:
         nets.facts.rivals(nets.facts.number(condition))
     wanted = [case for case in cases(task, settings.quick) if TEXT_SAMPLERS[case.method].form in ("cfg", *nets.nets)]
-    return chosen(part, [Job(case.name, one_case, (task, case, settings)) for case in wanted], settings)
+    alone = chosen(part, [Job(case.name, one_case, (task, case, settings)) for case in wanted], settings)
+    groups = together(nets, [job.arguments[1] for job in alone])
+    return [
+        Job(group[0].name if len(group) == 1 else f"{group[0].name}-and-{len(group) - 1}-more", some_cases,
+            (task, group, settings))
+        for group in groups
+    ]  # fmt: skip
 
 
 def one_case(task: TextTask, case: Case, settings: Settings) -> Answer:
     """Sample a case and judge it: a row for each class (perplexity is added later), and its texts."""
     nets = nets_of(settings)
-    every = sample_texts(nets, case, settings.seed, task.prompts.get(case.conditions[0]))
+    return judged(nets, task, case, sample_texts(nets, case, settings.seed, task.prompts.get(case.conditions[0])))
+
+
+def some_cases(task: TextTask, group: Sequence[Case], settings: Settings) -> Answer:
+    """The rows and texts of cases that share a run."""
+    if len(group) == 1:
+        return one_case(task, group[0], settings)
+    nets = nets_of(settings)
+    every = zip(group, sample_together(nets, group, settings.seed), strict=True)
+    answers = [judged(nets, task, case, drawn) for case, drawn in every]
+    return {name: [part for answer in answers for part in answer[name]] for name in ("rows", "lines")}
+
+
+def judged(nets: Reviews, task: TextTask, case: Case, every: Sequence[DrawnTexts]) -> Answer:
+    """The rows of a case, one for each class, and its texts, judged by the bundle."""
     rows, kept = [], []
     for condition, drawn in zip(case.conditions, every, strict=True):
         flat = [text for texts in drawn.texts for text in texts]
@@ -92,7 +113,7 @@ def score_of(task: TextTask, condition: str) -> Callable[[ScoredText], float]:
 def collect(task: TextTask, part: Part, settings: Settings, answers: dict[str, Answer]) -> Answer:
     """Rows in the order of the grid, and claims (perplexity is added later); the texts go to a separate file."""
     every = cases(task, settings.quick)
-    found = [answers[case.name] for case in every if case.name in answers]
+    found = [answers[name] for name in sorted(answers)]
     new = [ScoredText(**line) for answer in found for line in answer["lines"]]
     rows, lines = joined(part, settings, [row for answer in found for row in answer["rows"]], new)
     rows = in_order([case.row(condition) for case in every for condition in case.conditions], rows)
@@ -104,6 +125,7 @@ def collect(task: TextTask, part: Part, settings: Settings, answers: dict[str, A
     if missing:
         notes.append(f"{len(missing)} rows of the grid are not here (--only, or nets that the bundle has not)")
     out = {"experiment": task.name, "score": task.score_words, "identity": identity(settings), "rows": rows}
+    out["seconds"] = sum(row["seconds"] for row in rows)  # of sampling, on the device
     apart = [] if task.chance_of is None else list(task.conditions)  # classes that must not be averaged over
     return out | {"apart": apart, "claims": all_claims(rows, lines), "notes": notes}
 

@@ -70,7 +70,7 @@ def cases(task: TextTask, quick: bool) -> list[Case]:
     out += [case for case in ours if case.name not in known]
     out += [_weighted("annealed", classes, alpha) for alpha in ANNEALED_ALPHAS]
     out += [_weighted(method, classes, ANNEALED_ALPHAS[0]) for method in BY_EDGES]
-    out += [_case("prompting", (condition,), None, None, STEPS[0]) for condition in classes]
+    out += [_case("prompting", (condition,), None, None, steps) for steps in STEPS for condition in classes]
     out.append(Case(BASELINE, classes, None, BETA, STEPS[0], (DRAWS, 1), claim=True))
     for method in CLAIMANTS:
         particles = 1 if TEXT_SAMPLERS[method].moves else TEXT_SAMPLERS[method].particles

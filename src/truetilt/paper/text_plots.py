@@ -24,6 +24,7 @@ CLAIMS = {  # the claims and their critical values
     "perplexity_ratio": ("perplexity over guidance's", MOST_PERPLEXITY),
     "distinct_2_ratio": ("distinct-2 over guidance's", LEAST_DISTINCT),
 }
+_AT_BOTH = ("prompting", *CURVES, LONG_CURVE, *GUIDANCE)  # methods with rows of both numbers of steps
 _MARKS = "xs^vD*P<>"
 
 
@@ -39,7 +40,7 @@ def draw_curves(result: Answer) -> Any:
     figure = Figure(figsize=(2.9 * len(panels), 2.6 * len(curves) + 0.9), layout="constrained")
     axes = figure.subplots(len(curves), len(panels), squeeze=False)
     for line, (method, steps) in zip(axes, curves, strict=True):
-        here = [row for row in rows if row["steps"] == steps or not steps or not _has_grid(row)]
+        here = [row for row in rows if row["steps"] == steps or not steps or row["method"] not in _AT_BOTH]
         for ax, (name, words, only) in zip(line, panels, strict=True):
             _panel(ax, [row for row in here if only in (None, row.get("condition"))], method, name)
             ax.set(xlabel="β", ylabel=words)
@@ -90,9 +91,9 @@ def _has_grid(row: Answer) -> bool:
 
 
 def _is_curve(row: Answer, rows: Sequence[Answer]) -> bool:
-    """Whether a row lies on a curve: its method was run at several values of beta."""
+    """Whether a row lies on a curve: its method was run at more values of beta than the two of the paper's tables."""
     same = {r["beta"] for r in rows if (r["method"], r["steps"]) == (row["method"], row["steps"])}
-    return row["method"] in (*CURVES, LONG_CURVE) and len(same) > 1
+    return row["method"] in (*CURVES, LONG_CURVE) and len(same) > 2
 
 
 def _panel(ax: Any, rows: Sequence[Answer], method: str, name: str) -> None:

@@ -19,9 +19,10 @@ import torch
 
 from ..api import run
 from ..commands.costs import Cost, StateCounter, cost_of
-from ..commands.samplers import SAMPLERS, FeynmanKac, NamedSampler, equal_reveals
+from ..commands.samplers import PARTIAL, SAMPLERS, FeynmanKac, NamedSampler, equal_reveals
 from ..core.errors import InvalidInput
-from ..core.types import Model
+from ..core.types import Model, Resampler
+from ..diffusion.grids import uniform_grid
 from ..models.conditions import PerConditionScore, per_condition
 from ..models.hub import load
 from ..models.infilling import filled
@@ -34,12 +35,14 @@ from ..targets.any_order import AnyOrder
 from ..targets.moves import Gibbs
 from .annealing import TEXT, TEXT_EDGES, TEXT_ORDERED, Annealing, annealed
 from .populations import draws_by_mass, draws_of_each, part_of
+from .text_cells import Cell, Joint, has_no_time, run_together
 
 PARTICLES, FEW = 50, 4  # particles of a population: as in the paper, and with many populations
 MOVES = 64  # Gibbs moves at the end, as many as sites
 DRAWN = 250  # texts drawn by mass from all populations of a class: as many as five runs of 50 have
 AT_ONCE = {"cpu": 64, "cuda": 2048}  # particles in memory at once if the rows of all their sites are read
 ROOM = {"cpu": 512, "cuda": 16384}  # the same if few rows are read
+TOGETHER = {"cpu": 2048, "cuda": 1 << 16}  # the same of cases that share a run, whose features are kept
 BATCH = {"cpu": 16, "cuda": 512}
 
 
@@ -78,6 +81,7 @@ class TextSampler:
     every_row: bool = False  # whether a step reads the rates at all sites of all particles
     each_step: int = 0  # Gibbs moves after each step
     by_mass: bool = False  # whether texts are drawn from the union by mass; else populations count equally
+    joint: bool = False  # whether a proposal guided by beta, weighed if at all by edge ratios: cases may share a run
     annealing: Annealing | None = None  # replaces the sampler: clean states are drawn, then annealed class by class
 
     def built(self, model: Model, alpha: float, beta: float) -> tuple[FeynmanKac, dict[str, Any]]:
@@ -92,17 +96,17 @@ class TextSampler:
 _GUIDED, _RATES, _ANY = (SAMPLERS[name] for name in ("guidance-tweedie", "guidance-rate", "any-order"))
 _PAPER, _PARTIAL, _TILTED = (SAMPLERS[name] for name in ("tempered-euler", "tempered-euler-partial", "tilted"))
 TEXT_SAMPLERS = {
-    "guidance-rate": TextSampler(_RATES, every_row=True),
-    "guidance-posterior": TextSampler(_GUIDED),
-    "guidance-deft": TextSampler(_RATES, form="deft", every_row=True),
+    "guidance-rate": TextSampler(_RATES, every_row=True, joint=True),
+    "guidance-posterior": TextSampler(_GUIDED, joint=True),
+    "guidance-deft": TextSampler(_RATES, form="deft", every_row=True, joint=True),
     "prompting": TextSampler(SAMPLERS["base"]),
-    "smc": TextSampler(_PAPER, every_row=True),
-    "smc-partial": TextSampler(_PARTIAL, every_row=True),
-    "smc-paper-16": TextSampler(_PARTIAL, particles=16, every_row=True),
-    "smc-deft": TextSampler(_PAPER, form="deft", every_row=True),
-    "smc-deft-partial": TextSampler(_PARTIAL, form="deft", every_row=True),
-    "smc-posterior": TextSampler(SAMPLERS["tempered-partial"]),
-    "smc-populations": TextSampler(SAMPLERS["tempered"], particles=FEW),
+    "smc": TextSampler(_PAPER, every_row=True, joint=True),
+    "smc-partial": TextSampler(_PARTIAL, every_row=True, joint=True),
+    "smc-paper-16": TextSampler(_PARTIAL, particles=16, every_row=True, joint=True),
+    "smc-deft": TextSampler(_PAPER, form="deft", every_row=True, joint=True),
+    "smc-deft-partial": TextSampler(_PARTIAL, form="deft", every_row=True, joint=True),
+    "smc-posterior": TextSampler(SAMPLERS["tempered-partial"], joint=True),
+    "smc-populations": TextSampler(SAMPLERS["tempered"], particles=FEW, joint=True),
     "tilted": TextSampler(_TILTED, form="potential"),
     "tilted-populations": TextSampler(_TILTED, form="potential", particles=FEW),
     "any-order": TextSampler(_ANY),
@@ -149,6 +153,39 @@ def sample_texts(nets: Reviews, case: Case, seed: int, prompt: str | None = None
     texts = [[nets.decode(own) for own in _drawn(result, case, seed)] for result in results]
     cost = cost_of(meter, many * case.shape[0] * case.shape[1], (time.perf_counter() - begin) / many)
     return [DrawnTexts(own, result, cost) for own, result in zip(texts, results, strict=True)]
+
+
+@torch.no_grad()
+def sample_together(nets: Reviews, cases: Sequence[Case], seed: int) -> list[list[DrawnTexts]]:
+    """`sample_texts` of cases that share a run (`together`)."""
+    first, sampler = cases[0], TEXT_SAMPLERS[cases[0].method]
+    cells = [Cell(case.conditions, case.alpha, 1.0 if case.beta is None else case.beta) for case in cases]
+    how = Joint(sampler.form, uniform_grid(first.steps), first.shape, _scheme(first), sampler.every_row, seed)
+    results, evaluations, seconds = run_together(nets, cells, how)
+    cost = Cost(evaluations, 0.0, seconds / sum(len(case.conditions) for case in cases))
+    return [
+        [DrawnTexts([nets.decode(x) for x in _drawn(result, case, seed)], result, cost) for result in own]
+        for case, own in zip(cases, results, strict=True)
+    ]
+
+
+def together(nets: Reviews, cases: Sequence[Case]) -> list[list[Case]]:
+    """The cases in groups that share a run: of one form, grid, shape and resampler, by nets not told the time."""
+    groups: dict[Any, list[Case]] = {}
+    room = TOGETHER["cpu" if torch.device(nets.device).type == "cpu" else "cuda"]
+    for case in cases:
+        sampler, key, size = TEXT_SAMPLERS[case.method], (case,), len(case.conditions) * case.shape[0] * case.shape[1]
+        if sampler.joint and has_no_time(nets, sampler.form):
+            key = (sampler.form, sampler.every_row, case.steps, case.shape, len(case.conditions), _scheme(case))
+            while size * (1 + len(groups.get(key, ()))) > room and key in groups:
+                key = (*key, "and more")
+        groups.setdefault(key, []).append(case)
+    return list(groups.values())
+
+
+def _scheme(case: Case) -> Resampler:
+    """How a case resamples; guidance, whose weights stay equal, may do so by any scheme."""
+    return PARTIAL if case.alpha is None else TEXT_SAMPLERS[case.method].sampler.resample
 
 
 def _drawn(result: Result, case: Case, seed: int) -> Any:
