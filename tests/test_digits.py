@@ -12,6 +12,7 @@ import truetilt as tt
 from truetilt.cli.main import app
 from truetilt.commands import real_digits
 from truetilt.commands import sample as own_digits
+from truetilt.commands.costs import StateCounter
 from truetilt.commands.job_runner import Settings, run_experiment
 from truetilt.core.errors import InvalidInput
 from truetilt.core.logits import SiteLogits
@@ -129,6 +130,16 @@ def test_deft_asks_its_base_once_a_step(nets, monkeypatch):
     monkeypatch.setattr(UNet, "forward", lambda net, *inputs: asked.append(net) or forward(net, *inputs))
     sample_digits(nets, DIGIT_SAMPLERS["smc-deft"], 2.0, DigitRun((4, 9), (1, 3), 4, seed=3))
     assert asked.count(nets.nets["unet"]) == asked.count(nets.nets["deft"]) == 4
+
+
+def test_a_watched_model_is_counted_by_its_run_too(nets):
+    """Potential and score alike: what a command counts for its table takes nothing from the result."""
+    counts = [
+        tt.run(tt.Tilted(model, 2.0), tt.uniform_grid(3), particles=2).counts
+        for model in (nets.model(1), StateCounter().watch(nets.model(1)))
+    ]
+    assert torch.equal(*counts)
+    assert int(counts[0][:, 1].sum()) == 3 * 2 * 2
 
 
 @pytest.mark.parametrize("method", DIGIT_SAMPLERS)

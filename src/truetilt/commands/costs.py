@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
 
-from ..core.evaluation import Batch, BatchScore, CountedFunction, RunLog, ask
+from ..core.evaluation import Batch, BatchScore, RunLog, ask
 from ..core.logits import SiteLogits
 from ..core.types import Model
 
@@ -34,7 +34,7 @@ class StateCounter:
 
     def _count(self, name: str, net: Any) -> Any:
         meter = self.meters.setdefault(name, RunLog())
-        return CountedFunction(net, meter, network=True) if name == "potential" else CountedScore(net, meter)
+        return CountedPotential(net, meter) if name == "potential" else CountedScore(net, meter)
 
     def add(self, name: str, states: int) -> None:
         self.meters.setdefault(name, RunLog()).evaluated(states)
@@ -74,6 +74,18 @@ class CountedScore(BatchScore):
     def ask(self, batch: Batch, t: float) -> SiteLogits:
         self.meter.evaluated(len(batch.x))
         return ask(self.score, batch, t)
+
+
+@dataclass(frozen=True)
+class CountedPotential:
+    """A potential whose states are counted, in this log beside that of the run."""
+
+    potential: Any
+    meter: RunLog
+
+    def __call__(self, x: Tensor, t: float) -> Tensor:
+        self.meter.evaluated(len(x))
+        return self.potential(x, t)
 
 
 class Cost(NamedTuple):
